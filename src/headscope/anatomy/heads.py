@@ -1,0 +1,180 @@
+"""Layers and heads of a checkpoint: slices of the stored weights, read when they are asked for.
+
+One W_Q per layer holds all heads. torch's Linear stores W as (out, in); the paper's W is (in, out). So head h of the
+stored query weight is rows h * d_head to (h + 1) * d_head, and those rows turned are the paper's W_h^Q, (d_model,
+d_head). Of the stored output weight, head h is columns h * d_head to (h + 1) * d_head, and those columns turned are
+the head's rows of the paper's W^O, (d_head, d_model).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar, overload
+
+from headscope.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from jaxtyping import Float
+
+    from headscope.anatomy.reading import Anatomy
+    from headscope.checkpoint import Checkpoint
+
+T = TypeVar("T")
+
+HEAD_SLICES = (
+    ("W_Q", "layer.query.weight", "rows"),
+    ("W_K", "layer.key.weight", "rows"),
+    ("W_V", "layer.value.weight", "rows"),
+    ("W_O", "layer.attention_output.weight", "columns"),
+    ("b_Q", "layer.query.bias", "rows"),
+    ("b_K", "layer.key.bias", "rows"),
+    ("b_V", "layer.value.bias", "rows"),
+)
+"""The paper's symbol, the role that holds it, and along which axis of the stored tensor a head's part lies."""
+
+
+class Counted(Sequence[T]):
+    """A sequence that counts from 0 and refuses what isn't there with its own word for it."""
+
+    def __init__(self, items: Sequence[T], noun: str, place: str) -> None:
+        self._items = tuple(items)
+        self._noun = noun
+        self._place = place
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[T]: ...
+    def __getitem__(self, index: int | slice) -> T | Sequence[T]:
+        if isinstance(index, slice):
+            return self._items[index]
+        return self._items[check_index(index, len(self), self._noun, self._place)]
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._items)
+
+    def __repr__(self) -> str:
+        return f"{len(self)} {self._noun}s of {self._place}, counted from 0"
+
+
+class OutOfRangeError(InputError, IndexError):
+    """A layer or head that isn't there; an IndexError too, so that sequences behave."""
+
+
+def check_index(index: int, size: int, noun: str, place: str) -> int:
+    """A layer or head counted from 0, negative ones from the end.
+
+    Raises:
+        OutOfRangeError: there is no such layer or head.
+    """
+    if -size <= index < size:
+        return index % size
+    raise OutOfRangeError(
+        f"there is no {noun} {index}: {place} has {size} {noun}s",
+        where=f"{noun} {index}",
+        advice=f"{noun}s count from 0, so the last one is {size - 1}",
+    )
+
+
+@dataclass(frozen=True, repr=False)
+class Head:
+    """One head of one layer. Every weight is read from the file at the moment it is asked for.
+
+    With X (S, d_model) the input of the layer, Q = X W_Q + b_Q is (S, d_head); K and V likewise. The head writes
+    softmax(Q K^T / sqrt(d_head)) V W_O, (S, d_model), to the residual stream. (Vaswani et al. 2017, 3.2.2.)
+    """
+
+    checkpoint: Checkpoint
+    anatomy: Anatomy
+    layer: int
+    index: int
+
+    @property
+    def span(self) -> slice:
+        """Where this head lies among the d_model numbers of all heads."""
+        d_head = self.anatomy.known().d_head
+        return slice(self.index * d_head, (self.index + 1) * d_head)
+
+    @property
+    def W_Q(self) -> Float[np.ndarray, "d_model d_head"]:
+        """(d_model, d_head): what this head asks with."""
+        return self._turned("layer.query.weight")
+
+    @property
+    def W_K(self) -> Float[np.ndarray, "d_model d_head"]:
+        """(d_model, d_head): what this head is found by."""
+        return self._turned("layer.key.weight")
+
+    @property
+    def W_V(self) -> Float[np.ndarray, "d_model d_head"]:
+        """(d_model, d_head): what this head carries over."""
+        return self._turned("layer.value.weight")
+
+    @property
+    def W_O(self) -> Float[np.ndarray, "d_head d_model"]:
+        """(d_head, d_model): how this head writes to the residual stream; its rows of the paper's W^O."""
+        stored = self.anatomy.parameter("layer.attention_output.weight", self.layer).stored
+        return self.checkpoint.read(stored, columns=self.span).T
+
+    @property
+    def b_Q(self) -> Float[np.ndarray, " d_head"]:
+        """(d_head,): added to X W_Q."""
+        return self._part("layer.query.bias")
+
+    @property
+    def b_K(self) -> Float[np.ndarray, " d_head"]:
+        """(d_head,): added to X W_K."""
+        return self._part("layer.key.bias")
+
+    @property
+    def b_V(self) -> Float[np.ndarray, " d_head"]:
+        """(d_head,): added to X W_V."""
+        return self._part("layer.value.bias")
+
+    def _part(self, role: str) -> Float[np.ndarray, "..."]:
+        return self.checkpoint.read(self.anatomy.parameter(role, self.layer).stored, rows=self.span)
+
+    def _turned(self, role: str) -> Float[np.ndarray, "d_model d_head"]:
+        return self._part(role).T
+
+    def __repr__(self) -> str:
+        sizes = self.anatomy.known()
+        return (
+            f"layer {self.layer}, head {self.index} (counted from 0): W_Q, W_K, W_V ({sizes.d_model}, {sizes.d_head}), "
+            f"W_O ({sizes.d_head}, {sizes.d_model})"
+        )
+
+
+@dataclass(frozen=True, repr=False)
+class Layer:
+    """One layer: its heads, and the bias that all of them share, b_O (d_model,)."""
+
+    checkpoint: Checkpoint
+    anatomy: Anatomy
+    index: int
+
+    @property
+    def heads(self) -> Counted[Head]:
+        """The layer's heads, counted from 0."""
+        heads = [Head(self.checkpoint, self.anatomy, self.index, head) for head in range(self.anatomy.known().heads)]
+        return Counted(heads, "head", f"layer {self.index}")
+
+    @property
+    def b_O(self) -> Float[np.ndarray, " d_model"]:
+        """(d_model,): added once, after the heads are summed."""
+        return self.checkpoint.read(self.anatomy.parameter("layer.attention_output.bias", self.index).stored)
+
+    def __repr__(self) -> str:
+        sizes = self.anatomy.known()
+        return f"layer {self.index} (counted from 0): {sizes.heads} heads of {sizes.d_head}, d_model {sizes.d_model}"
+
+
+def layers_of(checkpoint: Checkpoint, anatomy: Anatomy) -> Counted[Layer]:
+    """All layers of a checkpoint, counted from 0."""
+    layers = [Layer(checkpoint, anatomy, index) for index in range(anatomy.known().layers)]
+    return Counted(layers, "layer", anatomy.base_class)
