@@ -1,0 +1,60 @@
+"""JSON from a checkpoint (headers, indexes, configs), read with bounds: no duplicate names, no bombs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+INTEGER_DIGITS = 20
+
+
+class JsonError(Exception):
+    """Why a text is not the JSON object it should be."""
+
+
+def parse_object(data: bytes, *, unique: bool) -> dict[str, Any]:
+    """The JSON object that these bytes spell.
+
+    Args:
+        data: UTF-8 text.
+        unique: refuse a name that occurs twice in one object, whatever its values; otherwise only where they differ.
+
+    Raises:
+        JsonError: not UTF-8, not JSON, not an object, a name twice, nested too deeply, or a number too long.
+    """
+
+    def unite(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        united = dict(pairs)
+        if len(united) != len(pairs):
+            seen: dict[str, Any] = {}
+            for name, value in pairs:
+                if name in seen and (unique or seen[name] != value):
+                    raise JsonError(f"the name {shown(name)} occurs twice")
+                seen[name] = value
+        return united
+
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise JsonError(f"byte {error.start} is not UTF-8") from error
+    try:
+        value = json.loads(text, object_pairs_hook=unite, parse_int=_integer)
+    except json.JSONDecodeError as error:
+        raise JsonError(f"not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from error
+    except RecursionError as error:
+        raise JsonError("nested too deeply") from error
+    if not isinstance(value, dict):
+        raise JsonError(f"a JSON object was expected, this is a {type(value).__name__}")
+    return value
+
+
+def shown(name: str) -> str:
+    """A name from a file, quoted, escaped and short enough for a message."""
+    quoted = ascii(name) if not name.isprintable() else repr(name)
+    return quoted if len(quoted) <= 100 else f"{quoted[:80]}... ({len(name)} characters)"
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > INTEGER_DIGITS:
+        raise JsonError(f"a number of {len(digits)} digits")
+    return int(digits)

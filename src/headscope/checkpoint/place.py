@@ -1,0 +1,61 @@
+"""Where a checkpoint's files lie: a `Place` is a folder on disk here, a repository on the hub in hub.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from headscope.checkpoint.source import LocalFile, Source
+from headscope.errors import InputError
+
+
+class Place(Protocol):
+    """Files by name.
+
+    Attributes:
+        where: the place as a person would name it.
+    """
+
+    where: str
+
+    def source(self, name: str) -> Source | None:
+        """A weight file, to be read by span; None where there is none of that name."""
+
+    def path(self, name: str) -> Path | None:
+        """A file's path on this machine; None where there is none of that name."""
+
+    def names(self) -> list[str]:
+        """The names of all files, sorted."""
+
+    def fetch(self, name: str) -> Source:
+        """A weight file, whole and on this machine."""
+
+
+class Folder:
+    """A `Place` on disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.folder = path
+        self.where = str(path)
+
+    def source(self, name: str) -> Source | None:
+        path = self.path(name)
+        return LocalFile(path, name) if path is not None else None
+
+    def path(self, name: str) -> Path | None:
+        path = self.folder / check_name(name)
+        return path if path.is_file() else None
+
+    def names(self) -> list[str]:
+        return sorted(path.name for path in self.folder.iterdir())
+
+    def fetch(self, name: str) -> Source:
+        return LocalFile(self.folder / check_name(name), name)
+
+
+def check_name(name: str) -> str:
+    """The name of a file inside a place, refused (InputError) where it leads out of it."""
+    parts = name.split("/")
+    if not name or "\\" in name or "\0" in name or ":" in name or any(part in ("", ".", "..") for part in parts):
+        raise InputError(f"{name!r} does not name a file inside the checkpoint", advice="give a name such as vocab.txt")
+    return name

@@ -1,0 +1,124 @@
+"""The safetensors header: 8 bytes of length, then JSON. Read and checked by the format's own rules.
+
+The format: a little-endian 64-bit length n of at most 100 MB, then n bytes of a JSON object that maps each name to
+`{"dtype", "shape", "data_offsets": [start, stop]}` counted from the header's end, and `__metadata__` to an object of
+strings. The spans cover the rest of the file exactly: no gap, no overlap, nothing left over.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headscope.checkpoint.entry import DTYPE_BITS, TensorEntry
+from headscope.checkpoint.json_text import JsonError, parse_object, shown
+from headscope.checkpoint.source import Source
+from headscope.errors import CheckpointError
+
+HEADER_LIMIT = 100_000_000
+LARGEST = 2**63 - 1
+DAMAGED = "the file is truncated or damaged: download or copy it again"
+MALFORMED = "the file was not written by the safetensors library: save it again with it"
+
+
+def read_safetensors_header(source: Source) -> dict[str, TensorEntry]:
+    """Every tensor of a safetensors file, in the order of its bytes. Only the header is read.
+
+    Raises:
+        CheckpointError: the header is not what the format asks for, or disagrees with the file's length.
+    """
+    where = source.where
+    if source.size < 8:
+        raise CheckpointError(
+            f"the file has {source.size} bytes, too few for a safetensors header", where=where, advice=DAMAGED
+        )
+    prefix = source.read(0, 8)
+    length = int.from_bytes(prefix, "little")
+    if length > HEADER_LIMIT or 8 + length > source.size:
+        if source.read(0, min(source.size, 24)).startswith(b"version https://git-lfs"):
+            raise CheckpointError(
+                "this is a Git LFS pointer, not the weights", where=where, advice="run `git lfs pull` in that folder"
+            )
+        limit = f"the format allows {HEADER_LIMIT}" if length > HEADER_LIMIT else f"the file has {source.size} bytes"
+        raise CheckpointError(
+            f"its header says it is {length} bytes long, but {limit}",
+            where=where,
+            advice="the file is truncated, or not a safetensors file: download or copy it again",
+        )
+    return parse_safetensors_header(source.read(8, 8 + length), size=source.size, file=source.name, where=where)
+
+
+def parse_safetensors_header(header: bytes, *, size: int, file: str, where: str) -> dict[str, TensorEntry]:
+    """The entries of a header's JSON, checked against the size of the whole file.
+
+    Raises:
+        CheckpointError: as for `read_safetensors_header`.
+    """
+    begin = 8 + len(header)
+    try:
+        if not header.startswith(b"{"):
+            raise JsonError("a header begins with '{'")
+        values = parse_object(header, unique=True)
+    except JsonError as error:
+        raise CheckpointError(f"the safetensors header is damaged: {error}", where=where, advice=DAMAGED) from error
+    _check_metadata(values.pop("__metadata__", {}), where)
+    entries = [_entry(name, value, begin, file, where) for name, value in values.items()]
+    entries.sort(key=lambda entry: (entry.start, entry.stop))
+    reached = begin
+    for entry in entries:
+        if entry.start != reached:
+            kind = "overlaps the tensor before it" if entry.start < reached else "leaves a gap before it"
+            raise CheckpointError(
+                f"the span of {shown(entry.name)} {kind}: it begins at byte {entry.start - begin}, "
+                f"the one before ends at {reached - begin}",
+                where=where,
+                advice=MALFORMED,
+            )
+        reached = entry.stop
+    if reached != size:
+        fault = "is truncated" if reached > size else "holds bytes that belong to no tensor"
+        raise CheckpointError(
+            f"the file {fault}: its header describes {reached} bytes, it has {size}", where=where, advice=DAMAGED
+        )
+    return {entry.name: entry for entry in entries}
+
+
+def _entry(name: str, value: Any, begin: int, file: str, where: str) -> TensorEntry:
+    def fault(found: str) -> CheckpointError:
+        return CheckpointError(f"tensor {shown(name)}: {found}", where=where, advice=MALFORMED)
+
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise fault("its name is not Unicode text") from error
+    if not isinstance(value, dict):
+        raise fault(f"an object was expected, this is a {type(value).__name__}")
+    for key in ("dtype", "shape", "data_offsets"):
+        if key not in value:
+            raise fault(f"no {key!r}")
+    dtype, shape, span = value["dtype"], value["shape"], value["data_offsets"]
+    if not isinstance(dtype, str) or dtype not in DTYPE_BITS:
+        known = shown(dtype) if isinstance(dtype, str) else f"a {type(dtype).__name__}"
+        raise fault(f"its dtype is {known}; safetensors knows {', '.join(DTYPE_BITS)}")
+    if not _naturals(shape):
+        raise fault("its shape is not a list of whole numbers from 0")
+    if not _naturals(span) or len(span) != 2 or span[0] > span[1]:
+        raise fault("its data_offsets are not two whole numbers, the first not above the second")
+    count = 1
+    for length in shape:
+        count *= length
+        if count > LARGEST:
+            raise fault("its shape multiplies to more elements than a file can hold")
+    bits = count * DTYPE_BITS[dtype]
+    start, stop = span
+    if bits != 8 * (stop - start):
+        raise fault(f"shape {tuple(shape)} of {dtype} takes {bits / 8:g} bytes, but its span has {stop - start}")
+    return TensorEntry(name, dtype, tuple(shape), file, begin + start, begin + stop)
+
+
+def _naturals(value: Any) -> bool:
+    return isinstance(value, list) and all(type(item) is int and 0 <= item <= LARGEST for item in value)
+
+
+def _check_metadata(metadata: Any, where: str) -> None:
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        raise CheckpointError("__metadata__ is not an object of strings", where=where, advice=MALFORMED)

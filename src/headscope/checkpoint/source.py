@@ -1,0 +1,109 @@
+"""Where a weight file's bytes come from: a `Source` is read by span, from the disk or (hub.py) by range request."""
+
+from __future__ import annotations
+
+import mmap
+import stat
+from pathlib import Path
+from typing import Protocol
+
+from headscope.errors import CheckpointError
+
+
+class Source(Protocol):
+    """A file of known size whose bytes can be asked for by span.
+
+    Attributes:
+        name: the file's own name, as a `TensorEntry` carries it.
+        where: the file as a person would name it, for messages.
+        size: its length in bytes.
+        remote: whether each read is a request over the network.
+    """
+
+    name: str
+    where: str
+    size: int
+    remote: bool
+
+    def read(self, start: int, stop: int) -> bytes:
+        """The bytes from start to stop. CheckpointError where the file does not have them all."""
+
+    def view(self, start: int, stop: int) -> memoryview:
+        """The same bytes, without a copy where the file is on disk."""
+
+
+def check_span(source: Source, start: int, stop: int) -> None:
+    """CheckpointError unless bytes start to stop lie inside the file."""
+    if not 0 <= start <= stop <= source.size:
+        raise CheckpointError(
+            f"bytes {start} to {stop} are needed, but the file has {source.size}",
+            where=source.where,
+            advice="the file is truncated or damaged: download or copy it again",
+        )
+
+
+class LocalFile:
+    """A `Source` on disk: headers are read, weights are memory-mapped when they are first asked for."""
+
+    remote = False
+
+    def __init__(self, path: Path, name: str | None = None) -> None:
+        self.path = path
+        self.name = name if name is not None else path.name
+        self.where = str(path)
+        try:
+            status = path.stat()
+        except OSError as error:
+            raise unreadable(path, error) from error
+        if not stat.S_ISREG(status.st_mode):
+            raise CheckpointError(
+                "this is not a regular file", where=str(path), advice="give a weight file or the folder that holds it"
+            )
+        self.size = status.st_size
+        self._map: mmap.mmap | None = None
+
+    def read(self, start: int, stop: int) -> bytes:
+        check_span(self, start, stop)
+        try:
+            with open(self.path, "rb", buffering=0) as file:
+                file.seek(start)
+                data = bytearray()
+                while len(data) < stop - start:
+                    piece = file.read(stop - start - len(data))
+                    if not piece:
+                        raise self._changed()
+                    data += piece
+        except OSError as error:
+            raise unreadable(self.path, error) from error
+        return bytes(data)
+
+    def view(self, start: int, stop: int) -> memoryview:
+        check_span(self, start, stop)
+        if start == stop:
+            return memoryview(b"")
+        if self._map is None:
+            try:
+                with open(self.path, "rb") as file:
+                    self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            except OSError as error:
+                raise unreadable(self.path, error) from error
+            if len(self._map) != self.size:
+                self._map = None
+                raise self._changed()
+        return memoryview(self._map)[start:stop]
+
+    def _changed(self) -> CheckpointError:
+        return CheckpointError(
+            f"the file had {self.size} bytes when it was opened and has another length now",
+            where=self.where,
+            advice="something is writing to it: open the checkpoint again when that is done",
+        )
+
+
+def unreadable(path: Path, error: OSError) -> CheckpointError:
+    """The error for a file that the operating system would not give us."""
+    return CheckpointError(
+        f"the file can't be read: {error.strerror or error}",
+        where=str(path),
+        advice="check that it exists and that you may read it",
+    )

@@ -1,0 +1,207 @@
+"""Which weight files a place holds, and what their headers say together: single files, and shards by their index."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headscope.checkpoint.entry import TensorEntry
+from headscope.checkpoint.json_text import JsonError, parse_object, shown
+from headscope.checkpoint.place import Place
+from headscope.checkpoint.safetensors_header import read_safetensors_header
+from headscope.checkpoint.source import Source
+from headscope.errors import CheckpointError, NotFoundError, UnsupportedError
+
+PREFERENCE = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
+PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt")
+OTHER_SUFFIXES = {
+    ".h5": "TensorFlow",
+    ".msgpack": "Flax",
+    ".onnx": "ONNX",
+    ".gguf": "GGUF",
+    ".ot": "rust-bert",
+    ".index": "TensorFlow",
+    ".npz": "NumPy",
+}
+INDEX_LIMIT = 100_000_000
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What the headers of a checkpoint's weight files say together.
+
+    Attributes:
+        format: "safetensors" or "pickle".
+        sources: the weight files by name.
+        tensors: every tensor by name, in file order.
+        shared: a tensor's name, and the earlier name that has exactly the same bytes.
+    """
+
+    format: str
+    sources: dict[str, Source]
+    tensors: dict[str, TensorEntry]
+    shared: dict[str, str]
+
+
+def choose_weights(place: Place) -> str:
+    """The name of the weight file, or of the index of the shards, that stands for this place.
+
+    Raises:
+        NotFoundError: there is none.
+        UnsupportedError: there is none that headscope reads, but one of another format, or an adapter.
+    """
+    for name in PREFERENCE:
+        if place.source(name) is not None:
+            return name
+    names = place.names()
+    adapters = [name for name in names if name.startswith("adapter_model.")]
+    others = [name for name in names if name.endswith(".safetensors") and name not in adapters]
+    if len(others) == 1:
+        return others[0]
+    if others:
+        raise NotFoundError(
+            f"{len(others)} safetensors files and no index that joins them: {_listed(others)}",
+            where=place.where,
+            advice="give one of the files, or add model.safetensors.index.json",
+        )
+    if adapters:
+        raise UnsupportedError(
+            f"{adapters[0]} holds an adapter (what fine-tuning adds to a model), not a model's weights",
+            where=place.where,
+            advice="open the base model, or merge the adapter into it and save the result",
+        )
+    foreign = [(name, kind) for name in names for suffix, kind in OTHER_SUFFIXES.items() if name.endswith(suffix)]
+    if foreign:
+        raise UnsupportedError(
+            f"the only weights are {foreign[0][0]} ({foreign[0][1]}), which headscope does not read",
+            where=place.where,
+            advice="load them with the library that wrote them and save them as model.safetensors",
+        )
+    present = f"it holds {_listed(names)}" if names else "it is empty"
+    raise NotFoundError(
+        f"no weights: {present}",
+        where=place.where,
+        advice="a checkpoint holds model.safetensors or pytorch_model.bin (or their index.json and shards)",
+    )
+
+
+def read_weights(place: Place, name: str) -> Weights:
+    """The headers of one weight file, or of all shards of an index.
+
+    Raises:
+        CheckpointError: a file or the index is damaged, or they contradict each other.
+        UnsupportedError: a format that headscope does not read.
+    """
+    if name.endswith(".index.json"):
+        sources, tensors = _read_shards(place, name)
+    else:
+        source = place.source(name)
+        if source is None:
+            raise NotFoundError(f"there is no {name}", where=place.where, advice="check the name")
+        sources, tensors = {name: source}, read_header(source)
+    kinds = {"safetensors" if file.endswith(".safetensors") else "pickle" for file in sources}
+    if len(kinds) > 1:
+        raise CheckpointError(
+            "its shards are of two formats", where=f"{place.where}/{name}", advice="save the checkpoint again"
+        )
+    return Weights(kinds.pop(), sources, tensors, find_shared(tensors))
+
+
+def read_header(source: Source) -> dict[str, TensorEntry]:
+    """The tensors of one weight file, in file order."""
+    if source.name.endswith(".safetensors"):
+        return read_safetensors_header(source)
+    if source.name.endswith(PICKLE_SUFFIXES):
+        from headscope.checkpoint.pickle_header import read_pickle_header
+
+        return read_pickle_header(source)
+    kind = next((kind for suffix, kind in OTHER_SUFFIXES.items() if source.name.endswith(suffix)), None)
+    raise UnsupportedError(
+        f"headscope does not read {kind + ' files' if kind else 'files of this name'}",
+        where=source.where,
+        advice="give a .safetensors file, a pytorch_model.bin, or the folder that holds one",
+    )
+
+
+def find_shared(tensors: dict[str, TensorEntry]) -> dict[str, str]:
+    """Names whose tensor has exactly the bytes, dtype and layout of an earlier one: weights that are tied."""
+    first: dict[tuple[object, ...], str] = {}
+    shared: dict[str, str] = {}
+    for name, entry in tensors.items():
+        if entry.start == entry.stop:
+            continue
+        earlier = first.setdefault((entry.file, entry.start, entry.stop, entry.dtype, entry.shape, entry.strides), name)
+        if earlier != name:
+            shared[name] = earlier
+    return shared
+
+
+def _read_shards(place: Place, index_name: str) -> tuple[dict[str, Source], dict[str, TensorEntry]]:
+    where = f"{place.where}/{index_name}"
+    weight_map = _read_index(place, index_name, where)
+    sources: dict[str, Source] = {}
+    tensors: dict[str, TensorEntry] = {}
+    for file in dict.fromkeys(weight_map.values()):
+        source = place.source(file)
+        if source is None:
+            count = sum(named == file for named in weight_map.values())
+            raise CheckpointError(
+                f"the shard {file} is missing; the index puts {count} tensors there",
+                where=where,
+                advice="download or copy the checkpoint again, with all its shards",
+            )
+        sources[file] = source
+        for name, entry in read_header(source).items():
+            if name in tensors:
+                raise CheckpointError(
+                    f"tensor {shown(name)} is in two shards, {tensors[name].file} and {file}",
+                    where=where,
+                    advice="save the checkpoint again",
+                )
+            if weight_map.get(name) != file:
+                expected = f"the index puts it in {weight_map[name]}" if name in weight_map else "the index lacks it"
+                raise CheckpointError(
+                    f"tensor {shown(name)} is in {file}, but {expected}",
+                    where=where,
+                    advice="save the checkpoint again",
+                )
+            tensors[name] = entry
+    absent = [name for name in weight_map if name not in tensors]
+    if absent:
+        raise CheckpointError(
+            f"the index names {len(absent)} tensors that no shard holds, the first {shown(absent[0])} "
+            f"in {weight_map[absent[0]]}",
+            where=where,
+            advice="the shards are of another version than the index: download or copy all of them again",
+        )
+    return sources, tensors
+
+
+def _read_index(place: Place, index_name: str, where: str) -> dict[str, str]:
+    path = place.path(index_name)
+    if path is None:
+        raise NotFoundError(f"there is no {index_name}", where=place.where, advice="check the name")
+    try:
+        if path.stat().st_size > INDEX_LIMIT:
+            raise JsonError(f"an index of {path.stat().st_size} bytes")
+        weight_map = parse_object(path.read_bytes(), unique=True).get("weight_map")
+        if not isinstance(weight_map, dict) or not weight_map:
+            raise JsonError("it has no weight_map from tensor names to shard files")
+        for name, file in weight_map.items():
+            if not isinstance(file, str):
+                raise JsonError(f"the shard of {shown(name)} is not a file name")
+            if not file or file in (".", "..") or any(sign in file for sign in "/\\:\0") or not file.isprintable():
+                raise JsonError(f"the shard of {shown(name)} is {shown(file)}, which is not a file beside the index")
+    except JsonError as error:
+        raise CheckpointError(
+            f"the index can't be used: {error}", where=where, advice="download or copy the checkpoint again"
+        ) from error
+    return weight_map
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")

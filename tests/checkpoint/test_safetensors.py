@@ -1,0 +1,265 @@
+"""Safetensors checkpoints on disk: headers, arrays and slices against the safetensors library and published facts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from headscope.checkpoint import Checkpoint, TensorEntry, open_checkpoint
+from headscope.errors import CheckpointError, HeadscopeError, InputError, NotFoundError, UnsupportedError
+from making import BASE, LARGE, bert_checkpoint, bert_header, header_bytes, write_config, write_safetensors
+
+NATIVE = ["f8", "f4", "f2", "i8", "i4", "i2", "i1", "u8", "u4", "u2", "u1", "?"]
+
+
+def some_tensors() -> dict[str, np.ndarray]:
+    generator = np.random.default_rng(3)
+    return {
+        "weight": generator.normal(size=(6, 4)).astype(np.float32),
+        "bias": generator.normal(size=6).astype(np.float16),
+        "ids": np.arange(5),
+        "nothing": np.zeros((0, 3), np.float32),
+        "one": np.array(2.5),
+    }
+
+
+def test_folder(tmp_path: Path) -> None:
+    tensors = some_tensors()
+    safetensors.numpy.save_file(tensors, tmp_path / "model.safetensors", {"format": "np"})
+    write_config(tmp_path, {"model_type": "bert"})
+    checkpoint = open_checkpoint(tmp_path)
+    assert isinstance(checkpoint, Checkpoint)
+    assert (checkpoint.origin, checkpoint.where) == ("folder", str(tmp_path.resolve()))
+    assert (checkpoint.format, checkpoint.files) == ("safetensors", ("model.safetensors",))
+    assert (checkpoint.config, checkpoint.has_config) == ({"model_type": "bert"}, True)
+    assert (dict(checkpoint.shared), checkpoint.local) == ({}, True)
+    starts = [entry.start for entry in checkpoint.tensors.values()]
+    assert starts == sorted(starts)
+    assert set(checkpoint.tensors) == set(tensors)
+    for name, array in tensors.items():
+        entry = checkpoint.tensors[name]
+        assert (entry.shape, entry.count, entry.nbytes) == (array.shape, array.size, array.nbytes)
+        read = checkpoint.read(name)
+        np.testing.assert_array_equal(read, array, strict=True)
+        assert not read.flags.writeable
+
+
+@pytest.mark.parametrize("dtype", NATIVE)
+def test_native_dtypes_are_maps_of_the_file(tmp_path: Path, dtype: str) -> None:
+    array = np.arange(24).reshape(6, 4).astype(dtype)
+    write_safetensors(tmp_path / "a.safetensors", {"pad": np.zeros(3, np.uint8), "x": array})
+    checkpoint = open_checkpoint(tmp_path / "a.safetensors")
+    whole, part = checkpoint.read("x"), checkpoint.read("x", slice(2, 4), slice(1, -1))
+    np.testing.assert_array_equal(whole, array, strict=True)
+    np.testing.assert_array_equal(part, array[2:4, 1:-1], strict=True)
+    assert np.shares_memory(whole, part)
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_short_floats_are_widened_exactly(tmp_path: Path, name: str) -> None:
+    torch = pytest.importorskip("torch")
+    from safetensors.torch import save_file
+
+    bits = 16 if name == "bfloat16" else 8
+    codes = torch.arange(2**bits, dtype=torch.int32).to(torch.uint16 if bits == 16 else torch.uint8)
+    tensor = codes.view(getattr(torch, name)).reshape(16, -1)
+    save_file({"x": tensor}, tmp_path / "a.safetensors")
+    expected = tensor.to(torch.float32).numpy()
+    checkpoint = open_checkpoint(tmp_path / "a.safetensors")
+    np.testing.assert_array_equal(checkpoint.read("x"), expected, strict=True)
+    np.testing.assert_array_equal(checkpoint.read("x", slice(3, 5), slice(2, 9)), expected[3:5, 2:9], strict=True)
+    assert not checkpoint.read("x").flags.writeable
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "columns", "said"),
+    [
+        ("weight", slice(0, 7), None, "rows 0:7 of an axis of 6"),
+        ("weight", slice(4, 2), None, "rows 4:2"),
+        ("weight", slice(0, 4, 2), None, "rows 0:4:2"),
+        ("weight", None, slice(-5, 4), "columns -5:4 of an axis of 4"),
+        ("bias", None, slice(0, 1), "columns are axis 1"),
+        ("one", slice(0, 1), None, "rows are axis 0"),
+        ("weigth", None, None, "did you mean weight?"),
+    ],
+)
+def test_slices_beyond_the_tensor_are_refused(
+    tmp_path: Path, name: str, rows: slice | None, columns: slice | None, said: str
+) -> None:
+    write_safetensors(tmp_path / "model.safetensors", some_tensors())
+    with pytest.raises(InputError, match=said.replace("?", r"\?")):
+        open_checkpoint(tmp_path).read(name, rows, columns)
+
+
+def test_dtypes_without_an_array_keep_their_name(tmp_path: Path) -> None:
+    header = (
+        b'{"x":{"dtype":"F8_E8M0","shape":[2],"data_offsets":[0,2]},'
+        b'"y":{"dtype":"F4","shape":[4],"data_offsets":[2,4]}}'
+    )
+    (tmp_path / "a.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+    checkpoint = open_checkpoint(tmp_path / "a.safetensors")
+    assert [(entry.dtype, entry.nbytes) for entry in checkpoint.tensors.values()] == [("F8_E8M0", 2), ("F4", 2)]
+    with pytest.raises(UnsupportedError, match="F8_E8M0"):
+        checkpoint.read("x")
+
+
+def test_published_headers(tmp_path: Path) -> None:
+    base = open_checkpoint(bert_checkpoint(tmp_path / "base", BASE))
+    assert (len(base.tensors), sum(entry.count for entry in base.tensors.values())) == (199, 109_482_240)
+    published = open_checkpoint(bert_checkpoint(tmp_path / "published", BASE, published=True))
+    assert sum(entry.count for entry in published.tensors.values()) == 110_106_428
+    large = open_checkpoint(bert_checkpoint(tmp_path / "large", LARGE))
+    assert sum(entry.count for entry in large.tensors.values()) == 335_141_888
+    query = large.tensors["encoder.layer.23.attention.self.query.weight"]
+    assert query.shape == (1024, 1024)
+    assert large.read(query.name, slice(64, 128)).shape == (64, 1024)
+
+
+def test_opening_imports_no_numpy(tmp_path: Path) -> None:
+    folder = bert_checkpoint(tmp_path, BASE)
+    script = (
+        "import sys; from headscope.checkpoint import open_checkpoint\n"
+        f"checkpoint = open_checkpoint({str(folder)!r}); checkpoint.fingerprint(); checkpoint.file('vocab.txt')\n"
+        "print([name for name in ('numpy', 'torch', 'huggingface_hub', 'safetensors') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def shard(folder: Path, *, weight_map: dict[str, str] | None = None) -> Path:
+    tensors = some_tensors()
+    names = sorted(tensors)
+    files = {"model-1.safetensors": names[:2], "model-2.safetensors": names[2:]}
+    for file, held in files.items():
+        write_safetensors(folder / file, {name: tensors[name] for name in held})
+    index = weight_map or {name: file for file, held in files.items() for name in held}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
+    return folder
+
+
+def test_shards(tmp_path: Path) -> None:
+    checkpoint = open_checkpoint(shard(tmp_path))
+    assert checkpoint.files == ("model-1.safetensors", "model-2.safetensors")
+    for name, array in some_tensors().items():
+        np.testing.assert_array_equal(checkpoint.read(name), array, strict=True)
+    assert open_checkpoint(tmp_path / "model.safetensors.index.json").tensors == checkpoint.tensors
+    assert list(open_checkpoint(tmp_path / "model-1.safetensors").tensors) == list(checkpoint.tensors)[:2]
+
+
+def test_fingerprint_is_of_config_and_header_alone(tmp_path: Path) -> None:
+    tensors = some_tensors()
+    write_safetensors(tmp_path / "a" / "model.safetensors", tensors)
+    zeros = {name: np.zeros_like(array) for name, array in reversed(tensors.items())}
+    write_safetensors(tmp_path / "b" / "model.safetensors", zeros, {"format": "np"})
+    shard(tmp_path / "c")
+    wider = {**tensors, "bias": np.zeros(7, np.float16)}
+    write_safetensors(tmp_path / "d" / "model.safetensors", wider)
+    prints = {folder: open_checkpoint(tmp_path / folder).fingerprint() for folder in "abcd"}
+    assert prints["a"] == prints["b"] == prints["c"] != prints["d"]
+    write_config(tmp_path / "a", {"hidden_size": 4})
+    assert open_checkpoint(tmp_path / "a").fingerprint() != prints["a"]
+    assert len(prints["a"]) == 64
+
+
+def test_any_unicode_is_a_name(tmp_path: Path) -> None:
+    names = ["", "ключ", "头", "a\0b", "🤗", "e\u0301", "__metadata__s", "x" * 5000]
+    write_safetensors(tmp_path / "model.safetensors", {name: np.ones(1) for name in names}, {"format": "头"})
+    assert list(open_checkpoint(tmp_path).tensors) == names
+
+
+def test_preference(tmp_path: Path) -> None:
+    write_safetensors(tmp_path / "other.safetensors", {"other": np.ones(1)})
+    write_safetensors(tmp_path / "adapter_model.safetensors", {"adapter": np.ones(1)})
+    assert open_checkpoint(tmp_path).files == ("other.safetensors",)
+    shard(tmp_path)
+    assert len(open_checkpoint(tmp_path).files) == 2
+    write_safetensors(tmp_path / "model.safetensors", {"model": np.ones(1)})
+    assert open_checkpoint(tmp_path).files == ("model.safetensors",)
+
+
+@pytest.mark.parametrize(
+    ("files", "kind", "said"),
+    [
+        ([], NotFoundError, "it is empty"),
+        (["config.json"], NotFoundError, "no weights: it holds config.json"),
+        (["a.safetensors", "b.safetensors"], NotFoundError, "2 safetensors files and no index"),
+        (["adapter_model.safetensors"], UnsupportedError, "holds an adapter"),
+        (["config.json", "tf_model.h5"], UnsupportedError, r"tf_model.h5 \(TensorFlow\)"),
+    ],
+)
+def test_folders_without_weights(tmp_path: Path, files: list[str], kind: type[HeadscopeError], said: str) -> None:
+    for file in files:
+        (tmp_path / file).write_text("{}")
+    with pytest.raises(kind, match=said):
+        open_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("./model.safetensor", r"did you mean .*model\.safetensors\?"),
+        ("nowhere/at/all", "does not exist either"),
+        ("~/no-such-folder-of-weights", "there is no ~/no-such-folder-of-weights"),
+        ("x.bin", "there is no x.bin"),
+        ("scheme://host/owner/name/tree/main", "give the id alone: owner/name"),
+        ("owner/name@v1", "owner/name with revision v1"),
+        ("a b", "neither a path that exists nor a hub id"),
+        ("-lead", "neither a path that exists nor a hub id"),
+    ],
+)
+def test_names_that_lead_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, said: str) -> None:
+    write_safetensors(tmp_path / "model.safetensors", {"x": np.ones(1)})
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(NotFoundError, match=said):
+        open_checkpoint(name)
+
+
+@pytest.mark.parametrize("name", ["", " ", "a\0b", "a\nb"])
+def test_names_that_are_none(name: str) -> None:
+    with pytest.raises(InputError, match="can't be the name"):
+        open_checkpoint(name)
+
+
+def test_config_json_is_not_weights(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"config\.json was given"):
+        open_checkpoint(write_config(tmp_path, {}))
+
+
+def test_a_revision_needs_the_hub(tmp_path: Path) -> None:
+    write_safetensors(tmp_path / "model.safetensors", {"x": np.ones(1)})
+    with pytest.raises(InputError, match="a revision"):
+        open_checkpoint(tmp_path, revision="main")
+
+
+def test_files_beside_the_weights(tmp_path: Path) -> None:
+    write_safetensors(tmp_path / "model.safetensors", {"x": np.ones(1)})
+    (tmp_path / "vocab.txt").write_text("a\n")
+    checkpoint = open_checkpoint(tmp_path)
+    assert checkpoint.file("vocab.txt") == tmp_path.resolve() / "vocab.txt"
+    assert checkpoint.file("merges.txt") is None
+    for name in ("../vocab.txt", "/vocab.txt", "", "a\\b", "a//b"):
+        with pytest.raises(InputError):
+            checkpoint.file(name)
+
+
+def test_a_file_that_shrinks_is_not_read(tmp_path: Path) -> None:
+    path = write_safetensors(tmp_path / "model.safetensors", {"x": np.ones(1000)})
+    checkpoint = open_checkpoint(tmp_path)
+    path.write_bytes(path.read_bytes()[:-8])
+    with pytest.raises(CheckpointError, match="another length now"):
+        checkpoint.read("x")
+
+
+def test_makers_agree_with_the_library(tmp_path: Path) -> None:
+    tensors = some_tensors()
+    path = write_safetensors(tmp_path / "a.safetensors", tensors, {"format": "np"})
+    for name, array in safetensors.numpy.load_file(path).items():
+        np.testing.assert_array_equal(array, tensors[name], strict=True)
+    assert header_bytes(bert_header(BASE))[8:].rstrip().endswith(b"}")
+    assert TensorEntry("a", "F32", (2, 3), "f", 0, 24).nbytes == 24
