@@ -1,0 +1,356 @@
+"""BERT's forward pass in NumPy, to be read beside the paper (Devlin et al. 2018; Vaswani et al. 2017). Leaves a trace.
+
+The tokens of all texts of a batch stand one below the other in one matrix X (tokens, d_model): whatever works on each
+token alone is one product for the whole batch, attention takes each text by itself, and there is no padding anywhere.
+All arithmetic is in fp32, whatever the checkpoint stores.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headscope.activations import activate
+from headscope.attention import attend, join_heads, split_heads
+from headscope.errors import InputError
+from headscope.trace import LayerRecord, Named
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+    from headscope.anatomy import Anatomy
+    from headscope.checkpoint import Checkpoint
+
+    Tokens = Float[np.ndarray, "tokens d_model"]
+
+
+@dataclass(frozen=True)
+class Input:
+    """One text as the encoder takes it: ids and segments, (S,) each."""
+
+    ids: Int[np.ndarray, " tokens"]
+    segments: Int[np.ndarray, " tokens"]
+
+
+@dataclass
+class Pass:
+    """What the forward pass of one text leaves behind.
+
+    Attributes:
+        layers: what attention saw, layer by layer.
+        last: (S, d_model), the last hidden state.
+        hidden: (S, d_model) of the embeddings and of every layer, where they were asked for.
+    """
+
+    layers: list[LayerRecord] = field(default_factory=list)
+    last: Tokens | None = None
+    hidden: list[Tokens] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """A BERT, RoBERTa, DistilBERT or ELECTRA encoder over a checkpoint's weights.
+
+    Weights are looked up by role, so this file knows no family. fp32 weights are used where the file is mapped;
+    narrower ones are widened once and kept.
+    """
+
+    checkpoint: Checkpoint
+    anatomy: Anatomy
+    _kept: dict[str, Float[np.ndarray, "..."]] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def threads(self) -> ThreadPoolExecutor:
+        """The threads that element-wise work is spread over; products use BLAS's own."""
+        return ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="headscope")
+
+    def weight(self, role: str, layer: int | None = None) -> Float[np.ndarray, "..."]:
+        """The parameter with this role, in fp32, as stored: a Linear's is (out, in)."""
+        stored = self.anatomy.parameter(role, layer).stored
+        if stored not in self._kept:
+            self._kept[stored] = np.asarray(self.checkpoint.read(stored), dtype=np.float32)
+        return self._kept[stored]
+
+    def linear(self, x: Float[np.ndarray, "tokens n"], role: str, layer: int | None = None) -> Tokens:
+        """x W + b, with the paper's W = weight.T."""
+        product = x @ self.weight(f"{role}.weight", layer).T
+        product += self.weight(f"{role}.bias", layer)
+        return product
+
+    def norm(self, x: Tokens, role: str, layer: int | None = None) -> Tokens:
+        """LayerNorm in place (Ba et al. 2016, eq. 4): each row less its mean, over its deviation, scaled and shifted."""
+        eps = np.float32(self.anatomy.setting("norm_eps"))
+        x -= x.mean(axis=-1, keepdims=True)
+        variance = np.einsum("ij,ij->i", x, x)[:, None] / np.float32(x.shape[-1])
+        x *= 1 / np.sqrt(variance + eps)
+        x *= self.weight(f"{role}.weight", layer)
+        x += self.weight(f"{role}.bias", layer)
+        return x
+
+    def positions(self, ids: Int[np.ndarray, " tokens"]) -> Int[np.ndarray, " tokens"]:
+        """The row of the position table for each token.
+
+        BERT counts from 0. RoBERTa counts the tokens that are not padding, from padding_id + 1; padding stays there.
+        """
+        family = self.anatomy.family
+        offset = None if family is None else family.position_offset
+        if offset is None:
+            return np.arange(len(ids))
+        padding = int(self.anatomy.setting("padding_id"))
+        real = ids != padding
+        return np.cumsum(real) * real + padding
+
+    def embed(self, sequences: Sequence[Input]) -> Tokens:
+        """Word + position + token type, normalised; (tokens of all texts, d_model)."""
+        ids = np.concatenate([sequence.ids for sequence in sequences])
+        positions = np.concatenate([self.positions(sequence.ids) for sequence in sequences])
+        x = np.array(self.weight("embeddings.word.weight")[ids])
+        x += self.weight("embeddings.position.weight")[positions]
+        if self.anatomy.known().types:
+            segments = np.concatenate([sequence.segments for sequence in sequences])
+            x += self.weight("embeddings.token_type.weight")[segments]
+        x = self.norm(x, "embeddings.norm")
+        if self.anatomy.has("projection.weight"):
+            x = self.linear(x, "projection")
+        return x
+
+    def self_attention(
+        self, x: Tokens, layer: int, texts: Sequence[slice], silenced: Iterable[int]
+    ) -> tuple[Tokens, list[LayerRecord]]:
+        """MultiHead(X) = Concat(head_1 .. head_h) W^O + b_O, each text by itself, and what attention saw.
+
+        head_i = softmax(Q_i K_i^T / sqrt(d_head)) V_i; a silenced head is 0. (Vaswani et al. 2017, 3.2.)
+        """
+        sizes = self.anatomy.known()
+        scale = 1 / float(np.sqrt(sizes.d_head))
+        q, k, v = (self.linear(x, role, layer) for role in ("layer.query", "layer.key", "layer.value"))
+        joined = np.empty_like(x)
+        records = []
+        for text in texts:
+            parts = [np.ascontiguousarray(split_heads(part[text], sizes.heads)) for part in (q, k, v)]
+            context, lse = attend(*parts, scale=scale)
+            for head in silenced:
+                context[head] = 0
+            joined[text] = join_heads(context)
+            records.append(LayerRecord(*parts, lse=lse, scale=scale))
+        return self.linear(joined, "layer.attention_output", layer), records
+
+    def feed_forward(self, x: Tokens, layer: int) -> Tokens:
+        """activation(x W_1 + b_1) W_2 + b_2 on each token alone. (Vaswani et al. 2017, eq. 2.)"""
+        middle = self.linear(x, "layer.ffn_in", layer)
+        activate(str(self.anatomy.setting("activation")), middle, self.threads)
+        return self.linear(middle, "layer.ffn_out", layer)
+
+    def forward(
+        self,
+        sequences: Sequence[Input],
+        *,
+        ablate: frozenset[tuple[int, int]] = frozenset(),
+        hidden_states: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> list[Pass]:
+        """All layers over a batch of texts.
+
+        Args:
+            sequences: the texts.
+            ablate: the heads to silence, (layer, head).
+            hidden_states: whether to keep the embeddings' output and every layer's.
+            progress: called with the number of layers done.
+
+        Raises:
+            InputError: an id is beyond the vocabulary, or a text is longer than the position table.
+            CheckpointError: a parameter is missing.
+        """
+        for sequence in sequences:
+            self.check(sequence)
+        ends = np.cumsum([len(sequence.ids) for sequence in sequences])
+        texts = [slice(int(end) - len(sequence.ids), int(end)) for sequence, end in zip(sequences, ends, strict=True)]
+        passes = [Pass() for _ in sequences]
+
+        def keep(x: Tokens) -> None:
+            if hidden_states:
+                for one, text in zip(passes, texts, strict=True):
+                    one.hidden.append(x[text].copy())
+
+        x = self.embed(sequences)
+        keep(x)
+        for layer in range(self.anatomy.known().layers):
+            silenced = [head for at, head in ablate if at == layer]
+            attention, records = self.self_attention(x, layer, texts, silenced)
+            for one, record in zip(passes, records, strict=True):
+                one.layers.append(record)
+            attention += x
+            x = self.norm(attention, "layer.attention_norm", layer)
+            out = self.feed_forward(x, layer)
+            out += x
+            x = self.norm(out, "layer.output_norm", layer)
+            keep(x)
+            if progress is not None:
+                progress(layer + 1)
+        for one, text in zip(passes, texts, strict=True):
+            one.last = x[text].copy()
+        return passes
+
+    def check(self, sequence: Input) -> None:
+        """Refuse what the embedding tables have no row for.
+
+        Raises:
+            InputError: an id, a segment or a position is beyond its table.
+        """
+        sizes = self.anatomy.known()
+        for what, values, limit in (
+            ("id", sequence.ids, sizes.vocab),
+            ("segment", sequence.segments, sizes.types or None),
+        ):
+            beyond = np.flatnonzero((values < 0) | (values >= limit)) if limit is not None else np.array([], int)
+            if len(beyond):
+                at = int(beyond[0])
+                raise InputError(
+                    f"{what} {int(values[at])} is beyond the model's {limit}",
+                    where=f"token {at} of {len(values)}",
+                    advice=f"{what}s run from 0 to {limit - 1 if limit else 0}",
+                )
+        longest = self.longest()
+        if len(sequence.ids) > longest:
+            raise InputError(
+                f"the text has {len(sequence.ids):,} tokens, the model takes {longest:,} at most",
+                where="max_position_embeddings",
+                advice=f"shorten the text, or pass max_length={longest} (--max-length {longest}) to cut it there",
+            )
+
+    def longest(self) -> int:
+        """How many tokens the position table has room for."""
+        family = self.anatomy.family
+        positions = self.anatomy.known().positions
+        if family is None or family.position_offset is None:
+            return positions
+        return positions - int(self.anatomy.setting("padding_id")) - family.position_offset
+
+
+OUTPUT_NAMES = {
+    "masked_lm": ("logits", ("tokens", "vocabulary")),
+    "detection": ("logits", ("tokens",)),
+    "sequence": ("logits", ("labels",)),
+    "token": ("logits", ("tokens", "labels")),
+    "choice": ("logits", ("choices",)),
+    "next_sentence": ("seq_relationship_logits", ("relationship",)),
+    "question": ("start_logits", ("tokens",)),
+}
+"""The task of a head on top, the name of what it returns (question answering also returns end_logits), its axes."""
+
+
+@dataclass(frozen=True)
+class Tops:
+    """The heads on top that a checkpoint has, and what they compute from the last hidden state (S, d_model)."""
+
+    encoder: Encoder
+
+    @cached_property
+    def tasks(self) -> tuple[str, ...]:
+        """The tasks whose parameters are there. One `classifier` may serve several: the config's class decides."""
+        anatomy = self.encoder.anatomy
+        found = [
+            task
+            for task, role in (
+                ("masked_lm", "masked_lm.transform.weight"),
+                ("detection", "detection.out.weight"),
+                ("sequence", "sequence.out.weight"),
+                ("question", "question.weight"),
+                ("next_sentence", "next_sentence.weight"),
+            )
+            if anatomy.has(role)
+        ]
+        if anatomy.has("classifier.weight"):
+            named = str((anatomy.config.get("architectures") or [""])[0])
+            if named.endswith("ForTokenClassification"):
+                found.append("token")
+            elif named.endswith("ForMultipleChoice"):
+                found.append("choice")
+            elif named.endswith("ForSequenceClassification") or anatomy.has("pooler.weight"):
+                found.append("sequence")
+            else:
+                found.append("token")
+        needs_pooler = {"next_sentence", "choice"} | ({"sequence"} if anatomy.has("classifier.weight") else set())
+        return tuple(task for task in found if task not in needs_pooler or anatomy.has("pooler.weight"))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the outputs."""
+        names = ["pooler_output"] if self.encoder.anatomy.has("pooler.weight") else []
+        for task in self.tasks:
+            names.append(self._name(task))
+            if task == "question":
+                names.append("end_logits")
+        return tuple(names)
+
+    def _name(self, task: str) -> str:
+        name = OUTPUT_NAMES[task][0]
+        earlier = [other for other in self.tasks[: self.tasks.index(task)] if OUTPUT_NAMES[other][0] == name]
+        return f"{task}_{name}" if earlier else name
+
+    def compute(self, name: str, last: Tokens) -> Named | None:
+        """One output by name; None where this checkpoint has none of that name."""
+        if name not in self.names:
+            return None
+        if name == "pooler_output":
+            return Named(name, ("d_model",), self.pooled(last))
+        if name in ("start_logits", "end_logits"):
+            return Named(name, ("tokens",), self.encoder.linear(last, "question")[:, int(name == "end_logits")].copy())
+        task = next(task for task in self.tasks if self._name(task) == name)
+        work = {
+            "masked_lm": self.masked_lm,
+            "detection": self.detection,
+            "sequence": self.sequence,
+            "token": lambda x: self.encoder.linear(x, "classifier"),
+            "choice": lambda x: self.encoder.linear(self.pooled(x)[None], "classifier")[0],
+            "next_sentence": lambda x: self.encoder.linear(self.pooled(x)[None], "next_sentence")[0],
+        }
+        labels = self.labels() if task in ("sequence", "token") else None
+        return Named(name, OUTPUT_NAMES[task][1], work[task](last), labels)
+
+    def pooled(self, last: Tokens) -> Float[np.ndarray, " d_model"]:
+        """tanh(first token W + b), (d_model,)."""
+        return np.tanh(self.encoder.linear(last[:1], "pooler")[0])
+
+    def masked_lm(self, last: Tokens) -> Float[np.ndarray, "tokens vocabulary"]:
+        """A score for every piece of the vocabulary at every position, (S, vocabulary)."""
+        encoder, family = self.encoder, self.encoder.anatomy.family
+        x = encoder.linear(last, "masked_lm.transform")
+        activation = family.masked_lm_activation if family else None
+        activate(activation or str(encoder.anatomy.setting("activation")), x, encoder.threads)
+        x = encoder.norm(x, "masked_lm.norm")
+        own = encoder.anatomy.has("masked_lm.decoder")
+        logits = x @ encoder.weight("masked_lm.decoder" if own else "embeddings.word.weight").T
+        for role in ("masked_lm.bias", "masked_lm.decoder_bias"):
+            if encoder.anatomy.has(role):
+                logits += encoder.weight(role)
+                break
+        return logits
+
+    def detection(self, last: Tokens) -> Float[np.ndarray, " tokens"]:
+        """ELECTRA's discriminator: was this token replaced? (S,), above 0 says yes."""
+        x = self.encoder.linear(last, "detection.dense")
+        activate(str(self.encoder.anatomy.setting("activation")), x, self.encoder.threads)
+        return self.encoder.linear(x, "detection.out")[:, 0]
+
+    def sequence(self, last: Tokens) -> Float[np.ndarray, " labels"]:
+        """A score for every label of the whole text, (labels,)."""
+        encoder, family = self.encoder, self.encoder.anatomy.family
+        if not encoder.anatomy.has("sequence.out.weight"):
+            return encoder.linear(self.pooled(last)[None], "classifier")[0]
+        x = encoder.linear(last[:1], "sequence.dense")
+        activate(str(family.sequence_activation if family else ""), x, encoder.threads)
+        return encoder.linear(x, "sequence.out")[0]
+
+    def labels(self) -> tuple[str, ...] | None:
+        """What the labels are called, where the config says."""
+        named = self.encoder.anatomy.config.get("id2label")
+        if not isinstance(named, dict):
+            return None
+        return tuple(str(label) for _, label in sorted(named.items(), key=lambda item: int(item[0])))

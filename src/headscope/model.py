@@ -1,0 +1,287 @@
+"""The object that `hs.open` returns: one checkpoint, its anatomy, and the traces it leaves."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, overload
+
+from headscope.anatomy import Anatomy, Component, Layer, Parameters, check_index, layers_of, read_anatomy
+from headscope.checkpoint import Checkpoint, open_checkpoint
+from headscope.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from jaxtyping import Float
+
+    from headscope.anatomy.heads import Counted
+    from headscope.checkpoint.tokenizer import Encoded, Tokenizer
+    from headscope.encoder import Encoder, Tops
+    from headscope.trace import Named, Trace
+    from headscope.verify import Report
+
+BATCH_TOKENS = 4096
+"""Most tokens that go through the encoder side by side when there are several texts."""
+
+
+def open_model(name: str | os.PathLike[str] = "-", *, revision: str | None = None) -> Model:
+    """Open a checkpoint: its header and config are read, no weights.
+
+    Args:
+        name: a hub id, a folder, a file, or `-` for the bundled model.
+        revision: a branch, tag or commit, on the hub.
+
+    Raises:
+        NotFoundError: the name leads nowhere.
+        CheckpointError: the files can't be read as they claim to be.
+        ConfigError: the config lacks a size, or holds one that can't be.
+    """
+    checkpoint = open_checkpoint(name, revision=revision)
+    return Model(checkpoint, read_anatomy(checkpoint))
+
+
+class Model:
+    """A checkpoint, opened.
+
+    Attributes:
+        checkpoint: what is on disk or on the hub.
+        anatomy: what it means.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, anatomy: Anatomy) -> None:
+        self.checkpoint = checkpoint
+        self.anatomy = anatomy
+
+    @property
+    def name(self) -> str:
+        """The name it was opened by."""
+        return self.checkpoint.name
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Identifies config and header, without reading weights."""
+        return self.checkpoint.fingerprint()
+
+    @property
+    def parameters(self) -> Parameters:
+        """The base model's own parameters, in the class's order."""
+        return self.anatomy.parameters
+
+    @property
+    def extra(self) -> Parameters:
+        """The parameters of what sits on top."""
+        return self.anatomy.extra
+
+    @property
+    def components(self) -> tuple[Component, ...]:
+        """Embeddings, encoder, pooler: counts and shares."""
+        return self.anatomy.components
+
+    @cached_property
+    def layers(self) -> Counted[Layer]:
+        """The layers, counted from 0; `layers[0].heads[3].W_Q` is read at that moment."""
+        return layers_of(self.checkpoint, self.anatomy)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The checkpoint's own tokenizer."""
+        from headscope.checkpoint.tokenizer import load_tokenizer
+
+        return load_tokenizer(self.checkpoint)
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        """The forward pass over this checkpoint's weights."""
+        from headscope.encoder import Encoder
+
+        return Encoder(self.checkpoint, self.anatomy)
+
+    @cached_property
+    def tops(self) -> Tops:
+        """The heads on top."""
+        from headscope.encoder import Tops
+
+        return Tops(self.encoder)
+
+    def W_O(self, layer: int, head: int) -> Float[np.ndarray, "d_head d_model"]:
+        """(d_head, d_model): a head's rows of the paper's W^O."""
+        return self.layers[layer].heads[head].W_O
+
+    def late_outputs(self) -> tuple[str, ...]:
+        """What the heads on top compute from the last hidden state."""
+        return self.tops.names
+
+    def late_output(self, name: str, last_hidden_state: Float[np.ndarray, "tokens d_model"]) -> Named | None:
+        """One output on top; None where there is none of that name."""
+        return self.tops.compute(name, last_hidden_state)
+
+    @overload
+    def trace(
+        self,
+        text: str | None = None,
+        pair: str | None = None,
+        *,
+        words: Sequence[str] | None = None,
+        ids: Sequence[int] | None = None,
+        segments: Sequence[int] | None = None,
+        max_length: int | None = None,
+        ablate: Iterable[tuple[int, int]] = (),
+        hidden_states: bool = False,
+    ) -> Trace: ...
+    @overload
+    def trace(
+        self,
+        text: list[str],
+        pair: list[str] | None = None,
+        *,
+        max_length: int | None = None,
+        ablate: Iterable[tuple[int, int]] = (),
+        hidden_states: bool = False,
+    ) -> list[Trace]: ...
+    def trace(
+        self,
+        text: str | list[str] | None = None,
+        pair: str | list[str] | None = None,
+        *,
+        words: Sequence[str] | None = None,
+        ids: Sequence[int] | None = None,
+        segments: Sequence[int] | None = None,
+        max_length: int | None = None,
+        ablate: Iterable[tuple[int, int]] = (),
+        hidden_states: bool = False,
+    ) -> Trace | list[Trace]:
+        """One forward pass, and what it leaves behind.
+
+        Args:
+            text: a text, or a list of texts for a list of traces.
+            pair: a second text that goes with it, or one for each.
+            words: words that are split already, instead of a text; the model's vocabulary cuts each into pieces.
+            ids: ready-made ids instead of a text, taken as they are: no special tokens are added.
+            segments: 0 or 1 for each of `ids`; all 0 unless told.
+            max_length: cut a longer text there. Without it a text beyond the position table is refused.
+            ablate: heads to silence, (layer, head): their context is 0.
+            hidden_states: also keep the embeddings' output and every layer's, (S, d_model) each, in outputs.
+
+        Raises:
+            InputError: an empty text, an id beyond the vocabulary, too many tokens, a head that isn't there.
+            UnsupportedError: the heads or the tokenizer of this checkpoint can't be read correctly.
+        """
+        self.anatomy.known()
+        silenced = self._heads(ablate)
+        if isinstance(text, list):
+            if words is not None or ids is not None or segments is not None:
+                raise InputError(
+                    "a list of texts goes with no words, ids or segments",
+                    where="trace(text=[…])",
+                    advice="pass one of them",
+                )
+            pairs = self._pairs(text, pair)
+            encoded = [
+                self.tokenizer.encode(one, other, max_length=max_length)
+                for one, other in zip(text, pairs, strict=True)
+            ]
+            return self._run(encoded, list(zip(text, pairs, strict=True)), silenced, hidden_states)
+        if isinstance(pair, list):
+            raise InputError("one text can't have a list of pairs", where="pair", advice="pass one second text")
+        given = [name for name, value in (("text", text), ("words", words), ("ids", ids)) if value is not None]
+        if len(given) != 1:
+            raise InputError(
+                f"a trace starts from one of text, words and ids; {' and '.join(given) or 'none'} given",
+                where="trace",
+                advice='pass a text: model.trace("The cat sat on the mat.")',
+            )
+        if text is not None:
+            one = self.tokenizer.encode(text, pair, max_length=max_length)
+        elif words is not None:
+            one = self.tokenizer.encode_words(words, max_length=max_length)
+        else:
+            one = self.tokenizer.encode_ids(list(ids or ())[:max_length], segments)
+        return self._run([one], [(text, pair)], silenced, hidden_states)[0]
+
+    def verify(self, text: str | Trace, pair: str | None = None, **options: Any) -> Report:
+        """Compute the same thing in independent ways and compare. See headscope.verify."""
+        from headscope.trace import Trace
+        from headscope.verify import verify
+
+        return verify(text if isinstance(text, Trace) else self.trace(text, pair, **options))
+
+    def _heads(self, ablate: Iterable[tuple[int, int]]) -> frozenset[tuple[int, int]]:
+        sizes = self.anatomy.known()
+        return frozenset(
+            (
+                check_index(layer, sizes.layers, "layer", "the model"),
+                check_index(head, sizes.heads, "head", f"layer {layer}"),
+            )
+            for layer, head in ablate
+        )
+
+    @staticmethod
+    def _pairs(texts: list[str], pair: str | list[str] | None) -> Sequence[str | None]:
+        if pair is None:
+            return [None] * len(texts)
+        if isinstance(pair, str) or len(pair) != len(texts):
+            found = "one second text" if isinstance(pair, str) else f"{len(pair)} second texts"
+            raise InputError(
+                f"{len(texts)} texts and {found}", where="pair", advice="pass one second text for each text"
+            )
+        return pair
+
+    def _run(
+        self,
+        encoded: Sequence[Encoded],
+        texts: Sequence[tuple[str | None, str | None]],
+        silenced: frozenset[tuple[int, int]],
+        hidden_states: bool,
+    ) -> list[Trace]:
+        import numpy as np
+
+        from headscope.encoder import Input
+        from headscope.trace import Named, TokenAxis, Trace
+
+        traces: list[Trace] = []
+        for batch in _batches([len(one.ids) for one in encoded]):
+            inputs = [
+                Input(np.array(one.ids, dtype=np.int64), np.array(one.segments, dtype=np.int64))
+                for one in encoded[batch]
+            ]
+            passes = self.encoder.forward(inputs, ablate=silenced, hidden_states=hidden_states)
+            for one, (text, pair), done in zip(encoded[batch], texts[batch], passes, strict=True):
+                assert done.last is not None
+                outputs = {"last_hidden_state": Named("last_hidden_state", ("tokens", "d_model"), done.last)}
+                for index, state in enumerate(done.hidden):
+                    name = f"hidden_states.{index}"
+                    outputs[name] = Named(name, ("tokens", "d_model"), state)
+                traces.append(
+                    Trace(
+                        model=self.name,
+                        fingerprint=self.fingerprint,
+                        queries=TokenAxis(one.tokens, one.ids, one.segments, one.special, one.words, one.spans),
+                        layers=done.layers,
+                        outputs=outputs,
+                        text=text,
+                        pair=pair,
+                        ablated=silenced,
+                        source=self,
+                    )
+                )
+        return traces
+
+    def __repr__(self) -> str:
+        total = f"{self.parameters.total:,} numbers in {len(self.parameters)} parameters"
+        sizes = self.anatomy.dimensions
+        if sizes is None:
+            return f"{self.name}: {total}; heads are not known for this family"
+        return f"{self.name}: {self.anatomy.base_class}, {sizes.layers} layers x {sizes.heads} heads of {sizes.d_head}, {total}"
+
+
+def _batches(lengths: Sequence[int]) -> list[slice]:
+    """Neighbouring texts together, up to BATCH_TOKENS tokens."""
+    batches: list[slice] = []
+    start, tokens = 0, 0
+    for index, length in enumerate(lengths):
+        if index > start and tokens + length > BATCH_TOKENS:
+            batches.append(slice(start, index))
+            start, tokens = index, 0
+        tokens += length
+    return [*batches, slice(start, len(lengths))] if lengths else batches

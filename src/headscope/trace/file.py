@@ -1,0 +1,214 @@
+"""A trace on disk: one safetensors file, as docs/trace-format.md describes it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headscope.attention import Mask
+from headscope.errors import HeadscopeError, InputError, TraceError
+from headscope.trace.arrays import Named
+from headscope.trace.record import LayerRecord, Source, TokenAxis, Trace
+from headscope.writing import write_atomically
+
+if TYPE_CHECKING:
+    from jaxtyping import Shaped
+
+FORMAT = "headscope.trace"
+VERSION = 1
+DTYPES = {"fp32": np.float32, "fp16": np.float16}
+
+
+def save(trace: Trace, path: Path, *, dtype: str, values: bool) -> Path:
+    """Write a trace, whole or not at all.
+
+    Raises:
+        InputError: dtype is neither fp32 nor fp16, or the folder is not there.
+    """
+    from safetensors.numpy import save as to_bytes
+
+    if dtype not in DTYPES:
+        raise InputError(f"a trace can't be saved as {dtype!r}", where="dtype", advice="use fp32 or fp16")
+    tensors, header = pack(trace, DTYPES[dtype], values)
+    write_atomically(path, to_bytes(tensors, metadata=header))
+    return path
+
+
+def pack(
+    trace: Trace, dtype: type[np.floating[Any]], values: bool
+) -> tuple[dict[str, Shaped[np.ndarray, "..."]], dict[str, str]]:
+    """The tensors and the metadata of a trace's file."""
+    tensors: dict[str, np.ndarray] = {}
+    layers = []
+    for index, record in enumerate(trace.layers):
+        stem = f"layers.{index}"
+        tensors[f"{stem}.q"] = record.q.astype(dtype)
+        tensors[f"{stem}.k"] = record.k.astype(dtype)
+        if values and record.v is not None:
+            tensors[f"{stem}.v"] = record.v.astype(dtype)
+        tensors[f"{stem}.lse"] = record.lse.astype(np.float32)
+        if record.mask.keys is not None:
+            tensors[f"{stem}.mask.keys"] = np.asarray(record.mask.keys, dtype=bool)
+        if record.mask.bias is not None:
+            tensors[f"{stem}.mask.bias"] = np.asarray(record.mask.bias, dtype=np.float32)
+        layers.append(
+            {
+                "scale": record.scale,
+                "stage": record.stage,
+                "causal": record.mask.causal,
+                "window": record.mask.window,
+            }
+        )
+    outputs = {}
+    for name, output in trace.outputs.kept.items():
+        tensors[f"outputs.{name}"] = np.ascontiguousarray(output.array, dtype=np.float32)
+        outputs[name] = {"dims": output.dims, "labels": output.labels}
+    about = {
+        "format": FORMAT,
+        "version": VERSION,
+        "model": trace.model,
+        "fingerprint": trace.fingerprint,
+        "text": trace.text,
+        "pair": trace.pair,
+        "queries": _axis_out(trace.queries),
+        "keys": None if trace.keys is trace.queries else _axis_out(trace.keys),
+        "layers": layers,
+        "outputs": outputs,
+        "ablated": sorted(trace.ablated),
+    }
+    return {name: np.ascontiguousarray(array) for name, array in tensors.items()}, {
+        "format": FORMAT,
+        "headscope": json.dumps(about, ensure_ascii=False),
+    }
+
+
+def load(path: str | os.PathLike[str], *, model: Source | None = None) -> Trace:
+    """Read a trace that `Trace.save` wrote.
+
+    Args:
+        model: the model that it came from (`hs.open(…)`), for what needs weights: a head's output, logits, verify.
+
+    Raises:
+        TraceError: the file is no trace, is not whole, or came from another model than the one passed.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import load as from_bytes
+
+    path = Path(path)
+    where = str(path)
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise TraceError(
+            f"the trace can't be read: {error.strerror or error}", where=where, advice="check the path"
+        ) from error
+    try:
+        tensors = from_bytes(raw)
+        about = json.loads(_metadata(raw)["headscope"])
+        if about["format"] != FORMAT:
+            raise KeyError("format")
+    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise TraceError(
+            f"the file is not a headscope trace: {type(error).__name__} {error}",
+            where=where,
+            advice="pass a file that Trace.save or `headscope attend --save` wrote",
+        ) from error
+    if about.get("version") != VERSION:
+        raise TraceError(
+            f"the trace has format version {about.get('version')!r}, this headscope reads {VERSION}",
+            where=where,
+            advice="make the trace again, or use the headscope that wrote it",
+        )
+    try:
+        trace = _unpack(about, tensors, model)
+    except HeadscopeError:
+        raise
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise TraceError(
+            f"the trace lacks a part or holds a wrong one: {type(error).__name__} {error}",
+            where=where,
+            advice="the file is not whole: make the trace again",
+        ) from error
+    made_by = getattr(model, "fingerprint", "")
+    if made_by and trace.fingerprint and made_by != trace.fingerprint:
+        raise TraceError(
+            f"the trace came from {trace.model} ({trace.fingerprint[:12]}), not from this model ({made_by[:12]})",
+            where=where,
+            advice="open the model that the trace names",
+        )
+    return trace
+
+
+def _metadata(raw: bytes) -> dict[str, str]:
+    length = int.from_bytes(raw[:8], "little")
+    header = json.loads(raw[8 : 8 + length])
+    metadata: dict[str, str] = header["__metadata__"]
+    return metadata
+
+
+def _unpack(about: Mapping[str, Any], tensors: Mapping[str, np.ndarray], source: Source | None) -> Trace:
+    def full(name: str) -> Shaped[np.ndarray, "..."] | None:
+        found = tensors.get(name)
+        return None if found is None else found.astype(np.float32)
+
+    layers = []
+    for index, layer in enumerate(about["layers"]):
+        stem = f"layers.{index}"
+        window = layer["window"]
+        layers.append(
+            LayerRecord(
+                q=tensors[f"{stem}.q"].astype(np.float32),
+                k=tensors[f"{stem}.k"].astype(np.float32),
+                v=full(f"{stem}.v"),
+                lse=tensors[f"{stem}.lse"],
+                scale=float(layer["scale"]),
+                stage=str(layer["stage"]),
+                mask=Mask(
+                    causal=bool(layer["causal"]),
+                    window=None if window is None else (window[0], window[1]),
+                    keys=tensors.get(f"{stem}.mask.keys"),
+                    bias=tensors.get(f"{stem}.mask.bias"),
+                ),
+            )
+        )
+    outputs = {
+        name: Named(
+            name=name,
+            dims=tuple(kept["dims"]),
+            array=tensors[f"outputs.{name}"],
+            labels=None if kept["labels"] is None else tuple(kept["labels"]),
+        )
+        for name, kept in about["outputs"].items()
+    }
+    return Trace(
+        model=str(about["model"]),
+        fingerprint=str(about["fingerprint"]),
+        queries=_axis_in(about["queries"]),
+        keys=None if about["keys"] is None else _axis_in(about["keys"]),
+        layers=layers,
+        outputs=outputs,
+        text=about["text"],
+        pair=about["pair"],
+        ablated=frozenset((int(layer), int(head)) for layer, head in about["ablated"]),
+        source=source,
+    )
+
+
+def _axis_out(axis: TokenAxis) -> dict[str, Any]:
+    return {name: getattr(axis, name) for name in axis.__dataclass_fields__}
+
+
+def _axis_in(kept: Mapping[str, Any]) -> TokenAxis:
+    return TokenAxis(
+        tokens=tuple(map(str, kept["tokens"])),
+        ids=tuple(map(int, kept["ids"])),
+        segments=tuple(map(int, kept["segments"])),
+        special=tuple(map(bool, kept["special"])),
+        words=tuple(None if word is None else int(word) for word in kept["words"]),
+        spans=tuple(None if span is None else (int(span[0]), int(span[1])) for span in kept["spans"]),
+    )

@@ -1,0 +1,402 @@
+"""The trace: what one forward pass leaves behind. Q, K, V and the log-sum-exps, never a map of all pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from headscope.anatomy.heads import check_index
+from headscope.attention import EVERYTHING, Mask, attend, scores, weights
+from headscope.errors import InputError, TraceError
+from headscope.trace.arrays import LazyMap, Named
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+    from headscope.verify import Report
+
+    Index = Int[np.ndarray, " n"]
+
+
+class Source(Protocol):
+    """The model that a trace came from, as far as a trace needs one."""
+
+    name: str
+
+    def W_O(self, layer: int, head: int) -> Float[np.ndarray, "d_head d_model"]:
+        """(d_head, d_model): the head's rows of W^O."""
+
+    def late_output(self, name: str, last_hidden_state: Float[np.ndarray, "tokens d_model"]) -> Named | None:
+        """An output on top that is computed from the last hidden state when asked for; None if there is none."""
+
+    def late_outputs(self) -> tuple[str, ...]:
+        """The names that late_output knows."""
+
+
+@dataclass(frozen=True)
+class TokenAxis:
+    """The tokens along one axis of the maps.
+
+    Attributes:
+        tokens: the pieces, as the vocabulary spells them.
+        ids: their ids.
+        segments: 0 for the first text, 1 for the second.
+        special: whether the model's tokenizer added it: [CLS], [SEP], ….
+        words: which word of the text each piece belongs to, counted from 0; None for special tokens.
+        spans: characters (from, to) of the text, or of the second text; None where there are none.
+    """
+
+    tokens: tuple[str, ...]
+    ids: tuple[int, ...]
+    segments: tuple[int, ...]
+    special: tuple[bool, ...]
+    words: tuple[int | None, ...]
+    spans: tuple[tuple[int, int] | None, ...]
+
+    def __post_init__(self) -> None:
+        sizes = {name: len(getattr(self, name)) for name in self.__dataclass_fields__}
+        if len(set(sizes.values())) > 1:
+            raise TraceError(
+                f"the tokens of a trace disagree in number: {sizes}",
+                where="token axis",
+                advice="give every token an id, a segment, a special flag, a word and a span",
+            )
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True, eq=False)
+class LayerRecord:
+    """What attention saw in one layer.
+
+    Attributes:
+        q: (heads, queries, d_head).
+        k, v: (kv_heads, keys, d_head); v is None where it was not kept.
+        lse: (heads, queries), log-sum-exp of each query's scores.
+        scale: what q . k is multiplied by.
+        mask: which keys a query may look at.
+        stage: what q and k are: `projected` (X W + b), `scaled` (the scale is in q already), `rotated` (RoPE).
+    """
+
+    q: Float[np.ndarray, "heads queries d_head"]
+    k: Float[np.ndarray, "kv_heads keys d_head"]
+    v: Float[np.ndarray, "kv_heads keys d_value"] | None
+    lse: Float[np.ndarray, "heads queries"]
+    scale: float
+    mask: Mask = EVERYTHING
+    stage: str = "projected"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of q, k, v and lse."""
+        return sum(part.nbytes for part in (self.q, self.k, self.v, self.lse) if part is not None)
+
+
+class Outputs(Mapping[str, Named]):
+    """What the model returned: last_hidden_state, pooler_output, logits, ….
+
+    Those on top of the last hidden state are computed when they are asked for.
+    """
+
+    def __init__(self, kept: Mapping[str, Named], source: Source | None) -> None:
+        self._kept = dict(kept)
+        self._source = source
+
+    def __getitem__(self, name: str) -> Named:
+        if name not in self._kept and self._source is not None and "last_hidden_state" in self._kept:
+            found = self._source.late_output(name, self._kept["last_hidden_state"].array)
+            if found is not None:
+                self._kept[name] = found
+        if name not in self._kept:
+            raise MissingOutputError(
+                f"there is no output {name!r}; there are {', '.join(self) or 'none'}",
+                where="trace.outputs",
+                advice="a trace read from a file finds more with hs.load(file, model=hs.open(…))"
+                if self._source is None
+                else "this checkpoint has no such head on top",
+            )
+        return self._kept[name]
+
+    def __iter__(self) -> Iterator[str]:
+        late = self._source.late_outputs() if self._source is not None else ()
+        return iter([*self._kept, *(name for name in late if name not in self._kept)])
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    @property
+    def kept(self) -> Mapping[str, Named]:
+        """Those that are in memory already."""
+        return self._kept
+
+    def __repr__(self) -> str:
+        return "outputs: " + ", ".join(repr(self._kept.get(name, name)) for name in self)
+
+
+class MissingOutputError(InputError, KeyError):
+    """An output that isn't there; a KeyError too, so that mappings behave."""
+
+    __str__ = InputError.__str__
+
+
+class HeadTrace:
+    """One head of one layer on one text. Everything here is computed when asked for, from q, k, v and lse."""
+
+    def __init__(self, trace: Trace, layer: int, head: int) -> None:
+        self._trace = trace
+        self._record = trace.layers[layer]
+        self._key_head = head * len(self._record.k) // len(self._record.q)
+        self.layer = layer
+        self.head = head
+
+    @property
+    def q(self) -> Float[np.ndarray, "queries d_head"]:
+        """(queries, d_head)."""
+        return self._record.q[self.head]
+
+    @property
+    def k(self) -> Float[np.ndarray, "keys d_head"]:
+        """(keys, d_head)."""
+        return self._record.k[self._key_head]
+
+    @property
+    def v(self) -> Float[np.ndarray, "keys d_value"]:
+        """(keys, d_value).
+
+        Raises:
+            TraceError: the trace was kept without values.
+        """
+        if self._record.v is None:
+            raise TraceError(
+                "the values were not kept",
+                where=f"layer {self.layer}, head {self.head}",
+                advice="make the trace again with its values",
+            )
+        return self._record.v[self._key_head]
+
+    @property
+    def lse(self) -> Float[np.ndarray, " queries"]:
+        """(queries,): log-sum-exp of each query's scores."""
+        return self._record.lse[self.head]
+
+    @property
+    def scale(self) -> float:
+        """What q . k is multiplied by: 1 / sqrt(d_head)."""
+        return self._record.scale
+
+    @property
+    def silenced(self) -> bool:
+        """Whether this head was silenced in the forward pass that left this trace."""
+        return (self.layer, self.head) in self._trace.ablated
+
+    @property
+    def scores(self) -> LazyMap:
+        """(queries, keys), before the softmax; -inf where masked. Only the tile that is indexed is computed."""
+        return self._map("scores", False)
+
+    @property
+    def weights(self) -> LazyMap:
+        """(queries, keys), after the softmax. Only the tile that is indexed is computed."""
+        return self._map("weights", True)
+
+    @property
+    def context(self) -> Float[np.ndarray, "queries d_value"]:
+        """(queries, d_value): weights @ V, in blocks of queries. For a silenced head, what it would have been."""
+        context, _ = attend(
+            self.q[None], self.k[None], self.v[None], scale=self.scale, mask=self._mask(self._record.mask)
+        )
+        return context[0]
+
+    @property
+    def output(self) -> Float[np.ndarray, "queries d_model"]:
+        """(queries, d_model): context @ W_O, what this head writes to the residual stream; 0 if it was silenced.
+
+        Raises:
+            TraceError: the trace was read from a file and has no model to take W_O from.
+        """
+        source = self._trace.source
+        if source is None:
+            raise TraceError(
+                "a head's output needs W_O, which is in the model and not in the trace",
+                where=f"layer {self.layer}, head {self.head}",
+                advice="read the trace with hs.load(file, model=hs.open(…))",
+            )
+        W_O = np.asarray(source.W_O(self.layer, self.head), dtype=np.float32)
+        if self.silenced:
+            return np.zeros((len(self.q), W_O.shape[1]), dtype=np.float32)
+        return self.context @ W_O
+
+    def _mask(self, mask: Mask) -> Mask:
+        if mask.bias is None or len(mask.bias) == 1:
+            return mask
+        return Mask(mask.causal, mask.window, mask.keys, mask.bias[self.head : self.head + 1])
+
+    def _map(self, kind: str, normalised: bool) -> LazyMap:
+        sizes = (len(self.q), len(self.k))
+
+        def tile(rows: Index, columns: Index) -> Float[np.ndarray, "n m"]:
+            raw = scores(
+                self.q[rows][None],
+                self.k[columns][None],
+                scale=self.scale,
+                mask=self._mask(self._record.mask),
+                rows=rows,
+                columns=columns,
+                sizes=sizes,
+            )
+            return (weights(raw, self.lse[rows][None]) if normalised else raw)[0]
+
+        def cells(rows: Index, columns: Index) -> Float[np.ndarray, " n"]:
+            return np.array([tile(rows[i : i + 1], columns[i : i + 1])[0, 0] for i in range(len(rows))], np.float32)
+
+        return LazyMap(kind, sizes, tile, cells)
+
+    def __repr__(self) -> str:
+        silenced = ", silenced" if self.silenced else ""
+        return (
+            f"layer {self.layer}, head {self.head} (counted from 0){silenced}: "
+            f"{len(self.q)} queries, {len(self.k)} keys, d_head {self.q.shape[-1]}, scale {self.scale:.6g}"
+        )
+
+
+class Trace:
+    """What one forward pass leaves behind.
+
+    `trace[l, h]` is one head; everything a person sees of it is a function of this record.
+
+    Attributes:
+        model: the name of the model.
+        fingerprint: of the checkpoint's config and header; empty where there was no checkpoint.
+        queries, keys: the token axes; one and the same object but in cross-attention.
+        layers: what attention saw, layer by layer.
+        outputs: what the model returned.
+        text, pair: the texts, where there were texts.
+        ablated: the heads that were silenced, (layer, head).
+        source: the model itself, where it is at hand.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        queries: TokenAxis,
+        layers: Sequence[LayerRecord],
+        outputs: Mapping[str, Named],
+        keys: TokenAxis | None = None,
+        fingerprint: str = "",
+        text: str | None = None,
+        pair: str | None = None,
+        ablated: frozenset[tuple[int, int]] = frozenset(),
+        source: Source | None = None,
+    ) -> None:
+        self.model = model
+        self.fingerprint = fingerprint
+        self.queries = queries
+        self.keys = queries if keys is None else keys
+        self.layers = tuple(layers)
+        self.outputs = Outputs(outputs, source)
+        self.text = text
+        self.pair = pair
+        self.ablated = ablated
+        self.source = source
+        for index, record in enumerate(self.layers):
+            held = (record.q.shape[1], record.k.shape[1])
+            if held != (len(self.queries), len(self.keys)):
+                raise TraceError(
+                    f"layer {index} holds {held[0]} queries and {held[1]} keys for {len(self.queries)} and "
+                    f"{len(self.keys)} tokens",
+                    where=f"layer {index}",
+                    advice="the file or the capture is not whole: make the trace again",
+                )
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """The pieces, as the vocabulary spells them."""
+        return self.queries.tokens
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        return self.queries.ids
+
+    @property
+    def segments(self) -> tuple[int, ...]:
+        """0 for tokens of the first text, 1 for those of the second."""
+        return self.queries.segments
+
+    @property
+    def special(self) -> tuple[bool, ...]:
+        """Whether the tokenizer added the token: [CLS], [SEP], …."""
+        return self.queries.special
+
+    @property
+    def words(self) -> tuple[int | None, ...]:
+        """Which word each piece belongs to; None for special tokens."""
+        return self.queries.words
+
+    @property
+    def heads(self) -> int:
+        """Query heads in a layer."""
+        return len(self.layers[0].q)
+
+    @property
+    def d_head(self) -> int:
+        return self.layers[0].q.shape[-1]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of Q, K, V and lse of all layers: linear in the number of tokens."""
+        return sum(record.nbytes for record in self.layers)
+
+    def __len__(self) -> int:
+        """How many tokens."""
+        return len(self.queries)
+
+    def __getitem__(self, index: tuple[int, int]) -> HeadTrace:
+        """One head: `trace[layer, head]`, counted from 0.
+
+        Raises:
+            InputError: there is no such layer or head.
+        """
+        if not (isinstance(index, tuple) and len(index) == 2):
+            raise InputError(
+                f"trace[{index!r}] names no head",
+                where="trace[layer, head]",
+                advice="index a trace with a layer and a head, both counted from 0",
+            )
+        layer = check_index(index[0], len(self.layers), "layer", "the trace")
+        head = check_index(index[1], len(self.layers[layer].q), "head", f"layer {layer}")
+        return HeadTrace(self, layer, head)
+
+    def __repr__(self) -> str:
+        ablated = f", {len(self.ablated)} silenced" if self.ablated else ""
+        return (
+            f"trace of {self.model}: {len(self)} tokens, {len(self.layers)} layers x {self.heads} heads of "
+            f"{self.d_head}{ablated}, {self.nbytes / 1e6:.1f} MB of Q, K, V and lse"
+        )
+
+    def save(self, path: str | Path, *, dtype: str = "fp32", values: bool = True) -> Path:
+        """Write the trace as one safetensors file, whole or not at all. See docs/trace-format.md.
+
+        Args:
+            dtype: fp32, or fp16 for half the size (lse stays fp32).
+            values: whether V is kept.
+        """
+        from headscope.trace.file import save
+
+        return save(self, Path(path), dtype=dtype, values=values)
+
+    # The face: what other parts of headscope make of a trace. They stand below this file and are imported late.
+
+    def verify(self) -> Report:
+        """Recompute this trace in independent ways and compare. See headscope.verify."""
+        from headscope.verify import verify
+
+        return verify(self)
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return {"text/plain": repr(self)}
