@@ -1,0 +1,220 @@
+"""Pieces by the `tokenizers` library: the one place that calls it, with its failures turned into errors of ours."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from headscope.checkpoint.tokenizer.encoded import Layout, Pieces, Slot, Special
+from headscope.checkpoint.tokenizer.settings import AddedPiece, Settings
+from headscope.errors import CheckpointError, HeadscopeError, UnsupportedError
+
+if TYPE_CHECKING:
+    import tokenizers
+
+
+@contextmanager
+def library_errors(where: str, advice: str) -> Iterator[None]:
+    """Turn what the `tokenizers` library raises into a CheckpointError.
+
+    It raises plain Exception for bad files and, where its Rust code panics, a PanicException that derives from
+    BaseException alone.
+    """
+    try:
+        yield
+    except HeadscopeError:
+        raise
+    except Exception as error:
+        raise CheckpointError(f"the tokenizers library says: {error}", where=where, advice=advice) from error
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise CheckpointError(f"the tokenizers library broke down: {error}", where=where, advice=advice) from error
+
+
+class Backend:
+    """A tokenizer of the `tokenizers` library, truncation and padding off."""
+
+    odd_to_first = False
+
+    def __init__(self, rust: tokenizers.Tokenizer, *, where: str, settings: Settings) -> None:
+        self._rust = rust
+        self._where = where
+        self._advice = "fetch the file again, or save the tokenizer again with transformers' save_pretrained"
+        self._layouts: dict[int, Layout] = {}
+        self._for_words: tokenizers.Tokenizer | None = None
+        self.notes: list[str] = []
+        with library_errors(where, self._advice):
+            self._switch_off()
+            self._add(settings)
+            self._continuations = _continuation_marks(rust)
+            self._byte_level_without_space = any(
+                part.get("type") == "ByteLevel" and not part.get("add_prefix_space")
+                for part in _parts(_state(rust.pre_tokenizer), "pretokenizers")
+            )
+
+    @property
+    def size(self) -> int:
+        return int(self._rust.get_vocab_size(with_added_tokens=True))
+
+    def token(self, index: int) -> str | None:
+        return self._rust.id_to_token(index) if 0 <= index < 2**32 else None
+
+    def id(self, token: str) -> int | None:
+        try:
+            return self._rust.token_to_id(token)
+        except UnicodeEncodeError:
+            return None
+
+    def added(self) -> dict[str, int]:
+        """The pieces that are looked for before anything else."""
+        return {piece.content: index for index, piece in self._rust.get_added_tokens_decoder().items()}
+
+    def text_pieces(self, text: str) -> Pieces:
+        with library_errors(self._where, self._advice):
+            encoding = self._rust.encode(text, add_special_tokens=False)
+        words = encoding.word_ids
+        count = 1 + max((word for word in words if word is not None), default=-1)
+        return Pieces(encoding.ids, encoding.tokens, words, encoding.offsets, count)
+
+    def word_pieces(self, words: Sequence[str]) -> Pieces:
+        """Each word cut on its own; a word that spells a continuation piece of the vocabulary is that piece."""
+        with library_errors(self._where, self._advice):
+            encoding = self._words_tokenizer().encode(list(words), is_pretokenized=True, add_special_tokens=False)
+        of_word: list[list[tuple[int, str]]] = [[] for _ in words]
+        for index, token, owner in zip(encoding.ids, encoding.tokens, encoding.word_ids, strict=True):
+            if owner is not None:
+                of_word[owner].append((index, token))
+        for position, word in enumerate(words):
+            if word.startswith(self._continuations) and word not in self._continuations:
+                whole = self.id(word)
+                if whole is not None:
+                    of_word[position] = [(whole, word)]
+        ids = [index for pieces in of_word for index, _ in pieces]
+        tokens = [token for pieces in of_word for _, token in pieces]
+        owners = [position for position, pieces in enumerate(of_word) for _ in pieces]
+        return Pieces(ids, tokens, owners, [None] * len(ids), len(words))
+
+    def layout(self, texts: int) -> Layout:
+        """Where the tokenizer's template puts the special tokens around one text or two."""
+        if texts not in self._layouts:
+            self._layouts[texts] = self._read_layout(texts)
+        return self._layouts[texts]
+
+    def _read_layout(self, texts: int) -> Layout:
+        from tokenizers import Tokenizer, models
+
+        # One-piece texts from a tokenizer of one word: what the template adds around them is the layout.
+        placeholder = Tokenizer(models.WordLevel({"x": 0}, unk_token="x"))
+        with library_errors(self._where, self._advice):
+            samples = [placeholder.encode("x") for _ in range(texts)]
+            full = self._rust.post_process(samples[0], samples[1] if texts == 2 else None, add_special_tokens=True)
+        layout: list[Special | Slot] = []
+        for index, token, segment, text in zip(full.ids, full.tokens, full.type_ids, full.sequence_ids, strict=True):
+            layout.append(Special(index, token, segment) if text is None else Slot(text, segment))
+        placed = [slot.text for slot in layout if isinstance(slot, Slot)]
+        if placed != list(range(texts)):
+            raise UnsupportedError(
+                f"the tokenizer's template places the texts as {placed}, expected {list(range(texts))}",
+                where=self._where,
+                advice="pass ids= (ready-made ids)",
+            )
+        return layout
+
+    def _words_tokenizer(self) -> tokenizers.Tokenizer:
+        """The tokenizer for words already cut: byte-level BPE spells a word's beginning with the space before it."""
+        if not self._byte_level_without_space:
+            return self._rust
+        if self._for_words is None:
+            spaced = copy.deepcopy(self._rust)
+            spaced.pre_tokenizer = _with_prefix_space(spaced.pre_tokenizer)
+            self._for_words = spaced
+        return self._for_words
+
+    def _switch_off(self) -> None:
+        rust = self._rust
+        if rust.truncation is not None:
+            self.notes.append(f"the truncation stored in the file ({rust.truncation['max_length']}) is not applied")
+            rust.no_truncation()
+        if rust.padding is not None:
+            self.notes.append("the padding stored in the file is not applied")
+            rust.no_padding()
+        if getattr(rust.model, "dropout", None):
+            self.notes.append("the BPE dropout stored in the file is not applied: it is for training")
+            rust.model.dropout = None
+
+    def _add(self, settings: Settings) -> None:
+        """Add the pieces that the small files declare and the tokenizer does not yet look for."""
+        known = self.added()
+        declared = sorted(settings.added.items())
+        self._add_pieces([piece for _, piece in declared if piece.content not in known])
+        known = self.added()
+        self._add_pieces([piece for piece in (*settings.named.values(), *settings.extra) if piece.content not in known])
+        for index, piece in declared:
+            found = self.id(piece.content)
+            if found != index:
+                raise CheckpointError(
+                    f"the added token {piece.content!r} is declared with id {index}, but the vocabulary gives it "
+                    f"{found} ({self.size} pieces)",
+                    where=settings.where,
+                    advice="save the tokenizer again with transformers' save_pretrained, so that its files agree",
+                )
+
+    def _add_pieces(self, pieces: Sequence[AddedPiece]) -> None:
+        for piece in pieces:
+            (self._rust.add_special_tokens if piece.special else self._rust.add_tokens)([added_token(piece)])
+
+
+def added_token(piece: AddedPiece) -> Any:
+    from tokenizers import AddedToken
+
+    return AddedToken(
+        piece.content,
+        lstrip=piece.lstrip,
+        rstrip=piece.rstrip,
+        single_word=piece.single_word,
+        normalized=not piece.special if piece.normalized is None else piece.normalized,
+        special=piece.special,
+    )
+
+
+def _state(component: Any) -> dict[str, Any]:
+    """A component of the library as the JSON object that it is in tokenizer.json; {} for none."""
+    if component is None:
+        return {}
+    state = component.__getstate__()
+    value = json.loads(state)
+    return value if isinstance(value, dict) else {}
+
+
+def _parts(state: dict[str, Any], key: str) -> Iterator[dict[str, Any]]:
+    yield state
+    for part in state.get(key, ()):
+        yield from _parts(part, key)
+
+
+def _continuation_marks(rust: tokenizers.Tokenizer) -> tuple[str, ...]:
+    """What a vocabulary piece begins with when it says whether it continues or begins a word."""
+    marks = []
+    prefix = getattr(rust.model, "continuing_subword_prefix", None)
+    if prefix:
+        marks.append(prefix)
+    for part in _parts(_state(rust.pre_tokenizer), "pretokenizers"):
+        if part.get("type") == "ByteLevel":
+            marks.append("Ġ")
+        elif part.get("type") == "Metaspace":
+            marks.append(part.get("replacement", "▁"))
+    return tuple(marks)
+
+
+def _with_prefix_space(component: Any) -> Any:
+    state = _state(component)
+    for part in _parts(state, "pretokenizers"):
+        if part.get("type") == "ByteLevel":
+            part["add_prefix_space"] = True
+    component = copy.deepcopy(component)
+    component.__setstate__(json.dumps(state).encode("utf-8"))
+    return component

@@ -1,0 +1,213 @@
+"""Japanese text into words, as transformers' BertJapaneseTokenizer does it: MeCab, or BERT's basic rules."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from headscope.checkpoint.tokenizer.encoded import Span
+from headscope.errors import CheckpointError, InputError, MissingExtraError, UnsupportedError
+
+# mecab_option comes out of a downloaded file: only what names a dictionary is passed on.
+DICTIONARY_OPTIONS = ("-d", "--dicdir", "-r", "--rcfile", "-u", "--userdic")
+DICTIONARIES = {"unidic_lite": "unidic-lite", "unidic": "unidic", "ipadic": "ipadic"}
+LONGEST_CLUSTER = 64
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word as the vocabulary will be asked for it.
+
+    Attributes:
+        text: the word, normalized and lower-cased as the tokenizer does.
+        origins: for each of its characters, the span of the text it came from; None where that is not known.
+    """
+
+    text: str
+    origins: Sequence[Span] | None = None
+
+
+Segmenter = Callable[[str], list[Word]]
+
+
+def mecab(options: Mapping[str, Any], *, lower: bool, keep: frozenset[str], where: str) -> Segmenter:
+    """MeCab by fugashi: NFKC, morphemes, then lower case.
+
+    options: tokenizer_config.json's mecab_kwargs. keep: words that are never lower-cased.
+    Errors: MissingExtraError without fugashi or the dictionary; UnsupportedError for options that are not known;
+    the segmenter itself: InputError for a NUL, at which MeCab would stop reading.
+    """
+    unknown = sorted(set(options) - {"normalize_text", "mecab_dic", "mecab_option"})
+    if unknown:
+        raise UnsupportedError(
+            f"mecab_kwargs holds {', '.join(unknown)}, which is not known", where=where, advice="pass words= or ids="
+        )
+    tagger = _tagger(options.get("mecab_dic", "unidic_lite"), options.get("mecab_option"), where)
+    normalize = options.get("normalize_text", True) is not False
+
+    def segment(text: str) -> list[Word]:
+        if "\0" in text:
+            raise InputError(
+                f"character {text.index(chr(0))} is a NUL, at which MeCab stops reading",
+                where="text",
+                advice="take it out of the text",
+            )
+        normal, origins = nfkc_with_origins(text) if normalize else (text, [(i, i + 1) for i in range(len(text))])
+        words, cursor = [], 0
+        for surface in tagger(normal):
+            start = normal.find(surface, cursor)
+            cursor = max(start + len(surface), cursor)
+            word = surface.lower() if lower and surface not in keep else surface
+            known = origins is not None and start >= 0 and len(word) == len(surface)
+            words.append(Word(word, origins[start:cursor] if origins is not None and known else None))
+        return words
+
+    return segment
+
+
+def basic(*, lower: bool, keep: frozenset[str]) -> Segmenter:
+    """BERT's basic rules without setting ideographs apart: clean, NFC, white space, lower case, punctuation.
+
+    keep: words that are neither lower-cased nor split.
+    """
+
+    def segment(text: str) -> list[Word]:
+        words = []
+        for word in unicodedata.normalize("NFC", _clean(text)).split():
+            if lower and word not in keep:
+                word = _without_accents(word.lower())
+            words += [word] if word in keep else _split_punctuation(word)
+        # Lower-casing can leave white space inside a word.
+        return [Word(part) for word in words for part in word.split()]
+
+    return segment
+
+
+def nfkc_with_origins(text: str) -> tuple[str, list[Span] | None]:
+    """NFKC of a text, and for each of its characters the span of the text that it came from.
+
+    The text is cut into clusters that normalize on their own, and each character of a cluster stands for the whole
+    of it. The origins are None where the clusters, put together, are not the text's NFKC after all.
+    """
+    whole = unicodedata.normalize("NFKC", text)
+    if whole == text:
+        return whole, [(index, index + 1) for index in range(len(text))]
+    parts: list[str] = []
+    origins: list[Span] = []
+    start, cluster = 0, ""
+    for index, character in enumerate(text):
+        alone = unicodedata.normalize("NFKC", character)
+        joined = unicodedata.normalize("NFKC", text[start : index + 1])
+        if index == start or (joined != cluster + alone and index - start < LONGEST_CLUSTER):
+            cluster = joined
+            continue
+        parts.append(cluster)
+        origins += [(start, index)] * len(cluster)
+        start, cluster = index, alone
+    parts.append(cluster)
+    origins += [(start, len(text))] * len(cluster)
+    return whole, origins if "".join(parts) == whole else None
+
+
+def _tagger(dictionary: Any, option: Any, where: str) -> Callable[[str], list[str]]:
+    if dictionary is not None and dictionary not in DICTIONARIES:
+        raise UnsupportedError(
+            f"mecab_dic is {dictionary!r}; known are {', '.join(DICTIONARIES)}",
+            where=where,
+            advice="pass words= or ids=",
+        )
+    if option is not None and not isinstance(option, str):
+        raise CheckpointError(
+            f"mecab_option is {option!r}, and should be a string", where=where, advice="pass words= or ids="
+        )
+    _check_option(option or "", where)
+    fugashi = _module("fugashi", "fugashi (MeCab)", "", where)
+    arguments = option or ""
+    if dictionary is not None:
+        package = DICTIONARIES[dictionary]
+        extra = "" if dictionary == "unidic_lite" else f" {package}"
+        folder = _module(dictionary, f"the dictionary {package}", extra, where).DICDIR
+        if not os.path.isdir(folder):
+            raise MissingExtraError(
+                f"the package {package} is installed, but its dictionary is not there",
+                where=where,
+                advice=f"python -m {dictionary} download, or pass words= or ids=",
+            )
+        arguments = f'-d "{folder}" -r "{os.path.join(folder, "mecabrc")}" {arguments}'
+    try:
+        tagger = fugashi.GenericTagger(arguments)
+    except RuntimeError as error:
+        raise MissingExtraError(
+            f"MeCab can't open the dictionary that mecab_option names: {arguments.strip() or 'none given'}",
+            where=where,
+            advice="install that dictionary, or pass words= or ids=",
+        ) from error
+    return lambda text: [word.surface for word in tagger(text)]
+
+
+def _check_option(option: str, where: str) -> None:
+    try:
+        arguments = shlex.split(option)
+    except ValueError:
+        arguments = [option]
+    for argument in arguments:
+        name = argument.split("=")[0]
+        if name.startswith("-") and not name.startswith(DICTIONARY_OPTIONS):
+            raise UnsupportedError(
+                f"mecab_option holds {argument!r}; only options that name a dictionary are followed "
+                f"({', '.join(DICTIONARY_OPTIONS)})",
+                where=where,
+                advice="pass words= or ids=",
+            )
+
+
+def _module(name: str, what: str, packages: str, where: str) -> Any:
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            f"this checkpoint's tokenizer cuts text with MeCab, and {what} is not installed",
+            where=where,
+            advice=f"pip install 'headscope[japanese]'{packages}; or pass words= (words already cut) or ids=",
+        ) from error
+
+
+def _clean(text: str) -> str:
+    kept = []
+    for character in text:
+        category = unicodedata.category(character)
+        if character in " \t\n\r" or category == "Zs":
+            kept.append(" ")
+        elif character not in "\0\ufffd" and not category.startswith("C"):
+            kept.append(character)
+    return "".join(kept)
+
+
+def _without_accents(word: str) -> str:
+    return "".join(c for c in unicodedata.normalize("NFD", word) if unicodedata.category(c) != "Mn")
+
+
+def _split_punctuation(word: str) -> list[str]:
+    parts: list[str] = []
+    fresh = True
+    for character in word:
+        if _is_punctuation(character):
+            parts.append(character)
+            fresh = True
+        elif fresh:
+            parts.append(character)
+            fresh = False
+        else:
+            parts[-1] += character
+    return parts
+
+
+def _is_punctuation(character: str) -> bool:
+    """All ASCII that is neither letter, digit, space nor control counts, as in BERT's own code."""
+    ascii_sign = "!" <= character <= "~" and not character.isalnum()
+    return ascii_sign or unicodedata.category(character).startswith("P")

@@ -1,0 +1,232 @@
+"""What a checkpoint says about its tokenizer: tokenizer_config.json, special_tokens_map.json, added_tokens.json."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from headscope.errors import CheckpointError
+
+NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+
+
+class TokenizerSource(Protocol):
+    """The part of a Checkpoint that a tokenizer is read from."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def where(self) -> str: ...
+    @property
+    def config(self) -> Mapping[str, Any]: ...
+    def file(self, filename: str) -> Path | None: ...
+
+
+@dataclass(frozen=True)
+class AddedPiece:
+    """A piece that is looked for in the text before anything else.
+
+    Attributes:
+        content: how it is spelled.
+        lstrip, rstrip: whether it swallows the white space to its left, right.
+        single_word: whether it counts only when it stands alone.
+        normalized: whether it is looked for in the normalized text; None: unless it is special.
+        special: whether it is a special token.
+    """
+
+    content: str
+    lstrip: bool = False
+    rstrip: bool = False
+    single_word: bool = False
+    normalized: bool | None = None
+    special: bool = True
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the small files beside the vocabulary say.
+
+    Attributes:
+        where: the checkpoint, for messages.
+        options: tokenizer_config.json ({} when there is none).
+        class_name: the tokenizer's class, without "Fast"; None where no file names one.
+        class_from: the file that names it.
+        named: the special tokens that a file names: "cls_token" and so on.
+        extra: further special tokens.
+        added: pieces with an id of their own.
+        model: config.json.
+    """
+
+    where: str
+    options: Mapping[str, Any]
+    class_name: str | None
+    class_from: str | None
+    named: Mapping[str, AddedPiece]
+    extra: tuple[AddedPiece, ...]
+    added: Mapping[int, AddedPiece]
+    model: Mapping[str, Any]
+
+    def flag(self, key: str, default: bool | None) -> bool | None:
+        """A true-or-false option; default where it is absent or null."""
+        value = self.options.get(key)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise CheckpointError(
+                f"{key} is {value!r}, and should be true or false",
+                where=f"{self.where}: tokenizer_config.json",
+                advice=f"correct {key} in tokenizer_config.json",
+            )
+        return value
+
+    def text(self, key: str, default: str) -> str:
+        """An option that is a word; default where it is absent or null."""
+        value = self.options.get(key)
+        if value is None:
+            return default
+        if not isinstance(value, str):
+            raise CheckpointError(
+                f"{key} is {value!r}, and should be a string",
+                where=f"{self.where}: tokenizer_config.json",
+                advice=f"correct {key} in tokenizer_config.json",
+            )
+        return value
+
+    def spelling(self, key: str, default: str) -> str:
+        """How a special token is spelled."""
+        piece = self.named.get(key)
+        return default if piece is None else piece.content
+
+
+def read_settings(source: TokenizerSource) -> Settings:
+    """Read the small files; the newer statement wins, as in transformers.
+
+    tokenizer_config.json's added_tokens_decoder replaces special_tokens_map.json and added_tokens.json; without it,
+    special_tokens_map.json wins over tokenizer_config.json.
+    Errors: CheckpointError for a file that is not JSON or holds values that can't be.
+    """
+    options = read_json(source, "tokenizer_config.json") or {}
+    where = source.where
+    statements: dict[str, Any] = dict(options)
+    added: dict[int, AddedPiece] = {}
+    decoder = options.get("added_tokens_decoder")
+    if decoder is not None:
+        if not isinstance(decoder, dict):
+            raise _wrong(where, "tokenizer_config.json", "added_tokens_decoder", decoder, "an object")
+        for index, value in decoder.items():
+            added[_index(where, "tokenizer_config.json", index)] = _piece(
+                where, "tokenizer_config.json", f"added_tokens_decoder.{index}", value, special=False
+            )
+    else:
+        statements.update(read_json(source, "special_tokens_map.json") or {})
+        specials = {_content(value) for key, value in statements.items() if key in NAMED}
+        for listed in ("additional_special_tokens", "extra_special_tokens"):
+            values = statements.get(listed)
+            if isinstance(values, (list, dict)):
+                specials |= {_content(value) for value in (values.values() if isinstance(values, dict) else values)}
+        for content, index in (read_json(source, "added_tokens.json") or {}).items():
+            special = content in specials
+            added[_index(where, "added_tokens.json", index)] = AddedPiece(
+                content, normalized=not special, special=special
+            )
+    by_content = {piece.content: piece for piece in added.values()}
+    named = {}
+    for key in NAMED:
+        if statements.get(key) is not None:
+            piece = _piece(where, "tokenizer_config.json", key, statements[key])
+            named[key] = by_content.get(piece.content, piece)
+    extra = []
+    for listed in ("additional_special_tokens", "extra_special_tokens"):
+        values = statements.get(listed) or []
+        if isinstance(values, dict):
+            values = list(values.values())
+        if not isinstance(values, list):
+            raise _wrong(where, "tokenizer_config.json", listed, values, "a list")
+        extra += [_piece(where, "tokenizer_config.json", listed, value) for value in values]
+    class_name, class_from = _class_name(where, options, source.config)
+    return Settings(where, options, class_name, class_from, named, tuple(extra), added, source.config)
+
+
+def read_json(source: TokenizerSource, filename: str) -> dict[str, Any] | None:
+    """One of the small files as an object; None where it does not exist.
+
+    Errors: CheckpointError when it is not JSON, or not an object.
+    """
+    path = source.file(filename)
+    if path is None:
+        return None
+    where = f"{source.where}: {filename}"
+    try:
+        value = json.loads(path.read_bytes().decode("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise CheckpointError(
+            f"{filename} can't be read as JSON: {error}",
+            where=where,
+            advice="fetch the file again, or save the tokenizer again with transformers' save_pretrained",
+        ) from error
+    if not isinstance(value, dict):
+        raise CheckpointError(
+            f"{filename} holds a JSON {type(value).__name__}, and should hold an object",
+            where=where,
+            advice="fetch the file again, or save the tokenizer again with transformers' save_pretrained",
+        )
+    return value
+
+
+def _class_name(where: str, options: Mapping[str, Any], model: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    for filename, statements in (("tokenizer_config.json", options), ("config.json", model)):
+        value = statements.get("tokenizer_class")
+        if value is None:
+            continue
+        if not isinstance(value, str):
+            raise _wrong(where, filename, "tokenizer_class", value, "a string")
+        if value not in ("PreTrainedTokenizerFast", "PreTrainedTokenizer"):
+            value = value.removesuffix("Fast")
+        return value, filename
+    if "word_tokenizer_type" in options or "mecab_kwargs" in options:
+        return "BertJapaneseTokenizer", "tokenizer_config.json"
+    return None, None
+
+
+def _content(value: Any) -> str | None:
+    if isinstance(value, dict):
+        value = value.get("content")
+    return value if isinstance(value, str) else None
+
+
+def _piece(where: str, filename: str, key: str, value: Any, *, special: bool = True) -> AddedPiece:
+    content = _content(value)
+    if not content:
+        raise _wrong(where, filename, key, value, "a token: a string, or an object with its content")
+    if not isinstance(value, dict):
+        return AddedPiece(content, special=special)
+    flags = {flag: bool(value.get(flag)) for flag in ("lstrip", "rstrip", "single_word")}
+    normalized = value.get("normalized")
+    return AddedPiece(
+        content,
+        normalized=None if normalized is None else bool(normalized),
+        special=special or bool(value.get("special")),
+        **flags,
+    )
+
+
+def _index(where: str, filename: str, value: Any) -> int:
+    try:
+        index = int(value)
+    except (TypeError, ValueError, OverflowError):
+        index = -1
+    if not 0 <= index < 2**31:
+        raise _wrong(where, filename, "the id of an added token", value, "a whole number from 0")
+    return index
+
+
+def _wrong(where: str, filename: str, key: str, value: Any, expected: str) -> CheckpointError:
+    shown = repr(value)
+    return CheckpointError(
+        f"{key} is {shown if len(shown) <= 80 else shown[:77] + '...'}, and should be {expected}",
+        where=f"{where}: {filename}",
+        advice=f"correct it in {filename}, or save the tokenizer again with transformers' save_pretrained",
+    )
