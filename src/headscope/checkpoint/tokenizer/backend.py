@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from headscope.checkpoint.tokenizer.encoded import Layout, Pieces, Slot, Special
-from headscope.checkpoint.tokenizer.settings import AddedPiece, Settings
+from headscope.checkpoint.tokenizer.settings import AGAIN, AddedPiece, Settings
 from headscope.errors import CheckpointError, HeadscopeError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -43,11 +43,10 @@ class Backend:
     def __init__(self, rust: tokenizers.Tokenizer, *, where: str, settings: Settings) -> None:
         self._rust = rust
         self._where = where
-        self._advice = "fetch the file again, or save the tokenizer again with transformers' save_pretrained"
         self._layouts: dict[int, Layout] = {}
         self._for_words: tokenizers.Tokenizer | None = None
         self.notes: list[str] = []
-        with library_errors(where, self._advice):
+        with library_errors(where, AGAIN):
             self._switch_off()
             self._add(settings)
             self._continuations = _continuation_marks(rust)
@@ -74,7 +73,7 @@ class Backend:
         return {piece.content: index for index, piece in self._rust.get_added_tokens_decoder().items()}
 
     def text_pieces(self, text: str) -> Pieces:
-        with library_errors(self._where, self._advice):
+        with library_errors(self._where, AGAIN):
             encoding = self._rust.encode(text, add_special_tokens=False)
         words = encoding.word_ids
         count = 1 + max((word for word in words if word is not None), default=-1)
@@ -82,7 +81,7 @@ class Backend:
 
     def word_pieces(self, words: Sequence[str]) -> Pieces:
         """Each word cut on its own; a word that spells a continuation piece of the vocabulary is that piece."""
-        with library_errors(self._where, self._advice):
+        with library_errors(self._where, AGAIN):
             encoding = self._words_tokenizer().encode(list(words), is_pretokenized=True, add_special_tokens=False)
         of_word: list[list[tuple[int, str]]] = [[] for _ in words]
         for index, token, owner in zip(encoding.ids, encoding.tokens, encoding.word_ids, strict=True):
@@ -109,7 +108,7 @@ class Backend:
 
         # One-piece texts from a tokenizer of one word: what the template adds around them is the layout.
         placeholder = Tokenizer(models.WordLevel({"x": 0}, unk_token="x"))
-        with library_errors(self._where, self._advice):
+        with library_errors(self._where, AGAIN):
             samples = [placeholder.encode("x") for _ in range(texts)]
             full = self._rust.post_process(samples[0], samples[1] if texts == 2 else None, add_special_tokens=True)
         layout: list[Special | Slot] = []

@@ -56,7 +56,9 @@ def decide_casing(vocabulary: Mapping[str, int], settings: Settings) -> Casing:
             marked = [piece for piece in lettered if _accented(piece)]
             if len(marked) >= ENOUGH * len(lettered) > 0:
                 accents = False
-                reasons.append(f"strip_accents is False: {len(marked)} pieces carry accents ({_some(marked)})")
+                reasons.append(
+                    f"strip_accents is False: {len(marked)} pieces could never be reached otherwise ({_some(marked)})"
+                )
     if ideographs is None:
         ideographs = True
         runs = [piece for piece in words if sum(map(_is_ideograph, piece)) > 1]
@@ -72,7 +74,9 @@ def decide_casing(vocabulary: Mapping[str, int], settings: Settings) -> Casing:
 
 
 def _accented(piece: str) -> bool:
-    return any(unicodedata.category(character) == "Mn" for character in unicodedata.normalize("NFD", piece))
+    """Whether stripping accents changes the piece; it also takes Hangul syllables apart."""
+    decomposed = unicodedata.normalize("NFD", piece)
+    return "".join(c for c in decomposed if unicodedata.category(c) != "Mn") != piece
 
 
 def _is_ideograph(character: str) -> bool:

@@ -12,6 +12,8 @@ from headscope.errors import CheckpointError
 
 NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
+AGAIN = "fetch the file again, or save the tokenizer again with transformers' save_pretrained"
+
 
 class TokenizerSource(Protocol):
     """The part of a Checkpoint that a tokenizer is read from."""
@@ -158,20 +160,22 @@ def read_json(source: TokenizerSource, filename: str) -> dict[str, Any] | None:
     path = source.file(filename)
     if path is None:
         return None
-    where = f"{source.where}: {filename}"
+    return parse_json(path, f"{source.where}: {filename}")
+
+
+def parse_json(path: Path, where: str) -> dict[str, Any]:
+    """A file that holds one JSON object.
+
+    Numbers may be long: published files give model_max_length as 1000000000000000019884624838656.
+    Errors: CheckpointError when it is not JSON, or not an object.
+    """
     try:
         value = json.loads(path.read_bytes().decode("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(
-            f"{filename} can't be read as JSON: {error}",
-            where=where,
-            advice="fetch the file again, or save the tokenizer again with transformers' save_pretrained",
-        ) from error
+        raise CheckpointError(f"{path.name} can't be read as JSON: {error}", where=where, advice=AGAIN) from error
     if not isinstance(value, dict):
         raise CheckpointError(
-            f"{filename} holds a JSON {type(value).__name__}, and should hold an object",
-            where=where,
-            advice="fetch the file again, or save the tokenizer again with transformers' save_pretrained",
+            f"{path.name} holds a JSON {type(value).__name__}, and should hold an object", where=where, advice=AGAIN
         )
     return value
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,13 +9,11 @@ from typing import TYPE_CHECKING, Any
 from headscope.checkpoint.tokenizer.backend import Backend, added_token, library_errors
 from headscope.checkpoint.tokenizer.casing import decide_casing
 from headscope.checkpoint.tokenizer.known import WORDPIECE, usual_specials
-from headscope.checkpoint.tokenizer.settings import Settings
+from headscope.checkpoint.tokenizer.settings import AGAIN, Settings, parse_json
 from headscope.errors import CheckpointError, UnsupportedError
 
 if TYPE_CHECKING:
     import tokenizers
-
-AGAIN = "fetch the file again, or save the tokenizer again with transformers' save_pretrained"
 
 
 def from_tokenizer_json(path: Path, settings: Settings, class_name: str | None) -> Backend:
@@ -144,12 +141,9 @@ def _read_text(path: Path, where: str) -> str:
 
 
 def _read_vocab_json(path: Path, where: str) -> dict[str, int]:
-    try:
-        value: Any = json.loads(_read_text(path, where))
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"vocab.json can't be read as JSON: {error}", where=where, advice=AGAIN) from error
-    if not isinstance(value, dict) or not value:
-        raise CheckpointError("vocab.json should hold an object: piece to id", where=where, advice=AGAIN)
+    value = parse_json(path, where)
+    if not value:
+        raise CheckpointError("vocab.json holds no pieces", where=where, advice=AGAIN)
     for piece, index in value.items():
         if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < 2**32:
             raise CheckpointError(

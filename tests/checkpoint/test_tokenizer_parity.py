@@ -1,0 +1,270 @@
+"""Every kind of tokenizer against transformers' own, over texts in many scripts."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizer_folders import (
+    BERT_SPECIALS,
+    PAIRS,
+    TEXTS,
+    Folder,
+    byte_level_files,
+    folder_with,
+    unigram_json,
+    wordpiece_vocabulary,
+)
+
+from headscope.checkpoint.tokenizer import Encoded, Tokenizer, load_tokenizer
+
+transformers = pytest.importorskip("transformers")
+
+Both = tuple[Tokenizer, Any]
+
+
+def bert_folder(path: Path, *, lower: bool, class_name: str | None, model_type: str, **options: Any) -> Folder:
+    settings = {"do_lower_case": lower, **options}
+    if class_name is not None:
+        settings["tokenizer_class"] = class_name
+    return folder_with(
+        path,
+        {"model_type": model_type} if model_type == "distilbert" else {"model_type": model_type, "type_vocab_size": 2},
+        vocab_txt=wordpiece_vocabulary(lower=lower),
+        tokenizer_config=settings,
+    )
+
+
+def roberta_folder(path: Path, **options: Any) -> Folder:
+    vocabulary, merges = byte_level_files()
+    # transformers 5 forgets that RoBERTa's <mask> takes the space before it, unless a file says so.
+    mask = {"__type": "AddedToken", "content": "<mask>", "lstrip": True, "rstrip": False, "normalized": False}
+    return folder_with(
+        path,
+        {"model_type": "roberta", "type_vocab_size": 1},
+        vocab=vocabulary,
+        merges_txt=merges,
+        tokenizer_config={"tokenizer_class": "RobertaTokenizer", "mask_token": mask, **options},
+    )
+
+
+def make(kind: str, path: Path) -> Folder:
+    match kind:
+        case "bert-uncased":
+            return bert_folder(path, lower=True, class_name=None, model_type="bert")
+        case "bert-cased":
+            return bert_folder(path, lower=False, class_name="BertTokenizer", model_type="bert")
+        case "bert-accents":
+            return bert_folder(
+                path, lower=True, class_name=None, model_type="bert", strip_accents=False, tokenize_chinese_chars=False
+            )
+        case "distilbert":
+            return bert_folder(path, lower=True, class_name="DistilBertTokenizer", model_type="distilbert")
+        case "electra":
+            return bert_folder(path, lower=True, class_name="ElectraTokenizerFast", model_type="electra")
+        case "roberta":
+            return roberta_folder(path)
+        case "roberta-space":
+            return roberta_folder(path, add_prefix_space=True)
+        case "roberta-untrimmed":
+            return roberta_folder(path, trim_offsets=False)
+        case "xlm-roberta":
+            return folder_with(path, {"model_type": "xlm-roberta"}, tokenizer=unigram_json())
+        case "saved-bert":
+            plain = bert_folder(path / "plain", lower=True, class_name=None, model_type="bert")
+            theirs = transformers.BertTokenizer.from_pretrained(plain.path)
+            theirs.add_tokens(["<e1>", "</e1>"])
+            theirs.save_pretrained(path)
+            return folder_with(path, plain.config)
+        case "saved-roberta":
+            plain = roberta_folder(path / "plain")
+            transformers.RobertaTokenizer.from_pretrained(plain.path).save_pretrained(path)
+            return folder_with(path, plain.config)
+        case _:
+            raise AssertionError(kind)
+
+
+KINDS = [
+    "bert-uncased",
+    "bert-cased",
+    "bert-accents",
+    "distilbert",
+    "electra",
+    "roberta",
+    "roberta-space",
+    "roberta-untrimmed",
+    "xlm-roberta",
+    "saved-bert",
+    "saved-roberta",
+]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Both:
+    folder = make(request.param, tmp_path_factory.mktemp(request.param))
+    # As a plain PreTrainedTokenizerFast where there is only tokenizer.json: transformers' XLM-RoBERTa class would
+    # build another tokenizer from its vocabulary.
+    kind = transformers.PreTrainedTokenizerFast if request.param == "xlm-roberta" else transformers.AutoTokenizer
+    return load_tokenizer(folder), kind.from_pretrained(folder.path)
+
+
+def assert_same(ours: Encoded, theirs: Any, *, first_words: int | None = None) -> None:
+    assert list(ours.ids) == theirs["input_ids"]
+    assert list(ours.tokens) == theirs.tokens()
+    assert list(ours.segments) == theirs["token_type_ids"]
+    assert list(ours.special) == [bool(flag) for flag in theirs["special_tokens_mask"]]
+    before = 0 if first_words is None else first_words
+    expected = [
+        None if word is None else word + (before if text == 1 else 0)
+        for word, text in zip(theirs.word_ids(), theirs.sequence_ids(), strict=True)
+    ]
+    assert list(ours.words) == expected
+
+
+def spans_of(theirs: Any) -> list[tuple[int, int] | None]:
+    return [
+        None if special else tuple(span)
+        for span, special in zip(theirs["offset_mapping"], theirs["special_tokens_mask"], strict=True)
+    ]
+
+
+ALL = {"return_token_type_ids": True, "return_special_tokens_mask": True, "return_offsets_mapping": True}
+
+
+def test_texts(both: Both) -> None:
+    ours, theirs = both
+    for text in TEXTS:
+        expected = theirs(text, **ALL)
+        encoded = ours.encode(text)
+        assert_same(encoded, expected)
+        assert list(encoded.spans) == spans_of(expected), text
+
+
+@pytest.mark.parametrize("max_length", [None, 30, 14, 13, 12, 9, 8, 7, 6])
+def test_pairs_and_truncation(both: Both, max_length: int | None) -> None:
+    ours, theirs = both
+    cut = {} if max_length is None else {"truncation": "longest_first", "max_length": max_length}
+    for pair in PAIRS:
+        expected = theirs(*pair, **ALL, **cut)
+        encoded = ours.encode(*pair, max_length=max_length)
+        words = theirs(pair[0], add_special_tokens=False).word_ids()
+        assert_same(encoded, expected, first_words=max(words) + 1)
+        assert list(encoded.spans) == spans_of(expected)
+        assert_same(ours.encode(pair[0], max_length=max_length), theirs(pair[0], **ALL, **cut))
+
+
+def test_words(both: Both) -> None:
+    ours, theirs = both
+    if type(theirs).__name__ == "RobertaTokenizer":
+        theirs = transformers.AutoTokenizer.from_pretrained(theirs.name_or_path, add_prefix_space=True)
+    for text in TEXTS:
+        words = text.split()
+        assert_same(ours.encode_words(words), theirs(words, is_split_into_words=True, **ALL))
+        assert_same(
+            ours.encode_words(words, ["one", "two"]),
+            theirs(words, ["one", "two"], is_split_into_words=True, **ALL),
+            first_words=len(words),
+        )
+
+
+def test_named_tokens(both: Both) -> None:
+    ours, theirs = both
+    if theirs.mask_token is not None:
+        assert (ours.mask_token, ours.mask_id) == (theirs.mask_token, theirs.mask_token_id)
+        assert ours.pad_id == theirs.pad_token_id
+    assert ours.size == len(theirs)
+    for index in range(len(theirs)):
+        token = theirs.convert_ids_to_tokens(index)
+        assert ours.token(index) == token
+        assert ours.id(token) == index
+
+
+def test_left_truncation(tmp_path: Path) -> None:
+    folder = bert_folder(tmp_path, lower=True, class_name=None, model_type="bert", truncation_side="left")
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    for pair in PAIRS:
+        expected = theirs(*pair, truncation=True, max_length=9)
+        assert list(load_tokenizer(folder).encode(*pair, max_length=9).ids) == expected["input_ids"]
+
+
+def test_added_tokens_of_old_files(tmp_path: Path) -> None:
+    vocabulary = wordpiece_vocabulary(lower=True)
+    folder = folder_with(
+        tmp_path,
+        {"model_type": "bert"},
+        vocab_txt=vocabulary,
+        tokenizer_config={"do_lower_case": True},
+        special_tokens_map={"mask_token": "[MASK]", "additional_special_tokens": ["<e1>"]},
+        added_tokens={"<e1>": len(vocabulary), "Blub": len(vocabulary) + 1},
+    )
+    ours, theirs = load_tokenizer(folder), transformers.AutoTokenizer.from_pretrained(tmp_path)
+    for text in ("the <e1>cat Blub", "BLUB blub xBlubx"):
+        assert_same(ours.encode(text), theirs(text, **ALL))
+
+
+JAPANESE_TEXTS = [
+    "吾輩は猫である。名前はまだ無い。",
+    "東京都に　住んでいます。",
+    "ﾊﾝｶｸ ｶﾞｷﾞ と ＡＢＣ１２３ ㍿ ①",
+    "か\u3099き\u3099 とが、ぎ",
+    "改行\nとタブ\tと  空白",
+    "😀 と ゔ 龘 [MASK] を [SEP]使う。[UNK]",
+    "English Words ALSO İ",
+    "ーーー・・・「」",
+    "a" * 120,
+    "\u3000全角\u3000",
+]
+
+JAPANESE_OPTIONS = [
+    {"word_tokenizer_type": "mecab"},
+    {"word_tokenizer_type": "mecab", "subword_tokenizer_type": "character"},
+    {"word_tokenizer_type": "mecab", "do_lower_case": True, "never_split": ["Words"]},
+    {"word_tokenizer_type": "mecab", "mecab_kwargs": {"mecab_dic": "unidic_lite", "normalize_text": False}},
+    {"word_tokenizer_type": "mecab", "additional_special_tokens": ["猫で"]},
+    {"word_tokenizer_type": "basic", "do_lower_case": True},
+    {"do_lower_case": False, "subword_tokenizer_type": "character"},
+    {"word_tokenizer_type": "mecab", "do_subword_tokenize": False},
+    {"do_word_tokenize": False, "subword_tokenizer_type": "character"},
+]
+
+
+@pytest.mark.parametrize("options", JAPANESE_OPTIONS, ids=lambda options: "-".join(map(str, options.values())))
+def test_japanese(tmp_path: Path, options: dict[str, Any]) -> None:
+    pytest.importorskip("fugashi")
+    letters = sorted({c for text in JAPANESE_TEXTS for c in text if c not in "龘 \n\t"} | set("がぎabc株式会社"))
+    vocabulary = [*BERT_SPECIALS, *letters, *(f"##{c}" for c in letters if c not in "無")]
+    vocabulary += ["吾輩", "猫", "名前", "東京", "住ん", "##んで", "Words", "words", "english", "です"]
+    folder = folder_with(
+        tmp_path,
+        {"model_type": "bert", "type_vocab_size": 2},
+        vocab_txt=vocabulary,
+        tokenizer_config={"tokenizer_class": "BertJapaneseTokenizer", **options},
+    )
+    ours = load_tokenizer(folder)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs = transformers.BertJapaneseTokenizer.from_pretrained(tmp_path)
+    flags = {"return_token_type_ids": True, "return_special_tokens_mask": True}
+    for text in JAPANESE_TEXTS:
+        expected = theirs(text, **flags)
+        encoded = ours.encode(text)
+        assert list(encoded.ids) == expected["input_ids"], text
+        assert list(encoded.tokens) == theirs.convert_ids_to_tokens(expected["input_ids"])
+        assert list(encoded.special) == [bool(flag) for flag in expected["special_tokens_mask"]]
+        for max_length in (5, 6, 7, 8):
+            expected = theirs(text, "名前はまだ無い", **flags, truncation="longest_first", max_length=max_length)
+            pair = ours.encode(text, "名前はまだ無い", max_length=max_length)
+            assert list(pair.ids) == expected["input_ids"]
+            assert list(pair.segments) == expected["token_type_ids"]
+
+
+def test_do_lower_case_is_true_by_default_in_transformers_and_by_proof_here(tmp_path: Path) -> None:
+    folder_with(tmp_path, {"model_type": "bert"}, vocab_txt=wordpiece_vocabulary(lower=False))
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    ours = load_tokenizer(Folder(tmp_path, json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))))
+    assert theirs.do_lower_case
+    assert theirs.tokenize("The") != ["The"]
+    assert ours.encode("The").tokens == ("[CLS]", "The", "[SEP]")
