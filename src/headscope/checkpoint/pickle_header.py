@@ -16,7 +16,7 @@ from headscope.checkpoint.zip_directory import data_start, read_zip_directory
 from headscope.errors import CheckpointError, UnsupportedError
 
 PICKLE_LIMIT = 32_000_000
-FIRST_WINDOW = 256 * 1024
+FIRST_WINDOW = 64 * 1024
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 PICKLE_START = b"\x80"
 LEGACY_PROTOCOL = 1001
@@ -100,9 +100,8 @@ def _read_zip(source: Source) -> dict[str, TensorEntry]:
 
 def _read_legacy(source: Source) -> dict[str, TensorEntry]:
     """Magic number, protocol, system, state dict, storage keys: five pickles. Then each storage, after its count."""
-    window = FIRST_WINDOW
+    data = source.read(0, min(FIRST_WINDOW, source.size))
     while True:
-        data = source.read(0, min(window, source.size))
         try:
             values: list[object] = []
             position = 0
@@ -115,9 +114,9 @@ def _read_legacy(source: Source) -> dict[str, TensorEntry]:
                 values.append(value)
             break
         except TruncatedPickleError:
-            if window >= min(source.size, PICKLE_LIMIT):
+            if len(data) >= min(source.size, PICKLE_LIMIT):
                 raise
-            window *= 4
+            data += source.read(len(data), min(2 * len(data), source.size))
     _, protocol, system, state, keys = values
     if protocol != LEGACY_PROTOCOL or not isinstance(system, dict) or system.get("little_endian") is not True:
         raise UnsupportedError(

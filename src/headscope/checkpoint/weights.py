@@ -55,7 +55,8 @@ def choose_weights(place: Place) -> str:
         UnsupportedError: there is none that headscope reads, but one of another format, or an adapter.
     """
     for name in PREFERENCE:
-        if place.source(name) is not None:
+        # An index is read whole, weights by span: over the network these are different requests.
+        if (place.path(name) if name.endswith(".json") else place.source(name)) is not None:
             return name
     names = place.names()
     adapters = [name for name in names if name.startswith("adapter_model.")]
