@@ -23,12 +23,14 @@ class Spec:
         role: what it is, in headscope's words.
         shape: integers and symbols: vocab, positions, types, d_embedding, d_model, d_ffn, labels.
         tied_to: the class's name of the parameter whose storage it shares, if any.
+        when: the config field that the class has it by, where it has it only by one; true where the config is silent.
     """
 
     name: str
     role: str
     shape: tuple[str | int, ...]
     tied_to: str | None = None
+    when: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,8 @@ class Top:
 
     Attributes:
         suffix: the class's name behind the family's.
-        tasks: what it computes: masked_lm, next_sentence, sequence, token, question, choice, or detection (ELECTRA's discriminator).
+        tasks: what it computes: masked_lm, next_sentence, sequence, token, question, choice, or detection (which
+            tokens were replaced: ELECTRA's discriminator).
         pooler: whether the base model inside has a pooler.
         specs: the parameters on top, in the class's order, names from the root of the class.
     """
@@ -60,6 +63,7 @@ class Family:
         projection: the parameters between embeddings and encoder where d_embedding differs from d_model.
         tops: the classes on top.
         config: our field -> the family's field.
+        aliases: the family's field -> another name that transformers takes for it.
         defaults: our field -> the class's own default, for fields that change no shape.
         position_offset: the position of the first token, where it is not 0: the padding index plus this.
         buffers: names a checkpoint may hold that are no parameters.
@@ -76,6 +80,7 @@ class Family:
     config: Mapping[str, str]
     pooler: tuple[Spec, ...] = ()
     projection: tuple[Spec, ...] = ()
+    aliases: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
     position_offset: int | None = None
     buffers: tuple[str, ...] = ("embeddings.position_ids", "embeddings.token_type_ids")
@@ -286,8 +291,21 @@ DISTILBERT = Family(
         "activation": "activation",
         "padding_id": "pad_token_id",
     },
+    aliases={"dim": "hidden_size", "n_layers": "num_hidden_layers", "n_heads": "num_attention_heads"},
     defaults={"activation": "gelu", "norm_eps": 1e-12, "padding_id": 0},
     sequence_activation="relu",
+)
+
+ELECTRA_GENERATOR = (
+    *norm("generator_predictions.LayerNorm", "masked_lm.norm", "d_embedding"),
+    *linear("generator_predictions.dense", "masked_lm.transform", "d_embedding", "d_model"),
+    Spec(
+        "generator_lm_head.weight",
+        "masked_lm.decoder",
+        ("vocab", "d_embedding"),
+        tied_to="embeddings.word_embeddings.weight",
+    ),
+    Spec("generator_lm_head.bias", "masked_lm.bias", ("vocab",)),
 )
 
 ELECTRA = Family(
@@ -307,23 +325,21 @@ ELECTRA = Family(
                 *linear("discriminator_predictions.dense_prediction", "detection.out", 1, "d_model"),
             ),
         ),
+        Top("ForMaskedLM", ("masked_lm",), False, ELECTRA_GENERATOR),
+        Top("ForCausalLM", ("masked_lm",), False, ELECTRA_GENERATOR),
+        Top("ForSequenceClassification", ("sequence",), False, DENSE_CLASSIFIER),
         Top(
-            "ForMaskedLM",
-            ("masked_lm",),
+            "ForMultipleChoice",
+            ("choice",),
             False,
             (
-                *norm("generator_predictions.LayerNorm", "masked_lm.norm", "d_embedding"),
-                *linear("generator_predictions.dense", "masked_lm.transform", "d_embedding", "d_model"),
                 Spec(
-                    "generator_lm_head.weight",
-                    "masked_lm.decoder",
-                    ("vocab", "d_embedding"),
-                    tied_to="embeddings.word_embeddings.weight",
+                    "sequence_summary.summary.weight", "summary.weight", ("d_model", "d_model"), when="summary_use_proj"
                 ),
-                Spec("generator_lm_head.bias", "masked_lm.bias", ("vocab",)),
+                Spec("sequence_summary.summary.bias", "summary.bias", ("d_model",), when="summary_use_proj"),
+                *linear("classifier", "classifier", 1, "d_model"),
             ),
         ),
-        Top("ForSequenceClassification", ("sequence",), False, DENSE_CLASSIFIER),
         Top("ForTokenClassification", ("token",), False, CLASSIFIER),
         Top("ForQuestionAnswering", ("question",), False, QA_OUTPUTS),
     ),

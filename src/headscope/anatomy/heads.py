@@ -15,11 +15,15 @@ from typing import TYPE_CHECKING, TypeVar, overload
 from headscope.errors import InputError
 
 if TYPE_CHECKING:
+    from typing import Any, TypeAlias
+
     import numpy as np
     from jaxtyping import Float
 
     from headscope.anatomy.reading import Anatomy
     from headscope.checkpoint import Checkpoint
+
+    Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 T = TypeVar("T")
 
@@ -118,8 +122,10 @@ class Head:
     @property
     def W_O(self) -> Float[np.ndarray, "d_head d_model"]:
         """(d_head, d_model): how this head writes to the residual stream; its rows of the paper's W^O."""
+        span = self.span
         stored = self.anatomy.parameter("layer.attention_output.weight", self.layer).stored
-        return self.checkpoint.read(stored, columns=self.span).T
+        turned: Array = self.checkpoint.read(stored, columns=span).T
+        return turned
 
     @property
     def b_Q(self) -> Float[np.ndarray, " d_head"]:
@@ -136,11 +142,13 @@ class Head:
         """(d_head,): added to X W_V."""
         return self._part("layer.value.bias")
 
-    def _part(self, role: str) -> Float[np.ndarray, "..."]:
-        return self.checkpoint.read(self.anatomy.parameter(role, self.layer).stored, rows=self.span)
+    def _part(self, role: str) -> Array:
+        span = self.span
+        return self.checkpoint.read(self.anatomy.parameter(role, self.layer).stored, rows=span)
 
     def _turned(self, role: str) -> Float[np.ndarray, "d_model d_head"]:
-        return self._part(role).T
+        turned: Array = self._part(role).T
+        return turned
 
     def __repr__(self) -> str:
         sizes = self.anatomy.known()
@@ -167,6 +175,7 @@ class Layer:
     @property
     def b_O(self) -> Float[np.ndarray, " d_model"]:
         """(d_model,): added once, after the heads are summed."""
+        self.anatomy.known()
         return self.checkpoint.read(self.anatomy.parameter("layer.attention_output.bias", self.index).stored)
 
     def __repr__(self) -> str:

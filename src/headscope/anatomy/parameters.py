@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import overload
 
-BITS = {
-    "F64": 64, "F32": 32, "F16": 16, "BF16": 16, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8,
-    "I64": 64, "I32": 32, "I16": 16, "I8": 8, "U64": 64, "U32": 32, "U16": 16, "U8": 8, "BOOL": 8,
-}  # fmt: skip
-"""Bits that one number of each dtype takes on disk; dtype names as safetensors has them."""
+from headscope.checkpoint.entry import DTYPE_BITS
+
+UNPLACED = "unplaced"
+"""The component of tensors inside the base model that its class doesn't have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,7 @@ class Parameter:
     @property
     def bytes(self) -> int:
         """How many bytes it takes on disk."""
-        return self.count * BITS.get(self.dtype, 0) // 8
+        return self.count * DTYPE_BITS[self.dtype] // 8
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,190 @@
+"""config.json explained: every field with its value, what it means, and what follows from it for this model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from headscope.anatomy.entries import ENTRIES, GENERATION, GENERATION_MEANING, UNDESCRIBED, Facts
+from headscope.anatomy.record import Anatomy
+
+Source = Literal["config.json", "default", "implied"]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a config.
+
+    Attributes:
+        name: as config.json spells it; of an implied field, headscope's.
+        value: as config.json has it, or the class's default, or what follows.
+        meaning: what it is, in a sentence.
+        implies: what follows for this model, in numbers where there are any; empty where nothing does.
+        source: where the value comes from.
+        described: whether headscope has words for this field.
+    """
+
+    name: str
+    value: Any
+    meaning: str
+    implies: str
+    source: Source
+    described: bool = True
+
+
+class ConfigTable(Mapping[str, Any]):
+    """A config as a mapping from field to value; `fields` has the same with explanations.
+
+    What config.json says comes first, in its order, then what the class's defaults add, then what follows.
+    """
+
+    def __init__(self, fields: tuple[Field, ...]) -> None:
+        self.fields = fields
+        self._by_name = {field.name: field for field in fields}
+
+    def __getitem__(self, name: str) -> Any:
+        return self._by_name[name].value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_name)
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+    def field(self, name: str) -> Field:
+        """A field with its explanation."""
+        return self._by_name[name]
+
+    def __repr__(self) -> str:
+        lines = []
+        for field in self.fields:
+            origin = "" if field.source == "config.json" else f"   ({field.source})"
+            lines.append(f"{field.name} = {field.value!r}{origin}")
+            lines += [f"    {text}" for text in (field.meaning, field.implies) if text]
+        return "\n".join(lines)
+
+
+def explain_config(anatomy: Anatomy) -> ConfigTable:
+    """Every field of a checkpoint's config with its meaning and what follows from it.
+
+    The defaults that config.json leaves out are those of transformers' config class for this model type.
+    """
+    facts = Facts(anatomy)
+    said = [_field(name, value, facts, "config.json") for name, value in anatomy.config.items()]
+    left_out = [
+        _field(name, value, facts, "default")
+        for name, value in class_defaults(anatomy).items()
+        if name not in anatomy.config
+    ]
+    return ConfigTable((*said, *left_out, *implied_fields(facts)))
+
+
+def _field(name: str, value: Any, facts: Facts, source: Source) -> Field:
+    if name in GENERATION:
+        return Field(name, value, GENERATION_MEANING, "", source)
+    entry = ENTRIES.get(name)
+    if entry is None:
+        return Field(name, value, UNDESCRIBED, "", source, described=False)
+    implies = entry.implies(value, facts) if facts.sizes is not None or entry.anywhere else ""
+    return Field(name, value, entry.meaning, implies, source)
+
+
+BERT_DEFAULTS: Mapping[str, Any] = {
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "type_vocab_size": 2,
+    "initializer_range": 0.02,
+    "layer_norm_eps": 1e-12,
+    "pad_token_id": 0,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "use_cache": True,
+    "classifier_dropout": None,
+    "is_decoder": False,
+    "add_cross_attention": False,
+    "tie_word_embeddings": True,
+    "chunk_size_feed_forward": 0,
+    "is_encoder_decoder": False,
+    "problem_type": None,
+}
+
+CLASS_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "bert": BERT_DEFAULTS,
+    "roberta": {**BERT_DEFAULTS, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2},
+    "distilbert": {
+        "activation": "gelu",
+        "dropout": 0.1,
+        "attention_dropout": 0.1,
+        "qa_dropout": 0.1,
+        "seq_classif_dropout": 0.2,
+        "sinusoidal_pos_embds": False,
+        "initializer_range": 0.02,
+        "pad_token_id": 0,
+        "bos_token_id": None,
+        "eos_token_id": None,
+        "tie_word_embeddings": True,
+        "chunk_size_feed_forward": 0,
+        "is_encoder_decoder": False,
+        "problem_type": None,
+    },
+    "electra": {
+        **BERT_DEFAULTS,
+        "summary_type": "first",
+        "summary_use_proj": True,
+        "summary_activation": "gelu",
+        "summary_last_dropout": 0.1,
+    },
+}
+"""Family -> what its config class assumes where config.json is silent, for the fields that change no shape."""
+
+
+def class_defaults(anatomy: Anatomy) -> Mapping[str, Any]:
+    """What the model's config class assumes where config.json is silent; empty without a family."""
+    return CLASS_DEFAULTS.get(anatomy.family.name, {}) if anatomy.family else {}
+
+
+def implied_fields(facts: Facts) -> tuple[Field, ...]:
+    """What follows from the config and the header together."""
+    sizes = facts.sizes
+    if sizes is None:
+        return ()
+
+    def implied(name: str, value: Any, meaning: str, implies: str = "") -> Field:
+        return Field(name, value, meaning, implies, "implied")
+
+    return (
+        implied(
+            "d_head",
+            sizes.d_head,
+            "The width of one head: each query, key and value of a head has this many numbers.",
+            f"{sizes.d_model} / {sizes.heads} = {sizes.d_head}; of one layer's W_Q ({sizes.d_model}, {sizes.d_model}), "
+            f"head h is columns {sizes.d_head}h to {sizes.d_head}(h + 1)",
+        ),
+        implied(
+            "scale",
+            sizes.d_head**-0.5,
+            "What scores are multiplied by before softmax: 1 / sqrt(d_head).",
+            f"1 / sqrt({sizes.d_head}) = {sizes.d_head**-0.5:.6g}",
+        ),
+        implied(
+            "longest_text",
+            facts.longest,
+            "The most tokens that one input can have, special tokens included.",
+            facts.longest_reason,
+        ),
+        implied(
+            "heads_in_all",
+            sizes.layers * sizes.heads,
+            "Attention heads in the whole model.",
+            f"{sizes.layers} layers x {sizes.heads} heads",
+        ),
+        implied(
+            "parameters_per_layer",
+            facts.per_layer,
+            "Numbers in one layer: query, key, value and output of attention, the feed-forward network, two norms.",
+            facts.per_layer_sum,
+        ),
+        implied("parameters", facts.anatomy.parameters.total, "Numbers in the base model, as the checkpoint holds it."),
+    )

@@ -1,0 +1,85 @@
+"""What sits on top of the base model: which class's parameters, and what they compute."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from headscope.anatomy.families import Family, Spec, Top
+from headscope.anatomy.parameters import Parameter
+from headscope.anatomy.sizes import Dimensions
+
+
+def named_architectures(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """The classes that config.json names."""
+    names = config.get("architectures")
+    return tuple(name for name in names if isinstance(name, str)) if isinstance(names, (list, tuple)) else ()
+
+
+def own_specs(top: Top, config: Mapping[str, Any]) -> tuple[Spec, ...]:
+    """The parameters that a class has on top under this config."""
+    return tuple(spec for spec in top.specs if spec.when is None or config.get(spec.when, True))
+
+
+def top_specs(
+    family: Family, stem: str, config: Mapping[str, Any], names: Iterable[str], outer: str
+) -> dict[str, Spec]:
+    """Name -> spec of everything that may sit on top.
+
+    Two classes may use one name for different things (`classifier`); the class that config.json names goes first, then
+    the class of which the checkpoint holds the most.
+    """
+    held = set(names)
+    architectures = named_architectures(config)
+    order = sorted(
+        family.tops,
+        key=lambda top: (stem + top.suffix not in architectures, -sum(outer + spec.name in held for spec in top.specs)),
+    )
+    specs: dict[str, Spec] = {}
+    for top in order:
+        for spec in own_specs(top, config):
+            specs.setdefault(spec.name, spec)
+    return specs
+
+
+def held_tops(
+    family: Family,
+    stem: str,
+    config: Mapping[str, Any],
+    dimensions: Dimensions,
+    parameters: Sequence[Parameter],
+    extra: Sequence[Parameter],
+) -> tuple[Top, ...]:
+    """The classes on top whose parameters are all there in shapes that fit, the one that config.json names first."""
+    shapes = {row.name: row.shape for row in extra if row.role is not None}
+    pooler = any(row.component == "pooler" for row in parameters)
+    ties = config.get("tie_word_embeddings", True) is not False
+    architectures = named_architectures(config)
+
+    def fits(spec: Spec) -> bool:
+        if ties and spec.tied_to is not None:
+            return True
+        shape = shapes.get(spec.name)
+        wanted = dimensions.shape(spec)
+        free = 1 if "labels" in spec.shape else 0
+        return shape is not None and len(shape) == len(wanted) and shape[free:] == wanted[free:]
+
+    whole = [
+        top
+        for top in family.tops
+        if (pooler or not top.pooler or not family.pooler) and all(fits(spec) for spec in own_specs(top, config))
+    ]
+    return tuple(sorted(whole, key=lambda top: stem + top.suffix not in architectures))
+
+
+def sure_tasks(tops: Sequence[Top], architectures: Sequence[str], stem: str) -> tuple[str, ...]:
+    """What these classes compute, without the tasks of which the names alone can't tell one from another."""
+    tasks: dict[str, None] = {}
+    for top in tops:
+        rivals = [other for other in tops if other.tasks != top.tasks and set(other.specs) & set(top.specs)]
+        rivals = [
+            other for other in rivals if not {*other.tasks} <= {*top.tasks} and not {*top.tasks} <= {*other.tasks}
+        ]
+        if stem + top.suffix in architectures or not rivals:
+            tasks.update(dict.fromkeys(top.tasks))
+    return tuple(tasks)
