@@ -10,6 +10,7 @@ from headscope.anatomy.reading import read_anatomy
 from headscope.anatomy.record import Anatomy
 from headscope.anatomy.refusals import Refusal
 from headscope.anatomy.sizes import Dimensions
+from headscope.anatomy.tree import Node, tree
 
 __all__ = [
     "FAMILIES",
@@ -23,6 +24,7 @@ __all__ = [
     "Head",
     "Layer",
     "Memory",
+    "Node",
     "Parameter",
     "Parameters",
     "Refusal",
@@ -33,4 +35,5 @@ __all__ = [
     "layers_of",
     "memory",
     "read_anatomy",
+    "tree",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -112,10 +112,13 @@ class Anatomy:
     @cached_property
     def _by_role(self) -> dict[tuple[str, int | None], Parameter]:
         found = {(row.role, row.layer): row for row in (*self.extra, *self.parameters) if row.role is not None}
-        for spec in (spec for top in self.tops for spec in top.specs if spec.tied_to):
-            source = next((row for row in (*self.parameters, *self.extra) if row.name == spec.tied_to), None)
-            if source is not None and self.ties:
-                found.setdefault((spec.role, None), source)
+        by_name = {row.name: row for row in (*self.parameters, *self.extra)}
+        outer = self.place.outer if self.place else ""
+        for spec in (spec for top in self.tops for spec in top.specs if spec.tied_to and self.ties):
+            source = by_name.get(spec.tied_to or "")
+            if source is not None:
+                copy = outer + spec.name if outer + spec.name in self.tied else source.stored
+                found.setdefault((spec.role, None), replace(source, role=spec.role, stored=copy))
         return found
 
     @property
@@ -128,7 +131,7 @@ class Anatomy:
         return (role, layer) in self._by_role
 
     def parameter(self, role: str, layer: int | None = None) -> Parameter:
-        """The parameter with this role; for a tied one, the parameter whose storage it shares.
+        """The parameter with this role; a tied one is the file's own copy of it, or else what it is tied to.
 
         Raises:
             UnsupportedError: the family is not known.

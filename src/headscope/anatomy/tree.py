@@ -1,0 +1,182 @@
+"""The module tree of a checkpoint: what transformers prints for its class, with a count at every node."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+from headscope.anatomy.families import Top
+from headscope.anatomy.glossary import class_defaults
+from headscope.anatomy.modules import ACTIVATION_CLASSES, BASE_MODULES, TOP_MODULES, Module
+from headscope.anatomy.parameters import Parameter
+from headscope.anatomy.record import Anatomy
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One module, or one parameter that stands in a module of no known class.
+
+    Attributes:
+        name: its name in the module above it; `0-11` where equal ones are drawn as one; the model's class at the root.
+        label: its class with its sizes, as in `Linear(768, 3072)`; `12 x BertLayer` where equal ones are drawn as one;
+            a parameter's dtype; nothing at the root and where no class is known.
+        count: how many numbers it holds; of one of them, where equal ones are drawn as one.
+        shape: of a parameter, its shape; None for a module.
+        repeat: how many equal ones this node stands for.
+        children: what it is made of.
+    """
+
+    name: str
+    label: str
+    count: int
+    shape: tuple[int, ...] | None = None
+    repeat: int = 1
+    children: tuple[Node, ...] = ()
+
+    @property
+    def total(self) -> int:
+        """Numbers in all the equal ones together."""
+        return self.count * self.repeat
+
+
+@dataclass
+class _Growing:
+    """A module while its parameters are being collected."""
+
+    module: Module | None = None
+    parameters: dict[str, Parameter] = field(default_factory=dict)
+    children: dict[str, _Growing] = field(default_factory=dict)
+
+    def at(self, path: str) -> _Growing:
+        """The module at a path below this one, made where it is new."""
+        here = self
+        for part in filter(None, path.split(".")):
+            here = here.children.setdefault(part, _Growing())
+        return here
+
+
+LEAVES = ("Embedding", "Linear", "LayerNorm")
+"""Classes that are drawn with their sizes instead of their parameters."""
+
+
+def tree(anatomy: Anatomy) -> Node:
+    """The module tree of what a checkpoint holds, runs of equal modules drawn as one.
+
+    Where the family is known, modules have the class names that transformers prints; where a parameter fits no module
+    of the class, and in models of other families, names are all there is.
+    """
+    root = _Growing()
+    top = class_on_top(anatomy)
+    base_path = ""
+    if anatomy.family is not None and anatomy.place is not None and anatomy.dimensions is not None:
+        base_path = anatomy.place.prefix.removeprefix(anatomy.place.outer)
+        held = {row.component for row in anatomy.parameters}
+        root.at(base_path).module = Module(base_path, "{stem}Model")
+        for module in BASE_MODULES[anatomy.family.name]:
+            if module.path.startswith("pooler") and "pooler" not in held:
+                continue
+            if module.path == "embeddings_project" and "projection" not in held:
+                continue
+            layers = range(anatomy.dimensions.layers) if "{l}" in module.path else (0,)
+            for layer in layers:
+                root.at(base_path + module.path.format(l=layer)).module = module
+        for module in TOP_MODULES[anatomy.family.name, top.suffix] if top else ():
+            root.at(module.path).module = module
+    for row in anatomy.parameters:
+        path, _, last = (base_path + row.name).rpartition(".")
+        root.at(path).parameters[last] = row
+    for row in anatomy.extra:
+        path, _, last = row.name.rpartition(".")
+        root.at(path).parameters[last] = row
+    return dataclasses.replace(finished(root, "", root_name(anatomy, top), anatomy, top), label="")
+
+
+def class_on_top(anatomy: Anatomy) -> Top | None:
+    """The class that has most of what sits on top; the one that config.json names, where several have as much."""
+    names = {row.name for row in anatomy.extra}
+    return max(anatomy.tops, key=lambda top: sum(spec.name in names for spec in top.specs), default=None)
+
+
+def root_name(anatomy: Anatomy, top: Top | None) -> str:
+    """What the whole is called: its class, where one class is all that it can be."""
+    if anatomy.family is None:
+        return "model"
+    if top is None:
+        return anatomy.base_class if not anatomy.extra else "checkpoint"
+    named = anatomy.class_stem + top.suffix in (anatomy.config.get("architectures") or ())
+    names = {row.name for row in anatomy.extra}
+    rivals = [other for other in anatomy.tops if names <= {spec.name for spec in other.specs}]
+    return anatomy.class_stem + top.suffix if named or rivals == [top] else f"{anatomy.base_class} and more"
+
+
+def finished(growing: _Growing, path: str, name: str, anatomy: Anatomy, top: Top | None) -> Node:
+    """A module with everything below it, as a record."""
+    children = [
+        finished(child, f"{path}.{part}" if path else part, part, anatomy, top)
+        for part, child in growing.children.items()
+    ]
+    module = growing.module
+    rows = growing.parameters
+    own = sum(row.count for row in rows.values())
+    if module is None or module.kind not in LEAVES:
+        children = [Node(last, row.dtype, row.count, row.shape) for last, row in rows.items()] + children
+    return Node(
+        name=name,
+        label=label_of(growing, path, anatomy, top),
+        count=own + sum(child.total for child in children if child.shape is None),
+        children=tuple(collapsed(children)),
+    )
+
+
+def label_of(growing: _Growing, path: str, anatomy: Anatomy, top: Top | None) -> str:
+    """A module's class with its sizes; nothing where the class is not known."""
+    module = growing.module
+    if module is None:
+        return ""
+    kind = module.kind.format(stem=anatomy.class_stem)
+    if kind in LEAVES:
+        weight = growing.parameters.get("weight")
+        if weight is None:
+            return tied_label(kind, path, anatomy, top)
+        sizes = [str(size) for size in (reversed(weight.shape) if kind == "Linear" else weight.shape)]
+        if kind == "LayerNorm":
+            sizes.append(f"eps={anatomy.setting('norm_eps')}")
+        return f"{kind}({', '.join(sizes)})"
+    value = setting_of(module, anatomy)
+    if kind == "Dropout":
+        return f"Dropout({value})"
+    return ACTIVATION_CLASSES.get(value, str(value)) if kind == "Activation" else kind
+
+
+def tied_label(kind: str, path: str, anatomy: Anatomy, top: Top | None) -> str:
+    """The label of a module whose weight is another one's, or is not there."""
+    for spec in top.specs if top else ():
+        if spec.name == f"{path}.weight" and spec.tied_to and anatomy.ties and anatomy.dimensions:
+            out, into = anatomy.dimensions.shape(spec)
+            return f"{kind}({into}, {out}), tied to {spec.tied_to.removesuffix('.weight')}"
+    return f"{kind}, missing"
+
+
+def setting_of(module: Module, anatomy: Anatomy) -> Any:
+    """What the config says about a module, by the first of its fields that says anything."""
+    settings = {**class_defaults(anatomy), **anatomy.config}
+    return next((settings[name] for name in module.fields if settings.get(name) is not None), None)
+
+
+def collapsed(nodes: Sequence[Node]) -> Iterable[Node]:
+    """Siblings in order, runs of numbered ones that are equal but for the number drawn as one."""
+
+    def key(node: Node) -> object:
+        return dataclasses.replace(node, name="") if node.name.isdecimal() else node.name
+
+    for _, run in groupby(nodes, key):
+        same = list(run)
+        first, last = same[0], same[-1]
+        if len(same) == 1:
+            yield first
+        else:
+            label = f"{len(same)} x {first.label}" if first.label else f"{len(same)} alike"
+            yield dataclasses.replace(first, name=f"{first.name}-{last.name}", label=label, repeat=len(same))
