@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+
+LARGEST = 2**63 - 1
+"""No offset, length or count in a checkpoint is larger: files are addressed with signed 64-bit numbers."""
 
 DTYPE_BITS = {
     "F64": 64,
@@ -63,6 +67,19 @@ class TensorEntry:
     def nbytes(self) -> int:
         """The bytes that `count` elements of this dtype take."""
         return self.count * DTYPE_BITS[self.dtype] // 8
+
+
+def element_count(shape: Sequence[int]) -> int | None:
+    """The number of elements of a shape, or None where its axes are longer together than a file can address.
+
+    Axes of no length don't hide the others: NumPy could not hold (0, 2**62, 2**62) either.
+    """
+    extent = 1
+    for length in shape:
+        extent *= max(length, 1)
+        if extent > LARGEST:
+            return None
+    return 0 if 0 in shape else extent
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -44,8 +44,14 @@ def parse_object(data: bytes, *, unique: bool) -> dict[str, Any]:
     except RecursionError as error:
         raise JsonError("nested too deeply") from error
     if not isinstance(value, dict):
-        raise JsonError(f"a JSON object was expected, this is a {type(value).__name__}")
+        raise JsonError(f"an object was expected, this is {kind_of(value)}")
     return value
+
+
+def kind_of(value: Any) -> str:
+    """What JSON calls a value of this kind, with its article."""
+    kinds = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
+    return kinds.get(type(value), "a number")
 
 
 def shown(name: str) -> str:

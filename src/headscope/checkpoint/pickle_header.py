@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from zlib import crc32
 
-from headscope.checkpoint.entry import DTYPE_BITS, TensorEntry, contiguous_strides
+from headscope.checkpoint.entry import DTYPE_BITS, TensorEntry, contiguous_strides, element_count
 from headscope.checkpoint.json_text import shown
 from headscope.checkpoint.pickle_machine import PickledTensor, Storage, TruncatedPickleError, read_pickle
 from headscope.checkpoint.source import Source
@@ -189,15 +189,11 @@ def _tensors(state: object, source: Source) -> dict[str, PickledTensor]:
 def _entry(name: str, tensor: PickledTensor, begin: int, source: Source) -> TensorEntry:
     """The bytes of a tensor, checked to lie inside its storage and to need no more room than the file has."""
     bits = DTYPE_BITS[tensor.dtype]
-    count = 1
-    for length in tensor.shape:
-        count *= length
-        if count > source.size:
-            break
+    count = element_count(tensor.shape)
     last = sum((length - 1) * step for length, step in zip(tensor.shape, tensor.strides, strict=True))
     reached = 0 if count == 0 else tensor.offset + last + 1
     room = tensor.storage.count * DTYPE_BITS[tensor.storage.dtype]
-    if reached * bits > room or count * bits > 8 * source.size:
+    if count is None or reached * bits > room or count * bits > 8 * source.size:
         raise CheckpointError(
             f"tensor {shown(name)} of shape {_short(tensor.shape)} reaches beyond its storage of {room // 8} bytes",
             where=source.where,

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeGuard
 
+from headscope.checkpoint.entry import LARGEST
 from headscope.checkpoint.json_text import shown
 from headscope.errors import CheckpointError, UnsafeError
 
-STEP_LIMIT = 4_000_000
+STEP_LIMIT = 2_000_000
 MARK_LIMIT = 500
 INTEGER_BYTES = 16
 
@@ -352,7 +353,7 @@ class _Machine:
 
 def natural(value: object) -> TypeGuard[int]:
     """Whether this is a whole number that a file can count."""
-    return type(value) is int and 0 <= value < 2**63
+    return type(value) is int and 0 <= value <= LARGEST
 
 
 def naturals(value: object) -> TypeGuard[tuple[int, ...]]:

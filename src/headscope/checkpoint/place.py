@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from headscope.checkpoint.source import LocalFile, Source
+from headscope.checkpoint.source import LocalFile, Source, unreadable
 from headscope.errors import InputError
 
 
@@ -25,7 +25,7 @@ class Place(Protocol):
         """A file's path on this machine; None where there is none of that name."""
 
     def names(self) -> list[str]:
-        """The names of all files, sorted."""
+        """The names of all files, sorted; folders, where they are listed, end in a slash."""
 
     def fetch(self, name: str) -> Source:
         """A weight file, whole and on this machine."""
@@ -44,10 +44,16 @@ class Folder:
 
     def path(self, name: str) -> Path | None:
         path = self.folder / check_name(name)
-        return path if path.is_file() else None
+        try:
+            return path if path.is_file() else None
+        except OSError as error:
+            raise unreadable(path, error) from error
 
     def names(self) -> list[str]:
-        return sorted(path.name for path in self.folder.iterdir())
+        try:
+            return sorted(path.name + "/" * path.is_dir() for path in self.folder.iterdir())
+        except OSError as error:
+            raise unreadable(self.folder, error) from error
 
     def fetch(self, name: str) -> Source:
         return LocalFile(self.folder / check_name(name), name)

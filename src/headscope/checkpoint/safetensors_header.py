@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from headscope.checkpoint.entry import DTYPE_BITS, TensorEntry
-from headscope.checkpoint.json_text import JsonError, parse_object, shown
+from headscope.checkpoint.entry import DTYPE_BITS, LARGEST, TensorEntry, element_count
+from headscope.checkpoint.json_text import JsonError, kind_of, parse_object, shown
 from headscope.checkpoint.source import Source
 from headscope.errors import CheckpointError
 
 HEADER_LIMIT = 100_000_000
-LARGEST = 2**63 - 1
 DAMAGED = "the file is truncated or damaged: download or copy it again"
 MALFORMED = "the file was not written by the safetensors library: save it again with it"
 
@@ -91,23 +90,21 @@ def _entry(name: str, value: Any, begin: int, file: str, where: str) -> TensorEn
     except UnicodeEncodeError as error:
         raise fault("its name is not Unicode text") from error
     if not isinstance(value, dict):
-        raise fault(f"an object was expected, this is a {type(value).__name__}")
+        raise fault(f"an object was expected, this is {kind_of(value)}")
     for key in ("dtype", "shape", "data_offsets"):
         if key not in value:
             raise fault(f"no {key!r}")
     dtype, shape, span = value["dtype"], value["shape"], value["data_offsets"]
     if not isinstance(dtype, str) or dtype not in DTYPE_BITS:
-        known = shown(dtype) if isinstance(dtype, str) else f"a {type(dtype).__name__}"
+        known = shown(dtype) if isinstance(dtype, str) else kind_of(dtype)
         raise fault(f"its dtype is {known}; safetensors knows {', '.join(DTYPE_BITS)}")
     if not _naturals(shape):
         raise fault("its shape is not a list of whole numbers from 0")
     if not _naturals(span) or len(span) != 2 or span[0] > span[1]:
         raise fault("its data_offsets are not two whole numbers, the first not above the second")
-    count = 1
-    for length in shape:
-        count *= length
-        if count > LARGEST:
-            raise fault("its shape multiplies to more elements than a file can hold")
+    count = element_count(shape)
+    if count is None:
+        raise fault("its shape multiplies to more elements than a file can hold")
     bits = count * DTYPE_BITS[dtype]
     start, stop = span
     if bits != 8 * (stop - start):

@@ -103,7 +103,7 @@ class LocalFile:
 def unreadable(path: Path, error: OSError) -> CheckpointError:
     """The error for a file that the operating system would not give us."""
     return CheckpointError(
-        f"the file can't be read: {error.strerror or error}",
+        f"it can't be read: {error.strerror or error}",
         where=str(path),
         advice="check that it exists and that you may read it",
     )

@@ -195,7 +195,13 @@ def _read_index(place: Place, index_name: str, where: str) -> dict[str, str]:
         for name, file in weight_map.items():
             if not isinstance(file, str):
                 raise JsonError(f"the shard of {shown(name)} is not a file name")
-            if not file or file in (".", "..") or any(sign in file for sign in "/\\:\0") or not file.isprintable():
+            if (
+                not file
+                or file in (".", "..")
+                or any(sign in file for sign in "/\\:\0")
+                or not file.isprintable()
+                or len(file) > 255
+            ):
                 raise JsonError(f"the shard of {shown(name)} is {shown(file)}, which is not a file beside the index")
     except JsonError as error:
         raise CheckpointError(

@@ -1,0 +1,278 @@
+"""Hostile PyTorch checkpoints: pickles that ask for code, bombs, and archives that contradict themselves."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from attacks.safetensors_files import Attack
+from headscope.errors import CheckpointError, UnsafeError, UnsupportedError
+
+SENTINEL = "it ran"
+COMMAND = f"echo > '{SENTINEL}'"
+FOUR = bytes(16)
+
+
+def text(value: str) -> bytes:
+    """The opcode that pushes this string."""
+    return b"X" + len(value.encode()).to_bytes(4, "little") + value.encode()
+
+
+def number(value: int) -> bytes:
+    """The opcode that pushes this whole number."""
+    raw = value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
+    return b"\x8a" + bytes([len(raw)]) + raw
+
+
+def numbers(*values: int) -> bytes:
+    return b"(" + b"".join(number(value) for value in values) + b"t"
+
+
+def called(name: str, arguments: bytes) -> bytes:
+    """A call of the global with this full name; arguments is what pushes their tuple."""
+    module, _, attribute = name.rpartition(".")
+    return f"c{module}\n{attribute}\n".encode() + arguments + b"R"
+
+
+def storage(key: str = "0", count: int = 4, kind: str = "torch\nFloatStorage") -> bytes:
+    return b"(" + text("storage") + f"c{kind}\n".encode() + text(key) + text("cpu") + number(count) + b"tQ"
+
+
+def tensor(
+    shape: tuple[int, ...] = (4,), strides: tuple[int, ...] = (1,), offset: int = 0, held: bytes | None = None
+) -> bytes:
+    """What rebuilds a tensor as torch.save writes it."""
+    hooks = called("collections.OrderedDict", b")")
+    arguments = (held or storage()) + number(offset) + numbers(*shape) + numbers(*strides) + b"\x89" + hooks
+    return called("torch._utils._rebuild_tensor_v2", b"(" + arguments + b"t")
+
+
+def state(*values: bytes) -> bytes:
+    """A pickled dict of x0, x1, ... with these values."""
+    return b"\x80\x02}(" + b"".join(text(f"x{i}") + value for i, value in enumerate(values)) + b"u."
+
+
+def archive(pickled: bytes, data: dict[str, bytes] | None = None, packed: str = "") -> bytes:
+    """A zip archive as torch.save writes it; entries whose name contains `packed` are."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as file:
+        for name, content in {"data.pkl": pickled, **({"data/0": FOUR} if data is None else data)}.items():
+            how = zipfile.ZIP_DEFLATED if packed and packed in name else zipfile.ZIP_STORED
+            file.writestr(f"a/{name}", content, how)
+    return stream.getvalue()
+
+
+def legacy(
+    pickled: bytes, storages: bytes, keys: bytes = b"\x80\x02](" + text("0") + b"e.", little: bool = True
+) -> bytes:
+    """The format before zip archives: magic number, protocol, system, state, keys, storages."""
+    magic = b"\x80\x02" + number(0x1950A86A20F9469CFC6C) + b"."
+    system = b"\x80\x02}" + text("little_endian") + (b"\x88" if little else b"\x89") + b"s."
+    return magic + b"\x80\x02" + number(1001) + b"." + system + pickled + keys + storages
+
+
+def binary(data: bytes) -> Callable[[Path], Any]:
+    """pytorch_model.bin of exactly these bytes."""
+    return lambda folder: (folder / "pytorch_model.bin").write_bytes(data)
+
+
+def code(pickled: bytes) -> Callable[[Path], Any]:
+    return binary(archive(pickled))
+
+
+def changed(data: bytes, old: bytes, new: bytes) -> bytes:
+    assert old in data
+    return data.replace(old, new)
+
+
+GOOD = archive(state(tensor()))
+RUN = called("os.system", b"(" + text(COMMAND) + b"t")
+POSIX = called("posix.system", b"(" + text(COMMAND) + b"t")
+LEGACY_DATA = (4).to_bytes(8, "little") + FOUR
+ENCRYPTED = changed(GOOD, b"PK\1\2\x14\3\x14\0\0\0", b"PK\1\2\x14\3\x14\0\1\0")
+DOUBLING = b"\x80\x02}" + text("x") + b")" + b"2\x86" * 100 + b"s."
+
+UNSAFE: dict[str, Attack] = {
+    "runs a command": (code(b"\x80\x02" + RUN + b"."), UnsafeError, "asks for 'os.system'"),
+    "runs a command among tensors": (code(state(tensor(), RUN)), UnsafeError, "asks for 'os.system'"),
+    "runs a command by another name": (code(state(POSIX)), UnsafeError, "asks for 'posix.system'"),
+    "runs a command in protocol 0": (code(f'cos\nsystem\n(S"{COMMAND}"\ntR.'.encode()), UnsafeError, "os.system"),
+    "runs a command in protocol 4": (
+        code(b"\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x01x\x85R."),
+        UnsafeError,
+        "asks for 'os.system'",
+    ),
+    "runs a command before its state": (code(RUN + b"0" + state(tensor())), UnsafeError, "os.system"),
+    "runs a command by INST": (code(f'(S"{COMMAND}"\nios\nsystem\n.'.encode()), CheckpointError, "STRING"),
+    "makes an object by INST": (code(b"(ios\nsystem\n."), UnsafeError, r"an object to be made \(INST\)"),
+    "makes an object by OBJ": (code(b"(No."), UnsafeError, r"an object to be made \(OBJ\)"),
+    "makes an object by NEWOBJ": (
+        code(b"\x80\x02ccollections\nOrderedDict\n)\x81."),
+        UnsafeError,
+        r"an object to be made \(NEWOBJ\)",
+    ),
+    "an extension code": (code(b"\x80\x02\x82\x01."), UnsafeError, r"an object to be made \(EXT1\)"),
+    "evaluates": (code(state(called("builtins.eval", b"(" + text("1") + b"t"))), UnsafeError, "'builtins.eval'"),
+    "a pickle in a pickle": (
+        code(state(called("torch.storage._load_from_bytes", b"(C\x01.t"))),
+        UnsafeError,
+        "'torch.storage._load_from_bytes'",
+    ),
+    "a function beside a known one": (
+        code(state(called("torch._utils._import_dotted_name", b"(" + text("os") + b"t"))),
+        UnsafeError,
+        "_import_dotted_name",
+    ),
+    "calls what is no function": (code(state(storage() + b")R")), UnsafeError, "calls a Storage"),
+    "sets a tensor's state": (code(state(tensor() + b"}b")), UnsafeError, "sets the state of a PickledTensor"),
+    "a name built on the stack": (code(b"\x80\x04NN\x93."), UnsafeError, "something that is not a name"),
+    "legacy, runs a command": (binary(legacy(state(RUN), LEGACY_DATA)), UnsafeError, "os.system"),
+    "legacy, runs a command first": (binary(b"\x80\x02" + RUN + b"."), UnsafeError, "os.system"),
+    "legacy, runs a command among keys": (
+        binary(legacy(state(tensor()), LEGACY_DATA, keys=b"\x80\x02" + RUN + b".")),
+        UnsafeError,
+        "os.system",
+    ),
+}
+
+PICKLES: dict[str, Attack] = {
+    "empty": (code(b""), CheckpointError, "truncated"),
+    "cut": (code(state(tensor())[:40]), CheckpointError, "truncated"),
+    "no opcode": (code(b"\x80\x02\xff."), CheckpointError, "0xff is no opcode"),
+    "opcode out of place": (code(b"\x80\x04\x8f."), CheckpointError, "EMPTY_SET does not occur"),
+    "stack underflow": (code(b"\x80\x02a."), CheckpointError, "takes a value where its stack has none"),
+    "values left": (code(b"\x80\x02NN."), CheckpointError, "values left"),
+    "mark underflow": (code(b"\x80\x02u."), CheckpointError, "closes a mark"),
+    "mark bomb": (code(b"\x80\x02" + b"(" * 10**6 + b"."), CheckpointError, "more than 500 marks"),
+    "stack bomb": (code(b"\x80\x02" + b"N" * (2 * 10**6 + 1)), CheckpointError, "more than 2000000 steps"),
+    "memo bomb": (code(b"\x80\x02Nr\xff\xff\xff\xffN."), CheckpointError, "values left"),
+    "memo never kept": (code(b"\x80\x02h\x05."), CheckpointError, "recalls value 5"),
+    "doubling bomb": (code(DOUBLING), UnsupportedError, "'x' is a tuple inside the state dict"),
+    "a list in itself": (code(b"\x80\x02]q\0h\0a."), UnsupportedError, "a list, not a state dict"),
+    "a dict in itself": (code(b"\x80\x02}q\0" + text("x") + b"h\0s."), UnsupportedError, "'x' is a dict inside"),
+    "number bomb": (code(b"\x80\x02\x8b\xff\xff\xff\x7f."), CheckpointError, "a number of 2147483647 bytes"),
+    "long text": (code(b"\x80\x02X\xff\xff\xff\x7fa."), CheckpointError, "truncated"),
+    "text not UTF-8": (code(b"\x80\x02X\1\0\0\0\xff."), CheckpointError, "not UTF-8"),
+    "long name": (code(b"\x80\x02c" + b"a" * 2000 + b"\n."), CheckpointError, "more than 1000 bytes"),
+    "list as a key": (code(b"\x80\x02}]Ns."), CheckpointError, "a list as a key"),
+    "odd dict": (code(b"\x80\x02}(Nu."), CheckpointError, "a key without a value"),
+    "name twice": (code(b"\x80\x02}(" + 2 * (text("x") + tensor()) + b"u."), CheckpointError, "'x' occurs twice"),
+    "item of a number": (code(b"\x80\x02K\1NNs."), CheckpointError, "sets an item of a int"),
+    "append to a number": (code(b"\x80\x02K\1Na."), CheckpointError, "appends to a int"),
+    "persistent id no storage": (code(state(b"NQ")), CheckpointError, "not a storage"),
+    "storage below zero": (code(state(tensor(held=storage(count=-4)))), CheckpointError, "type, key or count"),
+    "tensor without storage": (code(state(tensor(held=b"N"))), CheckpointError, "are none"),
+    "tensor without anything": (
+        code(state(called("torch._utils._rebuild_tensor_v2", b")"))),
+        CheckpointError,
+        "without storage",
+    ),
+    "negative shape": (code(state(tensor((-2, -2), (1, 1)))), CheckpointError, "are none"),
+    "negative stride": (code(state(tensor(strides=(-1,)))), CheckpointError, "are none"),
+    "negative offset": (code(state(tensor(offset=-1))), CheckpointError, "are none"),
+    "strides of other rank": (code(state(tensor(strides=(1, 1)))), CheckpointError, "1 axes and 2 strides"),
+    "shape beyond the storage": (code(state(tensor((5,)))), CheckpointError, "reaches beyond its storage of 16"),
+    "offset beyond the storage": (code(state(tensor(offset=1))), CheckpointError, "reaches beyond"),
+    "strides beyond the storage": (code(state(tensor((2, 2), (3, 1)))), CheckpointError, "reaches beyond"),
+    "huge without bytes": (code(state(tensor((2**40, 2**20), (0, 0)))), CheckpointError, "reaches beyond"),
+    "shape overflows": (code(state(tensor((2**62, 2**62, 0), (1, 1, 1)))), CheckpointError, "reaches beyond"),
+    "shape bomb": (code(state(tensor((2,) * 9999, (0,) * 9999))), CheckpointError, "reaches beyond"),
+    "one storage, two types": (
+        code(state(tensor(), tensor(held=storage(kind="torch\nIntStorage")))),
+        CheckpointError,
+        "described in two ways",
+    ),
+    "conjugated": (
+        code(
+            state(
+                called(
+                    "torch._utils._rebuild_tensor_v2",
+                    b"(" + storage() + number(0) + numbers(4) + numbers(1) + b"\x89}}" + text("conj") + b"\x88st",
+                )
+            )
+        ),
+        CheckpointError,
+        "conjugated or negated",
+    ),
+}
+
+ARCHIVES: dict[str, Attack] = {
+    "nothing at all": (binary(b""), CheckpointError, "begins with b''"),
+    "something else": (binary(b"GGUF" * 9), CheckpointError, "begins with b'GGUF"),
+    "a git lfs pointer": (binary(b"version https://git-lfs/spec/v1\n"), CheckpointError, "git lfs pull"),
+    "cut": (binary(GOOD[:-30]), CheckpointError, "without its directory"),
+    "cut at the front": (binary(b"PK\3\4" + GOOD[40:]), CheckpointError, "not a whole PyTorch checkpoint"),
+    "directory beyond the file": (
+        binary(GOOD[:-10] + b"\xff\xff\xff\0" + GOOD[-6:]),
+        CheckpointError,
+        "a zip directory of|ends too early",
+    ),
+    "more entries than there are": (
+        binary(changed(GOOD, b"\2\0\2\0", b"\2\0\xff\xff")),
+        CheckpointError,
+        "a zip directory of 65535 entries",
+    ),
+    "no data.pkl": (binary(changed(GOOD, b"data.pkl", b"data.bkl")), CheckpointError, "has 0 data.pkl"),
+    "two data.pkl": (
+        binary(archive(state(tensor()), {"b/data.pkl": b"N.", "data/0": FOUR})),
+        CheckpointError,
+        "has 2 data.pkl",
+    ),
+    "no data": (binary(archive(state(tensor()), {})), CheckpointError, "storage '0' is missing"),
+    "short data": (binary(archive(state(tensor()), {"data/0": b"1"})), CheckpointError, "1 bytes, 16 are needed"),
+    "packed data": (binary(archive(state(tensor()), packed="data/")), CheckpointError, "is compressed"),
+    "packed pickle, a bomb": (
+        lambda folder: binary(archive(b"\x80\x02" + b"N" * 10**7, packed="pkl"))(folder),
+        CheckpointError,
+        "is compressed",
+    ),
+    "pickle too large": (
+        lambda folder: binary(archive(b"N" * 32_000_001))(folder),
+        CheckpointError,
+        "32000000 are allowed",
+    ),
+    "encrypted": (binary(ENCRYPTED), CheckpointError, "is encrypted"),
+    "another checksum": (binary(changed(GOOD, b"x0", b"x1")), CheckpointError, "checksum of data.pkl"),
+    "local header elsewhere": (
+        binary(b"PK\3\4" + changed(GOOD, b"PK\3\4", b"PK\3\5")[4:]),
+        CheckpointError,
+        "no entry 'a/data/0' at byte|no entry 'a/data.pkl' at byte",
+    ),
+    "the other byte order": (
+        binary(archive(state(tensor()), {"data/0": FOUR, "byteorder": b"big"})),
+        UnsupportedError,
+        "byte order b'big'",
+    ),
+    "a program": (
+        binary(archive(state(tensor()), {"data/0": FOUR, "constants.pkl": b"N."})),
+        UnsupportedError,
+        "TorchScript",
+    ),
+    "legacy, cut": (binary(legacy(state(tensor()), LEGACY_DATA)[:-3]), CheckpointError, "bytes or more"),
+    "legacy, longer": (binary(legacy(state(tensor()), LEGACY_DATA + b"1")), CheckpointError, "bytes or more"),
+    "legacy, cut in the pickle": (binary(legacy(state(tensor())[:60], b"", b"")), CheckpointError, "truncated"),
+    "legacy, another count": (
+        binary(legacy(state(tensor()), (5).to_bytes(8, "little") + FOUR)),
+        CheckpointError,
+        "another count",
+    ),
+    "legacy, other keys": (
+        binary(legacy(state(tensor()), LEGACY_DATA, keys=b"\x80\x02](" + text("1") + b"e.")),
+        CheckpointError,
+        "is listed but no tensor has it",
+    ),
+    "legacy, no keys": (
+        binary(legacy(state(tensor()), LEGACY_DATA, keys=b"\x80\x02N.")),
+        CheckpointError,
+        "not one of different keys",
+    ),
+    "legacy, the other byte order": (
+        binary(legacy(state(tensor()), LEGACY_DATA, little=False)),
+        UnsupportedError,
+        "another byte order",
+    ),
+    "legacy, only a pickle": (binary(state(tensor())), CheckpointError, "a pickle, but not one of"),
+}

@@ -1,0 +1,67 @@
+"""Every hostile file is refused by an error of ours that says where and what to do; nothing is run, nothing written."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from pathlib import Path
+
+import pytest
+
+from attacks.config_files import CONFIGS
+from attacks.pickle_files import (
+    ARCHIVES,
+    GOOD,
+    LEGACY_DATA,
+    PICKLES,
+    RUN,
+    SENTINEL,
+    UNSAFE,
+    binary,
+    legacy,
+    state,
+    tensor,
+)
+from attacks.safetensors_files import HEADERS, INDEXES
+from headscope.checkpoint import open_checkpoint
+from headscope.errors import HeadscopeError, UnsafeError
+
+TABLES = {
+    "header": HEADERS,
+    "index": INDEXES,
+    "unsafe": UNSAFE,
+    "pickle": PICKLES,
+    "archive": ARCHIVES,
+    "config": CONFIGS,
+}
+ATTACKS = [(f"{table}: {name}", *attack) for table, attacks in TABLES.items() for name, attack in attacks.items()]
+
+
+@pytest.mark.parametrize(("make", "kind", "said"), [attack[1:] for attack in ATTACKS], ids=[a[0] for a in ATTACKS])
+def test_attack_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make, kind, said) -> None:
+    monkeypatch.chdir(tmp_path)
+    make(tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    with pytest.raises(HeadscopeError) as caught:
+        open_checkpoint(tmp_path)
+    assert isinstance(caught.value, kind)
+    assert isinstance(caught.value, UnsafeError) == (kind is UnsafeError)
+    assert re.search(said, str(caught.value)), str(caught.value)
+    assert str(tmp_path) in str(caught.value.where)
+    assert caught.value.advice
+    assert len(str(caught.value)) < 2000
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+def test_the_command_runs_where_a_pickle_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a sentinel that is absent proves something."""
+    monkeypatch.chdir(tmp_path)
+    pickle.loads(b"\x80\x02" + RUN + b".")
+    assert Path(SENTINEL).exists()
+
+
+@pytest.mark.parametrize("data", [GOOD, legacy(state(tensor()), LEGACY_DATA)], ids=["zip", "legacy"])
+def test_the_makers_make_good_files_too(tmp_path: Path, data: bytes) -> None:
+    """So that an attack is refused for what is wrong with it, and not for how it was made."""
+    binary(data)(tmp_path)
+    assert open_checkpoint(tmp_path).read("x0").tolist() == [0, 0, 0, 0]
