@@ -1,3 +1,47 @@
-"""See inside every attention head of BERT and its kin."""
+"""See inside every attention head of BERT and its kin.
+
+    import headscope as hs
+    bert = hs.open("google-bert/bert-base-uncased")
+    bert.layers[0].heads[3].W_Q        # (768, 64)
+    trace = bert.trace("The cat sat on the mat.")
+    trace[0, 3].weights                # computed when it is looked at
+
+Nothing heavy is imported until it is used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headscope.errors import HeadscopeError
+    from headscope.model import Model
+    from headscope.model import open_model as open
+    from headscope.trace import Trace, load
 
 __version__ = "0.1.0"
+
+__all__ = ["HeadscopeError", "Model", "Trace", "load", "open"]
+
+LAZY = {
+    "HeadscopeError": "headscope.errors:HeadscopeError",
+    "Model": "headscope.model:Model",
+    "Trace": "headscope.trace:Trace",
+    "load": "headscope.trace:load",
+    "open": "headscope.model:open_model",
+}
+"""Public name -> where it lives; imported when it is first asked for."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in LAZY:
+        raise AttributeError(f"module 'headscope' has no attribute {name!r}")
+    module, _, attribute = LAZY[name].partition(":")
+    found = getattr(import_module(module), attribute)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

@@ -179,6 +179,34 @@ def attend(
     return context, lse
 
 
+def entropy(
+    q: Float[Array, "heads queries d_head"],
+    k: Float[Array, "kv_heads keys d_head"],
+    lse: Float[Array, "heads queries"],
+    *,
+    scale: float,
+    mask: Mask = EVERYTHING,
+) -> Float[Array, "heads queries"]:
+    """Entropy of each query's weights in nats, (heads, queries), at the price of attention and without its map.
+
+    H_i = lse_i - sum_j p_ij s_ij, and sum_j p_ij s_ij = scale * q_i . (P K)_i: attention with K in the place of V.
+    A query that sees nothing has entropy 0.
+
+    Raises:
+        InputError: the mask has an additive bias, whose expectation this identity leaves out.
+    """
+    if mask.bias is not None:
+        raise InputError(
+            "the entropy identity holds without an additive bias",
+            where="mask.bias",
+            advice="take the entropy from the weights themselves, in blocks of queries",
+        )
+    xp = namespace(q)
+    mixed, _ = attend(q, k, k, scale=scale, mask=mask)
+    found = lse - scale * (q * mixed).sum(-1)
+    return xp.where(lse == float("-inf"), xp.zeros_like(found), found)
+
+
 def split_heads(x: Float[Array, "tokens d_model"], heads: int) -> Float[Array, "heads tokens d_head"]:
     """The fused way's split: (tokens, heads * d_head) to (heads, tokens, d_head)."""
     tokens, width = x.shape

@@ -84,7 +84,7 @@ class Encoder:
         return product
 
     def norm(self, x: Tokens, role: str, layer: int | None = None) -> Tokens:
-        """LayerNorm in place (Ba et al. 2016, eq. 4): each row less its mean, over its deviation, scaled and shifted."""
+        """LayerNorm, in place: each row less its mean, over its deviation, scaled and shifted (Ba et al. 2016, eq. 4)."""
         eps = np.float32(self.anatomy.setting("norm_eps"))
         x -= x.mean(axis=-1, keepdims=True)
         variance = np.einsum("ij,ij->i", x, x)[:, None] / np.float32(x.shape[-1])
@@ -133,12 +133,12 @@ class Encoder:
         joined = np.empty_like(x)
         records = []
         for text in texts:
-            parts = [np.ascontiguousarray(split_heads(part[text], sizes.heads)) for part in (q, k, v)]
-            context, lse = attend(*parts, scale=scale)
+            q_i, k_i, v_i = (np.ascontiguousarray(split_heads(part[text], sizes.heads)) for part in (q, k, v))
+            context, lse = attend(q_i, k_i, v_i, scale=scale)
             for head in silenced:
                 context[head] = 0
             joined[text] = join_heads(context)
-            records.append(LayerRecord(*parts, lse=lse, scale=scale))
+            records.append(LayerRecord(q_i, k_i, v_i, lse, scale))
         return self.linear(joined, "layer.attention_output", layer), records
 
     def feed_forward(self, x: Tokens, layer: int) -> Tokens:
@@ -167,6 +167,8 @@ class Encoder:
             InputError: an id is beyond the vocabulary, or a text is longer than the position table.
             CheckpointError: a parameter is missing.
         """
+        self.anatomy.computable()
+        self.checkpoint.fetch()
         for sequence in sequences:
             self.check(sequence)
         ends = np.cumsum([len(sequence.ids) for sequence in sequences])
@@ -216,7 +218,7 @@ class Encoder:
                     where=f"token {at} of {len(values)}",
                     advice=f"{what}s run from 0 to {limit - 1 if limit else 0}",
                 )
-        longest = self.longest()
+        longest = self.anatomy.longest_text
         if len(sequence.ids) > longest:
             raise InputError(
                 f"the text has {len(sequence.ids):,} tokens, the model takes {longest:,} at most",
@@ -224,25 +226,16 @@ class Encoder:
                 advice=f"shorten the text, or pass max_length={longest} (--max-length {longest}) to cut it there",
             )
 
-    def longest(self) -> int:
-        """How many tokens the position table has room for."""
-        family = self.anatomy.family
-        positions = self.anatomy.known().positions
-        if family is None or family.position_offset is None:
-            return positions
-        return positions - int(self.anatomy.setting("padding_id")) - family.position_offset
 
-
-OUTPUT_NAMES = {
-    "masked_lm": ("logits", ("tokens", "vocabulary")),
-    "detection": ("logits", ("tokens",)),
-    "sequence": ("logits", ("labels",)),
-    "token": ("logits", ("tokens", "labels")),
-    "choice": ("logits", ("choices",)),
-    "next_sentence": ("seq_relationship_logits", ("relationship",)),
-    "question": ("start_logits", ("tokens",)),
+TASK_OUTPUTS: dict[str, dict[str, tuple[str, ...]]] = {
+    "masked_lm": {"logits": ("tokens", "vocabulary")},
+    "detection": {"logits": ("tokens",)},
+    "sequence": {"logits": ("labels",)},
+    "token": {"logits": ("tokens", "labels")},
+    "question": {"start_logits": ("tokens",), "end_logits": ("tokens",)},
+    "next_sentence": {"seq_relationship_logits": ("relationship",)},
 }
-"""The task of a head on top, the name of what it returns (question answering also returns end_logits), its axes."""
+"""What each task on top returns, and the axes of each."""
 
 
 @dataclass(frozen=True)
@@ -252,67 +245,33 @@ class Tops:
     encoder: Encoder
 
     @cached_property
-    def tasks(self) -> tuple[str, ...]:
-        """The tasks whose parameters are there. One `classifier` may serve several: the config's class decides."""
-        anatomy = self.encoder.anatomy
-        found = [
-            task
-            for task, role in (
-                ("masked_lm", "masked_lm.transform.weight"),
-                ("detection", "detection.out.weight"),
-                ("sequence", "sequence.out.weight"),
-                ("question", "question.weight"),
-                ("next_sentence", "next_sentence.weight"),
-            )
-            if anatomy.has(role)
-        ]
-        if anatomy.has("classifier.weight"):
-            named = str((anatomy.config.get("architectures") or [""])[0])
-            if named.endswith("ForTokenClassification"):
-                found.append("token")
-            elif named.endswith("ForMultipleChoice"):
-                found.append("choice")
-            elif named.endswith("ForSequenceClassification") or anatomy.has("pooler.weight"):
-                found.append("sequence")
-            else:
-                found.append("token")
-        needs_pooler = {"next_sentence", "choice"} | ({"sequence"} if anatomy.has("classifier.weight") else set())
-        return tuple(task for task in found if task not in needs_pooler or anatomy.has("pooler.weight"))
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the outputs."""
-        names = ["pooler_output"] if self.encoder.anatomy.has("pooler.weight") else []
-        for task in self.tasks:
-            names.append(self._name(task))
-            if task == "question":
-                names.append("end_logits")
-        return tuple(names)
-
-    def _name(self, task: str) -> str:
-        name = OUTPUT_NAMES[task][0]
-        earlier = [other for other in self.tasks[: self.tasks.index(task)] if OUTPUT_NAMES[other][0] == name]
-        return f"{task}_{name}" if earlier else name
+    def outputs(self) -> dict[str, tuple[str, tuple[str, ...]]]:
+        """Name of each output -> its task and its axes; `logits` of a second task carries the task in its name."""
+        found: dict[str, tuple[str, tuple[str, ...]]] = {}
+        if self.encoder.anatomy.has("pooler.weight"):
+            found["pooler_output"] = ("pooler", ("d_model",))
+        for task in self.encoder.anatomy.tasks:
+            for name, axes in TASK_OUTPUTS.get(task, {}).items():
+                found[f"{task}_{name}" if name in found else name] = (task, axes)
+        return found
 
     def compute(self, name: str, last: Tokens) -> Named | None:
         """One output by name; None where this checkpoint has none of that name."""
-        if name not in self.names:
+        if name not in self.outputs:
             return None
-        if name == "pooler_output":
-            return Named(name, ("d_model",), self.pooled(last))
-        if name in ("start_logits", "end_logits"):
-            return Named(name, ("tokens",), self.encoder.linear(last, "question")[:, int(name == "end_logits")].copy())
-        task = next(task for task in self.tasks if self._name(task) == name)
-        work = {
+        task, axes = self.outputs[name]
+        if task == "pooler":
+            return Named(name, axes, self.pooled(last))
+        if task == "question":
+            return Named(name, axes, self.encoder.linear(last, "question")[:, int(name.startswith("end"))].copy())
+        work: dict[str, Callable[[Tokens], Float[np.ndarray, "..."]]] = {
             "masked_lm": self.masked_lm,
             "detection": self.detection,
             "sequence": self.sequence,
             "token": lambda x: self.encoder.linear(x, "classifier"),
-            "choice": lambda x: self.encoder.linear(self.pooled(x)[None], "classifier")[0],
             "next_sentence": lambda x: self.encoder.linear(self.pooled(x)[None], "next_sentence")[0],
         }
-        labels = self.labels() if task in ("sequence", "token") else None
-        return Named(name, OUTPUT_NAMES[task][1], work[task](last), labels)
+        return Named(name, axes, work[task](last), self.labels() if axes[-1] == "labels" else None)
 
     def pooled(self, last: Tokens) -> Float[np.ndarray, " d_model"]:
         """tanh(first token W + b), (d_model,)."""
@@ -320,17 +279,13 @@ class Tops:
 
     def masked_lm(self, last: Tokens) -> Float[np.ndarray, "tokens vocabulary"]:
         """A score for every piece of the vocabulary at every position, (S, vocabulary)."""
-        encoder, family = self.encoder, self.encoder.anatomy.family
+        encoder, anatomy = self.encoder, self.encoder.anatomy
         x = encoder.linear(last, "masked_lm.transform")
-        activation = family.masked_lm_activation if family else None
-        activate(activation or str(encoder.anatomy.setting("activation")), x, encoder.threads)
+        own = anatomy.family.masked_lm_activation if anatomy.family else None
+        activate(own or str(anatomy.setting("activation")), x, encoder.threads)
         x = encoder.norm(x, "masked_lm.norm")
-        own = encoder.anatomy.has("masked_lm.decoder")
-        logits = x @ encoder.weight("masked_lm.decoder" if own else "embeddings.word.weight").T
-        for role in ("masked_lm.bias", "masked_lm.decoder_bias"):
-            if encoder.anatomy.has(role):
-                logits += encoder.weight(role)
-                break
+        logits = x @ encoder.weight("masked_lm.decoder").T
+        logits += encoder.weight("masked_lm.bias")
         return logits
 
     def detection(self, last: Tokens) -> Float[np.ndarray, " tokens"]:

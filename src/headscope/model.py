@@ -5,9 +5,23 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, overload
 
-from headscope.anatomy import Anatomy, Component, Layer, Parameters, check_index, layers_of, read_anatomy
+from headscope.anatomy import (
+    Anatomy,
+    Component,
+    ConfigTable,
+    Fit,
+    Layer,
+    Memory,
+    Parameters,
+    check_index,
+    explain_config,
+    fit,
+    layers_of,
+    memory,
+    read_anatomy,
+)
 from headscope.checkpoint import Checkpoint, open_checkpoint
 from headscope.errors import InputError
 
@@ -78,6 +92,24 @@ class Model:
         """Embeddings, encoder, pooler: counts and shares."""
         return self.anatomy.components
 
+    @property
+    def extra_components(self) -> tuple[Component, ...]:
+        """The parts on top: counts, and shares of what is on top."""
+        return self.anatomy.extra_components
+
+    @cached_property
+    def config(self) -> ConfigTable:
+        """Every field of the config with its meaning and what it implies."""
+        return explain_config(self.anatomy)
+
+    def memory(self) -> tuple[Memory, ...]:
+        """Bytes at fp32, fp16, bf16 and int8, and as stored."""
+        return memory(self.anatomy)
+
+    def fit(self, class_name: str) -> Fit:
+        """What a class of transformers would newly initialise from this checkpoint, and what it would ignore."""
+        return fit(self.anatomy, class_name)
+
     @cached_property
     def layers(self) -> Counted[Layer]:
         """The layers, counted from 0; `layers[0].heads[3].W_Q` is read at that moment."""
@@ -110,7 +142,7 @@ class Model:
 
     def late_outputs(self) -> tuple[str, ...]:
         """What the heads on top compute from the last hidden state."""
-        return self.tops.names
+        return tuple(self.tops.outputs)
 
     def late_output(self, name: str, last_hidden_state: Float[np.ndarray, "tokens d_model"]) -> Named | None:
         """One output on top; None where there is none of that name."""
@@ -167,7 +199,7 @@ class Model:
             InputError: an empty text, an id beyond the vocabulary, too many tokens, a head that isn't there.
             UnsupportedError: the heads or the tokenizer of this checkpoint can't be read correctly.
         """
-        self.anatomy.known()
+        self.anatomy.computable()
         silenced = self._heads(ablate)
         if isinstance(text, list):
             if words is not None or ids is not None or segments is not None:
@@ -178,8 +210,7 @@ class Model:
                 )
             pairs = self._pairs(text, pair)
             encoded = [
-                self.tokenizer.encode(one, other, max_length=max_length)
-                for one, other in zip(text, pairs, strict=True)
+                self.tokenizer.encode(one, other, max_length=max_length) for one, other in zip(text, pairs, strict=True)
             ]
             return self._run(encoded, list(zip(text, pairs, strict=True)), silenced, hidden_states)
         if isinstance(pair, list):
@@ -199,12 +230,14 @@ class Model:
             one = self.tokenizer.encode_ids(list(ids or ())[:max_length], segments)
         return self._run([one], [(text, pair)], silenced, hidden_states)[0]
 
-    def verify(self, text: str | Trace, pair: str | None = None, **options: Any) -> Report:
-        """Compute the same thing in independent ways and compare. See headscope.verify."""
-        from headscope.trace import Trace
-        from headscope.verify import verify
+    def verify(self, text: str | Trace, pair: str | None = None, *, reference: bool = True) -> Report:
+        """One forward pass, computed in independent ways and compared. See headscope.verify.
 
-        return verify(text if isinstance(text, Trace) else self.trace(text, pair, **options))
+        Args:
+            text: a text, or a trace of this model.
+            reference: whether to run transformers too, where it is installed.
+        """
+        return (self.trace(text, pair) if isinstance(text, str) else text).verify(reference=reference)
 
     def _heads(self, ablate: Iterable[tuple[int, int]]) -> frozenset[tuple[int, int]]:
         sizes = self.anatomy.known()
@@ -272,7 +305,8 @@ class Model:
         sizes = self.anatomy.dimensions
         if sizes is None:
             return f"{self.name}: {total}; heads are not known for this family"
-        return f"{self.name}: {self.anatomy.base_class}, {sizes.layers} layers x {sizes.heads} heads of {sizes.d_head}, {total}"
+        heads = f"{sizes.layers} layers x {sizes.heads} heads of {sizes.d_head}"
+        return f"{self.name}: {self.anatomy.base_class}, {heads}, {total}"
 
 
 def _batches(lengths: Sequence[int]) -> list[slice]:

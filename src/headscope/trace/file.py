@@ -196,6 +196,7 @@ def _unpack(about: Mapping[str, Any], tensors: Mapping[str, np.ndarray], source:
         pair=about["pair"],
         ablated=frozenset((int(layer), int(head)) for layer, head in about["ablated"]),
         source=source,
+        precision="fp16" if tensors["layers.0.q"].dtype == np.float16 else "fp32",
     )
 
 

@@ -278,6 +278,7 @@ class Trace:
         text, pair: the texts, where there were texts.
         ablated: the heads that were silenced, (layer, head).
         source: the model itself, where it is at hand.
+        precision: fp32, or fp16 where Q, K and V were rounded to half precision on the way through a file.
     """
 
     def __init__(
@@ -293,6 +294,7 @@ class Trace:
         pair: str | None = None,
         ablated: frozenset[tuple[int, int]] = frozenset(),
         source: Source | None = None,
+        precision: str = "fp32",
     ) -> None:
         self.model = model
         self.fingerprint = fingerprint
@@ -304,6 +306,7 @@ class Trace:
         self.pair = pair
         self.ablated = ablated
         self.source = source
+        self.precision = precision
         for index, record in enumerate(self.layers):
             held = (record.q.shape[1], record.k.shape[1])
             if held != (len(self.queries), len(self.keys)):
@@ -337,6 +340,12 @@ class Trace:
     def words(self) -> tuple[int | None, ...]:
         """Which word each piece belongs to; None for special tokens."""
         return self.queries.words
+
+    @property
+    def hidden_states(self) -> tuple[Named, ...]:
+        """(S, d_model) of the embeddings and of every layer, where the trace was made with hidden_states=True."""
+        names = [f"hidden_states.{index}" for index in range(len(self.layers) + 1)]
+        return tuple(self.outputs.kept[name] for name in names if name in self.outputs.kept)
 
     @property
     def heads(self) -> int:
@@ -392,11 +401,11 @@ class Trace:
 
     # The face: what other parts of headscope make of a trace. They stand below this file and are imported late.
 
-    def verify(self) -> Report:
+    def verify(self, *, reference: bool = True) -> Report:
         """Recompute this trace in independent ways and compare. See headscope.verify."""
         from headscope.verify import verify
 
-        return verify(self)
+        return verify(self, reference=reference)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         return {"text/plain": repr(self)}

@@ -1,0 +1,78 @@
+"""transformers' own eager forward pass over the same checkpoint: what `verify` compares with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headscope.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from jaxtyping import Float
+
+    from headscope.model import Model
+    from headscope.trace import Trace
+
+
+@dataclass(frozen=True)
+class Eager:
+    """What transformers computed.
+
+    Attributes:
+        attentions: one (heads, S, S) per layer, after the softmax.
+        hidden_states: (S, d_model) of the embeddings, then of each layer.
+    """
+
+    attentions: list[Float[np.ndarray, "heads tokens tokens"]]
+    hidden_states: list[Float[np.ndarray, "tokens d_model"]]
+
+
+def run_eager(model: Model, trace: Trace) -> Eager:
+    """Build the checkpoint's base class in transformers, eager, in fp32, and run the trace's ids through it.
+
+    The class is built from config.json and filled with the stored tensors under the class's own names, so that
+    nothing is unpickled and no code of the checkpoint's is run. A silenced head's columns of W_O are 0.
+
+    Raises:
+        UnsupportedError: this transformers has no such class, or it needs parameters that the checkpoint lacks.
+    """
+    import torch
+    import transformers
+
+    base = getattr(transformers, model.anatomy.base_class, None)
+    if base is None:
+        raise UnsupportedError(
+            f"transformers {transformers.__version__} has no {model.anatomy.base_class}",
+            where="transformers",
+            advice="install a newer transformers",
+        )
+    config = base.config_class(**dict(model.checkpoint.config))
+    config._attn_implementation = "eager"
+    module = base(config).eval().float()
+    state = {
+        row.name: torch.from_numpy(model.encoder.weight(row.role, row.layer).copy())
+        for row in model.parameters
+        if row.role is not None
+    }
+    missing = module.load_state_dict(state, strict=False).missing_keys
+    lacking = [name for name in missing if not name.startswith("pooler.") and name not in dict(module.named_buffers())]
+    if lacking:
+        raise UnsupportedError(
+            f"{model.anatomy.base_class} in transformers needs what the checkpoint lacks: {', '.join(lacking[:5])}",
+            where=model.name,
+            advice="use a checkpoint that was saved whole",
+        )
+    parameters = dict(module.named_parameters())
+    inputs = {"input_ids": torch.tensor([trace.ids])}
+    if model.anatomy.known().types:
+        inputs["token_type_ids"] = torch.tensor([trace.segments])
+    with torch.inference_mode():
+        for layer, head in trace.ablated:
+            name = model.anatomy.parameter("layer.attention_output.weight", layer).name
+            parameters[name][:, model.layers[layer].heads[head].span] = 0
+        outputs = module(**inputs, output_attentions=True, output_hidden_states=True)
+    return Eager(
+        attentions=[attention[0].numpy() for attention in outputs.attentions],
+        hidden_states=[state[0].numpy() for state in outputs.hidden_states],
+    )
