@@ -1,0 +1,335 @@
+"""The command line: parse, call, print. What is printed is made in view/, what is known is made above it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from headscope.errors import HeadscopeError, InputError
+
+if TYPE_CHECKING:
+    from headscope.model import Model
+    from headscope.trace import Trace
+    from headscope.view.terminal import Sheet
+
+REFUSED = 2
+DISAGREES = 1
+INTERRUPTED = 130
+PIPE_CLOSED = 141
+
+
+class Commands(TyperGroup):
+    """The commands, and the one place where errors become words and exit codes."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """--debug is understood wherever it stands: it is added to a command that has just failed."""
+        end = args.index("--") if "--" in args else len(args)
+        if "--debug" in args[:end]:
+            args = ["--debug", *(arg for arg in args[:end] if arg != "--debug"), *args[end:]]
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except HeadscopeError as error:
+            if ctx.params.get("debug"):
+                raise
+            from headscope.view.failure import say
+
+            say(error, sys.stderr)
+            raise typer.Exit(REFUSED) from error
+        except KeyboardInterrupt as error:
+            raise typer.Exit(INTERRUPTED) from error
+        except BrokenPipeError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(PIPE_CLOSED) from error
+        return result
+
+
+app = typer.Typer(
+    name="headscope",
+    cls=Commands,
+    invoke_without_command=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+LOOK = "What is in a checkpoint"
+RUN = "What it does with a text"
+
+ModelName = Annotated[
+    str,
+    typer.Argument(metavar="MODEL", show_default=False, help="A hub id, a folder, a file, or - for the bundled model."),
+]
+Text = Annotated[str, typer.Argument(metavar="TEXT", show_default=False, help="The text to read.")]
+Revision = Annotated[
+    str | None, typer.Option("--revision", metavar="NAME", help="A branch, tag or commit of a hub id.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+AsCsv = Annotated[bool, typer.Option("--csv", help="Print the table as CSV.")]
+AsMarkdown = Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown.")]
+Pair = Annotated[str | None, typer.Option("--pair", metavar="TEXT", help="A second text that goes with it.")]
+MaxLength = Annotated[
+    int | None, typer.Option("--max-length", metavar="N", help="Cut a longer text to so many tokens.")
+]
+Words = Annotated[bool, typer.Option("--words", help="TEXT is words that are split already, at its spaces.")]
+Ids = Annotated[bool, typer.Option("--ids", help="TEXT is ready-made token ids, such as '101 7592 102'.")]
+Ablate = Annotated[
+    list[str] | None,
+    typer.Option("--ablate", metavar="L.H", help="Silence head H of layer L; may be given several times."),
+]
+
+
+def show(sheet: Sheet, *, as_json: bool = False, as_csv: bool = False, as_markdown: bool = False) -> None:
+    """Print a sheet in the form that was asked for."""
+    from headscope.view.terminal import put, put_machine
+
+    asked = [name for name, on in (("--json", as_json), ("--csv", as_csv), ("--markdown", as_markdown)) if on]
+    if len(asked) > 1:
+        raise InputError(
+            f"{' and '.join(asked)} can't be printed at once", where=asked[1], advice="ask for one of them"
+        )
+    if asked:
+        put_machine(sheet, asked[0], sys.stdout)
+    else:
+        put(sheet.drawings, sys.stdout)
+
+
+def opened(name: str, revision: str | None) -> Model:
+    """The model by its name: header and config read, no weights."""
+    from headscope.model import open_model
+
+    return open_model(name, revision=revision)
+
+
+def traced(
+    model: Model,
+    text: str,
+    pair: str | None,
+    *,
+    words: bool,
+    ids: bool,
+    max_length: int | None,
+    ablate: list[str] | None,
+) -> Trace:
+    """One forward pass over what TEXT means."""
+    from headscope.view.typed import head_names, id_list, word_list
+
+    silenced = head_names(ablate or ())
+    if words and ids:
+        raise InputError("TEXT can't be both words and ids", where="--ids", advice="give one of --words and --ids")
+    if (words or ids) and pair is not None:
+        raise InputError(
+            "a second text goes with a first text only", where="--pair", advice="leave out --words, --ids or --pair"
+        )
+    if ids:
+        return model.trace(ids=id_list(text), max_length=max_length, ablate=silenced)
+    if words:
+        return model.trace(words=word_list(text), max_length=max_length, ablate=silenced)
+    return model.trace(text, pair, max_length=max_length, ablate=silenced)
+
+
+def print_version(asked: bool) -> None:
+    """Print the version, and no more."""
+    if asked:
+        from headscope import __version__
+
+        typer.echo(f"headscope {__version__}")
+        raise typer.Exit
+
+
+@app.callback(no_args_is_help=False)
+def headscope(
+    ctx: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """See inside every attention head of BERT and its kin. Layers and heads count from 0.
+
+    Without a command: a tour of the bundled model.
+    """
+
+
+@app.command(rich_help_panel=LOOK)
+def shapes(
+    model: ModelName,
+    revision: Revision = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+    as_markdown: AsMarkdown = False,
+) -> None:
+    """Every parameter: name, shape, dtype, count, component."""
+    from headscope.view.anatomy_sheets import shapes_sheet
+
+    show(shapes_sheet(opened(model, revision)), as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
+
+
+@app.command(rich_help_panel=LOOK)
+def summary(
+    model: ModelName,
+    revision: Revision = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+    as_markdown: AsMarkdown = False,
+) -> None:
+    """Components, shares, layers, heads, memory."""
+    from headscope.view.anatomy_sheets import summary_sheet
+
+    show(summary_sheet(opened(model, revision)), as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
+
+
+@app.command(rich_help_panel=LOOK)
+def config(
+    model: ModelName,
+    revision: Revision = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+    as_markdown: AsMarkdown = False,
+) -> None:
+    """Every field of the config, explained."""
+    from headscope.view.config_sheets import config_sheet
+
+    show(config_sheet(opened(model, revision)), as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
+
+
+@app.command(rich_help_panel=LOOK)
+def tree(model: ModelName, revision: Revision = None, as_json: AsJson = False) -> None:
+    """The module tree, repeats collapsed."""
+    from headscope.view.config_sheets import tree_sheet
+
+    show(tree_sheet(opened(model, revision)), as_json=as_json)
+
+
+@app.command(rich_help_panel=LOOK)
+def fit(
+    model: ModelName,
+    class_name: Annotated[
+        str,
+        typer.Argument(metavar="CLASS", show_default=False, help="A class, such as BertForSequenceClassification."),
+    ],
+    revision: Revision = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+    as_markdown: AsMarkdown = False,
+) -> None:
+    """What a class would newly initialise, and what it would ignore."""
+    from headscope.view.report_sheets import fit_sheet
+
+    show(fit_sheet(opened(model, revision), class_name), as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
+
+
+@app.command(rich_help_panel=LOOK)
+def head(
+    model: ModelName,
+    layer: Annotated[int, typer.Argument(metavar="L", show_default=False, help="The layer, counted from 0.")],
+    index: Annotated[int, typer.Argument(metavar="H", show_default=False, help="The head, counted from 0.")],
+    save: Annotated[
+        Path | None, typer.Option("--save", metavar="FILE.npz", help="Write the slices to a file, all numbers.")
+    ] = None,
+    revision: Revision = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+    as_markdown: AsMarkdown = False,
+) -> None:
+    """One head's slices of W_Q, W_K, W_V and W_O."""
+    from headscope.view.report_sheets import head_sheet, save_head
+
+    one = opened(model, revision)
+    sheet = head_sheet(one, layer, index)
+    if save is not None:
+        said_saved(save, save_head(one.layers[layer].heads[index], save))
+    show(sheet, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
+
+
+@app.command(rich_help_panel=RUN)
+def attend(
+    model: ModelName,
+    text: Text,
+    pair: Pair = None,
+    layer: Annotated[int | None, typer.Option("--layer", "-L", metavar="L", help="A layer, counted from 0.")] = None,
+    head: Annotated[int | None, typer.Option("--head", "-H", metavar="H", help="A head, counted from 0.")] = None,
+    query: Annotated[
+        str | None,
+        typer.Option("--query", "-q", metavar="TOKEN", help="Only what one token takes: its position or its piece."),
+    ] = None,
+    top: Annotated[int | None, typer.Option("--top", metavar="N", help="At most N keys for each query.")] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option("--threshold", metavar="SHARE", help="The fewest keys that hold this share of each query's mass."),
+    ] = None,
+    start: Annotated[
+        int, typer.Option("--from", metavar="TOKEN", help="The first token drawn, where not all fit.")
+    ] = 0,
+    scale: Annotated[str, typer.Option("--scale", metavar="sqrt|linear", help="How weights become shades.")] = "sqrt",
+    save: Annotated[
+        Path | None,
+        typer.Option("--save", metavar="FILE", help="Write weights as .npz or .csv, or the trace as .safetensors."),
+    ] = None,
+    words: Words = False,
+    ids: Ids = False,
+    max_length: MaxLength = None,
+    ablate: Ablate = None,
+    revision: Revision = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+    as_markdown: AsMarkdown = False,
+) -> None:
+    """Attention weights: every head at a glance, or one head, or one token."""
+    from headscope.view.attention_sheets import attend_sheet
+    from headscope.view.saving import check_kind, save_attention
+    from headscope.view.typed import scale_name
+
+    if save is not None:
+        check_kind(save)
+    drawn_on = scale_name(scale)
+    trace = traced(opened(model, revision), text, pair, words=words, ids=ids, max_length=max_length, ablate=ablate)
+    sheet = attend_sheet(
+        trace, layer=layer, head=head, query=query, top=top, threshold=threshold, start=start, scale=drawn_on
+    )
+    if save is not None:
+        said_saved(save, save_attention(trace, save, layer=layer, head=head))
+    show(sheet, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
+
+
+@app.command(rich_help_panel=RUN)
+def verify(
+    model: ModelName,
+    text: Text,
+    pair: Pair = None,
+    words: Words = False,
+    ids: Ids = False,
+    max_length: MaxLength = None,
+    revision: Revision = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+    as_markdown: AsMarkdown = False,
+) -> None:
+    """Compute everything in independent ways; exit code 0 only if all agree."""
+    from headscope.view.report_sheets import verify_sheet
+
+    one = opened(model, revision)
+    report = one.verify(traced(one, text, pair, words=words, ids=ids, max_length=max_length, ablate=None))
+    show(verify_sheet(report), as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
+    if not report.agrees:
+        raise typer.Exit(DISAGREES)
+
+
+def said_saved(path: Path, what: str) -> None:
+    """Say on stderr what was written, so that stdout stays what was asked for."""
+    typer.echo(f"wrote {path}: {what}", err=True)
+
+
+def main() -> None:
+    """The entry point of the `headscope` command."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)

@@ -1,0 +1,203 @@
+"""What an anatomy looks like: every parameter, and the summary. No weights are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from headscope.view.tables import Column, Table
+from headscope.view.terminal import Drawing, Line, Paper, Sheet, bar, blank, notes, prose, table, title
+
+if TYPE_CHECKING:
+    from headscope.anatomy import Anatomy, Component, Parameter
+    from headscope.model import Model
+
+PARAMETER_COLUMNS = (
+    Column("name", "parameter", kind="code"),
+    Column("shape", kind="text"),
+    Column("dtype"),
+    Column("count", "numbers", align="right"),
+    Column("component", group=True),
+)
+COMPONENT_COLUMNS = (
+    Column("component", kind="code"),
+    Column("count", "numbers", align="right"),
+    Column("share", align="right", form=".1%"),
+    Column("parameters", align="right"),
+    Column("meaning", "what it does", kind="prose"),
+)
+PART = Column("part")
+MEGABYTE = 1e6
+
+
+def shapes_sheet(model: Model) -> Sheet:
+    """Every parameter: name, shape, dtype, count, component; the base model's own, then what sits on top."""
+    anatomy = model.anatomy
+    base, extra = ([_parameter_row(row) for row in rows] for rows in (model.parameters, model.extra))
+    own = Table(PARAMETER_COLUMNS, tuple(base), summed="count")
+    top = Table(PARAMETER_COLUMNS, tuple(extra), summed="count")
+    drawings: list[Drawing] = [title(model.name, headline(anatomy)), *problems(anatomy), blank, table(own)]
+    if extra:
+        said = f"on top: {len(extra)} parameters, {model.extra.total:,} numbers"
+        aside = f"not part of {anatomy.base_class}" if anatomy.base_class else ""
+        drawings += [blank, title(said, aside), table(top)]
+    return Sheet(
+        record={
+            "model": model.name,
+            "total": model.parameters.total,
+            "parameters": own.records(),
+            "extra": top.records(),
+        },
+        table=Table(
+            (*PARAMETER_COLUMNS, PART), (*((*row, "base") for row in base), *((*row, "extra") for row in extra))
+        ),
+        drawings=(*drawings, *_not_counted(anatomy)),
+    )
+
+
+def _parameter_row(row: Parameter) -> tuple[Any, ...]:
+    return row.name, row.shape, row.dtype, row.count, row.component
+
+
+def headline(anatomy: Anatomy) -> str:
+    """What the base model is, in one line."""
+    rows = anatomy.parameters
+    dtypes = " and ".join(rows.dtypes) or "no dtype"
+    return f"{anatomy.base_class or 'unknown family'}: {len(rows)} parameters, {rows.total:,} numbers, {dtypes}"
+
+
+def problems(anatomy: Anatomy) -> list[Drawing]:
+    """What is wrong or missing, loudly."""
+    said = [*anatomy.problems]
+    if anatomy.missing:
+        listed = ", ".join(anatomy.missing[:3])
+        more = f" and {len(anatomy.missing) - 3} more" if len(anatomy.missing) > 3 else ""
+        said.append(f"missing from the checkpoint: {listed}{more}")
+    return [prose(line, "yellow", mark="! ") for line in said]
+
+
+def _not_counted(anatomy: Anatomy) -> list[Drawing]:
+    """Stored tensors that are no parameters of their own."""
+    lines = []
+    if anatomy.tied:
+        pairs = ", ".join(f"{name} = {source}" for name, source in anatomy.tied.items())
+        lines.append(f"tied, not counted twice: {pairs}")
+    if anatomy.buffers:
+        lines.append(f"buffers, no parameters: {', '.join(anatomy.buffers)}")
+    return [blank, notes(lines)] if lines else []
+
+
+def summary_sheet(model: Model) -> Sheet:
+    """Components and their shares, layers, heads, sizes, memory."""
+    anatomy, checkpoint = model.anatomy, model.checkpoint
+    memory = model.memory()
+    components = [_component_row(part) for part in anatomy.components]
+    extra = [_component_row(part) for part in anatomy.extra_components]
+    drawings: list[Drawing] = [title(model.name, headline(anatomy)), *problems(anatomy), blank]
+    drawings += [_facts(_sizes(model)), blank, _shares(anatomy.components), blank]
+    if extra:
+        drawings += [
+            title(
+                f"on top: {len(model.extra)} parameters, {model.extra.total:,} numbers", "shares are of what is on top"
+            ),
+            _shares(anatomy.extra_components),
+            blank,
+        ]
+    columns = (
+        Column("precision", "weights held as"),
+        Column("base", "the model", align="right"),
+        Column("whole", "with what is on top", align="right"),
+    )
+    rows = [(row.precision, megabytes(row.base), megabytes(row.whole)) for row in memory]
+    drawings += [table(Table(columns, tuple(rows))), *_not_counted(anatomy)]
+    sizes = anatomy.dimensions
+    record: dict[str, Any] = {
+        "model": model.name,
+        "where": checkpoint.where,
+        "format": checkpoint.format,
+        "files": list(checkpoint.files),
+        "class": anatomy.base_class or None,
+        "family": anatomy.family.name if anatomy.family else None,
+        "total": model.parameters.total,
+        "dtypes": model.parameters.dtypes,
+        "dimensions": None
+        if sizes is None
+        else {
+            name: getattr(sizes, name)
+            for name in ("layers", "heads", "d_model", "d_head", "d_ffn", "vocab", "positions", "types")
+        },
+        "components": Table(COMPONENT_COLUMNS, tuple(components)).records(),
+        "extra": Table(COMPONENT_COLUMNS, tuple(extra)).records(),
+        "memory": [{"precision": row.precision, "base_bytes": row.base, "whole_bytes": row.whole} for row in memory],
+        "tied": dict(anatomy.tied),
+        "buffers": list(anatomy.buffers),
+        "missing": list(anatomy.missing),
+        "problems": list(anatomy.problems),
+    }
+    both = (*((*row, "base") for row in components), *((*row, "extra") for row in extra))
+    return Sheet(record, Table((*COMPONENT_COLUMNS, PART), both), tuple(drawings))
+
+
+def _component_row(part: Component) -> tuple[Any, ...]:
+    return part.name, part.count, part.share, part.parameters, part.meaning
+
+
+def megabytes(size: int) -> str:
+    """Bytes as megabytes, 10^6 bytes each."""
+    return f"{size / MEGABYTE:,.1f} MB"
+
+
+def _sizes(model: Model) -> list[tuple[str, str]]:
+    anatomy, checkpoint = model.anatomy, model.checkpoint
+    classes = ", ".join(map(str, anatomy.config.get("architectures") or ()))
+    facts = [("class", f"{anatomy.base_class or 'unknown'}{f' (saved as {classes})' if classes else ''}")]
+    sizes = anatomy.dimensions
+    if sizes is None:
+        facts.append(("heads", "not known for this model; its parameters are listed all the same"))
+    else:
+        facts += [
+            ("layers", f"{sizes.layers}, counted from 0 to {sizes.layers - 1}"),
+            (
+                "heads",
+                f"{sizes.heads} in each layer, counted from 0 to {sizes.heads - 1}; "
+                f"{sizes.layers * sizes.heads} in all",
+            ),
+            ("widths", f"d_model {sizes.d_model}, d_head {sizes.d_head}, feed-forward {sizes.d_ffn:,}"),
+            (
+                "tables",
+                f"{sizes.vocab:,} word pieces, {sizes.positions:,} positions"
+                + (f", {sizes.types} segments" if sizes.types else ""),
+            ),
+        ]
+    size = sum(entry.nbytes for entry in checkpoint.tensors.values())
+    return [*facts, ("stored in", f"{', '.join(checkpoint.files)} ({checkpoint.format}, {megabytes(size)})")]
+
+
+def _facts(rows: Sequence[tuple[str, str]]) -> Drawing:
+    """Names and what stands for each, one under the other."""
+
+    def draw(paper: Paper) -> Iterable[Line]:
+        margin = max(len(name) for name, _ in rows) + 2
+        for name, fact in rows:
+            for at, line in enumerate(prose(fact)(Paper(max(paper.width - margin, 20), paper.unicode))):
+                yield ((f"{name if at == 0 else '':<{margin}}", "dim"), *line)
+
+    return draw
+
+
+def _shares(components: Sequence[Component]) -> Drawing:
+    """The components, each with a bar of its share, and below what each does."""
+
+    def draw(paper: Paper) -> Iterable[Line]:
+        bars = [bar(part.share, 20, paper) for part in components]
+        columns = (*(COMPONENT_COLUMNS[at] for at in (0, 3, 1, 2)), Column("bar", "of the whole"))
+        rows = [
+            (part.name, part.parameters, part.count, part.share, drawn)
+            for part, drawn in zip(components, bars, strict=True)
+        ]
+        yield from table(Table(columns, tuple(rows)))(paper)
+        for part in components:
+            if part.meaning:
+                yield from prose(f"{part.name}: {part.meaning}", "dim")(paper)
+
+    return draw

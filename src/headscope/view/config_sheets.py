@@ -1,0 +1,159 @@
+"""What a model is, in words and as a tree: every field of the config explained, every module in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from headscope.view.anatomy_sheets import headline, problems
+from headscope.view.labels import fold, printable, width
+from headscope.view.tables import Column, Table, shape_text
+from headscope.view.terminal import Drawing, Line, Paper, Sheet, blank, notes, prose, title
+
+if TYPE_CHECKING:
+    from headscope.anatomy.glossary import Field
+    from headscope.anatomy.tree import Node
+    from headscope.model import Model
+
+
+def config_sheet(model: Model) -> Sheet:
+    """Every field of the config: its value, what it means, what it implies."""
+    rows = [
+        (field.name, _config_value(field.value), field.meaning, field.implies, field.source)
+        for field in model.config.fields
+    ]
+    columns = (
+        Column("name", "field", kind="code"),
+        Column("value", kind="code"),
+        Column("meaning", kind="prose"),
+        Column("implies", kind="prose"),
+        Column("source"),
+    )
+    return Sheet(
+        record={
+            "model": model.name,
+            "fields": [
+                {
+                    "name": field.name,
+                    "value": field.value,
+                    "meaning": field.meaning,
+                    "implies": field.implies,
+                    "source": field.source,
+                }
+                for field in model.config.fields
+            ],
+            "problems": list(model.anatomy.problems),
+        },
+        table=Table(columns, tuple(rows)),
+        drawings=(
+            title(model.name, f"config of {model.anatomy.base_class or 'an unknown family'}, {len(rows)} fields"),
+            *problems(model.anatomy),
+            *(drawing for source, said in SOURCES.items() for drawing in _fields(model.config.fields, source, said)),
+        ),
+    )
+
+
+SOURCES = {
+    "config.json": "in config.json",
+    "default": "not in config.json, so the class's own defaults",
+    "implied": "what follows",
+}
+
+
+def _fields(fields: Sequence[Field], source: str, said: str) -> list[Drawing]:
+    """The fields of one source: name and value, under them what it means and what it implies."""
+    chosen = [field for field in fields if field.source == source]
+    drawings: list[Drawing] = [blank, title(said)] if chosen else []
+    for field in chosen:
+        drawings.append(_pair(field.name, _config_value(field.value)))
+        drawings.append(prose(field.meaning, mark="    "))
+        if field.implies:
+            drawings.append(_implied(field.implies))
+    return drawings
+
+
+def _pair(name: str, value: str) -> Drawing:
+    """A name and its value; a long value is folded under itself."""
+
+    def draw(paper: Paper) -> Iterable[Line]:
+        start = f"{printable(name)} = "
+        lines = fold(printable(value), max(paper.width - width(start), 20)) if paper.folds else [printable(value)]
+        yield ((start[:-3], "bold"), (" = ", "dim"), (lines[0], "cyan"))
+        yield from (((" " * width(start), ""), (line, "cyan")) for line in lines[1:])
+
+    return draw
+
+
+def _implied(text: str) -> Drawing:
+    """What follows from a field, under an arrow."""
+    return lambda paper: prose(text, "dim", mark=f"    {paper.sign('→', '->')} ")(paper)
+
+
+def _config_value(value: object) -> str:
+    """A config's value in one cell: text as it is, everything else as JSON writes it."""
+    if isinstance(value, str):
+        return value
+    import json
+
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def tree_sheet(model: Model) -> Sheet:
+    """The module tree, repeats collapsed."""
+    root = model.tree()
+    return Sheet(
+        record={"model": model.name, "tree": _tree_record(root)},
+        table=None,
+        drawings=(
+            title(model.name, headline(model.anatomy)),
+            *problems(model.anatomy),
+            blank,
+            _tree_lines(root),
+            notes(["counts of repeated modules are of one of them"]),
+        ),
+    )
+
+
+def _tree_record(node: Node) -> dict[str, Any]:
+    return {
+        "name": node.name,
+        "label": node.label,
+        "shape": node.shape,
+        "count": node.count,
+        "repeat": node.repeat,
+        "children": [_tree_record(child) for child in node.children],
+    }
+
+
+def _tree_lines(root: Node) -> Drawing:
+    """Modules under modules, each with its class and how many numbers it holds."""
+
+    def draw(paper: Paper) -> Iterable[Line]:
+        rows = list(_tree_rows(root, "", "", paper))
+        counts = [f"{node.count:,}" if node.count else "" for _, node in rows]
+        edge = max(map(len, counts))
+        room = min(max(width(f"{before}{_tree_text(node)}") for before, node in rows), paper.width - edge - 2)
+        for (before, node), count in zip(rows, counts, strict=True):
+            text = _tree_text(node)
+            lines = fold(text, max(room - width(before), 12)) if paper.folds else [text]
+            gap = " " * (room - width(before) - width(lines[0]) + 2)
+            style = "bold" if node.shape is None and node.children else ""
+            yield ((before, "dim"), (lines[0], style), (gap + f"{count:>{edge}}", "dim"))
+            for rest in lines[1:]:
+                yield ((" " * width(before), ""), (rest, style))
+
+    return draw
+
+
+def _tree_text(node: Node) -> str:
+    said = shape_text(node.shape) if node.shape is not None else ""
+    return printable("  ".join(filter(None, (node.name, said, node.label))))
+
+
+def _tree_rows(node: Node, own: str, below: str, paper: Paper) -> Iterable[tuple[str, Node]]:
+    yield own, node
+    for at, child in enumerate(node.children):
+        last = at == len(node.children) - 1
+        mark = paper.sign("└─ ", "`- ") if last else paper.sign("├─ ", "|- ")
+        rest = "   " if last else paper.sign("│  ", "|  ")
+        yield from _tree_rows(child, below + mark, below + rest, paper)

@@ -1,0 +1,17 @@
+"""An error of ours as people read it on stderr: what was found, where, what to do."""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+from headscope.errors import HeadscopeError
+from headscope.view.labels import encodable, printable
+
+
+def say(error: HeadscopeError, stream: TextIO) -> None:
+    """Print an error; whatever a file or a text put into it is escaped."""
+    lines = [f"error: {printable(error.found)}"]
+    lines += [
+        f"  {name}: {printable(said)}" for name, said in (("where", error.where), ("what to do", error.advice)) if said
+    ]
+    stream.write(encodable("\n".join(lines) + "\n", stream.encoding))

@@ -1,0 +1,286 @@
+"""One head's weights drawn in a terminal: a shaded matrix of queries and keys, or one query's keys as bars."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from headscope.view.labels import clip, clusters, pad, width
+from headscope.view.terminal import Drawing, Line, Paper, bar, notes, text_line
+
+if TYPE_CHECKING:
+    import numpy as np
+    from jaxtyping import Float
+
+Scale = Literal["sqrt", "linear"]
+
+SHADES = " ░▒▓█"
+INKS = " .:-=+*#%@"
+COLOURS = ("000004", "1b0c41", "4a0c6b", "781c6d", "a52c60", "cf4446", "ed6925", "fb9b06", "f7d13d", "fcffa4")
+"""From nothing to everything: equal steps of lightness, so that it reads in grey and for the colour-blind (inferno)."""
+
+ROW_LABEL = 16
+KEY_LABEL = 8
+WIDEST_CELL = 5
+NARROWEST_CELL = 2
+REST = 6
+LEAST_SHOWN = 0.005
+"""Weights below half a per cent are drawn as nothing."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """The part of a matrix that is drawn.
+
+    Attributes:
+        rows: queries, from and up to.
+        columns: keys, from and up to.
+    """
+
+    rows: range
+    columns: range
+
+
+def inked(weight: float, scale: Scale) -> float:
+    """How dark a weight is drawn, 0 to 1: its square root, so that small weights can be seen, or itself."""
+    weight = min(max(weight, 0.0), 1.0)
+    return math.sqrt(weight) if scale == "sqrt" else weight
+
+
+def colour_of(ink: float) -> tuple[int, int, int]:
+    """Red, green and blue, 0 to 255, of an ink between 0 and 1."""
+    place = ink * (len(COLOURS) - 1)
+    low = min(int(place), len(COLOURS) - 2)
+    part = place - low
+    one, two = bytes.fromhex(COLOURS[low]), bytes.fromhex(COLOURS[low + 1])
+    red, green, blue = (round(a + (b - a) * part) for a, b in zip(one, two, strict=True))
+    return red, green, blue
+
+
+def style_of(ink: float) -> str:
+    """A cell's colours: the ink behind, black or white before it, whichever can be read."""
+    red, green, blue = colour_of(ink)
+    light = 0.2126 * red + 0.7152 * green + 0.0722 * blue > 110
+    return f"{'#000000' if light else '#e8e8e8'} on #{red:02x}{green:02x}{blue:02x}"
+
+
+def shade_of(ink: float, paper: Paper) -> str:
+    """A character as dark as the ink; whatever can be told from nothing gets at least the lightest."""
+    shades = SHADES if paper.unicode else INKS
+    return shades[max(min(round(ink * (len(shades) - 1)), len(shades) - 1), int(ink >= math.sqrt(LEAST_SHOWN)))]
+
+
+def cell_text(weight: float, ink: float, size: int, paper: Paper) -> str:
+    """A cell of `size` columns: shades, and from four columns on the weight in per cent."""
+    percent = f"{weight * 100:.0f}" if weight >= LEAST_SHOWN else ""
+    if paper.colour:
+        return f"{percent} ".rjust(size) if size >= 4 else " " * size
+    shade = shade_of(ink, paper)
+    return (f"{shade}{percent:>3}" if size >= 4 else shade * size).ljust(size)
+
+
+def matrix(
+    weights: Float[np.ndarray, "queries keys"],
+    queries: Sequence[str],
+    keys: Sequence[str],
+    *,
+    start: int = 0,
+    scale: Scale = "sqrt",
+) -> Drawing:
+    """The weights as a shaded matrix, queries down and keys across, in a window from token `start` on.
+
+    Every row carries its query; columns carry their keys, spelled downwards where the cells are narrow. Where not all
+    keys fit, the last column says how much of each row lies outside.
+    """
+
+    def draw(paper: Paper) -> Iterable[Line]:
+        digits = len(str(len(queries) - 1))
+        label = min(ROW_LABEL, max(width(name) for name in queries))
+        margin = digits + 1 + label + 1
+        window, size = _window(len(queries), len(keys), start, paper.width - margin)
+        partial = len(window.columns) < len(keys)
+        yield from _key_lines(keys, window, margin, size, paper, partial)
+        for query in window.rows:
+            yield _row(weights, query, queries[query], window, (digits, label, size), paper, scale, partial)
+        yield from _legend(paper, scale)
+        yield from _left_out(window, len(queries), len(keys))(paper)
+
+    return draw
+
+
+def _window(queries: int, keys: int, start: int, room: int) -> tuple[Window, int]:
+    """What fits, and how wide a cell is: all keys if they can be two columns wide, else as many as fit from `start`."""
+    size = min(WIDEST_CELL, room // keys)
+    if size >= NARROWEST_CELL:
+        return Window(range(queries), range(keys)), size
+    fit = max(1, (room - REST) // NARROWEST_CELL)
+    first = min(start, max(keys - fit, 0))
+    columns = range(first, min(first + fit, keys))
+    rows = range(min(first, max(queries - fit, 0)), min(first + fit, queries)) if queries == keys else range(queries)
+    return Window(rows, columns), NARROWEST_CELL
+
+
+def _key_lines(
+    keys: Sequence[str], window: Window, margin: int, size: int, paper: Paper, partial: bool
+) -> Iterable[Line]:
+    """The keys' numbers and labels above the columns: flat where they fit, spelled downwards otherwise."""
+    across = f"keys {paper.sign('→', '->')}"
+    head = f"{'queries' if margin > 8 else '':<{margin}}{across:<{size * len(window.columns) + 1}}"
+    yield text_line(head + "rest" * partial, "dim")
+    shown = [keys[at] for at in window.columns]
+    numbers = [str(at) for at in window.columns]
+    if size >= 4:
+        yield text_line(" " * margin + "".join(f"{number:>{size - 1}} " for number in numbers), "dim")
+    else:
+        yield from _downwards([list(number) for number in numbers], margin, size, "dim")
+    if max(map(width, shown)) < size:
+        yield text_line(" " * margin + "".join(pad(name, size - 1, "right") + " " for name in shown))
+        return
+    spelled = [list(clusters(clip(name, KEY_LABEL, paper.sign("…", ".")))) for name in shown]
+    yield from _downwards(spelled, margin, size, "")
+
+
+def _downwards(columns: Sequence[Sequence[str]], margin: int, size: int, style: str) -> Iterable[Line]:
+    depth = max(map(len, columns))
+    for at in range(depth):
+        signs = [column[at - depth + len(column)] if at >= depth - len(column) else " " for column in columns]
+        before = [" " * max(0, size - size // 2 - width(sign)) for sign in signs]
+        placed = (space + pad(sign, size - len(space)) for space, sign in zip(before, signs, strict=True))
+        yield text_line((" " * margin + "".join(placed)).rstrip(), style)
+
+
+def _row(
+    weights: Float[np.ndarray, "queries keys"],
+    query: int,
+    name: str,
+    window: Window,
+    sizes: tuple[int, int, int],
+    paper: Paper,
+    scale: Scale,
+    partial: bool,
+) -> Line:
+    digits, label, size = sizes
+    row = [float(weight) for weight in weights[query]]
+    clipped = clip(name, label, paper.sign("…", "."))
+    line = [(f"{query:>{digits}} ", "dim"), (pad(clipped, label) + " ", "")]
+    for key in window.columns:
+        ink = inked(row[key], scale)
+        line.append((cell_text(row[key], ink, size, paper), style_of(ink) if paper.colour else ""))
+    if partial:
+        outside = 1.0 - sum(row[key] for key in window.columns) / (sum(row) or 1.0)
+        line.append((f" {max(outside, 0.0) * 100:>3.0f} %", "dim"))
+    return tuple(line)
+
+
+def _legend(paper: Paper, scale: Scale) -> Iterable[Line]:
+    """What each shade stands for, on which scale, and in which unit the numbers are."""
+    line: list[tuple[str, str]] = []
+    if paper.colour:
+        for step in (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0):
+            line += [("  ", style_of(inked(step, scale))), (f" {step * 100:.0f} %  ", "dim")]
+    else:
+        shades = SHADES if paper.unicode else INKS
+        for at, shade in enumerate(shades[1:], 1):
+            edge = (at - 0.5) / (len(shades) - 1)
+            least = 100 * max(edge**2 if scale == "sqrt" else edge, LEAST_SHOWN if at == 1 else 0.0)
+            line += [(shade * 2, ""), (f" from {least:.2g} %  " if at == 1 else f" {least:.0f} %  ", "dim")]
+    yield tuple(line)
+    meaning = (
+        "square-root scale, so that small weights can be seen (or: --scale linear)"
+        if scale == "sqrt"
+        else "linear scale (--scale sqrt shows small weights better)"
+    )
+    yield from notes([f"{meaning}; numbers are per cent, a row adds up to 100"])(paper)
+
+
+def _left_out(window: Window, queries: int, keys: int) -> Drawing:
+    if len(window.columns) == keys and len(window.rows) == queries:
+        return notes(())
+    rows, columns = window.rows, window.columns
+    return notes(
+        [
+            f"{keys} tokens don't fit here: queries {rows.start} to {rows.stop - 1} and keys {columns.start} to "
+            f"{columns.stop - 1} are drawn, `rest` is what each row gives to the other {keys - len(columns)} keys; "
+            f"--from {columns.stop if columns.stop < keys else 0} draws others, --query one token's keys, "
+            "--save all of them",
+        ]
+    )
+
+
+def strongest(weights: Float[np.ndarray, " keys"], top: int | None, threshold: float | None) -> list[int]:
+    """Keys from the strongest on: at most `top`, and the fewest that hold `threshold` (0 to 1) of the row's mass."""
+    row = [float(weight) for weight in weights]
+    order = sorted(range(len(row)), key=lambda key: (-row[key], key))
+    if threshold is not None:
+        mass, wanted = 0.0, threshold * sum(row)
+        for count, key in enumerate(order, 1):
+            mass += row[key]
+            if mass >= wanted - 1e-6:
+                order = order[:count]
+                break
+    return order[:top]
+
+
+def bars(weights: Float[np.ndarray, " keys"], keys: Sequence[str], chosen: Sequence[int], *, said: str = "") -> Drawing:
+    """One query's chosen keys as bars with their weights, and what the others hold."""
+
+    def draw(paper: Paper) -> Iterable[Line]:
+        row = [float(weight) for weight in weights]
+        digits = len(str(len(keys) - 1))
+        label = min(paper.width // 3, max(3, *(width(keys[key]) for key in chosen)))
+        full = max((row[key] for key in chosen), default=0.0) or 1.0
+        room = max(8, min(60, paper.width - digits - label - 10))
+        yield text_line(f"{'':>{digits}} {'key':<{label}} weight", "bold")
+        for key in chosen:
+            name = pad(clip(keys[key], label, paper.sign("…", ".")), label)
+            yield (
+                (f"{key:>{digits}} ", "dim"),
+                (f"{name}  {row[key]:.3f} ", ""),
+                (bar(row[key] / full, room, paper), "cyan"),
+            )
+        held = sum(row[key] for key in chosen)
+        others = len(keys) - len(chosen)
+        rest = f"; the other {others} hold {max(sum(row) - held, 0.0):.3f}" if others else ""
+        yield from notes(
+            [f"{said or f'{len(chosen)} of {len(keys)} keys'}: together {held:.3f}{rest}; a full bar is {full:.3f}"]
+        )(paper)
+
+    return draw
+
+
+def each_query(
+    weights: Float[np.ndarray, "queries keys"],
+    queries: Sequence[str],
+    keys: Sequence[str],
+    choose: Callable[[Float[np.ndarray, " keys"]], list[int]],
+) -> Drawing:
+    """For every query one line: its chosen keys, strongest first, each with its weight."""
+
+    def draw(paper: Paper) -> Iterable[Line]:
+        digits = len(str(len(queries) - 1))
+        label = min(ROW_LABEL, max(5, *(width(name) for name in queries)))
+        margin = digits + 1 + label + 2
+        yield text_line(f"{'':>{digits}} {'query':<{label}}  keys, strongest first", "bold")
+        for query, name in enumerate(queries):
+            chosen = choose(weights[query])
+            entries = [f"{pad(keys[key], 0)} {float(weights[query][key]):.2f}" for key in chosen]
+            lines = _filled(entries, paper.width - margin)
+            head = ((f"{query:>{digits}} ", "dim"), (pad(clip(name, label, paper.sign("…", ".")), label) + "  ", ""))
+            for at, line in enumerate(lines):
+                yield (*(head if at == 0 else ((" " * margin, ""),)), (line, ""))
+
+    return draw
+
+
+def _filled(entries: Sequence[str], room: int) -> list[str]:
+    """Entries side by side, as many as fit in a line."""
+    lines, line = [], ""
+    for entry in entries:
+        longer = f"{line}   {entry}" if line else entry
+        if line and width(longer) > room:
+            lines.append(line)
+            longer = entry
+        line = longer
+    return [*lines, line]

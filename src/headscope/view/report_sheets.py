@@ -1,0 +1,208 @@
+"""What reports look like: one head's slices, what a class would load, what verification found."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headscope.anatomy.heads import HEAD_SLICES
+from headscope.view.tables import Column, Table
+from headscope.view.terminal import Drawing, Sheet, blank, notes, prose, table, title
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from headscope.anatomy import Head
+    from headscope.model import Model
+    from headscope.verify import Report
+
+SLICE_COLUMNS = (
+    Column("name", "slice", kind="code"),
+    Column("shape"),
+    Column("tensor", "lies in", kind="code"),
+    Column("cut", "cut as"),
+    Column("norm", align="right", form=".4f"),
+    Column("first", "first numbers"),
+)
+FIRST = 3
+
+
+def head_sheet(model: Model, layer: int, head: int) -> Sheet:
+    """One head's slices of W_Q, W_K, W_V, W_O and its biases: where they lie, how long they are, how they begin."""
+    one = model.layers[layer].heads[head]
+    sizes = model.anatomy.known()
+    arrays = head_arrays(one)
+    rows = []
+    slices = []
+    for name, role, axis in HEAD_SLICES:
+        array = arrays[name]
+        tensor = model.anatomy.parameter(role, one.layer).stored
+        norm = float(np.linalg.norm(array.astype(np.float64)))
+        first = [float(number) for number in array.ravel()[:FIRST]]
+        span = f"{one.span.start}:{one.span.stop}"
+        cut = f"[{span}]" if axis == "rows" else f"[:, {span}]"
+        rows.append((name, array.shape, tensor, cut, norm, " ".join(f"{number:+.4f}" for number in first)))
+        slices.append(
+            {
+                "name": name,
+                "shape": list(array.shape),
+                "tensor": tensor,
+                "axis": axis,
+                "start": one.span.start,
+                "stop": one.span.stop,
+                "norm": norm,
+                "first": first,
+            }
+        )
+    shared = _shared_start([str(row[2]) for row in rows])
+    people = (*SLICE_COLUMNS[:2], Column("place", "lies in", kind="code"), *SLICE_COLUMNS[4:])
+    shown = [(*row[:2], row[2].removeprefix(shared) + row[3], *row[4:]) for row in rows]
+    words = (
+        f"Q = X W_Q + b_Q, with X (S, {sizes.d_model}) the layer's input; K and V likewise, (S, {sizes.d_head}) each. "
+        f"The head writes softmax(Q K^T / sqrt({sizes.d_head})) V W_O, (S, {sizes.d_model})."
+    )
+    return Sheet(
+        record={"model": model.name, "layer": one.layer, "head": one.index, "slices": slices},
+        table=Table(SLICE_COLUMNS, tuple(rows)),
+        drawings=(
+            title(
+                f"layer {one.layer}, head {one.index} (counted from 0)",
+                f"{model.name}, d_model {sizes.d_model}, d_head {sizes.d_head}",
+            ),
+            blank,
+            prose(words),
+            blank,
+            table(Table(people, tuple(shown))),
+            blank,
+            notes(
+                [
+                    f"names begin with {shared}" if shared else "",
+                    "shapes are the paper's, (in, out); the file holds (out, in): W_Q, W_K and W_V are rows there, "
+                    "turned, and W_O is columns, turned",
+                ]
+            ),
+        ),
+    )
+
+
+def _shared_start(names: list[str]) -> str:
+    """What all names begin with, up to a dot."""
+    parts = [name.split(".") for name in names]
+    same = 0
+    while all(len(part) > same + 1 and part[same] == parts[0][same] for part in parts):
+        same += 1
+    return "".join(f"{part}." for part in parts[0][:same])
+
+
+def head_arrays(head: Head) -> dict[str, np.ndarray[Any, np.dtype[Any]]]:
+    """The head's slices by the paper's names."""
+    return {name: np.asarray(getattr(head, name)) for name, _, _ in HEAD_SLICES}
+
+
+def save_head(head: Head, path: Path) -> str:
+    """Write the head's slices as one .npz; what was written, in words."""
+    from headscope.view.saving import save_arrays
+
+    arrays = head_arrays(head)
+    save_arrays(path, arrays)
+    return f"{', '.join(arrays)} of layer {head.layer}, head {head.index}"
+
+
+def fit_sheet(model: Model, class_name: str) -> Sheet:
+    """Which parameters a class would newly initialise, and which of the checkpoint's it would ignore."""
+    fit = model.fit(class_name)
+    columns = (
+        Column("name", "parameter", kind="code"),
+        Column("what", group=True),
+        Column("shape"),
+        Column("stored", "stored as"),
+    )
+    rows: list[tuple[Any, ...]] = [(name, "newly initialised", shape, None) for name, shape in fit.initialised]
+    rows += [(name, "mismatched", wanted, stored) for name, stored, wanted in fit.mismatched]
+    rows += [(row.name, "ignored", None, row.shape) for row in fit.ignored]
+    drawings: list[Drawing] = [title(f"{model.name} in {fit.class_name}"), blank]
+    said = [f"{fit.loaded} parameters are loaded from the checkpoint."]
+    if fit.initialised:
+        said.append(f"{len(fit.initialised)} are not in it and would start from random numbers: train before use.")
+    if fit.mismatched:
+        said.append(f"{len(fit.mismatched)} have another shape than the class wants, and can't be loaded.")
+    if fit.ignored:
+        said.append(f"{len(fit.ignored)} are in the checkpoint and have no place in the class: they would be ignored.")
+    if not rows:
+        said.append("Nothing is missing, nothing is left over.")
+    drawings += [prose(line) for line in said]
+    if rows:
+        drawings += [blank, table(Table(columns, tuple(rows)))]
+    if fit.tied:
+        pairs = ", ".join(f"{name} = {source}" for name, source in fit.tied.items())
+        drawings += [blank, notes([f"tied: {pairs}"])]
+    drawings += [prose(line, "yellow", mark="! ") for line in fit.notes]
+    record = {
+        "model": model.name,
+        "class": fit.class_name,
+        "loaded": fit.loaded,
+        "initialised": [{"name": name, "shape": list(shape)} for name, shape in fit.initialised],
+        "ignored": [{"name": row.name, "shape": list(row.shape), "dtype": row.dtype} for row in fit.ignored],
+        "mismatched": [
+            {"name": name, "stored": list(stored), "wanted": list(wanted)} for name, stored, wanted in fit.mismatched
+        ],
+        "tied": dict(fit.tied),
+        "notes": list(fit.notes),
+    }
+    return Sheet(record, Table(columns, tuple(rows)), tuple(drawings))
+
+
+CHECK_COLUMNS = (
+    Column("name", "computed twice", kind="code"),
+    Column("agrees"),
+    Column("worst", "worst difference", align="right", form=".1e"),
+    Column("tolerance", align="right", form=".1e"),
+    Column("layer", align="right"),
+    Column("head", align="right"),
+    Column("query", align="right"),
+    Column("key", align="right"),
+    Column("compared", kind="prose"),
+    Column("reason", "why this tolerance", kind="prose"),
+)
+
+
+def verify_sheet(report: Report) -> Sheet:
+    """Which independent computations agree, how far apart they are at worst, and where."""
+    rows = tuple(tuple(getattr(check, column.key) for column in CHECK_COLUMNS) for check in report.checks)
+    people = (
+        CHECK_COLUMNS[0],
+        CHECK_COLUMNS[1],
+        Column("worst", "worst difference", align="right", form=".1e"),
+        Column("tolerance", "may be", align="right", form=".1e"),
+        Column("where", "worst at", kind="prose"),
+    )
+    shown = tuple(
+        (check.name, "yes" if check.agrees else "NO", float(check.worst), check.tolerance, check.place)
+        for check in report.checks
+    )
+    drawings: list[Drawing] = [
+        title(f"{report.model}: {verdict(report)}"),
+        blank,
+        table(Table(people, shown)),
+        notes(["layers, heads, queries and keys count from 0"]),
+        blank,
+        title("what was compared"),
+        *(prose(f"{check.name}: {check.compared}", "dim", mark="- ") for check in report.checks),
+        *(prose(f"not compared with {name}: {why}", mark="- ") for name, why in report.skipped),
+        *(prose(f"tolerance: {reason}", "dim", mark="- ") for reason in {check.reason: 0 for check in report.checks}),
+        blank,
+        title("does the model look properly loaded?"),
+        *(prose(line, "yellow", mark="! ") for line in report.notes),
+    ]
+    if not report.notes:
+        drawings.append(prose("yes: no tensor is missing or unexpected, no NaN, no head that looks untrained"))
+    return Sheet(report.to_dict(), Table(CHECK_COLUMNS, rows), tuple(drawings))
+
+
+def verdict(report: Report) -> str:
+    """The report in one line."""
+    good = sum(check.agrees for check in report.checks)
+    if report.agrees:
+        return f"all {good} comparisons agree"
+    return f"{len(report.checks) - good} of {len(report.checks)} comparisons do not agree"

@@ -1,0 +1,91 @@
+"""Weights and slices into files: NumPy's npz, a long CSV table, or the whole trace as safetensors."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headscope.errors import InputError
+from headscope.writing import write_atomically
+
+if TYPE_CHECKING:
+    from headscope.trace import Trace
+
+KINDS = (".npz", ".safetensors", ".csv")
+
+
+def check_kind(path: Path, kinds: Sequence[str] = KINDS) -> str:
+    """The file's suffix, where it is one that can be written.
+
+    Raises:
+        InputError: it is another one.
+    """
+    if path.suffix.lower() in kinds:
+        return path.suffix.lower()
+    raise InputError(
+        f"a file of kind {path.suffix!r} can't be written" if path.suffix else "the file's name has no ending",
+        where=str(path),
+        advice=f"end the name in {', '.join(kinds)}",
+    )
+
+
+def save_attention(trace: Trace, path: Path, *, layer: int | None = None, head: int | None = None) -> str:
+    """Write the weights of the chosen heads, all without a layer and a head; what was written, in words.
+
+    - .npz: `weights` (layers, heads, S, S) float32, `layers` and `heads` their numbers, `tokens`, `ids`, `segments`;
+    - .csv: one line per cell: layer, head, query, query_token, key, key_token, weight;
+    - .safetensors: the trace itself, from which every head's weights can be computed.
+
+    Raises:
+        InputError: a file of another kind, one that can't be written, or no such layer or head.
+    """
+    kind = check_kind(path)
+    layers = range(len(trace.layers)) if layer is None else [trace[layer, 0].layer]
+    heads = range(trace.heads) if head is None else [trace[layers[0], head].head]
+    if kind == ".safetensors":
+        trace.save(path)
+        return f"the trace: Q, K, V of {len(trace.layers)} x {trace.heads} heads, {len(trace)} tokens"
+    if kind == ".csv":
+        write_atomically(path, _csv(trace, layers, heads))
+    else:
+        weights = np.stack([[np.asarray(trace[one, two].weights) for two in heads] for one in layers])
+        save_arrays(
+            path,
+            {
+                "weights": weights.astype(np.float32, copy=False),
+                "layers": np.array(list(layers)),
+                "heads": np.array(list(heads)),
+                "tokens": np.array(trace.tokens, dtype=np.str_),
+                "ids": np.array(trace.ids),
+                "segments": np.array(trace.segments),
+            },
+        )
+    return f"weights of {len(layers)} x {len(heads)} heads, {len(trace)} x {len(trace)} each"
+
+
+def save_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, np.dtype[Any]]]) -> None:
+    """Write arrays as one .npz, whole or not at all."""
+    check_kind(path, (".npz",))
+    out = io.BytesIO()
+    np.savez_compressed(out, allow_pickle=False, **arrays)
+    write_atomically(path, out.getvalue())
+
+
+def _csv(trace: Trace, layers: Sequence[int], heads: Sequence[int]) -> bytes:
+    import csv
+
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["layer", "head", "query", "query_token", "key", "key_token", "weight"])
+    for layer in layers:
+        for head in heads:
+            for query, row in enumerate(np.asarray(trace[layer, head].weights).astype(np.float32).astype("U")):
+                writer.writerows(
+                    (layer, head, query, trace.tokens[query], key, trace.keys.tokens[key], weight)
+                    for key, weight in enumerate(row)
+                )
+    return out.getvalue().encode()

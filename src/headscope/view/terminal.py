@@ -1,0 +1,320 @@
+"""From tables and sentences to lines of a terminal: what fits, where it is cut, how it is printed.
+
+A drawing is a function of a `Paper` (how wide, which characters, colour or not) that gives lines; a line is a tuple of
+(text, style). Only `put` touches a stream. rich is imported where there is colour to print, and not otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TextIO
+
+from headscope.view.labels import encodable, fold, pad, printable, width, wrap
+from headscope.view.tables import Column, Table, json_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Line = tuple[tuple[str, str], ...]
+"""Pieces of text, each with a style in rich's language; an empty style is the terminal's own."""
+
+GAP = 2
+PIPE_WIDTH = 80
+LEAST_PROSE = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Paper:
+    """What a drawing is made for.
+
+    Attributes:
+        width: columns.
+        unicode: whether shades, blocks and other scripts can be shown; ASCII otherwise.
+        colour: whether at least 256 colours can be shown.
+        folds: whether long names are folded at the right edge; in a pipe they run on, so that they can be searched.
+    """
+
+    width: int = PIPE_WIDTH
+    unicode: bool = True
+    colour: bool = False
+    folds: bool = True
+
+    def sign(self, fine: str, coarse: str) -> str:
+        """A character and what stands for it in ASCII."""
+        return fine if self.unicode else coarse
+
+
+Drawing = Callable[[Paper], Iterable[Line]]
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """What a command shows.
+
+    Attributes:
+        record: the whole answer, for --json.
+        table: its table, for --csv and --markdown; None where there is none.
+        drawings: the screen, from top to bottom.
+    """
+
+    record: Mapping[str, Any]
+    table: Table | None
+    drawings: tuple[Drawing, ...]
+
+
+def text_line(text: str, style: str = "") -> Line:
+    """One line of one style."""
+    return ((text, style),)
+
+
+def title(text: str, aside: str = "") -> Drawing:
+    """A line in bold, and beside it, where it fits, or below it, what is to be said quietly."""
+
+    def draw(paper: Paper) -> Iterable[Line]:
+        head, rest = printable(text), printable(aside)
+        if width(head) + 3 + width(rest) <= paper.width:
+            yield ((head, "bold"), (f"   {rest}" if rest else "", "dim"))
+            return
+        yield from (text_line(line, "bold") for line in wrap(head, paper.width))
+        yield from (text_line(line, "dim") for line in wrap(rest, paper.width))
+
+    return draw
+
+
+def prose(text: str, style: str = "", mark: str = "") -> Drawing:
+    """Sentences, wrapped; lines after the first are indented under a mark such as `- `."""
+
+    def draw(paper: Paper) -> Iterable[Line]:
+        for index, line in enumerate(wrap(printable(text), paper.width - len(mark))):
+            yield text_line((mark if index == 0 else " " * len(mark)) + line, style)
+
+    return draw
+
+
+def notes(lines: Sequence[str]) -> Drawing:
+    """Quiet lines below something."""
+
+    def draw(paper: Paper) -> Iterable[Line]:
+        for line in lines:
+            yield from prose(line, "dim")(paper)
+
+    return draw
+
+
+def blank(paper: Paper) -> Iterable[Line]:
+    """An empty line."""
+    return [text_line("")]
+
+
+def table(content: Table) -> Drawing:
+    """A table that fits the paper. Nothing is dropped: where it is too wide, in this order,
+
+    1. columns with one value throughout are said once, below;
+    2. the group column becomes headings between the rows;
+    3. prose is wrapped, and at last names are folded.
+    """
+
+    def draw(paper: Paper) -> Iterable[Line]:
+        if content.title:
+            yield text_line(printable(content.title), "bold")
+        if content.rows:
+            yield from _Layout.of(content, paper).lines()
+        else:
+            yield text_line("(none)", "dim")
+        yield from notes(content.notes)(paper)
+
+    return draw
+
+
+@dataclass(frozen=True)
+class _Layout:
+    paper: Paper
+    columns: tuple[Column, ...]
+    cells: tuple[tuple[str, ...], ...]
+    sizes: tuple[int, ...]
+    groups: tuple[str, ...]
+    sums: Mapping[str, str]
+    summed: str | None
+    said: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, content: Table, paper: Paper) -> _Layout:
+        columns = content.columns
+        cells = tuple(
+            tuple(_cell_text(column, value) for column, value in zip(columns, row, strict=True)) for row in content.rows
+        )
+        layout = cls(paper, columns, cells, (), ("",) * len(cells), {}, content.summed).measured()
+        if layout.needed > paper.width:
+            layout = layout.constants_said()
+        if layout.needed > paper.width:
+            layout = layout.grouped(content)
+        return layout.squeezed()
+
+    @property
+    def needed(self) -> int:
+        return sum(self.sizes) + GAP * (len(self.sizes) - 1)
+
+    def measured(self) -> _Layout:
+        sizes = [
+            max(width(column.heading), *(width(line) for row in self.cells for line in row[at].split("\n")))
+            for at, column in enumerate(self.columns)
+        ]
+        return replace(self, sizes=tuple(sizes))
+
+    def without(self, places: Sequence[int]) -> _Layout:
+        kept = [at for at in range(len(self.columns)) if at not in places]
+        return replace(
+            self,
+            columns=tuple(self.columns[at] for at in kept),
+            cells=tuple(tuple(row[at] for at in kept) for row in self.cells),
+        ).measured()
+
+    def constants_said(self) -> _Layout:
+        """One value throughout is said once, below the table."""
+        if len(self.cells) < 2:
+            return self
+        same = [at for at in range(1, len(self.columns)) if len({row[at] for row in self.cells}) == 1]
+        said = tuple(f"{self.columns[at].heading}: {self.cells[0][at] or 'none'} in every row" for at in same)
+        return replace(self.without(same), said=said)
+
+    def grouped(self, content: Table) -> _Layout:
+        """The group column's values become headings between the rows, with their sums."""
+        at = next((at for at, column in enumerate(self.columns) if column.group), None)
+        if at is None:
+            return self
+        groups = tuple(row[at] for row in self.cells)
+        sums: dict[str, str] = {}
+        if content.summed is not None:
+            place = [column.key for column in content.columns].index(content.summed)
+            totals: dict[str, int] = {}
+            for group, row in zip(groups, content.rows, strict=True):
+                totals[group] = totals.get(group, 0) + row[place]
+            sums = {group: content.columns[place].show(total) for group, total in totals.items()}
+        return replace(self.without([at]), groups=groups, sums=sums)
+
+    def squeezed(self) -> _Layout:
+        """Columns that may be wrapped or folded give way until the table fits."""
+        sizes = list(self.sizes)
+        for kind, least in (("prose", LEAST_PROSE), ("code", 8), ("text", 8)):
+            places = [at for at, column in enumerate(self.columns) if column.kind == kind and column.align == "left"]
+            if kind != "prose" and not self.paper.folds:
+                break
+            while (over := sum(sizes) + GAP * (len(sizes) - 1) - self.paper.width) > 0:
+                widest = max(places, key=lambda at: sizes[at], default=None)
+                if widest is None or sizes[widest] <= least:
+                    break
+                rival = max((sizes[at] for at in places if at != widest and sizes[at] < sizes[widest]), default=least)
+                sizes[widest] = max(sizes[widest] - over, min(rival, sizes[widest] - 1), least)
+        return replace(self, sizes=tuple(sizes))
+
+    def lines(self) -> Iterable[Line]:
+        yield self.row([column.heading for column in self.columns], "bold")
+        yield self.row([self.paper.sign("─", "-") * size for size in self.sizes], "dim")
+        before = ""
+        for group, cells in zip(self.groups, self.cells, strict=True):
+            if group != before:
+                yield self.heading(group)
+                before = group
+            yield from self.folded(cells)
+        for line in self.said:
+            yield from notes([line])(self.paper)
+
+    def heading(self, group: str) -> Line:
+        """A group's name, and its sum above the numbers that it sums."""
+        if self.summed is None or not self.sums:
+            return text_line(group, "bold")
+        keys = [column.key for column in self.columns]
+        at = keys.index(self.summed)
+        edge = sum(self.sizes[: at + 1]) + GAP * at
+        return ((group, "bold"), (pad(self.sums[group], edge - width(group), "right"), "bold"))
+
+    def folded(self, cells: Sequence[str]) -> Iterable[Line]:
+        parts = [
+            [cell]
+            if column.kind != "prose" and (width(cell) <= size or not self.paper.folds)
+            else [line for part in cell.split("\n") for line in (wrap if column.kind == "prose" else fold)(part, size)]
+            for column, cell, size in zip(self.columns, cells, self.sizes, strict=True)
+        ]
+        for index in range(max(map(len, parts))):
+            yield self.row([part[index] if index < len(part) else "" for part in parts], "")
+
+    def row(self, cells: Sequence[str], style: str) -> Line:
+        padded = [
+            pad(cell, size, column.align) for column, cell, size in zip(self.columns, cells, self.sizes, strict=True)
+        ]
+        return text_line((" " * GAP).join(padded).rstrip(), style)
+
+
+def _cell_text(column: Column, value: object) -> str:
+    """A value as its cell shows it; only prose has lines of its own."""
+    text = column.show(value)
+    return "\n".join(map(printable, text.split("\n"))) if column.kind == "prose" else printable(text)
+
+
+def bar(share: float, size: int, paper: Paper) -> str:
+    """A bar of `share` (0 to 1) of `size` columns, in eighths of a column where there are characters for them."""
+    share = min(max(share, 0.0), 1.0)
+    if not paper.unicode:
+        return "#" * round(share * size)
+    eighths = round(share * size * 8)
+    return "█" * (eighths // 8) + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[eighths % 8]
+
+
+def lines_of(drawings: Iterable[Drawing], paper: Paper) -> list[Line]:
+    """All lines of a screen."""
+    return [line for drawing in drawings for line in drawing(paper)]
+
+
+def plain_text(drawings: Iterable[Drawing], paper: Paper) -> str:
+    """A screen as text without styles."""
+    return "".join("".join(text for text, _ in line).rstrip() + "\n" for line in lines_of(drawings, paper))
+
+
+def put(drawings: Iterable[Drawing], stream: TextIO) -> None:
+    """Print a screen: in colour and to the window's width on a terminal, as plain text anywhere else."""
+    console = console_for(stream)
+    paper = paper_for(stream, console)
+    if console is None:
+        stream.write(encodable(plain_text(drawings, paper), stream.encoding))
+        return
+    from rich.text import Text
+
+    for line in lines_of(drawings, paper):
+        pieces = [(encodable(text, stream.encoding), style) for text, style in line]
+        console.print(Text.assemble(*pieces, no_wrap=True, overflow="ignore", end=""), crop=False, soft_wrap=True)
+
+
+def put_machine(sheet: Sheet, form: str, stream: TextIO) -> None:
+    """Print a sheet for a program: `--json`, `--csv` or `--markdown`, never wrapped, never coloured."""
+    if form == "--json":
+        stream.write(json_text(sheet.record))
+        return
+    assert sheet.table is not None
+    text = sheet.table.csv() if form == "--csv" else sheet.table.markdown()
+    stream.write(encodable(text, stream.encoding))
+
+
+def console_for(stream: TextIO) -> Console | None:
+    """rich's console where a terminal (or FORCE_COLOR) asks for one; None for pipes and files."""
+    if not (stream.isatty() or os.environ.get("FORCE_COLOR")):
+        return None
+    from rich.console import Console
+
+    console = Console(file=stream, highlight=False, markup=False, emoji=False)
+    return console if console.is_terminal else None
+
+
+def paper_for(stream: TextIO, console: Console | None) -> Paper:
+    """The paper that a stream is: as wide as the window, or as COLUMNS says, or 80 columns."""
+    encoding = (stream.encoding or "ascii").lower().replace("-", "")
+    unicode = encoding.startswith("utf")
+    if console is None:
+        said = os.environ.get("COLUMNS", "")
+        columns = int(said) if said.isdecimal() and int(said) > 0 else PIPE_WIDTH
+        return Paper(width=columns, unicode=unicode, colour=False, folds=False)
+    colour = not console.no_color and console.color_system in ("256", "truecolor")
+    columns = console.width or shutil.get_terminal_size().columns
+    return Paper(width=max(columns, 20), unicode=unicode, colour=colour)
