@@ -18,7 +18,7 @@ import pytest
 WEIGHTS = (".safetensors", ".bin")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Request:
     """One request as it came in, and the bytes of the body that answered it."""
 
@@ -76,18 +76,28 @@ class HubServer:
 
     def use(self, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
         """Make huggingface_hub in this process use this hub, and an empty cache of its own."""
-        from huggingface_hub import constants
+        from huggingface_hub import constants, file_download
 
         monkeypatch.setattr(constants, "ENDPOINT", self.endpoint)
-        monkeypatch.setattr(
-            constants, "HUGGINGFACE_CO_URL_TEMPLATE", self.endpoint + "/{repo_id}/resolve/{revision}/{filename}"
-        )
+        template = self.endpoint + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        if hasattr(file_download, "HUGGINGFACE_CO_URL_TEMPLATE"):  # before 1.0 it has a copy
+            monkeypatch.setattr(file_download, "HUGGINGFACE_CO_URL_TEMPLATE", template)
         monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache / "hub"))
         monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(cache / "token"))
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
         monkeypatch.setattr(constants, "HF_HUB_DISABLE_PROGRESS_BARS", True)
+        _forget_connections()
         for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
             monkeypatch.delenv(name, raising=False)
+
+
+def go_offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As HF_HUB_OFFLINE=1 does, for this process."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    _forget_connections()
 
 
 @contextmanager
@@ -202,13 +212,16 @@ class _Handler(BaseHTTPRequestHandler):
         self, status: int, headers: dict[str, str], body: bytes | Path, start: int = 0, stop: int | None = None
     ) -> None:
         length = (stop or 0) - start if isinstance(body, Path) else len(body)
+        # Counted before it is sent: the client may look at the count as soon as it has the last byte.
+        request = Request(self.command, self.path, self.headers.get("Range"), length if self.command == "GET" else 0)
+        self.hub.requests.append(request)
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
         self.send_header("Content-Length", str(length))
-        self.end_headers()
         served = 0
         try:
+            self.end_headers()
             if self.command == "GET" and isinstance(body, bytes):
                 served += self.wfile.write(body)
             elif self.command == "GET":
@@ -218,4 +231,4 @@ class _Handler(BaseHTTPRequestHandler):
                         served += self.wfile.write(file.read(min(1 << 20, length - served)))
         except OSError:  # the client has seen enough
             self.close_connection = True
-        self.hub.requests.append(Request(self.command, self.path, self.headers.get("Range"), served))
+            request.served = served

@@ -15,7 +15,7 @@ from huggingface_hub import constants
 
 from headscope.checkpoint import open_checkpoint
 from headscope.errors import CheckpointError, HeadscopeError, NotFoundError
-from hub_server import HubServer, serve
+from hub_server import HubServer, go_offline, serve
 from making import LARGE, bert_checkpoint, write_config, write_safetensors
 
 QUERY = "encoder.layer.3.attention.self.query.weight"
@@ -121,11 +121,11 @@ def test_fetch_then_read_without_the_hub(hub: HubServer, monkeypatch: pytest.Mon
     assert (dict(checkpoint.tensors), len(hub.requests)) == (header, asked)
     again = open_checkpoint("owner/small")
     assert again.local
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    go_offline(monkeypatch)
     offline = open_checkpoint("owner/small")
     assert (offline.local, offline.config, offline.fingerprint()) == (True, again.config, checkpoint.fingerprint())
     hub.broken = 503
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    hub.use(monkeypatch, Path(constants.HF_HUB_CACHE).parent)
     np.testing.assert_array_equal(open_checkpoint("owner/small").read("half"), tensors["half"], strict=True)
 
 
@@ -187,7 +187,7 @@ def test_without_weights(hub: HubServer) -> None:
 
 def test_offline(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
     small(hub)
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    go_offline(monkeypatch)
     assert "HF_HUB_OFFLINE" in refused("owner/small")
     assert hub.requests == []
 
@@ -195,7 +195,7 @@ def test_offline(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_offline_with_the_config_alone(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
     small(hub)
     open_checkpoint("owner/small")
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    go_offline(monkeypatch)
     assert "HF_HUB_OFFLINE" in refused("owner/small")
 
 
