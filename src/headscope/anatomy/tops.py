@@ -76,7 +76,8 @@ def sure_tasks(tops: Sequence[Top], architectures: Sequence[str], stem: str) -> 
     """What these classes compute, without the tasks of which the names alone can't tell one from another."""
     tasks: dict[str, None] = {}
     for top in tops:
-        rivals = [other for other in tops if other.tasks != top.tasks and set(other.specs) & set(top.specs)]
+        names = {spec.name for spec in top.specs}
+        rivals = [other for other in tops if other.tasks != top.tasks and names & {spec.name for spec in other.specs}]
         rivals = [
             other for other in rivals if not {*other.tasks} <= {*top.tasks} and not {*top.tasks} <= {*other.tasks}
         ]

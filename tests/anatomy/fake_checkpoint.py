@@ -1,0 +1,121 @@
+"""Checkpoints that are nothing but a config and a header, or a config and arrays whose reading is written down."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import numpy as np
+
+from headscope.anatomy import FAMILIES, Anatomy, Family, read_anatomy
+from headscope.anatomy.fit import class_parameters, find_class
+from headscope.checkpoint import Checkpoint, TensorEntry
+from making import BERT_CONFIG, bert_header
+
+TINY = {
+    "vocab_size": 40,
+    "hidden_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 20,
+    "max_position_embeddings": 16,
+    "type_vocab_size": 2,
+}
+TINY_BERT = {**BERT_CONFIG, **TINY}
+TINY_CONFIGS: dict[str, dict[str, Any]] = {
+    "bert": {"model_type": "bert", **TINY, "pad_token_id": 0},
+    "roberta": {"model_type": "roberta", **TINY, "type_vocab_size": 1, "pad_token_id": 1},
+    "xlm-roberta": {"model_type": "xlm-roberta", **TINY, "type_vocab_size": 1, "pad_token_id": 1},
+    "camembert": {"model_type": "camembert", **TINY, "type_vocab_size": 1, "pad_token_id": 1},
+    "distilbert": {
+        "model_type": "distilbert",
+        "vocab_size": 40,
+        "dim": 12,
+        "n_layers": 2,
+        "n_heads": 3,
+        "hidden_dim": 20,
+        "max_position_embeddings": 16,
+    },
+    "electra": {"model_type": "electra", **TINY, "embedding_size": 6},
+}
+
+
+class FakeCheckpoint:
+    """A checkpoint of a given config and header; `reads` lists what was read of it."""
+
+    name = "fake"
+    where = "a fake"
+    has_config = True
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        header: Mapping[str, tuple[int, ...] | tuple[str, tuple[int, ...]]],
+        *,
+        arrays: Mapping[str, np.ndarray] | None = None,
+        shared: Mapping[str, str] | None = None,
+        has_config: bool = True,
+    ) -> None:
+        self.config = dict(config)
+        self.tensors = {name: entry(name, said) for name, said in header.items()}
+        self.arrays = dict(arrays or {})
+        self.shared = dict(shared or {})
+        self.has_config = has_config
+        self.reads: list[tuple[str, slice | None, slice | None]] = []
+
+    def read(self, name: str, rows: slice | None = None, columns: slice | None = None) -> np.ndarray:
+        self.reads.append((name, rows, columns))
+        array = self.arrays[name]
+        if rows is not None:
+            array = array[rows]
+        return array if columns is None else array[:, columns]
+
+
+def entry(name: str, said: tuple[int, ...] | tuple[str, tuple[int, ...]]) -> TensorEntry:
+    dtype, shape = said if said and isinstance(said[0], str) else ("F32", said)
+    return TensorEntry(name, cast(str, dtype), cast("tuple[int, ...]", shape), "model.safetensors", 0, 0)
+
+
+def fake(config: Mapping[str, Any], header: Mapping[str, Any], **options: Any) -> Checkpoint:
+    return cast(Checkpoint, FakeCheckpoint(config, header, **options))
+
+
+def anatomy_of(config: Mapping[str, Any], header: Mapping[str, Any], **options: Any) -> Anatomy:
+    return read_anatomy(fake(config, header, **options))
+
+
+def tiny_bert(**options: Any) -> dict[str, tuple[str, tuple[int, ...]]]:
+    return bert_header(TINY, **options)
+
+
+def class_header(class_name: str) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]]:
+    """A tiny config and the header that a class of it would be saved with."""
+    for family, kind, stem in every_kind():
+        if class_name.startswith(stem):
+            config = {**TINY_CONFIGS[kind], "architectures": [class_name]}
+            top = find_class(class_name, (family, stem), "")[1]
+            base = anatomy_of(TINY_CONFIGS[kind], base_header(family, kind))
+            return config, class_parameters(base, family, top)[0]
+    raise AssertionError(class_name)
+
+
+def base_header(family: Family, kind: str) -> dict[str, tuple[int, ...]]:
+    from headscope.anatomy.reading import base_specs
+    from headscope.anatomy.sizes import Dimensions
+
+    types = TINY_CONFIGS[kind].get("type_vocab_size", 0)
+    width = TINY_CONFIGS[kind].get("embedding_size", 12)
+    sizes = Dimensions(2, 3, 12, 20, width, 40, 16, types)
+    return {spec.name: sizes.shape(spec) for spec, _ in base_specs(family, 2, projected=width != 12)}
+
+
+def every_kind() -> list[tuple[Family, str, str]]:
+    """Family, model type and class stem, longer stems first."""
+    kinds = [(family, kind, stem) for family in FAMILIES for kind, stem in family.model_types.items()]
+    return sorted(kinds, key=lambda found: -len(found[2]))
+
+
+def every_class() -> list[str]:
+    return [
+        stem + suffix for family, _, stem in every_kind() for suffix in ("Model", *(top.suffix for top in family.tops))
+    ]

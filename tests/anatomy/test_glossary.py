@@ -1,0 +1,85 @@
+"""config.json in words: every field described, with what it implies in this model's own numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fake_checkpoint import TINY_BERT, TINY_CONFIGS, anatomy_of, class_header, every_class, tiny_bert
+
+from headscope.anatomy import explain_config, read_anatomy
+from headscope.anatomy.entries import ENTRIES, GENERATION, UNDESCRIBED
+from headscope.checkpoint import open_checkpoint
+from making import bert_checkpoint
+
+
+def test_bert_base_in_numbers(tmp_path: Path) -> None:
+    table = explain_config(read_anatomy(open_checkpoint(bert_checkpoint(tmp_path))))
+    assert table["hidden_size"] == 768
+    heads = table.field("num_attention_heads")
+    assert heads.implies == "d_head = 768 / 12 = 64; 144 heads in all; the number of heads changes no parameter count"
+    assert "12 layers of 7,087,872 numbers: 85,054,464" in table.field("num_hidden_layers").implies
+    assert "(30522, 768): 23,440,896 numbers, 21.4% of the base model" in table.field("vocab_size").implies
+    assert "by erf" in table.field("hidden_act").implies
+    assert table.field("parameters_per_layer").implies.endswith("= 7,087,872")
+    assert {name: table[name] for name in ("d_head", "scale", "longest_text", "heads_in_all", "parameters")} == {
+        "d_head": 64,
+        "scale": 0.125,
+        "longest_text": 512,
+        "heads_in_all": 144,
+        "parameters": 109_482_240,
+    }
+    assert {table.field(name).source for name in ("d_head", "parameters")} == {"implied"}
+    assert table.field("use_cache").source == "default"
+    assert table["tie_word_embeddings"] is True
+    assert len(table) == len(list(table)) == len(table.fields)
+    assert "num_attention_heads = 12" in repr(table)
+
+
+def test_config_json_comes_first_and_in_its_order() -> None:
+    fields = explain_config(anatomy_of(TINY_BERT, tiny_bert())).fields
+    assert [field.name for field in fields if field.source == "config.json"] == list(TINY_BERT)
+    order = [("config.json", "default", "implied").index(field.source) for field in fields]
+    assert order == sorted(order)
+
+
+@pytest.mark.parametrize("class_name", every_class())
+def test_every_class_has_words_for_all_it_says(class_name: str) -> None:
+    for field in explain_config(anatomy_of(*class_header(class_name))).fields:
+        assert field.described, field.name
+        assert field.meaning
+        assert field.meaning[0].isupper()
+        assert field.meaning.endswith(".")
+
+
+def test_roberta_positions_start_behind_the_padding() -> None:
+    table = explain_config(anatomy_of(*class_header("RobertaModel")))
+    assert table["longest_text"] == 16 - 2
+    assert table.field("longest_text").implies.startswith("16 rows of the position table, of which the first 2 are")
+    assert table.field("pad_token_id").implies == "positions count from 1 + 1 = 2, so rows 0 to 1 serve no text"
+
+
+def test_labels_are_named() -> None:
+    names = {str(index): name for index, name in enumerate(["O", "B-PER", "I-PER", "B-ORG", "I-ORG"])}
+    table = explain_config(anatomy_of({**TINY_BERT, "id2label": names}, tiny_bert()))
+    assert table.field("id2label").implies == "a classifier has 5 outputs: O, B-PER, I-PER, B-ORG, …"
+
+
+def test_strange_values_are_shown_as_they_are() -> None:
+    strange = {
+        "label2id": 3,
+        "pruned_heads": "none",
+        "hidden_dropout_prob": "some",
+        "hidden_act": 5,
+        "": None,
+        "wombat": [1],
+    }
+    table = explain_config(anatomy_of({**TINY_BERT, **strange}, tiny_bert()))
+    assert all(table[name] == value for name, value in strange.items())
+    assert table.field("wombat").meaning == UNDESCRIBED
+    assert not table.field("wombat").described
+
+
+def test_no_field_is_described_twice() -> None:
+    assert not GENERATION & set(ENTRIES)
+    assert set(TINY_CONFIGS["electra"]) <= set(ENTRIES)

@@ -1,0 +1,303 @@
+"""Headers as people really have them: prefixes, old names, tied weights, buffers, strangers, contradictions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fake_checkpoint import TINY_BERT, anatomy_of, class_header, every_class, tiny_bert
+
+from headscope.errors import CheckpointError, ConfigError, UnsupportedError
+
+BASE_ONLY = {**TINY_BERT, "architectures": ["BertModel"]}
+
+
+@pytest.mark.parametrize(
+    "prefix", ["", "bert.", "module.", "module.bert.", "_orig_mod.bert.", "encoder.", "text.model.bert."]
+)
+@pytest.mark.parametrize("old_names", [False, True])
+def test_prefix_of_the_base_model(prefix: str, old_names: bool) -> None:
+    anatomy = anatomy_of(BASE_ONLY, tiny_bert(prefix=prefix, old_names=old_names))
+    plain = anatomy_of(BASE_ONLY, tiny_bert())
+    assert [(row.name, row.shape, row.role, row.layer, row.component) for row in anatomy.parameters] == [
+        (row.name, row.shape, row.role, row.layer, row.component) for row in plain.parameters
+    ]
+    assert all(row.stored.startswith(prefix) for row in anatomy.parameters)
+    assert (anatomy.extra.total, anatomy.missing, anatomy.problems) == (0, (), ())
+
+
+def test_wrapped_heads_on_top() -> None:
+    header = {f"module.{name}": said for name, said in tiny_bert(prefix="bert.", pretraining=True).items()}
+    anatomy = anatomy_of(TINY_BERT, header)
+    assert anatomy.extra[0].name == "cls.predictions.bias"
+    assert anatomy.extra[0].stored == "module.cls.predictions.bias"
+    assert anatomy.tasks == ("masked_lm", "next_sentence")
+
+
+def test_on_top_in_class_order_whatever_the_file_says() -> None:
+    header = dict(reversed(tiny_bert(prefix="bert.", pretraining=True).items()))
+    anatomy = anatomy_of(TINY_BERT, header | {"zebra.weight": ("F32", (3,))})
+    assert anatomy.extra[0].name == "cls.predictions.bias"
+    assert anatomy.extra[-2].name == "cls.seq_relationship.bias"
+    assert (anatomy.extra[-1].name, anatomy.extra[-1].role, anatomy.extra[-1].component) == (
+        "zebra.weight",
+        None,
+        "zebra",
+    )
+    assert anatomy.parameters[0].name == "embeddings.word_embeddings.weight"
+
+
+def test_tied_weights_and_buffers_are_not_counted() -> None:
+    decoder = [("cls.predictions.decoder.weight", (40, 12)), ("cls.predictions.decoder.bias", (40,))]
+    header = tiny_bert(prefix="bert.", pretraining=True, position_ids=True, extra=decoder)
+    anatomy = anatomy_of(TINY_BERT, header)
+    plain = anatomy_of(TINY_BERT, tiny_bert(prefix="bert.", pretraining=True))
+    assert anatomy.extra.total == plain.extra.total
+    assert anatomy.parameters.total == plain.parameters.total
+    assert anatomy.tied == {
+        "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+    }
+    assert anatomy.buffers == ("bert.embeddings.position_ids",)
+    assert anatomy.parameter("masked_lm.decoder").stored == "cls.predictions.decoder.weight"
+    assert plain.parameter("masked_lm.decoder").stored == "bert.embeddings.word_embeddings.weight"
+    assert plain.parameter("masked_lm.decoder_bias").stored == "cls.predictions.bias"
+
+
+def test_untied_weights_are_counted() -> None:
+    decoder = [("cls.predictions.decoder.weight", (40, 12)), ("cls.predictions.decoder.bias", (40,))]
+    header = tiny_bert(prefix="bert.", pretraining=True, extra=decoder)
+    anatomy = anatomy_of({**TINY_BERT, "tie_word_embeddings": False}, header)
+    assert anatomy.tied == {}
+    assert [row.role for row in anatomy.extra if "decoder" in row.name] == [
+        "masked_lm.decoder",
+        "masked_lm.decoder_bias",
+    ]
+    without = anatomy_of({**TINY_BERT, "tie_word_embeddings": False}, tiny_bert(prefix="bert.", pretraining=True))
+    assert not without.has("masked_lm.decoder")
+    assert "masked_lm" not in without.tasks
+
+
+def test_a_decoder_of_another_size_is_no_repeat() -> None:
+    header = tiny_bert(prefix="bert.", pretraining=True, extra=[("cls.predictions.decoder.weight", (41, 12))])
+    anatomy = anatomy_of(TINY_BERT, header)
+    assert anatomy.tied == {}
+    assert "cls.predictions.decoder.weight has shape (41, 12), config.json implies (40, 12)" in anatomy.problems
+
+
+def test_only_the_decoder_bias_is_stored() -> None:
+    header = tiny_bert(prefix="bert.", pretraining=True, extra=[("cls.predictions.decoder.bias", (40,))])
+    del header["cls.predictions.bias"]
+    anatomy = anatomy_of(TINY_BERT, header)
+    assert anatomy.parameter("masked_lm.bias").stored == "cls.predictions.decoder.bias"
+    assert "masked_lm" in anatomy.tasks
+
+
+@pytest.mark.parametrize("decoder_first", [False, True])
+def test_storage_shared_in_a_pickle(decoder_first: bool) -> None:
+    own = tiny_bert(prefix="bert.", pretraining=True)
+    extra = {"foreign.table": ("F32", (40, 12))}
+    header = extra | own if decoder_first else own | extra
+    words = "bert.embeddings.word_embeddings.weight"
+    shared = {words: "foreign.table"} if decoder_first else {"foreign.table": words}
+    anatomy = anatomy_of(TINY_BERT, header, shared=shared)
+    assert anatomy.tied == {"foreign.table": words}
+    assert anatomy.parameters[0].stored == words
+    assert "foreign.table" not in anatomy.extra
+
+
+def test_both_spellings_of_a_norm() -> None:
+    anatomy = anatomy_of(BASE_ONLY, tiny_bert(extra=[("embeddings.LayerNorm.gamma", (12,))]))
+    assert anatomy.parameters["embeddings.LayerNorm.weight"].stored == "embeddings.LayerNorm.weight"
+    assert [row.stored for row in anatomy.extra] == ["embeddings.LayerNorm.gamma"]
+    with pytest.raises(UnsupportedError, match=r"BertModel doesn't have: embeddings.LayerNorm.gamma"):
+        anatomy.computable()
+
+
+def test_a_missing_pooler_is_no_fault() -> None:
+    header = {name: said for name, said in tiny_bert().items() if not name.startswith("pooler")}
+    anatomy = anatomy_of(BASE_ONLY, header)
+    assert (anatomy.missing, anatomy.problems) == ((), ())
+    assert anatomy.computable().heads == 3
+    assert not anatomy.has("pooler.weight")
+
+
+def test_half_a_pooler_is() -> None:
+    header = tiny_bert()
+    del header["pooler.dense.bias"]
+    assert anatomy_of(BASE_ONLY, header).missing == ("pooler.dense.bias",)
+
+
+def test_missing_parameters_are_named() -> None:
+    header = tiny_bert()
+    for name in [name for name in header if "layer.1.output" in name]:
+        del header[name]
+    anatomy = anatomy_of(BASE_ONLY, header)
+    assert len(anatomy.missing) == 4
+    with pytest.raises(
+        CheckpointError, match=r"lacks 4 of BertModel's parameters: encoder.layer.1.output.dense.weight"
+    ):
+        anatomy.computable()
+    assert anatomy.known().heads == 3
+    with pytest.raises(CheckpointError, match=r"no layer.ffn_out.weight of layer 1"):
+        anatomy.parameter("layer.ffn_out.weight", 1)
+
+
+@pytest.mark.parametrize("said", [1, 3])
+def test_number_of_layers_contradicts(said: int) -> None:
+    anatomy = anatomy_of({**BASE_ONLY, "num_hidden_layers": said}, tiny_bert())
+    assert f"config.json says num_hidden_layers {said}, the header holds 2 layers" in anatomy.problems
+    if said == 1:
+        assert len(anatomy.extra) == 16
+        assert {row.component for row in anatomy.extra} == {"unplaced"}
+        assert anatomy.computable().layers == 1
+    else:
+        assert len(anatomy.missing) == 16
+
+
+def test_table_sizes_contradict() -> None:
+    anatomy = anatomy_of({**BASE_ONLY, "vocab_size": 50, "max_position_embeddings": 8}, tiny_bert())
+    assert anatomy.problems == (
+        "config.json says vocab_size 50, the header holds 40",
+        "config.json says max_position_embeddings 8, the header holds 16",
+    )
+    assert anatomy.known().vocab == 40
+
+
+def test_width_contradicts() -> None:
+    anatomy = anatomy_of({**BASE_ONLY, "hidden_size": 15}, tiny_bert())
+    assert any(
+        problem == "encoder.layer.0.attention.self.query.weight has shape (12, 12), config.json implies (15, 15) "
+        "(and 1 more layers)"
+        for problem in anatomy.problems
+    )
+    with pytest.raises(CheckpointError, match=r"has shape \(12, 12\), config.json implies \(15, 15\)"):
+        anatomy.known()
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ({"hidden_size": None}, "has no hidden_size"),
+        ({"num_attention_heads": 5}, "hidden_size 12 can't be divided into 5 heads"),
+        ({"num_attention_heads": 0}, "num_attention_heads = 0, which is no size"),
+        ({"num_hidden_layers": "2"}, "num_hidden_layers = '2', which is no size"),
+        ({"num_hidden_layers": True}, "num_hidden_layers = True, which is no size"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers = 1000000000, more than any model has"),
+        ({"intermediate_size": -3}, "intermediate_size = -3, which is no size"),
+        ({"id2label": ["a", "b"]}, r"id2label = \['a', 'b'\], which maps no index to a label"),
+        ({"num_labels": 2.5}, "num_labels = 2.5, which is no size"),
+    ],
+)
+def test_a_config_that_cannot_be(change: dict[str, Any], found: str) -> None:
+    config = {name: value for name, value in {**BASE_ONLY, **change}.items() if value is not None}
+    with pytest.raises(ConfigError, match=found) as caught:
+        anatomy_of(config, tiny_bert())
+    assert caught.value.where is not None
+    assert caught.value.advice
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "setting"),
+    [("hidden_act", 3, "activation"), ("layer_norm_eps", "tiny", "norm_eps"), ("pad_token_id", "0", "padding_id")],
+)
+def test_a_setting_of_another_kind(field: str, value: object, setting: str) -> None:
+    anatomy = anatomy_of({**BASE_ONLY, field: value}, tiny_bert())
+    with pytest.raises(ConfigError, match=f"config.json says {field} = "):
+        anatomy.setting(setting)
+
+
+def test_settings_and_defaults() -> None:
+    bare = anatomy_of({**BASE_ONLY, "layer_norm_eps": None, "hidden_act": None}, tiny_bert())
+    assert (bare.setting("norm_eps"), bare.setting("activation"), bare.setting("padding_id")) == (1e-12, "gelu", 0)
+    assert anatomy_of({**BASE_ONLY, "layer_norm_eps": 1}, tiny_bert()).setting("norm_eps") == 1
+
+
+def test_distilbert_under_its_other_names() -> None:
+    config, header = class_header("DistilBertModel")
+    renamed = {
+        {"dim": "hidden_size", "n_heads": "num_attention_heads"}.get(key, key): said for key, said in config.items()
+    }
+    assert anatomy_of(renamed, header).known() == anatomy_of(config, header).known()
+    with pytest.raises(ConfigError, match="says dim 12 and hidden_size 24"):
+        anatomy_of({**config, "hidden_size": 24}, header)
+
+
+@pytest.mark.parametrize("kind", [None, ["bert"], 7, {"bert": 1}])
+@pytest.mark.parametrize("architectures", [None, "BertModel", [], [None], {"a": 1}])
+def test_a_config_that_names_nothing(kind: object, architectures: object) -> None:
+    config = {**BASE_ONLY, "model_type": kind, "architectures": architectures}
+    anatomy = anatomy_of(config, tiny_bert())
+    assert anatomy.family is None
+    assert len(anatomy.parameters) == 39
+
+
+def test_a_config_older_than_model_type() -> None:
+    config = {name: value for name, value in TINY_BERT.items() if name != "model_type"}
+    assert anatomy_of(config, tiny_bert(prefix="bert.", pretraining=True)).base_class == "BertModel"
+
+
+def test_no_config() -> None:
+    anatomy = anatomy_of({}, tiny_bert(), has_config=False)
+    assert anatomy.parameters.total == anatomy_of(BASE_ONLY, tiny_bert()).parameters.total
+    with pytest.raises(UnsupportedError, match=r"there is no config.json, which says how many there are"):
+        anatomy.known()
+
+
+def test_two_base_models() -> None:
+    header = tiny_bert(prefix="left.") | tiny_bert(prefix="right.")
+    anatomy = anatomy_of(BASE_ONLY, header)
+    assert len(anatomy.parameters) == 78
+    with pytest.raises(
+        UnsupportedError, match=r"holds 2 models with embeddings, their names begin with 'left.' and 'right.'"
+    ):
+        anatomy.known()
+
+
+def test_weights_of_something_else() -> None:
+    anatomy = anatomy_of(BASE_ONLY, {"wte.weight": (40, 12)})
+    with pytest.raises(CheckpointError, match=r"no tensor is named embeddings.word_embeddings.weight"):
+        anatomy.known()
+    assert anatomy.parameters.total == 480
+
+
+@pytest.mark.parametrize("class_name", every_class())
+def test_every_class_is_recognised(class_name: str) -> None:
+    config, header = class_header(class_name)
+    anatomy = anatomy_of(config, header)
+    assert (anatomy.problems, anatomy.missing, anatomy.refusals) == ((), (), ())
+    assert sum(row.count for row in (*anatomy.parameters, *anatomy.extra)) == sum(
+        anatomy.tensors[name].count for name in header
+    )
+    assert all(row.role for row in (*anatomy.parameters, *anatomy.extra))
+    top = (
+        next((top for top in anatomy.family.tops if class_name.endswith(top.suffix)), None) if anatomy.family else None
+    )
+    assert anatomy.tasks[: len(top.tasks) if top else 0] == (top.tasks if top else ())
+
+
+@pytest.mark.parametrize(
+    ("class_name", "tasks"),
+    [
+        ("BertForSequenceClassification", ()),
+        ("BertForTokenClassification", ("token",)),
+        ("BertForQuestionAnswering", ("question",)),
+        ("RobertaForSequenceClassification", ("sequence",)),
+        ("RobertaForTokenClassification", ("token",)),
+        ("BertForMaskedLM", ("masked_lm",)),
+        ("ElectraForPreTraining", ("detection",)),
+    ],
+)
+def test_tasks_without_a_named_class(class_name: str, tasks: tuple[str, ...]) -> None:
+    config, header = class_header(class_name)
+    assert anatomy_of({**config, "architectures": None}, header).tasks == tasks
+
+
+def test_labels_contradict() -> None:
+    config, header = class_header("BertForTokenClassification")
+    header["classifier.weight"], header["classifier.bias"] = (5, 12), (5,)
+    anatomy = anatomy_of(config, header)
+    assert "classifier.weight has shape (5, 12), config.json implies (2, 12)" in anatomy.problems
+    assert anatomy.tasks == ("token",)
+    named = anatomy_of({**config, "id2label": {str(i): f"L{i}" for i in range(5)}, "num_labels": 7}, header)
+    assert named.problems == ()

@@ -1,0 +1,120 @@
+"""Checkpoints that promise something else than their family's table: refused by name, never a wrong map."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fake_checkpoint import TINY_BERT, anatomy_of, fake, tiny_bert
+
+from headscope.anatomy import layers_of, read_anatomy
+from headscope.errors import UnsupportedError
+
+CONFIG = {**TINY_BERT, "architectures": ["BertModel"]}
+QUERY = "encoder.layer.1.attention.self.query"
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
+        ({"position_embedding_type": "relative_key_query"}, "position_embedding_type is 'relative_key_query'"),
+        ({"position_embedding_type": "alibi"}, "position_embedding_type is 'alibi'"),
+        ({"is_decoder": True}, "is_decoder is true: each token sees only those before it"),
+        ({"add_cross_attention": True}, "add_cross_attention is true"),
+        ({"auto_map": {"AutoModel": "modeling_own.OwnBert"}}, r"code of its own \(modeling_own.OwnBert\)"),
+    ],
+)
+def test_another_forward_pass(change: dict[str, Any], reason: str) -> None:
+    anatomy = anatomy_of({**CONFIG, **change}, tiny_bert())
+    assert anatomy.known().heads == 3, "slices are right all the same"
+    with pytest.raises(UnsupportedError, match=reason) as caught:
+        anatomy.computable()
+    assert caught.value.where == "a fake: config.json"
+    assert caught.value.advice
+    assert any(refusal.found in anatomy.problems for refusal in anatomy.refusals)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, r"the weights are quantised \(gptq\)"),
+        ({"pruned_heads": {"0": [], "1": [0, 2]}}, r"heads were pruned \(layer 1: \[0, 2\]\)"),
+        ({"per_layer_config": {"1": {"num_attention_heads": 1}}}, "per_layer_config"),
+    ],
+)
+def test_other_heads(change: dict[str, Any], reason: str) -> None:
+    anatomy = anatomy_of({**CONFIG, **change}, tiny_bert())
+    for refused in (anatomy.known, anatomy.computable):
+        with pytest.raises(UnsupportedError, match=reason):
+            refused()
+    assert anatomy.parameters.total == anatomy_of(CONFIG, tiny_bert()).parameters.total
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"position_embedding_type": "absolute"},
+        {"pruned_heads": {}},
+        {"is_decoder": False, "add_cross_attention": False},
+        {"quantization_config": None},
+        {"auto_map": {"AutoTokenizer": ["own.Tokenizer", None]}},
+        {"chunk_size_feed_forward": 8},
+    ],
+)
+def test_settings_that_change_nothing(change: dict[str, Any]) -> None:
+    assert anatomy_of({**CONFIG, **change}, tiny_bert()).refusals == ()
+
+
+@pytest.mark.parametrize(
+    ("names", "reason", "slices"),
+    [
+        ([f"{QUERY}.lora_A.default.weight", f"{QUERY}.lora_B.default.weight"], "an adapter", False),
+        ([f"{QUERY}.weight.absmax"], "BertModel doesn't have", False),
+        ([f"{QUERY}.weight_scale"], "BertModel doesn't have", False),
+        (["encoder.layer.0.crossattention.self.query.weight"], "cross-attention", True),
+        (["encoder.layer.0.attention.self.distance_embedding.weight"], "relative positions", True),
+        (["encoder.layer.0.output.adapters.news.adapter_down.0.weight"], "BertModel doesn't have", True),
+        (["embeddings.visual.weight"], "BertModel doesn't have", True),
+    ],
+)
+@pytest.mark.parametrize("prefix", ["", "bert."])
+def test_strangers_inside_the_base_model(prefix: str, names: list[str], reason: str, slices: bool) -> None:
+    header = tiny_bert(prefix=prefix, extra=[(prefix + name, (4, 12)) for name in names])
+    anatomy = anatomy_of(CONFIG, header)
+    assert {row.component for row in anatomy.extra} == {"unplaced"}
+    with pytest.raises(UnsupportedError, match=reason) as caught:
+        anatomy.computable()
+    assert prefix + names[0] in str(caught.value)
+    if slices:
+        assert anatomy.known().heads == 3
+    else:
+        with pytest.raises(UnsupportedError, match=reason):
+            anatomy.known()
+
+
+def test_adapter_around_the_weights() -> None:
+    header = {
+        name.replace("query.weight", "query.base_layer.weight"): said
+        for name, said in tiny_bert(prefix="bert.").items()
+    }
+    with pytest.raises(UnsupportedError, match="merge it with peft"):
+        anatomy_of(CONFIG, header).known()
+
+
+def test_whole_numbers_are_no_weights() -> None:
+    with pytest.raises(UnsupportedError, match="stored as I8, which are codes"):
+        anatomy_of(CONFIG, tiny_bert(dtype="I8")).known()
+    assert anatomy_of(CONFIG, tiny_bert(dtype="F8_E4M3")).refusals == ()
+
+
+def test_heads_refuse_with_the_same_reason() -> None:
+    checkpoint = fake({**CONFIG, "quantization_config": {"quant_method": "awq"}}, tiny_bert())
+    with pytest.raises(UnsupportedError, match="quantised"):
+        layers_of(checkpoint, read_anatomy(checkpoint))
+
+
+def test_strangers_on_top_refuse_nothing() -> None:
+    anatomy = anatomy_of(CONFIG, tiny_bert(prefix="bert.", extra=[("crf.transitions", (5, 5))]))
+    assert anatomy.refusals == ()
+    assert [(row.name, row.component) for row in anatomy.extra] == [("crf.transitions", "crf")]
