@@ -156,6 +156,11 @@ def headscope(
 
     Without a command: a tour of the bundled model.
     """
+    if ctx.invoked_subcommand is None:
+        from headscope.tour import take_tour, tour_drawings
+        from headscope.view.terminal import put
+
+        put(tour_drawings(take_tour(opened("-", None))), sys.stdout)
 
 
 @app.command(rich_help_panel=LOOK)
@@ -320,6 +325,31 @@ def verify(
     show(verify_sheet(report), as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
     if not report.agrees:
         raise typer.Exit(DISAGREES)
+
+
+@app.command(rich_help_panel=RUN)
+def fill(
+    model: ModelName,
+    text: Annotated[
+        str, typer.Argument(metavar="TEXT", show_default=False, help=r"A text with \[MASK] where a piece is wanted.")
+    ],
+    pair: Pair = None,
+    top: Annotated[int, typer.Option("--top", metavar="N", help="How many pieces for each mask.")] = 5,
+    max_length: MaxLength = None,
+    revision: Revision = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+    as_markdown: AsMarkdown = False,
+) -> None:
+    """The best pieces for each mask, with probabilities."""
+    from headscope.filling import check_masks, fill_trace
+    from headscope.view.filling_sheet import fill_sheet
+
+    one = opened(model, revision)
+    check_masks(one)
+    trace = one.trace(text, pair, max_length=max_length)
+    sheet = fill_sheet(trace, fill_trace(one, trace, top=top))
+    show(sheet, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
 
 
 def said_saved(path: Path, what: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from headscope.view.labels import printable
 from headscope.view.tables import Column, Table
 from headscope.view.terminal import Drawing, Line, Paper, Sheet, bar, blank, notes, prose, table, title
 
@@ -199,5 +200,19 @@ def _shares(components: Sequence[Component]) -> Drawing:
         for part in components:
             if part.meaning:
                 yield from prose(f"{part.name}: {part.meaning}", "dim")(paper)
+
+    return draw
+
+
+def share_bars(components: Sequence[Component]) -> Drawing:
+    """One line per component: its share of the numbers as a bar."""
+
+    def draw(paper: Paper) -> Iterable[Line]:
+        label = max((len(part.name) for part in components), default=0)
+        for part in components:
+            yield (
+                (f"  {printable(part.name):<{label}} {part.count:>12,} {part.share:>6.1%} ", ""),
+                (bar(part.share, max(8, min(50, paper.width - label - 24)), paper), "cyan"),
+            )
 
     return draw

@@ -122,13 +122,14 @@ def _aside(trace: Trace) -> str:
     return f"{trace.model}, {len(trace)} tokens" + (f", silenced: {silenced}" if silenced else "")
 
 
-def _shown(trace: Trace) -> tuple[str, ...]:
+def shown_tokens(trace: Trace) -> tuple[str, ...]:
+    """The tokens as people's words."""
     return labels(trace.queries, trace.text, trace.pair)
 
 
 def _tokens_line(trace: Trace) -> Drawing:
     """The tokens with their positions."""
-    return prose(" ".join(f"{at}:{label}" for at, label in enumerate(_shown(trace))), "dim")
+    return prose(" ".join(f"{at}:{label}" for at, label in enumerate(shown_tokens(trace))), "dim")
 
 
 def _pattern_table(found: Sequence[Patterns]) -> Table:
@@ -240,7 +241,7 @@ def _one_head(
     start: int,
     scale: Scale,
 ) -> Sheet:
-    shown = _shown(trace)
+    shown = shown_tokens(trace)
     listed = top is not None or threshold is not None
     if not 0 <= start < len(trace):
         raise InputError(
@@ -283,7 +284,7 @@ def _one_query(
     top: int | None,
     threshold: float | None,
 ) -> Sheet:
-    shown = _shown(trace)
+    shown = shown_tokens(trace)
     place = find_token(query, trace.tokens, shown)
     row = weights[place]
     keys = strongest(row, 10 if top is None and threshold is None else top, threshold)
@@ -305,7 +306,7 @@ def _one_query(
         rows,
         (
             _head_title(trace, chosen),
-            _highlighted(shown, place),
+            highlighted(shown, place),
             blank,
             prose(f"what query {place}, {shown[place]}, takes from each key, strongest first"),
             bars(row, shown, keys, said=rule),
@@ -313,7 +314,7 @@ def _one_query(
     )
 
 
-def _highlighted(shown: Sequence[str], place: int) -> Drawing:
+def highlighted(shown: Sequence[str], place: int) -> Drawing:
     """The tokens with the query set apart; where there are many, those around it."""
 
     def draw(paper: Paper) -> Iterable[Line]:

@@ -88,11 +88,13 @@ def matrix(
     *,
     start: int = 0,
     scale: Scale = "sqrt",
+    brief: bool = False,
 ) -> Drawing:
     """The weights as a shaded matrix, queries down and keys across, in a window from token `start` on.
 
     Every row carries its query; columns carry their keys, spelled downwards where the cells are narrow. Where not all
-    keys fit, the last column says how much of each row lies outside.
+    keys fit, the last column says how much of each row lies outside. Briefly: columns carry numbers only, and the
+    legend takes one line.
     """
 
     def draw(paper: Paper) -> Iterable[Line]:
@@ -101,10 +103,10 @@ def matrix(
         margin = digits + 1 + label + 1
         window, size = _window(len(queries), len(keys), start, paper.width - margin)
         partial = len(window.columns) < len(keys)
-        yield from _key_lines(keys, window, margin, size, paper, partial)
+        yield from _key_lines(keys, window, margin, size, paper, partial, brief)
         for query in window.rows:
             yield _row(weights, query, queries[query], window, (digits, label, size), paper, scale, partial)
-        yield from _legend(paper, scale)
+        yield from _legend(paper, scale, brief)
         yield from _left_out(window, len(queries), len(keys))(paper)
 
     return draw
@@ -123,7 +125,7 @@ def _window(queries: int, keys: int, start: int, room: int) -> tuple[Window, int
 
 
 def _key_lines(
-    keys: Sequence[str], window: Window, margin: int, size: int, paper: Paper, partial: bool
+    keys: Sequence[str], window: Window, margin: int, size: int, paper: Paper, partial: bool, brief: bool
 ) -> Iterable[Line]:
     """The keys' numbers and labels above the columns: flat where they fit, spelled downwards otherwise."""
     across = f"keys {paper.sign('→', '->')}"
@@ -135,6 +137,8 @@ def _key_lines(
         yield text_line(" " * margin + "".join(f"{number:>{size - 1}} " for number in numbers), "dim")
     else:
         yield from _downwards([list(number) for number in numbers], margin, size, "dim")
+    if brief:
+        return
     if max(map(width, shown)) < size:
         yield text_line(" " * margin + "".join(pad(name, size - 1, "right") + " " for name in shown))
         return
@@ -174,7 +178,7 @@ def _row(
     return tuple(line)
 
 
-def _legend(paper: Paper, scale: Scale) -> Iterable[Line]:
+def _legend(paper: Paper, scale: Scale, brief: bool) -> Iterable[Line]:
     """What each shade stands for, on which scale, and in which unit the numbers are."""
     line: list[tuple[str, str]] = []
     if paper.colour:
@@ -186,7 +190,11 @@ def _legend(paper: Paper, scale: Scale) -> Iterable[Line]:
             edge = (at - 0.5) / (len(shades) - 1)
             least = 100 * max(edge**2 if scale == "sqrt" else edge, LEAST_SHOWN if at == 1 else 0.0)
             line += [(shade * 2, ""), (f" from {least:.2g} %  " if at == 1 else f" {least:.0f} %  ", "dim")]
+    if brief:
+        line.append((f"{scale} scale, numbers are per cent", "dim"))
     yield tuple(line)
+    if brief:
+        return
     meaning = (
         "square-root scale, so that small weights can be seen (or: --scale linear)"
         if scale == "sqrt"

@@ -1,0 +1,100 @@
+"""What a masked-LM checkpoint would put at each mask: its best pieces and their probabilities."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headscope.errors import InputError, UnsupportedError
+
+if TYPE_CHECKING:
+    from headscope.model import Model
+    from headscope.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """One mask.
+
+    Attributes:
+        position: which token it is, counted from 0.
+        tokens: the best pieces, best first, as the vocabulary spells them.
+        ids: their ids.
+        probabilities: softmax over the whole vocabulary, 0 to 1.
+    """
+
+    position: int
+    tokens: tuple[str, ...]
+    ids: tuple[int, ...]
+    probabilities: tuple[float, ...]
+
+
+def fill(
+    model: Model, text: str, pair: str | None = None, *, top: int = 5, max_length: int | None = None
+) -> tuple[Filled, ...]:
+    """The best pieces for each mask of a text.
+
+    Args:
+        text, pair: with the model's mask token ([MASK], <mask>) where a piece is wanted.
+        top: how many pieces for each.
+
+    Raises:
+        UnsupportedError: the checkpoint has no masked-LM head, or its tokenizer no mask.
+        InputError: the text has no mask; top is below 1.
+    """
+    check_masks(model)
+    return fill_trace(model, model.trace(text, pair, max_length=max_length), top=top)
+
+
+def check_masks(model: Model) -> str:
+    """The mask token of a checkpoint that can fill it.
+
+    Raises:
+        UnsupportedError: there is no masked-LM head, or no mask token.
+    """
+    tasks = model.anatomy.tasks
+    if "masked_lm" not in tasks:
+        on_top = ", ".join(part.name for part in model.extra_components) or "nothing"
+        base = model.anatomy.base_class or "the model"
+        raise UnsupportedError(
+            f"the checkpoint has no masked-LM head; on top of {base} it has {on_top}",
+            where=model.checkpoint.where,
+            advice="open a checkpoint that was saved from a …ForMaskedLM or …ForPreTraining class",
+        )
+    mask = model.tokenizer.mask_token
+    if mask is None:
+        raise UnsupportedError(
+            "the tokenizer has no mask token",
+            where=model.checkpoint.where,
+            advice="open a checkpoint with the tokenizer that it was trained with",
+        )
+    return mask
+
+
+def fill_trace(model: Model, trace: Trace, *, top: int = 5) -> tuple[Filled, ...]:
+    """The best pieces for each mask of a text that has been read already; see `fill`."""
+    mask = check_masks(model)
+    if top < 1:
+        raise InputError(f"top is {top}", where="top", advice="ask for at least one piece")
+    positions = [at for at, index in enumerate(trace.ids) if index == model.tokenizer.mask_id]
+    if not positions:
+        raise InputError(
+            f"the text has no {mask}",
+            where="text",
+            advice=f"write {mask} where a piece is wanted: 'he took off his {mask}.'",
+        )
+    logits = model.tops.masked_lm(trace.outputs["last_hidden_state"].array[positions]).astype(np.float64)
+    chances = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    chances /= chances.sum(axis=-1, keepdims=True)
+    return tuple(
+        Filled(
+            position=position,
+            tokens=tuple(model.tokenizer.token(int(index)) for index in best),
+            ids=tuple(int(index) for index in best),
+            probabilities=tuple(float(row[index]) for index in best),
+        )
+        for position, row in zip(positions, chances, strict=True)
+        for best in [np.argsort(-row, kind="stable")[:top]]
+    )
