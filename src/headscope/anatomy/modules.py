@@ -20,7 +20,7 @@ ACTIVATION_CLASSES = {
     "quick_gelu": "QuickGELUActivation",
     "relu": "ReLU",
     "silu": "SiLUActivation",
-    "swish": "SiLUActivation",
+    "swish": "SiLU",
     "tanh": "Tanh",
 }
 """Activation as a config names it -> the class that transformers prints."""

@@ -1,0 +1,226 @@
+"""Every family and class against transformers itself: names, order, shapes, ties, modules, config fields, loading."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from fake_checkpoint import TINY_CONFIGS, anatomy_of, every_class, every_kind
+from safetensors.torch import load_file, save_file
+
+from headscope.anatomy import Node, explain_config, fit, read_anatomy, tree
+from headscope.anatomy.entries import ENTRIES
+from headscope.checkpoint import open_checkpoint
+
+KINDS = [kind for _, kind, _ in every_kind()]
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Decoder classes of an encoder's config, and every test of loading, make transformers talk."""
+    before = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity(logging.CRITICAL)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+    transformers.logging.set_verbosity(before)
+
+
+def kind_of(class_name: str) -> str:
+    return next(kind for _, kind, stem in every_kind() if class_name.startswith(stem))
+
+
+def config_of(class_name: str, **change: Any) -> transformers.PreTrainedConfig:
+    said = {**TINY_CONFIGS[kind_of(class_name)], "architectures": [class_name], **change}
+    return transformers.AutoConfig.for_model(**said)
+
+
+def build(class_name: str, **change: Any) -> torch.nn.Module:
+    with torch.device("meta"):
+        return getattr(transformers, class_name)(config_of(class_name, **change))
+
+
+def header_of(model: torch.nn.Module) -> dict[str, tuple[int, ...]]:
+    """The names and shapes of a model's own parameters, tied ones once, in the class's order."""
+    tied = getattr(model, "all_tied_weights_keys", {})
+    parameters = model.named_parameters(remove_duplicate=False)
+    return {name: tuple(tensor.shape) for name, tensor in parameters if name not in tied}
+
+
+@pytest.mark.parametrize("class_name", every_class())
+def test_names_order_and_shapes(class_name: str) -> None:
+    model = build(class_name)
+    header = header_of(model)
+    anatomy = anatomy_of(model.config.to_dict(), dict(sorted(header.items())))
+    prefix = anatomy.place.prefix if anatomy.place else ""
+    expected = [name for name in header if name.startswith(prefix)] if prefix else list(header)
+    assert [prefix + row.name for row in anatomy.parameters] == expected
+    assert [row.name for row in anatomy.extra] == [name for name in header if name not in expected]
+    assert {row.stored: row.shape for row in (*anatomy.parameters, *anatomy.extra)} == header
+    assert (anatomy.problems, anatomy.missing, anatomy.refusals) == ((), (), ())
+    assert anatomy.base_class in (class_name, type(getattr(model, prefix.removesuffix(".") or "base_model")).__name__)
+
+
+@pytest.mark.parametrize("class_name", every_class())
+def test_all_that_a_state_dict_holds(class_name: str) -> None:
+    model = build(class_name)
+    state = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    anatomy = anatomy_of(model.config.to_dict(), state)
+    assert anatomy.parameters.total + anatomy.extra.total == sum(tensor.numel() for tensor in model.parameters())
+    assert set(anatomy.tied) | {row.stored for row in (*anatomy.parameters, *anatomy.extra)} == set(state)
+
+
+@pytest.mark.parametrize("class_name", every_class())
+def test_modules(class_name: str) -> None:
+    model = build(class_name)
+    drawn = dict(modules(tree(anatomy_of(model.config.to_dict(), header_of(model)))))
+    printed = {name: type(module).__name__ for name, module in model.named_modules() if name}
+    needed = {name for name, module in model.named_modules() if name and list(module.parameters())}
+    assert {name: label.split("(")[0] for name, label in drawn.items()} == {
+        name: printed[name] for name in printed if name in drawn or name in needed
+    }
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.Embedding):
+            assert drawn[name] == f"Embedding({module.num_embeddings}, {module.embedding_dim})"
+        elif isinstance(module, torch.nn.Linear):
+            assert drawn[name].startswith(f"Linear({module.in_features}, {module.out_features})")
+        elif isinstance(module, torch.nn.LayerNorm):
+            assert drawn[name] == f"LayerNorm({module.normalized_shape[0]}, eps={module.eps})"
+        elif isinstance(module, torch.nn.Dropout) and name in drawn:
+            assert drawn[name] == f"Dropout({module.p})"
+
+
+def modules(node: Node, path: str = "") -> Iterator[tuple[str, str]]:
+    """Path and label of every module of a tree, runs of equal ones drawn apart again."""
+    for child in node.children:
+        if child.shape is not None:
+            continue
+        first = int(child.name.split("-")[0]) if child.repeat > 1 else 0
+        names = [str(first + step) for step in range(child.repeat)] if child.repeat > 1 else [child.name]
+        for name in names:
+            yield f"{path}{name}", child.label.removeprefix(f"{child.repeat} x ")
+            yield from modules(child, f"{path}{name}.")
+
+
+@pytest.mark.parametrize(
+    "activation",
+    ["gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "quick_gelu", "relu", "silu", "swish", "mish", "tanh"],
+)
+def test_activations_by_class(activation: str) -> None:
+    model = build("BertModel", hidden_act=activation)
+    drawn = dict(modules(tree(anatomy_of(model.config.to_dict(), header_of(model)))))
+    path = "encoder.layer.0.intermediate.intermediate_act_fn"
+    assert drawn[path] == type(model.get_submodule(path)).__name__
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_field_of_the_config_class_is_described(kind: str) -> None:
+    default = type(transformers.AutoConfig.for_model(kind))
+    assert {field.name for field in dataclasses.fields(default)} | set(default().to_dict()) <= set(ENTRIES)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_defaults_are_the_classs(kind: str) -> None:
+    stem = next(stem for _, other, stem in every_kind() if other == kind)
+    header = header_of(build(f"{stem}Model"))
+    default = transformers.AutoConfig.for_model(kind).to_dict()
+    assumed = [
+        field for field in explain_config(anatomy_of(TINY_CONFIGS[kind], header)).fields if field.source == "default"
+    ]
+    assert {field.name: field.value for field in assumed} == {field.name: default[field.name] for field in assumed}
+    bookkeeping = {"architectures", "dtype", "transformers_version", "return_dict", "output_hidden_states",
+                   "output_attentions", "id2label", "label2id", "_name_or_path"}  # fmt: skip
+    assert set(default) - set(TINY_CONFIGS[kind]) - bookkeeping == {field.name for field in assumed}
+
+
+def saved(folder: Path, class_name: str, **change: Any) -> Path:
+    getattr(transformers, class_name)(config_of(class_name, **change)).save_pretrained(folder)
+    return folder
+
+
+def published(folder: Path, state: dict[str, torch.Tensor]) -> None:
+    """As the files of 2018: gamma and beta, the decoder's copy, and the buffer of positions."""
+    norms = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+    for new, old in norms.items():
+        state = {name.replace(new, old): tensor for name, tensor in state.items()}
+    state["cls.predictions.decoder.weight"] = state["bert.embeddings.word_embeddings.weight"].clone()
+    state["bert.embeddings.position_ids"] = torch.arange(16)[None]
+    save_file(state, folder / "model.safetensors", {"format": "pt"})
+
+
+def without_layer(folder: Path, state: dict[str, torch.Tensor]) -> None:
+    save_file(
+        {name: tensor for name, tensor in state.items() if ".layer.1." not in name},
+        folder / "model.safetensors",
+        {"format": "pt"},
+    )
+
+
+def wrapped(folder: Path, state: dict[str, torch.Tensor]) -> None:
+    save_file(
+        {f"module.{name}": tensor for name, tensor in state.items()}, folder / "model.safetensors", {"format": "pt"}
+    )
+
+
+def wider(folder: Path, state: dict[str, torch.Tensor]) -> None:
+    said = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**said, "vocab_size": 44, "max_position_embeddings": 9}))
+
+
+Change = Callable[[Path, dict[str, torch.Tensor]], None]
+SOURCES: dict[str, tuple[str, dict[str, Any], Change | None]] = {
+    "BertModel": ("BertModel", {}, None),
+    "BertForPreTraining, published": ("BertForPreTraining", {}, published),
+    "BertForPreTraining, untied": ("BertForPreTraining", {"tie_word_embeddings": False}, None),
+    "BertForSequenceClassification, 5 labels": ("BertForSequenceClassification", {"num_labels": 5}, None),
+    "BertModel, a layer missing": ("BertModel", {}, without_layer),
+    "BertForMaskedLM, wrapped": ("BertForMaskedLM", {}, wrapped),
+    "BertForMaskedLM, another vocabulary": ("BertForMaskedLM", {}, wider),
+    "RobertaForMaskedLM": ("RobertaForMaskedLM", {}, None),
+    "XLMRobertaModel": ("XLMRobertaModel", {}, None),
+    "CamembertForTokenClassification": ("CamembertForTokenClassification", {"num_labels": 3}, None),
+    "DistilBertForMaskedLM": ("DistilBertForMaskedLM", {}, None),
+    "DistilBertModel": ("DistilBertModel", {}, None),
+    "ElectraForPreTraining": ("ElectraForPreTraining", {}, None),
+    "ElectraForMaskedLM": ("ElectraForMaskedLM", {}, None),
+    "ElectraModel, no summary": ("ElectraModel", {"summary_use_proj": False}, None),
+}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_fit_says_what_from_pretrained_does(source: str, tmp_path: Path) -> None:
+    class_name, change, edit = SOURCES[source]
+    saved(tmp_path, class_name, **change)
+    if edit is not None:
+        edit(tmp_path, load_file(tmp_path / "model.safetensors"))
+    anatomy = read_anatomy(open_checkpoint(tmp_path))
+    stem = next(stem for _, kind, stem in every_kind() if kind == kind_of(class_name))
+    for wanted in every_class():
+        if not wanted.startswith(stem) or wanted.removeprefix(stem) not in suffixes(stem):
+            continue
+        _, info = getattr(transformers, wanted).from_pretrained(
+            tmp_path, output_loading_info=True, ignore_mismatched_sizes=True
+        )
+        found = fit(anatomy, wanted)
+        new = {name for name, _ in found.initialised}
+        assert new | {name for name, of in found.tied.items() if of in new} == set(info["missing_keys"]), wanted
+        assert {modern(row.stored) for row in found.ignored} == set(map(modern, info["unexpected_keys"])), wanted
+        wrong = {(name, tuple(stored), tuple(shape)) for name, stored, shape in info["mismatched_keys"]}
+        assert set(found.mismatched) == {row for row in wrong if row[0] not in found.tied}, wanted
+        assert found.complete == (not new and not found.mismatched)
+
+
+def suffixes(stem: str) -> set[str]:
+    return {"Model", *(top.suffix for family, _, other in every_kind() if other == stem for top in family.tops)}
+
+
+def modern(name: str) -> str:
+    return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
