@@ -77,14 +77,15 @@ class Backend:
             encoding = self._rust.encode(text, add_special_tokens=False)
         words = encoding.word_ids
         count = 1 + max((word for word in words if word is not None), default=-1)
-        return Pieces(encoding.ids, encoding.tokens, words, encoding.offsets, count)
+        return Pieces(encoding.ids, self._spelled(encoding.ids), words, encoding.offsets, count)
 
     def word_pieces(self, words: Sequence[str]) -> Pieces:
         """Each word cut on its own; a word that spells a continuation piece of the vocabulary is that piece."""
         with library_errors(self._where, AGAIN):
             encoding = self._words_tokenizer().encode(list(words), is_pretokenized=True, add_special_tokens=False)
         of_word: list[list[tuple[int, str]]] = [[] for _ in words]
-        for index, token, owner in zip(encoding.ids, encoding.tokens, encoding.word_ids, strict=True):
+        ids = encoding.ids
+        for index, token, owner in zip(ids, self._spelled(ids), encoding.word_ids, strict=True):
             if owner is not None:
                 of_word[owner].append((index, token))
         for position, word in enumerate(words):
@@ -92,10 +93,15 @@ class Backend:
                 whole = self.id(word)
                 if whole is not None:
                     of_word[position] = [(whole, word)]
-        ids = [index for pieces in of_word for index, _ in pieces]
+        taken = [index for pieces in of_word for index, _ in pieces]
         tokens = [token for pieces in of_word for _, token in pieces]
         owners = [position for position, pieces in enumerate(of_word) for _ in pieces]
-        return Pieces(ids, tokens, owners, [None] * len(ids), len(words))
+        return Pieces(taken, tokens, owners, [None] * len(taken), len(words))
+
+    def _spelled(self, ids: Sequence[int]) -> list[str]:
+        """The pieces as the vocabulary has them; the library's own tokens hold what it found in the text instead."""
+        spellings = {index: self.token(index) or f"#{index}" for index in set(ids)}
+        return [spellings[index] for index in ids]
 
     def layout(self, texts: int) -> Layout:
         """Where the tokenizer's template puts the special tokens around one text or two."""
@@ -112,12 +118,19 @@ class Backend:
             samples = [placeholder.encode("x") for _ in range(texts)]
             full = self._rust.post_process(samples[0], samples[1] if texts == 2 else None, add_special_tokens=True)
         layout: list[Special | Slot] = []
-        for index, token, segment, text in zip(full.ids, full.tokens, full.type_ids, full.sequence_ids, strict=True):
-            layout.append(Special(index, token, segment) if text is None else Slot(text, segment))
+        texts_met = 0
+        for index, token, segment, text, added in zip(
+            full.ids, full.tokens, full.type_ids, full.sequence_ids, full.special_tokens_mask, strict=True
+        ):
+            layout.append(
+                Special(index, token, segment) if added else Slot(texts_met if text is None else text, segment)
+            )
+            texts_met += not added
         placed = [slot.text for slot in layout if isinstance(slot, Slot)]
         if placed != list(range(texts)):
             raise UnsupportedError(
-                f"the tokenizer's template places the texts as {placed}, expected {list(range(texts))}",
+                f"the tokenizer's template places {texts} text(s) {len(placed)} times, in the order {placed}; each "
+                "should be there once, the pair after the text",
                 where=self._where,
                 advice="pass ids= (ready-made ids)",
             )

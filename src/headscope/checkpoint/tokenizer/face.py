@@ -154,6 +154,7 @@ class Tokenizer:
         )
 
     def _assemble(self, cut: Callable[[T], Pieces], texts: list[T], max_length: int | None) -> Encoded:
+        layout = self._engine.layout(len(texts))
         pieces = [cut(text) for text in texts]
         for which, found in zip(("the text", "the pair"), pieces, strict=False):
             if not found.ids:
@@ -163,7 +164,7 @@ class Tokenizer:
                     advice="pass a text with letters, digits or signs that the model's vocabulary can spell",
                 )
         encoded = assemble(
-            self._engine.layout(len(texts)),
+            layout,
             pieces,
             max_length=max_length,
             odd_to_first=self._engine.odd_to_first,

@@ -17,6 +17,8 @@ from headscope.errors import CheckpointError, InputError, MissingExtraError, Uns
 DICTIONARY_OPTIONS = ("-d", "--dicdir", "-r", "--rcfile", "-u", "--userdic")
 DICTIONARIES = {"unidic_lite": "unidic-lite", "unidic": "unidic", "ipadic": "ipadic"}
 LONGEST_CLUSTER = 64
+# MeCab adds up a text's costs, at most 2 * (2**15 - 1) for each character, and crashes where they pass 2**31.
+LONGEST_TEXT = 2**15
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ def mecab(options: Mapping[str, Any], *, lower: bool, keep: frozenset[str], wher
 
     options: tokenizer_config.json's mecab_kwargs. keep: words that are never lower-cased.
     Errors: MissingExtraError without fugashi or the dictionary; UnsupportedError for options that are not known;
-    the segmenter itself: InputError for a NUL, at which MeCab would stop reading.
+    the segmenter itself: InputError for a NUL, at which MeCab would stop reading, and for a text too long for it.
     """
     unknown = sorted(set(options) - {"normalize_text", "mecab_dic", "mecab_option"})
     if unknown:
@@ -58,6 +60,12 @@ def mecab(options: Mapping[str, Any], *, lower: bool, keep: frozenset[str], wher
                 advice="take it out of the text",
             )
         normal, origins = nfkc_with_origins(text) if normalize else (text, [(i, i + 1) for i in range(len(text))])
+        if len(normal) > LONGEST_TEXT:
+            raise InputError(
+                f"the text has {len(normal)} characters, and MeCab can crash beyond {LONGEST_TEXT}",
+                where="text",
+                advice="pass it in parts, or pass words= (words already cut)",
+            )
         words, cursor = [], 0
         for surface in tagger(normal):
             start = normal.find(surface, cursor)

@@ -1,0 +1,263 @@
+"""Which files a tokenizer is read from, what is decided, and what goes in as text, words and ids."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizer_folders import (
+    BERT_SPECIALS,
+    TEXTS,
+    Folder,
+    byte_level_files,
+    folder_with,
+    unigram_json,
+    wordpiece_vocabulary,
+)
+
+from headscope.checkpoint.tokenizer import Tokenizer, load_tokenizer
+from headscope.errors import InputError
+
+SMALL = [*BERT_SPECIALS, "the", "cat", "##s", "sat", ".", ",", "play", "##ing"]
+
+
+def bert(path: Path, vocabulary: list[str] | None = None, **files: Any) -> Tokenizer:
+    config = files.pop("config", {"model_type": "bert", "type_vocab_size": 2})
+    return load_tokenizer(folder_with(path, config, vocab_txt=vocabulary or SMALL, **files))
+
+
+@pytest.fixture(scope="module")
+def kinds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tokenizer]:
+    vocabulary, merges = byte_level_files()
+    folders = {
+        "wordpiece": folder_with(
+            tmp_path_factory.mktemp("wordpiece"), {"model_type": "bert"}, vocab_txt=wordpiece_vocabulary(lower=True)
+        ),
+        "byte-level": folder_with(
+            tmp_path_factory.mktemp("byte"), {"model_type": "roberta"}, vocab=vocabulary, merges_txt=merges
+        ),
+        "unigram": folder_with(
+            tmp_path_factory.mktemp("unigram"), {"model_type": "xlm-roberta"}, tokenizer=unigram_json()
+        ),
+    }
+    return {kind: load_tokenizer(folder) for kind, folder in folders.items()}
+
+
+def test_importing_needs_no_tokenizers() -> None:
+    code = (
+        "import sys, headscope.checkpoint.tokenizer\n"
+        "assert not {'tokenizers', 'numpy', 'torch', 'transformers', 'fugashi'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_pair_of_a_bert(tmp_path: Path) -> None:
+    encoded = bert(tmp_path).encode("The cats [MASK].", "the zebra")
+    assert encoded.tokens == ("[CLS]", "the", "cat", "##s", "[MASK]", ".", "[SEP]", "the", "[UNK]", "[SEP]")
+    assert encoded.ids == (2, 5, 6, 7, 4, 9, 3, 5, 1, 3)
+    assert encoded.segments == (0, 0, 0, 0, 0, 0, 0, 1, 1, 1)
+    assert [position for position, special in enumerate(encoded.special) if special] == [0, 6, 9]
+    assert encoded.words == (None, 0, 1, 1, 2, 3, None, 4, 5, None)
+    assert encoded.spans == (None, (0, 3), (4, 7), (7, 8), (9, 15), (15, 16), None, (0, 3), (4, 9), None)
+    assert len(encoded) == 10
+
+
+def test_tokenizer_json_comes_first_and_cuts_only_when_asked(tmp_path: Path) -> None:
+    state = unigram_json()
+    assert state["truncation"]["max_length"] == 8
+    assert state["padding"] is not None
+    tokenizer = load_tokenizer(folder_with(tmp_path, {"model_type": "xlm-roberta"}, tokenizer=state, vocab_txt=SMALL))
+    assert tokenizer.source == "tokenizer.json"
+    assert len(tokenizer.encode("the")) < 8 < len(tokenizer.encode("the cat sat on the mat " * 3))
+    assert len(tokenizer.encode("the cat sat on the mat " * 3, max_length=8)) == 8
+    assert any("truncation" in note for note in tokenizer.notes)
+
+
+def test_a_template_without_special_tokens_is_kept(tmp_path: Path) -> None:
+    state = {**unigram_json(), "post_processor": None}
+    encoded = load_tokenizer(folder_with(tmp_path, {}, tokenizer=state)).encode("the cat", "sat")
+    assert not any(encoded.special)
+    assert encoded.words == tuple(sorted(word for word in encoded.words if word is not None))
+
+
+def test_dropout_is_switched_off(tmp_path: Path) -> None:
+    state = {"version": "1.0", "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]}}
+    state["model"]["dropout"] = 0.999  # type: ignore[index]
+    tokenizer = load_tokenizer(folder_with(tmp_path, {}, tokenizer=state))
+    assert {tokenizer.encode("abab").ids for _ in range(20)} == {(2, 2)}
+
+
+def test_mask_named_nowhere_is_still_a_mask(tmp_path: Path) -> None:
+    plain = {"type": "WordPiece", "vocab": {token: i for i, token in enumerate(SMALL)}, "unk_token": "[UNK]"}
+    state = {"version": "1.0", "model": {**plain, "continuing_subword_prefix": "##", "max_input_chars_per_word": 100}}
+    state["pre_tokenizer"] = {"type": "BertPreTokenizer"}
+    tokenizer = load_tokenizer(folder_with(tmp_path, {"model_type": "bert"}, tokenizer=state))
+    assert tokenizer.encode("the [MASK]").tokens == ("the", "[MASK]")
+    assert (tokenizer.mask_token, tokenizer.mask_id, tokenizer.pad_id) == ("[MASK]", 4, 0)
+
+
+def test_tokenizer_config_overrules_tokenizer_json(tmp_path: Path) -> None:
+    saved = bert(tmp_path / "first", wordpiece_vocabulary(lower=False))._engine
+    state = saved._rust.to_str()  # type: ignore[attr-defined]
+    folder = folder_with(tmp_path, {"model_type": "bert"}, tokenizer_config={"do_lower_case": True})
+    (tmp_path / "tokenizer.json").write_text(state, encoding="utf-8")
+    tokenizer = load_tokenizer(folder)
+    assert tokenizer.encode("THE").tokens == tokenizer.encode("the").tokens
+    assert any("do_lower_case is True" in note for note in tokenizer.notes)
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "text", "tokens"),
+    [
+        (["the", "cafe"], "THE CAFÉ", ["the", "cafe"]),
+        (["The", "the", "Café"], "The Café THE", ["The", "Café", "[UNK]"]),
+        (["the", "café", "안녕"], "The CAFÉ 안녕", ["the", "café", "안녕"]),
+    ],
+    ids=["lower", "cased", "lower with accents"],
+)
+def test_casing_is_read_off_the_vocabulary(tmp_path: Path, vocabulary: list[str], text: str, tokens: list[str]) -> None:
+    tokenizer = bert(tmp_path, [*BERT_SPECIALS, *vocabulary])
+    assert list(tokenizer.encode(text).tokens[1:-1]) == tokens
+    assert "tokenizer_config.json does not say" in tokenizer.notes[0]
+
+
+def test_special_tokens_by_other_names(tmp_path: Path) -> None:
+    names = {"cls_token": "<c>", "sep_token": "<s>", "unk_token": "<u>", "mask_token": "<m>", "pad_token": "<p>"}
+    tokenizer = bert(
+        tmp_path,
+        ["<p>", "<u>", "<c>", "<s>", "<m>", "cat"],
+        tokenizer_config={"do_lower_case": True, "tokenizer_class": "BertTokenizer"},
+        special_tokens_map=names,
+    )
+    assert tokenizer.encode("Cat <m> dog").tokens == ("<c>", "cat", "<m>", "<u>", "<s>")
+    assert (tokenizer.mask_token, tokenizer.mask_id, tokenizer.pad_id) == ("<m>", 4, 0)
+
+
+def test_vocabulary_lines(tmp_path: Path) -> None:
+    tokenizer = bert(tmp_path, "\r\n".join([*BERT_SPECIALS, "cat ", "do\u2028g", "\u3000", "the"]))  # type: ignore[arg-type]
+    assert [tokenizer.token(index) for index in range(5, 9)] == ["cat", "do\u2028g", "\u3000", "the"]
+    assert tokenizer.encode("cat the").ids == (2, 5, 8, 3)
+
+
+def test_roberta_mask_takes_its_space(kinds: dict[str, Tokenizer]) -> None:
+    encoded = kinds["byte-level"].encode("the <mask> sat")
+    assert "<mask>" in encoded.tokens
+    assert "Ġ" not in encoded.tokens
+    assert encoded.segments == (0,) * len(encoded)
+    pair = kinds["byte-level"].encode("a", "b")
+    assert pair.tokens == ("<s>", "a", "</s>", "</s>", "b", "</s>")
+    assert pair.segments == (0,) * 6
+
+
+def test_left_out_segments(tmp_path: Path) -> None:
+    options = {"model_input_names": ["input_ids", "attention_mask"], "do_lower_case": True}
+    assert set(bert(tmp_path, tokenizer_config=options).encode("the", "cat").segments) == {0}
+
+
+def test_words(tmp_path: Path) -> None:
+    encoded = bert(tmp_path).encode_words(["The", "play", "##ing", "[MASK]", "cats.", "##zz"], ["the", "cat"])
+    pieces = ["the", "play", "##ing", "[MASK]", "cat", "##s", ".", "[UNK]", "[UNK]", "[UNK]"]
+    assert encoded.tokens == ("[CLS]", *pieces, "[SEP]", "the", "cat", "[SEP]")
+    assert encoded.words == (None, 0, 1, 2, 3, 4, 4, 4, 5, 5, 5, None, 6, 7, None)
+    assert set(encoded.spans) == {None}
+
+
+@pytest.mark.parametrize(("kind", "mark"), [("byte-level", "Ġ"), ("unigram", "▁")])
+def test_words_spelled_as_pieces(kinds: dict[str, Tokenizer], kind: str, mark: str) -> None:
+    tokenizer = kinds[kind]
+    piece = next(token for token in map(tokenizer.token, range(20, tokenizer.size)) if token.startswith(f"{mark}t"))
+    encoded = tokenizer.encode_words([piece, "<mask>", "the"])
+    assert encoded.tokens[1:3] == (piece, "<mask>")
+    assert encoded.tokens[3].startswith(mark)
+    assert encoded.words[1:4] == (0, 1, 2)
+
+
+def test_ids(tmp_path: Path) -> None:
+    tokenizer = bert(tmp_path, config={"vocab_size": 20, "type_vocab_size": 2, "model_type": "bert"})
+    encoded = tokenizer.encode_ids([2, 5, 4, 19, 3, 0], [0, 0, 0, 1, 1, 1])
+    assert encoded.tokens == ("[CLS]", "the", "[MASK]", "#19", "[SEP]", "[PAD]")
+    assert encoded.special == (True, False, False, False, True, True)
+    assert encoded.segments == (0, 0, 0, 1, 1, 1)
+    assert set(encoded.words) == set(encoded.spans) == {None}
+    assert tokenizer.encode_ids([5]).segments == (0,)
+    assert (tokenizer.token(19), tokenizer.size, tokenizer.id("zz"), tokenizer.id("\ud800")) == ("#19", 13, None, None)
+
+
+def test_ids_without_any_tokenizer(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(folder_with(tmp_path, {"model_type": "bert", "vocab_size": 100, "pad_token_id": 0}))
+    assert tokenizer.encode_ids([1, 99, 0]).tokens == ("#1", "#99", "#0")
+    assert tokenizer.encode_ids([1, 99, 0]).special == (False, False, True)
+    assert (tokenizer.size, tokenizer.mask_token, tokenizer.mask_id, tokenizer.source) == (100, None, None, None)
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "byte-level", "unigram"])
+@given(text=st.text(min_size=1, max_size=60), pair=st.none() | st.text(min_size=1, max_size=20))
+@settings(max_examples=150, deadline=None)
+def test_any_text(kinds: dict[str, Tokenizer], kind: str, text: str, pair: str | None) -> None:
+    try:
+        encoded = kinds[kind].encode(text, pair)
+    except InputError as error:
+        reasons = ("is empty", "white space", "leaves no pieces", "surrogate")
+        assert any(reason in str(error) for reason in reasons)  # noqa: PT017
+        return
+    assert {len(field) for field in vars(encoded).values()} == {len(encoded)}
+    words = [word for word in encoded.words if word is not None]
+    assert words == sorted(words)
+    start, source = 0, text
+    for position, (span, special) in enumerate(zip(encoded.spans, encoded.special, strict=True)):
+        if special:
+            assert (span, encoded.words[position]) == (None, None)
+            start, source = 0, text if position == 0 or pair is None else pair
+            continue
+        assert span is not None
+        assert start <= span[0] <= span[1] <= len(source)
+        start = span[0]
+
+
+@given(words=st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=6), cut=st.none() | st.integers(3, 12))
+@settings(max_examples=100, deadline=None)
+def test_any_words(kinds: dict[str, Tokenizer], words: list[str], cut: int | None) -> None:
+    for tokenizer in kinds.values():
+        try:
+            encoded = tokenizer.encode_words(words, max_length=cut)
+        except InputError:
+            continue
+        owners = [word for word in encoded.words if word is not None]
+        assert owners == sorted(owners)
+        assert set(owners) <= set(range(len(words)))
+        assert cut is None or len(encoded) <= cut
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "byte-level", "unigram"])
+def test_long_text(kinds: dict[str, Tokenizer], kind: str) -> None:
+    text = "The cat sat on the mat. " * 42_000
+    assert len(text) > 1_000_000
+    assert len(kinds[kind].encode(text, max_length=512)) == 512
+    assert len(kinds[kind].encode("x" * 1_000_000, max_length=512)) <= 512
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "byte-level", "unigram"])
+def test_texts_survive_the_trip_by_words(kinds: dict[str, Tokenizer], kind: str) -> None:
+    for text in TEXTS:
+        encoded = kinds[kind].encode_words(text.split())
+        again = kinds[kind].encode_ids(encoded.ids)
+        assert again.tokens == encoded.tokens
+
+
+def test_only_the_files_that_matter_are_asked_for(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path, {"model_type": "xlm-roberta"}, tokenizer=unigram_json())
+    load_tokenizer(folder)
+    small = ["tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"]
+    assert folder.asked == [*small, "tokenizer.json"]
+
+
+def test_a_folder_is_enough(tmp_path: Path) -> None:
+    folder_with(tmp_path, {}, vocab_txt=SMALL)
+    tokenizer = load_tokenizer(Folder(tmp_path))
+    assert tokenizer.encode("the cat").tokens == ("[CLS]", "the", "cat", "[SEP]")
+    assert any("no file names another" in note for note in tokenizer.notes)
