@@ -403,7 +403,7 @@ def test_hostile_byte_level(tmp_path: Path, vocabulary: dict[str, Any], merges: 
 
 
 def test_a_panic_of_the_library_is_an_error_of_ours() -> None:
-    class PanicException(BaseException):  # noqa: N818
+    class PanicException(BaseException):
         """pyo3's: it derives from BaseException alone."""
 
     def call(error: BaseException) -> None:
