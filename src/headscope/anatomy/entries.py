@@ -322,6 +322,7 @@ ENTRIES: Mapping[str, Entry] = {
     "tie_word_embeddings": Entry(
         "Whether words are predicted by the same table that embeds them.", _tied, anywhere=True
     ),
+    "tie_weights_": Entry("An old name of tie_word_embeddings, which the class does not read.", NO_EFFECT),
     "tie_encoder_decoder": Entry("Whether an encoder and a decoder share their weights.", NO_EFFECT),
     "tie_last_hidden_states": Entry("Whether the last hidden state that is returned is the one after the final norm."),
     "hidden_dropout_prob": Entry(

@@ -64,7 +64,9 @@ class Family:
         tops: the classes on top.
         config: our field -> the family's field.
         aliases: the family's field -> another name that transformers takes for it.
-        defaults: our field -> the class's own default, for fields that change no shape.
+        defaults: the family's field -> what its config class assumes where config.json is silent, for fields that
+            change no shape.
+        fixed: our field -> its value, where the class has no config field for it.
         position_offset: the position of the first token, where it is not 0: the padding index plus this.
         buffers: names a checkpoint may hold that are no parameters.
         masked_lm_activation: the activation of the masked-LM transform; None says config's own.
@@ -82,6 +84,7 @@ class Family:
     projection: tuple[Spec, ...] = ()
     aliases: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    fixed: Mapping[str, Any] = field(default_factory=dict)
     position_offset: int | None = None
     buffers: tuple[str, ...] = ("embeddings.position_ids", "embeddings.token_type_ids")
     masked_lm_activation: str | None = None
@@ -149,7 +152,28 @@ BERT_CONFIG = {
     "padding_id": "pad_token_id",
 }
 
-BERT_DEFAULTS = {"activation": "gelu", "norm_eps": 1e-12, "padding_id": 0}
+COMMON_DEFAULTS = {
+    "initializer_range": 0.02,
+    "pad_token_id": 0,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "tie_word_embeddings": True,
+    "chunk_size_feed_forward": 0,
+    "is_encoder_decoder": False,
+    "problem_type": None,
+}
+BERT_DEFAULTS = {
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "type_vocab_size": 2,
+    "layer_norm_eps": 1e-12,
+    "use_cache": True,
+    "classifier_dropout": None,
+    "is_decoder": False,
+    "add_cross_attention": False,
+    **COMMON_DEFAULTS,
+}
 
 CLASSIFIER = linear("classifier", "classifier", "labels", "d_model")
 QA_OUTPUTS = linear("qa_outputs", "question", "labels", "d_model")
@@ -222,7 +246,7 @@ ROBERTA = Family(
         Top("ForQuestionAnswering", ("question",), False, QA_OUTPUTS),
     ),
     config=BERT_CONFIG,
-    defaults={"activation": "gelu", "norm_eps": 1e-12, "padding_id": 1},
+    defaults={**BERT_DEFAULTS, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2},
     position_offset=1,
     masked_lm_activation="gelu",
     sequence_activation="tanh",
@@ -292,7 +316,16 @@ DISTILBERT = Family(
         "padding_id": "pad_token_id",
     },
     aliases={"dim": "hidden_size", "n_layers": "num_hidden_layers", "n_heads": "num_attention_heads"},
-    defaults={"activation": "gelu", "norm_eps": 1e-12, "padding_id": 0},
+    defaults={
+        "activation": "gelu",
+        "dropout": 0.1,
+        "attention_dropout": 0.1,
+        "qa_dropout": 0.1,
+        "seq_classif_dropout": 0.2,
+        "sinusoidal_pos_embds": False,
+        **COMMON_DEFAULTS,
+    },
+    fixed={"norm_eps": 1e-12},
     sequence_activation="relu",
 )
 
@@ -344,7 +377,13 @@ ELECTRA = Family(
         Top("ForQuestionAnswering", ("question",), False, QA_OUTPUTS),
     ),
     config={**BERT_CONFIG, "d_embedding": "embedding_size"},
-    defaults=BERT_DEFAULTS,
+    defaults={
+        **BERT_DEFAULTS,
+        "summary_type": "first",
+        "summary_use_proj": True,
+        "summary_activation": "gelu",
+        "summary_last_dropout": 0.1,
+    },
     masked_lm_activation="gelu",
     sequence_activation="gelu",
 )

@@ -71,12 +71,9 @@ def explain_config(anatomy: Anatomy) -> ConfigTable:
     The defaults that config.json leaves out are those of transformers' config class for this model type.
     """
     facts = Facts(anatomy)
+    defaults = anatomy.family.defaults if anatomy.family else {}
     said = [_field(name, value, facts, "config.json") for name, value in anatomy.config.items()]
-    left_out = [
-        _field(name, value, facts, "default")
-        for name, value in class_defaults(anatomy).items()
-        if name not in anatomy.config
-    ]
+    left_out = [_field(name, value, facts, "default") for name, value in defaults.items() if name not in anatomy.config]
     return ConfigTable((*said, *left_out, *implied_fields(facts)))
 
 
@@ -88,61 +85,6 @@ def _field(name: str, value: Any, facts: Facts, source: Source) -> Field:
         return Field(name, value, UNDESCRIBED, "", source, described=False)
     implies = entry.implies(value, facts) if facts.sizes is not None or entry.anywhere else ""
     return Field(name, value, entry.meaning, implies, source)
-
-
-BERT_DEFAULTS: Mapping[str, Any] = {
-    "hidden_act": "gelu",
-    "hidden_dropout_prob": 0.1,
-    "attention_probs_dropout_prob": 0.1,
-    "type_vocab_size": 2,
-    "initializer_range": 0.02,
-    "layer_norm_eps": 1e-12,
-    "pad_token_id": 0,
-    "bos_token_id": None,
-    "eos_token_id": None,
-    "use_cache": True,
-    "classifier_dropout": None,
-    "is_decoder": False,
-    "add_cross_attention": False,
-    "tie_word_embeddings": True,
-    "chunk_size_feed_forward": 0,
-    "is_encoder_decoder": False,
-    "problem_type": None,
-}
-
-CLASS_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
-    "bert": BERT_DEFAULTS,
-    "roberta": {**BERT_DEFAULTS, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2},
-    "distilbert": {
-        "activation": "gelu",
-        "dropout": 0.1,
-        "attention_dropout": 0.1,
-        "qa_dropout": 0.1,
-        "seq_classif_dropout": 0.2,
-        "sinusoidal_pos_embds": False,
-        "initializer_range": 0.02,
-        "pad_token_id": 0,
-        "bos_token_id": None,
-        "eos_token_id": None,
-        "tie_word_embeddings": True,
-        "chunk_size_feed_forward": 0,
-        "is_encoder_decoder": False,
-        "problem_type": None,
-    },
-    "electra": {
-        **BERT_DEFAULTS,
-        "summary_type": "first",
-        "summary_use_proj": True,
-        "summary_activation": "gelu",
-        "summary_last_dropout": 0.1,
-    },
-}
-"""Family -> what its config class assumes where config.json is silent, for the fields that change no shape."""
-
-
-def class_defaults(anatomy: Anatomy) -> Mapping[str, Any]:
-    """What the model's config class assumes where config.json is silent; empty without a family."""
-    return CLASS_DEFAULTS.get(anatomy.family.name, {}) if anatomy.family else {}
 
 
 def implied_fields(facts: Facts) -> tuple[Field, ...]:

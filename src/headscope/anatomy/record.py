@@ -184,7 +184,7 @@ class Anatomy:
             raise self.refusals[0].error(self.where)
         value = config_value(self.config, self.family, name, self.where)
         if value is None:
-            return self.family.defaults.get(name)
+            return self.family.fixed.get(name, self.family.defaults.get(self.family.config.get(name, name)))
         kind = SETTINGS.get(name)
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if kind is not None and not (number if kind is float else isinstance(value, kind) and value is not True):

@@ -9,10 +9,10 @@ from itertools import groupby
 from typing import Any
 
 from headscope.anatomy.families import Top
-from headscope.anatomy.glossary import class_defaults
 from headscope.anatomy.modules import ACTIVATION_CLASSES, BASE_MODULES, TOP_MODULES, Module
 from headscope.anatomy.parameters import Parameter
 from headscope.anatomy.record import Anatomy
+from headscope.anatomy.tops import named_architectures
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def root_name(anatomy: Anatomy, top: Top | None) -> str:
         return "model"
     if top is None:
         return anatomy.base_class if not anatomy.extra else "checkpoint"
-    named = anatomy.class_stem + top.suffix in (anatomy.config.get("architectures") or ())
+    named = anatomy.class_stem + top.suffix in named_architectures(anatomy.config)
     names = {row.name for row in anatomy.extra}
     rivals = [other for other in anatomy.tops if names <= {spec.name for spec in other.specs}]
     return anatomy.class_stem + top.suffix if named or rivals == [top] else f"{anatomy.base_class} and more"
@@ -148,7 +148,7 @@ def label_of(growing: _Growing, path: str, anatomy: Anatomy, top: Top | None) ->
     value = setting_of(module, anatomy)
     if kind == "Dropout":
         return f"Dropout({value})"
-    return ACTIVATION_CLASSES.get(value, str(value)) if kind == "Activation" else kind
+    return ACTIVATION_CLASSES.get(str(value), str(value)) if kind == "Activation" else kind
 
 
 def tied_label(kind: str, path: str, anatomy: Anatomy, top: Top | None) -> str:
@@ -162,7 +162,7 @@ def tied_label(kind: str, path: str, anatomy: Anatomy, top: Top | None) -> str:
 
 def setting_of(module: Module, anatomy: Anatomy) -> Any:
     """What the config says about a module, by the first of its fields that says anything."""
-    settings = {**class_defaults(anatomy), **anatomy.config}
+    settings = {**(anatomy.family.defaults if anatomy.family else {}), **anatomy.config}
     return next((settings[name] for name in module.fields if settings.get(name) is not None), None)
 
 

@@ -1,0 +1,50 @@
+"""Nonsense in config and header: an anatomy that accounts for every tensor, or an error of ours, and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from fake_checkpoint import TINY_BERT, anatomy_of, tiny_bert
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headscope.anatomy import explain_config, fit, memory, tree
+from headscope.anatomy.entries import ENTRIES
+from headscope.errors import HeadscopeError
+
+NONSENSE = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 30),
+    st.floats(allow_nan=True),
+    st.sampled_from(["bert", "gelu", "absolute", "", "BertForMaskedLM", "0"]),
+    st.lists(st.sampled_from(["BertForMaskedLM", "BertForTokenClassification", None, 3]), max_size=2),
+    st.dictionaries(
+        st.sampled_from(["0", "1", "AutoModel"]), st.one_of(st.none(), st.integers(), st.text()), max_size=2
+    ),
+)
+FIELDS = st.sampled_from(sorted({*TINY_BERT, *ENTRIES}))
+NAMES = st.sampled_from(sorted(tiny_bert(prefix="bert.", pretraining=True)))
+SHAPES = st.lists(st.integers(0, 40), max_size=3).map(tuple)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    config=st.dictionaries(FIELDS, NONSENSE, max_size=4),
+    lost=st.lists(NAMES, max_size=4),
+    changed=st.dictionaries(NAMES, st.tuples(st.sampled_from(["F32", "I8", "BF16"]), SHAPES), max_size=4),
+    added=st.dictionaries(st.text(max_size=12), SHAPES, max_size=3),
+)
+def test_nonsense_is_an_anatomy_or_an_error_of_ours(
+    config: dict[str, Any], lost: list[str], changed: dict[str, Any], added: dict[str, Any]
+) -> None:
+    header = tiny_bert(prefix="bert.", pretraining=True) | changed | added
+    for name in lost:
+        header.pop(name, None)
+    with contextlib.suppress(HeadscopeError):
+        anatomy = anatomy_of({**TINY_BERT, **config}, header)
+        explain_config(anatomy), tree(anatomy), memory(anatomy), fit(anatomy, "BertForTokenClassification")
+        counted = [row.stored for row in (*anatomy.parameters, *anatomy.extra)]
+        assert sorted([*counted, *anatomy.tied, *anatomy.buffers]) == sorted(header)
+        anatomy.computable()
