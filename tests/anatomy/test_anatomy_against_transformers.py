@@ -224,3 +224,13 @@ def suffixes(stem: str) -> set[str]:
 
 def modern(name: str) -> str:
     return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
+
+
+def test_a_pickle_that_shares_storage(tmp_path: Path) -> None:
+    model = transformers.BertForPreTraining(config_of("BertForPreTraining"))
+    torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
+    model.config.save_pretrained(tmp_path)
+    anatomy = read_anatomy(open_checkpoint(tmp_path))
+    assert anatomy.parameters.total + anatomy.extra.total == sum(tensor.numel() for tensor in model.parameters())
+    assert set(anatomy.tied) == {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}
+    assert fit(anatomy, "BertForPreTraining").complete

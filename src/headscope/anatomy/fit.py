@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from headscope.anatomy.families import FAMILIES, Family, Spec, Top, family_of
@@ -98,7 +97,7 @@ def fit(model: Anatomy | Checkpoint, class_name: str) -> Fit:
             if (found := present[name]) is not None and found != shape
         ),
         tied=tied,
-        notes=wrapper_notes(anatomy),
+        notes=(*wrapper_notes(anatomy), *(why.found for why in anatomy.refusals if why.heads and not why.damaged)),
     )
 
 
@@ -127,6 +126,8 @@ def find_class(class_name: str, known: tuple[Family, str], where: str) -> tuple[
                     advice=f"its classes are {', '.join(ours)}",
                 )
             return family, next((top for top in family.tops if stem + top.suffix == class_name), None)
+    from difflib import get_close_matches
+
     close = get_close_matches(class_name, ours, 1)
     raise InputError(
         f"headscope knows no class {class_name!r}",

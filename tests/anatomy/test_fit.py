@@ -1,0 +1,77 @@
+"""What a class would make of a checkpoint: the classifier that is not there, and the classes that are none."""
+
+from __future__ import annotations
+
+import pytest
+from fake_checkpoint import TINY_BERT, anatomy_of, class_header, fake, tiny_bert
+
+from headscope.anatomy import fit
+from headscope.errors import InputError
+
+
+def test_a_classifier_is_newly_initialised() -> None:
+    checkpoint = fake(TINY_BERT, tiny_bert(prefix="bert.", old_names=True, pretraining=True, position_ids=True))
+    found = fit(checkpoint, "BertForSequenceClassification")
+    assert found.initialised == (("classifier.weight", (2, 12)), ("classifier.bias", (2,)))
+    assert (found.loaded, found.complete, found.mismatched) == (39, False, ())
+    assert [row.name for row in found.ignored] == [
+        "cls.predictions.bias",
+        "cls.predictions.transform.dense.weight",
+        "cls.predictions.transform.dense.bias",
+        "cls.predictions.transform.LayerNorm.weight",
+        "cls.predictions.transform.LayerNorm.bias",
+        "cls.seq_relationship.weight",
+        "cls.seq_relationship.bias",
+    ]
+
+
+def test_as_many_labels_as_the_config_names() -> None:
+    anatomy = anatomy_of({**TINY_BERT, "id2label": {"0": "a", "1": "b", "2": "c"}}, tiny_bert())
+    assert fit(anatomy, "BertForTokenClassification").initialised[0] == ("classifier.weight", (3, 12))
+
+
+def test_a_classifier_of_another_size() -> None:
+    config, header = class_header("BertForTokenClassification")
+    found = fit(anatomy_of({**config, "num_labels": 5}, header), "BertForSequenceClassification")
+    assert found.mismatched == (("classifier.weight", (2, 12), (5, 12)), ("classifier.bias", (2,), (5,)))
+    assert [name for name, _ in found.initialised] == ["bert.pooler.dense.weight", "bert.pooler.dense.bias"]
+
+
+def test_a_decoders_copy_is_loaded_or_ignored() -> None:
+    header = tiny_bert(prefix="bert.", pretraining=True, extra=[("cls.predictions.decoder.weight", (40, 12))])
+    anatomy = anatomy_of(TINY_BERT, header)
+    assert fit(anatomy, "BertForPreTraining").complete
+    assert "cls.predictions.decoder.weight" in fit(anatomy, "BertModel").ignored
+
+
+def test_a_sibling_class_of_the_same_names() -> None:
+    config, header = class_header("RobertaForMaskedLM")
+    assert fit(anatomy_of(config, header), "XLMRobertaForMaskedLM").complete
+
+
+def test_a_wrapper_keeps_everything_from_loading() -> None:
+    found = fit(anatomy_of(TINY_BERT, tiny_bert(prefix="module.")), "BertModel")
+    assert (found.loaded, len(found.initialised), len(found.ignored)) == (0, 39, 39)
+    assert found.notes[0].startswith("every name begins with 'module.', which no class has")
+
+
+def test_quantised_weights_are_said_to_be() -> None:
+    anatomy = anatomy_of({**TINY_BERT, "quantization_config": {"quant_method": "gptq"}}, tiny_bert())
+    assert fit(anatomy, "BertModel").notes == (
+        "the weights are quantised (gptq): stored numbers are codes, not weights",
+    )
+
+
+@pytest.mark.parametrize(
+    ("class_name", "found", "advice"),
+    [
+        ("BertForSequenceClasification", "knows no class", "did you mean BertForSequenceClassification?"),
+        ("GPT2Model", "knows no class 'GPT2Model'", "The classes of bert: BertModel, BertForPreTraining"),
+        ("", "knows no class ''", "BertForQuestionAnswering"),
+        ("ElectraForPreTraining", "is a class of electra, the checkpoint is bert", "its classes are BertModel"),
+    ],
+)
+def test_no_such_class(class_name: str, found: str, advice: str) -> None:
+    with pytest.raises(InputError, match=found) as caught:
+        fit(anatomy_of(TINY_BERT, tiny_bert()), class_name)
+    assert advice in str(caught.value)
