@@ -132,7 +132,7 @@ def scores(
         return tile
     if xp is np:
         return np.where(allowed, tile, np.float32(-np.inf).astype(tile.dtype))
-    return tile.masked_fill(~xp.from_numpy(np.ascontiguousarray(allowed)).to(tile.device), float("-inf"))
+    return tile.masked_fill(xp.tensor(~allowed, device=tile.device), float("-inf"))
 
 
 def weights(tile: Float[Array, "heads n m"], lse: Float[Array, "heads n"]) -> Float[Array, "heads n m"]:

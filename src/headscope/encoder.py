@@ -84,7 +84,7 @@ class Encoder:
         return product
 
     def norm(self, x: Tokens, role: str, layer: int | None = None) -> Tokens:
-        """LayerNorm, in place: each row less its mean, over its deviation, scaled and shifted (Ba et al. 2016, eq. 4)."""
+        """LayerNorm in place: a row less its mean, over its deviation, scaled and shifted (Ba et al. 2016, eq. 4)."""
         eps = np.float32(self.anatomy.setting("norm_eps"))
         x -= x.mean(axis=-1, keepdims=True)
         variance = np.einsum("ij,ij->i", x, x)[:, None] / np.float32(x.shape[-1])

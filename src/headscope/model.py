@@ -14,6 +14,7 @@ from headscope.anatomy import (
     Fit,
     Layer,
     Memory,
+    Node,
     Parameters,
     check_index,
     explain_config,
@@ -21,6 +22,7 @@ from headscope.anatomy import (
     layers_of,
     memory,
     read_anatomy,
+    tree,
 )
 from headscope.checkpoint import Checkpoint, open_checkpoint
 from headscope.errors import InputError
@@ -105,6 +107,10 @@ class Model:
     def memory(self) -> tuple[Memory, ...]:
         """Bytes at fp32, fp16, bf16 and int8, and as stored."""
         return memory(self.anatomy)
+
+    def tree(self) -> Node:
+        """The module tree, repeats collapsed."""
+        return tree(self.anatomy)
 
     def fit(self, class_name: str) -> Fit:
         """What a class of transformers would newly initialise from this checkpoint, and what it would ignore."""

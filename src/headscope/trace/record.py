@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 class Source(Protocol):
     """The model that a trace came from, as far as a trace needs one."""
 
-    name: str
-
     def W_O(self, layer: int, head: int) -> Float[np.ndarray, "d_head d_model"]:
         """(d_head, d_model): the head's rows of W^O."""
 

@@ -1,0 +1,91 @@
+"""Random checkpoints of every family that the encoder runs, written by transformers, with attention that is not flat."""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers.utils import logging
+
+logging.disable_progress_bar()
+logging.set_verbosity_error()
+
+SIZES = {
+    "vocab_size": 60,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 64,
+}
+ROBERTA_SIZES = {**SIZES, "max_position_embeddings": 66, "type_vocab_size": 1, "pad_token_id": 1}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "Bert": SIZES,
+    "Roberta": ROBERTA_SIZES,
+    "XLMRoberta": ROBERTA_SIZES,
+    "Camembert": ROBERTA_SIZES,
+    "DistilBert": {
+        "vocab_size": 60,
+        "dim": 32,
+        "hidden_dim": 48,
+        "n_layers": 3,
+        "n_heads": 4,
+        "max_position_embeddings": 64,
+    },
+    "Electra": {**SIZES, "embedding_size": 16},
+}
+
+
+@dataclass(frozen=True)
+class Made:
+    """A checkpoint on disk and the module that wrote it, in fp32 and eager."""
+
+    folder: Path
+    module: Any
+    config: dict[str, Any]
+
+
+def random_model(stem: str, suffix: str = "Model", *, sharpness: float = 1.0, **config: Any) -> Any:
+    """A module of a family with random weights: biases and norms are off their initial values, scores are wide."""
+    labels = 2 if suffix == "ForQuestionAnswering" else 3
+    built = getattr(transformers, f"{stem}Config")(**{**FAMILIES[stem], "num_labels": labels, **config})
+    built._attn_implementation = "eager"
+    torch.manual_seed(len(stem) + len(suffix))
+    module = getattr(transformers, stem + suffix)(built).eval()
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+            if any(part in name for part in ("query.weight", "key.weight", "q_lin.weight", "k_lin.weight")):
+                parameter.mul_(3 * sharpness)
+    return module
+
+
+def made(folder: Path, stem: str, suffix: str = "Model", *, dtype: torch.dtype = torch.float32, **config: Any) -> Made:
+    """A random module, saved in dtype; the returned module holds the same rounded weights in fp32."""
+    module = random_model(stem, suffix, **config).to(dtype)
+    module.save_pretrained(folder)
+    return Made(folder, module.float(), json.loads((folder / "config.json").read_text()))
+
+
+def run(module: Any, rows: list[list[int]], segments: list[list[int]] | None = None, padding: int = 0) -> Any:
+    """The module's own outputs on a padded batch, with attentions and hidden states."""
+    longest = max(map(len, rows))
+    ids = torch.tensor([row + [padding] * (longest - len(row)) for row in rows])
+    mask = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows])
+    inputs = {"input_ids": ids, "attention_mask": mask}
+    if segments is not None:
+        inputs["token_type_ids"] = torch.tensor([row + [0] * (longest - len(row)) for row in segments])
+    with torch.inference_mode():
+        return module(**inputs, output_attentions=True, output_hidden_states=True)
+
+
+@functools.cache
+def ids(count: int, seed: int = 0) -> tuple[int, ...]:
+    """Ids that are no special tokens."""
+    generator = torch.Generator().manual_seed(seed)
+    return tuple(torch.randint(5, 60, (count,), generator=generator).tolist())

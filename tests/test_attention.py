@@ -1,0 +1,139 @@
+"""The mathematics against plain definitions in fp64, on NumPy and on torch alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headscope.attention import Mask, attend, entropy, join_heads, scores, split_heads, weights
+from headscope.errors import InputError
+
+MASKS = {
+    "everything": lambda n, m: Mask(),
+    "causal": lambda n, m: Mask(causal=True),
+    "window": lambda n, m: Mask(window=(2, 1)),
+    "left window": lambda n, m: Mask(causal=True, window=(3, None)),
+    "keys": lambda n, m: Mask(keys=np.arange(m) % 3 != 1),
+    "no key": lambda n, m: Mask(keys=np.zeros(m, dtype=bool)),
+    "bias": lambda n, m: Mask(bias=np.where(np.arange(n * m).reshape(1, n, m) % 5 == 0, -np.inf, 0.3).astype("f4")),
+}
+
+
+def plain(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float, mask: Mask) -> tuple[np.ndarray, ...]:
+    """Cell by cell, in fp64: scores, weights, contexts, log-sum-exps."""
+    heads, n, _ = q.shape
+    m = k.shape[1]
+    s = np.full((heads, n, m), -np.inf)
+    for h in range(heads):
+        for i in range(n):
+            for j in range(m):
+                offset = j - (i + m - n)
+                if mask.causal and offset > 0:
+                    continue
+                left, right = mask.window or (None, None)
+                if (left is not None and offset < -left) or (right is not None and offset > right):
+                    continue
+                if mask.keys is not None and not mask.keys[j]:
+                    continue
+                shared = h * len(k) // heads
+                s[h, i, j] = scale * float(q[h, i].astype("f8") @ k[shared, j].astype("f8"))
+                if mask.bias is not None:
+                    s[h, i, j] += mask.bias[min(h, len(mask.bias) - 1), i, j]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        lse = np.log(np.exp(s).sum(-1))
+        p = np.nan_to_num(np.exp(s - lse[..., None]))
+    values = np.repeat(v.astype("f8"), heads // len(v), axis=0)
+    return s, p, p @ values, lse
+
+
+def case(heads: int, kv_heads: int, n: int, m: int, d: int, spread: float, seed: int) -> tuple[np.ndarray, ...]:
+    rng = np.random.default_rng(seed)
+    q = rng.normal(size=(heads, n, d)).astype("f4") * spread
+    k = rng.normal(size=(kv_heads, m, d)).astype("f4")
+    v = rng.normal(size=(kv_heads, m, d)).astype("f4")
+    return q, k, v
+
+
+@pytest.mark.parametrize("mask_name", MASKS)
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (5, 5), (3, 7), (7, 7)])
+@pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (4, 2), (3, 1)])
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_tiles_contexts_and_sums_agree_with_the_definition(
+    mask_name: str, n: int, m: int, heads: int, kv_heads: int, kind: str
+) -> None:
+    q, k, v = case(heads, kv_heads, n, m, 8, 1.0, 7)
+    mask = MASKS[mask_name](n, m)
+    s, p, context, lse = plain(q, k, v, 0.3, mask)
+
+    def here(array: Any) -> Any:
+        return torch.from_numpy(array) if kind == "torch" else array
+
+    rule = mask if mask.bias is None else Mask(bias=here(mask.bias))
+    got_context, got_lse = attend(here(q), here(k), here(v), scale=0.3, mask=rule)
+    tile = scores(here(q), here(k), scale=0.3, mask=rule)
+    got_weights = weights(tile, got_lse)
+    np.testing.assert_allclose(np.asarray(tile), s, atol=2e-6)
+    np.testing.assert_allclose(np.asarray(got_lse), lse, atol=2e-6)
+    np.testing.assert_allclose(np.asarray(got_weights), p, atol=2e-6)
+    np.testing.assert_allclose(np.asarray(got_context), context, atol=2e-6)
+    if mask.bias is None:
+        logs = np.log(np.where(p > 0, p, 1))
+        expected = -(p * logs).sum(-1)
+        got = entropy(here(q), here(k), got_lse, scale=0.3, mask=rule)
+        np.testing.assert_allclose(np.asarray(got), expected, atol=5e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    n=st.integers(1, 300),
+    d=st.integers(1, 16),
+    heads=st.integers(1, 3),
+    spread=st.sampled_from([1e-6, 1.0, 30.0, 1e4]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_blocks_agree_with_the_whole_map_at_any_size_and_spread(
+    n: int, d: int, heads: int, spread: float, seed: int
+) -> None:
+    q, k, v = case(heads, heads, n, n, d, spread, seed)
+    context, lse = attend(q, k, v, scale=1.0)
+    s = q.astype("f8") @ k.astype("f8").swapaxes(1, 2)
+    p = np.exp(s - s.max(-1, keepdims=True))
+    total = p.sum(-1)
+    size = max(1.0, float(np.abs(s).max()))
+    np.testing.assert_allclose(lse, np.log(total) + s.max(-1), atol=1e-6 * size)
+    np.testing.assert_allclose(context, p @ v.astype("f8") / total[..., None], atol=1e-5 * size)
+    assert np.isfinite(context).all()
+
+
+def test_torch_runs_where_the_tensors_lie_and_in_their_precision() -> None:
+    q = torch.randn(2, 9, 4, dtype=torch.float64)
+    context, lse = attend(q, q, q, scale=0.5)
+    expected = torch.softmax(0.5 * q @ q.mT, -1) @ q
+    torch.testing.assert_close(context, expected)
+    assert lse.dtype == torch.float64
+
+
+def test_heads_that_cannot_share_keys_are_refused() -> None:
+    q, k, v = case(3, 2, 4, 4, 4, 1.0, 0)
+    with pytest.raises(InputError, match="3 query heads can't share 2 key heads"):
+        attend(q, k, v, scale=1.0)
+
+
+def test_the_entropy_identity_refuses_a_bias() -> None:
+    q, k, _ = case(1, 1, 3, 3, 4, 1.0, 0)
+    with pytest.raises(InputError, match="additive bias"):
+        entropy(q, k, np.zeros((1, 3), "f4"), scale=1.0, mask=Mask(bias=np.zeros((1, 3, 3), "f4")))
+
+
+@given(heads=st.integers(1, 5), tokens=st.integers(1, 9), width=st.integers(1, 6))
+def test_split_and_join_undo_each_other(heads: int, tokens: int, width: int) -> None:
+    x = np.arange(tokens * heads * width, dtype="f4").reshape(tokens, heads * width)
+    split = split_heads(x, heads)
+    assert split.shape == (heads, tokens, width)
+    np.testing.assert_array_equal(join_heads(split), x)
+    np.testing.assert_array_equal(split[heads - 1], x[:, -width:])

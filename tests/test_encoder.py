@@ -1,0 +1,187 @@
+"""The NumPy encoder against transformers' eager forward, family by family, to 2e-5 in fp32."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from random_models import FAMILIES, ids, made, run
+
+import headscope as hs
+from headscope.errors import HeadscopeError, InputError, UnsupportedError
+from headscope.trace import Trace
+
+CLASSES = [
+    *(
+        (stem, suffix)
+        for stem in FAMILIES
+        for suffix in (
+            "Model",
+            "ForMaskedLM",
+            "ForSequenceClassification",
+            "ForTokenClassification",
+            "ForQuestionAnswering",
+        )
+    ),
+    ("Bert", "ForPreTraining"),
+    ("Bert", "ForNextSentencePrediction"),
+    ("Electra", "ForPreTraining"),
+]
+LIMIT = 2e-5
+
+
+RENAMED = {"logits": "prediction_logits", "seq_relationship_logits": "logits"}
+"""What headscope calls an output -> what some classes of transformers call it."""
+
+
+def assert_same(trace: Trace, outputs: Any, row: int) -> None:
+    """Every head's weights, every hidden state and everything on top, of one row of a batch, padding left out."""
+    size = len(trace)
+    for layer, attention in enumerate(outputs.attentions):
+        for head in range(trace.heads):
+            theirs = attention[row, head, :size, :size].numpy()
+            np.testing.assert_allclose(trace[layer, head].weights, theirs, atol=LIMIT)
+    for state, theirs in zip(trace.hidden_states, outputs.hidden_states, strict=True):
+        np.testing.assert_allclose(state, theirs[row, :size].numpy(), atol=LIMIT, rtol=LIMIT)
+    for name in trace.outputs:
+        if name.startswith("hidden_states") or (name == "pooler_output" and name not in outputs):
+            continue  # compared above; a class with something on top doesn't return its pooler's output
+        key = name if name in outputs and RENAMED.get(name) not in outputs else RENAMED.get(name, name)
+        theirs = (outputs.hidden_states[-1] if name == "last_hidden_state" else outputs[key])[row].numpy()
+        if "tokens" in trace.outputs[name].dims:
+            theirs = theirs[:size]
+        np.testing.assert_allclose(trace.outputs[name], theirs, atol=LIMIT, rtol=LIMIT, err_msg=name)
+
+
+@pytest.mark.parametrize(("stem", "suffix"), CLASSES)
+def test_every_family_and_class_agrees_with_transformers(tmp_path: Path, stem: str, suffix: str) -> None:
+    checkpoint = made(tmp_path, stem, suffix)
+    model = hs.open(tmp_path)
+    padding = checkpoint.config.get("pad_token_id") or 0
+    rows = [list(ids(20)), list(ids(7, 1)), list(ids(1, 2))]
+    typed = stem in ("Bert", "Electra")
+    segments = [[0] * 9 + [1] * 11, [0] * 7, [1]] if typed else None
+    outputs = run(checkpoint.module, rows, segments, padding)
+    for index, row in enumerate(rows):
+        trace = model.trace(ids=row, segments=segments[index] if segments else None, hidden_states=True)
+        assert_same(trace, outputs, index)
+    expected = {"ForMaskedLM": {"logits"}, "ForQuestionAnswering": {"start_logits", "end_logits"}}.get(suffix)
+    if expected:
+        assert expected <= set(trace.outputs)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("stem", ["Bert", "Electra", "DistilBert"])
+def test_narrow_and_wide_checkpoints_compute_in_fp32(tmp_path: Path, stem: str, dtype: torch.dtype) -> None:
+    checkpoint = made(tmp_path, stem, "ForMaskedLM", dtype=dtype)
+    outputs = run(checkpoint.module, [list(ids(12))])
+    trace = hs.open(tmp_path).trace(ids=ids(12), hidden_states=True)
+    assert trace.layers[0].q.dtype == np.float32
+    assert_same(trace, outputs, 0)
+
+
+@pytest.mark.parametrize("activation", ["gelu", "gelu_new", "relu", "swish", "silu"])
+@pytest.mark.parametrize("stem", ["Bert", "DistilBert"])
+def test_the_config_chooses_the_activation(tmp_path: Path, stem: str, activation: str) -> None:
+    field = "activation" if stem == "DistilBert" else "hidden_act"
+    checkpoint = made(tmp_path, stem, "ForMaskedLM", **{field: activation})
+    trace = hs.open(tmp_path).trace(ids=ids(12), hidden_states=True)
+    assert_same(trace, run(checkpoint.module, [list(ids(12))]), 0)
+
+
+def test_an_unknown_activation_is_refused_by_name(tmp_path: Path) -> None:
+    made(tmp_path, "Bert")
+    config = (tmp_path / "config.json").read_text().replace('"gelu"', '"mish_of_tomorrow"')
+    (tmp_path / "config.json").write_text(config)
+    with pytest.raises(HeadscopeError, match="mish_of_tomorrow"):
+        hs.open(tmp_path).trace(ids=[1, 2])
+
+
+def test_padding_ids_inside_a_roberta_text_keep_the_padding_position(tmp_path: Path) -> None:
+    checkpoint = made(tmp_path, "Roberta")
+    row = [0, 5, 1, 1, 9, 2]
+    with torch.inference_mode():
+        theirs = checkpoint.module(torch.tensor([row])).last_hidden_state[0].numpy()
+    np.testing.assert_allclose(hs.open(tmp_path).trace(ids=row).outputs["last_hidden_state"], theirs, atol=LIMIT)
+
+
+@pytest.mark.parametrize("stem", ["Bert", "DistilBert", "Roberta"])
+def test_a_silenced_head_writes_nothing(tmp_path: Path, stem: str) -> None:
+    """Silencing is the same as zeroing the head's columns of the stored W_O."""
+    checkpoint = made(tmp_path, stem)
+    model = hs.open(tmp_path)
+    trace = model.trace(ids=ids(9), ablate={(1, 2), (0, -1)}, hidden_states=True)
+    assert trace.ablated == {(1, 2), (0, 3)}
+    with torch.no_grad():
+        for layer, head in trace.ablated:
+            name = model.anatomy.parameter("layer.attention_output.weight", layer).name
+            dict(checkpoint.module.named_parameters())[name][:, head * 8 : head * 8 + 8] = 0
+    assert_same(trace, run(checkpoint.module, [list(ids(9))]), 0)
+    assert not trace[1, 2].output.any()
+    assert trace[1, 2].silenced
+    assert not trace[1, 1].silenced
+    untouched = model.trace(ids=ids(9)).outputs["last_hidden_state"].array
+    assert np.abs(untouched - trace.outputs["last_hidden_state"].array).max() > 1e-3
+
+
+@pytest.mark.parametrize("where", [(3, 0), (0, 4), (-4, 0)])
+def test_silencing_a_head_that_is_not_there_is_an_error(tmp_path: Path, where: tuple[int, int]) -> None:
+    made(tmp_path, "Bert")
+    with pytest.raises(InputError, match=r"there is no (layer|head)"):
+        hs.open(tmp_path).trace(ids=[1, 2], ablate={where})
+
+
+def test_a_text_beyond_the_position_table_is_refused_with_the_numbers(tmp_path: Path) -> None:
+    made(tmp_path / "bert", "Bert")
+    made(tmp_path / "roberta", "Roberta")
+    for folder, longest in (("bert", 64), ("roberta", 64)):
+        model = hs.open(tmp_path / folder)
+        assert len(model.trace(ids=[5] * longest)) == longest
+        with pytest.raises(InputError, match=f"{longest + 1} tokens, the model takes {longest} at most") as refused:
+            model.trace(ids=[5] * (longest + 1))
+        assert f"max_length={longest}" in (refused.value.advice or "")
+        assert len(model.trace(ids=[5] * 70, max_length=longest)) == longest
+
+
+@pytest.mark.parametrize(("given", "message"), [([60], "60"), ([-1], "-1"), ([], "empty|no ids|0")])
+def test_ids_beyond_the_vocabulary_are_refused(tmp_path: Path, given: list[int], message: str) -> None:
+    made(tmp_path, "Bert")
+    with pytest.raises(InputError, match=message):
+        hs.open(tmp_path).trace(ids=given)
+
+
+def test_a_segment_beyond_the_table_is_refused(tmp_path: Path) -> None:
+    made(tmp_path, "Bert")
+    with pytest.raises(InputError, match="segment"):
+        hs.open(tmp_path).trace(ids=[5, 6], segments=[0, 2])
+
+
+def test_another_family_is_refused_by_name(tmp_path: Path) -> None:
+    made(tmp_path, "Bert")
+    config = (tmp_path / "config.json").read_text().replace('"model_type": "bert"', '"model_type": "gpt2"')
+    (tmp_path / "config.json").write_text(config.replace("BertModel", "GPT2Model"))
+    model = hs.open(tmp_path)
+    assert model.parameters.total > 0
+    with pytest.raises(UnsupportedError, match="gpt2"):
+        model.trace(ids=[1, 2])
+
+
+def test_memory_is_linear_in_the_text(tmp_path: Path) -> None:
+    """Beyond the trace itself, a forward pass of twice the text takes about twice the memory, never four times."""
+    made(tmp_path, "Bert", max_position_embeddings=2048, num_hidden_layers=1)
+    model = hs.open(tmp_path)
+    model.trace(ids=[5] * 8)
+    extra = []
+    for size in (512, 1024, 2048):
+        tracemalloc.start()
+        trace = model.trace(ids=[5 + i % 50 for i in range(size)])
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        extra.append(peak - trace.nbytes)
+        assert trace.nbytes == size * (3 * 32 + 4) * 4
+        assert extra[-1] < size * size * 4, "a whole map of one head would be as large as this"
+    assert extra[2] / extra[1] < 2.5

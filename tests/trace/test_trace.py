@@ -1,0 +1,310 @@
+"""The trace as a person uses it: lazy maps that index like arrays, the file that it is saved as, what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_models import ids, made
+from safetensors.numpy import load_file, save_file
+
+import headscope as hs
+from headscope.attention import Mask
+from headscope.errors import InputError, TraceError
+from headscope.trace import LayerRecord, LazyMap, Named, TokenAxis, Trace
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> hs.Model:
+    folder = tmp_path_factory.mktemp("bert")
+    made(folder, "Bert", "ForPreTraining")
+    return hs.open(folder)
+
+
+@pytest.fixture(scope="module")
+def trace(model: hs.Model) -> Trace:
+    return model.trace(ids=ids(11), hidden_states=True)
+
+
+def definition(trace: Trace, layer: int, head: int) -> tuple[np.ndarray, np.ndarray]:
+    """Scores and weights of a whole head in fp64, from q and k alone."""
+    one = trace[layer, head]
+    s = one.q.astype("f8") @ one.k.astype("f8").T / np.sqrt(one.q.shape[1])
+    p = np.exp(s - s.max(-1, keepdims=True))
+    return s, p / p.sum(-1, keepdims=True)
+
+
+INDICES: list[Any] = [
+    (2, 3),
+    (-1, -1),
+    2,
+    slice(2, 5),
+    (slice(None), 4),
+    (slice(1, 9, 3), slice(None, None, -1)),
+    ([0, 2], slice(None)),
+    (np.array([1, 3]), 2),
+    ([0, 1, 2], [2, 1, 0]),
+    (..., 3),
+    (3, ...),
+    ...,
+    (np.arange(11) > 6, slice(0, 4)),
+    (np.int64(3), np.int64(4)),
+    slice(20, 30),
+]
+
+
+@pytest.mark.parametrize("index", INDICES, ids=str)
+def test_maps_index_like_arrays(trace: Trace, index: Any) -> None:
+    s, p = definition(trace, 1, 2)
+    got = trace[1, 2].weights[index]
+    assert np.shape(got) == np.shape(p[index])
+    np.testing.assert_allclose(got, p[index], atol=1e-5)
+    np.testing.assert_allclose(trace[1, 2].scores[index], s[index], atol=1e-4)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_any_slice_of_a_map_is_the_slice_of_the_whole(data: st.DataObject) -> None:
+    whole = np.arange(12.0, dtype="f4").reshape(3, 4)
+    lazy = LazyMap("cells", (3, 4), lambda r, c: whole[np.ix_(r, c)], lambda r, c: whole[r, c])
+    index = tuple(data.draw(st.slices(size) | st.integers(-size, size - 1)) for size in (3, 4))
+    np.testing.assert_array_equal(lazy[index], whole[index])
+
+
+def test_only_the_tile_that_is_asked_for_is_computed(trace: Trace) -> None:
+    asked: list[tuple[int, int]] = []
+
+    def tile(rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        asked.append((len(rows), len(columns)))
+        return np.zeros((len(rows), len(columns)), "f4")
+
+    lazy = LazyMap("weights", (1000, 1000), tile, lambda r, c: np.zeros(len(r), "f4"))
+    assert lazy[3, 4] == 0
+    assert lazy[5:7, :9].shape == (2, 9)
+    assert asked == [(1, 1), (2, 9)]
+    assert lazy.shape == (1000, 1000)
+    assert len(lazy) == 1000
+    assert lazy.size == 10**6
+
+
+@pytest.mark.parametrize("index", [11, (0, 11), -12, ([0, 99], 0), (0, 0, 0)], ids=str)
+def test_a_cell_that_is_not_there_is_an_error_of_ours(trace: Trace, index: Any) -> None:
+    with pytest.raises(InputError):
+        trace[0, 0].weights[index]
+
+
+def test_a_map_iterates_and_converts(trace: Trace) -> None:
+    whole = np.asarray(trace[0, 1].weights)
+    assert whole.shape == (11, 11)
+    np.testing.assert_allclose(whole.sum(-1), 1, atol=1e-5)
+    np.testing.assert_allclose(np.stack(list(trace[0, 1].weights)), whole, atol=1e-6)
+    assert np.asarray(trace[0, 1].weights, dtype=np.float64).dtype == np.float64
+    with pytest.raises(ValueError, match="no array to share"):
+        np.array(trace[0, 1].weights, copy=False)
+
+
+@pytest.mark.parametrize("index", [(3, 0), (0, 4), (-4, 0), (0, -5)])
+def test_a_head_that_is_not_there_names_what_there_is(trace: Trace, index: tuple[int, int]) -> None:
+    with pytest.raises(InputError, match=r"has \d heads|has \d layers") as refused:
+        trace[index]
+    assert "count from 0" in (refused.value.advice or "")
+
+
+@pytest.mark.parametrize("index", [0, (0,), (0, 1, 2), "0,1"])
+def test_a_trace_is_indexed_by_layer_and_head(trace: Trace, index: Any) -> None:
+    with pytest.raises(InputError, match="names no head"):
+        trace[index]
+
+
+def test_context_and_output_are_the_papers(trace: Trace, model: hs.Model) -> None:
+    _, p = definition(trace, 2, 1)
+    one = trace[2, 1]
+    np.testing.assert_allclose(one.context, p @ one.v, atol=1e-5)
+    np.testing.assert_allclose(one.output, p @ one.v @ model.layers[2].heads[1].W_O, atol=1e-5)
+
+
+def test_heads_add_up_to_the_layers_attention_output(trace: Trace, model: hs.Model) -> None:
+    """Sum over heads of context_i W_i^O = Concat(context) W^O, the stored matrix in one piece."""
+    stored = model.checkpoint.read(model.anatomy.parameter("layer.attention_output.weight", 0).stored)
+    concat = np.concatenate([trace[0, head].context for head in range(4)], axis=1)
+    np.testing.assert_allclose(sum(trace[0, head].output for head in range(4)), concat @ stored.T, atol=1e-5)
+
+
+def test_outputs_know_their_shape_in_words(trace: Trace) -> None:
+    assert repr(trace.outputs["last_hidden_state"]) == "last_hidden_state (tokens 11, d_model 32)"
+    assert trace.outputs["logits"].dims == ("tokens", "vocabulary")
+    assert trace.outputs["pooler_output"].shape == (32,)
+    assert {"last_hidden_state", "logits", "seq_relationship_logits", "pooler_output"} <= set(trace.outputs)
+    assert len(trace.hidden_states) == 4
+    np.testing.assert_array_equal(trace.hidden_states[-1], trace.outputs["last_hidden_state"])
+    with pytest.raises(InputError, match="no output 'attentions'"):
+        trace.outputs["attentions"]
+    with pytest.raises(KeyError):
+        trace.outputs["attentions"]
+
+
+def test_hidden_states_are_kept_only_when_asked_for(model: hs.Model) -> None:
+    assert model.trace(ids=[5, 6]).hidden_states == ()
+
+
+def test_a_trace_is_linear_in_the_text(model: hs.Model) -> None:
+    short, long = model.trace(ids=[5] * 10), model.trace(ids=[5] * 40)
+    assert long.nbytes == 4 * short.nbytes
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp16"])
+def test_the_file_gives_the_same_trace_back(tmp_path: Path, trace: Trace, model: hs.Model, dtype: str) -> None:
+    assert trace.outputs["pooler_output"].shape == (32,)
+    path = trace.save(tmp_path / "cat.safetensors", dtype=dtype)
+    again = hs.load(path, model=model)
+    limit = 1e-6 if dtype == "fp32" else 0.02
+    for name in ("model", "fingerprint", "tokens", "ids", "segments", "special", "words", "ablated", "text"):
+        assert getattr(again, name) == getattr(trace, name), name
+    for layer in range(3):
+        np.testing.assert_allclose(again[layer, 1].weights, trace[layer, 1].weights, atol=limit)
+        np.testing.assert_allclose(again[layer, 1].output, trace[layer, 1].output, atol=limit * 10)
+        np.testing.assert_array_equal(again.layers[layer].lse, trace.layers[layer].lse)
+    assert again.precision == dtype
+    np.testing.assert_array_equal(again.outputs["pooler_output"], trace.outputs["pooler_output"])
+    assert again.outputs["logits"].shape == (11, 60)
+
+
+def test_the_file_is_what_the_document_says(tmp_path: Path, trace: Trace) -> None:
+    tensors = load_file(trace.save(tmp_path / "t.safetensors", dtype="fp16"))
+    layers = {f"layers.{layer}.{part}" for layer in range(3) for part in ("q", "k", "v", "lse")}
+    assert layers | {"outputs.last_hidden_state"} <= set(tensors)
+    assert tensors["layers.0.q"].dtype == np.float16
+    assert tensors["layers.0.q"].shape == (4, 11, 8)
+    assert tensors["layers.0.lse"].dtype == np.float32
+    without = load_file(trace.save(tmp_path / "t.safetensors", values=False))
+    assert "layers.0.v" not in without
+
+
+def test_masks_and_a_second_axis_survive_the_file(tmp_path: Path) -> None:
+    def axis(size: int) -> TokenAxis:
+        nothing = (None,) * size
+        return TokenAxis(("a",) * size, (1,) * size, (0,) * size, (False,) * size, nothing, nothing)
+
+    rng = np.random.default_rng(0)
+    q, k = rng.normal(size=(2, 3, 4)).astype("f4"), rng.normal(size=(1, 5, 4)).astype("f4")
+    masks = [
+        Mask(causal=True, window=(2, None)),
+        Mask(keys=np.arange(5) != 2),
+        Mask(bias=rng.normal(size=(2, 3, 5)).astype("f4")),
+    ]
+    layers = [LayerRecord(q, k, None, np.zeros((2, 3), "f4"), 0.25, mask, "rotated") for mask in masks]
+    trace = Trace(model="x", queries=axis(3), keys=axis(5), layers=layers, outputs={})
+    again = hs.load(trace.save(tmp_path / "x.safetensors"))
+    assert len(again.keys) == 5
+    assert again.layers[0].stage == "rotated"
+    assert again.layers[0].mask.window == (2, None)
+    for layer in range(3):
+        for head in range(2):
+            np.testing.assert_array_equal(again[layer, head].scores, trace[layer, head].scores)
+    with pytest.raises(TraceError, match="values were not kept"):
+        again[0, 0].v
+
+
+def test_without_a_model_a_loaded_trace_says_what_it_lacks(tmp_path: Path, trace: Trace) -> None:
+    again = hs.load(trace.save(tmp_path / "t.safetensors"))
+    np.testing.assert_array_equal(again[0, 0].context, trace[0, 0].context)
+    with pytest.raises(TraceError, match="W_O") as refused:
+        again[0, 0].output
+    assert "hs.load(file, model=" in (refused.value.advice or "")
+    with pytest.raises(InputError, match="seq_relationship_logits"):
+        again.outputs["seq_relationship_logits"]
+
+
+def test_another_models_trace_is_refused(tmp_path: Path, trace: Trace) -> None:
+    made(tmp_path / "other", "Bert", num_hidden_layers=2)
+    path = trace.save(tmp_path / "t.safetensors")
+    with pytest.raises(TraceError, match="not from this model"):
+        hs.load(path, model=hs.open(tmp_path / "other"))
+
+
+def damaged(path: Path, kind: str) -> None:
+    raw = path.read_bytes()
+    if kind == "truncated":
+        path.write_bytes(raw[: len(raw) // 2])
+    elif kind == "no header":
+        path.write_bytes(b"")
+    elif kind == "not a trace":
+        save_file({"a": np.zeros(3)}, path)
+    elif kind == "metadata is no JSON":
+        save_file({"a": np.zeros(3)}, path, metadata={"headscope": "{"})
+    else:
+        tensors, about = load_file(path), None
+        length = int.from_bytes(raw[:8], "little")
+        about = json.loads(json.loads(raw[8 : 8 + length])["__metadata__"]["headscope"])
+        if kind == "newer version":
+            about["version"] = 2
+        elif kind == "tensor missing":
+            del tensors["layers.1.k"]
+        elif kind == "tokens disagree":
+            about["queries"]["tokens"].pop()
+        elif kind == "fewer tokens":
+            for values in about["queries"].values():
+                values.pop()
+        elif kind == "layers are no list":
+            about["layers"] = 5
+        save_file(tensors, path, metadata={"headscope": json.dumps(about)})
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "truncated",
+        "no header",
+        "not a trace",
+        "metadata is no JSON",
+        "newer version",
+        "tensor missing",
+        "tokens disagree",
+        "fewer tokens",
+        "layers are no list",
+    ],
+)
+def test_a_damaged_file_is_refused_in_words(tmp_path: Path, trace: Trace, kind: str) -> None:
+    path = trace.save(tmp_path / "t.safetensors")
+    damaged(path, kind)
+    with pytest.raises(TraceError) as refused:
+        hs.load(path)
+    assert refused.value.where
+    assert refused.value.advice
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="No such file"):
+        hs.load(tmp_path / "none.safetensors")
+
+
+def test_saving_is_all_or_nothing(tmp_path: Path, trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="can't be written"):
+        trace.save(tmp_path / "no folder" / "t.safetensors")
+    with pytest.raises(InputError, match="fp8"):
+        trace.save(tmp_path / "t.safetensors", dtype="fp8")
+    path = trace.save(tmp_path / "t.safetensors")
+    before = path.read_bytes()
+
+    def fail(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("headscope.writing.os.replace", fail)
+    with pytest.raises(InputError, match="No space left"):
+        trace.save(path, dtype="fp16")
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["t.safetensors"]
+
+
+def test_named_arrays_are_arrays(trace: Trace) -> None:
+    named = Named("x", ("a", "b"), np.ones((2, 3), "f4"))
+    assert np.asarray(named) is named.array
+    assert np.array(named, copy=True) is not named.array
+    assert (named[0] == 1).all()
+    assert len(named) == 2
+    assert named.dtype == np.float32
