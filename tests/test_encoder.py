@@ -93,6 +93,14 @@ def test_the_config_chooses_the_activation(tmp_path: Path, stem: str, activation
     assert_same(trace, run(checkpoint.module, [list(ids(12))]), 0)
 
 
+@pytest.mark.parametrize("stem", ["Bert", "Roberta", "DistilBert", "Electra"])
+def test_untied_output_weights_are_used_where_the_config_says_so(tmp_path: Path, stem: str) -> None:
+    checkpoint = made(tmp_path, stem, "ForMaskedLM", tie_word_embeddings=False)
+    trace = hs.open(tmp_path).trace(ids=ids(12), hidden_states=True)
+    assert "logits" in trace.outputs
+    assert_same(trace, run(checkpoint.module, [list(ids(12))]), 0)
+
+
 def test_an_unknown_activation_is_refused_by_name(tmp_path: Path) -> None:
     made(tmp_path, "Bert")
     config = (tmp_path / "config.json").read_text().replace('"gelu"', '"mish_of_tomorrow"')

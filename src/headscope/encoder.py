@@ -285,7 +285,8 @@ class Tops:
         activate(own or str(anatomy.setting("activation")), x, encoder.threads)
         x = encoder.norm(x, "masked_lm.norm")
         logits = x @ encoder.weight("masked_lm.decoder").T
-        logits += encoder.weight("masked_lm.bias")
+        own_bias = anatomy.has("masked_lm.decoder_bias")
+        logits += encoder.weight("masked_lm.decoder_bias" if own_bias else "masked_lm.bias")
         return logits
 
     def detection(self, last: Tokens) -> Float[np.ndarray, " tokens"]:

@@ -63,5 +63,7 @@ def check_name(name: str) -> str:
     """The name of a file inside a place, refused (InputError) where it leads out of it."""
     parts = name.split("/")
     if not name or "\\" in name or "\0" in name or ":" in name or any(part in ("", ".", "..") for part in parts):
-        raise InputError(f"{name!r} does not name a file inside the checkpoint", advice="give a name such as vocab.txt")
+        raise InputError(
+            f"{name!r} does not name a file inside the checkpoint", where=name, advice="give a name such as vocab.txt"
+        )
     return name
