@@ -360,6 +360,6 @@ def said_saved(path: Path, what: str) -> None:
 def main() -> None:
     """The entry point of the `headscope` command."""
     try:
-        app()
+        app(prog_name="headscope")
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -71,7 +71,7 @@ def tour_drawings(tour: Tour) -> tuple[Drawing, ...]:
     sizes = model.anatomy.known()
     tokens = shown_tokens(trace)
     weights = np.asarray(trace[head.layer, head.head].weights)
-    place = f"--layer {head.layer} --head {head.head}"
+    place = f"-L {head.layer} -H {head.head}"
     text = f'"{trace.text}"'
     name = model.name
     drawings = (
@@ -126,13 +126,14 @@ def text_line_drawing(text: str) -> Drawing:
     return lambda paper: [text_line(text)]
 
 
-def commands(rows: Iterable[tuple[str, str]]) -> Drawing:
-    """Commands to copy, and beside each, where it fits, what it shows."""
+def commands(rows: Sequence[tuple[str, str]]) -> Drawing:
+    """Commands to copy, and beside them, where it fits, what they show."""
 
     def draw(paper: Paper) -> Iterable[Line]:
+        edge = max(len(command) for command, _ in rows)
+        fits = edge + max(len(what) for _, what in rows) + 5 <= paper.width
         for command, what in rows:
-            fits = len(command) + len(what) + 6 <= paper.width
-            yield ((f"  {command}", "bold"), (f"   {what}" if fits else "", "dim"))
+            yield ((f"  {command:<{edge}}", "bold"), (f"   {what}" if fits else "", "dim"))
 
     return draw
 

@@ -141,6 +141,7 @@ def _pattern_table(found: Sequence[Patterns]) -> Table:
 
 def _overview(trace: Trace) -> Sheet:
     found = all_patterns(trace)
+    clearest = max(found, key=lambda one: max(getattr(one, name) for name in MASSES))
     rows = _pattern_table(found)
     return Sheet(
         record={**_said(trace), "heads": rows.records()},
@@ -153,7 +154,7 @@ def _overview(trace: Trace) -> Sheet:
             blank,
             table(_extremes(found)),
             blank,
-            notes([f"draw one:  headscope attend MODEL TEXT --layer {found[0].layer} --head {found[0].head}"]),
+            notes([f"draw one: headscope attend MODEL TEXT --layer {clearest.layer} --head {clearest.head}"]),
         ),
     )
 
@@ -176,10 +177,7 @@ def _grid(found: Sequence[Patterns], heads: int) -> Drawing:
         yield from notes(
             [
                 f"numbers: mean weight in per cent over all queries, named from {STRONG:.0%}; "
-                f"≈ from {EVEN:.0%} of the greatest entropy"
-                if paper.unicode
-                else f"numbers: mean weight in per cent over all queries, named from {STRONG:.0%}; "
-                f"e from {EVEN:.0%} of the greatest entropy"
+                f"{paper.sign(*SIGNS['even'])} from {EVEN:.0%} of the greatest entropy"
             ]
         )(paper)
 

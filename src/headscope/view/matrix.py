@@ -28,6 +28,8 @@ NARROWEST_CELL = 2
 REST = 6
 LEAST_SHOWN = 0.005
 """Weights below half a per cent are drawn as nothing."""
+LEAST_INK = math.sqrt(LEAST_SHOWN)
+"""The ink from which a cell gets at least the lightest shade."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ def style_of(ink: float) -> str:
 def shade_of(ink: float, paper: Paper) -> str:
     """A character as dark as the ink; whatever can be told from nothing gets at least the lightest."""
     shades = SHADES if paper.unicode else INKS
-    return shades[max(min(round(ink * (len(shades) - 1)), len(shades) - 1), int(ink >= math.sqrt(LEAST_SHOWN)))]
+    return shades[max(min(round(ink * (len(shades) - 1)), len(shades) - 1), int(ink >= LEAST_INK))]
 
 
 def cell_text(weight: float, ink: float, size: int, paper: Paper) -> str:
@@ -180,19 +182,20 @@ def _row(
 
 def _legend(paper: Paper, scale: Scale, brief: bool) -> Iterable[Line]:
     """What each shade stands for, on which scale, and in which unit the numbers are."""
-    line: list[tuple[str, str]] = []
+    entries: list[Line] = []
     if paper.colour:
-        for step in (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0):
-            line += [("  ", style_of(inked(step, scale))), (f" {step * 100:.0f} %  ", "dim")]
+        steps = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0)
+        entries += [(("  ", style_of(inked(step, scale))), (f" {step * 100:.0f} %  ", "dim")) for step in steps]
     else:
         shades = SHADES if paper.unicode else INKS
         for at, shade in enumerate(shades[1:], 1):
-            edge = (at - 0.5) / (len(shades) - 1)
-            least = 100 * max(edge**2 if scale == "sqrt" else edge, LEAST_SHOWN if at == 1 else 0.0)
-            line += [(shade * 2, ""), (f" from {least:.2g} %  " if at == 1 else f" {least:.0f} %  ", "dim")]
+            edge = (at - 0.5) / (len(shades) - 1) if at > 1 else LEAST_INK
+            least = 100 * (edge**2 if scale == "sqrt" else edge)
+            said = f" from {least:.2g} %  " if at == 1 else f" {least:.0f} %  "
+            entries.append(((shade * 2, ""), (said, "dim")))
     if brief:
-        line.append((f"{scale} scale, numbers are per cent", "dim"))
-    yield tuple(line)
+        entries.append(((f"{scale} scale, numbers are per cent", "dim"),))
+    yield from _side_by_side(entries, paper.width)
     if brief:
         return
     meaning = (
@@ -201,6 +204,18 @@ def _legend(paper: Paper, scale: Scale, brief: bool) -> Iterable[Line]:
         else "linear scale (--scale sqrt shows small weights better)"
     )
     yield from notes([f"{meaning}; numbers are per cent, a row adds up to 100"])(paper)
+
+
+def _side_by_side(entries: Sequence[Line], room: int) -> Iterable[Line]:
+    """Entries in as few lines as hold them."""
+    line: Line = ()
+    for entry in entries:
+        longer = (*line, *entry)
+        if line and width("".join(text for text, _ in longer).rstrip()) > room:
+            yield line
+            longer = entry
+        line = longer
+    yield line
 
 
 def _left_out(window: Window, queries: int, keys: int) -> Drawing:

@@ -198,7 +198,7 @@ class _Layout:
     def squeezed(self) -> _Layout:
         """Columns that may be wrapped or folded give way until the table fits."""
         sizes = list(self.sizes)
-        for kind, least in (("prose", LEAST_PROSE), ("code", 8), ("text", 8)):
+        for kind, least in (("prose", LEAST_PROSE), ("code", 16), ("prose", 8), ("code", 8), ("text", 8)):
             places = [at for at, column in enumerate(self.columns) if column.kind == kind and column.align == "left"]
             if kind != "prose" and not self.paper.folds:
                 break

@@ -1,0 +1,350 @@
+"""The commands, run in this process: forms of output, exit codes, errors in words."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import headscope as hs
+from headscope.cli import app
+from making import BASE, BERT_CONFIG, LARGE, bert_checkpoint, bert_header, sparse_safetensors, write_config
+from small_bert import small_bert
+
+TEXT = "The cat sat on the mat."
+ESCAPE = "\x1b"
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    return str(small_bert(tmp_path_factory.mktemp("small")))
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    return str(bert_checkpoint(tmp_path_factory.mktemp("base"), published=True))
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch):
+    for name in ("FORCE_COLOR", "NO_COLOR", "COLUMNS", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def run(*args: str, code: int = 0):
+    result = CliRunner().invoke(app, [str(arg) for arg in args])
+    assert result.exit_code == code, result.output + repr(result.exception)
+    return result
+
+
+def answer(*args: str):
+    return json.loads(run(*args, "--json").stdout)
+
+
+# What is in a checkpoint
+
+
+def test_shapes_json_is_the_promised_form(published):
+    found = answer("shapes", published)
+    assert list(found) == ["model", "total", "parameters", "extra"]
+    assert found["model"] == published
+    assert found["total"] == 109_482_240
+    assert len(found["parameters"]) == 199
+    assert found["parameters"][0] == {
+        "name": "embeddings.word_embeddings.weight",
+        "shape": [30522, 768],
+        "dtype": "F32",
+        "count": 23_440_896,
+        "component": "embeddings",
+    }
+    assert sum(row["count"] for row in found["parameters"]) == found["total"]
+    assert found["total"] + sum(row["count"] for row in found["extra"]) == 110_106_428
+    assert all(list(row) == list(found["parameters"][0]) for row in found["extra"])
+
+
+def test_shapes_of_bert_large(tmp_path):
+    assert answer("shapes", bert_checkpoint(tmp_path, LARGE))["total"] == 335_141_888
+
+
+def test_shapes_in_csv_and_markdown(published):
+    rows = list(csv.DictReader(io.StringIO(run("shapes", published, "--csv").stdout)))
+    assert len(rows) == 206
+    assert sum(int(row["count"]) for row in rows if row["part"] == "base") == 109_482_240
+    lines = run("shapes", published, "--markdown").stdout.splitlines()
+    assert len(lines) == 2 + 206
+    assert lines[2] == "| `embeddings.word_embeddings.weight` | (30522, 768) | F32 | 23,440,896 | embeddings | base |"
+
+
+@pytest.mark.parametrize("command", ["shapes", "summary", "config", "tree"])
+def test_screens_fit_eighty_columns_in_a_pipe(command, published):
+    text = run(command, published).stdout
+    assert max(map(len, text.splitlines())) <= 80
+    assert ESCAPE not in text
+
+
+def test_shapes_names_are_whole_in_a_pipe(published):
+    words = run("shapes", published).stdout.split()
+    assert all(row["name"] in words for row in answer("shapes", published)["parameters"])
+
+
+def test_summary(published):
+    found = answer("summary", published)
+    assert found["dimensions"]["d_head"] == 64
+    shares = {row["component"]: row["share"] for row in found["components"]}
+    assert shares["embeddings"] == 0.21772649152958506
+    assert {row["precision"] for row in found["memory"]} >= {"fp32", "fp16", "bf16", "int8"}
+
+
+def test_config(published):
+    fields = {field["name"]: field for field in answer("config", published)["fields"]}
+    assert fields["hidden_size"]["value"] == 768
+    assert fields["d_head"]["source"] == "implied"
+    assert all(field["meaning"] for field in fields.values())
+    assert "num_attention_heads = 12" in run("config", published).stdout
+
+
+def test_tree(published):
+    found = answer("tree", published)["tree"]
+    assert found["count"] == 110_106_428
+    assert "12 x BertLayer" in run("tree", published).stdout
+
+
+def test_fit(published):
+    found = answer("fit", published, "BertForSequenceClassification")
+    assert [row["name"] for row in found["initialised"]] == ["classifier.weight", "classifier.bias"]
+    assert all(row["name"].startswith("cls.") for row in found["ignored"])
+
+
+def test_head_says_where_its_slices_lie(small, tmp_path):
+    found = answer("head", small, "1", "1")
+    query = found["slices"][0]
+    assert query["tensor"] == "bert.encoder.layer.1.attention.self.query.weight"
+    assert (query["axis"], query["start"], query["stop"], query["shape"]) == ("rows", 24, 48, [48, 24])
+    head = hs.open(small).layers[1].heads[1]
+    assert query["norm"] == pytest.approx(float(np.linalg.norm(head.W_Q)))
+    saved = run("head", small, "1", "1", "--save", tmp_path / "head.npz")
+    assert "wrote" in saved.stderr
+    assert "wrote" not in saved.stdout
+    with np.load(tmp_path / "head.npz") as file:
+        np.testing.assert_array_equal(file["W_O"], head.W_O)
+
+
+# What it does with a text
+
+
+def test_attend_gives_tokens_and_weights(small):
+    found = answer("attend", small, TEXT, "--layer", "0", "--head", "0")
+    assert found["tokens"] == ["[CLS]", "the", "cat", "sat", "on", "the", "mat", ".", "[SEP]"]
+    weights = np.array(found["weights"], np.float32)
+    np.testing.assert_array_equal(weights, np.asarray(hs.open(small).trace(TEXT)[0, 0].weights))
+
+
+def test_attend_overview_finds_the_heads_that_were_made(small):
+    heads = {(row["layer"], row["head"]): row["pattern"] for row in answer("attend", small, TEXT)["heads"]}
+    assert heads == {(0, 0): "previous", (0, 1): "same", (1, 0): "next", (1, 1): "first"}
+
+
+def test_attend_query(small):
+    found = answer("attend", small, TEXT, "--layer", "0", "--head", "0", "--query", "cat", "--top", "2")
+    assert found["query"] == 2
+    assert found["keys"][0]["token"] == "the"
+    assert len(found["keys"]) == 2
+    text = run("attend", small, TEXT, "--layer", "0", "--head", "0", "-q", "cat").stdout
+    assert "»cat«" in text
+    assert re.search(r"1 the +0\.9\d\d █+", text)
+
+
+def test_attend_threshold(small):
+    rows = list(
+        csv.DictReader(
+            io.StringIO(run("attend", small, TEXT, "-L", "0", "-H", "1", "--threshold", "0.7", "--csv").stdout)
+        )
+    )
+    assert [(row["query"], row["key"]) for row in rows] == [(str(at), str(at)) for at in range(9)]
+
+
+def test_attend_pair_words_ids_and_max_length(small):
+    assert answer("attend", small, "the cat", "--pair", "the dog")["segments"] == [0, 0, 0, 0, 1, 1, 1]
+    assert answer("attend", small, "tired dog", "--words")["tokens"] == ["[CLS]", "tir", "##ed", "dog", "[SEP]"]
+    assert answer("attend", small, "2, 5 6 3", "--ids")["tokens"] == ["[CLS]", "the", "cat", "[SEP]"]
+    assert len(answer("attend", small, "the cat " * 30, "--max-length", "8")["tokens"]) == 8
+
+
+def test_attend_silences_heads(small):
+    silenced = answer("attend", small, TEXT, "-L", "1", "-H", "0", "--ablate", "0.0", "--ablate", "0.1")
+    assert silenced["ablated"] == [[0, 0], [0, 1]]
+    assert silenced["weights"] != answer("attend", small, TEXT, "-L", "1", "-H", "0")["weights"]
+
+
+@pytest.mark.parametrize("ending", ["npz", "csv", "safetensors"])
+def test_attend_saves(small, tmp_path, ending):
+    path = tmp_path / f"weights.{ending}"
+    result = run("attend", small, TEXT, "--layer", "0", "--save", path, "--json")
+    assert path.stat().st_size > 0
+    assert str(path) in result.stderr
+    json.loads(result.stdout)
+
+
+def test_verify_agrees(small):
+    report = answer("verify", small, TEXT)
+    assert report["agrees"] is True
+    assert all(check["worst"] <= check["tolerance"] for check in report["checks"])
+
+
+def test_verify_exits_with_1_where_it_does_not_agree(small, monkeypatch):
+    from headscope.model import Model
+    from headscope.verify import Check, Report
+
+    wrong = Report("small", (Check("weights", "a against b", 0.5, 2e-5, "fp32", 1, 0, 2, 3),))
+    monkeypatch.setattr(Model, "verify", lambda *_, **__: wrong)
+    text = run("verify", small, TEXT, code=1).stdout
+    assert "1 of 1 comparisons do not agree" in text
+    assert re.search(r"layer 1, head 0,\s+(query 2,\s+)?", text)
+
+
+def test_fill(small):
+    found = answer("fill", small, "the [MASK] sat on [MASK]", "--top", "3")
+    assert [mask["position"] for mask in found["masks"]] == [2, 5]
+    chances = [piece["probability"] for piece in found["masks"][0]["pieces"]]
+    assert len(chances) == 3
+    assert chances == sorted(chances, reverse=True)
+
+
+# Errors: what, where, what to do; exit code 2; no traceback; nothing on stdout
+
+
+def refused(*args: str) -> str:
+    result = run(*args, code=2)
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+    assert result.stderr.startswith("error: ")
+    assert "what to do: " in result.stderr
+    assert ESCAPE not in result.stderr
+    return result.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["attend", "{small}", ""], "is empty"),
+        (["attend", "{small}", "the", "--layer", "2"], "no layer 2"),
+        (["attend", "{small}", "the", "--layer", "0", "--head", "2"], "no head 2"),
+        (["attend", "{small}", "the", "--head", "1"], "--layer"),
+        (["attend", "{small}", "the", "--layer", "0", "--query", "the"], "--query needs one head"),
+        (["attend", "{small}", "the cat", "-L", "0", "-H", "0", "-q", "dog"], "no token is 'dog'"),
+        (["attend", "{small}", "the", "-L", "0", "-H", "0", "--threshold", "70"], "no share of a mass"),
+        (["attend", "{small}", "the", "-L", "0", "-H", "0", "--top", "0"], "no key to show"),
+        (["attend", "{small}", "the", "-L", "0", "-H", "0", "--from", "9"], "no token 9"),
+        (["attend", "{small}", "the", "--scale", "log"], "no scale 'log'"),
+        (["attend", "{small}", "the", "--ablate", "3"], "names no head"),
+        (["attend", "{small}", "the", "--ablate", "0.7"], "no head 7"),
+        (["attend", "{small}", "1 x", "--ids"], "'x' is no token id"),
+        (["attend", "{small}", "999", "--ids"], "999"),
+        (["attend", "{small}", " ", "--words"], "no words"),
+        (["attend", "{small}", "1", "--ids", "--words"], "both words and ids"),
+        (["attend", "{small}", "1", "--ids", "--pair", "x"], "second text"),
+        (["attend", "{small}", "the cat " * 30], "62"),
+        (["attend", "{small}", "the", "--save", "x.png"], "can't be written"),
+        (["attend", "{small}", "the", "--save", "/nowhere/x.npz"], "can't be written"),
+        (["attend", "{small}", "the", "--json", "--csv"], "at once"),
+        (["head", "{small}", "0", "-9"], "-9"),
+        (["head", "{small}", "0", "2"], "no head 2"),
+        (["head", "{small}", "0", "1", "--save", "x.csv"], "can't be written"),
+        (["fit", "{small}", "BertForEverything"], "no class 'BertForEverything'"),
+        (["fill", "{small}", "the cat"], "no [MASK]"),
+        (["fill", "{small}", "the [MASK]", "--top", "0"], "top is 0"),
+        (["shapes", "nowhere/at-all"], "nowhere/at-all"),
+        (["shapes", "./not-there"], "not-there"),
+    ],
+)
+def test_refusals(args, said, small, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if "-9" in args:
+        args = [*args[:2], "--", *args[2:]]
+    assert said in refused(*(arg.format(small=small) for arg in args))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_damaged_file_is_refused(tmp_path):
+    write_config(tmp_path, {**BERT_CONFIG, **BASE})
+    (tmp_path / "model.safetensors").write_bytes(b"\xff" * 16)
+    for command in (["shapes"], ["summary"], ["attend", "text"]):
+        refused(command[0], str(tmp_path), *command[1:])
+
+
+def test_a_model_without_masked_lm_is_refused_by_name(tmp_path):
+    said = refused("fill", str(small_bert(tmp_path, masked_lm=False)), "the [MASK]")
+    assert "no masked-LM head" in said
+
+
+def test_another_family_has_its_table_and_no_heads(tmp_path):
+    write_config(tmp_path, {"model_type": "gpt2"})
+    sparse_safetensors(tmp_path / "model.safetensors", {"wte.weight": ("F16", (10, 4)), "h.0.b": ("F32", (4,))})
+    assert answer("shapes", str(tmp_path))["total"] == 44
+    assert "gpt2" in run("summary", str(tmp_path)).stdout
+    run("tree", str(tmp_path))
+    run("config", str(tmp_path))
+    for command in (["head", "0", "0"], ["attend", "text"], ["verify", "text"], ["fill", "text"]):
+        refused(command[0], str(tmp_path), *command[1:])
+
+
+def test_debug_shows_the_traceback_wherever_it_stands(small):
+    for args in (["--debug", "attend", small, ""], ["attend", small, "", "--debug"]):
+        result = CliRunner().invoke(app, args)
+        assert isinstance(result.exception, hs.HeadscopeError)
+
+
+def test_debug_after_two_dashes_is_text(small):
+    found = json.loads(run("attend", small, "--json", "--", "--debug").stdout)
+    assert found["tokens"] == ["[CLS]", "[UNK]", "[UNK]", "[UNK]", "[SEP]"]
+
+
+def test_wrong_usage_exits_with_2(small):
+    for args in (
+        ["shapes"],
+        ["attend", small],
+        ["nonsense"],
+        ["shapes", small, "--nonsense"],
+        ["head", small, "x", "0"],
+    ):
+        result = run(*args, code=2)
+        assert result.stdout == ""
+        assert "Traceback" not in result.stderr
+
+
+# Hostile names and texts
+
+
+def test_hostile_tensor_names_are_shown_as_themselves(tmp_path, monkeypatch):
+    name = "[red]\x1b[31m\u202ename\n"
+    write_config(tmp_path, {"model_type": "[bold]\x1b[2Jx"})
+    sparse_safetensors(tmp_path / "model.safetensors", {name: ("F32", (2, 2))})
+    for command in ("shapes", "summary", "tree", "config"):
+        for columns in ("40", "200"):
+            monkeypatch.setenv("COLUMNS", columns)
+            text = run(command, str(tmp_path)).stdout
+            assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", text)
+    assert "[red]\\x1b[31m\\u202ename\\n" in run("shapes", str(tmp_path)).stdout
+    assert answer("shapes", str(tmp_path))["parameters"][0]["name"] == name
+    assert ESCAPE not in run("shapes", str(tmp_path), "--markdown").stdout
+
+
+def test_hostile_vocabulary_is_shown_as_itself(tmp_path):
+    vocabulary = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[red]", "\x1b[31m", "\u202eabc", "[/bold]", "cat")
+    folder = str(small_bert(tmp_path, vocabulary=(*vocabulary, *(f"w{at}" for at in range(15)))))
+    for args in (["-L", "0", "-H", "0"], [], ["-L", "0", "-H", "0", "-q", "2"], ["-L", "0", "-H", "0", "--top", "2"]):
+        text = run("attend", folder, "2 5 6 7 8 9 3", "--ids", *args).stdout
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", text)
+        assert "[red]" in text or "--top" not in args
+    assert answer("attend", folder, "2 6 3", "--ids")["tokens"][1] == "\x1b[31m"
+
+
+def test_headers_of_sparse_files_are_enough(tmp_path):
+    write_config(tmp_path, {**BERT_CONFIG, **BASE})
+    sparse_safetensors(tmp_path / "model.safetensors", bert_header(BASE, dtype="BF16"))
+    assert answer("shapes", str(tmp_path))["parameters"][0]["dtype"] == "BF16"

@@ -1,0 +1,170 @@
+"""The command as a process of its own: what it imports, how it ends, what a terminal sees."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from making import LARGE, bert_checkpoint
+from small_bert import small_bert
+
+HEADSCOPE = [sys.executable, "-m", "headscope"]
+TEXT = "The cat sat on the mat."
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    return str(small_bert(tmp_path_factory.mktemp("small")))
+
+
+def environment(**more: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name not in ("FORCE_COLOR", "NO_COLOR", "COLUMNS")}
+    return {**kept, "PYTHONIOENCODING": "utf-8", "HF_HUB_OFFLINE": "1", **more}
+
+
+def headscope(*args: str, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*HEADSCOPE, *args], env=environment(**more), capture_output=True, text=True, encoding="utf-8", timeout=60
+    )
+
+
+def on_a_terminal(*args: str, columns: int = 100, **more: str) -> str:
+    """What the command writes to a terminal of so many columns."""
+    parent, child = pty.openpty()
+    process = subprocess.Popen(
+        [*HEADSCOPE, *args],
+        stdout=child,
+        stderr=child,
+        stdin=subprocess.DEVNULL,
+        env=environment(TERM="xterm-256color", COLORTERM="truecolor", COLUMNS=str(columns), **more),
+    )
+    os.close(child)
+    seen = b""
+    while select.select([parent], [], [], 60)[0]:
+        try:
+            piece = os.read(parent, 65536)
+        except OSError:  # Linux's word for: the other side is closed
+            break
+        if not piece:
+            break
+        seen += piece
+    os.close(parent)
+    assert process.wait(60) == 0
+    return seen.decode()
+
+
+def test_shapes_imports_no_array_library(tmp_path):
+    folder = bert_checkpoint(tmp_path, LARGE)
+    code = (
+        "import sys; from headscope.cli import app; "
+        f"app(['shapes', {str(folder)!r}], standalone_mode=False); "
+        "heavy = {'numpy', 'torch', 'transformers', 'tokenizers', 'huggingface_hub', 'safetensors', 'rich.console'}; "
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=60)
+    assert done.stderr.strip() == "[]"
+    assert "335,141,888" in done.stdout
+
+
+def test_attend_imports_no_torch(small):
+    code = (
+        "import sys; from headscope.cli import app; "
+        f"app(['attend', {small!r}, {TEXT!r}], standalone_mode=False); "
+        "print(sorted({'torch', 'transformers', 'huggingface_hub'} & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=60)
+    assert done.stderr.strip() == "[]"
+
+
+def test_version():
+    done = headscope("--version")
+    assert re.fullmatch(r"headscope \d+\.\d+\.\d+\S*\n", done.stdout)
+
+
+def test_help_names_every_command():
+    done = headscope("--help")
+    for command in ("shapes", "summary", "config", "tree", "head", "attend", "verify", "fit", "fill"):
+        assert re.search(rf"\b{command}\b", done.stdout)
+    assert "[MASK]" in headscope("fill", "--help").stdout
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_a_script(shell):
+    done = headscope(_HEADSCOPE_COMPLETE=f"source_{shell}")
+    assert done.returncode == 0
+    assert "headscope" in done.stdout or "HEADSCOPE" in done.stdout
+
+
+def test_a_refusal_has_no_traceback_but_with_debug(small):
+    quiet, loud = headscope("attend", small, ""), headscope("attend", small, "", "--debug")
+    assert quiet.returncode == 2
+    assert quiet.stdout == ""
+    assert "Traceback" not in quiet.stderr
+    assert "Traceback" in loud.stderr
+
+
+def test_a_closed_pipe_is_quiet(small):
+    process = subprocess.Popen(
+        [*HEADSCOPE, "shapes", small, "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.stderr is not None
+    said = process.stderr.read()
+    process.stderr.close()
+    assert process.wait(60) == 141
+    assert said == b""
+
+
+def test_control_c_exits_with_130(small):
+    code = (
+        "import os, signal, sys; import headscope.model; "
+        "headscope.model.open_model = lambda *a, **k: os.kill(os.getpid(), signal.SIGINT); "
+        f"from headscope.cli import main; sys.argv = ['headscope', 'shapes', {small!r}]; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 128 + signal.SIGINT
+    assert "Traceback" not in done.stderr
+
+
+def test_a_terminal_sees_colour_and_no_color_is_kept(small):
+    coloured = on_a_terminal("attend", small, TEXT, "-L", "0", "-H", "0")
+    assert "\x1b[48;2;" in coloured or ";48;2;" in coloured
+    plain = on_a_terminal("attend", small, TEXT, "-L", "0", "-H", "0", NO_COLOR="1")
+    assert not re.search(r"\x1b\[[0-9;]*[34]8;", plain)
+    assert "█" in plain
+
+
+def test_machine_output_on_a_terminal_is_plain(small):
+    text = on_a_terminal("shapes", small, "--json", columns=40)
+    assert "\x1b" not in text
+    assert len(json.loads(text)["parameters"]) == 39
+
+
+@pytest.mark.parametrize("columns", [60, 80, 140])
+def test_screens_follow_the_window(small, columns):
+    text = re.sub(r"\x1b\[[0-9;]*m", "", on_a_terminal("shapes", small, columns=columns))
+    assert max(map(len, text.splitlines())) <= columns
+
+
+def test_a_stream_that_knows_no_unicode(small):
+    done = subprocess.run(
+        [*HEADSCOPE, "attend", small, "the 猫 sat", "-L", "0", "-H", "0"],
+        env=environment(PYTHONIOENCODING="ascii"),
+        capture_output=True,
+        timeout=60,
+    )
+    assert done.returncode == 0
+    assert b"\\u732b" in done.stdout
+    assert done.stdout.isascii()

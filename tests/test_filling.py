@@ -1,0 +1,50 @@
+"""Filling masks, held against transformers' own pipeline of logits and softmax."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import headscope as hs
+from headscope.errors import InputError, UnsupportedError
+from headscope.filling import fill
+from small_bert import small_bert
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return small_bert(tmp_path_factory.mktemp("small"))
+
+
+def test_probabilities_are_transformers_own(folder):
+    torch = pytest.importorskip("torch")
+    from transformers import BertForMaskedLM
+
+    model = hs.open(folder)
+    trace = model.trace("the [MASK] sat on [MASK]")
+    theirs = BertForMaskedLM.from_pretrained(folder).eval()
+    with torch.inference_mode():
+        chances = torch.softmax(theirs(input_ids=torch.tensor([trace.ids])).logits[0].double(), -1).numpy()
+    found = fill(model, "the [MASK] sat on [MASK]", top=4)
+    assert [one.position for one in found] == [2, 5]
+    for one in found:
+        row = chances[one.position]
+        assert list(one.ids) == list(np.argsort(-row)[:4])
+        np.testing.assert_allclose(one.probabilities, row[list(one.ids)], atol=2e-6)
+        assert one.tokens == tuple(model.tokenizer.token(index) for index in one.ids)
+
+
+def test_all_pieces_together_have_probability_1(folder):
+    (one,) = fill(hs.open(folder), "the cat", "[MASK] sat", top=10_000)
+    assert one.position == 4
+    assert sum(one.probabilities) == pytest.approx(1)
+
+
+def test_refusals(folder, tmp_path):
+    model = hs.open(folder)
+    with pytest.raises(InputError, match=r"the text has no \[MASK\]"):
+        fill(model, "the cat")
+    with pytest.raises(InputError, match="top is 0"):
+        fill(model, "the [MASK]", top=0)
+    with pytest.raises(UnsupportedError, match="no masked-LM head; on top of BertModel it has nothing"):
+        fill(hs.open(small_bert(tmp_path, masked_lm=False)), "the [MASK]")

@@ -1,0 +1,65 @@
+"""The tour: one screen that holds whatever the model, and finds the head that was made to be found."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+from typer.testing import CliRunner
+
+import headscope as hs
+from headscope.cli import app
+from headscope.errors import UnsupportedError
+from headscope.tour import SENTENCE, proof, take_tour, tour_drawings
+from headscope.verify import Check, Report
+from headscope.view.labels import width
+from headscope.view.terminal import Paper, plain_text
+from small_bert import small_bert
+
+
+@pytest.fixture(scope="module")
+def tour(tmp_path_factory):
+    model = hs.open(small_bert(tmp_path_factory.mktemp("small")))
+    model.checkpoint.name = "-"
+    return take_tour(model)
+
+
+@pytest.mark.parametrize("columns", [80, 100, 200])
+def test_the_tour_is_one_screen(tour, columns):
+    lines = plain_text(tour_drawings(tour), Paper(columns)).splitlines()
+    assert max(map(width, lines)) <= min(columns, 100)
+    assert columns < 100 or len(lines) <= 40
+
+
+def test_it_shows_what_it_promises(tour):
+    text = plain_text(tour_drawings(tour), Paper(100))
+    assert "2 layers of 2 heads" in text
+    assert "»[MASK]«" in text
+    assert (tour.head.layer, tour.head.head, tour.head.name) == (0, 0, "previous")
+    assert "Layer 0, head 0" in text
+    assert "Proven: " in text
+    assert text.count("\n  headscope ") == 4
+
+
+def test_its_commands_work(tour):
+    folder = tour.model.checkpoint.where
+    lines = plain_text(tour_drawings(tour), Paper(100)).splitlines()
+    commands = [shlex.split(line.split("   ")[0]) for line in lines if line.startswith("  headscope ")]
+    assert [command[1] for command in commands] == ["attend", "attend", "fill", "summary"]
+    for command in commands[:3]:
+        arguments = [folder if part == "-" else part for part in command[1:]]
+        assert CliRunner().invoke(app, arguments).exit_code == 0, command
+
+
+def test_it_never_calls_a_difference_proven():
+    wrong = Report("x", (Check("weights", "a against b", float("nan"), 2e-5, "fp32"),))
+    assert proof(wrong).startswith("NOT proven: weights")
+
+
+def test_a_model_that_fills_no_masks_has_no_tour(tmp_path):
+    with pytest.raises(UnsupportedError, match="no masked-LM head"):
+        take_tour(hs.open(small_bert(tmp_path, masked_lm=False)))
+
+
+def test_the_sentence_has_one_mask():
+    assert SENTENCE.count("{mask}") == 1

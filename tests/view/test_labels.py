@@ -1,0 +1,91 @@
+"""Text from files in a terminal: escaped, measured, clipped, never interpreted."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headscope.view.labels import clip, clusters, encodable, fold, hold_direction, pad, printable, width, wrap
+
+FAMILY = "👨‍👩‍👧"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("cat", "cat"),
+        ("[red]", "[red]"),
+        ("\x1b[31m", "\\x1b[31m"),
+        ("\x9b31m", "\\x9b31m"),
+        ("a\nb\tc\r\0", "a\\nb\\tc\\r\\0"),
+        ("\u202eevil", "\\u202eevil"),
+        ("\u2066x\u2069", "\\u2066x\\u2069"),
+        ("\u200b", "\\u200b"),
+        ("\u00a0", "\\xa0"),
+        ("\ud800", "\\ud800"),
+        ("\U000e0041", "\\U000e0041"),
+        ("e\u0301", "e\u0301"),
+        ("\u0301", "\u25cc\u0301"),
+        ("\u0645\u06cc\u200c\u062e", "\u0645\u06cc\u200c\u062e"),
+        ("\u200d", "\\u200d"),
+        (FAMILY, FAMILY),
+        ("שלום", "שלום"),
+    ],
+)
+def test_printable(text, shown):
+    assert printable(text) == shown
+
+
+@given(st.text())
+def test_nothing_printable_acts_on_a_terminal(text):
+    shown = printable(text)
+    for character in shown.replace("\u200c", "").replace("\u200d", ""):
+        assert unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+    shown.encode()
+
+
+@pytest.mark.parametrize(("text", "columns"), [("cat", 3), ("猫", 2), ("e\u0301", 1), ("🙂", 2), ("שלום", 4), ("", 0)])
+def test_width(text, columns):
+    assert width(text) == columns
+
+
+def test_clusters_are_what_a_reader_calls_characters():
+    assert list(clusters(f"ae\u0301{FAMILY}🇫🇷🇩🇪👍🏽b")) == ["a", "e\u0301", FAMILY, "🇫🇷", "🇩🇪", "👍🏽", "b"]
+
+
+@given(st.text(max_size=30).map(printable), st.integers(1, 20))
+def test_clip_and_pad_fill_their_columns(text, size):
+    clipped = clip(text, size)
+    assert width(clipped) <= size
+    assert clipped == text or clipped.endswith("…")
+    for align in ("left", "right"):
+        assert width(pad(clipped, size, align)) == size
+
+
+@given(st.text(max_size=60).map(printable), st.integers(2, 20))
+def test_fold_loses_nothing(text, size):
+    lines = fold(text, size)
+    assert "".join(lines) == text
+    assert all(width(line) <= size or len(list(clusters(line))) == 1 for line in lines)
+
+
+@given(st.text(max_size=80).map(printable), st.integers(2, 30))
+def test_wrap_loses_no_word(text, size):
+    lines = wrap(text, size)
+    assert "".join(lines).replace(" ", "") == text.replace(" ", "")
+    assert all(width(line) <= size or len(list(clusters(line))) == 1 for line in lines)
+
+
+def test_right_to_left_text_is_held_in_its_cell():
+    assert hold_direction("שלום") == "\u200eשלום\u200e"
+    assert width(hold_direction("שלום")) == 4
+    assert hold_direction("cat é 猫") == "cat é 猫"
+
+
+def test_what_a_stream_can_not_encode_is_escaped():
+    assert encodable("猫…", "ascii") == "\\u732b\\u2026"
+    assert encodable("é", "latin-1") == "é"
+    assert encodable("é", None) == "\\xe9"

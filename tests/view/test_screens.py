@@ -1,0 +1,128 @@
+"""What a person sees, as whole screens kept in tests/view/screens; `pytest --refresh-screens` writes them anew."""
+
+from __future__ import annotations
+
+import io
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import headscope as hs
+from headscope.model import Model
+from headscope.verify import Check, Report
+from headscope.view.anatomy_sheets import shapes_sheet, summary_sheet
+from headscope.view.attention_sheets import attend_sheet
+from headscope.view.config_sheets import config_sheet, tree_sheet
+from headscope.view.labels import width
+from headscope.view.matrix import matrix
+from headscope.view.report_sheets import fit_sheet, head_sheet, verify_sheet
+from headscope.view.terminal import Paper, plain_text, put
+from making import bert_checkpoint
+from small_bert import small_bert
+
+SCREENS = Path(__file__).parent / "screens"
+TEXT = "She took off her hat and sat down, tired."
+HOSTILE = ("[red]", "\x1b[31m", "\u202eabc", "e\u0301", "שלום", "猫", "\x00", ":smile:", "{0}", "%s")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """The small BERT, and BERT-base as it is published; opened by names that are the same everywhere."""
+    folders = {
+        "small": small_bert(tmp_path_factory.mktemp("small")),
+        "bert-base": bert_checkpoint(tmp_path_factory.mktemp("base"), published=True),
+    }
+    found = {name: hs.open(folder) for name, folder in folders.items()}
+    for name, model in found.items():
+        model.checkpoint.name = name
+    return found
+
+
+def opened(models: dict[str, Model], name: str) -> Model:
+    return models[name]
+
+
+def attended(models: dict[str, Model], pair: str | None = None, **options: object):
+    return attend_sheet(models["small"].trace(TEXT, pair), **options).drawings
+
+
+def verified(agrees: bool):
+    checks = (
+        Check("weights", "exp(s - lse) against softmax", 3e-7, 2e-5, "fp32 rounds", 1, 0, 2, 3),
+        Check("context", "weights @ V", 1e-7 if agrees else float("nan"), 2e-5, "fp32 rounds", 0, 1, 2),
+    )
+    notes = () if agrees else ("NaN or infinity in: [red]encoder\x1b[0m",)
+    return verify_sheet(Report("small", checks, notes, (("transformers", "not installed"),))).drawings
+
+
+SHEETS = {
+    "shapes": lambda models: shapes_sheet(models["bert-base"]).drawings,
+    "summary": lambda models: summary_sheet(models["bert-base"]).drawings,
+    "config": lambda models: config_sheet(models["bert-base"]).drawings,
+    "tree": lambda models: tree_sheet(models["bert-base"]).drawings,
+    "fit": lambda models: fit_sheet(models["bert-base"], "BertForSequenceClassification").drawings,
+    "fit_whole": lambda models: fit_sheet(models["bert-base"], "BertForPreTraining").drawings,
+    "head": lambda models: head_sheet(models["small"], 1, 1).drawings,
+    "attend_all": attended,
+    "attend_layer": partial(attended, layer=1),
+    "attend_head": partial(attended, layer=0, head=0),
+    "attend_pair": partial(attended, pair="The cat sat.", layer=1, head=0, scale="linear"),
+    "attend_top": partial(attended, layer=1, head=0, top=2),
+    "attend_query": partial(attended, layer=0, head=0, query="hat", threshold=0.99),
+    "verify": lambda models: verified(True),
+    "verify_wrong": lambda models: verified(False),
+    "hostile": lambda models: (matrix(np.eye(10, dtype=np.float32), HOSTILE_SHOWN, HOSTILE_SHOWN),),
+}
+
+
+def shown(text: str) -> str:
+    from headscope.view.labels import printable
+
+    return printable(text)
+
+
+HOSTILE_SHOWN = tuple(map(shown, HOSTILE))
+
+
+def compare(name: str, text: str, refresh: bool) -> None:
+    """Hold a screen against its file, or write the file anew."""
+    path = SCREENS / name
+    if refresh:
+        path.write_text(text, encoding="utf-8", newline="\n")
+    assert path.read_text(encoding="utf-8") == text, f"{path.name} differs; pytest --refresh-screens writes it anew"
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("name", SHEETS)
+def test_screens(name, columns, models, request):
+    text = plain_text(SHEETS[name](models), Paper(columns))
+    assert max(map(width, text.splitlines())) <= columns
+    assert not any(ord(letter) < 32 and letter != "\n" for letter in text)
+    compare(f"{name}.{columns}.txt", text, request.config.getoption("--refresh-screens"))
+
+
+@pytest.mark.parametrize("name", ["attend_head", "tree", "summary"])
+def test_screens_in_ascii(name, models, request):
+    text = plain_text(SHEETS[name](models), Paper(80, unicode=False)).encode("ascii", "backslashreplace").decode()
+    compare(f"{name}.ascii.txt", text, request.config.getoption("--refresh-screens"))
+
+
+class Terminal(io.StringIO):
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("name", ["attend_head", "attend_all"])
+def test_screens_in_colour(name, models, request, monkeypatch):
+    for variable in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLORTERM", "truecolor")
+    monkeypatch.setenv("COLUMNS", "80")
+    stream = Terminal()
+    put(SHEETS[name](models), stream)
+    compare(f"{name}.ansi", stream.getvalue(), request.config.getoption("--refresh-screens"))

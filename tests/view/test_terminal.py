@@ -1,0 +1,143 @@
+"""Tables and sentences on paper of any width; printing to pipes and terminals."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headscope.view.labels import width
+from headscope.view.tables import Column, Table
+from headscope.view.terminal import Paper, Sheet, bar, plain_text, prose, put, put_machine, table, title
+
+WIDE = Table(
+    (
+        Column("name", kind="code"),
+        Column("dtype"),
+        Column("count", align="right"),
+        Column("part", group=True),
+        Column("meaning", kind="prose"),
+    ),
+    (
+        ("encoder.layer.0.attention.self.query.weight", "F32", 1000, "encoder", "asks for what the head looks for"),
+        ("encoder.layer.0.attention.self.key.weight", "F32", 234, "encoder", "is what a head is found by"),
+        ("pooler.dense.weight", "F32", 17, "pooler", "one dense layer on the first token"),
+    ),
+    summed="count",
+)
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+def lines(drawing, paper):
+    return plain_text([drawing], paper).splitlines()
+
+
+@pytest.mark.parametrize("columns", [30, 40, 60, 80, 100, 150])
+def test_a_table_fits_and_drops_nothing(columns):
+    shown = lines(table(WIDE), Paper(columns))
+    assert max(map(width, shown)) <= columns
+    letters = "".join("".join(shown).split())
+    for row in WIDE.rows:
+        assert f"{row[2]:,}" in letters
+    if columns >= 80:
+        for row in WIDE.rows:
+            assert any(row[0] in line for line in shown)
+
+
+def test_a_wide_window_shows_every_column():
+    shown = lines(table(WIDE), Paper(150))
+    assert shown[0].split() == ["name", "dtype", "count", "part", "meaning"]
+    assert "F32" in shown[2]
+
+
+def test_a_narrow_one_says_constants_once_and_groups():
+    shown = lines(table(WIDE), Paper(80))
+    assert shown[0].split() == ["name", "count", "meaning"]
+    assert shown[-1] == "dtype: F32 in every row"
+    assert [line for line in shown if line.startswith(("encoder ", "pooler "))] == [
+        f"{'encoder':<45}{'1,234':>5}",
+        f"{'pooler':<45}{'17':>5}",
+    ]
+
+
+def test_a_pipe_never_breaks_a_name():
+    shown = lines(table(WIDE), Paper(40, folds=False))
+    assert any(line.startswith(str(WIDE.rows[0][0])) for line in shown)
+
+
+def test_an_empty_table_says_so():
+    assert lines(table(Table((Column("a"),), ())), Paper(80)) == ["(none)"]
+
+
+def test_ascii_paper_gets_ascii():
+    assert plain_text([table(WIDE), title("a", "b")], Paper(80, unicode=False)).isascii()
+
+
+@given(st.text(max_size=200), st.integers(12, 100))
+def test_prose_fits(text, columns):
+    assert all(width(line) <= columns for line in lines(prose(text, mark="- "), Paper(columns)))
+
+
+@pytest.mark.parametrize(
+    ("share", "drawn"), [(0, ""), (1, "████"), (0.5, "██"), (0.53125, "██▏"), (-1, ""), (2, "████")]
+)
+def test_bars(share, drawn):
+    assert bar(share, 4, Paper()) == drawn
+
+
+def test_bars_in_ascii():
+    assert bar(0.5, 4, Paper(unicode=False)) == "##"
+
+
+def test_a_pipe_gets_plain_text(monkeypatch):
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    stream = io.StringIO()
+    put([title("[red]head[/red]", "\x1b[31m")], stream)
+    assert stream.getvalue() == "[red]head[/red]   \\x1b[31m\n"
+
+
+def test_a_terminal_gets_styles_and_never_the_texts_own(monkeypatch):
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "60")
+    stream = Terminal()
+    put([title("[red]x\x1b[2J[/red]:smile:", "y")], stream)
+    assert stream.getvalue() == "\x1b[1m[red]x\\x1b[2J[/red]:smile:\x1b[0m\x1b[2m   y\x1b[0m\n"
+
+
+def test_no_color_leaves_no_colour(monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    stream = Terminal()
+    put([lambda paper: [((f"colour {paper.colour}", "#ff0000 on #00ff00"),)]], stream)
+    assert stream.getvalue().strip() == "colour False"
+
+
+def test_a_dumb_terminal_gets_plain_text(monkeypatch):
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "dumb")
+    stream = Terminal()
+    put([title("head")], stream)
+    assert "\x1b" not in stream.getvalue()
+
+
+def test_machine_output_is_not_wrapped(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "20")
+    long = "x" * 500
+    sheet = Sheet({"name": long}, Table((Column("name"),), ((long,),)), ())
+    for form in ("--json", "--csv", "--markdown"):
+        stream = Terminal()
+        put_machine(sheet, form, stream)
+        assert long in stream.getvalue()
+        assert "\x1b" not in stream.getvalue()
