@@ -205,8 +205,8 @@ def row_blocks(count: int) -> Iterator[slice]:
 def consistency(trace: Trace) -> Check:
     """Every row of weights sums to 1: exp(s - lse) with the lse that the trace kept."""
     worst = Worst("row sums", "each query's weights against 1", *tolerance_of(trace))
-    for layer, record in enumerate(trace.layers):
-        for head in range(len(record.q)):
+    for layer in trace.numbers:
+        for head in trace.head_numbers(layer):
             one = trace[layer, head]
             for rows in row_blocks(len(one.q)):
                 seen = np.isfinite(one.lse[rows]) | np.isnan(one.lse[rows])

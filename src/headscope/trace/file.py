@@ -62,6 +62,9 @@ def pack(
                 "stage": record.stage,
                 "causal": record.mask.causal,
                 "window": record.mask.window,
+                "name": record.name,
+                "number": record.number,
+                "numbers": record.numbers,
             }
         )
     outputs = {}
@@ -80,6 +83,7 @@ def pack(
         "layers": layers,
         "outputs": outputs,
         "ablated": sorted(trace.ablated),
+        "stack": trace.stack,
     }
     return {name: np.ascontiguousarray(array) for name, array in tensors.items()}, {
         "format": FORMAT,
@@ -168,6 +172,9 @@ def _unpack(about: Mapping[str, Any], tensors: Mapping[str, np.ndarray], source:
                 lse=tensors[f"{stem}.lse"],
                 scale=float(layer["scale"]),
                 stage=str(layer["stage"]),
+                name=str(layer.get("name", "")),
+                number=None if layer.get("number") is None else int(layer["number"]),
+                numbers=None if layer.get("numbers") is None else tuple(map(int, layer["numbers"])),
                 mask=Mask(
                     causal=bool(layer["causal"]),
                     window=None if window is None else (window[0], window[1]),
@@ -196,6 +203,7 @@ def _unpack(about: Mapping[str, Any], tensors: Mapping[str, np.ndarray], source:
         pair=about["pair"],
         ablated=frozenset((int(layer), int(head)) for layer, head in about["ablated"]),
         source=source,
+        stack=str(about.get("stack", "self")),
         precision="fp16" if tensors["layers.0.q"].dtype == np.float16 else "fp32",
     )
 

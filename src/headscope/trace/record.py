@@ -79,6 +79,9 @@ class LayerRecord:
         scale: what q . k is multiplied by.
         mask: which keys a query may look at.
         stage: what q and k are: `projected` (X W + b), `scaled` (the scale is in q already), `rotated` (RoPE).
+        name: the attention module's name in a live model; empty where there was none.
+        number: which layer of the model this is, where not all layers were kept; None where it is its position.
+        numbers: which heads of the layer these are, where not all were kept; k and v then have one head for each.
     """
 
     q: Float[np.ndarray, "heads queries d_head"]
@@ -88,6 +91,9 @@ class LayerRecord:
     scale: float
     mask: Mask = EVERYTHING
     stage: str = "projected"
+    name: str = ""
+    number: int | None = None
+    numbers: tuple[int, ...] | None = None
 
     @property
     def nbytes(self) -> int:
@@ -145,22 +151,23 @@ class MissingOutputError(InputError, KeyError):
 class HeadTrace:
     """One head of one layer on one text. Everything here is computed when asked for, from q, k, v and lse."""
 
-    def __init__(self, trace: Trace, layer: int, head: int) -> None:
+    def __init__(self, trace: Trace, layer: int, head: int, record: LayerRecord, at: int) -> None:
         self._trace = trace
-        self._record = trace.layers[layer]
-        self._key_head = head * len(self._record.k) // len(self._record.q)
+        self._record = record
+        self._at = at
+        self._key_head = at * len(record.k) // len(record.q)
         self.layer = layer
         self.head = head
 
     @property
     def q(self) -> Float[np.ndarray, "queries d_head"]:
         """(queries, d_head)."""
-        return self._record.q[self.head]
+        return _full(self._record.q[self._at])
 
     @property
     def k(self) -> Float[np.ndarray, "keys d_head"]:
         """(keys, d_head)."""
-        return self._record.k[self._key_head]
+        return _full(self._record.k[self._key_head])
 
     @property
     def v(self) -> Float[np.ndarray, "keys d_value"]:
@@ -175,12 +182,12 @@ class HeadTrace:
                 where=f"layer {self.layer}, head {self.head}",
                 advice="make the trace again with its values",
             )
-        return self._record.v[self._key_head]
+        return _full(self._record.v[self._key_head])
 
     @property
     def lse(self) -> Float[np.ndarray, " queries"]:
         """(queries,): log-sum-exp of each query's scores."""
-        return self._record.lse[self.head]
+        return self._record.lse[self._at]
 
     @property
     def scale(self) -> float:
@@ -232,7 +239,7 @@ class HeadTrace:
     def _mask(self, mask: Mask) -> Mask:
         if mask.bias is None or len(mask.bias) == 1:
             return mask
-        return Mask(mask.causal, mask.window, mask.keys, mask.bias[self.head : self.head + 1])
+        return Mask(mask.causal, mask.window, mask.keys, mask.bias[self._at : self._at + 1])
 
     def _map(self, kind: str, normalised: bool) -> LazyMap:
         sizes = (len(self.q), len(self.k))
@@ -276,6 +283,7 @@ class Trace:
         text, pair: the texts, where there were texts.
         ablated: the heads that were silenced, (layer, head).
         source: the model itself, where it is at hand.
+        stack: which attention of the model this is: self, cross, encoder, decoder, vision_model, ….
         precision: fp32, or fp16 where Q, K and V were rounded to half precision on the way through a file.
     """
 
@@ -293,6 +301,7 @@ class Trace:
         ablated: frozenset[tuple[int, int]] = frozenset(),
         source: Source | None = None,
         precision: str = "fp32",
+        stack: str = "self",
     ) -> None:
         self.model = model
         self.fingerprint = fingerprint
@@ -305,6 +314,7 @@ class Trace:
         self.ablated = ablated
         self.source = source
         self.precision = precision
+        self.stack = stack
         for index, record in enumerate(self.layers):
             held = (record.q.shape[1], record.k.shape[1])
             if held != (len(self.queries), len(self.keys)):
@@ -346,6 +356,16 @@ class Trace:
         return tuple(self.outputs.kept[name] for name in names if name in self.outputs.kept)
 
     @property
+    def numbers(self) -> tuple[int, ...]:
+        """The layers' numbers in the model: 0, 1, 2, … unless only some were kept. `trace[5, 3]` is layer 5."""
+        return tuple(at if record.number is None else record.number for at, record in enumerate(self.layers))
+
+    def head_numbers(self, layer: int) -> tuple[int, ...]:
+        """The numbers of a layer's heads in the model: 0, 1, 2, … unless only some were kept."""
+        record = self.layers[self.numbers.index(layer)]
+        return tuple(range(len(record.q))) if record.numbers is None else record.numbers
+
+    @property
     def heads(self) -> int:
         """Query heads in a layer."""
         return len(self.layers[0].q)
@@ -375,9 +395,12 @@ class Trace:
                 where="trace[layer, head]",
                 advice="index a trace with a layer and a head, both counted from 0",
             )
-        layer = check_index(index[0], len(self.layers), "layer", "the trace")
-        head = check_index(index[1], len(self.layers[layer].q), "head", f"layer {layer}")
-        return HeadTrace(self, layer, head)
+        at = _position(index[0], self.numbers, "layer", "the trace")
+        layer = self.numbers[at]
+        record = self.layers[at]
+        heads = self.head_numbers(layer)
+        head = _position(index[1], heads, "head", f"layer {layer}")
+        return HeadTrace(self, layer, heads[head], record, head)
 
     def __repr__(self) -> str:
         ablated = f", {len(self.ablated)} silenced" if self.ablated else ""
@@ -407,3 +430,21 @@ class Trace:
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         return {"text/plain": repr(self)}
+
+
+def _full(array: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    """Half precision widened for arithmetic."""
+    return array.astype(np.float32) if array.dtype == np.float16 else array
+
+
+def _position(index: int, numbers: tuple[int, ...], noun: str, place: str) -> int:
+    """Where a layer or head with this number stands among those that were kept."""
+    if numbers == tuple(range(len(numbers))) or index < 0:
+        return check_index(index, len(numbers), noun, place)
+    if index in numbers:
+        return numbers.index(index)
+    raise InputError(
+        f"{noun} {index} was not kept: {place} has {noun}s {', '.join(map(str, numbers))}",
+        where=f"{noun} {index}",
+        advice=f"capture again with {noun}s=[…, {index}]",
+    )

@@ -1,0 +1,47 @@
+"""A trace of some layers and heads is addressed by the model's own numbers, in memory and on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from headscope.errors import InputError
+from headscope.trace import LayerRecord, TokenAxis, Trace, load
+
+
+def some_layers() -> Trace:
+    """Layers 0 and 5 of a model, heads 1 and 3 of each."""
+    rng = np.random.default_rng(0)
+
+    def part() -> np.ndarray:
+        return rng.standard_normal((2, 3, 4)).astype(np.float32)
+
+    records = [
+        LayerRecord(part(), part(), part(), np.zeros((2, 3), np.float32), 0.5, name=f"at.{n}", number=n, numbers=(1, 3))
+        for n in (0, 5)
+    ]
+    axis = TokenAxis(("a", "b", "c"), (7, 8, 9), (0,) * 3, (False,) * 3, (None,) * 3, (None,) * 3)
+    return Trace(model="made", queries=axis, layers=records, outputs={}, stack="encoder")
+
+
+@pytest.mark.parametrize("through_file", [False, True])
+def test_numbers_are_the_models(tmp_path: Path, through_file: bool) -> None:
+    trace = some_layers()
+    record = trace.layers[1]
+    if through_file:
+        trace = load(trace.save(tmp_path / "some.safetensors"))
+    assert trace.numbers == (0, 5)
+    assert trace.head_numbers(5) == (1, 3)
+    assert (trace.stack, trace.layers[1].name) == ("encoder", "at.5")
+    np.testing.assert_array_equal(trace[5, 3].q, record.q[1])
+    np.testing.assert_array_equal(trace[5, 3].k, record.k[1])
+    assert (trace[5, 3].layer, trace[5, 3].head) == (5, 3)
+    assert trace[-1, -1].layer == 5
+
+
+@pytest.mark.parametrize("place", [(1, 1), (5, 0), (6, 1)])
+def test_what_was_not_kept_is_refused(place: tuple[int, int]) -> None:
+    with pytest.raises(InputError, match="was not kept"):
+        some_layers()[place]
