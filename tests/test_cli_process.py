@@ -103,6 +103,14 @@ def test_completion_prints_a_script(shell):
     assert "headscope" in done.stdout or "HEADSCOPE" in done.stdout
 
 
+def test_completion_knows_commands_and_classes():
+    def completed(words: str) -> str:
+        return headscope(_HEADSCOPE_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=str(words.count(" "))).stdout
+
+    assert completed("headscope att").split() == ["attend"]
+    assert "BertForSequenceClassification" in completed("headscope fit - BertForS")
+
+
 def test_a_refusal_has_no_traceback_but_with_debug(small):
     quiet, loud = headscope("attend", small, ""), headscope("attend", small, "", "--debug")
     assert quiet.returncode == 2

@@ -135,6 +135,15 @@ def traced(
     return model.trace(text, pair, max_length=max_length, ablate=silenced)
 
 
+def class_names(incomplete: str) -> list[str]:
+    """Names of classes that begin so, for the shell's completion."""
+    from headscope.anatomy.families import FAMILIES
+    from headscope.anatomy.fit import classes_of
+
+    names = (name for family in FAMILIES for stem in family.model_types.values() for name in classes_of(family, stem))
+    return [name for name in names if name.startswith(incomplete)]
+
+
 def print_version(asked: bool) -> None:
     """Print the version, and no more."""
     if asked:
@@ -218,7 +227,12 @@ def fit(
     model: ModelName,
     class_name: Annotated[
         str,
-        typer.Argument(metavar="CLASS", show_default=False, help="A class, such as BertForSequenceClassification."),
+        typer.Argument(
+            metavar="CLASS",
+            show_default=False,
+            help="A class, such as BertForSequenceClassification.",
+            autocompletion=class_names,
+        ),
     ],
     revision: Revision = None,
     as_json: AsJson = False,

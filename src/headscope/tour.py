@@ -13,6 +13,7 @@ from headscope.verify import verify
 from headscope.view.anatomy_sheets import share_bars
 from headscope.view.attention_sheets import highlighted, shown_tokens
 from headscope.view.filling_sheet import guesses
+from headscope.view.labels import called
 from headscope.view.matrix import matrix
 from headscope.view.patterns import Patterns, all_patterns
 from headscope.view.terminal import Drawing, Line, Paper, blank, prose, text_line, title
@@ -78,7 +79,7 @@ def tour_drawings(tour: Tour) -> tuple[Drawing, ...]:
         title("headscope", "see inside every attention head of BERT and its kin"),
         blank,
         prose(
-            f"The model {'that comes with headscope' if name == '-' else name}: {model.anatomy.base_class}, "
+            f"This is {called(name)}: {model.anatomy.base_class}, "
             f"{sizes.layers} layers of {sizes.heads} heads, {sizes.d_model} numbers per token, "
             f"{model.parameters.total:,} parameters:"
         ),
@@ -89,8 +90,8 @@ def tour_drawings(tour: Tour) -> tuple[Drawing, ...]:
         guesses(tour.filled),
         blank,
         prose(
-            f"Layer {head.layer}, head {head.head} (both count from 0) looks most like 'previous token': "
-            f"{head.previous:.0%} of what a query takes comes from the token before it."
+            f"Layer {head.layer}, head {head.head} (from 0) looks most like 'previous token': {head.previous:.0%} of "
+            "each query's weight is there."
         ),
         matrix(weights, tokens, tokens, brief=True),
         blank,
@@ -116,8 +117,8 @@ def proof(report: Report) -> str:
         return f"NOT proven: {wrong} differ between computations; `headscope verify` says where."
     worst = max(report.checks, key=lambda check: check.worst)
     return (
-        f"Proven: {len(report.checks)} independent computations of these numbers agree; the worst difference is "
-        f"{worst.worst:.0e}, up to {worst.tolerance:.0e} is rounding."
+        f"Proven: {len(report.checks)} independent computations agree; worst difference {worst.worst:.0e}, "
+        f"rounding allows {worst.tolerance:.0e}."
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headscope.view.labels import printable
+from headscope.view.labels import called, printable
 from headscope.view.tables import Column, Table
 from headscope.view.terminal import Drawing, Line, Paper, Sheet, bar, blank, notes, prose, table, title
 
@@ -37,7 +37,7 @@ def shapes_sheet(model: Model) -> Sheet:
     base, extra = ([_parameter_row(row) for row in rows] for rows in (model.parameters, model.extra))
     own = Table(PARAMETER_COLUMNS, tuple(base), summed="count")
     top = Table(PARAMETER_COLUMNS, tuple(extra), summed="count")
-    drawings: list[Drawing] = [title(model.name, headline(anatomy)), *problems(anatomy), blank, table(own)]
+    drawings: list[Drawing] = [title(called(model.name), headline(anatomy)), *problems(anatomy), blank, table(own)]
     if extra:
         said = f"on top: {len(extra)} parameters, {model.extra.total:,} numbers"
         aside = f"not part of {anatomy.base_class}" if anatomy.base_class else ""
@@ -94,7 +94,7 @@ def summary_sheet(model: Model) -> Sheet:
     memory = model.memory()
     components = [_component_row(part) for part in anatomy.components]
     extra = [_component_row(part) for part in anatomy.extra_components]
-    drawings: list[Drawing] = [title(model.name, headline(anatomy)), *problems(anatomy), blank]
+    drawings: list[Drawing] = [title(called(model.name), headline(anatomy)), *problems(anatomy), blank]
     drawings += [_facts(_sizes(model)), blank, _shares(anatomy.components), blank]
     if extra:
         drawings += [

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscope.errors import InputError
-from headscope.view.labels import width
+from headscope.view.labels import called, width
 from headscope.view.matrix import Scale, bars, each_query, matrix, strongest
 from headscope.view.patterns import EVEN, MASSES, MEANINGS, MEASURES, STRONG, Patterns, all_patterns
 from headscope.view.pieces import find_token, labels
@@ -119,7 +119,7 @@ def _said(trace: Trace) -> dict[str, Any]:
 
 def _aside(trace: Trace) -> str:
     silenced = ", ".join(f"{layer}.{head}" for layer, head in sorted(trace.ablated))
-    return f"{trace.model}, {len(trace)} tokens" + (f", silenced: {silenced}" if silenced else "")
+    return f"{called(trace.model)}, {len(trace)} tokens" + (f", silenced: {silenced}" if silenced else "")
 
 
 def shown_tokens(trace: Trace) -> tuple[str, ...]:
@@ -195,7 +195,9 @@ def _extremes(found: Sequence[Patterns]) -> Table:
     rows: list[tuple[Any, ...]] = []
     for name in MASSES:
         best = max(found, key=lambda one, name=name: getattr(one, name))  # type: ignore[misc]
-        rows.append((f"most on {MEANINGS[name]}", best.layer, best.head, f"{getattr(best, name):.0%} of the mass"))
+        rows.append(
+            (f"most on {MEANINGS[name]}", best.layer, best.head, f"{getattr(best, name):.0%} of each query's weight")
+        )
     sharpest = min(found, key=lambda one: one.entropy)
     evenest = max(found, key=lambda one: one.entropy)
     rows.append(("sharpest", sharpest.layer, sharpest.head, f"entropy {sharpest.entropy:.2f} nats"))

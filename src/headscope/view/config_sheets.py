@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headscope.view.anatomy_sheets import headline, problems
-from headscope.view.labels import fold, printable, width
+from headscope.view.labels import called, fold, printable, width
 from headscope.view.tables import Column, Table, shape_text
 from headscope.view.terminal import Drawing, Line, Paper, Sheet, blank, notes, prose, title
 
@@ -46,7 +46,9 @@ def config_sheet(model: Model) -> Sheet:
         },
         table=Table(columns, tuple(rows)),
         drawings=(
-            title(model.name, f"config of {model.anatomy.base_class or 'an unknown family'}, {len(rows)} fields"),
+            title(
+                called(model.name), f"config of {model.anatomy.base_class or 'an unknown family'}, {len(rows)} fields"
+            ),
             *problems(model.anatomy),
             *(drawing for source, said in SOURCES.items() for drawing in _fields(model.config.fields, source, said)),
         ),
@@ -105,7 +107,7 @@ def tree_sheet(model: Model) -> Sheet:
         record={"model": model.name, "tree": _tree_record(root)},
         table=None,
         drawings=(
-            title(model.name, headline(model.anatomy)),
+            title(called(model.name), headline(model.anatomy)),
             *problems(model.anatomy),
             blank,
             _tree_lines(root),

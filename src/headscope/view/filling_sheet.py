@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from headscope.view.attention_sheets import highlighted, shown_tokens
-from headscope.view.labels import clip, pad, printable, width
+from headscope.view.labels import called, clip, pad, printable, width
 from headscope.view.tables import Column, Table
 from headscope.view.terminal import Drawing, Line, Paper, Sheet, bar, blank, notes, title
 
@@ -30,7 +30,7 @@ def fill_sheet(trace: Trace, filled: Sequence[Filled]) -> Sheet:
         for token, index, chance in zip(one.tokens, one.ids, one.probabilities, strict=True)
     )
     masks = f"{len(filled)} mask{'s' if len(filled) > 1 else ''}"
-    drawings: list[Drawing] = [title(trace.model, f"{masks}; tokens count from 0")]
+    drawings: list[Drawing] = [title(called(trace.model), f"{masks}; tokens count from 0")]
     for one in filled:
         drawings += [blank, highlighted(shown_tokens(trace), one.position), guesses(one)]
     drawings.append(notes(["probabilities are over the whole vocabulary; a full bar is 1"]))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscope.anatomy.heads import HEAD_SLICES
+from headscope.view.labels import called
 from headscope.view.tables import Column, Table
 from headscope.view.terminal import Drawing, Sheet, blank, notes, prose, table, title
 
@@ -68,7 +69,7 @@ def head_sheet(model: Model, layer: int, head: int) -> Sheet:
         drawings=(
             title(
                 f"layer {one.layer}, head {one.index} (counted from 0)",
-                f"{model.name}, d_model {sizes.d_model}, d_head {sizes.d_head}",
+                f"{called(model.name)}, d_model {sizes.d_model}, d_head {sizes.d_head}",
             ),
             blank,
             prose(words),
@@ -121,7 +122,7 @@ def fit_sheet(model: Model, class_name: str) -> Sheet:
     rows: list[tuple[Any, ...]] = [(name, "newly initialised", shape, None) for name, shape in fit.initialised]
     rows += [(name, "mismatched", wanted, stored) for name, stored, wanted in fit.mismatched]
     rows += [(row.name, "ignored", None, row.shape) for row in fit.ignored]
-    drawings: list[Drawing] = [title(f"{model.name} in {fit.class_name}"), blank]
+    drawings: list[Drawing] = [title(f"{called(model.name)} in {fit.class_name}"), blank]
     said = [f"{fit.loaded} parameters are loaded from the checkpoint."]
     if fit.initialised:
         said.append(f"{len(fit.initialised)} are not in it and would start from random numbers: train before use.")
@@ -182,7 +183,7 @@ def verify_sheet(report: Report) -> Sheet:
         for check in report.checks
     )
     drawings: list[Drawing] = [
-        title(f"{report.model}: {verdict(report)}"),
+        title(f"{called(report.model)}: {verdict(report)}"),
         blank,
         table(Table(people, shown)),
         notes(["layers, heads, queries and keys count from 0"]),
