@@ -134,5 +134,5 @@ def test_bars_say_what_the_others_hold():
 
 
 def test_each_query_lists_its_keys():
-    text = plain_text([each_query(WEIGHTS, NAMES, NAMES, lambda row: strongest(row, 2, None))], Paper(80))
+    text = plain_text([each_query(WEIGHTS, NAMES, NAMES, [strongest(row, 2, None) for row in WEIGHTS])], Paper(80))
     assert text.splitlines()[2] == "1 cat    cat 0.75   [CLS] 0.25"

@@ -9,6 +9,7 @@ import pytest
 
 import headscope as hs
 from headscope.errors import InputError
+from headscope.view import saving
 from headscope.view.saving import save_arrays, save_attention
 from small_bert import small_bert
 
@@ -69,3 +70,10 @@ def test_an_array_that_would_need_pickle_is_refused(tmp_path):
     with pytest.raises(ValueError, match="pickle"):
         save_arrays(tmp_path / "w.npz", {"a": np.array([object()])})
     assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_would_be_too_large_is_refused(trace, tmp_path, monkeypatch):
+    monkeypatch.setattr(saving, "MOST_CELLS", {".csv": 100})
+    with pytest.raises(InputError, match="144 numbers, too many"):
+        save_attention(trace, tmp_path / "w.csv")
+    save_attention(trace, tmp_path / "w.csv", layer=0, head=0)

@@ -135,7 +135,7 @@ def test_a_dumb_terminal_gets_plain_text(monkeypatch):
 def test_machine_output_is_not_wrapped(monkeypatch):
     monkeypatch.setenv("COLUMNS", "20")
     long = "x" * 500
-    sheet = Sheet({"name": long}, Table((Column("name"),), ((long,),)), ())
+    sheet = Sheet(lambda: {"name": long}, lambda: Table((Column("name"),), ((long,),)), ())
     for form in ("--json", "--csv", "--markdown"):
         stream = Terminal()
         put_machine(sheet, form, stream)

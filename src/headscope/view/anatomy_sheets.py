@@ -43,13 +43,13 @@ def shapes_sheet(model: Model) -> Sheet:
         aside = f"not part of {anatomy.base_class}" if anatomy.base_class else ""
         drawings += [blank, title(said, aside), table(top)]
     return Sheet(
-        record={
+        record=lambda: {
             "model": model.name,
             "total": model.parameters.total,
             "parameters": own.records(),
             "extra": top.records(),
         },
-        table=Table(
+        table=lambda: Table(
             (*PARAMETER_COLUMNS, PART), (*((*row, "base") for row in base), *((*row, "extra") for row in extra))
         ),
         drawings=(*drawings, *_not_counted(anatomy)),
@@ -136,7 +136,7 @@ def summary_sheet(model: Model) -> Sheet:
         "problems": list(anatomy.problems),
     }
     both = (*((*row, "base") for row in components), *((*row, "extra") for row in extra))
-    return Sheet(record, Table((*COMPONENT_COLUMNS, PART), both), tuple(drawings))
+    return Sheet(lambda: record, lambda: Table((*COMPONENT_COLUMNS, PART), both), tuple(drawings))
 
 
 def _component_row(part: Component) -> tuple[Any, ...]:

@@ -54,6 +54,8 @@ WEIGHT_COLUMNS = (
     Column("weight", align="right", form=".4f"),
 )
 CELL = 5
+TOP = 10
+"""Keys of one query that are shown where nothing else is asked for."""
 
 
 def attend_sheet(
@@ -99,11 +101,10 @@ def attend_sheet(
                 advice="name the head with --layer and --head; both count from 0",
             )
         return _overview(trace) if layer is None else _one_layer(trace, layer)
-    weights = np.asarray(trace[layer, head].weights)
-    chosen = (layer % len(trace.layers), head % trace.heads)
+    one = trace[layer, head]
     if query is not None:
-        return _one_query(trace, weights, chosen, query, top, threshold)
-    return _one_head(trace, weights, chosen, top, threshold, start, scale)
+        return _one_query(trace, (one.layer, one.head), query, top, threshold)
+    return _one_head(trace, (one.layer, one.head), top, threshold, start, scale)
 
 
 def _said(trace: Trace) -> dict[str, Any]:
@@ -144,8 +145,8 @@ def _overview(trace: Trace) -> Sheet:
     clearest = max(found, key=lambda one: max(getattr(one, name) for name in MASSES))
     rows = _pattern_table(found)
     return Sheet(
-        record={**_said(trace), "heads": rows.records()},
-        table=rows,
+        record=lambda: {**_said(trace), "heads": rows.records()},
+        table=lambda: rows,
         drawings=(
             title(f"all heads: {len(trace.layers)} layers x {trace.heads} heads, counted from 0", _aside(trace)),
             _tokens_line(trace),
@@ -210,8 +211,8 @@ def _one_layer(trace: Trace, layer: int) -> Sheet:
     rows = _pattern_table(all_patterns(trace, [chosen]))
     shown = Table(rows.columns[1:], tuple(row[1:] for row in rows.rows))
     return Sheet(
-        record={**_said(trace), "layer": chosen, "heads": rows.records()},
-        table=rows,
+        record=lambda: {**_said(trace), "layer": chosen, "heads": rows.records()},
+        table=lambda: rows,
         drawings=(
             title(f"layer {chosen}: {trace.heads} heads, counted from 0", _aside(trace)),
             _tokens_line(trace),
@@ -234,7 +235,6 @@ def _head_title(trace: Trace, chosen: tuple[int, int]) -> Drawing:
 
 def _one_head(
     trace: Trace,
-    weights: Float[np.ndarray, "queries keys"],
     chosen: tuple[int, int],
     top: int | None,
     threshold: float | None,
@@ -242,6 +242,7 @@ def _one_head(
     scale: Scale,
 ) -> Sheet:
     shown = shown_tokens(trace)
+    weights = np.asarray(trace[chosen].weights)
     listed = top is not None or threshold is not None
     if not 0 <= start < len(trace):
         raise InputError(
@@ -249,24 +250,29 @@ def _one_head(
             where="--from",
             advice=f"tokens count from 0, so the last one is {len(trace) - 1}",
         )
-    keys = [strongest(row, top, threshold) if listed else range(len(row)) for row in weights]
-    rows = Table(
-        WEIGHT_COLUMNS,
-        tuple(
-            (*chosen, query, trace.tokens[query], key, trace.keys.tokens[key], short(weights[query, key]))
-            for query in range(len(weights))
-            for key in keys[query]
-        ),
-    )
-    record = {**_said(trace), "layer": chosen[0], "head": chosen[1], "weights": short_rows(weights)}
+    keys = [strongest(row, top, threshold) for row in weights] if listed else [range(len(trace.keys))] * len(weights)
+
+    def record() -> dict[str, Any]:
+        said = {**_said(trace), "layer": chosen[0], "head": chosen[1], "weights": short_rows(weights)}
+        return {**said, "keys": [list(row) for row in keys]} if listed else said
+
+    def rows() -> Table:
+        pairs = ((query, key) for query, row in enumerate(keys) for key in row)
+        return Table(
+            WEIGHT_COLUMNS,
+            tuple(_weight_row(trace, chosen, query, key, weights[query, key]) for query, key in pairs),
+        )
+
+    heading = _head_title(trace, chosen)
     if not listed:
         picture = matrix(weights, shown, shown, start=start, scale=scale)
-        return Sheet(record, rows, (_head_title(trace, chosen), blank, picture))
-    record["keys"] = [list(row) for row in keys]
-    picture = each_query(weights, shown, shown, lambda row: strongest(row, top, threshold))
-    return Sheet(
-        record, rows, (_head_title(trace, chosen), notes([_rule(top, threshold, each="each query")]), blank, picture)
-    )
+        return Sheet(record, rows, (heading, blank, picture))
+    picture = each_query(weights, shown, shown, keys)
+    return Sheet(record, rows, (heading, notes([_rule(top, threshold, each="each query")]), blank, picture))
+
+
+def _weight_row(trace: Trace, chosen: tuple[int, int], query: int, key: int, weight: Any) -> tuple[Any, ...]:
+    return *chosen, query, trace.tokens[query], key, trace.keys.tokens[key], short(weight)
 
 
 def _rule(top: int | None, threshold: float | None, *, each: str) -> str:
@@ -276,30 +282,25 @@ def _rule(top: int | None, threshold: float | None, *, each: str) -> str:
     return ", ".join(filter(None, (fewest, most)))
 
 
-def _one_query(
-    trace: Trace,
-    weights: Float[np.ndarray, "queries keys"],
-    chosen: tuple[int, int],
-    query: str,
-    top: int | None,
-    threshold: float | None,
-) -> Sheet:
+def _one_query(trace: Trace, chosen: tuple[int, int], query: str, top: int | None, threshold: float | None) -> Sheet:
     shown = shown_tokens(trace)
     place = find_token(query, trace.tokens, shown)
-    row = weights[place]
-    keys = strongest(row, 10 if top is None and threshold is None else top, threshold)
-    rows = Table(
-        WEIGHT_COLUMNS,
-        tuple((*chosen, place, trace.tokens[place], key, trace.keys.tokens[key], short(row[key])) for key in keys),
-    )
-    record = {
-        **_said(trace),
-        "layer": chosen[0],
-        "head": chosen[1],
-        "query": place,
-        "weights": short_rows(weights[place : place + 1])[0],
-        "keys": [{"key": key, "token": trace.keys.tokens[key], "weight": short(row[key])} for key in keys],
-    }
+    row = trace[chosen].weights[place]
+    keys = strongest(row, TOP if top is None and threshold is None else top, threshold)
+
+    def record() -> dict[str, Any]:
+        return {
+            **_said(trace),
+            "layer": chosen[0],
+            "head": chosen[1],
+            "query": place,
+            "weights": short_rows(row[None])[0],
+            "keys": [{"key": key, "token": trace.keys.tokens[key], "weight": short(row[key])} for key in keys],
+        }
+
+    def rows() -> Table:
+        return Table(WEIGHT_COLUMNS, tuple(_weight_row(trace, chosen, place, key, row[key]) for key in keys))
+
     rule = _rule(top, threshold, each="the query")
     return Sheet(
         record,

@@ -30,7 +30,7 @@ def config_sheet(model: Model) -> Sheet:
         Column("source"),
     )
     return Sheet(
-        record={
+        record=lambda: {
             "model": model.name,
             "fields": [
                 {
@@ -44,7 +44,7 @@ def config_sheet(model: Model) -> Sheet:
             ],
             "problems": list(model.anatomy.problems),
         },
-        table=Table(columns, tuple(rows)),
+        table=lambda: Table(columns, tuple(rows)),
         drawings=(
             title(
                 called(model.name), f"config of {model.anatomy.base_class or 'an unknown family'}, {len(rows)} fields"
@@ -104,7 +104,7 @@ def tree_sheet(model: Model) -> Sheet:
     """The module tree, repeats collapsed."""
     root = model.tree()
     return Sheet(
-        record={"model": model.name, "tree": _tree_record(root)},
+        record=lambda: {"model": model.name, "tree": _tree_record(root)},
         table=None,
         drawings=(
             title(called(model.name), headline(model.anatomy)),

@@ -35,7 +35,7 @@ def fill_sheet(trace: Trace, filled: Sequence[Filled]) -> Sheet:
         drawings += [blank, highlighted(shown_tokens(trace), one.position), guesses(one)]
     drawings.append(notes(["probabilities are over the whole vocabulary; a full bar is 1"]))
     return Sheet(
-        record={
+        record=lambda: {
             "model": trace.model,
             "tokens": trace.tokens,
             "masks": [
@@ -49,7 +49,7 @@ def fill_sheet(trace: Trace, filled: Sequence[Filled]) -> Sheet:
                 for one in filled
             ],
         },
-        table=Table(COLUMNS, rows),
+        table=lambda: Table(COLUMNS, rows),
         drawings=tuple(drawings),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -277,9 +277,9 @@ def each_query(
     weights: Float[np.ndarray, "queries keys"],
     queries: Sequence[str],
     keys: Sequence[str],
-    choose: Callable[[Float[np.ndarray, " keys"]], list[int]],
+    chosen: Sequence[Sequence[int]],
 ) -> Drawing:
-    """For every query one line: its chosen keys, strongest first, each with its weight."""
+    """For every query one line: the keys chosen for it, each with its weight."""
 
     def draw(paper: Paper) -> Iterable[Line]:
         digits = len(str(len(queries) - 1))
@@ -287,8 +287,7 @@ def each_query(
         margin = digits + 1 + label + 2
         yield text_line(f"{'':>{digits}} {'query':<{label}}  keys, strongest first", "bold")
         for query, name in enumerate(queries):
-            chosen = choose(weights[query])
-            entries = [f"{pad(keys[key], 0)} {float(weights[query][key]):.2f}" for key in chosen]
+            entries = [f"{pad(keys[key], 0)} {float(weights[query][key]):.2f}" for key in chosen[query]]
             lines = _filled(entries, paper.width - margin)
             head = ((f"{query:>{digits}} ", "dim"), (pad(clip(name, label, paper.sign("…", ".")), label) + "  ", ""))
             for at, line in enumerate(lines):

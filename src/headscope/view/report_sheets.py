@@ -64,8 +64,8 @@ def head_sheet(model: Model, layer: int, head: int) -> Sheet:
         f"The head writes softmax(Q K^T / sqrt({sizes.d_head})) V W_O, (S, {sizes.d_model})."
     )
     return Sheet(
-        record={"model": model.name, "layer": one.layer, "head": one.index, "slices": slices},
-        table=Table(SLICE_COLUMNS, tuple(rows)),
+        record=lambda: {"model": model.name, "layer": one.layer, "head": one.index, "slices": slices},
+        table=lambda: Table(SLICE_COLUMNS, tuple(rows)),
         drawings=(
             title(
                 f"layer {one.layer}, head {one.index} (counted from 0)",
@@ -151,7 +151,7 @@ def fit_sheet(model: Model, class_name: str) -> Sheet:
         "tied": dict(fit.tied),
         "notes": list(fit.notes),
     }
-    return Sheet(record, Table(columns, tuple(rows)), tuple(drawings))
+    return Sheet(lambda: record, lambda: Table(columns, tuple(rows)), tuple(drawings))
 
 
 CHECK_COLUMNS = (
@@ -198,7 +198,7 @@ def verify_sheet(report: Report) -> Sheet:
     ]
     if not report.notes:
         drawings.append(prose("yes: no tensor is missing or unexpected, no NaN, no head that looks untrained"))
-    return Sheet(report.to_dict(), Table(CHECK_COLUMNS, rows), tuple(drawings))
+    return Sheet(report.to_dict, lambda: Table(CHECK_COLUMNS, rows), tuple(drawings))
 
 
 def verdict(report: Report) -> str:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from headscope.trace import Trace
 
 KINDS = (".npz", ".safetensors", ".csv")
+MOST_CELLS = {".csv": 20_000_000, ".npz": 500_000_000}
+"""Weights that one file takes: about a gigabyte of CSV, two gigabytes of float32 in memory."""
 
 
 def check_kind(path: Path, kinds: Sequence[str] = KINDS) -> str:
@@ -46,6 +48,15 @@ def save_attention(trace: Trace, path: Path, *, layer: int | None = None, head: 
     kind = check_kind(path)
     layers = range(len(trace.layers)) if layer is None else [trace[layer, 0].layer]
     heads = range(trace.heads) if head is None else [trace[layers[0], head].head]
+    cells = len(layers) * len(heads) * len(trace) * len(trace.keys)
+    if cells > MOST_CELLS.get(kind, cells):
+        raise InputError(
+            f"{len(layers)} x {len(heads)} heads of {len(trace)} x {len(trace.keys)} weights are {cells:,} numbers, "
+            f"too many for one {kind} file",
+            where=str(path),
+            advice="choose one head with --layer and --head, or save the trace as .safetensors: it grows with the "
+            "text's length, not with its square",
+        )
     if kind == ".safetensors":
         trace.save(path)
         return f"the trace: Q, K, V of {len(trace.layers)} x {trace.heads} heads, {len(trace)} tokens"

@@ -55,13 +55,13 @@ class Sheet:
     """What a command shows.
 
     Attributes:
-        record: the whole answer, for --json.
-        table: its table, for --csv and --markdown; None where there is none.
+        record: makes the whole answer, for --json.
+        table: makes its table, for --csv and --markdown; None where there is none.
         drawings: the screen, from top to bottom.
     """
 
-    record: Mapping[str, Any]
-    table: Table | None
+    record: Callable[[], Mapping[str, Any]]
+    table: Callable[[], Table] | None
     drawings: tuple[Drawing, ...]
 
 
@@ -290,10 +290,10 @@ def put(drawings: Iterable[Drawing], stream: TextIO) -> None:
 def put_machine(sheet: Sheet, form: str, stream: TextIO) -> None:
     """Print a sheet for a program: `--json`, `--csv` or `--markdown`, never wrapped, never coloured."""
     if form == "--json":
-        stream.write(json_text(sheet.record))
+        stream.write(json_text(sheet.record()))
         return
     assert sheet.table is not None
-    text = sheet.table.csv() if form == "--csv" else sheet.table.markdown()
+    text = sheet.table().csv() if form == "--csv" else sheet.table().markdown()
     stream.write(encodable(text, stream.encoding))
 
 
