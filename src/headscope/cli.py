@@ -309,7 +309,10 @@ def attend(
     if save is not None:
         check_kind(save)
     drawn_on = scale_name(scale)
-    trace = traced(opened(model, revision), text, pair, words=words, ids=ids, max_length=max_length, ablate=ablate)
+    one = opened(model, revision)
+    if layer is not None:
+        one.layers[layer].heads[head or 0]  # refused here, before any weight is read
+    trace = traced(one, text, pair, words=words, ids=ids, max_length=max_length, ablate=ablate)
     sheet = attend_sheet(
         trace, layer=layer, head=head, query=query, top=top, threshold=threshold, start=start, scale=drawn_on
     )

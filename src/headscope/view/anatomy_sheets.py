@@ -28,7 +28,7 @@ COMPONENT_COLUMNS = (
     Column("meaning", "what it does", kind="prose"),
 )
 PART = Column("part")
-MEGABYTE = 1e6
+MEGABYTE = 1_000_000
 
 
 def shapes_sheet(model: Model) -> Sheet:
@@ -109,7 +109,7 @@ def summary_sheet(model: Model) -> Sheet:
         Column("base", "the model", align="right"),
         Column("whole", "with what is on top", align="right"),
     )
-    rows = [(row.precision, megabytes(row.base), megabytes(row.whole)) for row in memory]
+    rows = [(row.precision, size_text(row.base), size_text(row.whole)) for row in memory]
     drawings += [table(Table(columns, tuple(rows))), *_not_counted(anatomy)]
     sizes = anatomy.dimensions
     record: dict[str, Any] = {
@@ -143,9 +143,9 @@ def _component_row(part: Component) -> tuple[Any, ...]:
     return part.name, part.count, part.share, part.parameters, part.meaning
 
 
-def megabytes(size: int) -> str:
-    """Bytes as megabytes, 10^6 bytes each."""
-    return f"{size / MEGABYTE:,.1f} MB"
+def size_text(size: int) -> str:
+    """Bytes as MB, 10^6 bytes each, or as kB, 10^3, where they are fewer."""
+    return f"{size / 1e6:,.1f} MB" if size >= MEGABYTE else f"{size / 1e3:,.1f} kB"
 
 
 def _sizes(model: Model) -> list[tuple[str, str]]:
@@ -171,7 +171,7 @@ def _sizes(model: Model) -> list[tuple[str, str]]:
             ),
         ]
     size = sum(entry.nbytes for entry in checkpoint.tensors.values())
-    return [*facts, ("stored in", f"{', '.join(checkpoint.files)} ({checkpoint.format}, {megabytes(size)})")]
+    return [*facts, ("stored in", f"{', '.join(checkpoint.files)} ({checkpoint.format}, {size_text(size)})")]
 
 
 def _facts(rows: Sequence[tuple[str, str]]) -> Drawing:
