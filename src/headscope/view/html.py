@@ -1,0 +1,108 @@
+"""One trace, or several, as one offline HTML file: the built page with the trace file inside it."""
+
+from __future__ import annotations
+
+import html
+import json
+import warnings
+from base64 import b64encode
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from headscope.errors import InputError
+from headscope.trace import Trace
+from headscope.view.page_trace import estimated_bytes, page_bytes
+from headscope.writing import write_atomically
+
+LARGE = 64 << 20
+"""A page above this size says so, and how to make it smaller, before it is written."""
+PLACE = "<!--headscope:data-->"
+TITLE = "<title>headscope</title>"
+
+
+class LargePageWarning(UserWarning):
+    """The page will be large."""
+
+
+@cache
+def template() -> str:
+    """The built page, without data. Built from web/ and committed."""
+    return (files("headscope.view") / "static" / "page.html").read_text(encoding="utf-8")
+
+
+def to_html(
+    trace: Trace | Sequence[Trace],
+    path: str | Path,
+    *,
+    dtype: str = "fp16",
+    values: bool | None = None,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+    title: str | None = None,
+) -> Path:
+    """Write the page with these traces inside: one file that needs no network and no other file.
+
+    Args:
+        trace: one trace, or several to compare.
+        dtype: precision of Q, K and V: fp16, or fp32 at twice the size.
+        values: whether V goes in, for the whole chain of a cell; None for short texts only.
+        layers, heads: only these, counted from 0.
+        title: the page's title; the model's name and the text's beginning unless given.
+
+    Raises:
+        InputError: no trace, no such layer, head or dtype, or a file that can't be written.
+    """
+    path = Path(path)
+    traces = [trace] if isinstance(trace, Trace) else list(trace)
+    if not traces:
+        raise InputError("there is no trace to show", where="to_html", advice="pass a trace, or a list of some")
+    expected = sum(
+        estimated_bytes(one, dtype, values, len(layers or one.layers), len(heads) if heads is not None else one.heads)
+        for one in traces
+    )
+    if expected * 4 // 3 > LARGE:
+        warnings.warn(
+            LargePageWarning(
+                f"the page will take about {expected * 4 / 3 / 1e6:,.0f} MB; "
+                "narrow it with layers=[…] or heads=[…] (--layers, --heads) where that is too much"
+            ),
+            stacklevel=2,
+        )
+    held = [page_bytes(one, dtype=dtype, values=values, layers=layers, heads=heads) for one in traces]
+    write_atomically(path, page(held, home="file", title=title or default_title(traces[0])))
+    return path
+
+
+def page(held: Sequence[bytes], *, home: str, title: str, **about: Any) -> bytes:
+    """The page's bytes, with trace files inside.
+
+    Args:
+        held: trace files, as page_bytes makes them.
+        home: file, server or notebook: what the page may ask for.
+        about: what else the page is told at its start.
+    """
+    before, after = template().replace(TITLE, f"<title>{html.escape(title)}</title>", 1).split(PLACE)
+    start = {"home": home, "traces": len(held), **about}
+    parts = [before.encode(), f'<script type="application/json" id="hs-about">{inert(start)}</script>\n'.encode()]
+    for index, one in enumerate(held):
+        parts += [
+            f'<script type="application/octet-stream" id="hs-trace-{index}">'.encode(),
+            b64encode(one),
+            b"</script>\n",
+        ]
+    return b"".join([*parts, after.encode()])
+
+
+def inert(value: Any) -> str:
+    """JSON that can't end the script element it stands in, nor open a comment there."""
+    text = json.dumps(value, ensure_ascii=True)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def default_title(trace: Trace) -> str:
+    """The model's name and how the text begins."""
+    begins = " ".join((trace.text or " ".join(trace.tokens[:8])).split())
+    return f"{begins[:48]}{'…' if len(begins) > 48 else ''} · {trace.model} · headscope"

@@ -1,0 +1,249 @@
+"""The trace file as the page reads it: half precision, and beside it what the page shows before it computes anything."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headscope.attention import Mask, attend
+from headscope.errors import InputError
+from headscope.statistics import block_statistics, blocks, mean_over_queries
+from headscope.trace import LayerRecord, Trace
+from headscope.trace.file import DTYPES, pack
+from headscope.view.pieces import labels
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, UInt8
+
+VIEW_VERSION = 1
+THUMB = 48
+"""Rows and columns of a head's thumbnail; shorter texts have one cell per pair."""
+VALUES_UP_TO = 4 << 20
+"""Bytes of V that go into the file unasked: short texts have the whole chain of a cell, long ones its numbers only."""
+
+
+def page_bytes(
+    trace: Trace,
+    *,
+    dtype: str = "fp16",
+    values: bool | None = None,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+) -> bytes:
+    """The trace file with the page's own tensors (docs/trace-format.md, "What the page adds").
+
+    Args:
+        dtype: fp16 or fp32, of Q, K and V.
+        values: whether V goes in; None for short texts only.
+        layers, heads: only these, counted from 0.
+
+    Raises:
+        InputError: no such dtype, layer or head.
+    """
+    from safetensors.numpy import save as to_bytes
+
+    if dtype not in DTYPES:
+        raise InputError(f"a page can't hold a trace as {dtype!r}", where="dtype", advice="use fp32 or fp16")
+    kept_layers = _chosen(layers, len(trace.layers), "layer")
+    kept_heads = _chosen(heads, trace.heads, "head")
+    narrow = _narrow(trace, kept_layers, kept_heads, DTYPES[dtype])
+    width = np.dtype(DTYPES[dtype]).itemsize
+    if values is None:
+        values = sum(record.v.size * width for record in narrow.layers if record.v is not None) <= VALUES_UP_TO
+    special = np.array(trace.keys.special, dtype=bool)
+    drawn, tables, records = [], [], []
+    for record in narrow.layers:
+        thumbs, table, lse = _measure(record, special)
+        drawn.append(thumbs)
+        tables.append(table)
+        records.append(
+            LayerRecord(record.q, record.k, record.v, lse=lse, scale=record.scale, mask=record.mask, stage=record.stage)
+        )
+    narrow = _like(narrow, records)
+    tensors, header = pack(narrow, DTYPES[dtype], values)
+    names = list(tables[0]) if tables else []
+    tensors["view.thumbs"] = np.stack(drawn)
+    tensors["view.statistics"] = np.array([[table[name] for table in tables] for name in names], dtype=np.float32)
+    writes = _writes(narrow, trace, kept_layers, kept_heads)
+    if writes is not None:
+        tensors["view.value_norms"], tensors["view.writes"], tensors["view.shares"] = writes
+    header["headscope.view"] = json.dumps(
+        {
+            "version": VIEW_VERSION,
+            "layers": kept_layers,
+            "heads": kept_heads,
+            "statistics": names,
+            "labels": labels(trace.queries, trace.text, trace.pair),
+            "key_labels": None if trace.keys is trace.queries else labels(trace.keys),
+            "precision": dtype,
+            "anatomy": _anatomy(trace),
+        },
+        ensure_ascii=False,
+    )
+    return to_bytes({name: np.ascontiguousarray(part) for name, part in tensors.items()}, metadata=header)
+
+
+def estimated_bytes(trace: Trace, dtype: str, values: bool | None, layers: int, heads: int) -> int:
+    """About how many bytes page_bytes will give."""
+    width = np.dtype(DTYPES.get(dtype, np.float16)).itemsize
+    rows = len(trace.queries) + len(trace.keys) * (2 if values else 1)
+    return layers * heads * (rows * trace.d_head * width + 4 * len(trace.queries) + THUMB * THUMB)
+
+
+def _chosen(asked: Sequence[int] | None, size: int, noun: str) -> list[int]:
+    if asked is None:
+        return list(range(size))
+    beyond = [index for index in asked if not 0 <= index < size]
+    if beyond or not asked:
+        raise InputError(
+            f"there is no {noun} {beyond[0]}: the trace has {size} {noun}s" if beyond else f"no {noun} was chosen",
+            where=f"{noun}s={list(asked)!r}",
+            advice=f"{noun}s count from 0, so the last one is {size - 1}",
+        )
+    return sorted(set(asked))
+
+
+def _narrow(trace: Trace, layers: list[int], heads: list[int], dtype: type[np.floating[Any]]) -> Trace:
+    """Only these layers and heads, rounded as the file will hold them, so that every number follows from the file."""
+    whole = len(heads) == trace.heads
+    records = []
+    for index in layers:
+        record = trace.layers[index]
+        groups = len(record.q) // len(record.k)
+        key_heads = [head // groups for head in heads]
+        bias = record.mask.bias
+        if bias is not None and len(bias) > 1:
+            bias = bias[heads]
+
+        def rounded(part: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+            return part.astype(dtype).astype(np.float32) if dtype is not np.float32 else part
+
+        records.append(
+            LayerRecord(
+                q=rounded(record.q if whole else record.q[heads]),
+                k=rounded(record.k if whole else record.k[key_heads]),
+                v=None if record.v is None else rounded(record.v if whole else record.v[key_heads]),
+                lse=record.lse if whole else record.lse[heads],
+                scale=record.scale,
+                mask=Mask(record.mask.causal, record.mask.window, record.mask.keys, bias),
+                stage=record.stage,
+            )
+        )
+    return _like(trace, records)
+
+
+def _like(trace: Trace, records: list[LayerRecord]) -> Trace:
+    return Trace(
+        model=trace.model,
+        fingerprint=trace.fingerprint,
+        queries=trace.queries,
+        keys=None if trace.keys is trace.queries else trace.keys,
+        layers=records,
+        outputs={},
+        text=trace.text,
+        pair=trace.pair,
+        ablated=trace.ablated,
+    )
+
+
+def _measure(
+    record: LayerRecord, special: np.ndarray
+) -> tuple[
+    UInt8[np.ndarray, "heads rows columns"], dict[str, Float[np.ndarray, " heads"]], Float[np.ndarray, "heads queries"]
+]:
+    """Thumbnails, statistics and log-sum-exps of a layer's heads, from one walk over its weights."""
+    heads, queries, _ = record.q.shape
+    keys = record.k.shape[1]
+    rows, columns = min(THUMB, queries), min(THUMB, keys)
+    row_of = np.arange(queries) * rows // queries
+    column_starts = np.searchsorted(np.arange(keys) * columns // keys, np.arange(columns))
+    pooled = np.zeros((heads, rows, columns), dtype=np.float32)
+    lse = np.empty((heads, queries), dtype=np.float32)
+    parts = []
+    for block in blocks(record.q, record.k, scale=record.scale, mask=record.mask):
+        parts.append(block_statistics(block, special, queries))
+        lse[:, block.rows] = block.lse
+        across = np.maximum.reduceat(block.weights, column_starts, axis=-1) if columns < keys else block.weights
+        targets = row_of[block.rows]
+        starts = np.flatnonzero(np.diff(targets, prepend=-1))
+        down = np.maximum.reduceat(across, starts, axis=1)
+        pooled[:, targets[starts]] = np.maximum(pooled[:, targets[starts]], down)
+    thumbs = np.rint(255 * np.sqrt(np.minimum(pooled, 1))).astype(np.uint8)
+    return thumbs, mean_over_queries(parts), lse
+
+
+def _writes(
+    narrow: Trace, trace: Trace, layers: list[int], heads: list[int]
+) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "..."], Float[np.ndarray, "..."]] | None:
+    """How strongly each value and each context arrives in the residual stream; None where the model isn't at hand.
+
+    value_norms (layers, heads, keys) = |v_j W_O| (Kobayashi et al. 2020, the norm in eq. 4), writes (layers, heads,
+    queries) = |c_i W_O|, and shares (layers, heads, queries) = c_i W_O . t_i / |t_i|^2 with t_i the sum over the
+    heads shown: shares of all heads add up to 1.
+    """
+    if trace.source is None or any(record.v is None for record in narrow.layers):
+        return None
+    value_norms, writes, shares = [], [], []
+    for layer, record in zip(layers, narrow.layers, strict=True):
+        assert record.v is not None
+        out = np.stack([np.asarray(trace.source.W_O(layer, head), dtype=np.float32) for head in heads])
+        groups = len(record.q) // len(record.v)
+        values = np.repeat(record.v, groups, axis=0) if groups > 1 else record.v
+        gram = out @ out.swapaxes(-1, -2)
+        context, _ = attend(record.q, record.k, record.v, scale=record.scale, mask=record.mask)
+        for at, head in enumerate(heads):
+            if (layer, head) in trace.ablated:
+                context[at] = 0
+        total = np.einsum("hnd,hdm->nm", context, out, optimize=True)
+        along = np.einsum("hnd,hnd->hn", context, total[None] @ out.swapaxes(-1, -2))
+        size = np.einsum("nm,nm->n", total, total)
+        value_norms.append(_norms(values, gram))
+        writes.append(_norms(context, gram))
+        shares.append(along / np.where(size > 0, size, 1))
+    return (
+        np.stack(value_norms).astype(np.float16),
+        np.stack(writes).astype(np.float16),
+        np.stack(shares).astype(np.float16),
+    )
+
+
+def _norms(x: Float[np.ndarray, "heads n d"], gram: Float[np.ndarray, "heads d d"]) -> Float[np.ndarray, "heads n"]:
+    """|x W| from x and W W^T."""
+    found: np.ndarray = np.sqrt(np.maximum(np.einsum("hnd,hnd->hn", x @ gram, x), 0))
+    return found
+
+
+def _anatomy(trace: Trace) -> dict[str, Any] | None:
+    """The drawing of the model: components, sizes, one layer's parameters; None where the model isn't at hand."""
+    from headscope.model import Model
+
+    model = trace.source
+    if not isinstance(model, Model):
+        return None
+    sizes = model.anatomy.known()
+    return {
+        "class": model.anatomy.base_class,
+        "total": model.parameters.total,
+        "extra": model.extra.total,
+        "sizes": {
+            name: getattr(sizes, name)
+            for name in ("layers", "heads", "d_model", "d_head", "d_ffn", "d_embedding", "vocab", "positions", "types")
+        },
+        "components": [
+            {"name": part.name, "count": part.count, "share": part.share, "meaning": part.meaning}
+            for part in model.components
+        ],
+        "embeddings": [
+            {"name": row.name, "shape": row.shape, "count": row.count}
+            for row in model.parameters
+            if row.component == "embeddings"
+        ],
+        "layer": [
+            {"name": row.name, "shape": row.shape, "count": row.count, "role": row.role}
+            for row in model.parameters
+            if row.layer == 0
+        ],
+    }

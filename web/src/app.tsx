@@ -1,0 +1,29 @@
+// The page: the grid at the left, the head in the middle, the inspector at the right.
+import { say } from "./words";
+import * as state from "./state";
+import { doc, failure } from "./store";
+import { Anatomy } from "./panels/anatomy";
+import { Cell } from "./panels/cell";
+import { Causes } from "./panels/causes";
+import { Compare } from "./panels/compare";
+import { Grid } from "./panels/grid";
+import { HeadPane } from "./panels/headpane";
+import { Help } from "./panels/help";
+import { Inspector } from "./panels/inspector";
+import { Top } from "./panels/top";
+
+const PANES = { head: HeadPane, compare: Compare, causes: Causes, anatomy: Anatomy };
+
+export function App() {
+  const Pane = PANES[state.pane.value];
+  return (
+    <>
+      <a class="skip" href="#" onClick={(event) => { event.preventDefault(); document.getElementById("head")?.scrollIntoView(); }}>{say("skip")}</a>
+      <Top />
+      {failure.value && <p class="trouble" role="alert">{failure.value} <button onClick={() => { failure.value = null; }}>{say("close")}</button></p>}
+      {doc.value && <div class={`columns ${state.pane.value}`}><Grid /><Pane />{state.pane.value === "head" && <Cell />}<Inspector /></div>}
+      <p class="said" role="status" aria-live="polite">{state.said.value}</p>
+      <Help />
+    </>
+  );
+}

@@ -1,0 +1,105 @@
+// Colours: one sequential map for weights, one diverging map for differences, one hue for each head. All in OKLCH.
+
+type RGB = [number, number, number];
+
+/** OKLCH to sRGB bytes (Ottosson 2020), chroma lowered until the colour exists. */
+export function oklch(lightness: number, chroma: number, hue: number): RGB {
+  for (let c = chroma; ; c -= 0.005) {
+    const a = Math.max(c, 0) * Math.cos((hue * Math.PI) / 180);
+    const b = Math.max(c, 0) * Math.sin((hue * Math.PI) / 180);
+    const l = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3;
+    const m = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3;
+    const s = (lightness - 0.0894841775 * a - 1.291485548 * b) ** 3;
+    const linear = [
+      4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s,
+      -1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s,
+      -0.0041960863 * l - 0.7034186147 * m + 1.707614701 * s,
+    ];
+    if (c > 0 && linear.some((x) => x < -0.0005 || x > 1.0005)) continue;
+    return linear.map((x) => {
+      const t = Math.min(1, Math.max(0, x));
+      return Math.round(255 * (t <= 0.0031308 ? 12.92 * t : 1.055 * t ** (1 / 2.4) - 0.055));
+    }) as RGB;
+  }
+}
+
+const css = ([r, g, b]: RGB): string => `rgb(${r} ${g} ${b})`;
+
+/** 256 colours, equal steps of lightness, so that it reads in grey as well. From the page's ground to the strongest. */
+function ramp(dark: boolean): Uint8Array {
+  const out = new Uint8Array(256 * 3);
+  for (let n = 0; n < 256; n++) {
+    const t = n / 255;
+    const colour = dark
+      ? oklch(0.205 + 0.755 * t, 0.015 + 0.15 * Math.sin(Math.PI * Math.min(1, t * 0.9)) , 275 - 175 * t)
+      : oklch(0.985 - 0.735 * t, 0.004 + 0.16 * Math.sin(Math.PI * Math.min(1, t * 0.82)), 215 + 65 * t);
+    out.set(colour, n * 3);
+  }
+  return out;
+}
+
+/** 511 colours from blue over white (0) to orange. */
+function divergingRamp(): Uint8Array {
+  const out = new Uint8Array(511 * 3);
+  for (let n = 0; n < 511; n++) {
+    const t = (n - 255) / 255;
+    const size = Math.abs(t);
+    out.set(t === 0 ? [255, 255, 255] : oklch(1 - 0.52 * size, 0.17 * size ** 0.8, t < 0 ? 255 : 50), n * 3);
+  }
+  return out;
+}
+
+const ramps = new Map<string, Uint8Array>();
+
+export function sequential(dark: boolean): Uint8Array {
+  const name = dark ? "dark" : "light";
+  if (!ramps.has(name)) ramps.set(name, ramp(dark));
+  return ramps.get(name)!;
+}
+
+export function diverging(): Uint8Array {
+  if (!ramps.has("diverging")) ramps.set("diverging", divergingRamp());
+  return ramps.get("diverging")!;
+}
+
+export function sequentialCss(t: number, dark: boolean): string {
+  const at = 3 * Math.round(255 * Math.min(1, Math.max(0, t)));
+  const map = sequential(dark);
+  return css([map[at], map[at + 1], map[at + 2]]);
+}
+
+export function divergingCss(t: number): string {
+  const at = 3 * (255 + Math.round(255 * Math.min(1, Math.max(-1, t))));
+  const map = diverging();
+  return css([map[at], map[at + 1], map[at + 2]]);
+}
+
+/** A head's colour: equal lightness, hues spread over the whole circle, so none comes twice. */
+export function headColour(head: number, heads: number, dark: boolean): string {
+  return css(oklch(dark ? 0.78 : 0.52, 0.13, 20 + (360 * head) / heads));
+}
+
+/** Where a weight lies on the map: 0 to 1. Log shows four decades. */
+export function onScale(weight: number, most: number, scale: "sqrt" | "linear" | "log"): number {
+  const t = most > 0 ? Math.min(1, Math.max(0, weight / most)) : 0;
+  if (scale === "linear") return t;
+  if (scale === "sqrt") return Math.sqrt(t);
+  return t <= 1e-4 ? 0 : 1 + Math.log10(t) / 4;
+}
+
+/** Numbers as pixels. Signed numbers go on the diverging map. */
+export function paint(
+  data: Float32Array, most: number, scale: "sqrt" | "linear" | "log", dark: boolean, signed: boolean,
+): Uint8ClampedArray<ArrayBuffer> {
+  const out = new Uint8ClampedArray(data.length * 4);
+  const map = signed ? diverging() : sequential(dark);
+  for (let n = 0; n < data.length; n++) {
+    const t = onScale(Math.abs(data[n]), most, scale);
+    const at = 3 * (signed ? 255 + Math.sign(data[n]) * Math.round(255 * t) : Math.round(255 * t));
+    out[4 * n] = map[at];
+    out[4 * n + 1] = map[at + 1];
+    out[4 * n + 2] = map[at + 2];
+    out[4 * n + 3] = 255;
+  }
+  return out;
+}

@@ -1,0 +1,201 @@
+// The picture as it stands, as SVG and PNG; its numbers as CSV and JSON; its address.
+import { strongestKeys } from "./trace/arithmetic";
+import { engine } from "./trace/engine";
+import { headColour, onScale, sequentialCss } from "./colour";
+import { say } from "./words";
+import * as state from "./state";
+import { at, column, current, doc, row, shown, wanted, type Picture } from "./store";
+import type { Label } from "./shown";
+
+function fileName(kind: string): string {
+  const info = doc.value!.info;
+  const model = info.model.split(/[\\/]/).pop()!.replace(/[^\w.-]+/g, "-") || "headscope";
+  return `${model}-layer${info.layerNumbers[at.value.layer]}-head${info.headNumbers[at.value.head]}.${kind}`;
+}
+
+function save(content: BlobPart, type: string, kind: string): void {
+  const name = fileName(kind);
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([content], { type }));
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+  state.said.value = say("saved", { name });
+}
+
+const escaped = (text: string): string =>
+  // eslint-disable-next-line no-control-regex
+  text.replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f]/g, "�").replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;").replace(/"/g, "&quot;");
+
+/** The part of the matrix that is seen: rows and columns [..). */
+function window_(picture: Picture): [number, number, number, number] {
+  const box = state.box.value;
+  if (!box) return [0, picture.rows, 0, picture.columns];
+  const [top, left] = [Math.min(Math.floor(box.top), picture.rows - 1), Math.min(Math.floor(box.left), picture.columns - 1)];
+  return [top, Math.min(picture.rows, Math.ceil(box.top + box.span)), left, Math.min(picture.columns, Math.ceil(box.left + box.span))];
+}
+
+const MOST_CELLS = 40_000;
+
+/** Numbers of the seen part, pooled by the largest where there are too many for a drawing. */
+async function seen(most: number): Promise<{ data: Float32Array; height: number; width: number; box: [number, number, number, number] } | null> {
+  const [now, picture] = [wanted.value, current.value];
+  if (!now || !picture) return null;
+  const box = window_(picture);
+  const [top, bottom, left, right] = box;
+  const shrink = Math.max(1, Math.sqrt(((bottom - top) * (right - left)) / most));
+  const height = Math.ceil((bottom - top) / shrink);
+  const width = Math.ceil((right - left) / shrink);
+  const data = await engine.ask("tile", {
+    trace: now.doc.id, layer: now.layer, head: now.head, minus: null, view: now.shown.view, box, height, width, normed: now.normed,
+  });
+  return { data, height, width, box };
+}
+
+const text = (label: Label): string => (label.continues ? `·${label.text}` : label.text);
+
+/** An SVG for a paper: white ground, the chosen scale, tokens, a legend, what was hidden or joined. */
+export async function figure(): Promise<string> {
+  const found = await seen(MOST_CELLS);
+  const [words, info, picture] = [shown.value, doc.value?.info, current.value];
+  if (!found || !words || !info || !picture) throw new Error(say("no_trace"));
+  const [top, bottom, left, right] = found.box;
+  const rows = words.rows.slice(top, bottom);
+  const columns = words.columns.slice(left, right);
+  const withMatrix = state.mode.value !== "lines";
+  const withLines = state.mode.value !== "matrix" && rows.length <= 200 && columns.length <= 200;
+  const cell = Math.max(2, Math.min(24, 600 / Math.max(found.height, found.width)));
+  const parts: string[] = [];
+  const title = `${info.model} · ${say("layer_head", { l: info.layerNumbers[at.value.layer], h: info.headNumbers[at.value.head] })}`;
+  let x = 16;
+  let height = 60;
+  if (withLines) {
+    const line = 18;
+    const colour = headColour(at.value.head, info.heads, false);
+    const data = found.width === columns.length && found.height === rows.length ? found.data : null;
+    const y = (n: number): number => 52 + n * line;
+    rows.forEach((label, n) => parts.push(`<text x="${x + 120}" y="${y(n) + 4}" text-anchor="end">${escaped(text(label))}</text>`));
+    columns.forEach((label, n) => parts.push(`<text x="${x + 300}" y="${y(n) + 4}">${escaped(text(label))}</text>`));
+    for (let r = 0; data && r < rows.length; r++) {
+      if (row.value !== null && row.value !== r + top) continue;
+      const numbers = data.subarray(r * columns.length, (r + 1) * columns.length);
+      for (const c of strongestKeys(numbers, state.mass.value)) {
+        const t = Math.min(1, numbers[c] / picture.most);
+        parts.push(`<path d="M${x + 126} ${y(r)}C${x + 190} ${y(r)} ${x + 230} ${y(c)} ${x + 294} ${y(c)}" fill="none" stroke="${colour}" stroke-width="${(0.6 + 3.4 * t).toFixed(2)}" stroke-opacity="${(0.12 + 0.88 * Math.sqrt(t)).toFixed(2)}"/>`);
+      }
+    }
+    height = Math.max(height, y(Math.max(rows.length, columns.length)));
+    x += 440;
+  }
+  if (withMatrix) {
+    const [ox, oy] = [x + 96, 120];
+    for (let r = 0; r < found.height; r++) {
+      for (let c = 0; c < found.width; c++) {
+        const value = found.data[r * found.width + c];
+        const shade = sequentialCss(onScale(value, picture.most, state.scale.value), false);
+        parts.push(`<rect x="${(ox + c * cell).toFixed(2)}" y="${(oy + r * cell).toFixed(2)}" width="${cell.toFixed(2)}" height="${cell.toFixed(2)}" fill="${shade}"/>`);
+      }
+    }
+    const [down, across] = [(found.height * cell) / rows.length, (found.width * cell) / columns.length];
+    const [everyRow, everyColumn] = [Math.ceil(10 / down), Math.ceil(10 / across)];
+    rows.forEach((label, n) => { if (n % everyRow === 0) parts.push(`<text x="${ox - 5}" y="${(oy + (n + 0.5) * down + 4).toFixed(1)}" text-anchor="end">${escaped(text(label))}</text>`); });
+    columns.forEach((label, n) => { if (n % everyColumn === 0) parts.push(`<text transform="translate(${(ox + (n + 0.5) * across + 3).toFixed(1)} ${oy - 5}) rotate(-55)">${escaped(text(label))}</text>`); });
+    if (row.value !== null && row.value >= top && row.value < bottom) {
+      parts.push(`<rect x="${ox}" y="${(oy + (row.value - top) * down).toFixed(1)}" width="${(found.width * cell).toFixed(1)}" height="${down.toFixed(1)}" fill="none" stroke="#c2410c" stroke-width="1.5"/>`);
+    }
+    const ly = oy + found.height * cell + 18;
+    for (let n = 0; n < 60; n++) parts.push(`<rect x="${ox + n * 2}" y="${ly}" width="2.2" height="8" fill="${sequentialCss(onScale(n / 59, 1, state.scale.value), false)}"/>`);
+    parts.push(`<text x="${ox}" y="${ly + 20}">0</text><text x="${ox + 120}" y="${ly + 20}" text-anchor="end">${picture.most.toFixed(2)}</text><text x="${ox + 130}" y="${ly + 8}">${escaped(say(`scale_${state.scale.value}`))}</text>`);
+    height = Math.max(height, ly + 24);
+    x = ox + found.width * cell + 16;
+  }
+  const notes = remarks().join(" · ");
+  const wide = Math.max(x, 480);
+  return (
+    `<svg xmlns="http://www.w3.org/2000/svg" width="${wide.toFixed(0)}" height="${(height + 28).toFixed(0)}" viewBox="0 0 ${wide.toFixed(0)} ${(height + 28).toFixed(0)}" font-family="system-ui, sans-serif" font-size="11" fill="#222">` +
+    `<rect width="100%" height="100%" fill="#fff"/><text x="16" y="24" font-size="13" font-weight="600">${escaped(title)}</text>` +
+    `${parts.join("")}<text x="16" y="${(height + 18).toFixed(0)}" fill="#666">${escaped(notes)}</text></svg>`
+  );
+}
+
+/** What was hidden, joined or cut, in words. */
+export function remarks(): string[] {
+  const words = shown.value;
+  const found: string[] = [];
+  if (!words) return found;
+  if (state.mode.value !== "matrix") found.push(`${say("mass")} ${Math.round(100 * state.mass.value)}%`);
+  if (state.filter.value !== "all") found.push(say(`filter_${state.filter.value}`));
+  if (words.renormalised) found.push(say("renormalised"));
+  else if (words.partial) found.push(say("partial"));
+  if (state.merged.value) found.push(say("merged_note"));
+  if (wanted.value?.normed) found.push(say("normed_note"));
+  return found;
+}
+
+export async function saveSvg(): Promise<void> {
+  save(await figure(), "image/svg+xml", "svg");
+}
+
+export async function savePng(): Promise<void> {
+  const svg = await figure();
+  const image = new Image();
+  const [, width, height] = /width="(\d+)" height="(\d+)"/.exec(svg)!;
+  await new Promise((resolve, reject) => {
+    image.onload = resolve;
+    image.onerror = () => reject(new Error("the figure can't be drawn"));
+    image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(svg)}`;
+  });
+  const canvas = document.createElement("canvas");
+  const zoom = Math.min(3, 8000 / Math.max(Number(width), Number(height)));
+  canvas.width = Number(width) * zoom;
+  canvas.height = Number(height) * zoom;
+  canvas.getContext("2d")!.drawImage(image, 0, 0, canvas.width, canvas.height);
+  const blob = await new Promise<Blob | null>((resolve) => canvas.toBlob(resolve, "image/png"));
+  if (blob) save(blob, "image/png", "png");
+}
+
+const EVERY_CELL = 4_000_000;
+
+async function numbers(): Promise<{ rows: Label[]; columns: Label[]; data: Float32Array }> {
+  const found = await seen(EVERY_CELL);
+  const words = shown.value;
+  if (!found || !words) throw new Error(say("no_trace"));
+  const [top, bottom, left, right] = found.box;
+  if (found.height !== bottom - top || found.width !== right - left) throw new Error(say("pooled", { n: "" }));
+  return { rows: words.rows.slice(top, bottom), columns: words.columns.slice(left, right), data: found.data };
+}
+
+/** A cell of CSV: quoted, and never read as a formula by a spreadsheet. */
+const csv = (value: string): string => `"${(/^[=+\-@\t\r]/.test(value) ? `'${value}` : value).replace(/"/g, '""')}"`;
+
+export async function saveCsv(): Promise<void> {
+  const { rows, columns, data } = await numbers();
+  const lines = [["", ...columns.map((label) => csv(label.text))].join(",")];
+  rows.forEach((label, r) => {
+    lines.push([csv(label.text), ...Array.from(data.subarray(r * columns.length, (r + 1) * columns.length), (x) => x.toFixed(6))].join(","));
+  });
+  save(`${lines.join("\r\n")}\r\n`, "text/csv;charset=utf-8", "csv");
+}
+
+export async function saveJson(): Promise<void> {
+  const { rows, columns, data } = await numbers();
+  const info = doc.value!.info;
+  const one = (label: Label): object => ({ text: label.text, tokens: label.tokens });
+  save(JSON.stringify({
+    model: info.model, text: info.text, pair: info.pair,
+    layer: info.layerNumbers[at.value.layer], head: info.headNumbers[at.value.head],
+    notes: remarks(), queries: rows.map(one), keys: columns.map(one),
+    pinned: { query: row.value, key: column.value },
+    weights: rows.map((_, r) => Array.from(data.subarray(r * columns.length, (r + 1) * columns.length), (x) => Number(x.toFixed(6)))),
+  }, null, 1), "application/json", "json");
+}
+
+export async function copyLink(): Promise<void> {
+  const hash = state.toHash();
+  try {
+    await navigator.clipboard.writeText(location.href.replace(/#.*$/, "") + (hash ? `#${hash}` : ""));
+    state.said.value = say("copied");
+  } catch {
+    state.said.value = say("copy_failed");
+  }
+}

@@ -1,0 +1,82 @@
+// Everything works from the keyboard.
+import * as state from "./state";
+import { column, doc, docs, row, shown } from "./store";
+import { goToExtreme } from "./panels/grid";
+import { finding, step } from "./panels/headpane";
+import { nextStep } from "./panels/cell";
+import { requestZoom } from "./panels/matrix";
+import { tableOpen } from "./panels/table";
+import { toggleHead, toggleToken } from "./panels/causes";
+
+function move(along: "row" | "column", by: number): void {
+  const words = shown.value;
+  if (!words) return;
+  const [labels, place, held] = along === "row" ? ([words.rows, row.value, state.query] as const) : ([words.columns, column.value, state.key] as const);
+  const next = place === null ? (by > 0 ? 0 : labels.length - 1) : Math.max(0, Math.min(labels.length - 1, place + by));
+  if (labels[next]) held.value = labels[next].tokens[0];
+}
+
+/** Esc lets go of one thing at a time, the last first. */
+function letGo(): void {
+  if (state.help.value) state.help.value = false;
+  else if (tableOpen.value) tableOpen.value = false;
+  else if (state.step.value) state.step.value = 0;
+  else if (state.key.value !== null) state.key.value = null;
+  else if (state.query.value !== null) state.query.value = null;
+  else if (state.box.value) state.box.value = null;
+  else if (state.pane.value !== "head") state.pane.value = "head";
+}
+
+const toggle = (held: { value: boolean }): void => {
+  held.value = !held.value;
+  state.box.value = null;
+};
+
+const KEYS: Record<string, () => void> = {
+  ArrowLeft: () => step(0, -1),
+  ArrowRight: () => step(0, 1),
+  ArrowUp: () => step(-1, 0),
+  ArrowDown: () => step(1, 0),
+  j: () => move("row", 1),
+  k: () => move("row", -1),
+  J: () => move("column", 1),
+  K: () => move("column", -1),
+  Enter: () => { if (row.value !== null && column.value !== null) nextStep(); },
+  "/": () => { state.pane.value = "head"; requestAnimationFrame(() => finding.focus()); },
+  Escape: letGo,
+  l: () => { state.mode.value = "lines"; },
+  m: () => { state.mode.value = "matrix"; },
+  b: () => { state.mode.value = "both"; },
+  "+": () => requestZoom(0.6),
+  "=": () => requestZoom(0.6),
+  "-": () => requestZoom(1 / 0.6),
+  "0": () => { state.box.value = null; },
+  s: () => toggle(state.special),
+  w: () => toggle(state.merged),
+  n: () => { if (doc.value?.info.valueNorms) state.normed.value = !state.normed.value; },
+  e: () => goToExtreme(true),
+  E: () => goToExtreme(false),
+  "1": () => { state.pane.value = "head"; },
+  "2": () => { state.pane.value = "compare"; },
+  "3": () => { state.pane.value = "causes"; },
+  "4": () => { state.pane.value = "anatomy"; },
+  x: toggleHead,
+  M: toggleToken,
+  t: () => { state.pane.value = "head"; tableOpen.value = !tableOpen.value; },
+  "?": () => { state.help.value = !state.help.value; },
+  "[": () => { state.trace.value = Math.max(0, state.trace.value - 1); },
+  "]": () => { state.trace.value = Math.min(docs.value.length - 1, state.trace.value + 1); },
+};
+
+export function listen(): void {
+  addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+    const element = event.target as HTMLElement;
+    if (/^(INPUT|SELECT|TEXTAREA)$/.test(element.tagName) && event.key !== "Escape") return;
+    if (element.tagName === "BUTTON" && (event.key === "Enter" || event.key === " ")) return;
+    const action = KEYS[event.key];
+    if (!action) return;
+    event.preventDefault();
+    action();
+  });
+}

@@ -1,0 +1,77 @@
+// The page's start: read what it is told, open the traces inside it, show them.
+import { render } from "preact";
+import { effect } from "@preact/signals";
+import "./style.css";
+import { App } from "./app";
+import { listen } from "./keyboard";
+import { outcomes, start, type Start } from "./remote";
+import { dark, followHash, fromHash, said, theme } from "./state";
+import { failure, followRow, followSelection, openTrace } from "./store";
+import { openFile } from "./panels/compare";
+import { say, spoken } from "./words";
+
+const page = document.getElementById("page")!;
+
+function followTheme(): void {
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  const apply = (): void => {
+    dark.value = theme.value === "dark" || (theme.value === "auto" && system.matches);
+    document.documentElement.dataset.theme = dark.value ? "dark" : "light";
+  };
+  effect(apply);
+  system.addEventListener("change", apply);
+  effect(() => { document.documentElement.lang = spoken.value; });
+}
+
+/** What was said goes away by itself. */
+function followSaid(): void {
+  let waiting = 0;
+  effect(() => {
+    if (!said.value) return;
+    clearTimeout(waiting);
+    waiting = window.setTimeout(() => { said.value = ""; }, 4000);
+  });
+}
+
+async function open(): Promise<void> {
+  const about = JSON.parse(document.getElementById("hs-about")?.textContent ?? "{}") as Partial<Start>;
+  start.value = { home: "file", traces: 0, ...about };
+  if (start.value.hash && !location.hash) fromHash(start.value.hash);
+  if (!start.value.traces) failure.value = say("no_trace");
+  for (let n = 0; n < start.value.traces; n++) {
+    const element = document.getElementById(`hs-trace-${n}`);
+    const base64 = element?.textContent ?? "";
+    element?.remove();
+    if (n === 0) page.textContent = say("opening", { mb: ((base64.length * 0.75) / 1e6).toFixed(1) });
+    const remote = start.value.remote?.[n] ?? null;
+    if (remote && start.value.outcomes?.[n]) outcomes.value = { ...outcomes.value, [remote]: start.value.outcomes[n] };
+    await openTrace({ base64 }, null, remote);
+    if (n === 0) show();
+  }
+}
+
+let shown = false;
+
+function show(): void {
+  if (shown) return;
+  shown = true;
+  page.textContent = "";
+  render(<App />, page);
+}
+
+followHash();
+followTheme();
+followSaid();
+followSelection();
+followRow();
+listen();
+addEventListener("dragover", (event) => event.preventDefault());
+addEventListener("drop", (event) => {
+  event.preventDefault();
+  const file = event.dataTransfer?.files[0];
+  if (file) void openFile(file);
+});
+open().catch((error: unknown) => {
+  failure.value = say("broken", { why: error instanceof Error ? error.message : String(error) });
+  show();
+}).finally(show);

@@ -1,0 +1,102 @@
+// The model as a drawing: components and their shares, one layer opened, the selected head's slice marked, shapes on every arrow.
+import { headColour } from "../colour";
+import { count, percent, say } from "../words";
+import * as state from "../state";
+import { at, doc } from "../store";
+import type { Anatomy as Model, Part } from "../trace/trace";
+
+const shape = (sizes: (number | string)[]): string => `(${sizes.join(", ")})`;
+
+export function Anatomy() {
+  const info = doc.value?.info;
+  const model = info?.anatomy;
+  if (!info) return null;
+  if (!model) return <main class="centre" id="head"><section class="panel"><p class="quiet hint">{say("anatomy_none")}</p></section></main>;
+  const tokens = info.queries.tokens.length;
+  return (
+    <main class="centre" id="head">
+      <section class="panel picture anatomy">
+        <div class="row spread">
+          <h1>{say("anatomy_total", { name: model.class, n: count(model.total) })}</h1>
+          {model.extra > 0 && <span class="quiet">{say("anatomy_extra", { n: count(model.extra) })}</span>}
+        </div>
+        <div class="shares" role="img" aria-label={model.components.map((part) => `${part.name} ${percent(part.share ?? 0)}`).join(", ")}>
+          {model.components.map((part, n) => <i key={part.name} class={`c${n % 4}`} style={{ flexGrow: Math.max(0.004, part.share ?? 0) }} title={part.name} />)}
+        </div>
+        <table class="components"><tbody>
+          {model.components.map((part, n) => (
+            <tr key={part.name}><td><i class={`dot c${n % 4}`} /></td><th scope="row">{part.name}</th><td>{count(part.count)}</td><td>{say("anatomy_share", { share: percent(part.share ?? 0) })}</td><td class="quiet">{part.meaning}</td></tr>
+          ))}
+        </tbody></table>
+        <h2>{say("anatomy_layer", { l: info.layerNumbers[at.value.layer], n: model.sizes.layers })} <small class="quiet">{say("anatomy_same")}</small></h2>
+        <Drawing model={model} tokens={tokens} head={info.headNumbers[at.value.head]} />
+        <table class="components"><tbody>
+          {model.layer.map((part) => <tr key={part.name}><th scope="row">{part.name.replace(/^.*?layers?\.0\./, "")}</th><td>{shape(part.shape ?? [])}</td><td>{count(part.count)}</td></tr>)}
+        </tbody></table>
+      </section>
+    </main>
+  );
+}
+
+function Drawing({ model, tokens, head }: { model: Model; tokens: number; head: number }) {
+  const { d_model: d, d_head: w, heads, d_ffn: f } = model.sizes;
+  const colour = headColour(head, heads, state.dark.value);
+  const holder = (role: string): Part | undefined => model.layer.find((part) => part.role === role);
+  const weights: [string, string, "rows" | "columns"][] = [
+    ["W_Q", "layer.query.weight", "columns"], ["W_K", "layer.key.weight", "columns"], ["W_V", "layer.value.weight", "columns"],
+  ];
+  const side = 92;
+  const slice = side / heads;
+  const square = (x: number, y: number, name: string, along: "rows" | "columns", part: Part | undefined) => (
+    <g key={name}>
+      <rect class="weight" x={x} y={y} width={side} height={side} />
+      {along === "columns"
+        ? <rect x={x + head * slice} y={y} width={slice} height={side} fill={colour} />
+        : <rect x={x} y={y + head * slice} width={side} height={slice} fill={colour} />}
+      <text x={x + side / 2} y={y - 6} text-anchor="middle" class="name">{name}</text>
+      <text x={x + side / 2} y={y + side + 14} text-anchor="middle">{part ? shape([d, d]) : ""}</text>
+    </g>
+  );
+  const arrow = (x1: number, y1: number, x2: number, y2: number, label: string, above = true) => (
+    <g key={`${x1}/${y1}/${x2}/${y2}`}>
+      <line class="arrow" x1={x1} y1={y1} x2={x2} y2={y2} marker-end="url(#tip)" />
+      <text x={(x1 + x2) / 2} y={(y1 + y2) / 2 + (above ? -6 : 14)} text-anchor="middle" class="shape">{label}</text>
+    </g>
+  );
+  return (
+    <svg class="drawing" viewBox="0 0 1010 470" role="img" aria-label={say("anatomy_slice", { head: "", h: head, d: w, m: d })}>
+      <defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path d="M0 0L8 4L0 8z" class="tip" /></marker></defs>
+      <text x="14" y="222" class="name">X</text><text x="14" y="238">{shape([tokens, d])}</text>
+      {weights.map(([name, role, along], n) => square(150, 30 + n * 150, name, along, holder(role)))}
+      {weights.map((_, n) => arrow(70, 218, 146, 76 + n * 150, ""))}
+      {weights.map(([name], n) => (
+        <g key={`head ${name}`}>
+          {arrow(246, 76 + n * 150, 352, 76 + n * 150, shape([tokens, w]))}
+          <rect x="356" y={46 + n * 150} width="20" height="60" fill={colour} />
+          <text x="366" y={124 + n * 150} text-anchor="middle" class="name">{name.slice(-1).toLowerCase()}</text>
+        </g>
+      ))}
+      {arrow(382, 76, 456, 130, "")}{arrow(382, 226, 456, 160, "")}
+      <rect class="box" x="460" y="106" width="112" height="76" rx="4" />
+      <text x="516" y="138" text-anchor="middle" class="name">softmax</text>
+      <text x="516" y="156" text-anchor="middle">q kᵀ / √{w}</text>
+      <text x="516" y="200" text-anchor="middle" class="shape">{shape([tokens, tokens])}</text>
+      {arrow(516, 208, 516, 330, "")}{arrow(382, 376, 456, 368, "")}
+      <rect class="box" x="460" y="336" width="112" height="60" rx="4" />
+      <text x="516" y="364" text-anchor="middle" class="name">p v</text><text x="516" y="382" text-anchor="middle">{shape([tokens, w])}</text>
+      {arrow(576, 366, 640, 366, "")}
+      {square(644, 320, "W_O", "rows", holder("layer.attention_output.weight"))}
+      {arrow(740, 366, 800, 300, "")}
+      <text x="690" y="452" text-anchor="middle">{say("anatomy_slice", { h: head, d: w, m: d })}</text>
+      <g>
+        <rect class="box" x="804" y="262" width="150" height="44" rx="4" /><text x="879" y="281" text-anchor="middle" class="name">{say("anatomy_add")} · {say("anatomy_norm")}</text><text x="879" y="297" text-anchor="middle">{shape([tokens, d])}</text>
+        <line class="arrow" x1="879" y1="262" x2="879" y2="214" marker-end="url(#tip)" />
+        <rect class="box" x="804" y="132" width="150" height="78" rx="4" /><text x="879" y="152" text-anchor="middle" class="name">{say("anatomy_ffn")}</text>
+        <text x="879" y="172" text-anchor="middle">{shape([d, f])}</text><text x="879" y="190" text-anchor="middle">{shape([f, d])}</text>
+        <line class="arrow" x1="879" y1="132" x2="879" y2="84" marker-end="url(#tip)" />
+        <rect class="box" x="804" y="36" width="150" height="44" rx="4" /><text x="879" y="55" text-anchor="middle" class="name">{say("anatomy_add")} · {say("anatomy_norm")}</text><text x="879" y="71" text-anchor="middle">{shape([tokens, d])}</text>
+        <path class="arrow" d="M36 206V12H990V284H958" fill="none" marker-end="url(#tip)" /><path class="arrow" d="M800 284H780V58H800" fill="none" marker-end="url(#tip)" />
+      </g>
+    </svg>
+  );
+}

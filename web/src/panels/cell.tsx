@@ -1,0 +1,144 @@
+// One query meets one key: every step from q and k to the weight and to what the head writes, with the real numbers.
+import { useEffect, useState } from "preact/hooks";
+import type { ComponentChildren } from "preact";
+import { engine } from "../trace/engine";
+import type { Chain } from "../trace/arithmetic";
+import { number, percent, say } from "../words";
+import * as state from "../state";
+import { at, doc, lookedColumn, lookedRow, shown } from "../store";
+
+export const STEPS = 7;
+
+/** Walk on in the chain; from the end, back to all of it. */
+export function nextStep(): void {
+  state.step.value = state.step.value >= STEPS ? 1 : state.step.value + 1;
+}
+
+export function Cell() {
+  const info = doc.value?.info;
+  const words = shown.value;
+  const [r, c] = [lookedRow.value, lookedColumn.value];
+  const [held, hold] = useState<{ chain: Chain; key: string } | null>(null);
+  const { layer, head } = at.value;
+  const [i, j] = [r === null ? undefined : words?.rows[r]?.tokens[0], c === null ? undefined : words?.columns[c]?.tokens[0]];
+  const key = `${doc.value?.id}/${layer}/${head}/${i}/${j}`;
+  useEffect(() => {
+    if (!doc.value || i === undefined || j === undefined) return;
+    engine.ask("chain", { trace: doc.value.id, layer, head, i, j }, "chain")
+      .then((chain) => hold({ chain, key }))
+      .catch(() => undefined);
+  }, [key]);
+  if (!info || !words) return null;
+  if (r === null || c === null || i === undefined || j === undefined || !held) {
+    return <section class="panel cell empty" aria-label={say("cell")}><p class="quiet">{say("cell_pick")}</p></section>;
+  }
+  const { chain } = held;
+  const [from, to] = [words.rows[r], words.columns[c]];
+  const d = chain.q.length;
+  const steps = state.step.value === 0 ? STEPS : state.step.value;
+  const most = Math.max(...chain.q.map(Math.abs), ...chain.k.map(Math.abs), 1e-9);
+  const many = Math.max(...chain.product.map(Math.abs), 1e-9);
+  const strongest = Array.from(chain.product.keys()).sort((a, b) => Math.abs(chain.product[b]) - Math.abs(chain.product[a])).slice(0, 3);
+  const neighbours = Array.from(chain.weights.keys()).sort((a, b) => chain.weights[b] - chain.weights[a]);
+  const place = neighbours.indexOf(j);
+  const listed = neighbours.slice(0, 4);
+  if (place > 3) listed[3] = j;
+  const rule = info.layers[layer];
+  const own = Math.abs(chain.scale - 1 / Math.sqrt(d)) < 1e-6;
+  const index = (layer * info.heads + head) * info.queries.tokens.length + i;
+  const norm = info.valueNorms?.[(layer * info.heads + head) * info.keys.tokens.length + j];
+  const label = (token: number): string => info.keys.labels[token].replace(/^·/u, "");
+  const pieces = [from, to].find((one) => one.tokens.length > 1);
+  const carried = chain.v?.map((x) => x * chain.weight);
+  return (
+    <section class="panel cell" aria-label={say("cell")}>
+      <div class="row spread tools">
+        <h2 data-test="cell"><span>{say("cell")}</span> <bdi>{from.text}</bdi> → <bdi>{to.text}</bdi> <b>{number(chain.weight, 4)}</b></h2>
+        <span class="quiet small">{pieces ? say("s_piece", { token: pieces.text, n: pieces.tokens.length }) : rule.stage === "rotated" ? say("stage_rotated") : rule.stage === "scaled" ? say("stage_scaled") : ""}</span>
+        <span class="row">
+          <button onClick={nextStep} data-test="step">{say(state.step.value === 0 ? "step_first" : "step_next")}</button>
+          <button disabled={state.step.value === 0} onClick={() => { state.step.value = 0; }}>{say("step_all")}</button>
+        </span>
+      </div>
+      <div class="steps">
+        <Step n={1} of={steps} title={say("s_q", { token: from.text })} formula={<>q<sub>i</sub> <em>({d},)</em></>} says={say("s_q_says", { token: from.text, d })}>
+          <Bars values={chain.q} most={most} kind="q" />
+        </Step>
+        <Step n={2} of={steps} title={say("s_k", { token: to.text })} formula={<>k<sub>j</sub> <em>({d},)</em></>} says={say("s_k_says", { token: to.text, d })}>
+          <Bars values={chain.k} most={most} kind="k" />
+        </Step>
+        <Step n={3} of={steps} title={say("s_product")} formula={<>q<sub>i</sub> ⊙ k<sub>j</sub> <em>({d},)</em></>} says={say("s_product_says")}>
+          <Bars values={chain.product} most={many} kind="p" />
+          <table class="terms"><tbody>{strongest.map((n) => (
+            <tr key={n}><td class="quiet">n={n}</td><td>{number(chain.q[n], 2)} x {number(chain.k[n], 2)}</td><td>= {number(chain.product[n], 2)}</td></tr>
+          ))}</tbody></table>
+        </Step>
+        <Step n={4} of={steps} title={say("s_dot")} formula={<>s<sub>ij</sub> = q<sub>i</sub>·k<sub>j</sub>{own ? <>/√{d}</> : <> · scale</>}</>}
+          says={own ? say("s_dot_says", { d }) : say("s_dot_says_plain", { scale: number(chain.scale, 5) })}>
+          <p class="sum">Σ = <b>{number(chain.dot, 3)}</b></p>
+          <p class="sum">{own ? <>x 1/√{d}</> : <>x {number(chain.scale, 4)}</>}{chain.bias !== 0 && <> {say("s_bias", { bias: number(chain.bias, 3) })}</>}</p>
+          <p class="sum">{chain.masked ? say("s_masked") : <>s = <b data-test="score">{number(chain.score, 4)}</b></>}</p>
+        </Step>
+        <Step n={5} of={steps} title={say("s_softmax")} formula={<>p<sub>ij</sub> = e<sup>s − lse</sup></>} says={say("s_softmax_says", { lse: number(chain.lse, 4) })}>
+          <table class="terms"><tbody>{listed.map((n) => (
+            <tr key={n} class={n === j ? "chosen" : ""}>
+              <td><bdi>{label(n)}</bdi></td><td class="quiet">e^({number(chain.scores[n], 2)} − {number(chain.lse, 2)})</td>
+              <td class="bar"><i style={{ width: `${100 * chain.weights[n]}%` }} /></td>
+              <td><b data-test={n === j ? "weight" : undefined}>{number(chain.weights[n], 4)}</b></td>
+            </tr>
+          ))}</tbody></table>
+        </Step>
+        <Step n={6} of={steps} title={say("s_value")} formula={<>p<sub>ij</sub> v<sub>j</sub> <em>({chain.v?.length ?? d},)</em></>}
+          says={chain.v ? say("s_value_says", { d: chain.v.length, token: to.text }) : say("s_value_none")}>
+          {carried && chain.v && <Bars values={carried} most={Math.max(...chain.v.map(Math.abs), 1e-9)} kind="v" />}
+          <p class="sum">{norm !== undefined ? say("s_value_norm", { n: number(norm, 3) }) : " "}</p>
+        </Step>
+        <Step n={7} of={steps} title={say("s_writes")} formula={<>c<sub>i</sub> W<sub>O</sub> <em>({info.anatomy?.sizes.d_model ?? "d_model"},)</em></>}
+          says={info.writes && info.shares
+            ? say("s_writes_says", { token: from.text, n: number(info.writes[index], 3), share: percent(info.shares[index]) })
+            : say("s_writes_none")}>
+          {info.shares && <>
+            <p class="sum"><b>{percent(info.shares[index])}</b></p>
+            <div class="bar wide"><i style={{ width: `${100 * Math.min(1, Math.max(0, info.shares[index]))}%` }} /></div>
+          </>}
+        </Step>
+      </div>
+    </section>
+  );
+}
+
+function Step({ n, of, title, formula, says, children }: {
+  n: number; of: number; title: string; formula: ComponentChildren; says: string; children: ComponentChildren;
+}) {
+  const open = n <= of;
+  return (
+    <article class={`step${open ? "" : " shut"}${n === of && state.step.value ? " latest" : ""}`} aria-hidden={!open}>
+      <header><i>{n}</i><span class="formula">{formula}</span></header>
+      <h3 title={title}>{title}</h3>
+      {children}
+      <p class="quiet small">{says}</p>
+    </article>
+  );
+}
+
+/** Numbers as bars over and under a line. */
+export function Bars({ values, most, kind }: { values: Float32Array; most: number; kind: string }) {
+  const width = 128;
+  const height = 44;
+  const wide = width / values.length;
+  let up = "";
+  let down = "";
+  values.forEach((value, n) => {
+    const y = (Math.min(1, Math.abs(value) / most) * height) / 2;
+    const part = `M${(n * wide).toFixed(2)} ${height / 2}v${(value < 0 ? y : -y).toFixed(2)}h${(wide * 0.8).toFixed(2)}v${(value < 0 ? -y : y).toFixed(2)}z`;
+    if (value < 0) down += part;
+    else up += part;
+  });
+  return (
+    <svg class={`bars ${kind}`} viewBox={`0 0 ${width} ${height}`} role="img" aria-label={Array.from(values, (x) => x.toFixed(2)).join(" ")}>
+      <line x1="0" x2={width} y1={height / 2} y2={height / 2} />
+      <path class="up" d={up} /><path class="down" d={down} />
+      <text x={width} y="7" text-anchor="end">±{number(most, 2)}</text>
+    </svg>
+  );
+}

@@ -1,0 +1,114 @@
+// Two traces side by side, their signed difference, and the heads that changed most.
+import { useEffect } from "preact/hooks";
+import { useSignal, type Signal } from "@preact/signals";
+import { number, say } from "../words";
+import * as state from "../state";
+import { at, doc, docs, failure, openTrace, otherDoc, otherShown, picture, shown, subtractable, wanted, wantedKey, type Doc, type Picture, type Wanted } from "../store";
+import { changes } from "../statistics";
+import { Legend, Matrix } from "./matrix";
+
+function usePicture(want: Wanted | null, lane: string): Signal<Picture | null> {
+  const held = useSignal<Picture | null>(null);
+  const key = want ? wantedKey(want) : "";
+  useEffect(() => {
+    let alive = true;
+    if (!want) held.value = null;
+    else picture(want, lane, () => { if (!alive) throw new Error("left"); }).then((found) => { if (alive) held.value = found; }, () => undefined);
+    return () => { alive = false; };
+  }, [key]);
+  return held;
+}
+
+export function Chooser() {
+  return (
+    <span class="row">
+      <label>{say("compare_with")} <select value={state.other.value ?? ""} data-test="compare-with"
+        onChange={(event) => { state.other.value = event.currentTarget.value === "" ? null : Number(event.currentTarget.value); }}>
+        <option value="">{say("compare_none")}</option>
+        {docs.value.map((one, index) => one === doc.value ? null : <option key={one.id} value={index}>{one.name}</option>)}
+      </select></label>
+      <label class="file button">{say("compare_open")}
+        <input type="file" accept=".safetensors" data-test="compare-file" onChange={(event) => {
+          const file = event.currentTarget.files?.[0];
+          if (file) void openFile(file);
+        }} />
+      </label>
+    </span>
+  );
+}
+
+export async function openFile(file: File): Promise<void> {
+  try {
+    const found = await openTrace({ bytes: await file.arrayBuffer() }, null);
+    state.other.value = docs.value.indexOf(found);
+    state.pane.value = "compare";
+  } catch (error) {
+    failure.value = say("broken", { why: `${file.name}: ${error instanceof Error ? error.message : String(error)}` });
+  }
+}
+
+export function Compare() {
+  const [a, b] = [doc.value, otherDoc.value];
+  const [mine, theirs] = [shown.value, otherShown.value];
+  const { layer, head } = at.value;
+  const there = b && theirs && layer < b.info.layers.length && head < b.info.heads;
+  const second: Wanted | null = there ? { doc: b, minus: null, shown: theirs, layer, head, normed: false } : null;
+  const minus: Wanted | null = a && b && mine && there && subtractable.value ? { doc: a, minus: b, shown: mine, layer, head, normed: false } : null;
+  const left = usePicture(wanted.value && { ...wanted.value, normed: false }, "compare a");
+  const right = usePicture(second, "compare b");
+  const difference = usePicture(minus, "compare difference");
+  if (!a || !mine) return null;
+  const one = (name: string, held: Doc): preact.JSX.Element => <h3><b>{name}</b> <bdi>{held.name}</bdi> <span class="quiet">{held.info.model}</span></h3>;
+  return (
+    <main class="centre" id="head">
+      <section class="panel picture">
+        <div class="row tools">
+          <h1>{say("layer_head", { l: a.info.layerNumbers[layer], h: a.info.headNumbers[head] })}</h1>
+          <Chooser />
+        </div>
+        {!b || !theirs ? <p class="quiet hint">{say("compare_hint")}</p> : (
+          <div class="three">
+            <div>{one("A", a)}<Matrix picture={left.value} wanted={wanted.value} rows={mine.rows} columns={mine.columns} linked name="A" />{left.value && <Legend most={left.value.most} signed={false} />}</div>
+            <div>{one("B", b)}<Matrix picture={right.value} wanted={second} rows={theirs.rows} columns={theirs.columns} linked={subtractable.value} name="B" />{right.value && <Legend most={right.value.most} signed={false} />}</div>
+            <div data-test="difference"><h3>{say("compare_difference")}</h3>
+              {minus ? <><Matrix picture={difference.value} wanted={minus} rows={mine.rows} columns={mine.columns} linked name={say("compare_difference")} />{difference.value && <Legend most={difference.value.most} signed digits={3} />}<Cells a={left.value} b={right.value} difference={difference.value} /></>
+                : <p class="quiet hint">{a.info.layers.length !== b.info.layers.length || a.info.heads !== b.info.heads
+                  ? say("compare_shapes", { a: `${a.info.layers.length} x ${a.info.heads}`, b: `${b.info.layers.length} x ${b.info.heads}` })
+                  : say("compare_lengths", { a: a.info.queries.tokens.length, b: b.info.queries.tokens.length })}</p>}
+            </div>
+          </div>
+        )}
+      </section>
+      {b && <Changed a={a} b={b} />}
+    </main>
+  );
+}
+
+/** The three numbers of the cell that is looked at. */
+function Cells({ a, b, difference }: { a: Picture | null; b: Picture | null; difference: Picture | null }) {
+  const [r, c] = [state.hoverRow.value, state.hoverColumn.value];
+  if (r === null || c === null || !a?.full || !b?.full || !difference?.full) return <p class="small">&nbsp;</p>;
+  const at = r * a.columns + c;
+  return <p class="small" data-test="three">A {number(a.full[at], 4)} − B {number(b.full[at], 4)} = {number(difference.full[at], 4)}</p>;
+}
+
+export function Changed({ a, b }: { a: Doc; b: Doc }) {
+  const found = changes(a.info, b.info);
+  const order = found ? Array.from(found.keys()).sort((x, y) => found[y] - found[x]).slice(0, 12) : [];
+  return (
+    <section class="panel changed">
+      <h2>{say("compare_ranked")}</h2>
+      {found ? <ol class="chips" data-test="changed">
+        {order.map((n) => {
+          const [l, h] = [Math.floor(n / a.info.heads), n % a.info.heads];
+          return (
+            <li key={n}><button class={l === at.value.layer && h === at.value.head ? "on" : ""} onClick={() => { state.layer.value = l; state.head.value = h; }}>
+              <b>{a.info.layerNumbers[l]}.{a.info.headNumbers[h]}</b> {number(found[n])}
+            </button></li>
+          );
+        })}
+      </ol> : <p class="quiet">{say("compare_rank_none")}</p>}
+      <p class="quiet small">{found && say("compare_rank_note")}</p>
+    </section>
+  );
+}

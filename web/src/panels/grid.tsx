@@ -1,0 +1,270 @@
+// All heads: a thumbnail of each, and under it a bar with the chosen statistic. Layers down, heads across.
+import { useEffect, useRef } from "preact/hooks";
+import { computed, effect, useSignal } from "@preact/signals";
+import { sequential } from "../colour";
+import { count, number, say, type Word } from "../words";
+import * as state from "../state";
+import { at, doc, otherDoc } from "../store";
+import { isUniform, NAMES, table } from "../statistics";
+import { ink } from "./matrix";
+import type { TraceInfo } from "../trace/trace";
+
+const GUTTER = 22;
+
+/** Heads in the order in which they are drawn: n = layer * heads + head. */
+export const ranking = computed<number[]>(() => {
+  const info = doc.value?.info;
+  if (!info) return [];
+  const places = Array.from({ length: info.layers.length * info.heads }, (_, n) => n);
+  const numbers = table.value?.[state.statistic.value];
+  if (state.order.value === "place" || !numbers) return places;
+  const sign = state.order.value === "high" ? -1 : 1;
+  const worth = (n: number): number => (Number.isFinite(numbers[n]) ? sign * numbers[n] : Infinity);
+  return places.sort((a, b) => worth(a) - worth(b) || a - b);
+});
+
+export const range = computed<[number, number]>(() => {
+  const numbers = table.value?.[state.statistic.value];
+  if (!numbers) return [0, 1];
+  let [low, high] = [Infinity, -Infinity];
+  for (const value of numbers) {
+    if (!Number.isFinite(value)) continue;
+    low = Math.min(low, value);
+    high = Math.max(high, value);
+  }
+  return low <= high ? [low, high] : [0, 1];
+});
+
+/** The head with the highest or lowest value of the chosen statistic. */
+export function goToExtreme(highest: boolean): void {
+  const info = doc.value?.info;
+  const numbers = table.value?.[state.statistic.value];
+  if (!info || !numbers) return;
+  let best = -1;
+  numbers.forEach((value, n) => {
+    if (state.statistic.value === "similarity" && n === at.value.layer * info.heads + at.value.head) return;
+    if (Number.isFinite(value) && (best < 0 || (highest ? value > numbers[best] : value < numbers[best]))) best = n;
+  });
+  if (best >= 0) choose(info, best);
+}
+
+function choose(info: TraceInfo, n: number): void {
+  state.layer.value = Math.floor(n / info.heads);
+  state.head.value = n % info.heads;
+}
+
+let sheet: HTMLCanvasElement | null = null;
+let sheetKey: unknown[] = [];
+
+/** Every thumbnail, painted once, side by side. */
+function atlas(info: TraceInfo, dark: boolean): HTMLCanvasElement | null {
+  const { thumbs } = info;
+  if (!thumbs) return null;
+  if (sheet && sheetKey[0] === thumbs.data && sheetKey[1] === dark && sheetKey[2] === info) return sheet;
+  const total = info.layers.length * info.heads;
+  const map = sequential(dark);
+  const [w, h] = [thumbs.columns, thumbs.rows];
+  sheet = document.createElement("canvas");
+  sheet.width = info.heads * w;
+  sheet.height = info.layers.length * h;
+  const pixels = new ImageData(sheet.width, sheet.height);
+  for (let n = 0; n < total; n++) {
+    const [x, y] = [(n % info.heads) * w, Math.floor(n / info.heads) * h];
+    for (let cell = 0; cell < w * h; cell++) {
+      const from = 3 * thumbs.data[n * w * h + cell];
+      const to = 4 * ((y + Math.floor(cell / w)) * sheet.width + x + (cell % w));
+      pixels.data[to] = map[from];
+      pixels.data[to + 1] = map[from + 1];
+      pixels.data[to + 2] = map[from + 2];
+      pixels.data[to + 3] = 255;
+    }
+  }
+  sheet.getContext("2d")!.putImageData(pixels, 0, 0);
+  sheetKey = [thumbs.data, dark, info];
+  return sheet;
+}
+
+export function Grid() {
+  const wrap = useRef<HTMLDivElement>(null);
+  const base = useRef<HTMLCanvasElement>(null);
+  const over = useRef<HTMLCanvasElement>(null);
+  const width = useSignal(0);
+
+  const layout = (info: TraceInfo): { cell: number; bar: number; columns: number; rows: number; height: number } => {
+    const columns = info.heads;
+    const rows = info.layers.length;
+    const cell = Math.max(10, Math.min(rows <= 6 ? 64 : 40, Math.floor((width.value - GUTTER) / columns) - 2));
+    const bar = 5;
+    return { cell, bar, columns, rows, height: 14 + rows * (cell + bar + 3) };
+  };
+
+  useEffect(() => {
+    const observer = new ResizeObserver(() => { width.value = wrap.current!.clientWidth; });
+    observer.observe(wrap.current!);
+    const stops = [() => observer.disconnect(), effect(draw), effect(mark)];
+    return () => stops.forEach((stop) => stop());
+  }, []);
+
+  function prepare(canvas: HTMLCanvasElement, height: number): CanvasRenderingContext2D {
+    const ratio = devicePixelRatio || 1;
+    canvas.width = Math.round(width.value * ratio);
+    canvas.height = Math.round(height * ratio);
+    canvas.style.height = `${height}px`;
+    const context = canvas.getContext("2d")!;
+    context.scale(ratio, ratio);
+    return context;
+  }
+
+  function draw(): void {
+    const info = doc.value?.info;
+    const dark = state.dark.value;
+    const canvas = base.current;
+    if (!info || !canvas || !width.value) return;
+    const { cell, bar, columns, rows, height } = layout(info);
+    const context = prepare(canvas, height);
+    const picture = atlas(info, dark);
+    const numbers = table.value?.[state.statistic.value];
+    const [low, high] = range.value;
+    const sorted = state.order.value !== "place";
+    context.font = `10px ${ink(canvas, "--text")}`;
+    context.fillStyle = ink(canvas, "--quiet");
+    context.textBaseline = "middle";
+    if (!sorted) {
+      context.textAlign = "right";
+      for (let r = 0; r < rows; r++) context.fillText(String(info.layerNumbers[r]), GUTTER - 6, 14 + r * (cell + bar + 3) + cell / 2);
+      context.textAlign = "center";
+      for (let c = 0; c < columns; c++) context.fillText(String(info.headNumbers[c]), GUTTER + c * (cell + 2) + cell / 2, 7);
+    }
+    context.imageSmoothingEnabled = true;
+    context.imageSmoothingQuality = "high";
+    const silenced = new Set(info.ablated.map(([l, h]) => l * 10000 + h));
+    ranking.value.forEach((n, place) => {
+      const x = GUTTER + (place % columns) * (cell + 2);
+      const y = 14 + Math.floor(place / columns) * (cell + bar + 3);
+      const share = numbers && high > low ? (numbers[n] - low) / (high - low) : 0;
+      const faded = numbers && share < state.least.value;
+      context.globalAlpha = faded ? 0.18 : 1;
+      context.fillStyle = ink(canvas, "--cell");
+      context.fillRect(x, y, cell, cell);
+      if (picture && info.thumbs) {
+        const { columns: w, rows: h } = info.thumbs;
+        context.imageSmoothingEnabled = w > cell;
+        context.drawImage(picture, (n % info.heads) * w, Math.floor(n / info.heads) * h, w, h, x, y, cell, cell);
+      }
+      if (numbers && Number.isFinite(numbers[n])) {
+        context.fillStyle = ink(canvas, "--track");
+        context.fillRect(x, y + cell + 1, cell, bar - 2);
+        context.fillStyle = ink(canvas, "--accent");
+        context.fillRect(x, y + cell + 1, Math.max(1, cell * share), bar - 2);
+      }
+      const [layer, head] = [info.layerNumbers[Math.floor(n / info.heads)], info.headNumbers[n % info.heads]];
+      if (isUniform(info, n) || silenced.has(layer * 10000 + head)) {
+        context.fillStyle = ink(canvas, "--panel");
+        context.globalAlpha *= 0.75;
+        context.fillRect(x, y, cell, cell);
+        context.globalAlpha = faded ? 0.18 : 1;
+        context.fillStyle = ink(canvas, "--ink");
+        context.textAlign = "center";
+        context.font = `${Math.min(15, cell)}px ${ink(canvas, "--text")}`;
+        context.fillText(silenced.has(layer * 10000 + head) ? "✕" : "◌", x + cell / 2, y + cell / 2);
+      }
+      if (sorted && cell >= 18) {
+        context.font = `8px ${ink(canvas, "--mono")}`;
+        context.textAlign = "left";
+        const label = `${layer}.${head}`;
+        context.fillStyle = ink(canvas, "--panel");
+        context.fillRect(x, y, context.measureText(label).width + 2, 9);
+        context.fillStyle = ink(canvas, "--ink");
+        context.fillText(label, x + 1, y + 5);
+      }
+      context.globalAlpha = 1;
+    });
+    if (picture && document.documentElement.dataset.painted === undefined) {
+      document.documentElement.dataset.painted = String(performance.now());
+    }
+  }
+
+  function mark(): void {
+    const info = doc.value?.info;
+    const canvas = over.current;
+    void state.dark.value;
+    if (!info || !canvas || !width.value) return;
+    const { cell, bar, columns, height } = layout(info);
+    const context = prepare(canvas, height);
+    const frame = (n: number, colour: string, line: number): void => {
+      const place = ranking.value.indexOf(n);
+      context.strokeStyle = colour;
+      context.lineWidth = line;
+      context.strokeRect(GUTTER + (place % columns) * (cell + 2) - 0.5, 14 + Math.floor(place / columns) * (cell + bar + 3) - 0.5, cell + 1, cell + 1);
+    };
+    frame(at.value.layer * info.heads + at.value.head, ink(canvas, "--pin"), 2.5);
+    const hover = state.hoverHead.value;
+    if (hover) frame(hover[0] * info.heads + hover[1], ink(canvas, "--hover"), 1.5);
+  }
+
+  function headAt(event: PointerEvent | MouseEvent): number | null {
+    const info = doc.value?.info;
+    if (!info) return null;
+    const place = wrap.current!.getBoundingClientRect();
+    const { cell, bar, columns, rows } = layout(info);
+    const c = Math.floor((event.clientX - place.left - GUTTER) / (cell + 2));
+    const r = Math.floor((event.clientY - place.top - 14) / (cell + bar + 3));
+    if (c < 0 || c >= columns || r < 0 || r >= rows) return null;
+    return ranking.value[r * columns + c] ?? null;
+  }
+
+  const info = doc.value?.info;
+  if (!info) return null;
+  const numbers = table.value?.[state.statistic.value];
+  const names = [...NAMES, "similarity", ...(otherDoc.value ? ["change"] : [])];
+  const looked = state.hoverHead.value ?? [at.value.layer, at.value.head];
+  const uniform = Array.from({ length: info.layers.length * info.heads }, (_, n) => n).filter((n) => isUniform(info, n)).length;
+  const unit = (["entropy", "distance", "similarity", "change"] as const).find((name) => name === state.statistic.value);
+  const thumbs = info.thumbs;
+  const exact = thumbs && thumbs.rows === info.queries.tokens.length && thumbs.columns === info.keys.tokens.length;
+  const value = numbers?.[looked[0] * info.heads + looked[1]];
+  const [low, high] = range.value;
+  return (
+    <section class="panel grid" aria-label={say("grid")}>
+      <div class="row tools">
+        <label>{say("colour_by")} <select value={state.statistic.value} data-test="statistic"
+          onChange={(event) => { state.statistic.value = event.currentTarget.value; }}>
+          {names.map((name) => <option key={name} value={name}>{say(`stat_${name}` as Word)}</option>)}
+        </select></label>
+        <select value={state.order.value} title={say("order")} data-test="order"
+          onChange={(event) => { state.order.value = event.currentTarget.value as state.Order; }}>
+          {state.ORDERS.map((name) => <option key={name} value={name}>{say(`order_${name}`)}</option>)}
+        </select>
+        <button title={say("extreme")} onClick={() => goToExtreme(true)}>⇧</button>
+      </div>
+      <div
+        class="heads" ref={wrap} role="img"
+        aria-label={`${say("grid")}. ${say("layer_head", { l: info.layerNumbers[at.value.layer], h: info.headNumbers[at.value.head] })}`}
+        onPointerMove={(event) => {
+          const n = headAt(event);
+          const now = state.hoverHead.peek();
+          const next: [number, number] | null = n === null ? null : [Math.floor(n / info.heads), n % info.heads];
+          if (now?.[0] !== next?.[0] || now?.[1] !== next?.[1]) state.hoverHead.value = next;
+        }}
+        onPointerLeave={() => { state.hoverHead.value = null; }}
+        onClick={(event) => { const n = headAt(event); if (n !== null) choose(info, n); }}
+      >
+        <canvas ref={base} /><canvas ref={over} class="over" />
+      </div>
+      <div class="reading" data-test="reading">
+        <b>{info.layerNumbers[looked[0]]}.{info.headNumbers[looked[1]]}</b>
+        <span>{say(`stat_${names.includes(state.statistic.value) ? state.statistic.value : "entropy"}` as Word)}</span>
+        <b>{value === undefined ? "–" : number(value)}</b>
+        <span class="quiet">{unit ? say(`unit_${unit}`) : ""}</span>
+      </div>
+      <div class="scale">
+        <span>{number(low, 2)}</span>
+        <input type="range" min="0" max="1" step="0.01" value={state.least.value} aria-label={say("at_least")}
+          onInput={(event) => { state.least.value = Number(event.currentTarget.value); }} />
+        <span>{number(high, 2)}</span>
+      </div>
+      <p class="quiet small">{say("at_least")} {number(low + state.least.value * (high - low), 2)} · {uniform ? say("uniform_count", { n: count(uniform) }) : say("uniform_none")}</p>
+      <p class="quiet small">{thumbs && (exact ? say("grid_exact") : say("grid_hint", { n: thumbs.rows, m: thumbs.columns }))}</p>
+    </section>
+  );
+}

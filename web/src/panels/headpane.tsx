@@ -1,0 +1,145 @@
+// The head that is looked at: lines and matrix, what is shown of them, and the cell's chain below.
+import { useSignal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import { headColour } from "../colour";
+import { count, number, percent, say } from "../words";
+import * as state from "../state";
+import { at, computing, current, doc, lookedColumn, lookedRow, progress, rowNumbers, shown, wanted } from "../store";
+import { Lines } from "./lines";
+import { Legend, Matrix, geometry, requestZoom } from "./matrix";
+import { NumberTable, tableOpen } from "./table";
+
+export function step(down: number, right: number): void {
+  const info = doc.value?.info;
+  if (!info) return;
+  state.layer.value = Math.max(0, Math.min(info.layers.length - 1, at.value.layer + down));
+  state.head.value = Math.max(0, Math.min(info.heads - 1, at.value.head + right));
+}
+
+export function HeadPane() {
+  const info = doc.value?.info;
+  const words = shown.value;
+  if (!info || !words) return null;
+  const { layer, head } = at.value;
+  const hasPair = info.queries.segments.some((segment) => segment === 1);
+  const picture = current.value;
+  const badges = [
+    words.renormalised && say("renormalised"), words.partial && say("partial"),
+    state.merged.value && say("merged_note"), wanted.value?.normed && say("normed_note"),
+  ].filter(Boolean);
+  return (
+    <main class="centre" id="head">
+      <section class="panel picture">
+        <div class="row tools">
+          <button onClick={() => step(0, -1)} title={say("previous_head")}>‹</button>
+          <h1 data-test="head" style={{ color: headColour(head, info.heads, state.dark.value) }}>
+            {say("layer_head", { l: info.layerNumbers[layer], h: info.headNumbers[head] })}
+          </h1>
+          <button onClick={() => step(0, 1)} title={say("next_head")}>›</button>
+          <span class="switch" role="group">
+            {state.MODES.map((name) => (
+              <button key={name} class={state.mode.value === name ? "on" : ""} aria-pressed={state.mode.value === name} data-test={`mode-${name}`}
+                onClick={() => { state.mode.value = name; }}>{say(`mode_${name}`)}</button>
+            ))}
+          </span>
+          {state.mode.value !== "matrix" && (
+            <label title={say("mass_hint")}>{say("mass")} <input type="range" min="0.05" max="1" step="0.01" value={state.mass.value} data-test="mass"
+              onInput={(event) => { state.mass.value = Number(event.currentTarget.value); }} /> <b class="figure">{percent(state.mass.value)}</b></label>
+          )}
+          {hasPair && (
+            <select value={state.filter.value} title={say("filter")} data-test="filter"
+              onChange={(event) => { state.filter.value = event.currentTarget.value as state.Filter; state.box.value = null; }}>
+              {state.FILTERS.map((name) => <option key={name} value={name}>{say(`filter_${name}`)}</option>)}
+            </select>
+          )}
+          <label><input type="checkbox" checked={!state.special.value} data-test="special"
+            onChange={() => { state.special.value = !state.special.value; state.box.value = null; }} /> {say("hide_special")}</label>
+          <label><input type="checkbox" checked={state.merged.value} data-test="words"
+            onChange={() => { state.merged.value = !state.merged.value; state.box.value = null; }} /> {say("merge")}</label>
+          {info.valueNorms && <label title={say("normed_hint")}><input type="checkbox" checked={state.normed.value} data-test="normed"
+            onChange={() => { state.normed.value = !state.normed.value; }} /> {say("normed")}</label>}
+          <Finder />
+        </div>
+        <div class={`views ${state.mode.value}`}>
+          {state.mode.value !== "matrix" && <div class="view">
+            <Lines />
+          </div>}
+          {state.mode.value !== "lines" && <div class="view">
+            <Matrix picture={picture} wanted={wanted.value} rows={words.rows} columns={words.columns} linked
+              name={`${say("mode_matrix")}: ${say("layer_head", { l: info.layerNumbers[layer], h: info.headNumbers[head] })}`} />
+          </div>}
+          {tableOpen.value && <NumberTable />}
+        </div>
+        <div class="row spread status">
+          <Status />
+          <span class="badges" data-test="badges">{badges.map((badge) => <span key={String(badge)} class="badge">{badge}</span>)}</span>
+          <span class="row">
+            {computing.value && progress.value > 0 && <span class="quiet">{percent(progress.value)}</span>}
+            {picture && <Legend most={picture.most} signed={picture.signed} />}
+            {state.mode.value !== "lines" && <span class="row">
+              <button title={say("zoom_in")} onClick={() => requestZoom(0.6)}>+</button><button title={say("zoom_out")} onClick={() => requestZoom(1 / 0.6)}>−</button>
+              <button title={say("zoom_all")} onClick={() => { state.box.value = null; }}>▢</button>
+            </span>}
+            <button title={say("table")} class={tableOpen.value ? "on" : ""} data-test="table" onClick={() => { tableOpen.value = !tableOpen.value; }}>⊞</button>
+          </span>
+        </div>
+      </section>
+    </main>
+  );
+}
+
+/** What is under the pointer, always in the same line. */
+function Status() {
+  const words = shown.value!;
+  const [r, c] = [lookedRow.value, lookedColumn.value];
+  const numbers = r !== null && rowNumbers.value?.row === r ? rowNumbers.value.data : null;
+  const picture = current.value;
+  const value = numbers && c !== null && c < numbers.length ? numbers[c] : null;
+  const size = picture ? Math.min(480 / picture.columns, 480 / picture.rows) : 1;
+  return (
+    <span class="under" data-test="status" aria-live="polite">
+      {r !== null && words.rows[r] && <><bdi>{words.rows[r].text}</bdi><i>{r}</i></>}
+      {c !== null && words.columns[c] && <> → <bdi>{words.columns[c].text}</bdi><i>{c}</i></>}
+      {value !== null && <b data-test="value">{number(value, 4)}</b>}
+      {r === null && c === null && <span class="quiet">{say("queries")} ↓ {say("keys")} →{picture && !state.box.value && size < 0.9 ? ` · ${say("pooled", { n: count(Math.round(1 / size ** 2)) })}` : ""}
+        {picture?.key.startsWith("coarse") ? ` · ${say("coarse", { n: count(picture.rows * picture.columns) })}` : ""}</span>}
+    </span>
+  );
+}
+
+export const finding = { focus: (): void => undefined };
+
+/** / finds a token: it is pinned, and comes into sight. */
+function Finder() {
+  const text = useSignal("");
+  const turn = useSignal(0);
+  const input = useRef<HTMLInputElement>(null);
+  useEffect(() => { finding.focus = () => input.current?.select(); }, []);
+  const words = shown.value!;
+  const wantedText = text.value.toLocaleLowerCase();
+  const found = wantedText ? words.rows.flatMap((label, n) => (label.text.toLocaleLowerCase().includes(wantedText) ? [n] : [])) : [];
+  const go = (by: number): void => {
+    if (!found.length) return;
+    turn.value = (turn.value + by + found.length) % found.length;
+    const r = found[turn.value];
+    state.query.value = words.rows[r].tokens[0];
+    const box = state.box.value;
+    const picture = current.value;
+    if (box && picture) {
+      const g = geometry(600, 600, picture, box);
+      if (r < g.row || r > g.row + box.span - 1) state.box.value = { ...box, top: Math.max(0, r - box.span / 2), left: Math.max(0, r - box.span / 2) };
+    }
+  };
+  return (
+    <label class="finder">
+      <input ref={input} type="search" placeholder={`/ ${say("find")}`} value={text.value} data-test="find" dir="auto"
+        onInput={(event) => { text.value = event.currentTarget.value; turn.value = -1; }}
+        onKeyDown={(event) => {
+          event.stopPropagation();
+          if (event.key === "Enter" && !event.isComposing) go(event.shiftKey ? -1 : 1);
+          if (event.key === "Escape") { text.value = ""; event.currentTarget.blur(); }
+        }} />
+      <span class="quiet small">{wantedText ? (found.length ? say("find_count", { n: Math.max(0, turn.value) + 1, all: found.length }) : say("find_none", { text: text.value })) : ""}</span>
+    </label>
+  );
+}

@@ -1,0 +1,427 @@
+// The matrix of one head: queries down, keys across. It zooms and pans like a map; only the visible tile is computed.
+import { useEffect, useRef } from "preact/hooks";
+import { effect, signal, useComputed, useSignal } from "@preact/signals";
+import { onScale, paint, sequentialCss, divergingCss } from "../colour";
+import { engine } from "../trace/engine";
+import { count, number, say } from "../words";
+import * as state from "../state";
+import { column, row, type Picture, type Wanted } from "../store";
+import type { Label } from "../shown";
+
+export interface Geometry {
+  left: number;
+  top: number;
+  width: number;
+  height: number;
+  cell: number;
+  row: number;
+  column: number;
+}
+
+interface Props {
+  picture: Picture | null;
+  wanted: Wanted | null;
+  rows: Label[];
+  columns: Label[];
+  /** Whether hover and clicks here speak of the page's selection. */
+  linked: boolean;
+  name: string;
+}
+
+const LEFT = 84;
+const TOP = 66;
+const LARGEST = 54;
+
+export function geometry(width: number, height: number, picture: Picture, box: state.Box): Geometry {
+  const plotWidth = Math.max(40, width - LEFT - 6);
+  const plotHeight = Math.max(40, height - TOP - 6);
+  const whole = Math.min(plotWidth / picture.columns, plotHeight / picture.rows, LARGEST);
+  const cell = box ? Math.min(LARGEST * 1.4, Math.max(whole, Math.min(plotWidth, plotHeight) / box.span)) : whole;
+  const seenRows = Math.min(picture.rows, plotHeight / cell);
+  const seenColumns = Math.min(picture.columns, plotWidth / cell);
+  return {
+    left: LEFT, top: TOP, cell,
+    width: seenColumns * cell,
+    height: seenRows * cell,
+    row: box ? Math.max(0, Math.min(box.top, picture.rows - seenRows)) : 0,
+    column: box ? Math.max(0, Math.min(box.left, picture.columns - seenColumns)) : 0,
+  };
+}
+
+/** Rows and columns [..) of a picture pooled to at most height x width, by what lies furthest from 0. */
+export function pool(
+  picture: Picture, top: number, bottom: number, left: number, right: number, height: number, width: number,
+): { data: Float32Array; height: number; width: number } {
+  const { full, columns } = picture;
+  if (!full) throw new Error("only a whole picture is pooled here");
+  const h = Math.min(height, bottom - top);
+  const w = Math.min(width, right - left);
+  const out = new Float32Array(h * w);
+  for (let r = top; r < bottom; r++) {
+    const base = Math.floor(((r - top) * h) / (bottom - top)) * w;
+    const from = r * columns;
+    for (let c = left; c < right; c++) {
+      const value = full[from + c];
+      const to = base + Math.floor(((c - left) * w) / (right - left));
+      if (Math.abs(value) > Math.abs(out[to])) out[to] = value;
+    }
+  }
+  return { data: out, height: h, width: w };
+}
+
+const scratch = document.createElement("canvas");
+
+/** Draw numbers over a rectangle, a sharp edge at every cell. */
+export function blit(
+  context: CanvasRenderingContext2D, tile: { data: Float32Array; height: number; width: number },
+  x: number, y: number, width: number, height: number, most: number, signed: boolean,
+): void {
+  scratch.width = tile.width;
+  scratch.height = tile.height;
+  const pixels = paint(tile.data, most, state.scale.peek(), state.dark.peek(), signed);
+  scratch.getContext("2d")!.putImageData(new ImageData(pixels, tile.width, tile.height), 0, 0);
+  context.imageSmoothingEnabled = false;
+  context.drawImage(scratch, x, y, width, height);
+}
+
+export function ink(element: Element, name: string): string {
+  return getComputedStyle(element).getPropertyValue(name).trim();
+}
+
+/** Cut text to a width, by whole characters as readers know them. */
+export function fitted(context: CanvasRenderingContext2D, text: string, most: number): string {
+  if (context.measureText(text).width <= most) return text;
+  const letters = [...new Intl.Segmenter().segment(text)].map(({ segment }) => segment);
+  while (letters.length > 1 && context.measureText(`${letters.join("")}…`).width > most) letters.pop();
+  return `${letters.join("")}…`;
+}
+
+interface Tile { data: Float32Array; height: number; width: number; box: [number, number, number, number]; key: string }
+
+export function Matrix({ picture, wanted, rows, columns, linked, name }: Props) {
+  const wrap = useRef<HTMLDivElement>(null);
+  const base = useRef<HTMLCanvasElement>(null);
+  const over = useRef<HTMLCanvasElement>(null);
+  const size = useSignal({ width: 0, height: 0 });
+  const detail = useSignal<Tile | null>(null);
+  const props = useRef({ picture, wanted, rows, columns, linked });
+  const version = useSignal(0);
+  if (props.current.picture !== picture || props.current.rows !== rows || props.current.columns !== columns) {
+    props.current = { picture, wanted, rows, columns, linked };
+    queueMicrotask(() => version.value++);
+  }
+  const seen = useComputed(() => {
+    void version.value;
+    const { picture: now } = props.current;
+    return now && size.value.width ? geometry(size.value.width, size.value.height, now, state.box.value) : null;
+  });
+
+  useEffect(() => {
+    const element = wrap.current!;
+    const observer = new ResizeObserver(() => {
+      size.value = { width: element.clientWidth, height: element.clientHeight };
+    });
+    observer.observe(element);
+    const wheel = (event: WheelEvent): void => {
+      event.preventDefault();
+      const place = element.getBoundingClientRect();
+      zoom(Math.exp(event.deltaY * 0.0016), event.clientX - place.left, event.clientY - place.top);
+    };
+    element.addEventListener("wheel", wheel, { passive: false });
+    const stops = [
+      () => observer.disconnect(),
+      () => element.removeEventListener("wheel", wheel),
+      effect(() => draw()),
+      effect(() => overlay()),
+      effect(() => refine()),
+      linked ? effect(() => void (zoomRequest.value && keyed(zoomRequest.value))) : () => undefined,
+    ];
+    return () => stops.forEach((stop) => stop());
+  }, []);
+
+  function keyed(request: { factor: number; serial: number }): void {
+    queueMicrotask(() => {
+      const g = seen.peek();
+      if (!g) return;
+      const r = row.peek() ?? g.row + g.height / g.cell / 2;
+      const c = column.peek() ?? g.column + g.width / g.cell / 2;
+      zoom(request.factor, g.left + (c + 0.5 - g.column) * g.cell, g.top + (r + 0.5 - g.row) * g.cell);
+    });
+  }
+
+  function zoom(factor: number, x: number, y: number): void {
+    const g = seen.peek();
+    const { picture: now } = props.current;
+    if (!g || !now) return;
+    const plot = Math.min(Math.max(40, size.peek().width - LEFT - 6), Math.max(40, size.peek().height - TOP - 6));
+    const most = Math.max(now.rows, now.columns);
+    const span = Math.max(Math.min(4, most), (plot / g.cell) * factor);
+    if (span >= most) {
+      state.box.value = null;
+      return;
+    }
+    const next = plot / span;
+    const r = g.row + (y - g.top) / g.cell;
+    const c = g.column + (x - g.left) / g.cell;
+    state.box.value = { top: Math.max(0, r - (y - g.top) / next), left: Math.max(0, c - (x - g.left) / next), span };
+  }
+
+  function visible(g: Geometry, now: Picture): [number, number, number, number] {
+    return [
+      Math.floor(g.row), Math.min(now.rows, Math.ceil(g.row + g.height / g.cell)),
+      Math.floor(g.column), Math.min(now.columns, Math.ceil(g.column + g.width / g.cell)),
+    ];
+  }
+
+  function draw(): void {
+    const g = seen.value;
+    const dark = state.dark.value;
+    void state.scale.value;
+    const canvas = base.current;
+    const { picture: now, rows: down, columns: across } = props.current;
+    if (!g || !now || !canvas) return;
+    const ratio = devicePixelRatio || 1;
+    canvas.width = Math.round(size.value.width * ratio);
+    canvas.height = Math.round(size.value.height * ratio);
+    const context = canvas.getContext("2d")!;
+    context.scale(ratio, ratio);
+    const [top, bottom, left, right] = visible(g, now);
+    const x = (column: number): number => g.left + (column - g.column) * g.cell;
+    const y = (at: number): number => g.top + (at - g.row) * g.cell;
+    context.save();
+    context.beginPath();
+    context.rect(g.left, g.top, g.width, g.height);
+    context.clip();
+    const fine = detail.value;
+    if (now.full) {
+      const height = Math.max(1, Math.round((bottom - top) * g.cell * ratio));
+      const width = Math.max(1, Math.round((right - left) * g.cell * ratio));
+      blit(context, pool(now, top, bottom, left, right, height, width), x(left), y(top), (right - left) * g.cell, (bottom - top) * g.cell, now.most, now.signed);
+    } else {
+      blit(context, now.overview, x(0), y(0), now.columns * g.cell, now.rows * g.cell, now.most, now.signed);
+      if (fine && fine.key === now.key) {
+        const [t, b, l, r] = fine.box;
+        blit(context, fine, x(l), y(t), (r - l) * g.cell, (b - t) * g.cell, now.most, now.signed);
+      }
+    }
+    const cells = now.full ?? null;
+    if (g.cell >= 12) {
+      context.strokeStyle = ink(canvas, "--ground");
+      context.globalAlpha = 0.55;
+      context.lineWidth = 1;
+      context.beginPath();
+      for (let c = left; c <= right; c++) { context.moveTo(x(c), g.top); context.lineTo(x(c), g.top + g.height); }
+      for (let r = top; r <= bottom; r++) { context.moveTo(g.left, y(r)); context.lineTo(g.left + g.width, y(r)); }
+      context.stroke();
+      context.globalAlpha = 1;
+    }
+    const at = (r: number, c: number): number | null => {
+      if (cells) return cells[r * now.columns + c];
+      if (!fine || fine.key !== now.key) return null;
+      const [t, b, l, rr] = fine.box;
+      if (r < t || r >= b || c < l || c >= rr || fine.height !== b - t || fine.width !== rr - l) return null;
+      return fine.data[(r - t) * fine.width + c - l];
+    };
+    if (g.cell >= 30) {
+      context.font = `${Math.min(12, g.cell / 3.1)}px ${ink(canvas, "--mono")}`;
+      context.textAlign = "center";
+      context.textBaseline = "middle";
+      for (let r = top; r < bottom; r++) {
+        for (let c = left; c < right; c++) {
+          const value = at(r, c);
+          if (value === null) continue;
+          const t = onScale(Math.abs(value), now.most, state.scale.value);
+          context.fillStyle = now.signed ? (t > 0.62 ? "#fff" : "#222") : (t > 0.5) === dark ? "#101418" : dark ? "#dfe6ee" : t > 0.5 ? "#fff" : "#333";
+          const text = Math.abs(value) < 0.005 ? "0" : value.toFixed(2).replace(/^(-?)0\./, "$1.");
+          context.fillText(text, x(c) + g.cell / 2, y(r) + g.cell / 2);
+        }
+      }
+    }
+    context.restore();
+    context.strokeStyle = ink(canvas, "--line");
+    context.strokeRect(g.left - 0.5, g.top - 0.5, g.width + 1, g.height + 1);
+    labels(context, canvas, g, down, across, top, bottom, left, right);
+  }
+
+  function labels(
+    context: CanvasRenderingContext2D, canvas: HTMLCanvasElement, g: Geometry, down: Label[], across: Label[],
+    top: number, bottom: number, left: number, right: number,
+  ): void {
+    const font = Math.max(9, Math.min(12, g.cell * 0.8));
+    const every = Math.max(1, Math.ceil(11 / g.cell));
+    context.font = `${font}px ${ink(canvas, "--text")}`;
+    context.textBaseline = "middle";
+    const tint = (label: Label): string => ink(canvas, label.special ? "--quiet" : "--ink");
+    context.textAlign = "right";
+    for (let r = Math.ceil(top / every) * every; r < bottom; r += every) {
+      const y = g.top + (r + 0.5 - g.row) * g.cell;
+      if (y < g.top || y > g.top + g.height || !down[r]) continue;
+      context.fillStyle = tint(down[r]);
+      context.fillText(fitted(context, mark(down[r]), g.left - 10), g.left - 6, y);
+    }
+    context.textAlign = "left";
+    for (let c = Math.ceil(left / every) * every; c < right; c += every) {
+      const x = g.left + (c + 0.5 - g.column) * g.cell;
+      if (x < g.left || x > g.left + g.width || !across[c]) continue;
+      context.save();
+      context.translate(x + 2, g.top - 6);
+      context.rotate(-Math.PI / 3.2);
+      context.fillStyle = tint(across[c]);
+      context.fillText(fitted(context, mark(across[c]), TOP + 4), 0, 0);
+      context.restore();
+    }
+  }
+
+  function overlay(): void {
+    const g = seen.value;
+    const canvas = over.current;
+    const { picture: now } = props.current;
+    const [r, c] = [state.hoverRow.value, state.hoverColumn.value];
+    const [pinnedRow, pinnedColumn] = [row.value, column.value];
+    void state.dark.value;
+    if (!g || !now || !canvas) return;
+    const ratio = devicePixelRatio || 1;
+    canvas.width = Math.round(size.value.width * ratio);
+    canvas.height = Math.round(size.value.height * ratio);
+    if (!props.current.linked) return;
+    const context = canvas.getContext("2d")!;
+    context.scale(ratio, ratio);
+    context.beginPath();
+    context.rect(g.left - 1, g.top - 1, g.width + 2, g.height + 2);
+    context.clip();
+    const cell = Math.max(g.cell, 2);
+    const x = (at: number): number => g.left + (at - g.column) * g.cell;
+    const y = (at: number): number => g.top + (at - g.row) * g.cell;
+    const frame = (left: number, top: number, width: number, height: number, colour: string, line: number): void => {
+      context.strokeStyle = colour;
+      context.lineWidth = line;
+      context.strokeRect(left, top, width, height);
+    };
+    const [pin, hover] = [ink(canvas, "--pin"), ink(canvas, "--hover")];
+    if (pinnedRow !== null) frame(g.left, y(pinnedRow), g.width, cell, pin, 1.5);
+    if (pinnedColumn !== null && pinnedRow !== null) frame(x(pinnedColumn), y(pinnedRow), cell, cell, pin, 3);
+    else if (pinnedColumn !== null) frame(x(pinnedColumn), g.top, cell, g.height, pin, 1.5);
+    if (r !== null) frame(g.left, y(r), g.width, cell, hover, 1);
+    if (c !== null) frame(x(c), g.top, cell, g.height, hover, 1);
+  }
+
+  /** A long text: the cells that are seen now, at the screen's own resolution. */
+  function refine(): void {
+    const g = seen.value;
+    const { picture: now, wanted: want } = props.current;
+    if (!g || !now || now.full || !want || !state.box.value || now.key.startsWith("coarse")) return;
+    const box = visible(g, now);
+    const [top, bottom, left, right] = box;
+    const ratio = devicePixelRatio || 1;
+    const height = Math.min(bottom - top, Math.round(g.height * ratio));
+    const width = Math.min(right - left, Math.round(g.width * ratio));
+    engine
+      .ask("tile", {
+        trace: want.doc.id, layer: want.layer, head: want.head, view: want.shown.view, box, height, width, normed: want.normed,
+        minus: want.minus && { trace: want.minus.id, layer: want.layer, head: want.head },
+      }, `detail ${name}`)
+      .then((data) => { detail.value = { data, height, width, box, key: now.key }; })
+      .catch(() => undefined);
+  }
+
+  const drag = useRef<{ x: number; y: number; row: number; column: number; moved: boolean } | null>(null);
+
+  function cellAt(event: PointerEvent): [number, number] | null {
+    const g = seen.peek();
+    const { picture: now } = props.current;
+    if (!g || !now) return null;
+    const place = wrap.current!.getBoundingClientRect();
+    const r = Math.floor(g.row + (event.clientY - place.top - g.top) / g.cell);
+    const c = Math.floor(g.column + (event.clientX - place.left - g.left) / g.cell);
+    const [x, y] = [event.clientX - place.left - g.left, event.clientY - place.top - g.top];
+    if (x > g.width || y > g.height || r >= now.rows || c >= now.columns) return null;
+    if (x < -LEFT || y < -TOP || (x < 0 && y < 0)) return null;
+    return [y < 0 ? -1 : r, x < 0 ? -1 : c];
+  }
+
+  function moved(event: PointerEvent): void {
+    const g = seen.peek();
+    if (drag.current && g) {
+      const { x, y, row: r, column: c } = drag.current;
+      if (Math.abs(event.clientX - x) + Math.abs(event.clientY - y) > 4) drag.current.moved = true;
+      if (drag.current.moved && state.box.peek()) {
+        state.box.value = {
+          span: state.box.peek()!.span,
+          top: Math.max(0, r - (event.clientY - y) / g.cell),
+          left: Math.max(0, c - (event.clientX - x) / g.cell),
+        };
+        return;
+      }
+    }
+    if (!linked) return;
+    const found = cellAt(event);
+    state.hoverRow.value = found && found[0] >= 0 ? found[0] : null;
+    state.hoverColumn.value = found && found[1] >= 0 ? found[1] : null;
+  }
+
+  function released(event: PointerEvent): void {
+    const dragged = drag.current?.moved;
+    drag.current = null;
+    if (dragged || !linked) return;
+    const found = cellAt(event);
+    if (!found) return;
+    const [r, c] = found;
+    const [i, j] = [r < 0 ? null : rows[r].tokens[0], c < 0 ? null : columns[c].tokens[0]];
+    const same = (i === null || i === state.query.peek()) && (j === null || j === state.key.peek());
+    if (i !== null) state.query.value = same ? null : i;
+    if (j !== null) state.key.value = same ? null : j;
+  }
+
+  return (
+    <div
+      class={`matrix${picture?.signed ? " signed" : ""}`} ref={wrap} role="img" aria-label={name}
+      onPointerMove={moved}
+      onPointerLeave={() => { if (linked) { state.hoverRow.value = null; state.hoverColumn.value = null; } drag.current = null; }}
+      onPointerDown={(event) => {
+        const g = seen.peek();
+        if (g) drag.current = { x: event.clientX, y: event.clientY, row: g.row, column: g.column, moved: false };
+      }}
+      onPointerUp={released}
+      onDblClick={() => { state.box.value = null; }}
+    >
+      <canvas ref={base} />
+      <canvas ref={over} class="over" />
+    </div>
+  );
+}
+
+/** Keyboard zoom: the factor by which the seen span changes. */
+export const zoomRequest = signal<{ factor: number; serial: number } | null>(null);
+
+export function requestZoom(factor: number): void {
+  zoomRequest.value = { factor, serial: (zoomRequest.peek()?.serial ?? 0) + 1 };
+}
+
+/** The quiet mark of a piece that goes on. */
+export const mark = (label: Label): string => (label.continues ? `·${label.text}` : label.text);
+
+export function Legend({ most, signed, digits = 2 }: { most: number; signed: boolean; digits?: number }) {
+  const dark = state.dark.value;
+  const scale = state.scale.value;
+  const stops = Array.from({ length: 13 }, (_, n) => n / 12);
+  const shades = stops.map((t) => {
+    if (!signed) return sequentialCss(onScale(t * most, most, scale), dark);
+    const value = 2 * t - 1;
+    return divergingCss(Math.sign(value) * onScale(Math.abs(value), 1, scale));
+  });
+  return (
+    <div class="legend">
+      <span>{signed ? number(-most, digits) : "0"}</span>
+      <div class="ramp" style={{ background: `linear-gradient(to right, ${shades.join(",")})` }} />
+      <span>{number(most, digits)}</span>
+      <button class="plain" title={say("scale")} onClick={() => { state.scale.value = state.SCALES[(state.SCALES.indexOf(scale) + 1) % 3]; }}>
+        {say(`scale_${scale}`)}
+      </button>
+    </div>
+  );
+}
+
+export function MatrixNote({ picture, cell }: { picture: Picture; cell: number }) {
+  const pooled = Math.round((1 / Math.max(cell, 1e-6)) ** 2);
+  return pooled > 1 ? <span>{say("pooled", { n: count(pooled) })}</span> : picture.key.startsWith("coarse") ? <span>{say("coarse", { n: count(picture.rows * picture.columns) })}</span> : null;
+}

@@ -1,0 +1,54 @@
+// The numbers as a table, for screen readers and for those who would rather read: the part around what is looked at.
+import { useEffect } from "preact/hooks";
+import { signal, useSignal } from "@preact/signals";
+import { engine } from "../trace/engine";
+import { count, number, say } from "../words";
+import { at, column, doc, row, shown, wanted } from "../store";
+
+export const tableOpen = signal(false);
+const MOST = 24;
+
+export function NumberTable() {
+  const data = useSignal<{ key: string; numbers: Float32Array } | null>(null);
+  const info = doc.value?.info;
+  const words = shown.value;
+  const now = wanted.value;
+  const around = (place: number | null, size: number): [number, number] => {
+    const from = Math.max(0, Math.min((place ?? 0) - MOST / 2, size - MOST));
+    return [from, Math.min(size, from + MOST)];
+  };
+  const [top, bottom] = around(row.value, words?.rows.length ?? 0);
+  const [left, right] = around(column.value, words?.columns.length ?? 0);
+  const key = [now?.doc.id, now?.layer, now?.head, now?.normed, top, bottom, left, right, words?.rows.length, words?.columns.length].join("/");
+  useEffect(() => {
+    if (!now || bottom <= top || right <= left) return;
+    engine.ask("tile", {
+      trace: now.doc.id, layer: now.layer, head: now.head, minus: null, view: now.shown.view, normed: now.normed,
+      box: [top, bottom, left, right], height: bottom - top, width: right - left,
+    }, "table").then((numbers) => { data.value = { key, numbers }; }).catch(() => undefined);
+  }, [key]);
+  if (!info || !words || !now) return null;
+  const numbers = data.value?.key === key ? data.value.numbers : null;
+  const wide = right - left;
+  return (
+    <div class="numbers" data-test="numbers" tabIndex={0}>
+      <table>
+        <caption>
+          {say("table_caption", { l: info.layerNumbers[at.value.layer], h: info.headNumbers[at.value.head] })}
+          {(wide < words.columns.length || bottom - top < words.rows.length) && ` · ${say("table_part", {
+            from: top, to: bottom - 1, left, right: right - 1, rows: count(words.rows.length), columns: count(words.columns.length),
+          })}`}
+        </caption>
+        <thead><tr><td />{words.columns.slice(left, right).map((label, n) => <th key={n} scope="col"><bdi>{label.text}</bdi></th>)}</tr></thead>
+        <tbody>
+          {words.rows.slice(top, bottom).map((label, r) => (
+            <tr key={r}>
+              <th scope="row"><bdi>{label.text}</bdi></th>
+              {Array.from({ length: wide }, (_, c) => <td key={c}>{numbers ? number(numbers[r * wide + c]) : ""}</td>)}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}

@@ -1,0 +1,89 @@
+// The head line: which model, which text; tabs; language, theme, help.
+import { useState } from "preact/hooks";
+import { count, LANGUAGES, say, spoken } from "../words";
+import * as state from "../state";
+import { closeTrace, doc, docs } from "../store";
+import { run, running, start, trouble } from "../remote";
+
+/** A folder is called by its last part; a hub id stays whole. */
+const shortName = (name: string): string => (/^(\/|\.|[A-Za-z]:\\)/.test(name) ? (name.replace(/[\\/]+$/, "").split(/[\\/]/).pop() ?? name) : name);
+
+export function Top() {
+  const info = doc.value?.info;
+  const server = start.value.home === "server";
+  return (
+    <header class="top">
+      <div class="row spread">
+        <div class="row">
+          <strong class="brand">headscope</strong>
+          {info && <span class="model" data-test="model" title={info.model}>{shortName(info.model)}</span>}
+          {info && <span class="quiet">{say("layers_heads", { layers: info.layers.length, heads: info.heads })}</span>}
+          {info?.anatomy && <span class="quiet">{say("numbers", { n: count(info.anatomy.total) })}</span>}
+          {info && <span class="quiet">{say("tokens", { n: count(info.queries.tokens.length) })}</span>}
+        </div>
+        {server && info ? <TextBox key={doc.value!.id} /> : <div class="typed" title={say("text_offline")}><bdi>{doc.value?.name}</bdi></div>}
+        <nav class="row panes" aria-label="headscope">
+          {state.PANES.map((name) => (
+            <button key={name} class={state.pane.value === name ? "on" : ""} aria-pressed={state.pane.value === name} data-test={`pane-${name}`}
+              onClick={() => { state.pane.value = name; }}>{say(`pane_${name}`)}</button>
+          ))}
+        </nav>
+        <div class="row">
+          <select value={spoken.value} title={say("language")} data-test="language" onChange={(event) => { state.language.value = event.currentTarget.value; }}>
+            {Object.entries(LANGUAGES).map(([name, own]) => <option key={name} value={name}>{own}</option>)}
+          </select>
+          <button title={`${say("theme")}: ${say(`theme_${state.theme.value}`)}`} data-test="theme"
+            onClick={() => { state.theme.value = state.THEMES[(state.THEMES.indexOf(state.theme.value) + 1) % 3]; }}>
+            {state.theme.value === "auto" ? "◐" : state.theme.value === "light" ? "○" : "●"}
+          </button>
+          <button title={say("help")} data-test="help" onClick={() => { state.help.value = !state.help.value; }}>?</button>
+        </div>
+      </div>
+      {docs.value.length > 1 && (
+        <div class="row tabs" role="tablist">
+          {docs.value.map((one, index) => (
+            <span key={one.id} class={`tab${one === doc.value ? " on" : ""}`}>
+              <button role="tab" aria-selected={one === doc.value} title={one.name} onClick={() => { state.trace.value = index; }}><bdi>{one.name}</bdi></button>
+              {docs.value.length > 1 && <button class="plain" title={say("tab_close", { name: one.name })} onClick={() => closeTrace(index)}>×</button>}
+            </span>
+          ))}
+        </div>
+      )}
+      <p class={`trouble${trouble.value ? "" : " none"}`} role="alert">{trouble.value}</p>
+    </header>
+  );
+}
+
+function TextBox() {
+  const info = doc.value!.info;
+  const [text, write] = useState(info.text ?? info.queries.tokens.filter((_, n) => !info.queries.special[n]).join(" "));
+  const [pair, writePair] = useState(info.pair ?? "");
+  const [wide, widen] = useState(info.pair !== null);
+  const send = async (): Promise<void> => {
+    if (!text.trim()) {
+      trouble.value = say("text_empty");
+      return;
+    }
+    const found = await run({ text, pair: wide && pair.trim() ? pair : null }, null);
+    if (found) {
+      state.query.value = null;
+      state.key.value = null;
+      state.box.value = null;
+      state.trace.value = docs.value.indexOf(found);
+    }
+  };
+  const keys = (event: KeyboardEvent): void => {
+    event.stopPropagation();
+    if (event.key === "Enter" && !event.isComposing) void send();
+    if (event.key === "Escape") (event.currentTarget as HTMLElement).blur();
+  };
+  return (
+    <form class="row typed" onSubmit={(event) => { event.preventDefault(); void send(); }}>
+      <input value={text} aria-label={say("text")} data-test="text" onInput={(event) => write(event.currentTarget.value)} onKeyDown={keys} dir="auto" spellcheck={false} />
+      {wide && <input value={pair} aria-label={say("text_pair")} placeholder={say("text_pair")} onInput={(event) => writePair(event.currentTarget.value)} onKeyDown={keys} dir="auto" spellcheck={false} />}
+      <button type="button" title={say("text_pair")} onClick={() => widen(!wide)}>{wide ? "−" : "+"}</button>
+      <button type="submit" disabled={running.value !== null}>⏎</button>
+      <span class="quiet running" role="status">{running.value}</span>
+    </form>
+  );
+}

@@ -1,0 +1,79 @@
+// What of a text is shown, and how it is joined: segments, special tokens, word pieces merged into words.
+import type { Groups, View } from "./trace/arithmetic";
+import type { Axis, TraceInfo } from "./trace/trace";
+import type { Filter } from "./state";
+
+export interface Label {
+  text: string;
+  /** It goes on where the word's last piece ended. */
+  continues: boolean;
+  special: boolean;
+  segment: number;
+  title: string;
+  tokens: number[];
+}
+
+export interface Shown {
+  view: View;
+  rows: Label[];
+  columns: Label[];
+  /** From a token's place to its row or column; -1 where it is hidden. */
+  rowOf: Int32Array;
+  columnOf: Int32Array;
+  renormalised: boolean;
+  /** Rows show only a part of their mass: keys of the other text are hidden and not given back. */
+  partial: boolean;
+}
+
+interface Choice {
+  segment: number | null;
+  special: boolean;
+  merged: boolean;
+}
+
+function join(axis: Axis, { segment, special, merged }: Choice): { labels: Label[]; groups: Groups; of: Int32Array } {
+  const labels: Label[] = [];
+  const members: number[] = [];
+  const starts: number[] = [0];
+  const of = new Int32Array(axis.tokens.length).fill(-1);
+  axis.tokens.forEach((token, at) => {
+    if (!special && axis.special[at]) return;
+    if (segment !== null && axis.segments[at] !== segment) return;
+    const word = axis.words[at];
+    const last = labels[labels.length - 1];
+    const goesOn = at > 0 && word !== null && axis.words[at - 1] === word;
+    const text = axis.labels[at];
+    const bare = goesOn ? text.replace(/^·/u, "") : text;
+    members.push(at);
+    if (merged && goesOn && last && last.tokens[last.tokens.length - 1] === at - 1) {
+      last.text += bare;
+      last.tokens.push(at);
+      last.title += ` + ${token}`;
+      starts[starts.length - 1]++;
+    } else {
+      labels.push({
+        text: bare, continues: goesOn && !merged, special: axis.special[at], segment: axis.segments[at], tokens: [at],
+        title: `${at}: ${token} (${axis.ids[at]})`,
+      });
+      starts.push(members.length);
+    }
+    of[at] = labels.length - 1;
+  });
+  return { labels, groups: { starts: Int32Array.from(starts), members: Int32Array.from(members) }, of };
+}
+
+export function makeShown(info: TraceInfo, filter: Filter, special: boolean, merged: boolean): Shown {
+  const segment = (side: 0 | 1): number | null => (filter === "all" ? null : filter[side] === "a" ? 0 : 1);
+  const rows = join(info.queries, { segment: segment(0), special, merged });
+  const columns = join(info.keys, { segment: segment(1), special, merged });
+  const renormalised = !special && info.keys.special.some(Boolean);
+  return {
+    view: { rows: rows.groups, columns: columns.groups, renormalise: renormalised },
+    rows: rows.labels,
+    columns: columns.labels,
+    rowOf: rows.of,
+    columnOf: columns.of,
+    renormalised,
+    partial: filter !== "all" && !renormalised && columns.groups.members.length < info.keys.tokens.length,
+  };
+}

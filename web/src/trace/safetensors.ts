@@ -1,0 +1,104 @@
+// Reads a safetensors file: eight bytes of length, a JSON header, then the tensors.
+
+export interface Entry {
+  dtype: string;
+  shape: number[];
+  data_offsets: [number, number];
+}
+
+export interface Safetensors {
+  entries: Map<string, Entry>;
+  metadata: Record<string, string>;
+  bytes(name: string): Uint8Array;
+}
+
+export class FormatError extends Error {}
+
+export function readSafetensors(raw: Uint8Array): Safetensors {
+  if (raw.byteLength < 8) throw new FormatError(`the file has ${raw.byteLength} bytes: too few for a trace`);
+  const length = Number(new DataView(raw.buffer, raw.byteOffset, 8).getBigUint64(0, true));
+  if (!(length > 1 && length <= raw.byteLength - 8)) {
+    throw new FormatError(`the header claims ${length} bytes, the file has ${raw.byteLength}: it is cut off, or no trace`);
+  }
+  let header: Record<string, unknown>;
+  try {
+    header = JSON.parse(new TextDecoder().decode(raw.subarray(8, 8 + length))) as Record<string, unknown>;
+  } catch {
+    throw new FormatError("the header is not JSON: this is no trace file");
+  }
+  const metadata = (header["__metadata__"] ?? {}) as Record<string, string>;
+  const entries = new Map<string, Entry>();
+  for (const [name, value] of Object.entries(header)) {
+    if (name !== "__metadata__") entries.set(name, value as Entry);
+  }
+  const start = 8 + length;
+  for (const [name, { data_offsets }] of entries) {
+    if (start + data_offsets[1] > raw.byteLength) throw new FormatError(`${name} lies beyond the file's end: it is cut off`);
+  }
+  return {
+    entries,
+    metadata,
+    bytes(name) {
+      const entry = entries.get(name);
+      if (!entry) throw new FormatError(`the file has no tensor ${name}`);
+      return raw.subarray(start + entry.data_offsets[0], start + entry.data_offsets[1]);
+    },
+  };
+}
+
+let halves: Float32Array | undefined;
+
+/** Every half-precision number by its 16 bits. */
+function halfTable(): Float32Array {
+  if (halves) return halves;
+  halves = new Float32Array(65536);
+  for (let bits = 0; bits < 65536; bits++) {
+    const sign = bits & 0x8000 ? -1 : 1;
+    const exponent = (bits >> 10) & 31;
+    const fraction = bits & 1023;
+    halves[bits] =
+      exponent === 31
+        ? fraction ? NaN : sign * Infinity
+        : sign * (exponent ? (1 + fraction / 1024) * 2 ** (exponent - 15) : fraction * 2 ** -24);
+  }
+  return halves;
+}
+
+/** Numbers of a stretch of bytes as 32-bit floats. */
+export function floats(bytes: Uint8Array, dtype: string): Float32Array {
+  const aligned = bytes.slice().buffer;
+  if (dtype === "F32") return new Float32Array(aligned);
+  if (dtype === "F16") {
+    const Half = (globalThis as { Float16Array?: new (buffer: ArrayBuffer) => ArrayLike<number> }).Float16Array;
+    if (Half) return new Float32Array(new Half(aligned));
+    const table = halfTable();
+    const bits = new Uint16Array(aligned);
+    const out = new Float32Array(bits.length);
+    for (let i = 0; i < bits.length; i++) out[i] = table[bits[i]];
+    return out;
+  }
+  throw new FormatError(`numbers of kind ${dtype} are not read here`);
+}
+
+/** The bytes that base64 text stands for. */
+export function fromBase64(text: string): Uint8Array {
+  const native = (Uint8Array as unknown as { fromBase64?: (text: string) => Uint8Array }).fromBase64;
+  if (native) return native.call(Uint8Array, text);
+  const digits = new Uint8Array(128);
+  "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/".split("").forEach((digit, value) => {
+    digits[digit.charCodeAt(0)] = value;
+  });
+  const padding = text.endsWith("==") ? 2 : text.endsWith("=") ? 1 : 0;
+  const out = new Uint8Array((text.length / 4) * 3 - padding);
+  for (let from = 0, to = 0; from < text.length; from += 4, to += 3) {
+    const word =
+      (digits[text.charCodeAt(from)] << 18) |
+      (digits[text.charCodeAt(from + 1)] << 12) |
+      (digits[text.charCodeAt(from + 2) & 127] << 6) |
+      digits[text.charCodeAt(from + 3) & 127];
+    out[to] = word >> 16;
+    if (to + 1 < out.length) out[to + 1] = (word >> 8) & 255;
+    if (to + 2 < out.length) out[to + 2] = word & 255;
+  }
+  return out;
+}

@@ -1,0 +1,210 @@
+// A trace as the page knows it: what the worker holds, and what it tells the page about it.
+import { floats, FormatError, readSafetensors, type Safetensors } from "./safetensors";
+
+export interface Axis {
+  tokens: string[];
+  ids: number[];
+  segments: number[];
+  special: boolean[];
+  words: (number | null)[];
+  labels: string[];
+}
+
+export interface LayerRule {
+  scale: number;
+  stage: string;
+  causal: boolean;
+  window: [number | null, number | null] | null;
+  keys: Uint8Array | null;
+  biasHeads: number;
+}
+
+export interface Part {
+  name: string;
+  count: number;
+  share?: number;
+  meaning?: string;
+  shape?: number[];
+  role?: string | null;
+}
+
+export interface Anatomy {
+  class: string;
+  total: number;
+  extra: number;
+  sizes: Record<string, number>;
+  components: Part[];
+  embeddings: Part[];
+  layer: Part[];
+}
+
+/** What the page knows of a trace; Q, K and V stay with the worker. */
+export interface TraceInfo {
+  model: string;
+  fingerprint: string;
+  text: string | null;
+  pair: string | null;
+  queries: Axis;
+  keys: Axis;
+  layers: LayerRule[];
+  layerNumbers: number[];
+  headNumbers: number[];
+  heads: number;
+  dHead: number;
+  hasValues: boolean;
+  ablated: [number, number][];
+  precision: string;
+  bytes: number;
+  anatomy: Anatomy | null;
+  statistics: Record<string, Float32Array> | null;
+  thumbs: { data: Uint8Array; rows: number; columns: number } | null;
+  valueNorms: Float32Array | null;
+  writes: Float32Array | null;
+  shares: Float32Array | null;
+}
+
+export interface HeadArrays {
+  q: Float32Array;
+  k: Float32Array;
+  lse: Float32Array;
+  bias: Float32Array | null;
+  valueNorms: Float32Array | null;
+  rule: LayerRule;
+  d: number;
+  queries: number;
+  keys: number;
+}
+
+/** A token's label where Python sent none: the vocabulary's marks read back, a quiet dot before a piece that goes on. */
+export function plainLabel(token: string, continued: boolean): string {
+  const bare = token.startsWith("##") && token.length > 2 ? token.slice(2) : token.replace(/^[Ġ▁](?=.)/u, "");
+  return (continued ? "·" : "") + bare;
+}
+
+function axis(kept: Omit<Axis, "labels">, labels: string[] | null | undefined): Axis {
+  return {
+    ...kept,
+    labels:
+      labels ??
+      kept.tokens.map((token, at) =>
+        plainLabel(token, at > 0 && kept.words[at] !== null && kept.words[at] === kept.words[at - 1]),
+      ),
+  };
+}
+
+export class HeldTrace {
+  readonly info: TraceInfo;
+  private readonly file: Safetensors;
+  private readonly kept = new Map<string, Float32Array>();
+
+  constructor(raw: Uint8Array) {
+    this.file = readSafetensors(raw);
+    const { metadata, entries } = this.file;
+    if (metadata.format !== "headscope.trace" || !metadata.headscope) {
+      throw new FormatError("this is a safetensors file, but not a headscope trace");
+    }
+    const about = JSON.parse(metadata.headscope);
+    if (about.version !== 1) throw new FormatError(`the trace has format version ${about.version}, this page reads 1`);
+    const view = metadata["headscope.view"] ? JSON.parse(metadata["headscope.view"]) : null;
+    const first = entries.get("layers.0.q");
+    if (!first) throw new FormatError("the trace holds no layer");
+    const queries = axis(about.queries, view?.labels);
+    const count = about.layers.length as number;
+    const heads = first.shape[0];
+    const thumbs = entries.get("view.thumbs");
+    this.info = {
+      model: about.model,
+      fingerprint: about.fingerprint,
+      text: about.text,
+      pair: about.pair,
+      queries,
+      keys: about.keys ? axis(about.keys, view?.key_labels) : queries,
+      layers: about.layers.map((layer: LayerRule, index: number) => ({
+        scale: layer.scale,
+        stage: layer.stage,
+        causal: layer.causal,
+        window: layer.window,
+        keys: entries.has(`layers.${index}.mask.keys`) ? this.file.bytes(`layers.${index}.mask.keys`).slice() : null,
+        biasHeads: entries.get(`layers.${index}.mask.bias`)?.shape[0] ?? 0,
+      })),
+      layerNumbers: view?.layers ?? Array.from({ length: count }, (_, index) => index),
+      headNumbers: view?.heads ?? Array.from({ length: heads }, (_, index) => index),
+      heads,
+      dHead: first.shape[2],
+      hasValues: entries.has("layers.0.v"),
+      ablated: about.ablated,
+      precision: first.dtype,
+      bytes: raw.byteLength,
+      anatomy: view?.anatomy ?? null,
+      statistics: this.statistics(view?.statistics),
+      thumbs: thumbs
+        ? { data: this.file.bytes("view.thumbs").slice(), rows: thumbs.shape[2], columns: thumbs.shape[3] }
+        : null,
+      valueNorms: this.optional("view.value_norms"),
+      writes: this.optional("view.writes"),
+      shares: this.optional("view.shares"),
+    };
+  }
+
+  /** One head's arrays, widened to 32 bits when it is looked at. */
+  head(layer: number, head: number): HeadArrays {
+    const { info } = this;
+    const { d, rows: queries, part: q } = this.slice(`layers.${layer}.q`, head);
+    const keyHead = this.keyHead(layer, head);
+    const { rows: keys, part: k } = this.slice(`layers.${layer}.k`, keyHead);
+    const rule = info.layers[layer];
+    const lse = this.whole(`layers.${layer}.lse`).subarray(head * queries, (head + 1) * queries);
+    const bias = rule.biasHeads ? this.slice(`layers.${layer}.mask.bias`, rule.biasHeads > 1 ? head : 0).part : null;
+    const at = (layer * info.heads + head) * keys;
+    const valueNorms = info.valueNorms ? info.valueNorms.subarray(at, at + keys) : null;
+    return { q, k, lse, bias, valueNorms, rule, d, queries, keys };
+  }
+
+  /** (keys, d_value) of one head; null where values were not kept. */
+  values(layer: number, head: number): { v: Float32Array; d: number } | null {
+    if (!this.info.hasValues) return null;
+    const { part, d } = this.slice(`layers.${layer}.v`, this.keyHead(layer, head));
+    return { v: part, d };
+  }
+
+  private keyHead(layer: number, head: number): number {
+    const keyHeads = this.file.entries.get(`layers.${layer}.k`)!.shape[0];
+    return Math.floor((head * keyHeads) / this.info.heads);
+  }
+
+  private slice(name: string, index: number): { part: Float32Array; rows: number; d: number } {
+    const entry = this.file.entries.get(name);
+    if (!entry) throw new FormatError(`the trace lacks ${name}`);
+    const [, rows, d] = entry.shape;
+    const key = `${name}/${index}`;
+    let part = this.kept.get(key);
+    if (!part) {
+      const width = entry.dtype === "F16" ? 2 : 4;
+      part = floats(this.file.bytes(name).subarray(index * rows * d * width, (index + 1) * rows * d * width), entry.dtype);
+      if (this.kept.size > 64) this.kept.delete(this.kept.keys().next().value!);
+      this.kept.set(key, part);
+    }
+    return { part, rows, d };
+  }
+
+  private whole(name: string): Float32Array {
+    let part = this.kept.get(name);
+    if (!part) {
+      part = floats(this.file.bytes(name), this.file.entries.get(name)!.dtype);
+      this.kept.set(name, part);
+    }
+    return part;
+  }
+
+  private optional(name: string): Float32Array | null {
+    const entry = this.file.entries.get(name);
+    return entry ? floats(this.file.bytes(name), entry.dtype) : null;
+  }
+
+  private statistics(names: string[] | undefined): Record<string, Float32Array> | null {
+    const all = this.optional("view.statistics");
+    if (!all || !names) return null;
+    const size = all.length / names.length;
+    return Object.fromEntries(names.map((name, index) => [name, all.slice(index * size, (index + 1) * size)]));
+  }
+}
