@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from headscope.view.attention_sheets import highlighted, shown_tokens
 from headscope.view.labels import called, clip, pad, printable, width
 from headscope.view.tables import Column, Table
 from headscope.view.terminal import Drawing, Line, Paper, Sheet, bar, blank, notes, title
+from headscope.view.trace_lines import highlighted, shown_tokens
 
 if TYPE_CHECKING:
     from headscope.filling import Filled

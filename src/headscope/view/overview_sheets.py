@@ -1,0 +1,138 @@
+"""Heads at a glance: which pattern each head of a trace looks most like, for all layers or for one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from headscope.view.patterns import EVEN, MASSES, MEANINGS, MEASURES, STRONG, Patterns, all_patterns
+from headscope.view.tables import Column, Table
+from headscope.view.terminal import Drawing, Line, Paper, Sheet, blank, notes, table, text_line, title
+from headscope.view.trace_lines import tokens_line, trace_aside, trace_record
+
+if TYPE_CHECKING:
+    from headscope.trace import Trace
+
+SIGNS = {
+    "previous": ("←", "p"),
+    "same": ("↓", "i"),
+    "next": ("→", "n"),
+    "first": ("⇤", "f"),
+    "separators": ("◆", "s"),
+    "even": ("≈", "e"),
+    "mixed": ("·", "."),
+}
+COLOURS = {
+    "previous": "#4c9be8",
+    "same": "#9a9a2e",
+    "next": "#e0803a",
+    "first": "#b57edc",
+    "separators": "#3fa98a",
+    "even": "dim",
+    "mixed": "",
+}
+PATTERN_COLUMNS = (
+    Column("layer", align="right"),
+    Column("head", align="right"),
+    Column("pattern"),
+    *(Column(name, align="right", form=".2f") for name in MEASURES),
+)
+CELL = 5
+
+
+def overview_sheet(trace: Trace) -> Sheet:
+    """Every head\'s pattern in a grid, and where each pattern is strongest."""
+    found = all_patterns(trace)
+    clearest = max(found, key=lambda one: max(getattr(one, name) for name in MASSES))
+    rows = _pattern_table(found)
+    return Sheet(
+        record=lambda: {**trace_record(trace), "heads": rows.records()},
+        table=lambda: rows,
+        drawings=(
+            title(f"all heads: {len(trace.layers)} layers x {trace.heads} heads, counted from 0", trace_aside(trace)),
+            tokens_line(trace),
+            blank,
+            _grid(found, trace.heads),
+            blank,
+            table(_extremes(found)),
+            blank,
+            notes([f"draw one: headscope attend MODEL TEXT --layer {clearest.layer} --head {clearest.head}"]),
+        ),
+    )
+
+
+def _grid(found: Sequence[Patterns], heads: int) -> Drawing:
+    """Layers down, heads across; each head's strongest pattern and its mass in per cent."""
+
+    def draw(paper: Paper) -> Iterable[Line]:
+        margin = 9
+        fit = max(1, (paper.width - margin) // CELL)
+        for first in range(0, heads, fit):
+            columns = range(first, min(first + fit, heads))
+            yield text_line(f"{'head':>{margin}}" + "".join(f"{head:>{CELL}}" for head in columns), "bold")
+            for start in range(0, len(found), heads):
+                cells = (_cell(found[start + head], paper) for head in columns)
+                yield ((f"layer {found[start].layer:>{margin - 6}}", "bold"), *cells)
+        used = [name for name in SIGNS if any(one.name == name for one in found)]
+        legend = "   ".join(f"{paper.sign(*SIGNS[name])} {MEANINGS[name]}" for name in used)
+        yield from notes([legend])(paper)
+        yield from notes(
+            [
+                f"numbers: mean weight in per cent over all queries, named from {STRONG:.0%}; "
+                f"{paper.sign(*SIGNS['even'])} from {EVEN:.0%} of the greatest entropy"
+            ]
+        )(paper)
+
+    return draw
+
+
+def _cell(one: Patterns, paper: Paper) -> tuple[str, str]:
+    sign = paper.sign(*SIGNS[one.name])
+    mass = f"{getattr(one, one.name) * 100:.0f}" if one.name in MASSES else ""
+    return f"{sign + mass:>{CELL}}", COLOURS[one.name] if paper.colour else ""
+
+
+def _extremes(found: Sequence[Patterns]) -> Table:
+    """For each pattern the head in which it is strongest, and the sharpest and the most even head."""
+    rows: list[tuple[Any, ...]] = []
+    for name in MASSES:
+        best = max(found, key=lambda one, name=name: getattr(one, name))  # type: ignore[misc]
+        rows.append(
+            (f"most on {MEANINGS[name]}", best.layer, best.head, f"{getattr(best, name):.0%} of each query's weight")
+        )
+    sharpest = min(found, key=lambda one: one.entropy)
+    evenest = max(found, key=lambda one: one.entropy)
+    rows.append(("sharpest", sharpest.layer, sharpest.head, f"entropy {sharpest.entropy:.2f} nats"))
+    rows.append(("most even", evenest.layer, evenest.head, f"entropy {evenest.entropy:.2f} nats"))
+    return Table((Column("which", "where to look"), *PATTERN_COLUMNS[:2], Column("value", "how much")), tuple(rows))
+
+
+def layer_sheet(trace: Trace, layer: int) -> Sheet:
+    """The heads of one layer with all their measures."""
+    chosen = trace[layer, 0].layer
+    rows = _pattern_table(all_patterns(trace, [chosen]))
+    shown = Table(rows.columns[1:], tuple(row[1:] for row in rows.rows))
+    return Sheet(
+        record=lambda: {**trace_record(trace), "layer": chosen, "heads": rows.records()},
+        table=lambda: rows,
+        drawings=(
+            title(f"layer {chosen}: {trace.heads} heads, counted from 0", trace_aside(trace)),
+            tokens_line(trace),
+            blank,
+            table(shown),
+            notes(
+                [
+                    "mean weight over all queries on the token before (previous), the token itself (same), the one "
+                    "after (next), the first, and [SEP] and the like (separators); entropy in nats, evenness is its "
+                    "share of the greatest possible",
+                ]
+            ),
+        ),
+    )
+
+
+def _pattern_table(found: Sequence[Patterns]) -> Table:
+    return Table(
+        PATTERN_COLUMNS,
+        tuple((one.layer, one.head, one.name, *(getattr(one, name) for name in MEASURES)) for one in found),
+    )
