@@ -1,0 +1,332 @@
+"""The consumer that builds traces: it copies Q, K, V row by row, padding cut away, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from headscope.attention import Mask
+from headscope.capture.calls import Call, Forward, Stack
+from headscope.capture.checking import Witness, deviation, witness
+from headscope.capture.masks import RowRule
+from headscope.capture.source import CapturedModel
+from headscope.capture.tokens import Axis, Vocabulary, axis_of, with_extras
+from headscope.errors import InputError, UnsupportedError
+from headscope.trace import LayerRecord, Named, TokenAxis, Trace
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What is kept.
+
+    Attributes:
+        layers: numbers of layers; None for all.
+        heads: numbers of heads in each layer; None for all.
+        values: whether V is.
+        dtype: float32 or float16.
+        device: where copies stay until the traces are asked for.
+    """
+
+    layers: frozenset[int] | None = None
+    heads: tuple[int, ...] | None = None
+    values: bool = True
+    dtype: torch.dtype = torch.float32
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+
+@dataclass(eq=False)
+class Kept:
+    """One layer of one row: tensors on the chosen device until the trace is built."""
+
+    call: dict[str, Any]
+    tensors: dict[str, torch.Tensor | None]
+    witness: Witness | None
+    silenced: frozenset[int]
+
+
+@dataclass(eq=False)
+class Group:
+    """The layers of one stack over the same tokens."""
+
+    stack: Stack
+    sizes: tuple[int, int, int]
+    before: int
+    own: bool
+    extras: tuple[str, ...]
+    rows: list[list[Kept]]
+    queries_kept: list[np.ndarray | None]
+    keys_kept: list[np.ndarray | None]
+    masks: dict[tuple[int, int], Mask] = field(default_factory=dict)
+
+    def mask(self, row: int, rule: RowRule) -> Mask:
+        """The mask of a row without its padding; layers with the same rule share it."""
+        key = (row, id(rule))
+        if key not in self.masks:
+            self.masks[key] = rule.cut(self.queries_kept[row], self.keys_kept[row])
+        return self.masks[key]
+
+
+class TraceBuilder:
+    """Copies what it is handed; traces are made when they are asked for.
+
+    Attributes:
+        finished: each forward with what was kept of it.
+    """
+
+    def __init__(self, model: nn.Module, name: str, selection: Selection, words: Vocabulary) -> None:
+        self.model = model
+        self.name = name
+        self.selection = selection
+        self.words = words
+        self.finished: list[tuple[Forward, list[Group]]] = []
+        self.seen_layers: set[int] = set()
+        self._open: dict[int, dict[tuple[Any, ...], Group]] = {}
+
+    def begin(self, forward: Forward) -> None:
+        """A forward begins."""
+        self._open[forward.number] = {}
+
+    def drop(self, forward: Forward) -> None:
+        """It raised."""
+        self._open.pop(forward.number, None)
+
+    def end(self, forward: Forward) -> None:
+        """It is over."""
+        groups = list(self._open.pop(forward.number).values())
+        forward.analyst.forget()
+        if groups:
+            self.finished.append((forward, groups))
+
+    def wants(self, stack: Stack, layer: int) -> bool:
+        """Whether the layer was selected."""
+        self.seen_layers.add(layer)
+        return self.selection.layers is None or layer in self.selection.layers
+
+    def silences(self, stack: Stack, layer: int) -> dict[int, str]:
+        """A capture silences nothing."""
+        return {}
+
+    def take(self, forward: Forward, call: Call) -> None:
+        """Copy one layer.
+
+        Raises:
+            InputError: a head was selected that isn't there.
+            UnsupportedError: what the module gave doesn't follow from what it was given.
+        """
+        batch, heads, queries, _ = call.q.shape
+        chosen = self._heads(call, heads)
+        self._check(call)
+        key = (call.stack.pattern, batch, queries, call.k.shape[2])
+        groups = self._open[forward.number]
+        if key not in groups:
+            groups[key] = Group(
+                call.stack,
+                (batch, queries, call.k.shape[2]),
+                forward.calls,
+                call.own,
+                call.extra_keys,
+                [[] for _ in range(batch)],
+                self._queries_kept(call, groups),
+                [call.rules.row(row).keys for row in range(batch)],
+            )
+        group = groups[key]
+        for row in range(batch):
+            group.rows[row].append(self._copy(group, call, row, chosen))
+
+    def _heads(self, call: Call, heads: int) -> list[int] | None:
+        if self.selection.heads is None:
+            return None
+        for head in self.selection.heads:
+            if not -heads <= head < heads:
+                raise InputError(
+                    f"there is no head {head}: layer {call.layer} has {heads}",
+                    where=call.path,
+                    advice=f"heads count from 0, so the last one is {heads - 1}",
+                )
+        return sorted({head % heads for head in self.selection.heads})
+
+    def _check(self, call: Call) -> None:
+        found = deviation(call)
+        if found is None or bool(found <= 1):
+            return
+        raise UnsupportedError(
+            f"{type(call.module).__name__} gave something other than softmax(scale Q K^T + mask) V: recomputed "
+            f"contexts are off by {float(found):.1f} times what rounding explains",
+            where=f"{call.path}, layer {call.layer}",
+            advice="this attention does more than capture can see; please report the model's class",
+        )
+
+    def _copy(self, group: Group, call: Call, row: int, chosen: list[int] | None) -> Kept:
+        rule = call.rules.row(row)
+        device = call.q.device
+        at_queries = _places(group.queries_kept[row], device)
+        at_keys = _places(group.keys_kept[row], device)
+        heads, kv_heads = call.q.shape[1], call.k.shape[1]
+        kv_chosen = None if chosen is None else [head * kv_heads // heads for head in chosen]
+        keep = self.selection
+
+        def copy(
+            x: torch.Tensor, numbers: list[int] | None, places: torch.Tensor | None, dtype: torch.dtype
+        ) -> torch.Tensor:
+            one = x[row] if numbers is None else x[row][numbers]
+            if places is not None:
+                one = one.index_select(1, places)
+            kept = torch.empty(one.shape, dtype=dtype, device=keep.device)
+            return kept.copy_(one)
+
+        return Kept(
+            call={
+                "scale": call.scale,
+                "mask": group.mask(row, rule),
+                "stage": call.stage,
+                "name": call.path,
+                "number": call.layer,
+                "numbers": None if chosen is None else tuple(chosen),
+            },
+            tensors={
+                "q": copy(call.q, chosen, at_queries, keep.dtype),
+                "k": copy(call.k, kv_chosen, at_keys, keep.dtype),
+                "v": copy(call.v, kv_chosen, at_keys, keep.dtype) if keep.values else None,
+                "lse": copy(call.lse, chosen, at_queries, torch.float32),
+            },
+            witness=witness(call, row, chosen, at_queries),
+            silenced=call.silenced,
+        )
+
+    def build(self, forward: Forward, groups: list[Group]) -> list[Trace]:
+        """The traces of one forward: row by row, in each row stack by stack."""
+        axes = self._axes(forward, groups)
+        rows = max(len(group.rows) for group in groups)
+        return [
+            self._trace(forward, group, axes[index], row)
+            for row in range(rows)
+            for index, group in enumerate(groups)
+            if row < len(group.rows)
+        ]
+
+    def check_selection(self) -> None:
+        """Whether every layer that was selected was there.
+
+        Raises:
+            InputError: one was not.
+        """
+        missing = sorted((self.selection.layers or frozenset()) - self.seen_layers)
+        if missing and self.finished:
+            raise InputError(
+                f"there is no layer {missing[0]}: layers {min(self.seen_layers)} to {max(self.seen_layers)} ran",
+                where="layers",
+                advice="layers count from 0 within each stack",
+            )
+
+    def _axes(self, forward: Forward, groups: list[Group]) -> list[tuple[Axis, Axis]]:
+        """For each group the tokens of its queries and of its keys, padding included."""
+        found: list[tuple[Axis, Axis]] = []
+        for group in groups:
+            batch, queries, keys = group.sizes
+            tokens = keys - len(group.extras)
+            own = axis_of(forward, group.before, batch, queries, cross=False)
+            if group.own and tokens == queries:
+                found.append((own, own))
+                continue
+            if group.own:
+                found.append((own, self._longer(forward, batch, tokens, own)))
+                continue
+            sources = [
+                axes[0] for axes, other in zip(found, groups, strict=False) if other.own and other.sizes[1] == tokens
+            ]
+            found.append((own, sources[0] if sources else axis_of(forward, group.before, batch, tokens, cross=True)))
+        return found
+
+    def _longer(self, forward: Forward, batch: int, keys: int, own: Axis) -> Axis:
+        """The keys that a cache holds: tokens of the forwards before, where their number is right.
+
+        With more than one row the rows may have been reordered in between (beam search), so keys are only numbered.
+        """
+        if batch != 1 or own.ids is None:
+            return Axis(None)
+        parts = [own.ids]
+        for earlier, _ in reversed([one for one in self.finished if one[0].number < forward.number]):
+            if sum(part.shape[1] for part in parts) >= keys or not earlier.embedded:
+                break
+            parts.insert(0, earlier.embedded[-1][1].reshape(1, -1).cpu().numpy())
+        ids = np.concatenate(parts, axis=1)
+        return Axis(ids) if ids.shape[1] == keys else Axis(None)
+
+    def _trace(self, forward: Forward, group: Group, axes: tuple[Axis, Axis], row: int) -> Trace:
+        _, queries, keys = group.sizes
+        query_axis = axes[0].row(row, queries, group.queries_kept[row], self.words)
+        key_axis: TokenAxis | None = None
+        if axes[1] is not axes[0] or group.extras:
+            tokens = keys - len(group.extras)
+            kept = group.keys_kept[row]
+            key_axis = axes[1].row(row, tokens, None if kept is None else kept[:tokens], self.words)
+            if group.extras:
+                key_axis = with_extras(key_axis, group.extras)
+        layers = []
+        for one in group.rows[row]:
+            arrays = {name: None if x is None else x.cpu().numpy() for name, x in one.tensors.items()}
+            layers.append(LayerRecord(**arrays, **one.call))  # type: ignore[arg-type]
+        if [record.number for record in layers] == list(range(len(layers))):
+            layers = [replace(record, number=None) for record in layers]
+        return Trace(
+            model=self.name,
+            queries=query_axis,
+            keys=key_axis,
+            layers=layers,
+            outputs=outputs_of(forward, group, row),
+            ablated=frozenset((one.call["number"], head) for one in group.rows[row] for head in one.silenced),
+            source=CapturedModel(
+                self.name,
+                self.model,
+                forward,
+                group.stack,
+                row,
+                tuple(one.witness for one in group.rows[row]),
+                group.queries_kept[row],
+                group.keys_kept[row],
+            ),
+            precision="fp32" if self.selection.dtype == torch.float32 else "fp16",
+            stack=group.stack.name,
+        )
+
+    @staticmethod
+    def _queries_kept(call: Call, groups: dict[tuple[Any, ...], Group]) -> list[np.ndarray | None]:
+        """Queries that are not padding; in cross-attention, by the self-attention over the same queries."""
+        if not call.own:
+            same = [one for one in groups.values() if one.own and one.sizes[:2] == (len(call.q), call.q.shape[2])]
+            if same:
+                return same[-1].queries_kept
+        return [call.rules.row(row).queries for row in range(len(call.q))]
+
+
+def outputs_of(forward: Forward, group: Group, row: int) -> dict[str, Named]:
+    """What the model returned for this row, as far as it is small: no scores of a whole vocabulary."""
+    batch, queries, _ = group.sizes
+    output = forward.output
+    found: dict[str, Any] = dict(output.items()) if hasattr(output, "items") else {}
+    if isinstance(output, torch.Tensor):
+        found = {"output": output}
+    kept: dict[str, Named] = {}
+    for name, value in found.items():
+        if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not len(value.shape):
+            continue
+        if value.shape[0] != batch or (value.requires_grad and value.grad_fn is None):
+            continue
+        one = value.detach()[row]
+        if one.dim() == 1:
+            kept[name] = Named(
+                name, ("labels",) if name != "pooler_output" else ("d_model",), one.float().cpu().numpy()
+            )
+        elif one.dim() == 2 and one.shape[0] == queries and name in ("last_hidden_state", "output"):
+            places = _places(group.queries_kept[row], one.device)
+            one = one if places is None else one[places]
+            kept[name] = Named(name, ("tokens", "d_model"), one.float().cpu().numpy())
+    return kept
+
+
+def _places(kept: np.ndarray | None, device: torch.device) -> torch.Tensor | None:
+    return None if kept is None else torch.from_numpy(np.flatnonzero(kept)).to(device)

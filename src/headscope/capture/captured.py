@@ -1,0 +1,289 @@
+"""`with hs.capture(model) as captured`: open a session, let the model run, put everything back."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import nn
+
+from headscope.capture import torch_nn, transformers_support
+from headscope.capture.building import Selection, TraceBuilder
+from headscope.capture.calls import Call, Consumer, Forward, Stack
+from headscope.capture.sessions import Listener, Session
+from headscope.capture.stacks import Plan, plan
+from headscope.capture.tokens import vocabulary
+from headscope.errors import InputError, UnsupportedError
+from headscope.trace import Trace
+
+DTYPES = {
+    None: torch.float32,
+    "fp32": torch.float32,
+    "fp16": torch.float16,
+    torch.float32: torch.float32,
+    torch.float16: torch.float16,
+}
+
+
+def plan_of(model: nn.Module) -> Plan:
+    """The attention modules of a model, refused here and now where they can't be read.
+
+    Raises:
+        UnsupportedError: attention that capture can't see, or none at all.
+    """
+    name = type(model).__name__
+    if isinstance(model, nn.DataParallel) and len(model.device_ids) > 1:
+        raise UnsupportedError(
+            f"nn.DataParallel runs copies of the model on {len(model.device_ids)} devices, which capture doesn't see",
+            where=name,
+            advice="capture the model inside: with hs.capture(model.module): model.module(**inputs)",
+        )
+    transformers_support.refuse_what_cannot_be_read(model)
+    torch_nn.refuse_own_forwards(model)
+    found = plan(
+        (path, module)
+        for path, module in model.named_modules()
+        if transformers_support.uses_interface(type(module)) or torch_nn.is_attention(module)
+    )
+    if not found.paths:
+        raise UnsupportedError(
+            f"{name} has no attention that capture can see: none through transformers' attention interface, no "
+            "nn.MultiheadAttention",
+            where=name,
+            advice="capture models of transformers that go through its attention interface, or models of torch.nn",
+        )
+    return found
+
+
+class Watching:
+    """What `capture` and `ablate` have in common: a session over a model, opened and closed whole."""
+
+    def __init__(self, model: nn.Module, listener: Listener) -> None:
+        self.model = model
+        self.plan = plan_of(model)
+        self._listener = listener
+        self._open: ExitStack | None = None
+        self._session: Session | None = None
+
+    def __enter__(self) -> Any:
+        if self._open is not None:
+            raise InputError(
+                "this block is open already", where="with", advice="make a new one: with hs.capture(model) as again"
+            )
+        with ExitStack() as undo:
+            transformers_support.INSTALLED.enter(self.model)
+            undo.callback(transformers_support.INSTALLED.leave)
+            torch_nn.FAST_PATH.enter()
+            undo.callback(torch_nn.FAST_PATH.leave)
+            if _is_compiled(self.model):
+                stance = torch.compiler.set_stance("force_eager")
+                stance.__enter__()
+                undo.callback(stance.__exit__, None, None, None)
+            session = Session(self.model, self.plan, self._listener)
+            for module in self.model.modules():
+                if torch_nn.is_attention(module) and id(module) in self.plan.paths:
+                    # Before the session's own hooks: where the model is this very module, its forward ends there.
+                    handle = module.register_forward_hook(torch_nn.look_at, with_kwargs=True)
+                    undo.callback(handle.remove)
+            undo.callback(session.close)
+            session.open(self._starts(), self._words())
+            self._session = session
+            self._open = undo.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._open is not None
+        self._open.close()
+
+    def _starts(self) -> list[nn.Module]:
+        return list(
+            {
+                id(one): one
+                for one in [self.model, *self.model.children(), *transformers_support.models_in(self.model)]
+            }.values()
+        )
+
+    def _words(self) -> list[nn.Embedding]:
+        if transformers_support.models_in(self.model):
+            return transformers_support.word_embeddings(self.model)
+        return []
+
+
+def _is_compiled(model: nn.Module) -> bool:
+    if "torch._dynamo" not in sys.modules:
+        return False
+    compiled = sys.modules["torch._dynamo"].OptimizedModule
+    return any(isinstance(one, compiled) or one._compiled_call_impl is not None for one in model.modules())
+
+
+class _Fed:
+    """Turns a consumer into a session's listener."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self.begin = consumer.begin
+        self.end = consumer.end
+        self.drop = consumer.drop
+        self.wants = consumer.wants
+        self.take = consumer.take
+
+    def silences(self, stack: Stack, layer: int) -> dict[int, str]:
+        return {}
+
+
+class Feeding(Watching):
+    """Hands every call of a model's attention to a consumer while the block is open.
+
+    `with feed(model, consumer): model(**inputs)`. The consumer gets live tensors; see headscope.capture.calls.
+    """
+
+    def __init__(self, model: nn.Module, consumer: Consumer) -> None:
+        super().__init__(model, _Fed(consumer))
+
+
+class Captured(Watching):
+    """What a capture has recorded so far. It may be read inside the block and after it.
+
+    Attributes:
+        model: the model; `plan`: its attention modules, sorted into stacks.
+    """
+
+    def __init__(self, model: nn.Module, builder: TraceBuilder) -> None:
+        super().__init__(model, builder)
+        self._builder = builder
+        self._built: dict[int, list[Trace]] = {}
+        self._stack: str | None = None
+
+    @property
+    def stacks(self) -> tuple[str, ...]:
+        """The attentions that this model has, each with traces of its own: self, or encoder, decoder, cross, …."""
+        return self.plan.names
+
+    @property
+    def forwards(self) -> list[list[Trace]]:
+        """For each forward pass its traces: row by row, in each row stack by stack."""
+        for at, (forward, groups) in enumerate(self._builder.finished):
+            if at not in self._built:
+                self._built[at] = self._builder.build(forward, groups)
+        return [self._built[at] for at in range(len(self._builder.finished))]
+
+    @property
+    def traces(self) -> list[Trace]:
+        """Every trace: forward by forward, row by row, stack by stack."""
+        return [trace for forward in self.forwards for trace in forward]
+
+    @property
+    def trace(self) -> Trace:
+        """The only trace.
+
+        Raises:
+            InputError: there is none, or more than one.
+        """
+        return self._only(self.traces, "captured")
+
+    def __getitem__(self, stack: str) -> list[Trace]:
+        """The traces of one stack: `captured["cross"]`.
+
+        Raises:
+            InputError: the model has no such stack.
+        """
+        if stack not in self.stacks:
+            raise InputError(
+                f"there is no stack {stack!r}; {type(self.model).__name__} has {', '.join(self.stacks)}",
+                where="captured[stack]",
+                advice="use one of these names",
+            )
+        return [trace for trace in self.traces if trace.stack == stack]
+
+    def __len__(self) -> int:
+        """How many traces."""
+        return len(self.traces)
+
+    def _only(self, traces: list[Trace], where: str) -> Trace:
+        if len(traces) == 1:
+            return traces[0]
+        if not traces:
+            stray = self._session.stray if self._session else 0
+            raise InputError(
+                f"nothing was captured: {stray} calls of attention came from outside of a forward pass of the model"
+                if stray
+                else "nothing was captured: no forward pass of the model ran its attention inside the block",
+                where=where,
+                advice="call the model itself inside the block, or capture the part that you call",
+            )
+        stacks = sorted({trace.stack for trace in traces})
+        raise InputError(
+            f"there are {len(traces)} traces: {len(self.forwards)} forward passes, stacks {', '.join(stacks)}",
+            where=f"{where}.trace",
+            advice="use captured.traces, captured.forwards[i], or captured[stack]",
+        )
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, traceback)
+        if kind is None:
+            self._builder.check_selection()
+
+    def __repr__(self) -> str:
+        return f"capture of {self._builder.name}: {len(self)} traces of {len(self._builder.finished)} forward passes"
+
+
+def capture(
+    model: nn.Module,
+    *,
+    layers: Iterable[int] | None = None,
+    heads: Iterable[int] | None = None,
+    values: bool = True,
+    dtype: str | torch.dtype | None = None,
+    device: str | torch.device = "cpu",
+    tokenizer: Any = None,
+) -> Captured:
+    """Record Q, K, V, the mask's rule and the scale of every attention layer while the model runs its own fast path.
+
+    `with hs.capture(model) as captured: model(**inputs)`, then `captured.trace` or `captured.traces`.
+
+    Args:
+        model: a model of transformers that goes through its attention interface, or any module with
+            nn.MultiheadAttention in it. A part of a model may be captured by itself.
+        layers: numbers of the layers to keep; all unless told.
+        heads: numbers of the heads to keep in each layer; all unless told.
+        values: whether V is kept; contexts need it.
+        dtype: "fp32" (what every precision is kept as unless told) or "fp16", for half the memory.
+        device: where copies stay until traces are asked for: "cpu", or the model's own device to spare the transfer.
+        tokenizer: to spell ids as pieces: a transformers tokenizer, a tokenizers.Tokenizer, or a list of pieces.
+
+    Raises:
+        UnsupportedError: attention that can't be seen or can't be put into a trace; before anything runs, where the
+            classes tell, else as the first layer runs.
+        InputError: a layer or head that isn't there, an unknown dtype.
+    """
+    if dtype not in DTYPES:
+        raise InputError(f"a capture can't keep {dtype!r}", where="dtype", advice='use "fp32" or "fp16"')
+    selection = Selection(
+        layers=None if layers is None else frozenset(layers),
+        heads=None if heads is None else tuple(heads),
+        values=values,
+        dtype=DTYPES[dtype],
+        device=torch.device(device),
+    )
+    return Captured(model, TraceBuilder(model, name_of(model), selection, vocabulary(tokenizer)))
+
+
+def feed(model: nn.Module, consumer: Consumer) -> Feeding:
+    """Hand every call of a model's attention to a consumer while the block is open. See headscope.capture.calls."""
+    return Feeding(model, consumer)
+
+
+def name_of(model: nn.Module) -> str:
+    """The name a model was loaded by, else its class."""
+    path = getattr(getattr(model, "config", None), "_name_or_path", "")
+    return str(path) if path else type(model).__name__
+
+
+__all__ = ["Call", "Captured", "Consumer", "Feeding", "Forward", "capture", "feed", "plan_of"]

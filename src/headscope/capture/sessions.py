@@ -1,0 +1,155 @@
+"""Who is looking at which module: sessions open and close, forwards begin and end, calls are counted.
+
+A session covers the modules of one model. Sessions may be nested and may run in several threads: each call is offered
+to every session that covers the module, and each thread's forward is its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from typing import TYPE_CHECKING, Any, Protocol
+
+from torch import nn
+
+from headscope.capture.calls import Forward, Stack
+
+if TYPE_CHECKING:
+    import torch
+    from torch.utils.hooks import RemovableHandle
+
+    from headscope.capture.calls import Call
+    from headscope.capture.stacks import Plan
+
+LOCK = threading.RLock()
+COVERED: dict[int, list[Session]] = {}
+"""The sessions that cover a module, by the module's id."""
+
+
+class Listener(Protocol):
+    """What a session does when something happens."""
+
+    def begin(self, forward: Forward) -> None: ...
+    def end(self, forward: Forward) -> None: ...
+    def drop(self, forward: Forward) -> None: ...
+    def wants(self, stack: Stack, layer: int) -> bool: ...
+    def take(self, forward: Forward, call: Call) -> None: ...
+    def silences(self, stack: Stack, layer: int) -> dict[int, str]: ...
+
+
+class Session:
+    """One `with` block over one model."""
+
+    def __init__(self, model: nn.Module, plan: Plan, listener: Listener) -> None:
+        self.model = model
+        self.plan = plan
+        self.listener = listener
+        self.stray = 0
+        self._handles: list[RemovableHandle] = []
+        self._open: dict[int, tuple[nn.Module, Forward]] = {}
+        self._numbers = itertools.count()
+
+    def forward(self) -> Forward | None:
+        """The forward that this thread is in."""
+        found = self._open.get(threading.get_ident())
+        return found[1] if found else None
+
+    def open(self, starts: list[nn.Module], words: list[nn.Embedding]) -> None:
+        """Cover the model's modules.
+
+        Args:
+            starts: modules whose call begins a forward, unless one is under way: the model, its towers.
+            words: embeddings whose ids are the tokens.
+        """
+        for module in starts:
+            self._handles.append(module.register_forward_pre_hook(self._begin, prepend=True, with_kwargs=True))
+            self._handles.append(module.register_forward_hook(self._end, with_kwargs=True, always_call=True))
+        self._handles += [module.register_forward_pre_hook(self._embed) for module in words]
+        with LOCK:
+            for module_id in self.plan.paths:
+                COVERED.setdefault(module_id, []).append(self)
+
+    def close(self) -> None:
+        """Let go of everything; hooks and tables are as they were."""
+        with LOCK:
+            for module_id in self.plan.paths:
+                sessions = COVERED.get(module_id, [])
+                if self in sessions:
+                    sessions.remove(self)
+                if not sessions:
+                    COVERED.pop(module_id, None)
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        self._open.clear()
+
+    def count(self, forward: Forward, module: nn.Module) -> int:
+        """The layer of this call: the module's own layer_idx where it has one that goes up, else the count of calls."""
+        stack = self.plan.stacks[id(module)]
+        last = forward.counts.get(stack.pattern, -1)
+        own = getattr(module, "layer_idx", None)
+        layer = own if isinstance(own, int) and not isinstance(own, bool) and own > last else last + 1
+        forward.counts[stack.pattern] = layer
+        return layer
+
+    def _begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        thread = threading.get_ident()
+        if thread in self._open:
+            return
+        forward = Forward(next(self._numbers), module, args, kwargs)
+        self._open[thread] = (module, forward)
+        self.listener.begin(forward)
+
+    def _end(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        thread = threading.get_ident()
+        if thread not in self._open or self._open[thread][0] is not module:
+            return
+        _, forward = self._open.pop(thread)
+        if output is None:
+            self.listener.drop(forward)
+            return
+        forward.output = output
+        self.listener.end(forward)
+
+    def _embed(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        forward = self.forward()
+        if forward is not None and args and not args[0].is_floating_point():
+            forward.embedded.append((forward.calls, args[0].detach()))
+
+
+def covering(module: nn.Module) -> list[tuple[Session, Forward, Stack, int]]:
+    """The sessions that this call belongs to, the forward of each, and which layer it is. Counts the call."""
+    found = []
+    for session in list(COVERED.get(id(module), ())):
+        forward = session.forward()
+        if forward is None:
+            session.stray += 1
+            continue
+        found.append((session, forward, session.plan.stacks[id(module)], session.count(forward, module)))
+    return found
+
+
+def silenced_heads(seats: list[tuple[Session, Forward, Stack, int]]) -> dict[int, str]:
+    """The heads of this call that are being ablated, and how."""
+    silenced: dict[int, str] = {}
+    for session, _, stack, layer in seats:
+        silenced.update(session.listener.silences(stack, layer))
+    return silenced
+
+
+def silence(context: torch.Tensor, silenced: dict[int, str], kept: torch.Tensor | None) -> torch.Tensor:
+    """(batch, heads, queries, d_value) with heads silenced, a new tensor.
+
+    Args:
+        kept: (batch, queries) bool, the positions that are not padding; None for all. A mean is taken over these.
+    """
+    context = context.clone()
+    for head, how in silenced.items():
+        if how == "zero":
+            context[:, head] = 0
+            continue
+        one = context[:, head]
+        share = one.new_ones(one.shape[:2]) if kept is None else kept.to(one)
+        mean = (one * share[..., None]).sum(1, keepdim=True) / share.sum(1)[:, None, None].clamp(min=1)
+        context[:, head] = mean.expand_as(one)
+    return context

@@ -1,0 +1,82 @@
+"""Which attention modules a model has, sorted into stacks before anything runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from torch import nn
+
+from headscope.capture.calls import Stack
+
+CROSS = re.compile(
+    r"cross|encoder_attn|encdec|encoder_decoder|multihead_attn|src_attn|encoder_attention", re.IGNORECASE
+)
+"""Names of modules whose keys come from elsewhere."""
+
+CONTAINERS = re.compile(
+    r"(model|module|layers?|blocks?|h|stages?|self|attn|attention|selfattention|self_attn|self_attention|transformer"
+    r"|base_model|resblocks|temporal_block|layer_module|mixer|\*)$",
+    re.IGNORECASE,
+)
+"""Parts of a module's name that tell nothing about which stack it is."""
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """The attention modules of a model.
+
+    Attributes:
+        paths: each attention module, by id, and its name in the model.
+        stacks: the stack of each, by id.
+        sizes: for each stack's name, how many modules it has.
+    """
+
+    paths: Mapping[int, str]
+    stacks: Mapping[int, Stack]
+    sizes: Mapping[str, int]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The stacks' names, in the model's order."""
+        return tuple(self.sizes)
+
+
+def pattern_of(path: str) -> str:
+    """A module's name with its counting numbers left out: `encoder.layer.*.attention.self`."""
+    return ".".join("*" if part.isdigit() else part for part in path.split("."))
+
+
+def plan(attention: Iterable[tuple[str, nn.Module]]) -> Plan:
+    """Sort attention modules into stacks and give each stack a name of its own."""
+    paths: dict[int, str] = {}
+    members: dict[str, list[int]] = {}
+    for path, module in attention:
+        if id(module) in paths:
+            continue
+        paths[id(module)] = path
+        members.setdefault(pattern_of(path), []).append(id(module))
+    names = _names(list(members))
+    stacks: dict[int, Stack] = {}
+    for pattern, modules in members.items():
+        stack = Stack(pattern, names[pattern], _is_cross(pattern))
+        stacks.update(dict.fromkeys(modules, stack))
+    return Plan(paths, stacks, {names[pattern]: len(modules) for pattern, modules in members.items()})
+
+
+def _is_cross(pattern: str) -> bool:
+    return CROSS.search(".".join(pattern.split(".")[-3:])) is not None
+
+
+def _names(patterns: list[str]) -> dict[str, str]:
+    """A short name for each pattern: self or cross where that says it, else the part of the name that differs."""
+    short: dict[str, str] = {}
+    for pattern in patterns:
+        if _is_cross(pattern):
+            short[pattern] = "cross"
+            continue
+        telling = [part for part in pattern.split(".")[:-1] if not CONTAINERS.match(part)]
+        short[pattern] = telling[0] if telling and len(patterns) > 1 else "self"
+    taken = list(short.values())
+    return {pattern: name if taken.count(name) == 1 else pattern for pattern, name in short.items()}

@@ -1,0 +1,232 @@
+"""torch.nn: MultiheadAttention in all its forms, also inside Transformer encoders and decoders.
+
+A MultiheadAttention shows what goes in and what comes out. Q, K and V are projected again from its own weights, as its
+forward does (torch.nn.functional.multi_head_attention_forward), and what they lead to is compared with what came out.
+PyTorch's inference fast path would hide the call: it is switched off while a capture is open.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import nn
+
+from headscope.capture.calls import Call, Projection
+from headscope.capture.masks import Given, Rules
+from headscope.capture.sessions import LOCK, covering, silence, silenced_heads
+from headscope.capture.transformers_support import kept_queries
+from headscope.errors import UnsupportedError
+from headscope.kernels import attend_with_lse
+
+NAMES = ("query", "key", "value", "key_padding_mask", "need_weights", "attn_mask", "average_attn_weights", "is_causal")
+"""MultiheadAttention.forward's parameters in order."""
+
+
+def is_attention(module: nn.Module) -> bool:
+    """Whether this is a MultiheadAttention that capture reads."""
+    return isinstance(module, nn.MultiheadAttention)
+
+
+def refuse_own_forwards(model: nn.Module) -> None:
+    """Refuse MultiheadAttention whose forward was overridden: what it computes is not known.
+
+    Raises:
+        UnsupportedError: there is one.
+    """
+    for path, module in model.named_modules():
+        if is_attention(module) and type(module).forward is not nn.MultiheadAttention.forward:
+            raise UnsupportedError(
+                f"{type(module).__name__} is an nn.MultiheadAttention with a forward of its own",
+                where=path or type(model).__name__,
+                advice="capture a model that uses nn.MultiheadAttention itself, or capture the other parts of this one",
+            )
+
+
+class FastPath:
+    """PyTorch's inference fast path, off while somebody looks. One for the whole process."""
+
+    def __init__(self) -> None:
+        self._users = 0
+        self._was = True
+
+    def enter(self) -> None:
+        """Switch it off."""
+        with LOCK:
+            if self._users == 0:
+                self._was = torch.backends.mha.get_fastpath_enabled()
+                torch.backends.mha.set_fastpath_enabled(False)
+            self._users += 1
+
+    def leave(self) -> None:
+        """Put it back when the last one leaves."""
+        with LOCK:
+            self._users -= 1
+            if self._users == 0:
+                torch.backends.mha.set_fastpath_enabled(self._was)
+
+
+FAST_PATH = FastPath()
+
+
+def project(
+    mha: nn.MultiheadAttention, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Q, K, V, (batch, heads, tokens, d_head), from (batch, tokens, d) each; K and V with the extra keys appended.
+
+    W_Q, W_K, W_V are the first, second and third third of in_proj_weight, or stand alone where kdim or vdim differ.
+    """
+    d_model = mha.embed_dim
+    if mha._qkv_same_embed_dim:
+        W_Q, W_K, W_V = torch.split(mha.in_proj_weight, d_model)
+    else:
+        W_Q, W_K, W_V = mha.q_proj_weight, mha.k_proj_weight, mha.v_proj_weight
+    biases = (None, None, None) if mha.in_proj_bias is None else torch.split(mha.in_proj_bias, d_model)
+    q, k, v = (F.linear(x, W, b) for x, W, b in zip((query, key, value), (W_Q, W_K, W_V), biases, strict=True))
+    if mha.bias_k is not None and mha.bias_v is not None:
+        k = torch.cat([k, mha.bias_k.to(k).expand(len(k), 1, -1)], dim=1)
+        v = torch.cat([v, mha.bias_v.to(v).expand(len(v), 1, -1)], dim=1)
+    if mha.add_zero_attn:
+        k, v = (F.pad(x, (0, 0, 0, 1)) for x in (k, v))
+    d_head = d_model // mha.num_heads
+    q, k, v = (x.reshape(*x.shape[:2], mha.num_heads, d_head).transpose(1, 2) for x in (q, k, v))
+    return q, k, v
+
+
+def extra_keys(mha: nn.MultiheadAttention) -> tuple[str, ...]:
+    """Names of the keys that are no tokens: bias_k, and the zero that add_zero_attn adds."""
+    return (("[bias_k]",) if mha.bias_k is not None else ()) + (("[zero]",) if mha.add_zero_attn else ())
+
+
+def given_mask(
+    mha: nn.MultiheadAttention, given: dict[str, Any], batch: int, batched: bool, like: torch.Tensor
+) -> Given:
+    """The masks of a call as one. In torch.nn True means that a key may not be looked at."""
+    heads, extra = mha.num_heads, len(extra_keys(mha))
+    padding, mask = given["key_padding_mask"], given["attn_mask"]
+    if given["is_causal"] and padding is None and not given["need_weights"]:
+        if not extra:
+            return Given(causal=True)
+        raise UnsupportedError(
+            "is_causal as a hint, with bias_k or add_zero_attn: PyTorch drops the mask and counts the extra key too",
+            where="nn.MultiheadAttention",
+            advice="pass the mask with need_weights=True, or without is_causal",
+        )
+
+    def widen(part: torch.Tensor) -> torch.Tensor:
+        return F.pad(part, (0, extra), value=True if part.dtype == torch.bool else 0.0) if extra else part
+
+    keys = None
+    if padding is not None:
+        if not batched:
+            padding = padding[None]
+        if padding.dtype == torch.bool:
+            keys = widen(~padding)
+        else:
+            part = widen(padding)[:, None, None, :]
+            if mask is None:
+                return Given(mask=part)
+            mask = (
+                mask
+                if mask.dtype != torch.bool
+                else torch.zeros_like(mask, dtype=like.dtype).masked_fill(mask, float("-inf"))
+            )
+            return Given(mask=_shaped(widen(mask), batch, heads) + part)
+    if mask is None:
+        return Given(keys=keys)
+    return Given(mask=_shaped(widen(~mask if mask.dtype == torch.bool else mask), batch, heads), keys=keys)
+
+
+def _shaped(mask: torch.Tensor, batch: int, heads: int) -> torch.Tensor:
+    return mask[None, None] if mask.dim() == 2 else mask.reshape(batch, heads, *mask.shape[1:])
+
+
+def look_at(
+    mha: nn.MultiheadAttention, args: tuple[Any, ...], kwargs: dict[str, Any], output: tuple[torch.Tensor, Any]
+) -> tuple[torch.Tensor, Any] | None:
+    """A forward hook: hand over what this call saw, and silence what is to be silenced."""
+    seats = covering(mha)
+    for _, forward, _, _ in seats:
+        forward.calls += 1
+    wanted = [seat for seat in seats if seat[0].listener.wants(seat[2], seat[3])]
+    silenced = silenced_heads(seats)
+    if not wanted and not silenced:
+        return None
+    given: dict[str, Any] = dict(zip(NAMES, (None, None, None, None, True, None, True, False), strict=True))
+    given.update(zip(NAMES, args, strict=False))
+    given.update(kwargs)
+    inputs = [given[name] for name in ("query", "key", "value")]
+    batched = inputs[0].dim() == 3
+    dropout = mha.dropout if mha.training else 0.0
+    if silenced and dropout:
+        raise UnsupportedError(
+            "a head can't be silenced while nn.MultiheadAttention drops weights out",
+            where=seats[0][0].plan.paths[id(mha)],
+            advice="call model.eval() first, or set dropout to 0",
+        )
+    own = _same_tokens(inputs[0], inputs[1])
+    inputs = [_batch_first(x, mha.batch_first, batched) for x in inputs]
+    with torch.set_grad_enabled(bool(silenced) and torch.is_grad_enabled()):
+        q, k, v = project(mha, *inputs)
+        batch, scale = len(q), q.shape[-1] ** -0.5
+        tokens = slice(0, q.shape[2]) if own else None
+        rules = seats[0][1].analyst.rules(
+            given_mask(mha, given, batch, batched, q), batch, q.shape[2], k.shape[2], tokens
+        )
+        context, lse = contexts(q, k, v, scale, rules)
+    weight, bias = mha.out_proj.weight, mha.out_proj.bias
+    for session, forward, stack, layer in wanted:
+        session.listener.take(
+            forward,
+            Call(
+                module=mha,
+                path=session.plan.paths[id(mha)],
+                stack=stack,
+                layer=layer,
+                q=q.detach(),
+                k=k.detach(),
+                v=v.detach(),
+                lse=lse.detach(),
+                context=context.detach(),
+                scale=scale,
+                rules=rules,
+                stage="projected",
+                own=own,
+                returned=_batch_first(output[0].detach(), mha.batch_first, batched),
+                projection=Projection(weight.detach(), None if bias is None else bias.detach()),
+                extra_keys=extra_keys(mha),
+                silenced=frozenset(silenced),
+                dropout=dropout,
+            ),
+        )
+    if not silenced:
+        return None
+    changed = silence(context, silenced, kept_queries(rules, batch, q))
+    joined = F.linear(changed.transpose(1, 2).flatten(2), weight, bias)
+    if not batched:
+        joined = joined[0]
+    elif not mha.batch_first:
+        joined = joined.transpose(0, 1)
+    return joined, output[1]
+
+
+def contexts(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, rules: Rules
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Contexts (batch, heads, queries, d_value) and log-sum-exps, each row of the batch by its own rule."""
+    with torch.autocast(q.device.type, enabled=False):
+        if rules.shared:
+            return attend_with_lse(q, k, v, scale=scale, mask=rules.row(0).mask)
+        rows = [attend_with_lse(q[i], k[i], v[i], scale=scale, mask=rules.row(i).mask) for i in range(len(q))]
+    return torch.stack([row[0] for row in rows]), torch.stack([row[1] for row in rows])
+
+
+def _batch_first(x: torch.Tensor, batch_first: bool, batched: bool) -> torch.Tensor:
+    if not batched:
+        return x[None]
+    return x if batch_first else x.transpose(0, 1)
+
+
+def _same_tokens(query: torch.Tensor, key: torch.Tensor) -> bool:
+    return query is key or (query.data_ptr() == key.data_ptr() and query.shape == key.shape)

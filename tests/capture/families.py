@@ -1,0 +1,314 @@
+"""Small random-weight models of many architectures, with weights large enough that attention is not near-uniform."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import transformers
+
+TEXT = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48, "vocab_size": 99}
+DECODER = {**TEXT, "num_key_value_heads": 2, "max_position_embeddings": 64, "pad_token_id": 0}
+VISION = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "image_size": 16,
+    "patch_size": 4,
+}
+BART = {
+    "d_model": 32,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 48,
+    "vocab_size": 99,
+    "max_position_embeddings": 64,
+    "pad_token_id": 1,
+}
+BOTH = (("encoder", "encoder_attentions"), ("decoder", "decoder_attentions"), ("cross", "cross_attentions"))
+T5 = {
+    "d_model": 32,
+    "d_kv": 8,
+    "d_ff": 48,
+    "num_layers": 2,
+    "num_heads": 4,
+    "vocab_size": 99,
+    "decoder_start_token_id": 0,
+}
+
+
+@dataclass(frozen=True)
+class Family:
+    """One architecture.
+
+    Attributes:
+        name: transformers' model class; `config`: its config class, `settings`: what to make it with.
+        takes: text, pairs of text, image, audio, or both sides of an encoder-decoder.
+        stage: what Q and K are.
+        trap: what is special about it.
+        stacks: where transformers' eager attentions of each stack are, by the stack's name.
+        factor: what weights are multiplied by.
+        extra: further inputs.
+    """
+
+    name: str
+    settings: dict[str, Any]
+    config: str = ""
+    takes: str = "text"
+    stage: str = "projected"
+    trap: str = ""
+    stacks: tuple[tuple[str, str], ...] = (("self", "attentions"),)
+    factor: float = 6.0
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.name}-{self.stage}"
+
+    def build(self, dtype: torch.dtype = torch.float32) -> Any:
+        """The model, eval, with its default implementation."""
+        torch.manual_seed(3)
+        config_name = self.config or self.name.removesuffix("Model") + "Config"
+        model = getattr(transformers, self.name)(getattr(transformers, config_name)(**self.settings)).eval()
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if parameter.dim() > 1 and "embed" not in name.lower():
+                    parameter.mul_(self.factor)
+        return model.to(dtype)
+
+    def inputs(self, padded: bool, left: bool = False, dtype: torch.dtype = torch.float32) -> dict[str, Any]:
+        """Two rows; the second is shorter where `padded`."""
+        generator = torch.Generator().manual_seed(5)
+        if self.takes == "image":
+            return {"pixel_values": torch.randn(2, 3, 16, 16, generator=generator).to(dtype)}
+        if self.takes == "audio":
+            return {"input_values": torch.randn(2, 640, generator=generator).to(dtype)}
+        if self.takes == "features":
+            return {
+                "input_features": torch.randn(2, 8, 40, generator=generator).to(dtype),
+                "decoder_input_ids": torch.randint(3, 99, (2, 5), generator=generator),
+            }
+        ids = torch.randint(3, 99, (2, 7), generator=generator)
+        found: dict[str, Any] = {"input_ids": ids}
+        if padded:
+            mask = torch.ones_like(ids)
+            mask[1, : 2 if left else None] = 0 if left else 1
+            if not left:
+                mask[1, 5:] = 0
+            found["attention_mask"] = mask
+        if self.takes == "both":
+            found["decoder_input_ids"] = torch.randint(3, 99, (2, 5), generator=generator)
+            if padded:
+                found["decoder_attention_mask"] = torch.tensor([[1] * 5, [1] * 4 + [0]])
+        if self.takes == "text and image":
+            found["pixel_values"] = torch.randn(2, 3, 16, 16, generator=generator).to(dtype)
+        if self.takes == "boxes":
+            found["bbox"] = torch.randint(0, 9, (2, 7, 4), generator=generator).sort(-1).values
+        return {**found, **self.extra}
+
+
+def towers(**settings: Any) -> dict[str, Any]:
+    """Settings of a model with a text and a vision tower."""
+    return {"text_config": {**TEXT, "max_position_embeddings": 32}, "vision_config": VISION, **settings}
+
+
+FAMILIES = [
+    Family("BertModel", TEXT),
+    Family("RobertaModel", {**TEXT, "pad_token_id": 1}),
+    Family("XLMRobertaModel", {**TEXT, "pad_token_id": 1}),
+    Family("XLMRobertaXLModel", {**TEXT, "pad_token_id": 1}),
+    Family("RobertaPreLayerNormModel", {**TEXT, "pad_token_id": 1}),
+    Family("CamembertModel", {**TEXT, "pad_token_id": 1}),
+    Family("ElectraModel", {**TEXT, "embedding_size": 16}),
+    Family(
+        "DistilBertModel",
+        {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48, "vocab_size": 99},
+        trap="no layer_idx",
+    ),
+    Family(
+        "AlbertModel", {**TEXT, "embedding_size": 16, "num_hidden_layers": 3}, trap="one module called once per layer"
+    ),
+    Family(
+        "MobileBertModel",
+        {**TEXT, "embedding_size": 16, "intra_bottleneck_size": 16, "true_hidden_size": 16},
+        factor=10.0,
+        trap="no layer_idx",
+    ),
+    Family("SplinterModel", TEXT, trap="no is_causal"),
+    Family("LayoutLMModel", TEXT, takes="boxes", trap="no is_causal"),
+    Family("MarkupLMModel", {**TEXT, "max_depth": 5, "xpath_unit_hidden_size": 8}, trap="no is_causal"),
+    Family("ErnieModel", TEXT),
+    Family("XmodModel", {**TEXT, "pad_token_id": 1}, extra={"lang_ids": torch.tensor([0, 0])}),
+    Family(
+        "EsmModel",
+        {**TEXT, "pad_token_id": 1, "position_embedding_type": "rotary"},
+        stage="rotated",
+        trap="scaled before",
+    ),
+    Family(
+        "EsmModel",
+        {**TEXT, "pad_token_id": 1, "position_embedding_type": "absolute", "mask_token_id": 2},
+        stage="scaled",
+    ),
+    Family(
+        "ModernBertModel",
+        {
+            **TEXT,
+            "pad_token_id": 0,
+            "local_attention": 4,
+            "global_attn_every_n_layers": 2,
+            "num_hidden_layers": 3,
+            "cls_token_id": 1,
+            "sep_token_id": 2,
+            "bos_token_id": 1,
+            "eos_token_id": 2,
+        },
+        stage="rotated",
+        trap="window on both sides",
+    ),
+    Family("DPRQuestionEncoder", TEXT, config="DPRConfig"),
+    Family(
+        "GPT2Model",
+        {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 99, "n_positions": 64},
+        trap="one fused projection",
+    ),
+    Family("GPTNeoXModel", {**TEXT, "max_position_embeddings": 64}, stage="rotated"),
+    Family(
+        "GPTBigCodeModel",
+        {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 99, "n_positions": 64},
+        trap="one key head",
+    ),
+    Family(
+        "OPTModel",
+        {**TEXT, "ffn_dim": 48, "word_embed_proj_dim": 32, "max_position_embeddings": 64, "pad_token_id": 1},
+        stage="scaled",
+    ),
+    Family("BioGptModel", {**TEXT, "pad_token_id": 1, "max_position_embeddings": 64}),
+    Family("LlamaModel", DECODER, stage="rotated", trap="grouped queries"),
+    Family("MistralModel", {**DECODER, "sliding_window": 3}, stage="rotated", trap="sliding window"),
+    Family("Qwen2Model", DECODER, stage="rotated"),
+    Family("Qwen3Model", {**DECODER, "head_dim": 8}, stage="rotated", trap="normed q and k"),
+    Family(
+        "Gemma2Model",
+        {**DECODER, "head_dim": 8, "sliding_window": 3, "attn_logit_softcapping": None},
+        stage="rotated",
+        trap="windows in every other layer",
+    ),
+    Family(
+        "Gemma3TextModel", {**DECODER, "head_dim": 8, "sliding_window": 3}, config="Gemma3TextConfig", stage="rotated"
+    ),
+    Family("PhiModel", {**DECODER}, stage="rotated", trap="rotates a part"),
+    Family(
+        "Phi3Model", {**DECODER, "bos_token_id": 1, "eos_token_id": 2}, stage="rotated", trap="one fused projection"
+    ),
+    Family("Olmo2Model", DECODER, stage="rotated"),
+    Family("CohereModel", DECODER, stage="rotated"),
+    Family("StableLmModel", DECODER, stage="rotated"),
+    Family("Starcoder2Model", DECODER, stage="rotated"),
+    Family("MixtralModel", {**DECODER, "num_local_experts": 2}, stage="rotated"),
+    Family("SmolLM3Model", {**DECODER, "no_rope_layers": [1, 1]}, stage="rotated"),
+    Family("BartModel", BART, takes="both", stacks=BOTH, trap="encoder, decoder, cross"),
+    Family("MBartModel", BART, takes="both", stacks=BOTH),
+    Family("PegasusModel", BART, takes="both", stacks=BOTH),
+    Family("MarianModel", {**BART, "decoder_start_token_id": 2}, takes="both", stacks=BOTH),
+    Family("BlenderbotModel", BART, takes="both", stacks=BOTH),
+    Family("M2M100Model", BART, takes="both", stacks=BOTH),
+    Family("PLBartModel", BART, takes="both", stacks=BOTH),
+    Family("T5Model", T5, takes="both", stacks=BOTH, trap="position bias, no scale"),
+    Family("MT5Model", {**T5}, takes="both", stacks=BOTH),
+    Family("UMT5Model", {**T5}, takes="both", stacks=BOTH, trap="a position bias in every layer"),
+    Family(
+        "SwitchTransformersModel",
+        {
+            **T5,
+            "num_experts": 2,
+            "num_decoder_layers": 2,
+            "num_sparse_encoder_layers": 0,
+            "num_sparse_decoder_layers": 0,
+        },
+        takes="both",
+        stacks=BOTH,
+    ),
+    Family(
+        "WhisperModel",
+        {
+            **BART,
+            "num_mel_bins": 8,
+            "max_source_positions": 20,
+            "max_target_positions": 16,
+            "decoder_start_token_id": 2,
+            "bos_token_id": 1,
+            "eos_token_id": 2,
+        },
+        takes="features",
+        stacks=BOTH,
+        stage="scaled",
+        trap="scaled before; no text in the encoder",
+    ),
+    Family("ViTModel", VISION, takes="image", trap="patches; no layer_idx"),
+    Family("DeiTModel", VISION, takes="image"),
+    Family("Dinov2Model", {**VISION}, takes="image"),
+    Family(
+        "Dinov2WithRegistersModel",
+        {**VISION, "num_register_tokens": 2},
+        takes="image",
+        config="Dinov2WithRegistersConfig",
+    ),
+    Family("BeitModel", VISION, takes="image"),
+    Family("ViTMSNModel", VISION, takes="image"),
+    Family("YolosModel", {**VISION, "image_size": [16, 16], "num_detection_tokens": 3}, takes="image"),
+    Family("IJepaModel", VISION, takes="image"),
+    Family(
+        "SiglipVisionModel",
+        VISION,
+        takes="image",
+        config="SiglipVisionConfig",
+        factor=3.0,
+        stacks=(("encoder", "attentions"),),
+        trap="nn.MultiheadAttention on top",
+    ),
+    Family("CLIPVisionModel", VISION, takes="image", config="CLIPVisionConfig"),
+    Family("CLIPTextModel", {**TEXT, "max_position_embeddings": 32}, config="CLIPTextConfig", trap="causal"),
+    Family(
+        "CLIPModel",
+        towers(projection_dim=16),
+        takes="text and image",
+        stacks=(("text_model", "text_model_output"), ("vision_model", "vision_model_output")),
+        trap="two towers",
+    ),
+    Family(
+        "SiglipTextModel",
+        {**TEXT, "max_position_embeddings": 32, "pad_token_id": 1, "projection_size": 32},
+        config="SiglipTextConfig",
+    ),
+    Family(
+        "Wav2Vec2Model",
+        {
+            **TEXT,
+            "conv_dim": [16, 16],
+            "conv_kernel": [10, 3],
+            "conv_stride": [5, 2],
+            "num_feat_extract_layers": 2,
+            "num_conv_pos_embeddings": 4,
+            "num_conv_pos_embedding_groups": 2,
+        },
+        takes="audio",
+    ),
+    Family(
+        "HubertModel",
+        {
+            **TEXT,
+            "conv_dim": [16, 16],
+            "conv_kernel": [10, 3],
+            "conv_stride": [5, 2],
+            "num_feat_extract_layers": 2,
+            "num_conv_pos_embeddings": 4,
+            "num_conv_pos_embedding_groups": 2,
+        },
+        takes="audio",
+    ),
+]

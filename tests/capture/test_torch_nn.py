@@ -1,0 +1,234 @@
+"""nn.MultiheadAttention in all its forms against the weights and outputs that it returns itself."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from headscope.capture import capture
+from headscope.errors import UnsupportedError
+
+
+def amplified(module: nn.Module) -> Any:
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if parameter.dim() > 1:
+                parameter.mul_(3.0)
+    return module.eval()
+
+
+def test_the_facts_by_hand() -> None:
+    """FACTS: torch.nn.MultiheadAttention by hand, seed 55."""
+    torch.manual_seed(55)
+    x = torch.randn(1, 5, 4)
+    mha = nn.MultiheadAttention(4, 2, bias=False, batch_first=True).eval()
+    with capture(mha) as captured:
+        output, _ = mha(x, x, x, average_attn_weights=False)
+    trace = captured.trace
+    row = torch.cat([trace_part[0] for trace_part in _rows(trace)])
+    expected = [-1.3839, 0.3560, -0.5477, 0.5145, 1.5560, -0.1749, 1.3026, -0.2896, 1.4396, -0.2397, 0.6415, 1.2935]
+    np.testing.assert_allclose(row, expected, atol=5e-5)
+    first = """0.0424 0.2048 0.3446 0.2414 0.1667 0.1729 0.1644 0.2146 0.2448 0.2033 0.2667 0.1591 0.1675 0.2068 0.2000
+    0.0698 0.2457 0.3001 0.2061 0.1782 0.1792 0.1710 0.2114 0.2354 0.2030"""
+    second = """0.1456 0.1290 0.2313 0.2845 0.2096 0.2896 0.3155 0.1334 0.0994 0.1622 0.2136 0.3166 0.1714 0.1335 0.1649
+    0.1254 0.2581 0.2383 0.2125 0.1655 0.1764 0.2372 0.2087 0.1930 0.1846"""
+    for head, text in enumerate((first, second)):
+        np.testing.assert_allclose(
+            np.asarray(trace[0, head].weights).ravel(), [float(n) for n in text.split()], atol=6e-5
+        )
+    joined = sum(trace[0, head].output for head in range(2))
+    np.testing.assert_allclose(joined, output[0].detach(), atol=1e-6)
+    first_row = [0.3529, 0.0220, 0.0969, -0.1303]
+    np.testing.assert_allclose(joined[0], first_row, atol=5e-5)
+
+
+def _rows(trace: Any) -> list[torch.Tensor]:
+    record = trace.layers[0]
+    return [torch.from_numpy(part.transpose(1, 0, 2).reshape(5, 4)) for part in (record.q, record.k, record.v)]
+
+
+FORMS = [
+    {},
+    {"bias": False},
+    {"batch_first": False},
+    {"add_bias_kv": True},
+    {"add_zero_attn": True},
+    {"add_bias_kv": True, "add_zero_attn": True, "batch_first": False},
+    {"kdim": 6},
+    {"kdim": 6, "vdim": 10},
+    {"kdim": 6, "vdim": 10, "bias": False, "add_bias_kv": True},
+]
+MASKS = [
+    "none",
+    "padding",
+    "causal",
+    "causal hint",
+    "bool 2d",
+    "float 2d",
+    "bool 3d",
+    "float 3d",
+    "both bool",
+    "both float",
+]
+
+
+def masks(kind: str, queries: int, keys: int, heads: int) -> dict[str, Any]:
+    generator = torch.Generator().manual_seed(1)
+    padding = torch.zeros(2, keys, dtype=torch.bool)
+    padding[1, -2:] = True
+    holes = torch.rand(queries, keys, generator=generator) < 0.3
+    holes[:, 0] = False
+    numbers = torch.randn(queries, keys, generator=generator)
+    later = torch.ones(queries, keys).triu(1).bool()
+    many = torch.rand(2 * heads, queries, keys, generator=generator) < 0.3
+    many[..., 0] = False
+    return {
+        "none": {},
+        "padding": {"key_padding_mask": padding},
+        "causal": {"attn_mask": later},
+        "causal hint": {"attn_mask": later, "is_causal": True},
+        "bool 2d": {"attn_mask": holes},
+        "float 2d": {"attn_mask": numbers},
+        "bool 3d": {"attn_mask": many},
+        "float 3d": {"attn_mask": torch.randn(2 * heads, queries, keys, generator=generator)},
+        "both bool": {"attn_mask": later, "key_padding_mask": padding},
+        "both float": {
+            "attn_mask": numbers,
+            "key_padding_mask": torch.zeros(2, keys).masked_fill(padding, float("-inf")),
+        },
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: "+".join(form) or "plain")
+def test_every_form_and_mask(form: dict[str, Any], kind: str) -> None:
+    torch.manual_seed(0)
+    form = {"batch_first": True, **form}
+    mha = amplified(nn.MultiheadAttention(8, 2, **form))
+    crossed = "kdim" in form
+    queries, keys = (5, 7) if crossed else (6, 6)
+    query = torch.randn(2, queries, 8)
+    key = torch.randn(2, keys, form.get("kdim", 8)) if crossed else query
+    value = torch.randn(2, keys, form.get("vdim", 8)) if crossed else query
+    if not form["batch_first"]:
+        query = query.transpose(0, 1)
+        key = key.transpose(0, 1) if crossed else query
+        value = value.transpose(0, 1) if crossed else query
+    given = masks(kind, queries, keys, 2)
+    with torch.no_grad(), capture(mha) as captured:
+        output, weights = mha(query, key, value, average_attn_weights=False, **given)
+    assert len(captured.traces) == 2
+    extras = ("[bias_k]",) * form.get("add_bias_kv", False) + ("[zero]",) * form.get("add_zero_attn", False)
+    if not form["batch_first"]:
+        output = output.transpose(0, 1)
+    for row, trace in enumerate(captured.traces):
+        kept_q = trace.source.queries if trace.source.queries is not None else slice(None)
+        kept_k = trace.source.keys if trace.source.keys is not None else slice(None)
+        assert trace.keys.tokens[len(trace.keys) - len(extras) :] == extras
+        total = 0
+        for head in range(2):
+            theirs = weights[row, head].numpy()[kept_q][:, kept_k]
+            np.testing.assert_allclose(np.asarray(trace[0, head].weights), theirs, atol=1e-5)
+            total = total + trace[0, head].output
+        bias = 0 if mha.out_proj.bias is None else mha.out_proj.bias.detach().numpy()
+        np.testing.assert_allclose(total + bias, output[row].numpy()[kept_q], atol=2e-5)
+        if kind == "causal" and not extras and not crossed:
+            assert trace.layers[0].mask.causal
+            assert trace.layers[0].mask.bias is None
+
+
+@pytest.mark.parametrize("kind", ["none", "padding", "causal hint", "float 2d"])
+def test_without_weights_and_unbatched(kind: str) -> None:
+    torch.manual_seed(0)
+    mha = amplified(nn.MultiheadAttention(8, 2))
+    x = torch.randn(6, 8)
+    given = masks(kind, 6, 6, 2)
+    if "key_padding_mask" in given:
+        given = {"key_padding_mask": given["key_padding_mask"][1]}
+    with torch.no_grad(), capture(mha) as captured:
+        output, weights = mha(x, x, x, need_weights=False, **given)
+    assert weights is None
+    trace = captured.trace
+    kept = trace.source.queries if trace.source.queries is not None else slice(None)
+    total = sum(trace[0, head].output for head in range(2)) + mha.out_proj.bias.detach().numpy()
+    np.testing.assert_allclose(total, output.numpy()[kept], atol=2e-5)
+
+
+class Classifier(nn.Module):
+    """A person's own: a transformer nested in a module of theirs."""
+
+    def __init__(self, norm_first: bool = False) -> None:
+        super().__init__()
+        self.words = nn.Embedding(50, 16)
+        layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True, norm_first=norm_first)
+        self.inner = nn.ModuleDict({"encoder": nn.TransformerEncoder(layer, 3, enable_nested_tensor=not norm_first)})
+        self.out = nn.Linear(16, 2)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        mask = ids == 0
+        return self.out(self.inner["encoder"](self.words(ids), src_key_padding_mask=mask)[:, 0])
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
+def test_nested_encoder_with_padding_keeps_its_fast_path_away(norm_first: bool, mode: Any) -> None:
+    torch.manual_seed(0)
+    model = amplified(Classifier(norm_first))
+    ids = torch.randint(1, 50, (2, 6))
+    ids[1, 4:] = 0
+    with mode():
+        before = model(ids)
+        with capture(model, tokenizer=[f"w{n}" for n in range(50)]) as captured:
+            inside = model(ids)
+        after = model(ids)
+    assert torch.backends.mha.get_fastpath_enabled()
+    torch.testing.assert_close(inside, before, atol=1e-4, rtol=1e-4)
+    assert torch.equal(before, after)
+    assert [len(trace) for trace in captured.traces] == [6, 4]
+    assert [len(trace.layers) for trace in captured.traces] == [3, 3]
+    assert captured.traces[1].tokens == tuple(f"w{n}" for n in ids[1, :4].tolist())
+    assert captured.traces[0].layers[2].name == "inner.encoder.layers.2.self_attn"
+
+
+def test_transformer_has_three_stacks() -> None:
+    torch.manual_seed(0)
+    model = amplified(nn.Transformer(16, 2, 2, 2, 32, batch_first=True))
+    source, target = torch.randn(2, 7, 16), torch.randn(2, 5, 16)
+    mask = nn.Transformer.generate_square_subsequent_mask(5)
+    with torch.no_grad(), capture(model) as captured:
+        model(source, target, tgt_mask=mask, tgt_is_causal=True)
+    assert captured.stacks == ("encoder", "decoder", "cross")
+    cross = captured["cross"][1]
+    assert (len(cross.queries), len(cross.keys)) == (5, 7)
+    assert captured["decoder"][0].layers[1].mask.causal
+    assert all(trace.verify().agrees for trace in captured.traces)
+
+
+def test_a_forward_of_its_own_is_refused() -> None:
+    class Odd(nn.MultiheadAttention):
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            return super().forward(*args, **kwargs)
+
+    with pytest.raises(UnsupportedError, match="Odd"):
+        capture(Odd(8, 2))
+
+
+@pytest.mark.parametrize(("batch_first", "bfloat"), list(itertools.product([True, False], [True, False])))
+def test_bf16(batch_first: bool, bfloat: bool) -> None:
+    torch.manual_seed(0)
+    dtype = torch.bfloat16 if bfloat else torch.float16
+    mha = amplified(nn.MultiheadAttention(8, 2, batch_first=batch_first)).to(dtype)
+    x = torch.randn(2, 6, 8).to(dtype)
+    with torch.no_grad(), capture(mha) as captured:
+        _, weights = mha(x, x, x, average_attn_weights=False)
+    batch = len(weights)
+    assert len(captured.traces) == batch
+    for row, trace in enumerate(captured.traces):
+        ours = np.stack([np.asarray(trace[0, head].weights) for head in range(2)])
+        np.testing.assert_allclose(ours, weights[row].float().numpy(), atol=4e-2)
