@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from random_models import FAMILIES, ids, made, run
 
 import headscope as hs
 from headscope.errors import HeadscopeError, InputError, UnsupportedError
 from headscope.trace import Trace
+from random_models import FAMILIES, ids, made, run
 
 CLASSES = [
     *(

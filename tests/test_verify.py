@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from random_models import FAMILIES, ids, made
 from safetensors.numpy import load_file, save_file
 
 import headscope as hs
 from headscope.trace import Trace
 from headscope.verify import Report, Worst
+from random_models import FAMILIES, ids, made
 
 NAMES = [
     "row sums",
@@ -136,6 +136,7 @@ def test_unexpected_tensors_are_named(tmp_path: Path) -> None:
 def test_untrained_weights_are_called_so(tmp_path: Path) -> None:
     import torch
     import transformers
+
     from random_models import SIZES
 
     torch.manual_seed(0)

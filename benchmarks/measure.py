@@ -1,0 +1,93 @@
+"""How things are measured here: whole processes, in turn (A B A B …), medians, and ratios within one run."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Run:
+    """One whole process: wall seconds, and the peak of its resident memory in MB."""
+
+    seconds: float
+    megabytes: float
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two things measured in turn.
+
+    Attributes:
+        ours, theirs: the median of each, in seconds.
+        ratio: the median of theirs / ours, pair by pair.
+        low, high: the smallest and largest of those ratios.
+        megabytes: the largest peak of each, where whole processes were measured.
+    """
+
+    ours: float
+    theirs: float
+    ratio: float
+    low: float
+    high: float
+    megabytes: tuple[float, float] | None = None
+
+
+def process(command: Sequence[str], environment: dict[str, str] | None = None) -> Run:
+    """Run a command to its end; its output is thrown away, a failure is shown."""
+    with tempfile.TemporaryFile() as output:
+        started = time.perf_counter()
+        child = subprocess.Popen(
+            command, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **(environment or {})}
+        )
+        _, status, usage = os.wait4(child.pid, 0)
+        seconds = time.perf_counter() - started
+        child.returncode = os.waitstatus_to_exitcode(status)
+        if child.returncode:
+            output.seek(0)
+            raise RuntimeError(f"{' '.join(command)} exited with {child.returncode}:\n{output.read().decode()[-2000:]}")
+    return Run(seconds, usage.ru_maxrss / (1 if sys.platform == "darwin" else 1024))
+
+
+def pair_processes(
+    ours: Sequence[str], theirs: Sequence[str], *, rounds: int, environment: dict[str, str] | None = None
+) -> Pair:
+    """Two commands in turn, after one warm-up of each."""
+    process(ours, environment), process(theirs, environment)
+    runs = [(process(ours, environment), process(theirs, environment)) for _ in range(rounds)]
+    return _pair(
+        [ours.seconds for ours, _ in runs],
+        [theirs.seconds for _, theirs in runs],
+        (max(ours.megabytes for ours, _ in runs), max(theirs.megabytes for _, theirs in runs)),
+    )
+
+
+def pair_calls(ours: Callable[[], object], theirs: Callable[[], object], *, rounds: int) -> Pair:
+    """Two functions in turn within this process, after one warm-up of each."""
+
+    def seconds(call: Callable[[], object]) -> float:
+        started = time.perf_counter()
+        call()
+        return time.perf_counter() - started
+
+    ours(), theirs()
+    runs = [(seconds(ours), seconds(theirs)) for _ in range(rounds)]
+    return _pair([one for one, _ in runs], [other for _, other in runs], None)
+
+
+def _pair(ours: list[float], theirs: list[float], megabytes: tuple[float, float] | None) -> Pair:
+    ratios = [b / a for a, b in zip(ours, theirs, strict=True)]
+    return Pair(
+        statistics.median(ours),
+        statistics.median(theirs),
+        statistics.median(ratios),
+        min(ratios),
+        max(ratios),
+        megabytes,
+    )
