@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, overload
 
 from headscope.anatomy import (
@@ -166,6 +166,7 @@ class Model:
         max_length: int | None = None,
         ablate: Iterable[tuple[int, int]] = (),
         hidden_states: bool = False,
+        progress: Callable[[int, int], None] | None = None,
     ) -> Trace: ...
     @overload
     def trace(
@@ -176,6 +177,7 @@ class Model:
         max_length: int | None = None,
         ablate: Iterable[tuple[int, int]] = (),
         hidden_states: bool = False,
+        progress: Callable[[int, int], None] | None = None,
     ) -> list[Trace]: ...
     def trace(
         self,
@@ -188,6 +190,7 @@ class Model:
         max_length: int | None = None,
         ablate: Iterable[tuple[int, int]] = (),
         hidden_states: bool = False,
+        progress: Callable[[int, int], None] | None = None,
     ) -> Trace | list[Trace]:
         """One forward pass, and what it leaves behind.
 
@@ -200,6 +203,7 @@ class Model:
             max_length: cut a longer text there. Without it a text beyond the position table is refused.
             ablate: heads to silence, (layer, head): their context is 0.
             hidden_states: also keep the embeddings' output and every layer's, (S, d_model) each, in outputs.
+            progress: called with the layers done and all layers, for each batch of texts.
 
         Raises:
             InputError: an empty text, an id beyond the vocabulary, too many tokens, a head that isn't there.
@@ -218,7 +222,7 @@ class Model:
             encoded = [
                 self.tokenizer.encode(one, other, max_length=max_length) for one, other in zip(text, pairs, strict=True)
             ]
-            return self._run(encoded, list(zip(text, pairs, strict=True)), silenced, hidden_states)
+            return self._run(encoded, list(zip(text, pairs, strict=True)), silenced, hidden_states, progress)
         if isinstance(pair, list):
             raise InputError("one text can't have a list of pairs", where="pair", advice="pass one second text")
         given = [name for name, value in (("text", text), ("words", words), ("ids", ids)) if value is not None]
@@ -234,7 +238,7 @@ class Model:
             one = self.tokenizer.encode_words(words, max_length=max_length)
         else:
             one = self.tokenizer.encode_ids(list(ids or ())[:max_length], segments)
-        return self._run([one], [(text, pair)], silenced, hidden_states)[0]
+        return self._run([one], [(text, pair)], silenced, hidden_states, progress)[0]
 
     def verify(self, text: str | Trace, pair: str | None = None, *, reference: bool = True) -> Report:
         """One forward pass, computed in independent ways and compared. See headscope.verify.
@@ -272,6 +276,7 @@ class Model:
         texts: Sequence[tuple[str | None, str | None]],
         silenced: frozenset[tuple[int, int]],
         hidden_states: bool,
+        progress: Callable[[int, int], None] | None,
     ) -> list[Trace]:
         import numpy as np
 
@@ -284,7 +289,8 @@ class Model:
                 Input(np.array(one.ids, dtype=np.int64), np.array(one.segments, dtype=np.int64))
                 for one in encoded[batch]
             ]
-            passes = self.encoder.forward(inputs, ablate=silenced, hidden_states=hidden_states)
+            done_layers = None if progress is None else partial(_layers_done, progress, self.anatomy.known().layers)
+            passes = self.encoder.forward(inputs, ablate=silenced, hidden_states=hidden_states, progress=done_layers)
             for one, (text, pair), done in zip(encoded[batch], texts[batch], passes, strict=True):
                 assert done.last is not None
                 outputs = {"last_hidden_state": Named("last_hidden_state", ("tokens", "d_model"), done.last)}
@@ -313,6 +319,10 @@ class Model:
             return f"{self.name}: {total}; heads are not known for this family"
         heads = f"{sizes.layers} layers x {sizes.heads} heads of {sizes.d_head}"
         return f"{self.name}: {self.anatomy.base_class}, {heads}, {total}"
+
+
+def _layers_done(progress: Callable[[int, int], None], layers: int, done: int) -> None:
+    progress(done, layers)
 
 
 def _batches(lengths: Sequence[int]) -> list[slice]:

@@ -1,4 +1,4 @@
-"""One number per head and query from the weights, never a map of all pairs: entropy, neighbours, special tokens, distance."""
+"""One number per head and query from the weights, never a map of all pairs: entropy, neighbours, distance."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ def blocks(
     for start in range(0, queries, step):
         rows = slice(start, min(start + step, queries))
         positions = np.arange(rows.start, rows.stop)
-        tile = scores(q[:, rows], k, scale=scale, mask=mask, rows=positions, columns=np.arange(keys), sizes=(queries, keys))
+        tile = scores(
+            q[:, rows], k, scale=scale, mask=mask, rows=positions, columns=np.arange(keys), sizes=(queries, keys)
+        )
         highest = tile.max(-1, keepdims=True)
         highest = np.where(np.isneginf(highest), np.float32(0), highest)
         weights = np.exp(tile - highest)
@@ -79,7 +81,7 @@ def block_statistics(
         queries: how many queries the whole map has. Query i stands at key i + keys - queries.
     """
     weights = block.weights
-    heads, n, keys = weights.shape
+    _, n, keys = weights.shape
     at = np.arange(block.rows.start, block.rows.stop) + keys - queries
     positions = np.arange(keys)
     others = special.copy()
@@ -120,7 +122,7 @@ def head_statistics(
 
 
 def mean_over_queries(parts: list[dict[str, Float[np.ndarray, "heads n"]]]) -> dict[str, Float[np.ndarray, " heads"]]:
-    """Blocks' statistics, averaged over all queries; 0 where no query has one (a text of one token has no neighbours)."""
+    """Blocks' statistics, averaged over all queries; 0 where no query has one (a single token)."""
     found = {}
     for name in parts[0] if parts else ():
         rows = np.concatenate([part[name] for part in parts], axis=-1)

@@ -10,7 +10,7 @@ import type { Label } from "./shown";
 function fileName(kind: string): string {
   const info = doc.value!.info;
   const model = info.model.split(/[\\/]/).pop()!.replace(/[^\w.-]+/g, "-") || "headscope";
-  return `${model}-layer${info.layerNumbers[at.value.layer]}-head${info.headNumbers[at.value.head]}.${kind}`;
+  return `${model}-layer${info.layerNumbers[at.value.layer]}-head${info.headNumbers[at.value.layer][at.value.head]}.${kind}`;
 }
 
 function save(content: BlobPart, type: string, kind: string): void {
@@ -66,7 +66,7 @@ export async function figure(): Promise<string> {
   const withLines = state.mode.value !== "matrix" && rows.length <= 200 && columns.length <= 200;
   const cell = Math.max(2, Math.min(24, 600 / Math.max(found.height, found.width)));
   const parts: string[] = [];
-  const title = `${info.model} · ${say("layer_head", { l: info.layerNumbers[at.value.layer], h: info.headNumbers[at.value.head] })}`;
+  const title = `${info.model} · ${say("layer_head", { l: info.layerNumbers[at.value.layer], h: info.headNumbers[at.value.layer][at.value.head] })}`;
   let x = 16;
   let height = 60;
   if (withLines) {
@@ -183,7 +183,7 @@ export async function saveJson(): Promise<void> {
   const one = (label: Label): object => ({ text: label.text, tokens: label.tokens });
   save(JSON.stringify({
     model: info.model, text: info.text, pair: info.pair,
-    layer: info.layerNumbers[at.value.layer], head: info.headNumbers[at.value.head],
+    layer: info.layerNumbers[at.value.layer], head: info.headNumbers[at.value.layer][at.value.head],
     notes: remarks(), queries: rows.map(one), keys: columns.map(one),
     pinned: { query: row.value, key: column.value },
     weights: rows.map((_, r) => Array.from(data.subarray(r * columns.length, (r + 1) * columns.length), (x) => Number(x.toFixed(6)))),

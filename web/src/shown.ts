@@ -31,7 +31,17 @@ interface Choice {
   merged: boolean;
 }
 
-function join(axis: Axis, { segment, special, merged }: Choice): { labels: Label[]; groups: Groups; of: Int32Array } {
+/** What the text has where the vocabulary had no piece for it. */
+function source(axis: Axis, at: number, token: string, texts: (string | null)[]): string {
+  const span = axis.spans?.[at];
+  if (!span || axis.special[at]) return "";
+  const second = axis.special.slice(1, at).some(Boolean) && texts[1] !== null;
+  // spans count characters as Python does, by code points
+  const found = [...(texts[second ? 1 : 0] ?? "")].slice(span[0], span[1]).join("");
+  return found && found !== token ? ` ${found}` : "";
+}
+
+function join(axis: Axis, { segment, special, merged }: Choice, texts: (string | null)[]): { labels: Label[]; groups: Groups; of: Int32Array } {
   const labels: Label[] = [];
   const members: number[] = [];
   const starts: number[] = [0];
@@ -53,7 +63,7 @@ function join(axis: Axis, { segment, special, merged }: Choice): { labels: Label
     } else {
       labels.push({
         text: bare, continues: goesOn && !merged, special: axis.special[at], segment: axis.segments[at], tokens: [at],
-        title: `${at}: ${token} (${axis.ids[at]})`,
+        title: `${at}: ${token} (${axis.ids[at]})${source(axis, at, token, texts)}`,
       });
       starts.push(members.length);
     }
@@ -64,8 +74,9 @@ function join(axis: Axis, { segment, special, merged }: Choice): { labels: Label
 
 export function makeShown(info: TraceInfo, filter: Filter, special: boolean, merged: boolean): Shown {
   const segment = (side: 0 | 1): number | null => (filter === "all" ? null : filter[side] === "a" ? 0 : 1);
-  const rows = join(info.queries, { segment: segment(0), special, merged });
-  const columns = join(info.keys, { segment: segment(1), special, merged });
+  const texts = [info.text, info.pair];
+  const rows = join(info.queries, { segment: segment(0), special, merged }, texts);
+  const columns = join(info.keys, { segment: segment(1), special, merged }, texts);
   const renormalised = !special && info.keys.special.some(Boolean);
   return {
     view: { rows: rows.groups, columns: columns.groups, renormalise: renormalised },

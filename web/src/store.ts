@@ -74,7 +74,7 @@ export const lookedRow = computed(() => state.hoverRow.value ?? row.value);
 export const lookedColumn = computed(() => state.hoverColumn.value ?? column.value);
 
 export const headLabel = (info: TraceInfo, layer: number, head: number): string =>
-  `${info.layerNumbers[layer]}.${info.headNumbers[head]}`;
+  `${info.layerNumbers[layer]}.${info.headNumbers[layer][head]}`;
 
 const pictures = new Map<string, Picture>();
 

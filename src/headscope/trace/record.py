@@ -428,8 +428,36 @@ class Trace:
 
         return verify(self, reference=reference)
 
+    def to_html(
+        self,
+        path: str | Path,
+        *,
+        dtype: str = "fp16",
+        values: bool | None = None,
+        layers: Sequence[int] | None = None,
+        heads: Sequence[int] | None = None,
+        title: str | None = None,
+    ) -> Path:
+        """Write the page with this trace inside: one HTML file that needs no network. See headscope.view.html."""
+        from headscope.view.html import to_html
+
+        return to_html(self, path, dtype=dtype, values=values, layers=layers, heads=heads, title=title)
+
+    def view(self, *, height: int | None = None, open_browser: bool = True) -> None:
+        """Show the page: in the cell of a notebook, else served on this machine until Ctrl-C.
+
+        Args:
+            height: of the frame in a notebook, in pixels.
+            open_browser: whether a browser is asked to open the served page.
+        """
+        from headscope.view.notebook import show
+
+        show(self, height=height, open_browser=open_browser)
+
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        return {"text/plain": repr(self)}
+        from headscope.view.notebook import mimebundle
+
+        return mimebundle(self)
 
 
 def _full(array: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:

@@ -1,17 +1,18 @@
-"""The trace file as the page reads it: half precision, and beside it what the page shows before it computes anything."""
+"""The trace file as the page reads it: half precision, and what the page shows before it computes anything."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headscope.attention import Mask, attend
+from headscope.attention import attend
 from headscope.errors import InputError
 from headscope.statistics import block_statistics, blocks, mean_over_queries
-from headscope.trace import LayerRecord, Trace
+from headscope.trace import LayerRecord, Source, Trace
 from headscope.trace.file import DTYPES, pack
 from headscope.view.pieces import labels
 
@@ -47,9 +48,7 @@ def page_bytes(
 
     if dtype not in DTYPES:
         raise InputError(f"a page can't hold a trace as {dtype!r}", where="dtype", advice="use fp32 or fp16")
-    kept_layers = _chosen(layers, len(trace.layers), "layer")
-    kept_heads = _chosen(heads, trace.heads, "head")
-    narrow = _narrow(trace, kept_layers, kept_heads, DTYPES[dtype])
+    narrow = _narrow(trace, layers, heads, DTYPES[dtype])
     width = np.dtype(DTYPES[dtype]).itemsize
     if values is None:
         values = sum(record.v.size * width for record in narrow.layers if record.v is not None) <= VALUES_UP_TO
@@ -59,22 +58,18 @@ def page_bytes(
         thumbs, table, lse = _measure(record, special)
         drawn.append(thumbs)
         tables.append(table)
-        records.append(
-            LayerRecord(record.q, record.k, record.v, lse=lse, scale=record.scale, mask=record.mask, stage=record.stage)
-        )
+        records.append(replace(record, lse=lse))
     narrow = _like(narrow, records)
     tensors, header = pack(narrow, DTYPES[dtype], values)
     names = list(tables[0]) if tables else []
     tensors["view.thumbs"] = np.stack(drawn)
     tensors["view.statistics"] = np.array([[table[name] for table in tables] for name in names], dtype=np.float32)
-    writes = _writes(narrow, trace, kept_layers, kept_heads)
+    writes = _writes(narrow, trace.source)
     if writes is not None:
         tensors["view.value_norms"], tensors["view.writes"], tensors["view.shares"] = writes
     header["headscope.view"] = json.dumps(
         {
             "version": VIEW_VERSION,
-            "layers": kept_layers,
-            "heads": kept_heads,
             "statistics": names,
             "labels": labels(trace.queries, trace.text, trace.pair),
             "key_labels": None if trace.keys is trace.queries else labels(trace.keys),
@@ -93,44 +88,57 @@ def estimated_bytes(trace: Trace, dtype: str, values: bool | None, layers: int, 
     return layers * heads * (rows * trace.d_head * width + 4 * len(trace.queries) + THUMB * THUMB)
 
 
-def _chosen(asked: Sequence[int] | None, size: int, noun: str) -> list[int]:
+def _chosen(asked: Sequence[int] | None, numbers: Sequence[int], noun: str) -> list[int]:
+    """The places of the layers or heads with these numbers."""
     if asked is None:
-        return list(range(size))
-    beyond = [index for index in asked if not 0 <= index < size]
+        return list(range(len(numbers)))
+    beyond = [number for number in asked if number not in numbers]
     if beyond or not asked:
         raise InputError(
-            f"there is no {noun} {beyond[0]}: the trace has {size} {noun}s" if beyond else f"no {noun} was chosen",
+            f"there is no {noun} {beyond[0]} in the trace" if beyond else f"no {noun} was chosen",
             where=f"{noun}s={list(asked)!r}",
-            advice=f"{noun}s count from 0, so the last one is {size - 1}",
+            advice=f"the trace has the {noun}s {', '.join(map(str, numbers))}",
         )
-    return sorted(set(asked))
+    return sorted(numbers.index(number) for number in set(asked))
 
 
-def _narrow(trace: Trace, layers: list[int], heads: list[int], dtype: type[np.floating[Any]]) -> Trace:
+def _narrow(
+    trace: Trace, layers: Sequence[int] | None, heads: Sequence[int] | None, dtype: type[np.floating[Any]]
+) -> Trace:
     """Only these layers and heads, rounded as the file will hold them, so that every number follows from the file."""
-    whole = len(heads) == trace.heads
+
+    def rounded(part: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+        return part.astype(dtype).astype(np.float32)
+
     records = []
-    for index in layers:
-        record = trace.layers[index]
-        groups = len(record.q) // len(record.k)
-        key_heads = [head // groups for head in heads]
-        bias = record.mask.bias
-        if bias is not None and len(bias) > 1:
-            bias = bias[heads]
-
-        def rounded(part: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-            return part.astype(dtype).astype(np.float32) if dtype is not np.float32 else part
-
+    for at in _chosen(layers, trace.numbers, "layer"):
+        record = trace.layers[at]
+        number = trace.numbers[at]
+        own = trace.head_numbers(number)
+        kept = _chosen(heads, own, "head")
+        q, k, v, lse, bias = record.q, record.k, record.v, record.lse, record.mask.bias
+        if len(kept) < len(q):
+            groups = len(q) // len(k)
+            key_heads = [head // groups for head in kept]
+            q, k, v, lse = q[kept], k[key_heads], None if v is None else v[key_heads], lse[kept]
+            bias = bias[kept] if bias is not None and len(bias) > 1 else bias
         records.append(
-            LayerRecord(
-                q=rounded(record.q if whole else record.q[heads]),
-                k=rounded(record.k if whole else record.k[key_heads]),
-                v=None if record.v is None else rounded(record.v if whole else record.v[key_heads]),
-                lse=record.lse if whole else record.lse[heads],
-                scale=record.scale,
-                mask=Mask(record.mask.causal, record.mask.window, record.mask.keys, bias),
-                stage=record.stage,
+            replace(
+                record,
+                q=rounded(q),
+                k=rounded(k),
+                v=None if v is None else rounded(v),
+                lse=lse,
+                mask=replace(record.mask, bias=bias),
+                number=number,
+                numbers=tuple(own[head] for head in kept),
             )
+        )
+    if len({len(record.q) for record in records}) > 1:
+        raise InputError(
+            f"the layers have {', '.join(str(len(record.q)) for record in records)} heads",
+            where="page",
+            advice="choose heads that every layer has: heads=[…]",
         )
     return _like(trace, records)
 
@@ -146,6 +154,7 @@ def _like(trace: Trace, records: list[LayerRecord]) -> Trace:
         text=trace.text,
         pair=trace.pair,
         ablated=trace.ablated,
+        stack=trace.stack,
     )
 
 
@@ -176,7 +185,7 @@ def _measure(
 
 
 def _writes(
-    narrow: Trace, trace: Trace, layers: list[int], heads: list[int]
+    trace: Trace, source: Source | None
 ) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "..."], Float[np.ndarray, "..."]] | None:
     """How strongly each value and each context arrives in the residual stream; None where the model isn't at hand.
 
@@ -184,12 +193,13 @@ def _writes(
     queries) = |c_i W_O|, and shares (layers, heads, queries) = c_i W_O . t_i / |t_i|^2 with t_i the sum over the
     heads shown: shares of all heads add up to 1.
     """
-    if trace.source is None or any(record.v is None for record in narrow.layers):
+    if source is None or any(record.v is None for record in trace.layers):
         return None
     value_norms, writes, shares = [], [], []
-    for layer, record in zip(layers, narrow.layers, strict=True):
+    for layer, record in zip(trace.numbers, trace.layers, strict=True):
         assert record.v is not None
-        out = np.stack([np.asarray(trace.source.W_O(layer, head), dtype=np.float32) for head in heads])
+        heads = trace.head_numbers(layer)
+        out = np.stack([np.asarray(source.W_O(layer, head), dtype=np.float32) for head in heads])
         groups = len(record.q) // len(record.v)
         values = np.repeat(record.v, groups, axis=0) if groups > 1 else record.v
         gram = out @ out.swapaxes(-1, -2)

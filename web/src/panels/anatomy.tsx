@@ -5,7 +5,7 @@ import * as state from "../state";
 import { at, doc } from "../store";
 import type { Anatomy as Model, Part } from "../trace/trace";
 
-const shape = (sizes: (number | string)[]): string => `(${sizes.join(", ")})`;
+const shape = (sizes: (number | string)[]): string => (sizes.length === 1 ? `(${sizes[0]},)` : `(${sizes.join(", ")})`);
 
 export function Anatomy() {
   const info = doc.value?.info;
@@ -29,7 +29,7 @@ export function Anatomy() {
           ))}
         </tbody></table>
         <h2>{say("anatomy_layer", { l: info.layerNumbers[at.value.layer], n: model.sizes.layers })} <small class="quiet">{say("anatomy_same")}</small></h2>
-        <Drawing model={model} tokens={tokens} head={info.headNumbers[at.value.head]} />
+        <Drawing model={model} tokens={tokens} head={info.headNumbers[at.value.layer][at.value.head]} />
         <table class="components"><tbody>
           {model.layer.map((part) => <tr key={part.name}><th scope="row">{part.name.replace(/^.*?layers?\.0\./, "")}</th><td>{shape(part.shape ?? [])}</td><td>{count(part.count)}</td></tr>)}
         </tbody></table>

@@ -14,7 +14,7 @@ export const masked = signal<number[]>([]);
 export function toggleHead(): void {
   const info = doc.value?.info;
   if (!info || start.value.home !== "server") return;
-  const [l, h] = [info.layerNumbers[at.value.layer], info.headNumbers[at.value.head]];
+  const [l, h] = [info.layerNumbers[at.value.layer], info.headNumbers[at.value.layer][at.value.head]];
   const has = silenced.value.some(([a, b]) => a === l && b === h);
   silenced.value = has ? silenced.value.filter(([a, b]) => a !== l || b !== h) : [...silenced.value, [l, h]];
   state.pane.value = "causes";
@@ -36,7 +36,7 @@ export function Causes() {
   if (start.value.home !== "server") {
     return <main class="centre" id="head"><section class="panel"><p class="quiet hint">{say("causes_none")}</p></section></main>;
   }
-  const [l, h] = [info.layerNumbers[at.value.layer], info.headNumbers[at.value.head]];
+  const [l, h] = [info.layerNumbers[at.value.layer], info.headNumbers[at.value.layer][at.value.head]];
   const silent = silenced.value.some(([a, b]) => a === l && b === h);
   const r = lookedRow.value;
   const token = r === null ? undefined : shown.value?.rows[r];

@@ -63,7 +63,7 @@ export function Compare() {
     <main class="centre" id="head">
       <section class="panel picture">
         <div class="row tools">
-          <h1>{say("layer_head", { l: a.info.layerNumbers[layer], h: a.info.headNumbers[head] })}</h1>
+          <h1>{say("layer_head", { l: a.info.layerNumbers[layer], h: a.info.headNumbers[layer][head] })}</h1>
           <Chooser />
         </div>
         {!b || !theirs ? <p class="quiet hint">{say("compare_hint")}</p> : (
@@ -103,7 +103,7 @@ export function Changed({ a, b }: { a: Doc; b: Doc }) {
           const [l, h] = [Math.floor(n / a.info.heads), n % a.info.heads];
           return (
             <li key={n}><button class={l === at.value.layer && h === at.value.head ? "on" : ""} onClick={() => { state.layer.value = l; state.head.value = h; }}>
-              <b>{a.info.layerNumbers[l]}.{a.info.headNumbers[h]}</b> {number(found[n])}
+              <b>{a.info.layerNumbers[l]}.{a.info.headNumbers[l][h]}</b> {number(found[n])}
             </button></li>
           );
         })}

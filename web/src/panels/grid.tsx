@@ -133,7 +133,8 @@ export function Grid() {
       context.textAlign = "right";
       for (let r = 0; r < rows; r++) context.fillText(String(info.layerNumbers[r]), GUTTER - 6, 14 + r * (cell + bar + 3) + cell / 2);
       context.textAlign = "center";
-      for (let c = 0; c < columns; c++) context.fillText(String(info.headNumbers[c]), GUTTER + c * (cell + 2) + cell / 2, 7);
+      const alike = info.headNumbers.every((numbers) => numbers.join() === info.headNumbers[0].join());
+      for (let c = 0; alike && c < columns; c++) context.fillText(String(info.headNumbers[0][c]), GUTTER + c * (cell + 2) + cell / 2, 7);
     }
     context.imageSmoothingEnabled = true;
     context.imageSmoothingQuality = "high";
@@ -157,7 +158,7 @@ export function Grid() {
         context.fillStyle = ink(canvas, "--accent");
         context.fillRect(x, y + cell + 1, Math.max(1, cell * share), bar - 2);
       }
-      const [layer, head] = [info.layerNumbers[Math.floor(n / info.heads)], info.headNumbers[n % info.heads]];
+      const [layer, head] = [info.layerNumbers[Math.floor(n / info.heads)], info.headNumbers[Math.floor(n / info.heads)][n % info.heads]];
       if (isUniform(info, n) || silenced.has(layer * 10000 + head)) {
         context.fillStyle = ink(canvas, "--panel");
         context.globalAlpha *= 0.75;
@@ -239,7 +240,7 @@ export function Grid() {
       </div>
       <div
         class="heads" ref={wrap} role="img"
-        aria-label={`${say("grid")}. ${say("layer_head", { l: info.layerNumbers[at.value.layer], h: info.headNumbers[at.value.head] })}`}
+        aria-label={`${say("grid")}. ${say("layer_head", { l: info.layerNumbers[at.value.layer], h: info.headNumbers[at.value.layer][at.value.head] })}`}
         onPointerMove={(event) => {
           const n = headAt(event);
           const now = state.hoverHead.peek();
@@ -252,7 +253,7 @@ export function Grid() {
         <canvas ref={base} /><canvas ref={over} class="over" />
       </div>
       <div class="reading" data-test="reading">
-        <b>{info.layerNumbers[looked[0]]}.{info.headNumbers[looked[1]]}</b>
+        <b>{info.layerNumbers[looked[0]]}.{info.headNumbers[looked[0]][looked[1]]}</b>
         <span>{say(`stat_${names.includes(state.statistic.value) ? state.statistic.value : "entropy"}` as Word)}</span>
         <b>{value === undefined ? "–" : number(value)}</b>
         <span class="quiet">{unit ? say(`unit_${unit}`) : ""}</span>

@@ -33,7 +33,7 @@ export function HeadPane() {
         <div class="row tools">
           <button onClick={() => step(0, -1)} title={say("previous_head")}>‹</button>
           <h1 data-test="head" style={{ color: headColour(head, info.heads, state.dark.value) }}>
-            {say("layer_head", { l: info.layerNumbers[layer], h: info.headNumbers[head] })}
+            {say("layer_head", { l: info.layerNumbers[layer], h: info.headNumbers[layer][head] })}
           </h1>
           <button onClick={() => step(0, 1)} title={say("next_head")}>›</button>
           <span class="switch" role="group">
@@ -66,7 +66,7 @@ export function HeadPane() {
           </div>}
           {state.mode.value !== "lines" && <div class="view">
             <Matrix picture={picture} wanted={wanted.value} rows={words.rows} columns={words.columns} linked
-              name={`${say("mode_matrix")}: ${say("layer_head", { l: info.layerNumbers[layer], h: info.headNumbers[head] })}`} />
+              name={`${say("mode_matrix")}: ${say("layer_head", { l: info.layerNumbers[layer], h: info.headNumbers[layer][head] })}`} />
           </div>}
           {tableOpen.value && <NumberTable />}
         </div>

@@ -47,7 +47,7 @@ export function Inspector() {
   const limits: Record<string, number> = { entropy: Math.log(Math.max(2, info.keys.tokens.length)), distance: info.keys.tokens.length };
   return (
     <aside class="panel inspector" aria-label={say("inspector")}>
-      <h2>{say("inspector")} <b style={{ color: colour }}>{info.layerNumbers[layer]}.{info.headNumbers[head]}</b></h2>
+      <h2>{say("inspector")} <b style={{ color: colour }}>{info.layerNumbers[layer]}.{info.headNumbers[layer][head]}</b></h2>
       <table class="facts">
         <tbody>
           {NAMES.map((name) => {

@@ -34,7 +34,7 @@ export function NumberTable() {
     <div class="numbers" data-test="numbers" tabIndex={0}>
       <table>
         <caption>
-          {say("table_caption", { l: info.layerNumbers[at.value.layer], h: info.headNumbers[at.value.head] })}
+          {say("table_caption", { l: info.layerNumbers[at.value.layer], h: info.headNumbers[at.value.layer][at.value.head] })}
           {(wide < words.columns.length || bottom - top < words.rows.length) && ` · ${say("table_part", {
             from: top, to: bottom - 1, left, right: right - 1, rows: count(words.rows.length), columns: count(words.columns.length),
           })}`}

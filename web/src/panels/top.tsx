@@ -21,7 +21,7 @@ export function Top() {
           {info?.anatomy && <span class="quiet">{say("numbers", { n: count(info.anatomy.total) })}</span>}
           {info && <span class="quiet">{say("tokens", { n: count(info.queries.tokens.length) })}</span>}
         </div>
-        {server && info ? <TextBox key={doc.value!.id} /> : <div class="typed" title={say("text_offline")}><bdi>{doc.value?.name}</bdi></div>}
+        {!server && <div class="typed" title={say("text_offline")}><bdi>{doc.value?.name}</bdi></div>}
         <nav class="row panes" aria-label="headscope">
           {state.PANES.map((name) => (
             <button key={name} class={state.pane.value === name ? "on" : ""} aria-pressed={state.pane.value === name} data-test={`pane-${name}`}
@@ -39,6 +39,7 @@ export function Top() {
           <button title={say("help")} data-test="help" onClick={() => { state.help.value = !state.help.value; }}>?</button>
         </div>
       </div>
+      {server && info && <TextBox key={doc.value!.id} />}
       {docs.value.length > 1 && (
         <div class="row tabs" role="tablist">
           {docs.value.map((one, index) => (
@@ -78,7 +79,7 @@ function TextBox() {
     if (event.key === "Escape") (event.currentTarget as HTMLElement).blur();
   };
   return (
-    <form class="row typed" onSubmit={(event) => { event.preventDefault(); void send(); }}>
+    <form class="row typed box" onSubmit={(event) => { event.preventDefault(); void send(); }}>
       <input value={text} aria-label={say("text")} data-test="text" onInput={(event) => write(event.currentTarget.value)} onKeyDown={keys} dir="auto" spellcheck={false} />
       {wide && <input value={pair} aria-label={say("text_pair")} placeholder={say("text_pair")} onInput={(event) => writePair(event.currentTarget.value)} onKeyDown={keys} dir="auto" spellcheck={false} />}
       <button type="button" title={say("text_pair")} onClick={() => widen(!wide)}>{wide ? "−" : "+"}</button>

@@ -7,6 +7,7 @@ export interface Axis {
   segments: number[];
   special: boolean[];
   words: (number | null)[];
+  spans?: ([number, number] | null)[];
   labels: string[];
 }
 
@@ -48,7 +49,8 @@ export interface TraceInfo {
   keys: Axis;
   layers: LayerRule[];
   layerNumbers: number[];
-  headNumbers: number[];
+  /** By layer: which heads of the model these are. */
+  headNumbers: number[][];
   heads: number;
   dHead: number;
   hasValues: boolean;
@@ -108,8 +110,11 @@ export class HeldTrace {
     const view = metadata["headscope.view"] ? JSON.parse(metadata["headscope.view"]) : null;
     const first = entries.get("layers.0.q");
     if (!first) throw new FormatError("the trace holds no layer");
+    about.layers.forEach((_: unknown, index: number) => {
+      const found = entries.get(`layers.${index}.q`)?.shape[0];
+      if (found !== first.shape[0]) throw new FormatError(`layer ${index} has ${found} heads, layer 0 has ${first.shape[0]}`);
+    });
     const queries = axis(about.queries, view?.labels);
-    const count = about.layers.length as number;
     const heads = first.shape[0];
     const thumbs = entries.get("view.thumbs");
     this.info = {
@@ -127,8 +132,10 @@ export class HeldTrace {
         keys: entries.has(`layers.${index}.mask.keys`) ? this.file.bytes(`layers.${index}.mask.keys`).slice() : null,
         biasHeads: entries.get(`layers.${index}.mask.bias`)?.shape[0] ?? 0,
       })),
-      layerNumbers: view?.layers ?? Array.from({ length: count }, (_, index) => index),
-      headNumbers: view?.heads ?? Array.from({ length: heads }, (_, index) => index),
+      layerNumbers: about.layers.map((layer: { number?: number | null }, index: number) => layer.number ?? index),
+      headNumbers: about.layers.map(
+        (layer: { numbers?: number[] | null }) => layer.numbers ?? Array.from({ length: heads }, (_, index) => index),
+      ),
       heads,
       dHead: first.shape[2],
       hasValues: entries.has("layers.0.v"),

@@ -1,0 +1,65 @@
+"""A trace in a notebook cell: the page in an isolated frame. No script of ours runs in the notebook itself."""
+
+from __future__ import annotations
+
+import html
+import sys
+from collections.abc import Sequence
+
+from headscope.trace import Trace
+from headscope.view.html import default_title, page
+from headscope.view.page_trace import estimated_bytes, page_bytes
+
+HEIGHT = 720
+SHOWN_UP_TO = 24 << 20
+"""Bytes of trace that a cell shows by itself: they are saved with the notebook."""
+
+
+def frame(trace: Trace | Sequence[Trace], *, height: int = HEIGHT) -> str:
+    """An iframe with the whole page inside: scripts are allowed, the notebook's origin is not.
+
+    Args:
+        height: of the frame, in pixels.
+    """
+    traces = [trace] if isinstance(trace, Trace) else list(trace)
+    whole = page([page_bytes(one) for one in traces], home="notebook", title=default_title(traces[0]))
+    return (
+        f'<iframe title="{html.escape(default_title(traces[0]), quote=True)}" '
+        'sandbox="allow-scripts allow-downloads" allow="clipboard-write" loading="lazy" '
+        f'style="width:100%;height:{height}px;border:0" '
+        f'srcdoc="{html.escape(whole.decode(), quote=True)}"></iframe>'
+    )
+
+
+def mimebundle(trace: Trace) -> dict[str, str]:
+    """What a notebook shows for a trace that is a cell's last line; only words where the page would be large."""
+    bundle = {"text/plain": repr(trace)}
+    size = estimated_bytes(trace, "fp16", None, len(trace.layers), trace.heads)
+    if size <= SHOWN_UP_TO:
+        bundle["text/html"] = frame(trace)
+    else:
+        bundle["text/plain"] += (
+            f"\nits page would take {size * 4 / 3 / 1e6:,.0f} MB of the notebook: "
+            "trace.view() serves it, trace.to_html(…, layers=[…]) writes a part"
+        )
+    return bundle
+
+
+def in_notebook() -> bool:
+    """Whether this is a notebook's kernel: a cell can show HTML."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return shell is not None and type(shell).__name__ != "TerminalInteractiveShell"
+
+
+def show(trace: Trace, *, height: int | None = None, open_browser: bool = True) -> None:
+    """The page in a cell of a notebook, else served until Ctrl-C."""
+    if not in_notebook():
+        from headscope.view.server import serve
+
+        serve(trace, open_browser=open_browser)
+        return
+    from IPython.display import display
+
+    bundle = {"text/plain": repr(trace), "text/html": frame(trace, height=height or HEIGHT)}
+    display(bundle, raw=True)

@@ -1,0 +1,303 @@
+"""The page, served on this machine: other texts, silenced heads, masked tokens. Starlette behind uvicorn."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import secrets
+import socket
+import webbrowser
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from headscope.errors import HeadscopeError, InputError, MissingExtraError
+from headscope.trace import Trace
+from headscope.view.html import default_title, page
+from headscope.view.outcomes import Outcome, moved, outcomes
+from headscope.view.page_trace import page_bytes
+from headscope.view.policy import HEADERS, server_policy
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from headscope.model import Model
+
+HOST = "127.0.0.1"
+LONGEST_REQUEST = 1 << 20
+"""Bytes of a request's body: a text of a few hundred pages."""
+KEPT_TRACES = 64
+
+
+@dataclass
+class Session:
+    """What one run of the server holds.
+
+    Attributes:
+        token: what every request must carry, new with each run.
+        model: what runs other texts; None where only a trace is shown.
+        traces: by the name that the page calls them.
+        port: where it listens; the Host header must name it.
+    """
+
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
+    model: Model | None = None
+    traces: dict[str, Trace] = field(default_factory=dict)
+    port: int = 0
+
+    def keep(self, trace: Trace) -> str:
+        """Hold a trace, and let the oldest go beyond KEPT_TRACES."""
+        name = secrets.token_hex(8)
+        self.traces[name] = trace
+        while len(self.traces) > KEPT_TRACES:
+            del self.traces[next(iter(self.traces))]
+        return name
+
+    def address(self) -> str:
+        """Where the browser finds the page."""
+        return f"http://{HOST}:{self.port}/?token={self.token}"
+
+
+def application(session: Session) -> Starlette:
+    """The server: `/` is the page, `/api/trace` runs the model."""
+    try:
+        from starlette.applications import Starlette
+        from starlette.responses import PlainTextResponse, Response, StreamingResponse
+        from starlette.routing import Route
+    except ImportError as error:
+        raise MissingExtraError(
+            "the server needs starlette and uvicorn",
+            where="headscope view",
+            advice="install headscope[view], or write a file: headscope view … --html FILE",
+        ) from error
+
+    def refused(why: str, status: int) -> Response:
+        return PlainTextResponse(why, status, headers=HEADERS)
+
+    def stranger(request: Request, token: str) -> Response | None:
+        """Refuse a request that another site's page, or a name that was bent to this address, may have sent."""
+        hosts = request.headers.getlist("host")
+        if hosts not in ([f"{HOST}:{session.port}"], [f"localhost:{session.port}"]):
+            return refused(f"this server answers for {HOST}:{session.port} only", 421)
+        origin = request.headers.get("origin")
+        if origin is not None and origin != f"http://{hosts[0]}":
+            return refused("a page of another site asked: refused", 403)
+        if not hmac.compare_digest(token.encode(), session.token.encode()):
+            return refused(
+                "the token is wrong: it is new with each run. Open the address that `headscope view` printed last.", 403
+            )
+        return None
+
+    async def index(request: Request) -> Response:
+        wrong = stranger(request, request.query_params.get("token", ""))
+        if wrong is not None:
+            return wrong
+        first = next(iter(session.traces))
+        whole = await asyncio.to_thread(_first_page, session, first)
+        policy = server_policy(whole)
+        return Response(
+            whole, media_type="text/html; charset=utf-8", headers={**HEADERS, "Content-Security-Policy": policy}
+        )
+
+    async def trace(request: Request) -> Response:
+        wrong = stranger(request, request.headers.get("x-headscope-token", ""))
+        if wrong is not None:
+            return wrong
+        body = b""
+        async for part in request.stream():
+            body += part
+            if len(body) > LONGEST_REQUEST:
+                return refused(f"the request is longer than {LONGEST_REQUEST:,} bytes", 413)
+        try:
+            asked = json.loads(body)
+            if not isinstance(asked, dict):
+                raise ValueError("not an object")
+        except (ValueError, RecursionError):
+            return refused("the request is no JSON object", 400)
+        return StreamingResponse(_answer(session, asked), media_type="application/octet-stream", headers=HEADERS)
+
+    return Starlette(routes=[Route("/", index), Route("/api/trace", trace, methods=["POST"])])
+
+
+def _first_page(session: Session, first: str) -> bytes:
+    shown = session.traces[first]
+    model = session.model
+    return page(
+        [page_bytes(shown)],
+        home="server" if model is not None else "file",
+        title=default_title(shown),
+        token=session.token,
+        remote=[first],
+        mask=None if model is None else model.tokenizer.mask_token,
+        outcomes=[[] if model is None else [one.plain() for one in outcomes(model, shown)]],
+    )
+
+
+async def _answer(session: Session, asked: dict[str, Any]) -> AsyncIterator[bytes]:
+    """Lines of JSON about the progress, then one with the size, then the trace file."""
+    loop = asyncio.get_running_loop()
+    queue: asyncio.Queue[tuple[int, int] | None] = asyncio.Queue()
+
+    def progress(done: int, of: int) -> None:
+        loop.call_soon_threadsafe(queue.put_nowait, (done, of))
+
+    def work() -> tuple[str, bytes, list[Outcome], float | None]:
+        try:
+            return _run(session, asked, progress)
+        finally:
+            loop.call_soon_threadsafe(queue.put_nowait, None)
+
+    running = asyncio.create_task(asyncio.to_thread(work))
+    while (step := await queue.get()) is not None:
+        yield json.dumps({"done": step[0], "all": step[1]}).encode() + b"\n"
+    try:
+        name, content, found, shift = await running
+    except HeadscopeError as error:
+        yield json.dumps({"refused": str(error)}).encode() + b"\n"
+        return
+    head = {"id": name, "bytes": len(content), "outcomes": [one.plain() for one in found], "moved": shift}
+    yield json.dumps(head).encode() + b"\n"
+    step_size = 1 << 18
+    for start in range(0, len(content), step_size):
+        yield content[start : start + step_size]
+
+
+def _run(
+    session: Session, asked: dict[str, Any], progress: Callable[[int, int], None]
+) -> tuple[str, bytes, list[Outcome], float | None]:
+    """One forward pass, as the page asked for it.
+
+    Raises:
+        InputError: the request names no text or trace, or a head or token that isn't there.
+    """
+    model = session.model
+    if model is None:
+        raise InputError("there is no model here, only a trace", where="view", advice="run headscope view MODEL TEXT")
+    ablate = [_whole_numbers(one, 2) for one in _list(asked.get("ablate"), "ablate")]
+    silenced = [(layer, head) for layer, head in ablate]
+    if asked.get("base") is not None:
+        base = session.traces.get(str(asked["base"]))
+        if base is None:
+            raise InputError("the trace is not held any more", where="base", advice="run the text again")
+        masked = _whole_numbers(_list(asked.get("mask"), "mask"), None)
+        made = rerun(model, base, silenced, masked, progress)
+        shift = moved(base, made)
+    else:
+        text, pair = asked.get("text"), asked.get("pair")
+        if not isinstance(text, str) or not text.strip():
+            raise InputError("the text is empty", where="text", advice="type some words")
+        if pair is not None and not isinstance(pair, str):
+            raise InputError("the second text is no text", where="pair", advice="send a string or null")
+        made = model.trace(text, pair, ablate=silenced, progress=progress)
+        shift = None
+    name = session.keep(made)
+    return name, page_bytes(made), outcomes(model, made), shift
+
+
+def rerun(
+    model: Model,
+    base: Trace,
+    ablate: list[tuple[int, int]],
+    mask: list[int],
+    progress: Callable[[int, int], None] | None = None,
+) -> Trace:
+    """The same tokens again, with heads silenced and tokens masked; words and spans stay those of the text.
+
+    Raises:
+        InputError: a head or token isn't there, or the tokenizer has no mask token.
+    """
+    tokenizer = model.tokenizer
+    ids, tokens = list(base.ids), list(base.tokens)
+    for at in mask:
+        if not 0 <= at < len(ids):
+            raise InputError(f"there is no token {at}", where="mask", advice=f"tokens run from 0 to {len(ids) - 1}")
+        if tokenizer.mask_id is None or tokenizer.mask_token is None:
+            raise InputError("this tokenizer has no mask token", where="mask", advice="silence heads instead")
+        ids[at], tokens[at] = tokenizer.mask_id, tokenizer.mask_token
+    made = model.trace(ids=ids, segments=list(base.segments), ablate=ablate, progress=progress)
+    return Trace(
+        model=made.model,
+        fingerprint=made.fingerprint,
+        queries=replace(base.queries, tokens=tuple(tokens), ids=tuple(ids)),
+        layers=made.layers,
+        outputs=made.outputs.kept,
+        text=base.text,
+        pair=base.pair,
+        ablated=made.ablated,
+        source=model,
+    )
+
+
+def _list(value: Any, where: str) -> list[Any]:
+    if value is None:
+        return []
+    if not isinstance(value, list) or len(value) > 100_000:
+        raise InputError(f"{where} is no list", where=where, advice=f"send {where} as a list")
+    return value
+
+
+def _whole_numbers(value: Any, size: int | None) -> list[int]:
+    whole = isinstance(value, list) and all(isinstance(one, int) and not isinstance(one, bool) for one in value)
+    if not whole or (size is not None and len(value) != size):
+        raise InputError(
+            f"{value!r} is no list of whole numbers", where="request", advice="send heads as [layer, head]"
+        )
+    return list(value)
+
+
+def serve(
+    trace: Trace,
+    model: Model | None = None,
+    *,
+    open_browser: bool = True,
+    port: int = 0,
+    said: Callable[[str], None] = print,
+) -> None:
+    """Serve the page until Ctrl-C.
+
+    Args:
+        trace: what is shown first.
+        model: what runs other texts; the trace's own unless told.
+        open_browser: whether a browser is asked to open the page.
+        port: where to listen; 0 takes a free port.
+        said: where the address is written.
+
+    Raises:
+        MissingExtraError: starlette or uvicorn is not installed.
+        InputError: the port is taken.
+    """
+    from headscope.model import Model
+
+    source = trace.source
+    session = Session(model=model if model is not None else source if isinstance(source, Model) else None)
+    app = application(session)
+    import uvicorn
+
+    session.keep(trace)
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((HOST, port))
+    except OSError as error:
+        listener.close()
+        raise InputError(
+            f"port {port} can't be used: {error.strerror or error}",
+            where="--port",
+            advice="leave it out: a free one is taken",
+        ) from error
+    session.port = listener.getsockname()[1]
+    said(f"headscope is at {session.address()}\nCtrl-C stops it")
+    server = uvicorn.Server(
+        uvicorn.Config(app, log_level="error", access_log=False, lifespan="off", timeout_graceful_shutdown=2)
+    )
+    if open_browser:
+        webbrowser.open(session.address())
+    try:
+        server.run(sockets=[listener])
+    except KeyboardInterrupt:
+        return
+    finally:
+        listener.close()
