@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
+
 from shape_checks import check_shapes
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")

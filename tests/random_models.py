@@ -1,4 +1,4 @@
-"""Random checkpoints of every family that the encoder runs, written by transformers, with attention that is not flat."""
+"""Random checkpoints of every family that the encoder runs, written by transformers; their attention is not flat."""
 
 from __future__ import annotations
 

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_models import ids, made
 from safetensors.numpy import load_file, save_file
 
 import headscope as hs
 from headscope.attention import Mask
 from headscope.errors import InputError, TraceError
 from headscope.trace import LayerRecord, LazyMap, Named, TokenAxis, Trace
+from random_models import ids, made
 
 
 @pytest.fixture(scope="module")

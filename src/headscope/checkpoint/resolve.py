@@ -41,7 +41,9 @@ def resolve(name: str | os.PathLike[str], revision: str | None) -> Found:
     text = os.fspath(name)
     if not isinstance(text, str) or not text.strip() or "\0" in text or not text.isprintable():
         raise InputError(
-            f"{text!r} can't be the name of a checkpoint", advice='give a hub id, a folder, a file, or "-"'
+            f"{text!r} can't be the name of a checkpoint",
+            where="the model's name",
+            advice='give a hub id, a folder, a file, or "-"',
         )
     found = _on_disk(text) if text != "-" else _bundled()
     if found is None:
@@ -49,7 +51,11 @@ def resolve(name: str | os.PathLike[str], revision: str | None) -> Found:
         if isinstance(name, os.PathLike) or _looks_like_path(text):
             raise NotFoundError(f"there is no {text}", where=str(path.absolute().parent), advice=_near(path))
         if not HUB_ID.fullmatch(text) or ".." in text or "--" in text:
-            raise NotFoundError(f"{text!r} is neither a path that exists nor a hub id", advice=_correct_id(text))
+            raise NotFoundError(
+                f"{text!r} is neither a path that exists nor a hub id",
+                where="the model's name",
+                advice=_correct_id(text),
+            )
         from headscope.checkpoint.hub import Repository
 
         return Found("hub", Repository(text, revision))
@@ -80,7 +86,7 @@ def _on_disk(text: str) -> Found | None:
         if not path.exists():
             return None
     except (OSError, RuntimeError) as error:
-        raise NotFoundError(f"{text} can't be looked at: {error}", advice="check the path") from error
+        raise NotFoundError(f"{text} can't be looked at: {error}", where=text, advice="check the path") from error
     if path.name == "config.json":
         raise InputError(
             "config.json was given, which holds no weights",

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from headscope.statistics import head_statistics
+
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float
+    from jaxtyping import Float
 
     from headscope.trace import Trace
 
@@ -17,7 +19,6 @@ STRONG = 0.4
 """Mean mass from which a head is called by a pattern's name."""
 EVEN = 0.9
 """Entropy, as a share of the greatest possible, from which a head is called even."""
-ROWS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,56 +67,31 @@ MEANINGS = {
 MEASURES = tuple(field.name for field in fields(Patterns))[2:]
 
 
-def patterns_of(
-    blocks: Iterable[Float[np.ndarray, "rows keys"]],
-    special: Bool[np.ndarray, " keys"],
-    *,
-    layer: int,
-    head: int,
-) -> Patterns:
-    """The patterns of one head, from its weights in consecutive blocks of rows (queries 0 up), queries = keys."""
-    size = len(special)
-    others = special.copy()
-    others[0] = False
-    sums = dict.fromkeys((*MASSES, "entropy"), 0.0)
-    start = 0
-    for block in blocks:
-        block = np.asarray(block, dtype=np.float64)
-        rows = np.arange(len(block))
-        keys = rows + start
-        sums["same"] += float(block[rows, keys].sum())
-        sums["previous"] += float(block[rows[keys > 0], keys[keys > 0] - 1].sum())
-        sums["next"] += float(block[rows[keys < size - 1], keys[keys < size - 1] + 1].sum())
-        sums["first"] += float(block[:, 0].sum())
-        sums["separators"] += float(block[:, others].sum())
-        sums["entropy"] -= float((block * np.log(np.where(block > 0, block, 1.0))).sum())
-        start += len(block)
-    entropy = sums["entropy"] / size
-    neighbours = max(size - 1, 1)
-    return Patterns(
-        layer=layer,
-        head=head,
-        previous=sums["previous"] / neighbours,
-        same=sums["same"] / size,
-        next=sums["next"] / neighbours,
-        first=sums["first"] / size,
-        separators=sums["separators"] / size,
-        entropy=entropy,
-        evenness=entropy / float(np.log(size)) if size > 1 else 0.0,
-    )
-
-
-def all_patterns(trace: Trace, layers: Sequence[int] | None = None) -> list[Patterns]:
-    """The patterns of every head (of these layers), layer by layer; weights are computed in blocks of rows."""
-    special = np.array(trace.keys.special, dtype=bool)
+def patterns_of(found: Mapping[str, Float[np.ndarray, " heads"]], keys: int, layer: int) -> list[Patterns]:
+    """The patterns of a layer's heads, from their statistics over `keys` keys."""
+    widest = float(np.log(keys)) if keys > 1 else 1.0
     return [
-        patterns_of(_blocks(trace, layer, head), special, layer=layer, head=head)
-        for layer in (range(len(trace.layers)) if layers is None else layers)
-        for head in range(trace.heads)
+        Patterns(
+            layer=layer,
+            head=head,
+            previous=float(found["previous"][head]),
+            same=float(found["same"][head]),
+            next=float(found["next"][head]),
+            first=float(found["first"][head]),
+            separators=float(found["separator"][head]),
+            entropy=float(found["entropy"][head]),
+            evenness=float(found["entropy"][head]) / widest,
+        )
+        for head in range(len(found["entropy"]))
     ]
 
 
-def _blocks(trace: Trace, layer: int, head: int) -> Iterator[Float[np.ndarray, "rows keys"]]:
-    weights = trace[layer, head].weights
-    for start in range(0, len(trace), ROWS):
-        yield weights[start : start + ROWS]
+def all_patterns(trace: Trace, layers: Sequence[int] | None = None) -> list[Patterns]:
+    """The patterns of every head (of these layers), layer by layer."""
+    special = np.array(trace.keys.special, dtype=bool)
+    rows: list[Patterns] = []
+    for layer in range(len(trace.layers)) if layers is None else layers:
+        record = trace.layers[layer]
+        found = head_statistics(record.q, record.k, scale=record.scale, special=special, mask=record.mask)
+        rows += patterns_of(found, len(special), layer)
+    return rows
