@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from headscope.anatomy.heads import Counted
     from headscope.checkpoint.tokenizer import Encoded, Tokenizer
     from headscope.encoder import Encoder, Tops
+    from headscope.filling import Filled
     from headscope.trace import Named, Trace
     from headscope.verify import Report
 
@@ -248,6 +249,12 @@ class Model:
             reference: whether to run transformers too, where it is installed.
         """
         return (self.trace(text, pair) if isinstance(text, str) else text).verify(reference=reference)
+
+    def fill(self, text: str, pair: str | None = None, *, top: int = 5) -> tuple[Filled, ...]:
+        """The best pieces for each mask of a text, with their probabilities. See headscope.filling."""
+        from headscope.filling import fill
+
+        return fill(self, text, pair, top=top)
 
     def _heads(self, ablate: Iterable[tuple[int, int]]) -> frozenset[tuple[int, int]]:
         sizes = self.anatomy.known()
