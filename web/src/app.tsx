@@ -21,7 +21,7 @@ export function App() {
       <a class="skip" href="#" onClick={(event) => { event.preventDefault(); document.getElementById("head")?.scrollIntoView(); }}>{say("skip")}</a>
       <Top />
       {failure.value && <p class="trouble" role="alert">{failure.value} <button onClick={() => { failure.value = null; }}>{say("close")}</button></p>}
-      {doc.value && <div class={`columns ${state.pane.value}`}><Grid /><Pane />{state.pane.value === "head" && <Cell />}<Inspector /></div>}
+      {doc.value && <div class={`columns at-${state.pane.value}`}><Grid /><Pane />{state.pane.value === "head" && <Cell />}<Inspector /></div>}
       <p class="said" role="status" aria-live="polite">{state.said.value}</p>
       <Help />
     </>

@@ -1,0 +1,96 @@
+"""A real browser, and the small BERT whose heads are known."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from looking import HOSTILE, Watched
+
+import headscope as hs
+from small_bert import VOCABULARY, small_bert
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+FLAGS = (
+    "--no-sandbox --disable-gpu --disable-background-networking "
+    "--disable-component-update --disable-sync --no-first-run"
+)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if found is None:
+        message = "Chromium is not installed: the page is not tested (Debian: apt-get install chromium)"
+        if os.environ.get("HEADSCOPE_REQUIRE_CHROMIUM"):
+            pytest.fail(message)
+        pytest.skip(message)
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as driver:
+        started = driver.chromium.launch(executable_path=found, args=FLAGS.split())
+        yield started
+        started.close()
+
+
+def opened(browser: Browser, **options: object) -> Watched:
+    context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, "locale": "en-GB", **options})
+    context.set_default_timeout(20_000)
+    return Watched(context)
+
+
+@pytest.fixture(scope="session")
+def usual(browser: Browser) -> Watched:
+    """One page for all tests that ask for nothing special: to start another takes seconds on a busy machine."""
+    return opened(browser)
+
+
+@pytest.fixture
+def watch(browser: Browser, usual: Watched) -> Iterator[Callable[..., Watched]]:
+    """A page; whatever it complained of fails the test, unless the test says that it will."""
+    made: list[tuple[Watched, bool]] = []
+
+    def start(*, quiet: bool = True, **options: object) -> Watched:
+        watched = opened(browser, **options) if options or made else usual
+        watched.asked.clear()
+        watched.said.clear()
+        made.append((watched, quiet))
+        return watched
+
+    yield start
+    for watched, quiet in made:
+        said = list(watched.said)
+        if watched is usual:
+            watched.page.goto("about:blank")
+        else:
+            watched.page.context.close()
+        assert not quiet or said == []
+
+
+@pytest.fixture(scope="session")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> hs.Model:
+    return hs.open(small_bert(tmp_path_factory.mktemp("bert")))
+
+
+@pytest.fixture(scope="session")
+def cat(bert: hs.Model) -> hs.Trace:
+    return bert.trace("The tired cat sat on the mat.", "She took her hat off.")
+
+
+@pytest.fixture(scope="session")
+def cat_file(cat: hs.Trace, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return cat.to_html(tmp_path_factory.mktemp("page") / "cat.html")
+
+
+@pytest.fixture(scope="session")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> hs.Trace:
+    """A text whose tokens would act, if anything took them for markup."""
+    vocabulary = (*VOCABULARY[: -len(HOSTILE)], *HOSTILE)
+    model = hs.open(small_bert(tmp_path_factory.mktemp("hostile"), vocabulary=vocabulary))
+    first = len(vocabulary) - len(HOSTILE)
+    return model.trace(ids=[2, *range(first, len(vocabulary)), 3])

@@ -1,0 +1,50 @@
+"""What the page's tests share: a watched page, and how its numbers are read off the screen."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from playwright.sync_api import BrowserContext, Page
+
+HOSTILE = ("</script><img src=x onerror=alert(1)>", "<!--<script>", "&lt;b&gt;", "\u202eabc", "{{x}}", "e\u0301")
+"""Tokens that would act, if anything took them for markup."""
+
+
+class Watched:
+    """A page, and everything that it asked for or complained of."""
+
+    def __init__(self, context: BrowserContext) -> None:
+        self.page: Page = context.new_page()
+        self.asked: list[str] = []
+        self.said: list[str] = []
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.on("console", lambda message: self.said.append(f"{message.type}: {message.text}"))
+        self.page.on("pageerror", lambda error: self.said.append(f"error: {error}"))
+        self.page.on("dialog", lambda dialog: (self.said.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+
+    def open(self, address: str) -> Page:
+        """The page, once its grid is painted."""
+        self.page.goto(address)
+        self.page.wait_for_selector("html[data-painted]")
+        return self.page
+
+
+def until(page: Page, expression: str) -> None:
+    """Wait for something to be true. The page's policy forbids eval, which Playwright's own waiting would use."""
+    end = time.monotonic() + 10
+    while not page.evaluate(expression):
+        assert time.monotonic() < end, f"never true: {expression}"
+        page.wait_for_timeout(20)
+
+
+def head_of(page: Page) -> str:
+    return page.locator("[data-test=head]").inner_text()
+
+
+def ranked(page: Page) -> dict[int, float]:
+    """The inspector's keys of the query that is looked at, and their weights."""
+    page.wait_for_selector("[data-test=ranked] li[data-weight]")
+    rows = page.locator("[data-test=ranked] li[data-weight]").all()
+    return {int(row.get_attribute("data-column") or 0): float(row.get_attribute("data-weight") or 0) for row in rows}

@@ -1,0 +1,322 @@
+"""The offline file, in a real browser: every panel, the keyboard, the URL, export, hostile tokens."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from looking import HOSTILE, Watched, head_of, ranked, until
+
+import headscope as hs
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+Watch = Callable[..., Watched]
+CLOSE = 1e-3
+
+
+def plot(page: Page) -> tuple[float, float, float, float]:
+    """Where the matrix's cells lie on the screen: left, top, and the size of one."""
+    box = page.locator(".matrix").bounding_box()
+    assert box is not None
+    return box["x"] + 84, box["y"] + 66, box["width"] - 84 - 6, box["height"] - 66 - 6
+
+
+def cell_at(page: Page, size: int, query: int, key: int) -> tuple[float, float]:
+    left, top, width, height = plot(page)
+    cell = min(width / size, height / size, 54)
+    return left + (key + 0.5) * cell, top + (query + 0.5) * cell
+
+
+def test_it_asks_for_nothing(watch: Watch, cat_file: Path) -> None:
+    watched = watch()
+    page = watched.open(cat_file.as_uri())
+    page.wait_for_timeout(200)
+    assert [url for url in watched.asked if not url.startswith(("file:", "blob:"))] == []
+    assert page.title() == "The tired cat sat on the mat. · " + page.title().split(" · ", 1)[1]
+
+
+@pytest.mark.parametrize(("layer", "head"), [(0, 0), (0, 1), (1, 0), (1, 1)])
+def test_numbers_on_screen_are_the_trace_s(watch: Watch, cat: hs.Trace, cat_file: Path, layer: int, head: int) -> None:
+    page = watch().open(f"{cat_file.as_uri()}#l={layer}&h={head}&q=4&k=3")
+    weights = np.asarray(cat[layer, head].weights)
+    shown = ranked(page)
+    assert len(shown) == 10
+    for key, weight in shown.items():
+        assert weight == pytest.approx(weights[4, key], abs=CLOSE)
+    assert max(shown, key=lambda key: shown[key]) == int(weights[4].argmax())
+    assert float(page.locator("[data-test=value]").inner_text()) == pytest.approx(weights[4, 3], abs=CLOSE)
+    assert float(page.locator("[data-test=weight]").inner_text()) == pytest.approx(weights[4, 3], abs=CLOSE)
+    score = float(page.locator("[data-test=score]").inner_text().replace("−", "-"))
+    assert score == pytest.approx(cat[layer, head].scores[4, 3], abs=2e-2)
+
+
+def test_grid_chooses_sorts_and_finds_the_extreme(watch: Watch, cat_file: Path) -> None:
+    page = watch().open(cat_file.as_uri())
+    page.select_option("[data-test=statistic]", "previous")
+    page.keyboard.press("Escape")
+    page.locator("[data-test=head]").click()
+    page.keyboard.press("e")
+    assert head_of(page) == "Layer 0 · Head 0"
+    page.select_option("[data-test=statistic]", "next")
+    page.locator("[data-test=head]").click()
+    page.keyboard.press("e")
+    assert head_of(page) == "Layer 1 · Head 0"
+    page.select_option("[data-test=order]", "high")
+    grid = page.locator(".heads").bounding_box()
+    assert grid is not None
+    page.mouse.move(grid["x"] + 40, grid["y"] + 30)
+    reading = page.locator("[data-test=reading]").inner_text().split("\n")
+    assert reading[0] == "1.0"
+    page.mouse.click(grid["x"] + 110, grid["y"] + 30)
+    assert head_of(page) != "Layer 1 · Head 0"
+
+
+def test_hover_previews_and_click_pins(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
+    page = watch().open(f"{cat_file.as_uri()}#h=1")
+    size = len(cat)
+    page.mouse.move(*cell_at(page, size, 5, 2))
+    status = page.locator("[data-test=status]")
+    assert status.locator("bdi").all_inner_texts() == ["sat", "tir"]
+    expected = cat[0, 1].weights[5, 2]
+    page.wait_for_selector("[data-test=value]")
+    assert float(page.locator("[data-test=value]").inner_text()) == pytest.approx(expected, abs=CLOSE)
+    assert "q=" not in page.url
+    page.mouse.click(*cell_at(page, size, 5, 2))
+    page.mouse.move(2, 2)
+    until(page, "location.hash.includes('q=5') && location.hash.includes('k=2')")
+    assert status.locator("bdi").all_inner_texts() == ["sat", "tir"]
+    page.locator(".left .token").nth(1).hover()
+    assert status.locator("bdi").first.inner_text() == "the"
+    page.mouse.move(2, 2)
+    assert status.locator("bdi").first.inner_text() == "sat"
+
+
+def test_keyboard_alone(watch: Watch, cat_file: Path) -> None:
+    page = watch().open(cat_file.as_uri())
+    press = page.keyboard.press
+    press("ArrowRight")
+    press("ArrowDown")
+    assert head_of(page) == "Layer 1 · Head 1"
+    press("ArrowLeft")
+    assert head_of(page) == "Layer 1 · Head 0"
+    press("/")
+    page.keyboard.type("cat")
+    press("Enter")
+    press("Escape")
+    status = page.locator("[data-test=status] bdi")
+    assert status.first.inner_text() == "cat"
+    press("j")
+    assert status.first.inner_text() == "sat"
+    press("J")
+    press("J")
+    assert status.all_inner_texts() == ["sat", "the"]
+    page.wait_for_selector("[data-test=cell]")
+    opened = page.locator(".step:not(.shut)")
+    assert opened.count() == 7
+    for wanted in (1, 2, 3):
+        press("Enter")
+        assert opened.count() == wanted
+    press("Escape")
+    assert opened.count() == 7
+    press("Escape")
+    press("Escape")
+    assert status.count() == 0
+    press("m")
+    assert page.locator(".lines").count() == 0
+    press("t")
+    assert page.locator("[data-test=numbers] td").count() > 100
+    press("Escape")
+    press("?")
+    assert page.locator("[role=dialog]").is_visible()
+    press("Escape")
+    press("4")
+    assert page.locator(".drawing").is_visible()
+
+
+def test_state_is_in_the_url_and_survives_a_reload(watch: Watch, cat_file: Path) -> None:
+    page = watch().open(cat_file.as_uri())
+    for key in ("ArrowDown", "l", "s", "w", "j", "J"):
+        page.keyboard.press(key)
+    page.select_option("[data-test=statistic]", "same")
+    until(page, "location.hash.includes('by=same')")
+    before = page.url
+    for part in ("l=1", "mode=lines", "special=0", "words=1", "q=1", "k=1"):
+        assert part in before
+    status = page.locator("[data-test=status]").inner_text()
+    page.reload()
+    page.wait_for_selector("html[data-painted]")
+    page.wait_for_selector("[data-test=value]")
+    assert (page.url, head_of(page)) == (before, "Layer 1 · Head 0")
+    assert page.locator("[data-test=status]").inner_text() == status
+    page.evaluate("location.hash = 'l=0&h=1&mode=matrix&mass=x&theme=%3Cb%3E'")
+    until(page, "document.querySelector('[data-test=head]').textContent === 'Layer 0 · Head 1'")
+
+
+def test_filters_say_what_they_do(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
+    page = watch().open(f"{cat_file.as_uri()}#h=1&q=2")
+    badges = page.locator("[data-test=badges]")
+    assert badges.inner_text() == ""
+    page.locator("[data-test=special]").check()
+    assert "renormalised" in badges.inner_text()
+    weights = cat[0, 1].weights[2]
+    kept = ~np.array(cat.special)
+    expected = weights / weights[kept].sum()
+    places = np.flatnonzero(kept)
+    until(page, "document.querySelectorAll('[data-test=ranked] li[data-weight]').length > 0")
+    for column, weight in ranked(page).items():
+        assert weight == pytest.approx(expected[places[column]], abs=CLOSE)
+    page.locator("[data-test=special]").uncheck()
+    page.locator("[data-test=words]").check()
+    assert "sum over a word" in badges.inner_text()
+    assert "tired" in page.locator(".left .token bdi").all_inner_texts()
+    page.locator("[data-test=words]").uncheck()
+    page.select_option("[data-test=filter]", "ab")
+    assert "only the part" in badges.inner_text()
+    assert page.locator(".left .token").count() == cat.segments.count(0)
+    assert page.locator(".right .token").count() == cat.segments.count(1)
+
+
+def test_three_languages_and_both_themes(watch: Watch, cat_file: Path) -> None:
+    page = watch(locale="ja-JP", color_scheme="dark").open(cat_file.as_uri())
+    assert head_of(page) == "層 0 · ヘッド 0"
+    assert page.evaluate("[document.documentElement.lang, document.documentElement.dataset.theme]") == ["ja", "dark"]
+    page.select_option("[data-test=language]", "zh")
+    assert head_of(page) == "第 0 层 · 第 0 头"
+    page.locator("[data-test=theme]").click()
+    assert page.evaluate("document.documentElement.dataset.theme") == "light"
+    until(page, "location.hash.includes('lang=zh')")
+
+
+def saved(page: Page, kind: str) -> Path:
+    with page.expect_download() as download:
+        page.locator(".save").get_by_role("button", name=kind, exact=True).click()
+    assert download.value.suggested_filename.endswith(f"layer0-head1.{kind.lower()}")
+    return Path(download.value.path())
+
+
+def test_export_is_what_is_seen(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
+    page = watch().open(f"{cat_file.as_uri()}#h=1&q=4")
+    weights = np.asarray(cat[0, 1].weights)
+    rows = list(csv.reader(saved(page, "CSV").read_text(encoding="utf-8").splitlines()))
+    assert rows[0][2:5] == ["the", "tir", "ed"]
+    np.testing.assert_allclose(np.array([row[1:] for row in rows[1:]], float), weights, atol=CLOSE)
+    held = json.loads(saved(page, "JSON").read_text(encoding="utf-8"))
+    np.testing.assert_allclose(held["weights"], weights, atol=CLOSE)
+    assert (held["layer"], held["head"], held["pinned"]) == (0, 1, {"query": 4, "key": None})
+    svg = saved(page, "SVG").read_text(encoding="utf-8")
+    assert svg.startswith("<svg ")
+    assert svg.count("<rect") > len(cat) ** 2
+    assert "tir" in svg
+    png = saved(page, "PNG").read_bytes()
+    assert png[:8] == b"\x89PNG\r\n\x1a\n"
+    assert struct.unpack(">II", png[16:24])[0] > 1000
+
+
+def test_tokens_are_text_never_markup(watch: Watch, hostile: hs.Trace, tmp_path: Path) -> None:
+    file = hostile.to_html(tmp_path / "hostile.html", title="</title><img src=x onerror=alert(2)>")
+    page = watch().open(f"{file.as_uri()}#q=1&k=2&h=1")
+    assert page.title() == "</title><img src=x onerror=alert(2)>"
+    page.wait_for_selector("[data-test=cell]")
+    texts = page.locator(".left .token bdi").all_inner_texts()
+    assert texts[1:4] == list(HOSTILE[:3])
+    assert texts[6] == "e\u0301"
+    page.keyboard.press("t")
+    page.wait_for_selector("[data-test=numbers] td")
+    assert page.locator("#page img, #page script").count() == 0
+    with page.expect_download() as download:
+        page.locator(".save").get_by_role("button", name="SVG").click()
+    svg = Path(download.value.path()).read_text(encoding="utf-8")
+    assert "<img" not in svg
+    assert "&lt;img" in svg
+
+
+def test_compare_two_traces_and_rank_what_changed(watch: Watch, bert: hs.Model, tmp_path: Path) -> None:
+    from headscope.view.html import to_html
+
+    one, other = bert.trace("The cat sat on the mat."), bert.trace("The cat sat on the hat.")
+    file = to_html([one, other], tmp_path / "two.html")
+    page = watch().open(f"{file.as_uri()}#pane=compare&vs=1&h=1&l=0")
+    page.wait_for_selector("[data-test=difference] .ramp")
+    assert page.locator("[data-test=changed] li").count() == 4
+    box = page.locator("[data-test=difference] .matrix").bounding_box()
+    assert box is not None
+    size = len(one)
+    cell = min((box["width"] - 90) / size, (box["height"] - 72) / size, 54)
+    page.mouse.move(box["x"] + 84 + 6.5 * cell, box["y"] + 66 + 6.5 * cell)
+    numbers = [
+        float(n.replace("−", "-"))
+        for n in re.findall(r"-?[\d.]+(?:e-\d+)?", page.locator("[data-test=three]").inner_text())
+    ]
+    expected = [one[0, 1].weights[6, 6], other[0, 1].weights[6, 6]]
+    np.testing.assert_allclose(numbers, [*expected, expected[0] - expected[1]], atol=CLOSE)
+    third = bert.trace("The dog sat.").save(tmp_path / "third.safetensors")
+    page.set_input_files("[data-test=compare-file]", third)
+    page.wait_for_selector("[data-test=difference] .hint")
+    assert f"{size} and 6 tokens" in page.locator("[data-test=difference]").inner_text()
+
+
+def test_files_that_are_no_trace_are_refused_in_words(watch: Watch, cat_file: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.safetensors"
+    broken.write_bytes(b"\xff" * 64)
+    page = watch().open(f"{cat_file.as_uri()}#pane=compare")
+    page.set_input_files("[data-test=compare-file]", broken)
+    page.wait_for_selector("[role=alert]:visible")
+    assert "broken.safetensors" in page.locator("[role=alert]:visible").inner_text()
+    text = cat_file.read_text(encoding="utf-8")
+    cut = tmp_path / "cut.html"
+    cut.write_text(re.sub(r'(id="hs-trace-0">.{4000})[^<]*', r"\1", text), encoding="utf-8")
+    other = watch().page
+    other.goto(cut.as_uri())
+    other.wait_for_selector("[role=alert]:visible")
+    assert "cut off" in other.locator("[role=alert]:visible").inner_text()
+
+
+def test_anatomy_draws_the_model(watch: Watch, bert: hs.Model, cat_file: Path) -> None:
+    page = watch().open(f"{cat_file.as_uri()}#pane=anatomy&h=1")
+    text = page.locator(".anatomy").inner_text()
+    assert f"BertModel: {bert.parameters.total:,} numbers" in text
+    for part in bert.components:
+        assert part.name in text
+        assert f"{part.count:,}" in text
+    assert "marked: head 1, 24 of 48" in text
+
+
+def test_a_long_text_is_computed_where_it_is_looked_at(watch: Watch, tmp_path: Path) -> None:
+    """1,500 tokens: more cells than the page ever holds at once."""
+    from headscope.attention import attend
+    from headscope.trace import LayerRecord, TokenAxis, Trace
+
+    generator = np.random.default_rng(3)
+    size = 1500
+    q, k, v = (generator.normal(size=(2, size, 8)).astype(np.float32) for _ in range(3))
+    _, lse = attend(q, k, v, scale=1.0)
+    axis = TokenAxis(
+        tuple(f"t{n}" for n in range(size)),
+        tuple(range(size)),
+        (0,) * size,
+        (False,) * size,
+        tuple(range(size)),
+        (None,) * size,
+    )
+    trace = Trace(model="long", queries=axis, layers=[LayerRecord(q, k, v, lse=lse, scale=1.0)], outputs={})
+    file = trace.to_html(tmp_path / "long.html")
+    page = watch().open(f"{file.as_uri()}#h=1&q=700&k=3&box=690.690.20")
+    shown = ranked(page)
+    weights = trace[0, 1].weights[700]
+    for key, weight in shown.items():
+        assert weight == pytest.approx(weights[key], abs=CLOSE)
+    assert page.locator(".token").count() < 100
+    size_of_page: Any = page.evaluate("document.getElementsByTagName('*').length")
+    assert size_of_page < 1500
+    page.keyboard.press("t")
+    until(page, "document.querySelector('[data-test=numbers] td:last-child')?.textContent.length > 2")
+    assert "1,500 x 1,500" in page.locator("[data-test=numbers] caption").inner_text()

@@ -1,0 +1,120 @@
+"""What goes into the page, without a browser: the trace file, its size, the HTML around it."""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load as read
+
+import headscope as hs
+from headscope.errors import InputError
+from headscope.view import html
+from headscope.view.page_trace import page_bytes
+
+WEB = Path(__file__).parents[2] / "web"
+
+
+def view_of(raw: bytes) -> dict[str, object]:
+    length = int.from_bytes(raw[:8], "little")
+    found: dict[str, object] = json.loads(json.loads(raw[8 : 8 + length])["__metadata__"]["headscope.view"])
+    return found
+
+
+def test_the_page_s_file_is_a_trace_file(cat: hs.Trace, tmp_path: Path) -> None:
+    raw = page_bytes(cat)
+    (tmp_path / "cat.safetensors").write_bytes(raw)
+    again = hs.load(tmp_path / "cat.safetensors")
+    assert (again.tokens, again.text, again.pair, again.precision) == (cat.tokens, cat.text, cat.pair, "fp16")
+    for layer, head in ((0, 0), (1, 1)):
+        rows = np.asarray(again[layer, head].weights)
+        np.testing.assert_allclose(rows, np.asarray(cat[layer, head].weights), atol=1e-3)
+        np.testing.assert_allclose(rows.sum(-1), 1, atol=1e-5)
+
+
+def test_narrowed_layers_and_heads_keep_their_numbers(cat: hs.Trace, tmp_path: Path) -> None:
+    (tmp_path / "part.safetensors").write_bytes(page_bytes(cat, layers=[1], heads=[1]))
+    part = hs.load(tmp_path / "part.safetensors")
+    assert (part.numbers, part.head_numbers(1)) == ((1,), (1,))
+    np.testing.assert_allclose(np.asarray(part[1, 1].weights), np.asarray(cat[1, 1].weights), atol=1e-3)
+    with pytest.raises(InputError, match="layer 7"):
+        page_bytes(cat, layers=[7])
+    with pytest.raises(InputError, match="fp8"):
+        page_bytes(cat, dtype="fp8")
+
+
+def test_what_heads_write_is_the_trace_s_own_output(cat: hs.Trace) -> None:
+    held = read(page_bytes(cat, dtype="fp32"))
+    outputs = np.stack([[cat[layer, head].output for head in range(2)] for layer in range(2)])
+    np.testing.assert_allclose(held["view.writes"], np.linalg.norm(outputs, axis=-1), rtol=2e-3)
+    total = outputs.sum(1, keepdims=True)
+    shares = (outputs * total).sum(-1) / (total * total).sum(-1)
+    np.testing.assert_allclose(held["view.shares"], shares, atol=2e-3)
+    np.testing.assert_allclose(held["view.shares"].astype(np.float32).sum(1), 1, atol=3e-3)
+    assert cat.source is not None
+    values = np.linalg.norm(cat[1, 0].v @ cat.source.W_O(1, 0), axis=-1)
+    np.testing.assert_allclose(held["view.value_norms"][1, 0], values, rtol=2e-3)
+
+
+def test_thumbnails_hold_every_cell_of_a_short_text(cat: hs.Trace) -> None:
+    thumbs = read(page_bytes(cat))["view.thumbs"]
+    assert thumbs.shape == (2, 2, len(cat), len(cat))
+    np.testing.assert_allclose((thumbs[0, 1] / 255) ** 2, np.asarray(cat[0, 1].weights), atol=8e-3)
+
+
+def test_values_go_in_where_they_are_small_or_asked_for(cat: hs.Trace) -> None:
+    assert "layers.0.v" in read(page_bytes(cat))
+    assert "layers.0.v" not in read(page_bytes(cat, values=False))
+
+
+def test_the_html_holds_that_very_file_and_no_address(cat: hs.Trace, cat_file: Path) -> None:
+    text = cat_file.read_text(encoding="utf-8")
+    held = re.search(r'id="hs-trace-0">([^<]*)<', text)
+    assert held is not None
+    inside, made = base64.b64decode(held[1]), page_bytes(cat)
+    assert view_of(inside) == view_of(made)
+    for name, array in read(made).items():
+        np.testing.assert_array_equal(read(inside)[name], array)
+    assert not re.search(r'(?:src|href)="?https?:', text)
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', text)
+    assert policy is not None
+    assert policy[1].startswith("default-src 'none'; script-src 'sha256-")
+
+
+@pytest.mark.parametrize("word", ["</script>", "<!--", "\u2028", "&amp;", "]]>"])
+def test_what_the_page_is_told_cannot_end_its_element(word: str) -> None:
+    text = html.inert({"a": word})
+    assert json.loads(text) == {"a": word}
+    assert not set("<>&\u2028") & set(text)
+
+
+def test_a_large_page_says_so_first(cat: hs.Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(html, "LARGE", 1000)
+    with pytest.warns(html.LargePageWarning, match=r"layers=\[…\]"):
+        cat.to_html(tmp_path / "large.html")
+
+
+def test_the_page_s_own_code_is_small() -> None:
+    import gzip
+
+    assert len(gzip.compress(html.template().encode())) < 150_000
+
+
+def test_the_fixture_of_the_page_s_own_tests_is_what_python_writes(tmp_path: Path) -> None:
+    spec = importlib.util.spec_from_file_location("make_fixture", WEB / "tests" / "make_fixture.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.write(tmp_path)
+    kept, made = (json.loads((folder / "fixture.json").read_text()) for folder in (WEB / "tests", tmp_path))
+    for layer in range(len(kept["weights"])):
+        np.testing.assert_allclose(made["weights"][layer], kept["weights"][layer], atol=1e-6)
+    assert view_of((tmp_path / "fixture.safetensors").read_bytes()) == view_of(
+        (WEB / "tests" / "fixture.safetensors").read_bytes()
+    )

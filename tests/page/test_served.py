@@ -1,0 +1,198 @@
+"""The served page: other texts, silenced heads, masked tokens; and who is turned away."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from looking import HOSTILE, Watched, head_of, ranked, until
+
+import headscope as hs
+from headscope.view.server import HOST, Session, application, rerun
+
+if TYPE_CHECKING:
+    import uvicorn
+
+Watch = Callable[..., Watched]
+
+
+@dataclass
+class Served:
+    session: Session
+    server: uvicorn.Server
+    thread: threading.Thread
+
+    def stop(self) -> None:
+        self.server.should_exit = True
+        self.server.force_exit = True
+        self.thread.join(10)
+
+
+def start(trace: hs.Trace) -> Served:
+    import socket
+
+    import uvicorn
+
+    session = Session(model=trace.source)  # type: ignore[arg-type]
+    session.keep(trace)
+    listener = socket.socket()
+    listener.bind((HOST, 0))
+    session.port = listener.getsockname()[1]
+    server = uvicorn.Server(uvicorn.Config(application(session), log_level="error", lifespan="off"))
+    thread = threading.Thread(target=lambda: server.run(sockets=[listener]), daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    return Served(session, server, thread)
+
+
+@pytest.fixture(scope="module")
+def served(bert: hs.Model) -> Iterator[Served]:
+    running = start(bert.trace("The cat took off her [MASK]."))
+    yield running
+    running.stop()
+
+
+def ask(
+    served: Served, method: str, path: str, *, body: object = None, host: str | None = None, **headers: str
+) -> tuple[int, str, dict[str, str]]:
+    connection = http.client.HTTPConnection(HOST, served.session.port, timeout=10)
+    sent = {
+        "Host": host or f"{HOST}:{served.session.port}",
+        **{name.replace("_", "-"): text for name, text in headers.items()},
+    }
+    raw = body if isinstance(body, bytes) else json.dumps(body)
+    connection.request(method, path, None if body is None else raw, sent)
+    answer = connection.getresponse()
+    found = answer.status, answer.read().decode(errors="replace"), dict(answer.getheaders())
+    connection.close()
+    return found
+
+
+def test_another_text_is_run_and_kept_as_a_tab(watch: Watch, bert: hs.Model, served: Served) -> None:
+    page = watch().open(served.session.address())
+    page.fill("[data-test=text]", "The dog sat down!")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("[role=tab] >> nth=1")
+    until(page, "document.querySelector('.tab.on').textContent.includes('dog')")
+    page.keyboard.press("Escape")
+    page.locator("[data-test=head]").click()
+    for key in ("ArrowDown", "j", "j"):
+        page.keyboard.press(key)
+    assert head_of(page) == "Layer 1 · Head 0"
+    weights = bert.trace("The dog sat down!")[1, 0].weights[1]
+    for column, weight in ranked(page).items():
+        assert weight == pytest.approx(weights[column], abs=1e-3)
+    page.fill("[data-test=text]", "   ")
+    page.locator("[data-test=text]").press("Enter")
+    assert "empty" in page.locator("[role=alert]").inner_text()
+    page.fill("[data-test=text]", "the " * 100)
+    page.locator("[data-test=text]").press("Enter")
+    until(page, "document.querySelector('[role=alert]').textContent.includes('at most')")
+
+
+def test_silence_a_head_and_mask_a_token(watch: Watch, bert: hs.Model, served: Served) -> None:
+    page = watch().open(f"{served.session.address()}#q=2")
+    for key in ("x", "M"):
+        page.keyboard.press(key)
+    page.locator("[data-test=run]").click()
+    page.wait_for_selector("[data-test=changed]")
+    text = page.locator("[data-test=outcomes]").inner_text()
+    assert "before" in text
+    assert "after" in text
+    assert "[MASK] at 6" in text
+    assert "[MASK] at 2" in text
+    base = served.session.traces[next(iter(served.session.traces))]
+    again = rerun(bert, base, [(0, 0)], [2])
+    best = hs.Model.trace(bert, ids=list(again.ids), ablate=[(0, 0)])
+    np.testing.assert_array_equal(best.outputs["last_hidden_state"].array, again.outputs["last_hidden_state"].array)
+    assert again.tokens[2] == "[MASK]"
+    assert again.words == base.words
+    assert page.locator("[role=tab]").count() == 2
+
+
+def test_page_and_answers_carry_a_strict_policy(served: Served) -> None:
+    status, _, headers = ask(served, "GET", f"/?token={served.session.token}")
+    policy = headers["content-security-policy"]
+    assert status == 200
+    assert "default-src 'none'" in policy
+    assert "frame-ancestors 'none'" in policy
+    scripts = next(part for part in policy.split("; ") if part.startswith("script-src"))
+    assert "unsafe" not in scripts
+    assert "sha256-" in scripts
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "no-referrer"
+
+
+@pytest.mark.parametrize("token", ["", "wrong", "%C3%A9"])
+def test_a_wrong_token_is_refused(served: Served, token: str) -> None:
+    status, text, _ = ask(served, "GET", f"/?token={token}")
+    assert (status, "token is wrong" in text) == (403, True)
+    status, _, _ = ask(served, "POST", "/api/trace", body={"text": "cat"}, x_headscope_token="wrong")
+    assert status == 403
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1", "127.0.0.1:1", "localhost.evil.example"])
+def test_another_name_for_this_address_is_refused(served: Served, host: str) -> None:
+    status, text, _ = ask(served, "GET", f"/?token={served.session.token}", host=host)
+    assert status == 421
+    assert served.session.token not in text
+
+
+def test_another_site_s_page_is_refused(served: Served) -> None:
+    token = served.session.token
+    status, _, _ = ask(
+        served, "POST", "/api/trace", body={"text": "cat"}, x_headscope_token=token, origin="http://evil.example"
+    )
+    assert status == 403
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{",
+        b"[]",
+        b"[" * 100_000,
+        {"base": "no"},
+        {"text": 3},
+        {"text": "cat", "ablate": [[9, 9]]},
+        {"text": "cat", "ablate": "x"},
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_words(served: Served, body: object) -> None:
+    status, text, _ = ask(served, "POST", "/api/trace", body=body, x_headscope_token=served.session.token)
+    assert status == 400 or json.loads(text.splitlines()[-1])["refused"]
+
+
+def test_a_cut_connection_is_said_and_the_picture_stays(watch: Watch, bert: hs.Model) -> None:
+    running = start(bert.trace("The cat sat."))
+    watched = watch(quiet=False)
+    page = watched.open(running.session.address())
+    running.stop()
+    page.fill("[data-test=text]", "The dog sat.")
+    page.locator("[data-test=text]").press("Enter")
+    until(page, "document.querySelector('[role=alert]').textContent.includes('start')")
+    assert "headscope view" in page.locator("[role=alert]").inner_text()
+    page.locator("[data-test=head]").click()
+    page.keyboard.press("ArrowRight")
+    assert head_of(page) == "Layer 0 · Head 1"
+
+
+def test_hostile_tokens_served(watch: Watch, hostile: hs.Trace) -> None:
+    running = start(hostile)
+    try:
+        page = watch().open(running.session.address())
+        assert page.locator(".left .token bdi").all_inner_texts()[1:4] == list(HOSTILE[:3])
+        page.fill("[data-test=text]", HOSTILE[0])
+        page.locator("[data-test=text]").press("Enter")
+        page.wait_for_selector("[role=tab] >> nth=1")
+        assert page.locator("#page img, #page script").count() == 0
+    finally:
+        running.stop()

@@ -1,0 +1,167 @@
+// The page's arithmetic against arrays that Python wrote (make_fixture.py).
+import { readFileSync } from "node:fs";
+import { describe, expect, test } from "vitest";
+import { chain, measure, size, strongestKeys, tile, viewRows, weightRow } from "../src/trace/arithmetic";
+import { floats, fromBase64, readSafetensors } from "../src/trace/safetensors";
+import { HeldTrace, plainLabel } from "../src/trace/trace";
+import { makeShown } from "../src/shown";
+
+const file = new Uint8Array(readFileSync(new URL("./fixture.safetensors", import.meta.url)));
+const wanted = JSON.parse(readFileSync(new URL("./fixture.json", import.meta.url), "utf-8")) as {
+  weights: number[][][];
+  scores: number[][];
+  statistics: Record<string, number[]>[];
+};
+const held = new HeldTrace(file);
+const { info } = held;
+const S = info.queries.tokens.length;
+const whole = makeShown(info, "all", true, false).view;
+const layers = [...info.layers.keys()];
+const heads = Array.from({ length: info.heads }, (_, head) => head);
+
+const worst = (a: ArrayLike<number>, b: ArrayLike<number>): number => {
+  expect(a.length).toBe(b.length);
+  return Array.from(a).reduce((most, x, n) => Math.max(most, Math.abs(x - b[n])), 0);
+};
+
+describe("every head of every kind of mask", () => {
+  for (const layer of layers) {
+    for (const head of heads) {
+      test(`layer ${layer} head ${head}`, () => {
+        const arrays = held.head(layer, head);
+        expect(worst(viewRows(arrays, whole, 0, S, 0, S), wanted.weights[layer][head])).toBeLessThan(2e-6);
+        const statistics = measure(arrays, info.keys.special).statistics;
+        for (const [name, numbers] of Object.entries(wanted.statistics[layer])) {
+          expect(Math.abs(statistics[name] - numbers[head]), name).toBeLessThan(5e-6);
+          const n = layer * info.heads + head;
+          expect(Math.abs(info.statistics![name][n] - numbers[head]), `${name} in the file`).toBeLessThan(5e-6);
+        }
+      });
+    }
+  }
+});
+
+test("a tile takes the file's log-sum-exp and gives the same cells", () => {
+  for (const layer of layers) {
+    const arrays = held.head(layer, 2);
+    const full = viewRows(arrays, whole, 0, S, 0, S);
+    const part = tile(arrays, null, whole, [3, 9, 4, 11], 6, 7);
+    for (let r = 0; r < 6; r++) for (let c = 0; c < 7; c++) expect(part[r * 7 + c]).toBeCloseTo(full[(r + 3) * S + c + 4], 5);
+  }
+});
+
+test("pooling keeps the largest", () => {
+  const arrays = held.head(0, 0);
+  const full = viewRows(arrays, whole, 0, S, 0, S);
+  const pooled = tile(arrays, null, whole, [0, S, 0, S], 4, 3);
+  for (let y = 0; y < 4; y++) {
+    for (let x = 0; x < 3; x++) {
+      let most = 0;
+      for (let r = 3 * y; r < 3 * y + 3; r++) for (let c = 4 * x; c < 4 * x + 4; c++) most = Math.max(most, full[r * S + c]);
+      expect(pooled[y * 3 + x]).toBeCloseTo(most, 6);
+    }
+  }
+});
+
+test("thumbnails of Python and of the page are the same bytes", () => {
+  const cells = info.thumbs!.rows * info.thumbs!.columns;
+  for (const layer of layers) {
+    const mine = measure(held.head(layer, 3), info.keys.special).thumb;
+    const theirs = info.thumbs!.data.subarray((layer * info.heads + 3) * cells, (layer * info.heads + 4) * cells);
+    expect(worst(mine, theirs)).toBeLessThanOrEqual(1);
+  }
+});
+
+test("hidden special tokens: the rest is given back, and rows add up to 1", () => {
+  const shown = makeShown(info, "all", false, false);
+  expect(shown.renormalised).toBe(true);
+  expect(shown.rows.length).toBe(9);
+  const rows = viewRows(held.head(0, 0), shown.view, 0, 9, 0, 9);
+  for (let r = 0; r < 9; r++) {
+    const full = wanted.weights[0][0].slice(shown.rows[r].tokens[0] * S, (shown.rows[r].tokens[0] + 1) * S);
+    const kept = full.filter((_, j) => !info.keys.special[j]);
+    const total = kept.reduce((sum, x) => sum + x, 0);
+    expect(worst(rows.subarray(r * 9, r * 9 + 9), kept.map((x) => x / total))).toBeLessThan(1e-5);
+  }
+});
+
+test("whole words: sum over keys, mean over queries", () => {
+  const shown = makeShown(info, "all", true, true);
+  expect(shown.rows[2].text).toBe("tired");
+  const n = size(shown.view.rows);
+  const rows = viewRows(held.head(0, 1), shown.view, 0, n, 0, n);
+  const full = wanted.weights[0][1];
+  const cell = (i: number, j: number): number => full[i * S + j];
+  expect(rows[2 * n + 2]).toBeCloseTo((cell(2, 2) + cell(2, 3) + cell(3, 2) + cell(3, 3)) / 2, 5);
+  for (let r = 0; r < n; r++) expect(rows.subarray(r * n, (r + 1) * n).reduce((a, b) => a + b, 0)).toBeCloseTo(1, 5);
+});
+
+test("A to B: only those rows and columns, nothing rescaled", () => {
+  const shown = makeShown(info, "ab", true, false);
+  expect([shown.rows.length, shown.columns.length, shown.partial, shown.renormalised]).toEqual([6, 6, true, false]);
+  const rows = viewRows(held.head(0, 0), shown.view, 0, 6, 0, 6);
+  for (let r = 0; r < 6; r++) for (let c = 0; c < 6; c++) expect(rows[r * 6 + c]).toBeCloseTo(wanted.weights[0][0][r * S + c + 6], 6);
+});
+
+test("a cell's chain ends at its weight", () => {
+  for (const layer of layers) {
+    const arrays = held.head(layer, 1);
+    const found = chain(arrays, held.values(layer, 1), 5, 4);
+    const score = wanted.scores[layer][5 * S + 4];
+    if (score < -1e29) expect(found.masked).toBe(true);
+    else {
+      expect(found.score).toBeCloseTo(score, 5);
+      expect(found.dot * found.scale + found.bias).toBeCloseTo(score, 5);
+      expect(Math.exp(found.score - found.lse)).toBeCloseTo(wanted.weights[layer][1][5 * S + 4], 6);
+    }
+    expect(found.weight).toBeCloseTo(wanted.weights[layer][1][5 * S + 4], 6);
+    expect(found.v!.length).toBe(16);
+  }
+});
+
+test("the difference of a head with itself is 0 everywhere", () => {
+  const arrays = held.head(0, 0);
+  expect(Math.max(...tile(arrays, arrays, whole, [0, S, 0, S], S, S).map(Math.abs))).toBe(0);
+});
+
+test("cumulative mass: the fewest keys, strongest first", () => {
+  expect(strongestKeys([0.1, 0.5, 0.15, 0.25], 0.7)).toEqual([1, 3]);
+  expect(strongestKeys([0.1, 0.5, 0.15, 0.25], 0.76)).toEqual([1, 3, 2]);
+  expect(strongestKeys([0, 0, 0], 0.7)).toEqual([]);
+  expect(strongestKeys([0.25, 0.25, 0.25, 0.25], 1)).toEqual([0, 1, 2, 3]);
+});
+
+test("a row that sees nothing is 0", () => {
+  const arrays = { ...held.head(2, 0), rule: { ...held.head(2, 0).rule, keys: new Uint8Array(S) } };
+  const row = new Float32Array(S);
+  weightRow(arrays, 0, row);
+  expect(row.every((x) => x === 0)).toBe(true);
+});
+
+test("half precision, every bit pattern that a number has", () => {
+  const bits = new Uint16Array([0x0000, 0x8000, 0x3c00, 0xc000, 0x7bff, 0x0001, 0x03ff, 0x0400, 0x7c00, 0x3555]);
+  const found = floats(new Uint8Array(bits.buffer), "F16");
+  expect(Array.from(found)).toEqual([0, -0, 1, -2, 65504, 2 ** -24, 1023 * 2 ** -24, 2 ** -14, Infinity, 0.333251953125]);
+});
+
+test("base64 of any length", () => {
+  for (const length of [0, 1, 2, 3, 100, 257]) {
+    const bytes = Uint8Array.from({ length }, (_, n) => (n * 37) % 256);
+    expect(Array.from(fromBase64(Buffer.from(bytes).toString("base64")))).toEqual(Array.from(bytes));
+  }
+});
+
+test("files that are none are refused in words", () => {
+  expect(() => readSafetensors(new Uint8Array(4))).toThrow(/4 bytes/);
+  expect(() => readSafetensors(file.subarray(0, 2000))).toThrow(/cut off/);
+  expect(() => new HeldTrace(file.subarray(0, file.length - 9))).toThrow(/cut off/);
+  const text = new TextEncoder().encode("{nojson}");
+  const other = new Uint8Array(8 + text.length);
+  other[0] = text.length;
+  other.set(text, 8);
+  expect(() => readSafetensors(other)).toThrow(/not JSON/);
+});
+
+test("labels of traces that come without them", () => {
+  expect([plainLabel("##ed", true), plainLabel("Ġthe", false), plainLabel("▁a", false), plainLabel("##", false)]).toEqual(["·ed", "the", "a", "##"]);
+});

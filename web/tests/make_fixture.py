@@ -1,0 +1,82 @@
+"""Writes what the page's arithmetic is tested against: a trace file, and what headscope's own formulas make of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from headscope.attention import Mask, attend
+from headscope.statistics import head_statistics
+from headscope.trace import LayerRecord, TokenAxis, Trace
+from headscope.view.page_trace import page_bytes
+
+SIZE, HEADS, D = 12, 4, 16
+MASKS = (
+    Mask(),
+    Mask(causal=True),
+    Mask(keys=np.arange(SIZE) < 9),
+    Mask(window=(2, 3)),
+    Mask(bias=np.linspace(-2, 2, SIZE * SIZE, dtype=np.float32).reshape(1, SIZE, SIZE)),
+)
+
+
+def fixture() -> Trace:
+    """One layer for each kind of mask; the last has two key heads for four query heads."""
+    generator = np.random.default_rng(7)
+    records = []
+    for at, mask in enumerate(MASKS):
+        key_heads = 2 if at == len(MASKS) - 1 else HEADS
+        q = generator.normal(size=(HEADS, SIZE, D), scale=1.6).astype(np.float32)
+        k, v = (generator.normal(size=(key_heads, SIZE, D)).astype(np.float32) for _ in range(2))
+        q, k, v = (part.astype(np.float16).astype(np.float32) for part in (q, k, v))
+        _, lse = attend(q, k, v, scale=0.25, mask=mask)
+        records.append(LayerRecord(q, k, v, lse=lse, scale=0.25, mask=mask))
+    tokens = ("[CLS]", "a", "tir", "##ed", "cat", "[SEP]", "猫", "x", "</script>", "قط", "é", "[SEP]")
+    axis = TokenAxis(
+        tokens=tokens,
+        ids=tuple(range(SIZE)),
+        segments=(0,) * 6 + (1,) * 6,
+        special=tuple(token in ("[CLS]", "[SEP]") for token in tokens),
+        words=(None, 0, 1, 1, 2, None, 3, 4, 5, 6, 7, None),
+        spans=(None,) * SIZE,
+    )
+    return Trace(model="fixture", queries=axis, layers=records, outputs={}, text="a tired cat", pair="x")
+
+
+def expected(trace: Trace) -> dict[str, object]:
+    """Weights, scores and statistics of every head, by headscope's own formulas."""
+    special = np.array(trace.special)
+    return {
+        "weights": [
+            [np.asarray(trace[layer, head].weights).ravel().tolist() for head in range(HEADS)]
+            for layer in range(len(trace.layers))
+        ],
+        "scores": [
+            np.nan_to_num(np.asarray(trace[layer, 1].scores), neginf=-1e30).ravel().tolist()
+            for layer in range(len(trace.layers))
+        ],
+        "statistics": [
+            {
+                name: found.tolist()
+                for name, found in head_statistics(
+                    record.q, record.k, scale=record.scale, special=special, mask=record.mask
+                ).items()
+            }
+            for record in trace.layers
+        ],
+    }
+
+
+def write(folder: Path) -> None:
+    """Both files, the same bytes each time."""
+    trace = fixture()
+    (folder / "fixture.safetensors").write_bytes(page_bytes(trace, values=True))
+    rounded = json.loads(json.dumps(expected(trace)), parse_float=lambda text: round(float(text), 7))
+    (folder / "fixture.json").write_text(json.dumps(rounded, separators=(",", ":")) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent)

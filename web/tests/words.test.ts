@@ -1,0 +1,39 @@
+// Every language says the same things: the same words, with the same parts in braces. Colours are what they promise.
+import { expect, test } from "vitest";
+import { en, type Word } from "../src/words/en";
+import { ja } from "../src/words/ja";
+import { zh } from "../src/words/zh";
+import { divergingCss, headColour, oklch, sequential } from "../src/colour";
+
+const parts = (text: string): string[] => [...new Set(text.match(/\{\w+\}/g) ?? [])].sort();
+
+for (const [name, table] of Object.entries({ ja, zh })) {
+  test(`${name} has every word and every part`, () => {
+    expect(Object.keys(table).sort()).toEqual(Object.keys(en).sort());
+    for (const word of Object.keys(en) as Word[]) expect(parts(table[word]), word).toEqual(parts(en[word]));
+  });
+}
+
+const luminance = (map: Uint8Array, n: number): number => 0.2126 * map[3 * n] + 0.7152 * map[3 * n + 1] + 0.0722 * map[3 * n + 2];
+
+for (const dark of [false, true]) {
+  test(`the ${dark ? "dark" : "light"} map grows steadily in grey`, () => {
+    const map = sequential(dark);
+    for (let n = 8; n < 256; n += 8) {
+      const step = luminance(map, n) - luminance(map, n - 8);
+      expect(dark ? step : -step).toBeGreaterThan(0);
+    }
+  });
+  test(`16 heads have 16 colours, ${dark ? "dark" : "light"}`, () => {
+    expect(new Set(Array.from({ length: 16 }, (_, head) => headColour(head, 16, dark))).size).toBe(16);
+  });
+}
+
+test("no difference is white", () => {
+  expect(divergingCss(0)).toBe("rgb(255 255 255)");
+});
+
+test("OKLCH's ends are black and white", () => {
+  expect(oklch(0, 0, 0)).toEqual([0, 0, 0]);
+  expect(oklch(1, 0, 0)).toEqual([255, 255, 255]);
+});
