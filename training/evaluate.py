@@ -1,0 +1,155 @@
+"""Evaluate a model: guesses at masked pieces of text it never saw, and where its heads look, measured by headscope."""
+
+import argparse
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from model import choose_masked, masked_score
+from tokenizers import Tokenizer
+from transformers import BertForMaskedLM
+
+import headscope as hs
+from data import HELD_OUT, Example, batches, encode, frame, read_document
+
+CORPUS = Path(__file__).parents[2] / "shared" / "corpus"
+WINDOW = 128  # pieces of context, [CLS] and [SEP] included
+MASKED = 0.15
+
+
+@dataclass(frozen=True)
+class Held:
+    """How well masked pieces are guessed: `loss` in nats, `accuracy` of the first guess, over `count` places."""
+
+    loss: float
+    accuracy: float
+    count: int
+
+
+def windows(documents: list[list[list[int]]]) -> list[Example]:
+    """Consecutive whole sentences, as many as fit in `WINDOW` pieces, each sentence once."""
+    found = []
+    for document in documents:
+        at = 0
+        while at < len(document):
+            end, size = at + 1, len(document[at])
+            while end < len(document) and size + len(document[end]) <= WINDOW - 2:
+                size += len(document[end])
+                end += 1
+            found.append(frame(document[at:end], split=0))
+            at = end
+    return found
+
+
+@torch.no_grad()
+def masked_accuracy(model: BertForMaskedLM, documents: list[list[list[int]]], rounds: int = 1) -> Held:
+    """Mask 15% of the pieces, all of them by [MASK], and guess; `rounds` draws, always the same ones."""
+    training = model.training
+    model.train(False)
+    generator = torch.Generator().manual_seed(0)
+    loss, correct, count = 0.0, 0, 0
+    for _ in range(rounds):
+        for batch in batches(windows(documents), tokens=4096):
+            ids, types = torch.from_numpy(batch.ids), torch.from_numpy(batch.types)  # (B, S)
+            masked = choose_masked(ids, MASKED, generator)
+            if masked.any():
+                score = masked_score(model, ids, types, masked)
+                loss += score.loss.item() * score.count
+                correct += score.correct
+                count += score.count
+    model.train(training)
+    return Held(loss / count, correct / count, count)
+
+
+@dataclass(frozen=True)
+class Structure:
+    """What each head does on average, (layers, heads) nested lists.
+
+    Attributes:
+        previous, next: mean weight on the token before or after, over the queries that have one.
+        entropy: mean entropy of a query's weights, in nats.
+        length: mean number of tokens of the texts measured on.
+    """
+
+    previous: list[list[float]]
+    next: list[list[float]]
+    entropy: list[list[float]]
+    length: float
+
+
+def structure(folder: Path, texts: list[str]) -> Structure:
+    """Trace every text with headscope and average its heads' weights."""
+    bert = hs.open(folder)
+    sums, tokens = np.zeros(()), 0
+    for text in texts:
+        trace = bert.trace(text)
+        layers, heads = range(len(bert.layers)), range(len(bert.layers[0].heads))
+        sums = sums + np.array([[summary(trace[layer, head].weights[:, :]) for head in heads] for layer in layers])
+        tokens += len(trace.tokens)
+    means = np.moveaxis(sums / len(texts), -1, 0).round(4)  # (3, layers, heads)
+    previous, following, entropy = means.tolist()
+    return Structure(previous, following, entropy, tokens / len(texts))
+
+
+def summary(weights: np.ndarray) -> tuple[float, float, float]:
+    """(S, S) -> mean weight on the token before, on the token after, and mean entropy."""
+    logs = np.log(weights, where=weights > 0, out=np.zeros_like(weights))
+    entropy = -(weights * logs).sum(1)
+    return float(weights.diagonal(-1).mean()), float(weights.diagonal(1).mean()), float(entropy.mean())
+
+
+def guesses(folder: Path, text: str, best: int = 5) -> list[str]:
+    """The most probable pieces for the one [MASK] of `text`, through transformers and the saved tokenizer."""
+    model = BertForMaskedLM.from_pretrained(folder, dtype=torch.float32)
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    model.train(False)
+    encoding = tokenizer.encode(text)
+    with torch.no_grad():
+        logits = model(torch.tensor([encoding.ids])).logits[0, encoding.tokens.index("[MASK]")]  # (pieces,)
+    return [str(tokenizer.id_to_token(piece)) for piece in logits.topk(best).indices.tolist()]
+
+
+SENTENCES = (
+    "he took off his [MASK].",
+    "The cat sat on the [MASK].",
+    "She was a very young [MASK].",
+    "I do not [MASK] what you mean.",
+    "He opened the [MASK] and went into the house.",
+    "The king and the [MASK] lived in a great castle.",
+)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Everything the model card reports."""
+
+    held_out: Held
+    perplexity: float
+    structure: Structure
+    guesses: dict[str, list[str]]
+
+
+def evaluate(folder: Path, corpus: Path) -> Evaluation:
+    """Judge the model in `folder` by the held-out book."""
+    model = BertForMaskedLM.from_pretrained(folder, dtype=torch.float32)
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    sentences = read_document(corpus / HELD_OUT)
+    held = masked_accuracy(model, encode([sentences], tokenizer), rounds=5)
+    texts = [" ".join(sentences[at : at + 4]) for at in range(0, len(sentences) - 4, len(sentences) // 50)]
+    filled = {text: guesses(folder, text) for text in SENTENCES}
+    return Evaluation(held, float(np.exp(held.loss)), structure(folder, texts), filled)
+
+
+def main() -> None:
+    """Print an evaluation as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", type=Path, help="folder of the model")
+    parser.add_argument("--corpus", type=Path, default=CORPUS)
+    options = parser.parse_args()
+    print(json.dumps(asdict(evaluate(options.model, options.corpus)), indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""Export a finished run: half-precision weights, tokenizer, curves and a model card, as the package bundles them."""
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from evaluate import CORPUS, MASKED, WINDOW, Evaluation, evaluate
+from matplotlib.figure import Figure
+from tokenizer import save_tokenizer
+from tokenizers import Tokenizer
+from transformers import BertForMaskedLM
+
+BUNDLED = Path(__file__).parents[1] / "src" / "headscope" / "models" / "tiny"
+LIMIT = 8_000_000  # bytes, all files together
+CARD = Path(__file__).with_name("CARD.md")
+
+
+def save_model(run: Path, folder: Path) -> BertForMaskedLM:
+    """Write config.json and the weights in half precision; the decoder is the embeddings and not stored again.
+
+    The config says float32, so whoever heeds it computes in float32 with the weights stored in half.
+    """
+    model = BertForMaskedLM.from_pretrained(run, dtype=torch.float16)
+    model.save_pretrained(folder)
+    model.config.dtype = torch.float32
+    model.config.save_pretrained(folder)
+    return model
+
+
+def draw(curve: list[dict[str, Any]], path: Path) -> None:
+    """Loss and accuracy over the minutes of training, on training batches and on the validation text."""
+    figure = Figure(figsize=(8, 3), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    checked = [point for point in curve if point["validation"]]
+    for axes, name in ((left, "loss"), (right, "accuracy")):
+        axes.plot([p["minutes"] for p in curve], [p[name] for p in curve], color="0.6", label="training")
+        held = [p["validation"][name] for p in checked]
+        axes.plot([p["minutes"] for p in checked], held, "o-", markersize=3, label="validation")
+        axes.set(xlabel="minutes", ylabel={"loss": "loss, nats", "accuracy": "top-1 accuracy"}[name])
+        axes.spines[["top", "right"]].set_visible(False)
+    left.legend(frameon=False)
+    figure.savefig(path, metadata={"Date": None})
+
+
+def table(values: list[list[float]]) -> str:
+    """A Markdown table, one row for a layer."""
+    names = [f"head {head}" for head in range(len(values[0]))]
+    rows = [f"| {layer} | " + " | ".join(f"{value:.2f}" for value in row) + " |" for layer, row in enumerate(values)]
+    return "\n".join(["| layer | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|", *rows])
+
+
+def card(found: Evaluation, curve: list[dict[str, Any]], parameters: int) -> str:
+    """The model card: CARD.md with the figures of this run."""
+    filled = [f"| {text} | {', '.join(words)} |" for text, words in found.guesses.items()]
+    return CARD.read_text(encoding="utf-8").format(
+        parameters=f"{parameters:,}",
+        accuracy=f"{found.held_out.accuracy:.1%}",
+        perplexity=f"{found.perplexity:.1f}",
+        loss=f"{found.held_out.loss:.2f}",
+        count=f"{found.held_out.count:,}",
+        masked=f"{MASKED:.0%}",
+        window=WINDOW,
+        steps=f"{curve[-1]['step']:,}",
+        minutes=f"{curve[-1]['minutes']:.0f}",
+        length=f"{found.structure.length:.0f}",
+        previous=table(found.structure.previous),
+        following=table(found.structure.next),
+        entropy=table(found.structure.entropy),
+        guesses="\n".join(filled),
+    )
+
+
+def main() -> None:
+    """Read the command line and write the model folder."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run", type=Path, help="folder that train.py wrote")
+    parser.add_argument("folder", type=Path, nargs="?", default=BUNDLED)
+    parser.add_argument("--corpus", type=Path, default=CORPUS)
+    options = parser.parse_args()
+    folder: Path = options.folder
+
+    save_tokenizer(Tokenizer.from_file(str(options.run / "tokenizer.json")), folder)
+    model = save_model(options.run, folder)
+    curve = json.loads((options.run / "curve.json").read_text())
+    (folder / "curve.json").write_text("[\n" + ",\n".join(json.dumps(point) for point in curve) + "\n]\n")
+    draw(curve, folder / "curve.svg")
+    found = evaluate(folder, options.corpus)
+    (folder / "evaluation.json").write_text(json.dumps(asdict(found), indent=1) + "\n")
+    (folder / "README.md").write_text(card(found, curve, model.num_parameters()), encoding="utf-8")
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    print(f"{folder}: {size:,} bytes; {found.held_out.accuracy:.1%} on the held-out book")
+    if size > LIMIT:
+        raise SystemExit(f"{folder} takes {size:,} bytes, more than the {LIMIT:,} allowed: train with fewer pieces")
+
+
+if __name__ == "__main__":
+    main()

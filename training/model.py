@@ -1,0 +1,115 @@
+"""The model: transformers' own BertForMaskedLM, its size and start, and its losses."""
+
+from dataclasses import dataclass
+
+import torch
+from tokenizer import CLS, MASK, MAX_LENGTH, PAD, SEP
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import BertConfig, BertForMaskedLM
+
+LAYERS, HEADS, WIDTH = 4, 4, 192
+
+
+def build_model(counts: Tensor) -> BertForMaskedLM:
+    """A fresh model; `counts` (pieces,) says how often each piece stands in the training text.
+
+    Three things differ from BERT's start, since a small BERT trained briefly otherwise stays for long near what the
+    pieces' frequencies alone give (6.5 nats):
+
+    - matrices are as large as their width asks for (0.07 is 1 / sqrt(192)), embeddings small as in BERT;
+    - the decoder's bias holds the log frequencies, which the embeddings need not learn then;
+    - position embeddings are sinusoids, between which "the place before mine" is a fixed linear map.
+
+    Attention is the plain kind: on short sequences in bfloat16 on a CPU it is the fastest.
+    """
+    config = BertConfig(
+        vocab_size=len(counts),
+        hidden_size=WIDTH,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        intermediate_size=4 * WIDTH,
+        max_position_embeddings=MAX_LENGTH,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        pad_token_id=PAD,
+        initializer_range=0.07,
+    )
+    model = BertForMaskedLM(config)
+    model.set_attn_implementation("eager")
+    small = 0.02
+    waves = sinusoids(MAX_LENGTH, WIDTH)
+    with torch.no_grad():
+        embeddings = model.bert.embeddings
+        embeddings.word_embeddings.weight.normal_(std=small)
+        embeddings.token_type_embeddings.weight.normal_(std=small)
+        embeddings.position_embeddings.weight.copy_(small * waves / waves.square().mean().sqrt())
+        model.cls.predictions.bias.copy_(torch.log((counts + 1) / counts.sum()))
+    return model
+
+
+def sinusoids(length: int, width: int) -> Tensor:
+    """(length, width): sines and cosines as in Vaswani et al. 2017, section 3.5, less what all positions share."""
+    rates = 10_000 ** (-torch.arange(0, width, 2) / width)  # (width / 2,)
+    angles = torch.arange(length)[:, None] * rates  # (length, width / 2)
+    waves = torch.cat([angles.sin(), angles.cos()], dim=1)
+    return waves - waves.mean(0)
+
+
+def choose_masked(ids: Tensor, share: float, generator: torch.Generator) -> Tensor:
+    """(B, S) bool: `share` of the pieces, never [CLS] or [SEP]."""
+    drawn = torch.rand(ids.shape, generator=generator) < share
+    return drawn & (ids != CLS) & (ids != SEP)
+
+
+@dataclass(frozen=True)
+class Score:
+    """What the model made of the masked places of one batch.
+
+    Attributes:
+        loss: mean cross-entropy in nats, a scalar tensor that gradients flow from.
+        correct: at how many places the first guess was right.
+        count: how many places were masked.
+        early: (B, S, WIDTH), what layer 0 gave.
+    """
+
+    loss: Tensor
+    correct: int
+    count: int
+    early: Tensor
+
+
+def masked_score(model: BertForMaskedLM, ids: Tensor, types: Tensor, masked: Tensor) -> Score:
+    """Put [MASK] at `masked` (B, S) and predict what stood there. Logits are computed at those places alone."""
+    with torch.autocast("cpu", torch.bfloat16, enabled=model.training):
+        output = model.bert(ids.masked_fill(masked, MASK), token_type_ids=types, output_hidden_states=True)
+        logits = model.cls(output.last_hidden_state[masked]).float()  # (count, pieces)
+    truth = ids[masked]  # (count,)
+    correct = int((logits.argmax(1) == truth).sum())
+    return Score(functional.cross_entropy(logits, truth), correct, len(truth), output.hidden_states[1])
+
+
+class Neighbours(nn.Module):
+    """A scaffold for the first minutes: name the pieces before and after a place from what layer 0 gave there.
+
+    Whoever can name them looks at them, so heads of layer 0 learn where their neighbours are; masked-LM loss alone
+    finds that out only after thousands of steps. The scaffold shares the model's embeddings and is left behind.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before = nn.Linear(WIDTH, WIDTH)
+        self.after = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, model: BertForMaskedLM, early: Tensor, ids: Tensor, generator: torch.Generator) -> Tensor:
+        """Sum of both cross-entropies at 15% of the places, the first and last apart."""
+        picked = torch.rand(ids.shape, generator=generator) < 0.15  # (B, S)
+        picked[:, 0] = picked[:, -1] = False
+        words, bias = model.bert.embeddings.word_embeddings.weight, model.cls.predictions.bias
+        with torch.autocast("cpu", torch.bfloat16):
+            chosen = early[picked]  # (n, WIDTH)
+            before = (self.before(chosen) @ words.T + bias).float()  # (n, pieces)
+            after = (self.after(chosen) @ words.T + bias).float()
+        return functional.cross_entropy(before, torch.roll(ids, 1, 1)[picked]) + functional.cross_entropy(
+            after, torch.roll(ids, -1, 1)[picked]
+        )
