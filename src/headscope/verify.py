@@ -7,6 +7,9 @@ The trace was made the fused way, in fp32: one product for all heads, then a spl
 - the sum over heads of context_i W_i^O, plus b_O;
 - transformers' own eager attentions and hidden states, where torch and transformers are installed.
 
+A trace that was captured from a live model is held against what the model's modules gave at that moment, and against
+its eager attention, run once more.
+
 A query whose keys are all masked has weights 0 here; eager attention in transformers is uniform there. Such rows are
 left out of that comparison.
 """
@@ -186,8 +189,12 @@ def verify(trace: Trace, *, reference: bool = True) -> Report:
         else:
             skipped.append(("transformers", "not asked for"))
         notes += health(trace, model)
-    else:
+    elif model is None:
         skipped.append(("the paper's way", "the trace has no model: hs.load(file, model=hs.open(…)) gives it one"))
+    else:
+        found, left = live(trace, reference=reference)
+        checks += found
+        skipped += left
     return Report(trace.model, tuple(checks), tuple(notes), tuple(skipped))
 
 
@@ -284,6 +291,60 @@ def transformers_eager(
     for layer, (state, theirs) in enumerate(zip(ours, eager.hidden_states, strict=True)):
         hidden.see(state, theirs, ("query",), layer=layer)
     return [cells.check(), hidden.check()], ""
+
+
+def live(trace: Trace, *, reference: bool) -> tuple[list[Check], list[tuple[str, str]]]:
+    """A trace of a live model: against what its modules gave while it was captured, and its eager weights."""
+    from headscope.capture.replay import eager_weights
+    from headscope.capture.source import CapturedModel
+
+    source = trace.source
+    if not isinstance(source, CapturedModel):
+        return [], [("the model", f"{type(source).__name__} says nothing to compare with")]
+    checks: list[Check] = []
+    skipped: list[tuple[str, str]] = []
+    eps = max([1e-7, *(one.eps for one in source.witnesses if one is not None)])
+    tolerance, reason = tolerance_of(trace)
+    tolerance *= 5
+    if eps > 1e-5:
+        tolerance, reason = max(tolerance, 8 * eps), f"the model computes in a precision with a spacing of {eps:.1e}"
+    said = "the module's own output, recomputed from Q, K, V and the mask's rule in fp64, seen along one direction"
+    outputs = Worst("module output", said, tolerance, reason)
+    unseen = [number for number, one in zip(trace.numbers, source.witnesses, strict=True) if one is None]
+    for number, record, witness in zip(trace.numbers, trace.layers, source.witnesses, strict=True):
+        if witness is None or record.v is None:
+            continue
+        axes = ("head", "query") if len(witness.values) == len(record.q) else ("", "query")
+        ours = witness.expect(record)
+        for at, row in enumerate(witness.values):
+            place = {"head": trace.head_numbers(number)[at]} if axes[0] else {}
+            outputs.see(ours[at], row, ("query",), layer=number, **place)
+    if trace.layers[0].v is None:
+        skipped.append(("module output", "the values were not kept"))
+    elif len(unseen) < len(trace.layers):
+        checks.append(outputs.check())
+    if unseen:
+        skipped.append(
+            ("module output", f"layers {unseen}: dropout, silenced or selected heads leave nothing to compare")
+        )
+    if not reference:
+        return checks, [*skipped, ("eager weights", "not asked for")]
+    cells = Worst("weights (eager)", "against the model's own eager attention, run once more", tolerance, reason)
+
+    def see(number: int, theirs: Float[np.ndarray, "heads queries keys"]) -> None:
+        for at, head in enumerate(trace.head_numbers(number)):
+            one = trace[number, head]
+            seen = np.isfinite(one.lse)
+            for rows in row_blocks(len(one.q)):
+                ours, kept = one.weights[rows], seen[rows]
+                cells.see(
+                    ours[kept], theirs[at][rows][kept], ("query", "key"), layer=number, head=head, query=rows.start
+                )
+
+    why_not = eager_weights(trace, source, see)
+    if why_not:
+        return checks, [*skipped, ("eager weights", why_not)]
+    return [*checks, cells.check()], skipped
 
 
 def health(trace: Trace, model: Model) -> list[str]:

@@ -52,7 +52,7 @@ class Family:
         stage: what Q and K are.
         trap: what is special about it.
         stacks: where transformers' eager attentions of each stack are, by the stack's name.
-        factor: what weights are multiplied by.
+        factor: what weights are multiplied by; sharpen: those of queries and keys once more.
         extra: further inputs.
     """
 
@@ -64,6 +64,7 @@ class Family:
     trap: str = ""
     stacks: tuple[tuple[str, str], ...] = (("self", "attentions"),)
     factor: float = 6.0
+    sharpen: float = 1.0
     extra: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
@@ -77,7 +78,7 @@ class Family:
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 if parameter.dim() > 1 and "embed" not in name.lower():
-                    parameter.mul_(self.factor)
+                    parameter.mul_(self.factor * (self.sharpen if "query" in name or "key" in name else 1.0))
         return model.to(dtype)
 
     def inputs(self, padded: bool, left: bool = False, dtype: torch.dtype = torch.float32) -> dict[str, Any]:
@@ -135,7 +136,7 @@ FAMILIES = [
     Family(
         "MobileBertModel",
         {**TEXT, "embedding_size": 16, "intra_bottleneck_size": 16, "true_hidden_size": 16},
-        factor=10.0,
+        sharpen=700.0,
         trap="no layer_idx",
     ),
     Family("SplinterModel", TEXT, trap="no is_causal"),
@@ -211,6 +212,8 @@ FAMILIES = [
     Family("Starcoder2Model", DECODER, stage="rotated"),
     Family("MixtralModel", {**DECODER, "num_local_experts": 2}, stage="rotated"),
     Family("SmolLM3Model", {**DECODER, "no_rope_layers": [1, 1]}, stage="rotated"),
+    Family("CTRLModel", {"n_embd": 32, "n_layer": 2, "n_head": 4, "dff": 48, "vocab_size": 99, "n_positions": 64}),
+    Family("DPTModel", {**VISION, "is_hybrid": False}, takes="image"),
     Family("BartModel", BART, takes="both", stacks=BOTH, trap="encoder, decoder, cross"),
     Family("MBartModel", BART, takes="both", stacks=BOTH),
     Family("PegasusModel", BART, takes="both", stacks=BOTH),

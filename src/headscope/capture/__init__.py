@@ -13,7 +13,24 @@ if importlib.util.find_spec("torch") is None:
         advice="pip install 'headscope[torch]'",
     )
 
+from headscope.capture.ablation import Ablation, ablate
 from headscope.capture.calls import Call, Consumer, Forward, Stack
 from headscope.capture.captured import Captured, capture, feed
+from headscope.capture.describing import Description, describe, modules_of_checkpoint
+from headscope.capture.one_liner import trace
 
-__all__ = ["Call", "Captured", "Consumer", "Forward", "Stack", "capture", "feed"]
+__all__ = [
+    "Ablation",
+    "Call",
+    "Captured",
+    "Consumer",
+    "Description",
+    "Forward",
+    "Stack",
+    "ablate",
+    "capture",
+    "describe",
+    "feed",
+    "modules_of_checkpoint",
+    "trace",
+]

@@ -25,7 +25,14 @@ from headscope.capture.sessions import LOCK, Session, covering, silence, silence
 from headscope.errors import UnsupportedError
 from headscope.kernels import KernelWatch, attend_with_lse
 
-OWN_SOFTMAX = {"softmax", "logsumexp", "scaled_dot_product_attention", "_flash_attention_forward"}
+OWN_SOFTMAX = {
+    "softmax",
+    "Softmax",
+    "logsumexp",
+    "scaled_dot_product_attention",
+    "multi_head_attention_forward",
+    "_flash_attention_forward",
+}
 """Names that code refers to when it computes attention by itself."""
 
 WAY_OUT = (

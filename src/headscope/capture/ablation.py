@@ -1,0 +1,156 @@
+"""Silence heads of a live model: `with hs.ablate(model, {(3, 5): "zero"}): model(**inputs)`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from torch import nn
+
+from headscope.capture.calls import Call, Forward, Stack
+from headscope.capture.captured import Watching
+from headscope.errors import InputError
+
+WAYS = ("zero", "mean")
+
+
+class Silencer:
+    """A session's listener that records nothing and silences heads of one stack."""
+
+    def __init__(self, stack: str, heads: Mapping[tuple[int, int], str]) -> None:
+        self.stack = stack
+        self.heads = heads
+        self.met: set[int] = set()
+
+    def begin(self, forward: Forward) -> None:
+        """A forward begins."""
+        self.met.clear()
+
+    def end(self, forward: Forward) -> None:
+        """A forward is over: every layer must have been there.
+
+        Raises:
+            InputError: a layer never ran.
+        """
+        missing = sorted({layer for layer, _ in self.heads} - self.met)
+        if missing:
+            raise InputError(
+                f"layer {missing[0]} did not run: nothing was silenced there",
+                where=f"ablate, stack {self.stack}",
+                advice=f"the layers that ran are {sorted(self.met)}",
+            )
+
+    def drop(self, forward: Forward) -> None:
+        """It raised."""
+
+    def wants(self, stack: Stack, layer: int) -> bool:
+        """Nothing is recorded."""
+        return False
+
+    def take(self, forward: Forward, call: Call) -> None:
+        """Nothing is recorded."""
+
+    def silences(self, stack: Stack, layer: int) -> dict[int, str]:
+        """The heads of this layer, and how."""
+        if stack.name != self.stack:
+            return {}
+        self.met.add(layer)
+        return {head: way for (at, head), way in self.heads.items() if at == layer}
+
+
+class Ablation(Watching):
+    """Heads silenced while the block is open.
+
+    Attributes:
+        heads: (layer, head) -> zero or mean.
+        stack: which attention of the model they are in.
+    """
+
+    def __init__(self, model: nn.Module, stack: str | None, heads: Mapping[tuple[int, int], str]) -> None:
+        self._silencer = Silencer("", heads)
+        super().__init__(model, self._silencer)
+        self.heads = heads
+        self.stack = self._silencer.stack = self._choose(stack)
+        self._check()
+
+    def _choose(self, stack: str | None) -> str:
+        names = self.plan.names
+        if stack is None and len(names) == 1:
+            return names[0]
+        if stack in names:
+            return stack
+        raise InputError(
+            f"{type(self.model).__name__} has {len(names)} stacks of attention: {', '.join(names)}"
+            + ("" if stack is None else f"; there is none called {stack!r}"),
+            where="ablate",
+            advice=f'say which: hs.ablate(model, heads, stack="{names[0]}")',
+        )
+
+    def _check(self) -> None:
+        modules = [
+            module
+            for path, module in self.model.named_modules()
+            if id(module) in self.plan.paths and self.plan.stacks[id(module)].name == self.stack
+        ]
+        numbers = [getattr(module, "layer_idx", None) for module in modules]
+        own = [number for number in numbers if isinstance(number, int)]
+        known = len(set(own)) == len(modules)
+        layers = sorted(own) if known else list(range(len(modules)))
+        repeated = not known and len(modules) < (_setting(modules[0], self.model, "num_hidden_layers") or 0)
+        for layer, head in self.heads:
+            if layer < 0 or (layer not in layers and not repeated):
+                raise InputError(
+                    f"there is no layer {layer}: stack {self.stack} has layers {layers[0]} to {layers[-1]}",
+                    where="ablate",
+                    advice="layers count from 0",
+                )
+            heads = heads_of(modules[layers.index(layer) if layer in layers else 0], self.model)
+            if head < 0 or (heads is not None and head >= heads):
+                raise InputError(
+                    f"there is no head {head}: layer {layer} has {heads}",
+                    where="ablate",
+                    advice=f"heads count from 0, so the last one is {(heads or 0) - 1}",
+                )
+
+
+def heads_of(module: nn.Module, model: nn.Module) -> int | None:
+    """How many query heads an attention module has, as far as it or its config says."""
+    for name in ("num_heads", "num_attention_heads", "n_heads", "n_head"):
+        found = getattr(module, name, None)
+        if isinstance(found, int):
+            return found
+    return _setting(module, model, "num_attention_heads")
+
+
+def _setting(module: nn.Module, model: nn.Module, name: str) -> int | None:
+    for owner in (module, model):
+        found = getattr(getattr(owner, "config", None), name, None)
+        if isinstance(found, int):
+            return found
+    return None
+
+
+def ablate(
+    model: nn.Module,
+    heads: Mapping[tuple[int, int], str] | Iterable[tuple[int, int]],
+    *,
+    stack: str | None = None,
+) -> Ablation:
+    """Silence heads of a live model while the block is open; traces captured in it say so in `trace.ablated`.
+
+    Args:
+        model: as in hs.capture.
+        heads: (layer, head) -> "zero": the head's context is 0; or "mean": every query gets the mean of the head's
+            contexts over the text, padding left out. Without ways, zero.
+        stack: which attention, where the model has several: encoder, decoder, cross, ….
+
+    Raises:
+        InputError: a layer, head or stack that isn't there, or another way.
+        UnsupportedError: attention that can't be seen.
+    """
+    ways = dict(heads) if isinstance(heads, Mapping) else dict.fromkeys(heads, "zero")
+    for place, way in ways.items():
+        if way not in WAYS:
+            raise InputError(f"a head can't be silenced by {way!r}", where=f"head {place}", advice="use zero or mean")
+    if not ways:
+        raise InputError("no head to silence", where="ablate", advice='name some: {(3, 5): "zero"}')
+    return Ablation(model, stack, ways)

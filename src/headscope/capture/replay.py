@@ -1,0 +1,123 @@
+"""The captured forward pass once more, with the model's own eager attention, which gives its weights away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from headscope.capture import transformers_support
+from headscope.capture.calls import Call, Forward, Stack
+from headscope.capture.captured import feed
+from headscope.errors import HeadscopeError
+
+if TYPE_CHECKING:
+    from headscope.capture.source import CapturedModel
+    from headscope.trace import Trace
+
+MOST_CELLS = 1 << 28
+"""Cells of a layer's map beyond which an eager forward pass is not worth its memory: 1 GiB in fp32."""
+
+See = Callable[[int, np.ndarray], None]
+
+
+class Weights:
+    """A consumer that passes on one stack's weights, cut as the trace is."""
+
+    def __init__(self, trace: Trace, source: CapturedModel, see: See) -> None:
+        self.trace = trace
+        self.source = source
+        self.see = see
+        self.seen: set[int] = set()
+
+    def begin(self, forward: Forward) -> None:
+        """Nothing to prepare."""
+
+    def end(self, forward: Forward) -> None:
+        """Nothing to finish."""
+
+    def drop(self, forward: Forward) -> None:
+        """Nothing to forget."""
+
+    def wants(self, stack: Stack, layer: int) -> bool:
+        """Layers of the trace's stack that the trace kept."""
+        return stack.pattern == self.source.stack.pattern and layer in self.trace.numbers and layer not in self.seen
+
+    def take(self, forward: Forward, call: Call) -> None:
+        """Pass on (heads, queries, keys) of one layer."""
+        if call.weights is None:
+            return
+        self.seen.add(call.layer)
+        cells = call.weights[self.source.row].float().cpu().numpy()
+        for axis, kept in ((1, self.source.queries), (2, self.source.keys)):
+            if kept is not None:
+                cells = cells.compress(kept, axis=axis)
+        self.see(call.layer, cells[list(self.trace.head_numbers(call.layer))])
+
+
+@contextmanager
+def eager(model: nn.Module) -> Iterator[None]:
+    """Every transformers model inside switched to its eager attention; put back as it was."""
+    configs: list[Any] = list({id(one.config): one.config for one in transformers_support.models_in(model)}.values())
+    before = [(config, dict(vars(config))) for config in configs]
+    try:
+        for config in configs:
+            config._attn_implementation_internal = "eager"
+        yield
+    finally:
+        for config, attributes in before:
+            vars(config).clear()
+            vars(config).update(attributes)
+
+
+def eager_weights(trace: Trace, source: CapturedModel, see: See) -> str:
+    """Run the captured forward pass again in eager attention and show its weights layer by layer.
+
+    Args:
+        see: called with a layer's number and its weights (heads, queries, keys), those that the trace kept.
+
+    Returns:
+        Why it could not be done; empty where it was.
+    """
+    model, called = source.model, source.called
+    if model is None or called is None:
+        return "the model is gone"
+    reason = _why_not(trace, source, called)
+    if reason:
+        return reason
+    consumer = Weights(trace, source, see)
+    try:
+        with torch.no_grad(), eager(model), feed(model, consumer):
+            called(*source.args, **source.kwargs)
+    except HeadscopeError as error:
+        return error.found
+    missing = sorted(set(trace.numbers) - consumer.seen)
+    return f"eager attention gave no weights in layers {missing}" if missing else ""
+
+
+def _why_not(trace: Trace, source: CapturedModel, called: nn.Module) -> str:
+    if not transformers_support.models_in(called):
+        return "only models of transformers have an eager path"
+    if called.training:
+        return "the model is in training mode, where two forward passes differ"
+    if trace.ablated:
+        return "heads were silenced, so that the model's own forward pass is another one"
+    if not all(_plain(value) for value in (*source.args, *source.kwargs.values())):
+        return "the model was called with a cache or another object that a second call would not find as it was"
+    record = trace.layers[0]
+    cells = max(len(record.q), trace.heads) * len(trace.queries) * len(trace.keys)
+    if cells > MOST_CELLS:
+        return f"a layer's map has {cells:,} cells, more than are worth computing at once"
+    return ""
+
+
+def _plain(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(_plain(one) for one in value.values())
+    if isinstance(value, (list, tuple)):
+        return all(_plain(one) for one in value)
+    return value is None or isinstance(value, (torch.Tensor, bool, int, float, str))
