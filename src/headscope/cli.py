@@ -369,6 +369,61 @@ def fill(
     show(sheet, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
 
 
+@app.command(rich_help_panel=RUN)
+def view(
+    model: ModelName,
+    text: Text,
+    pair: Pair = None,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Write the page as one offline file instead of serving it."),
+    ] = None,
+    layers: Annotated[
+        str | None, typer.Option("--layers", metavar="L,L…", help="Only these layers in the file, counted from 0.")
+    ] = None,
+    heads: Annotated[
+        str | None, typer.Option("--heads", metavar="H,H…", help="Only these heads in the file, counted from 0.")
+    ] = None,
+    dtype: Annotated[
+        str, typer.Option("--dtype", metavar="fp16|fp32", help="Precision of the file's Q, K and V.")
+    ] = "fp16",
+    values: Annotated[
+        bool | None,
+        typer.Option("--values/--no-values", help="Whether V goes into the file; short texts only, unless told."),
+    ] = None,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Don't ask a browser to open the page.")] = False,
+    port: Annotated[
+        int, typer.Option("--port", metavar="N", min=0, max=65535, help="Where to listen; 0 is a free port.")
+    ] = 0,
+    words: Words = False,
+    ids: Ids = False,
+    max_length: MaxLength = None,
+    ablate: Ablate = None,
+    revision: Revision = None,
+) -> None:
+    """The page: every head in the browser, served on this machine, or as one offline file."""
+    one = opened(model, revision)
+    trace = traced(one, text, pair, words=words, ids=ids, max_length=max_length, ablate=ablate)
+    if html is None:
+        from headscope.view.server import serve
+
+        serve(trace, one, open_browser=not no_open, port=port, said=typer.echo)
+        return
+    from headscope.view.html import write_page
+    from headscope.view.typed import id_list
+
+    path, note = write_page(
+        trace,
+        html,
+        dtype=dtype,
+        values=values,
+        layers=None if layers is None else id_list(layers.replace(",", " ")),
+        heads=None if heads is None else id_list(heads.replace(",", " ")),
+        said=lambda note: typer.echo(note, err=True),
+    )
+    said_saved(path, note)
+
+
 def said_saved(path: Path, what: str) -> None:
     """Say on stderr what was written, so that stdout stays what was asked for."""
     typer.echo(f"wrote {path}: {what}", err=True)

@@ -6,7 +6,7 @@ import html
 import json
 import warnings
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -55,25 +55,69 @@ def to_html(
     Raises:
         InputError: no trace, no such layer, head or dtype, or a file that can't be written.
     """
+    written, _ = write_page(
+        trace,
+        path,
+        dtype=dtype,
+        values=values,
+        layers=layers,
+        heads=heads,
+        title=title,
+        said=lambda note: warnings.warn(LargePageWarning(note), stacklevel=4),
+    )
+    return written
+
+
+def write_page(
+    trace: Trace | Sequence[Trace],
+    path: str | Path,
+    *,
+    said: Callable[[str], None],
+    dtype: str = "fp16",
+    values: bool | None = None,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+    title: str | None = None,
+) -> tuple[Path, str]:
+    """As to_html; what there is to say of the size goes to `said` before the file is written, and a line comes back."""
     path = Path(path)
     traces = [trace] if isinstance(trace, Trace) else list(trace)
     if not traces:
         raise InputError("there is no trace to show", where="to_html", advice="pass a trace, or a list of some")
+    note = size_note(traces, dtype=dtype, values=values, layers=layers, heads=heads)
+    if note is not None:
+        said(note)
+    held = [page_bytes(one, dtype=dtype, values=values, layers=layers, heads=heads) for one in traces]
+    whole = page(held, home="file", title=title or default_title(traces[0]))
+    write_atomically(path, whole)
+    return path, f"the page of {len(traces[0])} tokens, {len(whole) / 1e6:,.1f} MB, open it in a browser"
+
+
+def size_note(
+    traces: Sequence[Trace],
+    *,
+    dtype: str = "fp16",
+    values: bool | None = None,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+) -> str | None:
+    """A sentence about the size of the page, and how to make it smaller; None where it is not large."""
     expected = sum(
-        estimated_bytes(one, dtype, values, len(layers or one.layers), len(heads) if heads is not None else one.heads)
+        estimated_bytes(
+            one,
+            dtype,
+            values,
+            len(one.layers) if layers is None else len(layers),
+            one.heads if heads is None else len(heads),
+        )
         for one in traces
     )
-    if expected * 4 // 3 > LARGE:
-        warnings.warn(
-            LargePageWarning(
-                f"the page will take about {expected * 4 / 3 / 1e6:,.0f} MB; "
-                "narrow it with layers=[…] or heads=[…] (--layers, --heads) where that is too much"
-            ),
-            stacklevel=2,
-        )
-    held = [page_bytes(one, dtype=dtype, values=values, layers=layers, heads=heads) for one in traces]
-    write_atomically(path, page(held, home="file", title=title or default_title(traces[0])))
-    return path
+    if expected * 4 // 3 <= LARGE:
+        return None
+    return (
+        f"the page will take about {expected * 4 / 3 / 1e6:,.0f} MB; "
+        "narrow it with layers=[…] or heads=[…] (--layers, --heads) where that is too much"
+    )
 
 
 def page(held: Sequence[bytes], *, home: str, title: str, **about: Any) -> bytes:
