@@ -1,0 +1,169 @@
+"""`hs.open` as a person uses it: texts, pairs, batches, words, ids; heads by hand; what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import headscope as hs
+from headscope.errors import InputError, UnsupportedError
+from headscope.model import BATCH_TOKENS, _batches
+from random_models import ids, made, run
+
+WORDS = ["the", "cat", "sat", "on", "mat", ".", "dog", "##s", "un", "##believ", "##able"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A BERT for masked words with a small vocabulary beside it."""
+    folder = tmp_path_factory.mktemp("bert")
+    made(folder, "Bert", "ForMaskedLM")
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+    (folder / "vocab.txt").write_text("\n".join(vocabulary + [f"[unused{i}]" for i in range(60 - len(vocabulary))]))
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer", "do_lower_case": true}')
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> hs.Model:
+    return hs.open(folder)
+
+
+def test_a_text_becomes_tokens_as_the_model_has_them(model: hs.Model) -> None:
+    trace = model.trace("The cats sat.")
+    assert trace.tokens == ("[CLS]", "the", "cat", "##s", "sat", ".", "[SEP]")
+    assert trace.special == (True, False, False, False, False, False, True)
+    assert trace.words == (None, 0, 1, 1, 2, 3, None)
+    assert trace.text == "The cats sat."
+    assert trace.model == str(model.name)
+
+
+def test_a_pair_has_two_segments(model: hs.Model) -> None:
+    trace = model.trace("the cat", "the dog")
+    assert trace.tokens == ("[CLS]", "the", "cat", "[SEP]", "the", "dog", "[SEP]")
+    assert trace.segments == (0, 0, 0, 0, 1, 1, 1)
+    assert trace.pair == "the dog"
+
+
+def test_a_batch_is_what_each_text_is_by_itself(model: hs.Model) -> None:
+    texts, pairs = ["the cat sat", "dogs", "the mat."], ["on the mat", "sat", "the dog"]
+    for trace, text, pair in zip(model.trace(texts, pairs), texts, pairs, strict=True):
+        alone = model.trace(text, pair)
+        assert trace.tokens == alone.tokens
+        for layer in range(3):
+            np.testing.assert_allclose(trace[layer, 1].weights, alone[layer, 1].weights, atol=1e-6)
+        np.testing.assert_allclose(trace.outputs["logits"], alone.outputs["logits"], atol=2e-5)
+    assert model.trace([]) == []
+
+
+def test_batches_go_through_in_bounded_parts() -> None:
+    assert _batches([]) == []
+    assert _batches([BATCH_TOKENS, 1, 1]) == [slice(0, 1), slice(1, 3)]
+    assert _batches([9 * BATCH_TOKENS, 1]) == [slice(0, 1), slice(1, 2)]
+
+
+def test_words_and_ids_are_taken_as_they_are(model: hs.Model) -> None:
+    assert model.trace(words=["the", "unbelievable", "[MASK]"]).tokens == (
+        "[CLS]",
+        "the",
+        "un",
+        "##believ",
+        "##able",
+        "[MASK]",
+        "[SEP]",
+    )
+    trace = model.trace(ids=[5, 6, 7], segments=[0, 1, 1])
+    assert trace.tokens == ("the", "cat", "sat")
+    assert trace.segments == (0, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "none given"),
+        ({"text": "the", "ids": [5]}, "text and ids given"),
+        ({"text": ["the"], "ids": [5]}, "list of texts"),
+        ({"text": ["the", "cat"], "pair": "sat"}, "2 texts and one second text"),
+        ({"text": ["the", "cat"], "pair": ["sat"]}, "2 texts and 1 second texts"),
+        ({"text": "the", "pair": ["sat"]}, "list of pairs"),
+        ({"text": ""}, "empty"),
+        ({"text": " \n "}, "empty|white space|nothing"),
+        ({"ids": [5], "segments": [0, 0]}, "segments"),
+        ({"text": "the cat", "max_length": 1}, "max_length|1"),
+    ],
+)
+def test_what_can_not_be_a_text_is_refused_in_words(model: hs.Model, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message) as refused:
+        model.trace(**arguments)
+    assert refused.value.advice
+
+
+@pytest.mark.parametrize(
+    "text", ["\N{GRINNING FACE}", "é" * 3, "שלום עולם", "مرحبا", "猫", "a\u0301\u0302", "the\x00cat"]
+)
+def test_any_script_gives_a_trace(model: hs.Model, text: str) -> None:
+    trace = model.trace(text)
+    assert len(trace.tokens) == len(trace.ids) >= 3
+    assert np.isfinite(trace.outputs["last_hidden_state"].array).all()
+
+
+def test_one_head_by_hand(folder: Path, model: hs.Model) -> None:
+    """As people do it in a notebook: slice query.weight.T, softmax(Q K^T / sqrt(d)), compare with the model's own."""
+    module = made(folder.parent / "again", "Bert", "ForMaskedLM").module
+    row = list(ids(15))
+    outputs = run(module, [row])
+    attention = module.bert.encoder.layer[0].attention.self
+    emb = outputs.hidden_states[0][0]
+    d = 8
+    with torch.no_grad():
+        Q = emb @ attention.query.weight.T[:, :d] + attention.query.bias[:d]
+        K = emb @ attention.key.weight.T[:, :d] + attention.key.bias[:d]
+        by_hand = torch.softmax(Q @ K.T / d**0.5, dim=-1).numpy()
+    head = model.layers[0].heads[0]
+    np.testing.assert_array_equal(head.W_Q, attention.query.weight.T[:, :d].detach().numpy())
+    np.testing.assert_array_equal(head.b_K, attention.key.bias[:d].detach().numpy())
+    trace = model.trace(ids=row)
+    np.testing.assert_allclose(trace[0, 0].q, Q.numpy(), atol=2e-5)
+    np.testing.assert_allclose(trace[0, 0].weights, by_hand, atol=2e-5)
+    np.testing.assert_allclose(by_hand, outputs.attentions[0][0, 0], atol=2e-5)
+
+
+def test_the_small_matrices_side_by_side_are_the_big_one(model: hs.Model) -> None:
+    stored = model.checkpoint.read(model.anatomy.parameter("layer.query.weight", 1).stored)
+    heads = model.layers[1].heads
+    np.testing.assert_array_equal(np.concatenate([head.W_Q for head in heads], axis=1), stored.T)
+    stored = model.checkpoint.read(model.anatomy.parameter("layer.attention_output.weight", 1).stored)
+    np.testing.assert_array_equal(np.concatenate([head.W_O for head in heads], axis=0), stored.T)
+    assert heads[-1].W_V.shape == (32, 8)
+    assert model.layers[-1].b_O.shape == (32,)
+
+
+def test_a_model_fills_its_masks(model: hs.Model) -> None:
+    (filled,) = model.fill("the [MASK] sat", top=3)
+    assert filled.position == 2
+    assert len(filled.tokens) == 3
+    assert list(filled.probabilities) == sorted(filled.probabilities, reverse=True)
+
+
+def test_another_family_still_has_its_table(tmp_path: Path) -> None:
+    import transformers
+
+    config = transformers.GPT2Config(n_embd=8, n_layer=1, n_head=2, vocab_size=10, n_positions=8)
+    module = transformers.GPT2Model(config)
+    module.save_pretrained(tmp_path)
+    model = hs.open(tmp_path)
+    assert model.parameters.total == sum(parameter.numel() for parameter in module.parameters())
+    assert "heads are not known" in repr(model)
+    for ask in (lambda: model.layers, lambda: model.trace(ids=[1]), lambda: model.trace("the")):
+        with pytest.raises(UnsupportedError, match="gpt2"):
+            ask()
+
+
+def test_the_model_says_what_it_is(model: hs.Model) -> None:
+    assert "BertModel, 3 layers x 4 heads of 8" in repr(model)
+    assert "counted from 0" in repr(model.layers)
+    assert "W_Q, W_K, W_V (32, 8)" in repr(model.layers[0].heads[1])
