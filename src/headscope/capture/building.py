@@ -117,6 +117,10 @@ class TraceBuilder:
             InputError: a head was selected that isn't there.
             UnsupportedError: what the module gave doesn't follow from what it was given.
         """
+        with torch.autocast(call.q.device.type, enabled=False), torch.no_grad():
+            self._take(forward, call)
+
+    def _take(self, forward: Forward, call: Call) -> None:
         batch, heads, queries, _ = call.q.shape
         chosen = self._heads(call, heads)
         self._check(call)
@@ -215,7 +219,7 @@ class TraceBuilder:
             InputError: one was not.
         """
         missing = sorted((self.selection.layers or frozenset()) - self.seen_layers)
-        if missing and self.finished:
+        if missing and self.seen_layers:
             raise InputError(
                 f"there is no layer {missing[0]}: layers {min(self.seen_layers)} to {max(self.seen_layers)} ran",
                 where="layers",

@@ -47,7 +47,9 @@ def plan_of(model: nn.Module) -> Plan:
     found = plan(
         (path, module)
         for path, module in model.named_modules()
-        if transformers_support.uses_interface(type(module)) or torch_nn.is_attention(module)
+        if transformers_support.uses_interface(type(module))
+        or transformers_support.calls_sdpa(type(module))
+        or torch_nn.is_attention(module)
     )
     if not found.paths:
         raise UnsupportedError(
@@ -89,6 +91,9 @@ class Watching:
                     # Before the session's own hooks: where the model is this very module, its forward ends there.
                     handle = module.register_forward_hook(torch_nn.look_at, with_kwargs=True)
                     undo.callback(handle.remove)
+                elif transformers_support.calls_sdpa(type(module)):
+                    for handle in transformers_support.watch_sdpa(module):
+                        undo.callback(handle.remove)
             undo.callback(session.close)
             session.open(self._starts(), self._words())
             self._session = session

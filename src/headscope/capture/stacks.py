@@ -71,12 +71,17 @@ def _is_cross(pattern: str) -> bool:
 
 def _names(patterns: list[str]) -> dict[str, str]:
     """A short name for each pattern: self or cross where that says it, else the part of the name that differs."""
+    telling = {
+        pattern: [part for part in pattern.split(".")[:-1] if not CONTAINERS.match(part)] for pattern in patterns
+    }
+    own = [pattern for pattern in patterns if not _is_cross(pattern)]
     short: dict[str, str] = {}
     for pattern in patterns:
         if _is_cross(pattern):
             short[pattern] = "cross"
             continue
-        telling = [part for part in pattern.split(".")[:-1] if not CONTAINERS.match(part)]
-        short[pattern] = telling[0] if telling and len(patterns) > 1 else "self"
+        others = {part for other in own if other != pattern for part in telling[other]}
+        unlike = [part for part in telling[pattern] if part not in others]
+        short[pattern] = "self" if len(patterns) == 1 else (unlike or telling[pattern] or ["self"])[0]
     taken = list(short.values())
     return {pattern: name if taken.count(name) == 1 else pattern for pattern, name in short.items()}

@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from functools import cache, wraps
 from types import CodeType, FunctionType, ModuleType
@@ -18,6 +19,9 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
+from torch.overrides import TorchFunctionMode
+from torch.utils.hooks import RemovableHandle
 
 from headscope.capture.calls import Call, Forward, Stack
 from headscope.capture.masks import Given, Rules
@@ -78,7 +82,69 @@ def computes_its_own(cls: type) -> bool:
         or _is_model(cls)
     ):
         return False
-    return not uses_interface(cls) and bool(OWN_SOFTMAX & names_used(cls))
+    return not uses_interface(cls) and not calls_sdpa(cls) and bool(OWN_SOFTMAX & names_used(cls))
+
+
+def calls_sdpa(cls: type) -> bool:
+    """Whether an attention class calls PyTorch's scaled_dot_product_attention by itself, as BERT's did in 4.57."""
+    if (
+        not re.search("att(ention|n)", cls.__name__, re.IGNORECASE)
+        or cls.__module__.startswith("torch.")
+        or _is_model(cls)
+    ):
+        return False
+    return not uses_interface(cls) and "scaled_dot_product_attention" in names_used(cls)
+
+
+class SdpaWatch(TorchFunctionMode):
+    """While a module runs, looks on at its calls of scaled_dot_product_attention."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is not scaled_dot_product_attention:
+            return func(*args, **kwargs)
+        names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        seats = covering(self.module) if given["query"].dim() == 4 else []
+        if not seats:
+            return func(*args, **kwargs)
+
+        def run(module: nn.Module, query: Any, key: Any, value: Any, mask: Any, **_: Any) -> tuple[Any, None]:
+            return func(*args, **kwargs).transpose(1, 2), None
+
+        result = look_on(
+            run,
+            "scaled_dot_product_attention",
+            seats,
+            self.module,
+            *(given[name] for name in names[:3]),
+            given.get("attn_mask"),
+            dropout=given.get("dropout_p", 0.0),
+            scaling=given.get("scale"),
+            is_causal=bool(given.get("is_causal", False)),
+        )
+        return result[0].transpose(1, 2)
+
+
+def watch_sdpa(module: nn.Module) -> list[RemovableHandle]:
+    """Hooks that keep an SdpaWatch active while this module runs, in each thread its own."""
+    active: dict[int, list[SdpaWatch]] = {}
+
+    def enter(module: nn.Module, args: Any) -> None:
+        watch = SdpaWatch(module)
+        active.setdefault(threading.get_ident(), []).append(watch)
+        watch.__enter__()
+
+    def leave(module: nn.Module, args: Any, output: Any) -> None:
+        active[threading.get_ident()].pop().__exit__(None, None, None)
+
+    return [module.register_forward_pre_hook(enter), module.register_forward_hook(leave, always_call=True)]
 
 
 def refuse_what_cannot_be_read(model: nn.Module) -> None:

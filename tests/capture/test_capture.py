@@ -1,0 +1,434 @@
+"""What a capture leaves of the model: nothing. What it keeps: what was asked for. What it can't read: refused."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from families import DECODER, FAMILIES, T5, TEXT, VISION, Family
+from test_families import assert_same_weights, eager_attentions
+from torch import nn
+from transformers import AttentionInterface
+from transformers.masking_utils import AttentionMaskInterface
+
+from headscope.capture import Call, Forward, Stack, capture, feed
+from headscope.capture.transformers_support import refuse_what_cannot_be_read
+from headscope.errors import InputError, UnsupportedError
+
+BY_NAME = {family.name: family for family in FAMILIES}
+BERT = BY_NAME["BertModel"]
+
+
+def state(model: nn.Module) -> dict[str, Any]:
+    """Everything about a model that a capture could have touched."""
+    found: dict[str, Any] = {
+        "attention": dict(AttentionInterface._global_mapping),
+        "masks": dict(AttentionMaskInterface._global_mapping),
+        "fast path": torch.backends.mha.get_fastpath_enabled(),
+        "grad": torch.is_grad_enabled(),
+    }
+    for path, module in model.named_modules():
+        if hasattr(module, "config"):
+            found[f"{path} config"] = copy.deepcopy(module.config.to_dict())
+            found[f"{path} config attributes"] = {name: repr(value) for name, value in vars(module.config).items()}
+        found[f"{path} hooks"] = [len(getattr(module, name)) for name in vars(module) if name.endswith("_hooks")]
+        found[f"{path} names"] = list(vars(module))
+        found[f"{path} training"] = module.training
+        file = vars(__import__("sys").modules[type(module).__module__])
+        found[f"{path} functions"] = {name: id(value) for name, value in file.items() if "attention" in name.lower()}
+    for name, tensor in model.state_dict().items():
+        found[f"{name} data"] = (tensor.data_ptr(), tensor.sum().item())
+    return found
+
+
+@pytest.mark.parametrize("name", ["BertModel", "LlamaModel", "T5Model", "CLIPModel", "SiglipVisionModel"])
+@pytest.mark.parametrize("raises", [False, True])
+def test_everything_is_as_before(name: str, raises: bool) -> None:
+    family = BY_NAME[name]
+    model = family.build()
+    inputs = family.inputs(padded=family.takes != "image")
+    before = state(model)
+
+    def broken(*_: Any) -> None:
+        raise RuntimeError("in the middle of it")
+
+    last = [module for module in model.modules() if isinstance(module, nn.Linear)][-1]
+    if raises:
+        handle = last.register_forward_hook(broken)
+        with pytest.raises(RuntimeError, match="in the middle"), capture(model) as captured:
+            model(**inputs)
+        handle.remove()
+        assert captured.traces == []
+    else:
+        with torch.no_grad(), capture(model):
+            model(**inputs)
+    assert state(model) == before
+
+
+def test_eager_and_padding_in_bf16_on_both_sides() -> None:
+    for name in ("BertModel", "LlamaModel", "BartModel"):
+        family = BY_NAME[name]
+        for left in (False, True):
+            if left and family.takes != "text":
+                continue
+            model = family.build(torch.bfloat16)
+            inputs = family.inputs(padded=True, left=left)
+            with torch.no_grad(), capture(model) as captured:
+                model(**inputs)
+            assert_same_weights(captured, eager_attentions(model, inputs, family.stacks), 0.12)
+            assert captured.traces[0].layers[0].q.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    "family", [f for f in FAMILIES if f.name in ("LlamaModel", "MistralModel", "GPT2Model")], ids=str
+)
+def test_padding_on_the_left(family: Family) -> None:
+    model = family.build()
+    inputs = family.inputs(padded=True, left=True)
+    with torch.no_grad(), capture(model) as captured:
+        model(**inputs)
+    assert_same_weights(captured, eager_attentions(model, inputs, family.stacks), 2e-5)
+    assert captured.traces[1].ids == tuple(inputs["input_ids"][1, 2:].tolist())
+    assert captured.traces[1].layers[0].mask.causal
+    assert captured.traces[1].layers[0].mask.bias is None
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+def test_whatever_the_model_uses(implementation: str) -> None:
+    model = BERT.build()
+    model.set_attn_implementation(implementation)
+    inputs = BERT.inputs(padded=True)
+    with torch.no_grad(), capture(model) as captured:
+        model(**inputs)
+    assert model.config._attn_implementation == implementation
+    assert_same_weights(captured, eager_attentions(model, inputs, BERT.stacks), 2e-5)
+
+
+def test_select_layers_heads_and_precision() -> None:
+    model, inputs = BERT.build(), BERT.inputs(padded=False)
+    with torch.no_grad():
+        with capture(model) as whole:
+            model(**inputs)
+        with capture(model, layers=[1], heads=[3, 1], values=False, dtype="fp16") as some:
+            model(**inputs)
+    trace, reference = some.traces[0], whole.traces[0]
+    assert trace.numbers == (1,)
+    assert trace.head_numbers(1) == (1, 3)
+    assert trace.layers[0].v is None
+    assert trace.layers[0].q.dtype == np.float16
+    np.testing.assert_allclose(np.asarray(trace[1, 3].weights), np.asarray(reference[1, 3].weights), atol=2e-2)
+    with pytest.raises(InputError, match="not kept"):
+        trace[0, 0]
+
+
+def test_selected_heads_under_grouped_queries() -> None:
+    family = BY_NAME["LlamaModel"]
+    model, inputs = family.build(), family.inputs(padded=False)
+    with torch.no_grad():
+        with capture(model) as whole:
+            model(**inputs)
+        with capture(model, heads=[2]) as some:
+            model(**inputs)
+    assert whole.traces[0].layers[0].k.shape[0] == 2
+    np.testing.assert_array_equal(some.traces[0][1, 2].k, whole.traces[0][1, 2].k)
+    np.testing.assert_array_equal(np.asarray(some.traces[0][1, 2].weights), np.asarray(whole.traces[0][1, 2].weights))
+    assert some.traces[0].verify().agrees
+
+
+@pytest.mark.parametrize(("option", "value", "said"), [("heads", [4], "no head 4"), ("layers", [2], "no layer 2")])
+def test_what_is_not_there_is_refused(option: str, value: list[int], said: str) -> None:
+    model = BERT.build()
+    with pytest.raises(InputError, match=said), torch.no_grad(), capture(model, **{option: value}):
+        model(**BERT.inputs(padded=False))
+    with pytest.raises(InputError, match="fp8"):
+        capture(model, dtype="fp8")
+
+
+def test_the_only_trace_or_an_error() -> None:
+    model = BERT.build()
+    with capture(model) as captured:
+        pass
+    with pytest.raises(InputError, match="no forward pass"):
+        captured.trace
+    with torch.no_grad(), capture(model) as captured:
+        model(torch.tensor([[5, 6, 7]]))
+        assert len(captured.trace) == 3
+        model(torch.tensor([[5, 6]]))
+    assert [len(trace) for trace in captured.traces] == [3, 2]
+    with pytest.raises(InputError, match="2 traces"):
+        captured.trace
+    with pytest.raises(InputError, match="no stack 'cross'"):
+        captured["cross"]
+    with torch.no_grad(), capture(model) as captured:
+        model.encoder.layer[0](torch.randn(1, 3, 32))
+    with pytest.raises(InputError, match="outside of a forward"):
+        captured.trace
+
+
+def test_nested_captures_see_the_same() -> None:
+    model, inputs = BERT.build(), BERT.inputs(padded=False)
+    with torch.no_grad(), capture(model) as outer:
+        model(**inputs)
+        with capture(model.encoder.layer[1]) as inner, capture(model, layers=[0]) as other:
+            model(**inputs)
+        model(**inputs)
+    assert (len(outer.forwards), len(inner.forwards), len(other.forwards)) == (3, 1, 1)
+    np.testing.assert_array_equal(inner.traces[0][1, 1].q, outer.traces[2][1, 1].q)
+    assert AttentionInterface._global_mapping["sdpa"] is transformers.integrations.sdpa_attention.sdpa_attention_forward
+
+
+def test_two_threads_each_with_its_own_forward() -> None:
+    model = BERT.build()
+    lengths = [3, 5, 7, 9]
+    with capture(model) as captured:
+
+        def run(length: int) -> None:
+            with torch.no_grad():
+                for _ in range(5):
+                    model(torch.full((1, length), length))
+
+        threads = [threading.Thread(target=run, args=(length,)) for length in lengths]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sorted(len(trace) for trace in captured.traces) == sorted(lengths * 5)
+    for trace in captured.traces:
+        assert set(trace.ids) == {len(trace)}
+        assert len(trace.layers) == 2
+        assert trace.verify(reference=False).agrees
+
+
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, torch.enable_grad])
+def test_modes(mode: Any) -> None:
+    model, inputs = BERT.build(), BERT.inputs(padded=True)
+    with mode(), capture(model) as captured:
+        output = model(**inputs).last_hidden_state
+    assert captured.traces[0].verify(reference=False).agrees
+    if mode is torch.enable_grad:
+        output.sum().backward()
+        assert model.encoder.layer[0].attention.self.query.weight.grad.abs().sum() > 0
+
+
+def test_autocast() -> None:
+    model, inputs = BERT.build(), BERT.inputs(padded=True)
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        alone = model(**inputs).last_hidden_state
+        with capture(model) as captured:
+            watched = model(**inputs).last_hidden_state
+    assert torch.equal(alone, watched)
+    assert captured.traces[0].verify(reference=False).agrees
+
+
+def test_dropout_is_said_and_not_verified() -> None:
+    model = BERT.build().train()
+    with capture(model) as captured:
+        model(**BERT.inputs(padded=False))
+    report = captured.traces[0].verify()
+    assert report.agrees
+    assert {name for name, _ in report.skipped} == {"module output", "eager weights"}
+
+
+def test_compiled_models_run_uncompiled_while_captured() -> None:
+    model, inputs = BERT.build(), BERT.inputs(padded=False)
+    compiled = torch.compile(model, backend="eager")
+    with torch.no_grad(), capture(compiled) as captured:
+        compiled(**inputs)
+    assert len(captured.traces) == 2
+    assert torch.compiler._is_compiling_flag is False
+    with torch.no_grad():
+        compiled(**inputs)
+
+
+def test_data_parallel_over_one_place_works_and_over_more_is_refused() -> None:
+    model = BERT.build()
+    wrapped = nn.DataParallel(model)
+    with torch.no_grad(), capture(wrapped) as captured:
+        wrapped(**BERT.inputs(padded=False))
+    assert len(captured.traces) == 2
+    wrapped.device_ids = [0, 1]
+    with pytest.raises(UnsupportedError, match=r"2 devices[\s\S]*model\.module"):
+        capture(wrapped)
+
+
+def test_generation_with_a_cache() -> None:
+    family = Family("LlamaForCausalLM", DECODER, config="LlamaConfig")
+    model = family.build()
+    prompt = torch.tensor([[5, 6, 7, 8]])
+    with torch.no_grad(), capture(model) as captured:
+        said = model.generate(prompt, max_new_tokens=3, do_sample=False, eos_token_id=None, pad_token_id=0)
+    assert [(len(trace.queries), len(trace.keys)) for trace in captured.traces] == [(4, 4), (1, 5), (1, 6)]
+    assert captured.traces[2].keys.ids == tuple(said[0, :6].tolist())
+    with torch.no_grad(), capture(model) as whole:
+        model(said[:, :6])
+    one, all_of_it = captured.traces[2], whole.trace
+    for layer in range(2):
+        for head in range(4):
+            last = all_of_it[layer, head].weights[5]
+            np.testing.assert_allclose(one[layer, head].weights[0], last, atol=2e-5)
+
+
+def test_the_kept_trace_can_be_saved(tmp_path: Any) -> None:
+    import headscope.trace
+
+    family = Family("T5Model", T5, takes="both")
+    model = family.build()
+    with torch.no_grad(), capture(model) as captured:
+        model(**family.inputs(padded=True))
+    cross = captured["cross"][1]
+    again = headscope.trace.load(cross.save(tmp_path / "cross.safetensors"))
+    assert (again.stack, again.keys.tokens) == ("cross", cross.keys.tokens)
+    np.testing.assert_array_equal(np.asarray(again[1, 2].weights), np.asarray(cross[1, 2].weights))
+
+
+def test_a_shared_bias_is_kept_once() -> None:
+    family = Family("T5Model", T5, takes="both")
+    model = family.build()
+    with torch.no_grad(), capture(model) as captured:
+        model(**family.inputs(padded=False))
+    encoder = captured["encoder"][0]
+    assert encoder.layers[0].mask.bias is encoder.layers[1].mask.bias
+    assert captured["cross"][0].layers[0].mask.everything
+
+
+class Counter:
+    """A consumer of one's own: it computes a number where the tensors lie and keeps only that."""
+
+    def __init__(self) -> None:
+        self.masses: dict[int, torch.Tensor] = {}
+        self.forwards = 0
+
+    def begin(self, forward: Forward) -> None:
+        self.forwards += 1
+
+    def end(self, forward: Forward) -> None:
+        assert forward.output is not None
+
+    def drop(self, forward: Forward) -> None:
+        raise AssertionError
+
+    def wants(self, stack: Stack, layer: int) -> bool:
+        return layer == 1
+
+    def take(self, forward: Forward, call: Call) -> None:
+        first = (call.scale * (call.q * call.k[:, :, :1]).sum(-1) - call.lse).exp()
+        self.masses[call.layer] = first.mean((0, 2))
+
+
+def test_consumers_get_live_tensors() -> None:
+    model, inputs = BERT.build(), BERT.inputs(padded=False)
+    counter = Counter()
+    with torch.no_grad(), feed(model, counter):
+        model(**inputs)
+    assert list(counter.masses) == [1]
+    expected = eager_attentions(model, inputs, BERT.stacks)["self"][1][..., 0].mean((0, 2))
+    np.testing.assert_allclose(counter.masses[1].numpy(), expected, atol=1e-6)
+
+
+OFF_THE_INTERFACE = [
+    "DebertaModel",
+    "DebertaV2Model",
+    "MPNetModel",
+    "XLNetModel",
+    "LongformerModel",
+    "BigBirdModel",
+    "RoFormerModel",
+    "LukeModel",
+    "FunnelModel",
+    "ReformerModel",
+    "FNetModel",
+    "XLMModel",
+    "NystromformerModel",
+    "SqueezeBertModel",
+    "ConvBertModel",
+    "TapasModel",
+    "LiltModel",
+    "BloomModel",
+    "MambaModel",
+    "LayoutLMv3Model",
+]
+
+
+@pytest.mark.parametrize("name", OFF_THE_INTERFACE)
+def test_off_the_interface_is_refused_by_name_before_anything_runs(name: str) -> None:
+    cls = getattr(transformers, name)
+    config = cls.config_class()
+    if name not in ("FunnelModel", "ReformerModel"):
+        config.num_hidden_layers = 1
+    with torch.device("meta"):
+        model = cls(config)
+    with pytest.raises(UnsupportedError, match=name) as caught:
+        capture(model)
+    assert caught.value.advice
+
+
+@pytest.mark.parametrize(
+    ("family", "said"),
+    [
+        (Family("Gemma2Model", {**DECODER, "head_dim": 8, "attn_logit_softcapping": 50.0}), "caps its scores"),
+        (Family("GptOssModel", {**DECODER, "head_dim": 8, "num_local_experts": 2}), "sinks"),
+    ],
+)
+def test_caps_and_sinks_are_refused_by_name(family: Family, said: str) -> None:
+    with torch.device("meta"):
+        model = getattr(transformers, family.name)(
+            getattr(transformers, family.name[:-5] + "Config")(**family.settings)
+        )
+    with pytest.raises(UnsupportedError, match=rf"{family.name}[\s\S]*{said}"):
+        refuse_what_cannot_be_read(model)
+
+
+def test_attention_that_is_not_what_it_seems_is_refused() -> None:
+    """An attention function that somebody registered and that does something else."""
+
+    def odd(module: Any, query: Any, key: Any, value: Any, attention_mask: Any, **kwargs: Any) -> Any:
+        cells = torch.softmax(2 * (query @ key.transpose(2, 3)) * kwargs["scaling"], -1)
+        return (cells @ value).transpose(1, 2).contiguous(), None
+
+    AttentionInterface.register("odd", odd)
+    try:
+        model = BERT.build()
+        model.set_attn_implementation("odd")
+        with pytest.raises(UnsupportedError, match="other than softmax"), torch.no_grad(), capture(model):
+            model(**BERT.inputs(padded=False))
+    finally:
+        del AttentionInterface._global_mapping["odd"]
+
+
+SEGFORMER = {
+    "hidden_sizes": [8, 8, 16, 16],
+    "depths": [1] * 4,
+    "num_attention_heads": [1, 2, 2, 2],
+    "decoder_hidden_size": 8,
+}
+SWIN = {"image_size": 64, "patch_size": 8, "embed_dim": 8, "depths": [2, 1], "num_heads": [2, 2], "window_size": 4}
+
+
+@pytest.mark.parametrize(("name", "settings"), [("SegformerModel", SEGFORMER), ("SwinModel", SWIN)])
+def test_layers_over_other_tokens_are_traces_of_their_own(name: str, settings: dict[str, Any]) -> None:
+    family = Family(name, settings, takes="image")
+    model = family.build()
+    images = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad(), capture(model) as captured:
+        model(pixel_values=images)
+    assert len(captured.traces) > 2
+    assert all(trace.verify(reference=False).agrees for trace in captured.traces)
+
+
+def test_patches_have_names() -> None:
+    family = Family("ViTModel", VISION, takes="image")
+    with torch.no_grad(), capture(model := family.build()) as captured:
+        model(**family.inputs(padded=False))
+    assert captured.traces[0].tokens[:3] == ("[CLS]", "patch 0,0", "patch 0,1")
+    assert captured.traces[0].tokens[-1] == "patch 3,3"
+    assert set(captured.traces[0].ids) == {-1}
+
+
+def test_text_settings_are_as_they_were() -> None:
+    """The table of families is data: nothing above may have changed it."""
+    assert TEXT["num_hidden_layers"] == 2
