@@ -120,7 +120,10 @@ def looked_at(browser: Any, file: Path) -> dict[str, float]:
 
 
 def painted_by_bertviz(browser: Any, file: Path) -> float | None:
-    """Seconds until its drawing is there; None where that takes longer than the patience."""
+    """Seconds until its drawing is there; None where that takes longer than the patience.
+
+    Its file fetches three scripts from elsewhere: without a network it is never painted.
+    """
     page = browser.new_page(viewport={"width": 1600, "height": 1000})
     began = time.perf_counter()
     try:

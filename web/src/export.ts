@@ -4,7 +4,7 @@ import { engine } from "./trace/engine";
 import { headColour, onScale, sequentialCss } from "./colour";
 import { say } from "./words";
 import * as state from "./state";
-import { at, column, current, doc, row, shown, wanted, type Picture } from "./store";
+import { at, column, current, doc, mostOf, row, shown, wanted, type Picture } from "./store";
 import type { Label } from "./shown";
 
 function fileName(kind: string): string {
@@ -80,7 +80,7 @@ export async function figure(): Promise<string> {
       if (row.value !== null && row.value !== r + top) continue;
       const numbers = data.subarray(r * columns.length, (r + 1) * columns.length);
       for (const c of strongestKeys(numbers, state.mass.value)) {
-        const t = Math.min(1, numbers[c] / picture.most);
+        const t = Math.min(1, numbers[c] / mostOf(picture));
         parts.push(`<path d="M${x + 126} ${y(r)}C${x + 190} ${y(r)} ${x + 230} ${y(c)} ${x + 294} ${y(c)}" fill="none" stroke="${colour}" stroke-width="${(0.6 + 3.4 * t).toFixed(2)}" stroke-opacity="${(0.12 + 0.88 * Math.sqrt(t)).toFixed(2)}"/>`);
       }
     }
@@ -92,7 +92,7 @@ export async function figure(): Promise<string> {
     for (let r = 0; r < found.height; r++) {
       for (let c = 0; c < found.width; c++) {
         const value = found.data[r * found.width + c];
-        const shade = sequentialCss(onScale(value, picture.most, state.scale.value), false);
+        const shade = sequentialCss(onScale(value, mostOf(picture), state.scale.value), false);
         parts.push(`<rect x="${(ox + c * cell).toFixed(2)}" y="${(oy + r * cell).toFixed(2)}" width="${cell.toFixed(2)}" height="${cell.toFixed(2)}" fill="${shade}"/>`);
       }
     }
@@ -105,7 +105,7 @@ export async function figure(): Promise<string> {
     }
     const ly = oy + found.height * cell + 18;
     for (let n = 0; n < 60; n++) parts.push(`<rect x="${ox + n * 2}" y="${ly}" width="2.2" height="8" fill="${sequentialCss(onScale(n / 59, 1, state.scale.value), false)}"/>`);
-    parts.push(`<text x="${ox}" y="${ly + 20}">0</text><text x="${ox + 120}" y="${ly + 20}" text-anchor="end">${picture.most.toFixed(2)}</text><text x="${ox + 130}" y="${ly + 8}">${escaped(say(`scale_${state.scale.value}`))}</text>`);
+    parts.push(`<text x="${ox}" y="${ly + 20}">0</text><text x="${ox + 120}" y="${ly + 20}" text-anchor="end">${mostOf(picture).toFixed(2)}</text><text x="${ox + 130}" y="${ly + 8}">${escaped(say(`scale_${state.scale.value}`))}</text>`);
     height = Math.max(height, ly + 24);
     x = ox + found.width * cell + 16;
   }

@@ -42,7 +42,13 @@ const KEYS: Record<string, () => void> = {
   J: () => move("column", 1),
   K: () => move("column", -1),
   Enter: () => { if (row.value !== null && column.value !== null) nextStep(); },
-  "/": () => { state.pane.value = "head"; requestAnimationFrame(() => finding.focus()); },
+  "/": () => {
+    if (state.pane.value === "head") finding.focus();
+    else {
+      state.pane.value = "head";
+      setTimeout(() => finding.focus());
+    }
+  },
   Escape: letGo,
   l: () => { state.mode.value = "lines"; },
   m: () => { state.mode.value = "matrix"; },

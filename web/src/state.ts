@@ -5,12 +5,14 @@ export const MODES = ["both", "lines", "matrix"] as const;
 export const PANES = ["head", "compare", "causes", "anatomy"] as const;
 export const FILTERS = ["all", "aa", "ab", "ba", "bb"] as const;
 export const SCALES = ["sqrt", "linear", "log"] as const;
+export const REACHES = ["one", "head"] as const;
 export const THEMES = ["auto", "light", "dark"] as const;
 export const ORDERS = ["place", "high", "low"] as const;
 export type Mode = (typeof MODES)[number];
 export type Pane = (typeof PANES)[number];
 export type Filter = (typeof FILTERS)[number];
 export type Scale = (typeof SCALES)[number];
+export type Reach = (typeof REACHES)[number];
 export type Theme = (typeof THEMES)[number];
 export type Order = (typeof ORDERS)[number];
 /** Top row, left column and how many rows and columns are seen; null is everything. */
@@ -31,6 +33,8 @@ export const special = signal(true);
 export const merged = signal(false);
 export const normed = signal(false);
 export const scale = signal<Scale>("sqrt");
+/** Where the colours end: at weight 1, the same for all heads, or at the strongest weight of this head. */
+export const reach = signal<Reach>("one");
 export const statistic = signal("entropy");
 export const order = signal<Order>("place");
 export const least = signal(0);
@@ -79,6 +83,7 @@ const FIELDS: Record<string, Field<never>> = {
   words: flag(merged),
   normed: flag(normed),
   scale: among(scale, SCALES),
+  to: among(reach, REACHES),
   by: field(statistic, (text) => (/^[a-z_]{1,24}$/.test(text) ? text : undefined)),
   order: among(order, ORDERS),
   least: share(least),

@@ -21,7 +21,9 @@ export interface Picture {
   columns: number;
   full: Float32Array | null;
   overview: { data: Float32Array; height: number; width: number };
-  most: number;
+  /** The end of the scale where it is not for the reader to choose: differences, weighted weights. */
+  ownMost: number | null;
+  strongest: number;
   signed: boolean;
 }
 
@@ -95,6 +97,10 @@ const largest = (data: Float32Array): number => {
   return most;
 };
 
+/** What the strongest colour and the thickest line stand for. */
+export const mostOf = (picture: Picture): number =>
+  picture.ownMost ?? (state.reach.value === "head" ? picture.strongest : 1);
+
 export interface Wanted {
   doc: Doc;
   minus: Doc | null;
@@ -144,7 +150,8 @@ export async function picture(
     key, rows, columns,
     full: whole ? data : null,
     overview: { data, height, width },
-    most: scaled ? largest(data) || 1 : 1,
+    ownMost: scaled ? largest(data) || 1 : null,
+    strongest: largest(data) || 1,
     signed: Boolean(minus),
   });
 }
@@ -160,7 +167,7 @@ function coarse(wanted: Wanted): Picture | null {
   const data = Float32Array.from(thumbs.data.subarray(from, from + cells), (byte) => (byte / 255) ** 2);
   return {
     key: `coarse/${wantedKey(wanted)}`, rows, columns, full: null,
-    overview: { data, height: thumbs.rows, width: thumbs.columns }, most: 1, signed: false,
+    overview: { data, height: thumbs.rows, width: thumbs.columns }, ownMost: null, strongest: largest(data) || 1, signed: false,
   };
 }
 

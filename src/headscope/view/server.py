@@ -126,7 +126,7 @@ def _first_page(session: Session, first: str) -> bytes:
     shown = session.traces[first]
     model = session.model
     return page(
-        [page_bytes(shown)],
+        [page_bytes(shown, values=True)],
         home="server" if model is not None else "file",
         title=default_title(shown),
         token=session.token,
@@ -194,7 +194,7 @@ def _run(
         made = model.trace(text, pair, ablate=silenced, progress=progress)
         shift = None
     name = session.keep(made)
-    return name, page_bytes(made), outcomes(model, made), shift
+    return name, page_bytes(made, values=True), outcomes(model, made), shift
 
 
 def rerun(

@@ -68,10 +68,10 @@ export function Compare() {
         </div>
         {!b || !theirs ? <p class="quiet hint">{say("compare_hint")}</p> : (
           <div class="three">
-            <div>{one("A", a)}<Matrix picture={left.value} wanted={wanted.value} rows={mine.rows} columns={mine.columns} linked name="A" />{left.value && <Legend most={left.value.most} signed={false} />}</div>
-            <div>{one("B", b)}<Matrix picture={right.value} wanted={second} rows={theirs.rows} columns={theirs.columns} linked={subtractable.value} name="B" />{right.value && <Legend most={right.value.most} signed={false} />}</div>
+            <div>{one("A", a)}<Matrix picture={left.value} wanted={wanted.value} rows={mine.rows} columns={mine.columns} linked name="A" />{left.value && <Legend picture={left.value} />}</div>
+            <div>{one("B", b)}<Matrix picture={right.value} wanted={second} rows={theirs.rows} columns={theirs.columns} linked={subtractable.value} name="B" />{right.value && <Legend picture={right.value} />}</div>
             <div data-test="difference"><h3>{say("compare_difference")}</h3>
-              {minus ? <><Matrix picture={difference.value} wanted={minus} rows={mine.rows} columns={mine.columns} linked name={say("compare_difference")} />{difference.value && <Legend most={difference.value.most} signed digits={3} />}<Cells a={left.value} b={right.value} difference={difference.value} /></>
+              {minus ? <><Matrix picture={difference.value} wanted={minus} rows={mine.rows} columns={mine.columns} linked name={say("compare_difference")} />{difference.value && <Legend picture={difference.value} digits={3} />}<Cells a={left.value} b={right.value} difference={difference.value} /></>
                 : <p class="quiet hint">{a.info.layers.length !== b.info.layers.length || a.info.heads !== b.info.heads
                   ? say("compare_shapes", { a: `${a.info.layers.length} x ${a.info.heads}`, b: `${b.info.layers.length} x ${b.info.heads}` })
                   : say("compare_lengths", { a: a.info.queries.tokens.length, b: b.info.queries.tokens.length })}</p>}

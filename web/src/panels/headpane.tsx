@@ -75,7 +75,7 @@ export function HeadPane() {
           <span class="badges" data-test="badges">{badges.map((badge) => <span key={String(badge)} class="badge">{badge}</span>)}</span>
           <span class="row">
             {computing.value && progress.value > 0 && <span class="quiet">{percent(progress.value)}</span>}
-            {picture && <Legend most={picture.most} signed={picture.signed} />}
+            {picture && <Legend picture={picture} />}
             {state.mode.value !== "lines" && <span class="row">
               <button title={say("zoom_in")} onClick={() => requestZoom(0.6)}>+</button><button title={say("zoom_out")} onClick={() => requestZoom(1 / 0.6)}>−</button>
               <button title={say("zoom_all")} onClick={() => { state.box.value = null; }}>▢</button>

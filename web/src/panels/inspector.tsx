@@ -3,7 +3,7 @@ import { headColour } from "../colour";
 import { entropy } from "../trace/arithmetic";
 import { count, number, percent, say, type Word } from "../words";
 import * as state from "../state";
-import { at, column, current, doc, lookedColumn, lookedRow, row, rowNumbers, shown, wanted, wantedKey, type Picture } from "../store";
+import { at, column, current, doc, lookedColumn, lookedRow, mostOf, row, rowNumbers, shown, wanted, wantedKey, type Picture } from "../store";
 import { isUniform, NAMES, table } from "../statistics";
 import { copyLink, saveCsv, saveJson, savePng, saveSvg } from "../export";
 
@@ -68,7 +68,7 @@ export function Inspector() {
         {looked === null ? say("pick") : say("looks_at", { token: words.rows[looked]?.text ?? "" })}
         <small>{numbers && !state.normed.value ? say("row_entropy", { n: number(entropy(numbers), 2) }) : ""}</small>
       </h2>
-      <Ranked numbers={numbers} most={fresh?.most ?? 1} colour={colour} />
+      <Ranked numbers={numbers} most={fresh ? mostOf(fresh) : 1} colour={colour} />
       <LookedBy picture={fresh} />
       <p class="quiet small">{say("honest", { more: info.valueNorms && !state.normed.value ? say("honest_normed") : say("honest_causes") })}</p>
       <div class="row save">

@@ -6,7 +6,7 @@ import { strongestKeys } from "../trace/arithmetic";
 import { engine } from "../trace/engine";
 import { say } from "../words";
 import * as state from "../state";
-import { column, current, doc, lookedRow, row, rowNumbers, shown, wanted, wantedKey } from "../store";
+import { column, current, doc, lookedRow, mostOf, row, rowNumbers, shown, wanted, wantedKey } from "../store";
 import { ink } from "./matrix";
 import type { Label } from "../shown";
 
@@ -93,7 +93,7 @@ export function Lines() {
       return held.data.subarray((r - held.from) * picture.columns, (r - held.from + 1) * picture.columns);
     };
     const y = (at: number): number => (at + 0.5) * HEIGHT - top;
-    const most = picture.most || 1;
+    const most = mostOf(picture);
     const line = (r: number, c: number, weight: number, faint: number): void => {
       const t = Math.min(1, Math.abs(weight) / most);
       context.globalAlpha = faint * Math.min(1, 0.12 + 0.88 * Math.sqrt(t));
@@ -133,7 +133,7 @@ export function Lines() {
   const looked = lookedRow.value;
   const numbers = looked !== null && rowNumbers.value?.row === looked ? rowNumbers.value.data : null;
   const info = doc.value!.info;
-  const most = current.value?.most ?? 1;
+  const most = current.value ? mostOf(current.value) : 1;
   return (
     <div class="lines" ref={scroller} tabIndex={-1}>
       <div class="tall" style={{ height: `${Math.max(words.rows.length, words.columns.length) * HEIGHT + 8}px` }}>

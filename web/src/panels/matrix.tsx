@@ -3,9 +3,9 @@ import { useEffect, useRef } from "preact/hooks";
 import { effect, signal, useComputed, useSignal } from "@preact/signals";
 import { onScale, paint, sequentialCss, divergingCss } from "../colour";
 import { engine } from "../trace/engine";
-import { count, number, say } from "../words";
+import { number, say } from "../words";
 import * as state from "../state";
-import { column, row, type Picture, type Wanted } from "../store";
+import { column, mostOf, row, type Picture, type Wanted } from "../store";
 import type { Label } from "../shown";
 
 export interface Geometry {
@@ -177,6 +177,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name }: Props) 
     const g = seen.value;
     const dark = state.dark.value;
     void state.scale.value;
+    void state.reach.value;
     const canvas = base.current;
     const { picture: now, rows: down, columns: across } = props.current;
     if (!g || !now || !canvas) return;
@@ -196,12 +197,12 @@ export function Matrix({ picture, wanted, rows, columns, linked, name }: Props) 
     if (now.full) {
       const height = Math.max(1, Math.round((bottom - top) * g.cell * ratio));
       const width = Math.max(1, Math.round((right - left) * g.cell * ratio));
-      blit(context, pool(now, top, bottom, left, right, height, width), x(left), y(top), (right - left) * g.cell, (bottom - top) * g.cell, now.most, now.signed);
+      blit(context, pool(now, top, bottom, left, right, height, width), x(left), y(top), (right - left) * g.cell, (bottom - top) * g.cell, mostOf(now), now.signed);
     } else {
-      blit(context, now.overview, x(0), y(0), now.columns * g.cell, now.rows * g.cell, now.most, now.signed);
+      blit(context, now.overview, x(0), y(0), now.columns * g.cell, now.rows * g.cell, mostOf(now), now.signed);
       if (fine && fine.key === now.key) {
         const [t, b, l, r] = fine.box;
-        blit(context, fine, x(l), y(t), (r - l) * g.cell, (b - t) * g.cell, now.most, now.signed);
+        blit(context, fine, x(l), y(t), (r - l) * g.cell, (b - t) * g.cell, mostOf(now), now.signed);
       }
     }
     const cells = now.full ?? null;
@@ -230,7 +231,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name }: Props) 
         for (let c = left; c < right; c++) {
           const value = at(r, c);
           if (value === null) continue;
-          const t = onScale(Math.abs(value), now.most, state.scale.value);
+          const t = onScale(Math.abs(value), mostOf(now), state.scale.value);
           context.fillStyle = now.signed ? (t > 0.62 ? "#fff" : "#222") : (t > 0.5) === dark ? "#101418" : dark ? "#dfe6ee" : t > 0.5 ? "#fff" : "#333";
           const text = Math.abs(value) < 0.005 ? "0" : value.toFixed(2).replace(/^(-?)0\./, "$1.");
           context.fillText(text, x(c) + g.cell / 2, y(r) + g.cell / 2);
@@ -400,7 +401,9 @@ export function requestZoom(factor: number): void {
 /** The quiet mark of a piece that goes on. */
 export const mark = (label: Label): string => (label.continues ? `·${label.text}` : label.text);
 
-export function Legend({ most, signed, digits = 2 }: { most: number; signed: boolean; digits?: number }) {
+export function Legend({ picture, digits = 2 }: { picture: Picture; digits?: number }) {
+  const { signed } = picture;
+  const most = mostOf(picture);
   const dark = state.dark.value;
   const scale = state.scale.value;
   const stops = Array.from({ length: 13 }, (_, n) => n / 12);
@@ -413,15 +416,13 @@ export function Legend({ most, signed, digits = 2 }: { most: number; signed: boo
     <div class="legend">
       <span>{signed ? number(-most, digits) : "0"}</span>
       <div class="ramp" style={{ background: `linear-gradient(to right, ${shades.join(",")})` }} />
-      <span>{number(most, digits)}</span>
+      {picture.ownMost === null
+        ? <button class="plain" data-test="reach" title={say(`reach_${state.reach.value}`)}
+            onClick={() => { state.reach.value = state.reach.value === "one" ? "head" : "one"; }}>{number(most, digits)}</button>
+        : <span>{number(most, digits)}</span>}
       <button class="plain" title={say("scale")} onClick={() => { state.scale.value = state.SCALES[(state.SCALES.indexOf(scale) + 1) % 3]; }}>
         {say(`scale_${scale}`)}
       </button>
     </div>
   );
-}
-
-export function MatrixNote({ picture, cell }: { picture: Picture; cell: number }) {
-  const pooled = Math.round((1 / Math.max(cell, 1e-6)) ** 2);
-  return pooled > 1 ? <span>{say("pooled", { n: count(pooled) })}</span> : picture.key.startsWith("coarse") ? <span>{say("coarse", { n: count(picture.rows * picture.columns) })}</span> : null;
 }
