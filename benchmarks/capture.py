@@ -3,8 +3,8 @@
     python benchmarks/capture.py --json results.json
 
 BERT-base, random weights, one text. Each round runs every way once, in turn, and medians are compared. Ways that are
-not installed here (TransformerLens, bertviz) say so. `--count 8192` counts every tensor that a capture allocates and names
-the largest.
+not installed here (TransformerLens, bertviz) say so. `--count 8192` counts every tensor that a capture allocates and
+names the largest.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def _memory_events(profile: Any) -> list[tuple[int, int]]:
 def main() -> None:
     """Measure, print a table, write JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tokens", type=int, nargs="+", default=[512, 2048])
+    parser.add_argument("--tokens", type=int, nargs="*", default=[512, 2048])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--threads", type=int, help="of torch; as many as it takes unless told")

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -160,7 +161,7 @@ def _fused_form(
             return None
         unseen = (bias == float("-inf")).all(-1)
     elif mask.keys is not None:
-        allowed = torch.as_tensor(mask.keys, device=q.device)
+        allowed = torch.from_numpy(np.array(mask.keys)).to(q.device)
         bias = torch.zeros(keys, device=q.device, dtype=q.dtype).masked_fill(~allowed, float("-inf"))
         bias = bias.expand(q.shape[0], 1, queries, keys)
         unseen = (~allowed.any()).expand(1, 1, queries)

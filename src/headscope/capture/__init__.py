@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
+from types import ModuleType
+from typing import Any
 
 from headscope.errors import MissingExtraError
 
@@ -34,3 +37,13 @@ __all__ = [
     "modules_of_checkpoint",
     "trace",
 ]
+
+
+class _CallableModule(ModuleType):
+    """`headscope.capture` is this package and, as a name of headscope, the function: both may be called."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Captured:
+        return capture(*args, **kwargs)
+
+
+sys.modules[__name__].__class__ = _CallableModule

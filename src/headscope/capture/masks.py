@@ -198,7 +198,7 @@ def _dense(mask: Mask, queries: int, keys: int) -> torch.Tensor:
     """A mask's rules as a bias, 0 and -inf, (1, queries, keys)."""
     allowed = mask.allowed(np.arange(queries), np.arange(keys), (queries, keys))
     assert allowed is not None
-    bias = torch.zeros(1, queries, keys).masked_fill_(~torch.from_numpy(allowed), float("-inf"))
+    bias = torch.zeros(1, queries, keys).masked_fill_(torch.from_numpy(~allowed), float("-inf"))
     return bias if mask.bias is None else bias.to(mask.bias.device) + mask.bias
 
 

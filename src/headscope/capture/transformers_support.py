@@ -74,24 +74,21 @@ def uses_interface(cls: type) -> bool:
     return not _is_model(cls) and "ALL_ATTENTION_FUNCTIONS" in names_used(cls)
 
 
+def _may_be_attention(cls: type) -> bool:
+    named = re.search("att(ention|n)", cls.__name__, re.IGNORECASE) is not None
+    return named and not cls.__module__.startswith("torch.") and not _is_model(cls)
+
+
 def computes_its_own(cls: type) -> bool:
     """Whether a module's class computes attention by itself, out of sight."""
-    if (
-        not re.search("att(ention|n)", cls.__name__, re.IGNORECASE)
-        or cls.__module__.startswith("torch.")
-        or _is_model(cls)
-    ):
+    if not _may_be_attention(cls):
         return False
     return not uses_interface(cls) and not calls_sdpa(cls) and bool(OWN_SOFTMAX & names_used(cls))
 
 
 def calls_sdpa(cls: type) -> bool:
     """Whether an attention class calls PyTorch's scaled_dot_product_attention by itself, as BERT's did in 4.57."""
-    if (
-        not re.search("att(ention|n)", cls.__name__, re.IGNORECASE)
-        or cls.__module__.startswith("torch.")
-        or _is_model(cls)
-    ):
+    if not _may_be_attention(cls):
         return False
     return not uses_interface(cls) and "scaled_dot_product_attention" in names_used(cls)
 
@@ -139,10 +136,11 @@ def watch_sdpa(module: nn.Module) -> list[RemovableHandle]:
     def enter(module: nn.Module, args: Any) -> None:
         watch = SdpaWatch(module)
         active.setdefault(threading.get_ident(), []).append(watch)
-        watch.__enter__()
+        watch.__enter__()  # type: ignore[no-untyped-call]
 
     def leave(module: nn.Module, args: Any, output: Any) -> None:
-        active[threading.get_ident()].pop().__exit__(None, None, None)
+        watch = active[threading.get_ident()].pop()
+        watch.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
     return [module.register_forward_pre_hook(enter), module.register_forward_hook(leave, always_call=True)]
 

@@ -1,0 +1,86 @@
+"""Every way to attention with log-sum-exps against the formula in fp64, and the fused one where it is promised."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from headscope.attention import EVERYTHING, Mask, attend
+from headscope.kernels import KernelWatch, attend_with_lse, is_fused
+
+KEYS = np.array([True] * 7 + [False] * 2)
+MASKS = {
+    "everything": EVERYTHING,
+    "causal": Mask(causal=True),
+    "padding": Mask(keys=KEYS),
+    "causal and padding": Mask(causal=True, keys=KEYS),
+    "window": Mask(window=(2, 1)),
+    "nothing at all": Mask(keys=np.zeros(9, dtype=bool)),
+    "bias": Mask(
+        bias=torch.randn(4, 9, 9, generator=torch.Generator().manual_seed(0)).masked_fill(
+            torch.eye(9) > 0, float("-inf")
+        )
+    ),
+    "bias with an empty row": Mask(bias=torch.zeros(1, 9, 9).index_fill(1, torch.tensor([3]), float("-inf"))),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("kv_heads", [4, 2, 1])
+@pytest.mark.parametrize("name", MASKS)
+def test_all_agree_with_the_formula(name: str, kv_heads: int, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(1)
+    q = torch.randn(2, 4, 9, 8, generator=generator).to(dtype)
+    k, v = (torch.randn(2, kv_heads, 9, 8, generator=generator).to(dtype) for _ in range(2))
+    mask = MASKS[name]
+    wide = mask if mask.bias is None else Mask(bias=mask.bias.double().numpy())
+    context, lse = attend_with_lse(q, k, v, scale=0.5, mask=mask)
+    assert context.dtype == dtype
+    for row in range(2):
+        exact, exact_lse = attend(*(x[row].double().numpy() for x in (q, k, v)), scale=0.5, mask=wide)
+        np.testing.assert_allclose(lse[row].double().numpy(), exact_lse, atol=2e-2 if dtype == torch.bfloat16 else 1e-5)
+        tolerance = 3e-2 if dtype == torch.bfloat16 else 1e-5
+        np.testing.assert_allclose(context[row].double().numpy(), exact, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", ["everything", "causal", "padding"])
+def test_what_is_common_is_fused(name: str) -> None:
+    q = torch.randn(2, 4, 9, 8)
+    watch = KernelWatch()
+    with watch:
+        attend_with_lse(q, q, q, scale=0.5, mask=MASKS[name])
+    assert is_fused(q, q, q, None, False, 0.5)
+
+
+def test_other_widths_of_values_go_in_blocks() -> None:
+    q, v = torch.randn(4, 9, 8), torch.randn(4, 9, 3)
+    context, _ = attend_with_lse(q, q, v, scale=0.5)
+    exact, _ = attend(q.double().numpy(), q.double().numpy(), v.double().numpy(), scale=0.5)
+    np.testing.assert_allclose(context.numpy(), exact, atol=1e-5)
+
+
+class Largest(TorchDispatchMode):
+    """The largest tensor that any operator makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        result = func(*args, **(kwargs or {}))
+        for one in result if isinstance(result, (tuple, list)) else (result,):
+            if isinstance(one, torch.Tensor):
+                self.cells = max(self.cells, one.untyped_storage().nbytes() // max(1, one.element_size()))
+        return result
+
+
+@pytest.mark.parametrize(
+    "mask", [EVERYTHING, Mask(causal=True), Mask(keys=np.arange(3000) < 2900), Mask(window=(8, None))]
+)
+def test_nothing_is_as_large_as_a_map(mask: Mask) -> None:
+    q = torch.randn(1, 1, 3000, 8)
+    with torch.no_grad(), Largest() as largest:
+        attend_with_lse(q, q, q, scale=0.5, mask=mask)
+    assert largest.cells < 3000 * 3000 / 8

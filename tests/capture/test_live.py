@@ -1,0 +1,235 @@
+"""Ablation, description and the one-liner on live models; the example; verify's reach."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from families import DECODER, FAMILIES, TEXT, Family
+from torch import nn
+
+import headscope
+from headscope.capture import ablate, capture, describe, modules_of_checkpoint, trace
+from headscope.errors import InputError, UnsupportedError
+
+BY_NAME = {family.name: family for family in FAMILIES}
+BERT = BY_NAME["BertModel"]
+
+
+def by_hand(model: Any, inputs: dict[str, Any], layer: int, head: int, way: str) -> torch.Tensor:
+    """BERT with one head's slice of the context changed on the way into the output projection."""
+    dense = model.encoder.layer[layer].attention.output.dense
+
+    def change(module: nn.Module, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor]:
+        context = args[0].clone()
+        part = context[..., head * 8 : (head + 1) * 8]
+        part[:] = 0 if way == "zero" else part.mean(1, keepdim=True)
+        return (context,)
+
+    handle = dense.register_forward_pre_hook(change)
+    try:
+        with torch.no_grad():
+            output: torch.Tensor = model(**inputs).last_hidden_state
+        return output
+    finally:
+        handle.remove()
+
+
+@pytest.mark.parametrize("way", ["zero", "mean"])
+def test_ablation_is_what_it_says(way: str) -> None:
+    model, inputs = BERT.build(), BERT.inputs(padded=False)
+    with torch.no_grad(), ablate(model, {(1, 2): way}), capture(model) as captured:
+        silenced = model(**inputs).last_hidden_state
+    expected = by_hand(model, inputs, 1, 2, way)
+    torch.testing.assert_close(silenced, expected, atol=1e-5, rtol=1e-5)
+    with torch.no_grad():
+        assert not torch.allclose(model(**inputs).last_hidden_state, expected, atol=1e-3)
+    assert captured.traces[0].ablated == {(1, 2)}
+    assert captured.traces[0][1, 2].silenced
+    assert captured.traces[0].verify().agrees
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_ablation_in_torch_nn(batch_first: bool) -> None:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=batch_first)
+    model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+    x = torch.randn(2, 5, 16)
+    with torch.no_grad():
+        with ablate(model, [(1, 3)]):
+            silenced = model(x)
+        model.layers[1].self_attn.out_proj.weight[:, 12:] = 0
+        torch.testing.assert_close(silenced, model(x), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("heads", [{(2, 0): "zero"}, {(0, 4): "zero"}, {(-1, 0): "zero"}, {(0, 0): "half"}, {}])
+def test_ablation_of_what_is_not_there(heads: dict[tuple[int, int], str]) -> None:
+    with pytest.raises(InputError):
+        ablate(BERT.build(), heads)
+
+
+def test_ablation_asks_which_stack() -> None:
+    family = BY_NAME["BartModel"]
+    model, inputs = family.build(), family.inputs(padded=False)
+    with pytest.raises(InputError, match="3 stacks"):
+        ablate(model, [(0, 0)])
+    with torch.no_grad(), ablate(model, [(1, 1)], stack="cross"), capture(model) as captured:
+        model(**inputs)
+    assert captured["cross"][0].ablated == {(1, 1)}
+    assert captured["decoder"][0].ablated == frozenset()
+
+
+def test_ablation_in_a_shared_module() -> None:
+    family = BY_NAME["AlbertModel"]
+    model, inputs = family.build(), family.inputs(padded=False)
+    with torch.no_grad(), ablate(model, [(2, 1)]), capture(model) as captured:
+        model(**inputs)
+    assert captured.traces[0].ablated == {(2, 1)}
+
+
+@pytest.mark.parametrize("name", ["BertModel", "T5Model", "LlamaModel", "ModernBertModel", "CLIPModel", "ViTModel"])
+def test_verify_reaches_the_eager_weights(name: str) -> None:
+    family = BY_NAME[name]
+    model = family.build()
+    with torch.no_grad(), capture(model) as captured:
+        model(**family.inputs(padded=family.takes != "image"))
+    config = model.config.to_dict()
+    report = captured.traces[-1].verify()
+    assert report.agrees, report
+    assert [check.name for check in report.checks] == ["row sums", "module output", "weights (eager)"]
+    assert model.config.to_dict() == config
+    assert model.config._attn_implementation == "sdpa"
+
+
+def test_verify_finds_what_is_wrong() -> None:
+    model = BERT.build()
+    with torch.no_grad(), capture(model) as captured:
+        model(**BERT.inputs(padded=False))
+    found = captured.traces[0]
+    broken = found.layers[1].v.copy()
+    broken[2, 3] += 1
+    found.layers = (found.layers[0], replace(found.layers[1], v=broken))
+    report = found.verify(reference=False)
+    assert not report.agrees
+    assert (report.worst.name, report.worst.layer, report.worst.head) == ("module output", 1, 2)
+
+
+def test_verify_when_the_model_is_gone() -> None:
+    model = BERT.build()
+    with torch.no_grad(), capture(model) as captured:
+        model(**BERT.inputs(padded=False))
+    found = captured.traces[0]
+    del captured, model
+    report = found.verify()
+    assert report.agrees
+    assert ("eager weights", "the model is gone") in report.skipped
+
+
+def tokenizer() -> Any:
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "cat", "sat", "##s", "mat"]
+    inner = Tokenizer(models.WordPiece({piece: at for at, piece in enumerate(pieces)}, unk_token="[UNK]"))
+    inner.pre_tokenizer = pre_tokenizers.Whitespace()
+    inner.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=inner, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
+    )
+
+
+def test_the_one_liner() -> None:
+    model = BERT.build().train()
+    found = trace(model, tokenizer(), "the cats sat", "the mat", layers=[1])
+    assert found.tokens == ("[CLS]", "the", "cat", "##s", "sat", "[SEP]", "the", "mat", "[SEP]")
+    assert found.words == (None, 0, 1, 1, 2, None, 3, 4, None)
+    assert found.queries.spans[2] == (4, 7)
+    assert [at for at, special in enumerate(found.special) if special] == [0, 5, 8]
+    assert (found.text, found.pair, found.numbers) == ("the cats sat", "the mat", (1,))
+    assert model.training
+    assert headscope.trace(model, tokenizer(), "the cat").tokens == ("[CLS]", "the", "cat", "[SEP]")
+    with pytest.raises(InputError, match="empty"):
+        trace(model, tokenizer(), "")
+
+
+def test_packages_that_share_a_name_with_a_function() -> None:
+    import headscope.capture
+
+    with torch.no_grad(), headscope.capture(model := BERT.build()) as captured:
+        model(torch.tensor([[4, 5]]))
+    assert len(captured.trace) == 2
+
+
+def test_describe_counts_ties_once_and_repeats_together() -> None:
+    config = transformers.BertConfig(**TEXT)
+    model = transformers.BertForMaskedLM(config)
+    for parameter in model.bert.embeddings.parameters():
+        parameter.requires_grad = False
+    found = describe(model)
+    assert found.total == sum(parameter.numel() for parameter in model.parameters())
+    assert found.frozen == sum(parameter.numel() for parameter in model.bert.embeddings.parameters())
+    assert any("word_embeddings" in name for names in found.tied for name in names)
+    assert abs(sum(one.share for one in found.components) - 1) < 1e-12
+    assert "0-1: 2 x BertLayer" in str(found)
+    assert json.loads(json.dumps(found.to_dict()))["total"] == found.total
+
+
+def test_describe_bert_base_as_published() -> None:
+    """FACTS: 109,482,240 numbers, and the shares of its components."""
+    found = modules_of_checkpoint({"model_type": "bert"})
+    assert found.total == 109_482_240
+    shares = {one.name: one.share for one in found.components}
+    assert shares["embeddings"] == pytest.approx(0.21772649152958506, abs=1e-15)
+    assert shares["encoder"] == pytest.approx(0.776879099295009, abs=1e-15)
+    assert "0-11: 12 x BertLayer  7,087,872" in str(found)
+
+
+def test_describe_anything_and_nothing_else() -> None:
+    found = describe(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 4)))
+    assert [part.times for part in found.tree.parts] == [2, 1, 1]
+    with pytest.raises(InputError, match=r"no nn\.Module"):
+        describe("BertModel")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="NoSuchModel"):
+        modules_of_checkpoint({"architectures": ["NoSuchModel"]})
+
+
+def test_outputs_are_kept_where_they_are_small() -> None:
+    config = transformers.BertConfig(**TEXT, num_labels=3)
+    model = transformers.BertForSequenceClassification(config).eval()
+    with torch.no_grad(), capture(model) as captured:
+        logits = model(torch.tensor([[4, 5, 6]])).logits
+    np.testing.assert_array_equal(captured.trace.outputs["logits"].array, logits[0].numpy())
+    family = Family("LlamaForCausalLM", DECODER, config="LlamaConfig")
+    model = family.build()
+    with torch.no_grad(), capture(model) as captured:
+        model(torch.tensor([[4, 5, 6]]))
+    assert "logits" not in captured.trace.outputs
+
+
+def test_a_heads_output_needs_a_known_projection() -> None:
+    model = BERT.build()
+    with torch.no_grad(), capture(model) as captured:
+        model(**BERT.inputs(padded=False))
+    with pytest.raises(UnsupportedError, match="W_O"):
+        captured.traces[0][0, 0].output
+
+
+def test_the_example() -> None:
+    path = Path(__file__).parents[2] / "examples" / "classifier.py"
+    spec = importlib.util.spec_from_file_location("classifier", path)
+    assert spec is not None
+    assert spec.loader is not None
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    model, vocabulary = example.train(steps=25)
+    found, author = example.look(model, vocabulary, "The whale and the sea.")
+    assert author == "Melville"
+    assert found.tokens == ("[START]", "the", "whale", "and", "the", "sea", ".")
+    assert found.verify().agrees
+    assert "whale" in example.picture(found, 2, 0)

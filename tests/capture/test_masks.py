@@ -1,0 +1,86 @@
+"""Rules found behind masks: whatever the mask, the rule gives it back cell for cell."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headscope.attention import Mask
+from headscope.capture.masks import Analyst, Given, find_rules
+
+
+def cells(mask: Mask, queries: int, keys: int) -> np.ndarray:
+    """Which cells a mask allows, all of them."""
+    allowed = mask.allowed(np.arange(queries), np.arange(keys), (queries, keys))
+    found = np.ones((queries, keys), dtype=bool) if allowed is None else allowed
+    if mask.bias is not None:
+        found = found & (np.asarray(mask.bias)[0] > -np.inf)
+    return found
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    size=st.integers(1, 12),
+    causal=st.booleans(),
+    left=st.none() | st.integers(0, 5),
+    right=st.none() | st.integers(0, 5),
+    padding=st.integers(0, 4),
+    at_left=st.booleans(),
+    additive=st.sampled_from([None, float("-inf"), -1e9, -1e4, torch.finfo(torch.float32).min]),
+)
+def test_rules_come_back(
+    size: int, causal: bool, left: int | None, right: int | None, padding: int, at_left: bool, additive: float | None
+) -> None:
+    padding = min(padding, size - 1)
+    real = np.ones(size, dtype=bool)
+    if padding:
+        real[slice(0, padding) if at_left else slice(size - padding, size)] = False
+    rule = Mask(causal, (left, right) if (left, right) != (None, None) else None, real)
+    wanted = cells(rule, size, size)
+    mask = torch.from_numpy(wanted.copy())[None, None]
+    if additive is not None:
+        mask = torch.zeros(mask.shape).masked_fill(~mask, additive)
+    found = find_rules(Given(mask=mask), 1, size, size, slice(0, size)).row(0)
+    kept = real
+    np.testing.assert_array_equal(cells(found.mask, size, size)[kept], wanted[kept])
+    assert found.mask.bias is None
+    cut = found.cut(found.queries, found.keys)
+    np.testing.assert_array_equal(cells(cut, int(kept.sum()), int(kept.sum())), wanted[kept][:, kept])
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), queries=st.integers(1, 8), keys=st.integers(1, 8))
+def test_any_mask_comes_back(data: st.DataObject, queries: int, keys: int) -> None:
+    bits = data.draw(st.lists(st.booleans(), min_size=queries * keys, max_size=queries * keys))
+    wanted = np.array(bits).reshape(queries, keys)
+    found = find_rules(Given(mask=torch.from_numpy(wanted)[None, None]), 1, queries, keys, None).row(0)
+    np.testing.assert_array_equal(cells(found.mask, queries, keys), wanted)
+    unseen = np.zeros(queries, dtype=bool) if found.unseen is None else found.unseen
+    np.testing.assert_array_equal(unseen, ~wanted.any(1))
+
+
+def test_numbers_are_kept_as_a_bias() -> None:
+    numbers = torch.randn(1, 2, 4, 4)
+    found = find_rules(Given(mask=numbers), 3, 4, 4, slice(0, 4))
+    assert found.shared
+    assert torch.equal(found.row(2).mask.bias, numbers[0])
+
+
+def test_each_mask_is_looked_at_once() -> None:
+    analyst = Analyst()
+    mask = torch.ones(2, 1, 6, 6, dtype=torch.bool).tril()
+    first = analyst.rules(Given(mask=mask), 2, 6, 6, slice(0, 6))
+    assert analyst.rules(Given(mask=mask), 2, 6, 6, slice(0, 6)) is first
+    assert analyst.rules(Given(mask=mask.clone()), 2, 6, 6, slice(0, 6)) is first
+    assert analyst.rules(Given(mask=mask), 2, 6, 6, None) is not first
+
+
+@pytest.mark.parametrize("queries", [1, 3])
+def test_queries_at_the_end_of_a_cache(queries: int) -> None:
+    wanted = np.tri(queries, 7, 7 - queries, dtype=bool)
+    found = find_rules(Given(mask=torch.from_numpy(wanted)[None, None]), 1, queries, 7, slice(7 - queries, 7)).row(0)
+    assert found.mask.bias is None
+    np.testing.assert_array_equal(cells(found.mask, queries, 7), wanted)
