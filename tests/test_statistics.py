@@ -7,6 +7,7 @@ import pytest
 
 from headscope import statistics
 from headscope.attention import Mask
+from headscope.statistics import weight_blocks
 
 SIZE, HEADS, D = 11, 3, 8
 
@@ -42,7 +43,7 @@ def written_out(weights: np.ndarray, special: np.ndarray) -> dict[str, float]:
 @pytest.mark.parametrize("queries", [SIZE, 4, 1])
 @pytest.mark.parametrize("cells", [1 << 18, 40])
 def test_blocks_agree_with_the_whole_map(mask: Mask, queries: int, cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statistics, "TILE_CELLS", cells)
+    monkeypatch.setattr(weight_blocks, "TILE_CELLS", cells)
     generator = np.random.default_rng(1)
     q = generator.normal(size=(HEADS, queries, D)).astype(np.float32)
     k = generator.normal(size=(HEADS, SIZE, D)).astype(np.float32)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,6 +17,7 @@ from headscope.trace.arrays import LazyMap, Named
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
+    from headscope.statistics import Statistics
     from headscope.verify import Report
 
     Index = Int[np.ndarray, " n"]
@@ -427,6 +428,36 @@ class Trace:
         from headscope.verify import verify
 
         return verify(self, reference=reference)
+
+    def statistics(
+        self,
+        names: str | Iterable[str] | None = None,
+        *,
+        per_query: bool = False,
+        special: bool = True,
+        engine: str = "numpy",
+    ) -> Statistics:
+        """Where every head looks, as numbers: name -> (layers, heads). See headscope.statistics and docs/statistics.md.
+
+        Args:
+            names: which statistics; all that the trace can give if None.
+            per_query: (layers, heads, queries) instead of the mean over queries.
+            special: whether queries that the tokenizer added count.
+            engine: `numpy`, or `torch` for long texts.
+        """
+        from headscope.statistics import statistics
+
+        return statistics(self, names, per_query=per_query, special=special, engine=engine)
+
+    def similarity(self, *, special: bool = True) -> Named:
+        """(heads_total, heads_total): Jensen-Shannon distance between heads. See headscope.statistics.similarity.
+
+        Args:
+            special: whether queries that the tokenizer added count.
+        """
+        from headscope.statistics import similarity
+
+        return similarity(self, special=special)
 
     def to_html(
         self,

@@ -1,4 +1,4 @@
-"""One number per head and query from the weights, never a map of all pairs: entropy, neighbours, distance."""
+"""The weights in blocks of queries, never a map of all pairs, and the means over queries that the page shows."""
 
 from __future__ import annotations
 

@@ -1,0 +1,206 @@
+"""The statistics of all heads of a trace, as a table that knows its axes."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headscope.errors import HeadscopeError, InputError, MissingExtraError, TraceError
+from headscope.statistics.definitions import MEANINGS, NORMS, chosen
+from headscope.statistics.plain import plain_statistics
+from headscope.statistics.roles import Roles, roles_of
+from headscope.trace import Named
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    from headscope.trace import Trace
+    from headscope.trace.record import LayerRecord
+
+ENGINES = ("numpy", "torch")
+
+
+class Statistics(Mapping[str, Named]):
+    """Statistic name -> (layers, heads), or (layers, heads, queries) per query, in fp32.
+
+    Attributes:
+        layers: the number of each layer in the model.
+        heads: for each layer the numbers of its heads. Where layers differ in heads, the missing ones are NaN.
+        left_out: statistics that this trace can't give -> the reason.
+    """
+
+    def __init__(
+        self,
+        values: Mapping[str, Named],
+        *,
+        layers: tuple[int, ...],
+        heads: tuple[tuple[int, ...], ...],
+        left_out: Mapping[str, str],
+    ) -> None:
+        self._values = dict(values)
+        self.layers = layers
+        self.heads = heads
+        self.left_out = dict(left_out)
+
+    def __getitem__(self, name: str) -> Named:
+        if name in self._values:
+            return self._values[name]
+        reason = self.left_out.get(name, f"it was not asked for: there are {', '.join(self._values)}")
+        raise MissingStatisticError(
+            f"the table has no {name!r}: {reason}",
+            where="trace.statistics()",
+            advice=f"ask for it by name: trace.statistics({name!r})" if name in MEANINGS else "see docs/statistics.md",
+        )
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        lines = [f"statistics of {len(self.layers)} layers, mean and range over heads"]
+        for name, named in self._values.items():
+            seen = named.array[np.isfinite(named.array)]
+            text = f"{seen.mean():>10.4g}  {seen.min():.4g} to {seen.max():.4g}" if len(seen) else f"{'nothing':>10}"
+            lines.append(f"{name:<20}{text}  {MEANINGS[name]}")
+        lines += [f"without {name}: {reason}" for name, reason in self.left_out.items()]
+        return "\n".join(lines)
+
+
+class MissingStatisticError(InputError, KeyError):
+    """A statistic that isn't in the table; a KeyError too, so that mappings behave."""
+
+    __str__ = InputError.__str__
+
+
+def statistics(
+    trace: Trace,
+    names: str | Iterable[str] | None = None,
+    *,
+    per_query: bool = False,
+    special: bool = True,
+    engine: str = "numpy",
+) -> Statistics:
+    """Where every head looks, as numbers. Definitions, formulas and sources are in docs/statistics.md.
+
+    Args:
+        names: which statistics; all that the trace can give if None.
+        per_query: one number per query instead of the mean over queries.
+        special: whether queries that the tokenizer added count. As keys they always do. Padding never counts.
+        engine: `numpy` computes the weights in blocks of queries, in fp64; `torch` computes the same from fused calls,
+            which is faster on long texts and needs PyTorch.
+
+    Raises:
+        InputError: there is no such statistic or engine.
+        TraceError: norm-weighted statistics were asked for by name, and the trace has no values or no model.
+        UnsupportedError: they were, and it isn't known where this live model keeps W_O.
+        MissingExtraError: engine="torch" without PyTorch.
+    """
+    if engine not in ENGINES:
+        raise InputError(f"there is no engine {engine!r}", where="engine", advice=f"take one of {', '.join(ENGINES)}")
+    wanted = chosen(names)
+    left_out = {}
+    if set(wanted) & set(NORMS):
+        try:
+            output_weights(trace)
+        except HeadscopeError as error:
+            if names is not None:
+                raise
+            left_out = dict.fromkeys(NORMS, error.found)
+            wanted = chosen(None, NORMS)
+    roles = roles_of(trace)
+    tall = max(len(record.q) for record in trace.layers)
+    table = np.full((len(wanted), len(trace.layers), tall, len(trace.queries)), np.nan, dtype=np.float32)
+    for at, (number, record) in enumerate(zip(trace.numbers, trace.layers, strict=True)):
+        W_O = layer_W_O(trace, number) if set(wanted) & set(NORMS) else None
+        found = _of_layer(record, roles, W_O, wanted, engine)
+        table[:, at, : len(record.q)] = [found[name] for name in wanted]
+    if not special:
+        table[..., roles.query_special] = np.nan
+    dims: tuple[str, ...] = ("layers", "heads", "queries")
+    if not per_query:
+        table, dims = over_queries(table), dims[:2]
+    return Statistics(
+        {name: Named(name, dims, values) for name, values in zip(wanted, table, strict=True)},
+        layers=trace.numbers,
+        heads=tuple(trace.head_numbers(number) for number in trace.numbers),
+        left_out=left_out,
+    )
+
+
+def over_queries(values: Float[np.ndarray, "... queries"]) -> Float[np.ndarray, "..."]:
+    """The mean over the queries that have one; NaN where none has."""
+    there = ~np.isnan(values)
+    count = there.sum(-1)
+    total = np.where(there, values, 0).sum(-1, dtype=np.float64)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan).astype(np.float32)
+
+
+def output_weights(trace: Trace) -> None:
+    """Check that the trace has what the norm-weighted statistics need.
+
+    Raises:
+        TraceError: it has no values, or no model.
+    """
+    if any(record.v is None for record in trace.layers):
+        raise TraceError(
+            "the norm-weighted statistics need the values, which were not kept",
+            where="trace",
+            advice="make the trace again with its values",
+        )
+    layer_W_O(trace, trace.numbers[0])
+
+
+def layer_W_O(trace: Trace, layer: int) -> Float[np.ndarray, "heads d_value d_model"]:
+    """(heads, d_value, d_model): W_O of each head that was kept; 0 for silenced heads, which write nothing.
+
+    Raises:
+        TraceError: the trace has no model.
+    """
+    if trace.source is None:
+        raise TraceError(
+            "the norm-weighted statistics need W_O, which is in the model and not in the trace",
+            where=f"layer {layer}",
+            advice="read the trace with hs.load(file, model=hs.open(…))",
+        )
+    found = [np.asarray(trace.source.W_O(layer, head), dtype=np.float32) for head in trace.head_numbers(layer)]
+    silenced = [(layer, head) in trace.ablated for head in trace.head_numbers(layer)]
+    return np.stack([np.zeros_like(one) if off else one for one, off in zip(found, silenced, strict=True)])
+
+
+def _of_layer(
+    record: LayerRecord,
+    roles: Roles,
+    W_O: Float[np.ndarray, "heads d_value d_model"] | None,
+    names: tuple[str, ...],
+    engine: str,
+) -> dict[str, Float[np.ndarray, "heads queries"]]:
+    """(heads, queries) of each statistic."""
+    v = record.v if W_O is not None else None
+    if engine == "numpy":
+        return plain_statistics(
+            record.q, record.k, v, scale=record.scale, roles=roles, mask=record.mask, W_O=W_O, names=names
+        )
+    if importlib.util.find_spec("torch") is None:
+        raise MissingExtraError(
+            "engine='torch' needs PyTorch, which is not installed",
+            where="trace.statistics",
+            advice="pip install 'headscope[torch]', or leave the engine at 'numpy'",
+        )
+    from headscope.statistics.fast import fast_statistics, tensor
+
+    found = fast_statistics(
+        tensor(record.q),
+        tensor(record.k),
+        None if v is None else tensor(v),
+        scale=record.scale,
+        roles=roles,
+        mask=record.mask,
+        W_O=None if W_O is None else tensor(W_O),
+        names=names,
+    )
+    return {name: values.numpy() for name, values in found.items()}
