@@ -39,6 +39,7 @@ FACE = {
     ("trace", "verify"),
     ("trace", "statistics"),
     ("trace", "view"),
+    ("trace", "capture"),
     ("model", "verify"),
     ("model", "filling"),
 }
@@ -101,10 +102,21 @@ def test_importing_headscope_imports_nothing_heavy() -> None:
 
 
 def test_the_public_names_are_these() -> None:
-    assert sorted(hs.__all__) == ["HeadscopeError", "Model", "Trace", "load", "open"]
+    assert hs.__all__ == [
+        "Captured",
+        "HeadscopeError",
+        "Model",
+        "Trace",
+        "ablate",
+        "capture",
+        "describe",
+        "load",
+        "open",
+        "trace",
+    ]
     assert set(hs.__all__) < set(dir(hs))
     for name in hs.__all__:
-        assert getattr(hs, name) is not None
+        assert callable(getattr(hs, name))
     with pytest.raises(AttributeError, match="no attribute 'banana'"):
         hs.banana
 

@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from headscope.capture import Captured, ablate, describe
     from headscope.errors import HeadscopeError
     from headscope.model import Model
     from headscope.model import open_model as open
@@ -22,23 +23,29 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["HeadscopeError", "Model", "Trace", "load", "open"]
+__all__ = ["Captured", "HeadscopeError", "Model", "Trace", "ablate", "capture", "describe", "load", "open", "trace"]
 
 LAZY = {
+    "Captured": "headscope.capture:Captured",
     "HeadscopeError": "headscope.errors:HeadscopeError",
     "Model": "headscope.model:Model",
     "Trace": "headscope.trace:Trace",
+    "ablate": "headscope.capture:ablate",
+    "capture": "headscope.capture",
+    "describe": "headscope.capture:describe",
     "load": "headscope.trace:load",
     "open": "headscope.model:open_model",
+    "trace": "headscope.trace",
 }
-"""Public name -> where it lives; imported when it is first asked for."""
+"""Public name -> where it lives; imported when it is first asked for. `hs.capture(…)` and `hs.trace(…)` are functions
+that share their names with packages: those packages can be called."""
 
 
 def __getattr__(name: str) -> Any:
     if name not in LAZY:
         raise AttributeError(f"module 'headscope' has no attribute {name!r}")
     module, _, attribute = LAZY[name].partition(":")
-    found = getattr(import_module(module), attribute)
+    found = getattr(import_module(module), attribute) if attribute else import_module(module)
     globals()[name] = found
     return found
 

@@ -1,7 +1,5 @@
 """What one forward pass leaves behind, in memory and on disk."""
 
-from __future__ import annotations
-
 import sys
 from types import ModuleType
 from typing import Any
@@ -14,12 +12,12 @@ __all__ = ["HeadTrace", "LayerRecord", "LazyMap", "Named", "Source", "TokenAxis"
 
 
 class _CallableModule(ModuleType):
-    """`headscope.trace` is this package and, as a name of headscope, the one-liner for live models."""
+    """`headscope.trace` is this package and, as a name of headscope, a function: `hs.trace(model, tokenizer, text)`."""
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Trace:
-        from headscope.capture import trace
+    def __call__(self, model: Any, tokenizer: Any, text: str, pair: str | None = None, **options: Any) -> Trace:
+        from headscope.capture import trace  # the face: it stands below this file
 
-        return trace(*args, **kwargs)
+        return trace(model, tokenizer, text, pair, **options)
 
 
 sys.modules[__name__].__class__ = _CallableModule
