@@ -1,0 +1,242 @@
+"""The plain statistics against their definitions, cell by cell; the fast ones against the plain."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from headscope.attention import Mask
+from headscope.errors import InputError
+from headscope.statistics import MEANINGS, Roles, plain_statistics
+from headscope.statistics.definitions import allowed_counts
+from headscope.statistics.fast import fast_statistics
+
+MASKS = {
+    "everything": lambda n: Mask(),
+    "padding": lambda n: Mask(keys=np.arange(n) < max(1, n - 3)),
+    "causal": lambda n: Mask(causal=True),
+    "causal, padded on the left": lambda n: Mask(causal=True, keys=np.arange(n) >= min(2, n - 1)),
+    "window": lambda n: Mask(window=(5, 3)),
+    "causal window, padded": lambda n: Mask(causal=True, window=(4, None), keys=np.arange(n) % 7 != 5),
+    "nothing to see": lambda n: Mask(keys=np.zeros(n, dtype=bool)),
+}
+
+
+def roles_for(n: int) -> Roles:
+    """[CLS] first, [SEP] in the middle and last, punctuation here and there, two sentences."""
+    special = np.zeros(n, dtype=bool)
+    special[[0, n // 2, n - 1]] = True
+    cls = np.arange(n) == 0
+    sentences = np.where(special, -1, (np.arange(n) > n // 2).astype(np.int64))
+    return Roles(cls, special & ~cls, ~special & (np.arange(n) % 5 == 2), special, sentences, sentences, special)
+
+
+def drawn(
+    n: int, *, heads: int = 4, kv_heads: int = 4, d: int = 8, spread: float = 1.0, seed: int = 0
+) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return {
+        "q": (rng.normal(size=(heads, n, d)) * spread).astype(np.float32),
+        "k": rng.normal(size=(kv_heads, n, d)).astype(np.float32),
+        "v": rng.normal(size=(kv_heads, n, d)).astype(np.float32),
+        "W_O": rng.normal(size=(heads, d, 24)).astype(np.float32),
+    }
+
+
+def both(arrays: dict[str, np.ndarray], **options: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    plain = plain_statistics(**arrays, **options)
+    fast = fast_statistics(**{name: torch.from_numpy(array) for name, array in arrays.items()}, **options)
+    return plain, {name: found.numpy() for name, found in fast.items()}
+
+
+def agree(plain: dict[str, np.ndarray], fast: dict[str, np.ndarray], keys: int) -> None:
+    """To 1e-4; distances, which are as large as the text is long, to 5e-7 of that where it is more."""
+    assert list(plain) == list(fast)
+    for name, expected in plain.items():
+        limit = max(1e-4, 5e-7 * keys) if name in ("offset", "distance") else 1e-4
+        np.testing.assert_allclose(fast[name], expected, rtol=1e-4, atol=limit, err_msg=name)
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize(("heads", "kv_heads"), [(3, 3), (4, 2), (3, 1)])
+@pytest.mark.parametrize("n", [1, 2, 3, 40])
+def test_fast_agrees_with_plain(mask: str, heads: int, kv_heads: int, n: int) -> None:
+    arrays = drawn(n, heads=heads, kv_heads=kv_heads)
+    plain, fast = both(arrays, scale=0.35, mask=MASKS[mask](n), roles=roles_for(n))
+    assert set(plain) == set(MEANINGS)
+    agree(plain, fast, n)
+
+
+@pytest.mark.parametrize("mask", ["everything", "causal", "padding", "causal, padded on the left"])
+@pytest.mark.parametrize("n", [700, 3000])
+def test_they_agree_on_long_texts(mask: str, n: int) -> None:
+    plain, fast = both(drawn(n, heads=1, kv_heads=1, spread=3), scale=0.35, mask=MASKS[mask](n), roles=roles_for(n))
+    agree(plain, fast, n)
+
+
+@pytest.mark.parametrize("mask", ["everything", "padding", "causal, padded on the left", "window"])
+@pytest.mark.parametrize("spread", [0.0, 1e-4, 30.0, 300.0, 1e4, 1e6])
+def test_they_agree_on_extreme_scores(mask: str, spread: float) -> None:
+    """From all alike to one key taking everything, with scores of millions."""
+    plain, fast = both(drawn(60, spread=spread), scale=0.35, mask=MASKS[mask](60), roles=roles_for(60))
+    agree(plain, fast, 60)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    n=st.integers(1, 24),
+    groups=st.integers(1, 3),
+    kv_heads=st.integers(1, 2),
+    spread=st.sampled_from([0.0, 0.1, 1.0, 10.0, 100.0]),
+    causal=st.booleans(),
+    window=st.none() | st.tuples(st.none() | st.integers(0, 5), st.none() | st.integers(0, 5)),
+    padded=st.none() | st.lists(st.booleans(), min_size=24, max_size=24),
+    seed=st.integers(0, 99),
+)
+def test_they_agree_whatever_is_drawn(
+    n: int,
+    groups: int,
+    kv_heads: int,
+    spread: float,
+    causal: bool,
+    window: tuple[int | None, int | None] | None,
+    padded: list[bool] | None,
+    seed: int,
+) -> None:
+    mask = Mask(causal=causal, window=window, keys=None if padded is None else np.array(padded[:n]))
+    arrays = drawn(n, heads=groups * kv_heads, kv_heads=kv_heads, spread=spread, seed=seed)
+    plain, fast = both(arrays, scale=0.35, mask=mask, roles=roles_for(n))
+    agree(plain, fast, n)
+
+
+@pytest.mark.parametrize("mask", [Mask(), Mask(causal=True), Mask(keys=np.arange(9) != 3)])
+def test_fewer_queries_than_keys(mask: Mask) -> None:
+    """A decoder with a cache: the last query stands at the last key."""
+    arrays = drawn(9)
+    arrays["q"] = arrays["q"][:, -4:]
+    whole = roles_for(9)
+    some = (whole.query_sentences[-4:], whole.query_special[-4:])
+    roles = Roles(whole.cls, whole.sep, whole.punctuation, whole.special, whole.sentences, *some)
+    plain, fast = both(arrays, scale=0.35, mask=mask, roles=roles)
+    agree(plain, fast, 9)
+    if mask.causal:
+        everything = plain_statistics(**drawn(9), scale=0.35, mask=mask, roles=whole)
+        for name, found in plain.items():
+            np.testing.assert_allclose(found, everything[name][:, -4:], err_msg=name)
+
+
+def written_out(p: np.ndarray, i: int, allowed: int, roles: Roles, lengths: np.ndarray) -> dict[str, float]:
+    """One query's statistics from its row of weights, as the definitions read."""
+    keys = range(len(p))
+    nothing = float("nan")
+    entropy = -sum(p[j] * np.log(p[j]) for j in keys if p[j] > 0)
+    gathered = sum(p[j] * lengths[j] for j in keys)
+    sentence = roles.query_sentences[i]
+    return {
+        "entropy": entropy,
+        "normalised_entropy": entropy / np.log(allowed) if allowed > 1 else nothing,
+        "effective_tokens": 1 / sum(p[j] ** 2 for j in keys),
+        "strongest": max(p),
+        "previous": p[i - 1] if i else nothing,
+        "next": p[i + 1] if i + 1 < len(p) else nothing,
+        "same": p[i],
+        "first": p[0],
+        "cls": sum(p[j] for j in keys if roles.cls[j]),
+        "sep": sum(p[j] for j in keys if roles.sep[j]),
+        "punctuation": sum(p[j] for j in keys if roles.punctuation[j]),
+        "other_sentence": sum(p[j] for j in keys if roles.sentences[j] == 1 - sentence) if sentence >= 0 else nothing,
+        "offset": sum(p[j] * (j - i) for j in keys),
+        "distance": sum(p[j] * abs(j - i) for j in keys),
+        "norm": gathered,
+        "norm_special": sum(p[j] * lengths[j] for j in keys if roles.special[j]) / gathered,
+    }
+
+
+@pytest.mark.parametrize("mask", ["everything", "causal", "window"])
+def test_plain_agrees_with_the_definitions(mask: str) -> None:
+    n, arrays, roles = 11, drawn(11, kv_heads=2), roles_for(11)
+    rule = MASKS[mask](n)
+    found = plain_statistics(**arrays, scale=0.35, mask=rule, roles=roles)
+    q, k, v, W_O = (arrays[name].astype(np.float64) for name in ("q", "k", "v", "W_O"))
+    allowed = rule.allowed(np.arange(n), np.arange(n), (n, n))
+    allowed = np.ones((n, n), dtype=bool) if allowed is None else allowed
+    for head in range(4):
+        lengths = np.linalg.norm(v[head // 2] @ W_O[head], axis=-1)
+        for i in range(n):
+            powers = np.where(allowed[i], np.exp(0.35 * q[head, i] @ k[head // 2].T), 0)
+            expected = written_out(powers / powers.sum(), i, int(allowed[i].sum()), roles, lengths)
+            assert set(expected) == set(found)
+            for name, value in expected.items():
+                assert found[name][head, i] == pytest.approx(value, rel=1e-9, abs=1e-9, nan_ok=True), (name, i)
+
+
+def test_plain_counts_a_bias_and_fast_refuses_it() -> None:
+    arrays, n = drawn(6), 6
+    forbidden = np.triu(np.ones((n, n), dtype=bool), 1)
+    bias = np.where(forbidden, -np.inf, 0).astype(np.float32)[None]
+    by_rule = plain_statistics(**arrays, scale=0.35, mask=Mask(causal=True), roles=roles_for(n))
+    by_bias = plain_statistics(**arrays, scale=0.35, mask=Mask(bias=bias), roles=roles_for(n))
+    for name, found in by_bias.items():
+        np.testing.assert_allclose(found, by_rule[name], err_msg=name)
+    q, k = torch.from_numpy(arrays["q"]), torch.from_numpy(arrays["k"])
+    with pytest.raises(InputError, match="without an additive bias"):
+        fast_statistics(q, k, scale=0.35, mask=Mask(bias=torch.from_numpy(bias)), roles=roles_for(n))
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (9, 9), (4, 9), (9, 4)])
+def test_allowed_keys_are_counted_without_a_map(mask: str, queries: int, keys: int) -> None:
+    rule = MASKS[mask](keys)
+    allowed = rule.allowed(np.arange(queries), np.arange(keys), (queries, keys))
+    expected = np.full(queries, keys) if allowed is None else allowed.sum(-1)
+    np.testing.assert_array_equal(allowed_counts(rule, queries, keys), expected)
+
+
+def test_half_precision_is_widened() -> None:
+    arrays = {name: torch.from_numpy(array).half() for name, array in drawn(30).items()}
+    fast = fast_statistics(**arrays, scale=0.35, roles=roles_for(30))
+    plain = plain_statistics(**{name: one.numpy() for name, one in arrays.items()}, scale=0.35, roles=roles_for(30))
+    agree(plain, {name: found.numpy() for name, found in fast.items()}, 30)
+
+
+def test_only_what_is_asked_for_comes_back() -> None:
+    arrays = drawn(5)
+    q, k = arrays["q"], arrays["k"]
+    assert list(plain_statistics(q, k, scale=1.0, roles=roles_for(5), names=["same", "entropy"])) == ["entropy", "same"]
+    fast = fast_statistics(torch.from_numpy(q), torch.from_numpy(k), scale=1.0, roles=roles_for(5))
+    assert set(MEANINGS) - set(fast) == {"norm", "norm_special"}
+    for compute in (plain_statistics, fast_statistics):
+        with pytest.raises(InputError, match="no statistic 'banana'"):
+            compute(q, k, scale=1.0, roles=roles_for(5), names=["banana"])
+        with pytest.raises(InputError, match="norm_special can't be had"):
+            compute(q, k, scale=1.0, roles=roles_for(5), names=["norm_special"])
+
+
+class Largest(TorchDispatchMode):
+    """The most numbers that any operation under it returned in one tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numel = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for one in result if isinstance(result, (tuple, list)) else (result,):
+            if isinstance(one, torch.Tensor):
+                self.numel = max(self.numel, one.numel())
+        return result
+
+
+@pytest.mark.parametrize("mask", ["everything", "padding", "causal", "causal, padded on the left"])
+def test_no_tensor_is_as_large_as_a_map(mask: str) -> None:
+    n = 2000
+    arrays = {name: torch.from_numpy(array) for name, array in drawn(n, heads=1, kv_heads=1).items()}
+    with Largest() as watch:
+        fast_statistics(**arrays, scale=0.35, mask=MASKS[mask](n), roles=roles_for(n))
+    assert watch.numel <= 40 * n
