@@ -80,18 +80,22 @@ def fast_statistics(
         assert v is not None
         assert W_O is not None
         norms = value_norms(v.to(layer.k.dtype), W_O.to(layer.k.dtype))
-    mixed, lse = layer.mix(*_features(layer, roles, norms))
+    columns = _columns(layer, roles, names)
+    mixed, lse = layer.mix(*_values(layer, columns, norms, roles))
     d_head = k.shape[-1]
     energy = scale * (layer.q[..., :d_head] * mixed[..., :d_head]).sum(-1)
     found["entropy"] = (lse - energy).clamp_min(0)
     logs = np.log(np.maximum(counts, 2))
     found["normalised_entropy"] = found["entropy"] / torch.as_tensor(logs, device=q.device, dtype=lse.dtype)
-    masses = dict(zip(FEATURES, mixed[..., d_head:].unbind(-1), strict=False))
-    for name in ("cls", "sep", "punctuation"):
-        found[name] = masses[name]
-    mine = torch.as_tensor(roles.query_sentences, device=q.device)
-    found["other_sentence"] = torch.where(mine == 0, masses["second"], masses["first_text"])
+    none = torch.zeros_like(lse)
+    masses = dict(zip((*columns, *NORMS), mixed[..., d_head:].unbind(-1), strict=False))
     at = torch.arange(queries, device=q.device) + (keys - queries)
+    for name in ("cls", "sep", "punctuation"):
+        found[name] = masses.get(name, none)
+    if "cls" in names and roles.cls.sum() == 1:
+        found["cls"] = _on(layer, lse, torch.full_like(at, int(roles.cls.argmax())), mask)
+    first = torch.as_tensor(roles.query_sentences == 0, device=q.device)
+    found["other_sentence"] = torch.where(first, masses.get("second text", none), masses.get("first text", none))
     centred = (at - keys // 2).to(lse.dtype)
     # E[j] - i E[1]: what the kernel's rounding leaves of the rows' sums beside 1 then cancels.
     found["offset"] = masses["position"] - centred * masses["one"]
@@ -115,9 +119,6 @@ def fast_statistics(
 def tensor(array: Float[np.ndarray, "..."]) -> Float[torch.Tensor, "..."]:
     """A trace's array as a tensor; arrays that a file lends read-only are copied, for torch has no such tensors."""
     return torch.from_numpy(array if array.flags.writeable else array.copy())
-
-
-FEATURES = ("one", "position", "cls", "sep", "punctuation", "first_text", "second", "norm", "norm_special")
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,15 +184,33 @@ def _prepare(
     return _Layer(q, k, scale, d_head, rule, positions)
 
 
-def _features(
-    layer: _Layer, roles: Roles, norms: Float[torch.Tensor, "heads keys"] | None
-) -> tuple[Float[torch.Tensor, "groups keys width"], Float[torch.Tensor, "groups keys d_value"]]:
-    """K, and V := [K | FEATURES], one of each per key head; with norms per query head, each of which has its own."""
+def _columns(layer: _Layer, roles: Roles, names: tuple[str, ...]) -> dict[str, Float[torch.Tensor, " keys"]]:
+    """What goes beside K, by name: the fewer, the cheaper. A single [CLS] is one dot product instead."""
+    pair = "other_sentence" in names
+    flags = {
+        "cls": roles.cls if "cls" in names and roles.cls.sum() > 1 else None,
+        "sep": roles.sep if "sep" in names and roles.sep.any() else None,
+        "punctuation": roles.punctuation if "punctuation" in names and roles.punctuation.any() else None,
+        "first text": roles.sentences == 0 if pair and (roles.sentences == 0).any() else None,
+        "second text": roles.sentences == 1 if pair and (roles.sentences == 1).any() else None,
+    }
     k = layer.k
-    columns = [torch.ones_like(layer.positions), layer.positions]
-    flags = (roles.cls, roles.sep, roles.punctuation, roles.sentences == 0, roles.sentences == 1)
-    columns += [torch.as_tensor(one, device=k.device, dtype=k.dtype) for one in flags]
-    features = torch.stack(columns, -1)[None]
+    columns = {"one": torch.ones_like(layer.positions), "position": layer.positions}
+    for name, flag in flags.items():
+        if flag is not None:
+            columns[name] = torch.as_tensor(flag, device=k.device, dtype=k.dtype)
+    return columns
+
+
+def _values(
+    layer: _Layer,
+    columns: dict[str, Float[torch.Tensor, " keys"]],
+    norms: Float[torch.Tensor, "heads keys"] | None,
+    roles: Roles,
+) -> tuple[Float[torch.Tensor, "groups keys width"], Float[torch.Tensor, "groups keys d_value"]]:
+    """K, and V := [K | columns], one of each per key head; with norms per query head, each of which has its own."""
+    k = layer.k
+    features = torch.stack(list(columns.values()), -1)[None]
     if norms is not None:
         k = k.repeat_interleave(len(norms) // len(k), 0)
         special = torch.as_tensor(roles.special, device=k.device, dtype=k.dtype)
