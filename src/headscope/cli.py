@@ -215,11 +215,18 @@ def config(
 
 
 @app.command(rich_help_panel=LOOK)
-def tree(model: ModelName, revision: Revision = None, as_json: AsJson = False) -> None:
+def tree(
+    model: ModelName,
+    revision: Revision = None,
+    modules: Annotated[
+        bool, typer.Option("--modules", help="Every module, as transformers builds the class; needs headscope[torch].")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """The module tree, repeats collapsed."""
-    from headscope.view.config_sheets import tree_sheet
+    from headscope.view.config_sheets import modules_sheet, tree_sheet
 
-    show(tree_sheet(opened(model, revision)), as_json=as_json)
+    show((modules_sheet if modules else tree_sheet)(opened(model, revision)), as_json=as_json)
 
 
 @app.command(rich_help_panel=LOOK)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+import transformers
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from headscope.attention import EVERYTHING, Mask, attend
+from headscope.capture import capture
 from headscope.kernels import KernelWatch, attend_with_lse, is_fused
 
 KEYS = np.array([True] * 7 + [False] * 2)
@@ -62,17 +64,26 @@ def test_other_widths_of_values_go_in_blocks() -> None:
 
 
 class Largest(TorchDispatchMode):
-    """The largest tensor that any operator makes."""
+    """The sizes of the tensors that operators make, views left out."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.cells = 0
+        self.sizes: list[int] = []
+
+    @property
+    def cells(self) -> int:
+        return max(self.sizes)
+
+    def maps(self, tokens: int) -> int:
+        """How many are as large as an eighth of a map."""
+        return sum(size >= tokens * tokens // 8 for size in self.sizes)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         result = func(*args, **(kwargs or {}))
+        given = {one.untyped_storage().data_ptr() for one in args if isinstance(one, torch.Tensor)}
         for one in result if isinstance(result, (tuple, list)) else (result,):
-            if isinstance(one, torch.Tensor):
-                self.cells = max(self.cells, one.untyped_storage().nbytes() // max(1, one.element_size()))
+            if isinstance(one, torch.Tensor) and one.untyped_storage().data_ptr() not in given:
+                self.sizes.append(one.untyped_storage().nbytes() // max(1, one.element_size()))
         return result
 
 
@@ -84,3 +95,30 @@ def test_nothing_is_as_large_as_a_map(mask: Mask) -> None:
     with torch.no_grad(), Largest() as largest:
         attend_with_lse(q, q, q, scale=0.5, mask=mask)
     assert largest.cells < 3000 * 3000 / 8
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_a_capture_makes_nothing_as_large_as_a_map(padded: bool) -> None:
+    """At 8,192 tokens: no tensor of a map's size beyond those that the model's own forward pass makes."""
+    tokens = 8192
+    config = transformers.BertConfig(
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=1,
+        intermediate_size=16,
+        vocab_size=99,
+        max_position_embeddings=tokens,
+    )
+    model = transformers.BertModel(config, add_pooling_layer=False).eval()
+    inputs = {"input_ids": torch.ones(1, tokens, dtype=torch.long)}
+    if padded:
+        inputs["attention_mask"] = (torch.arange(tokens) < 8000).long()[None]
+    with torch.no_grad():
+        with Largest() as alone:
+            model(**inputs)
+        with Largest() as watched, capture(model) as captured:
+            model(**inputs)
+        assert len(captured.trace) == (8000 if padded else tokens)
+    assert watched.maps(tokens) == alone.maps(tokens)
+    if not padded:
+        assert watched.maps(tokens) == 0

@@ -13,6 +13,7 @@ from headscope.view.terminal import Drawing, Line, Paper, Sheet, blank, notes, p
 if TYPE_CHECKING:
     from headscope.anatomy.glossary import Field
     from headscope.anatomy.tree import Node
+    from headscope.capture.describing import Part
     from headscope.model import Model
 
 
@@ -112,6 +113,40 @@ def tree_sheet(model: Model) -> Sheet:
             blank,
             _tree_lines(root),
             notes(["counts of repeated modules are of one of them"]),
+        ),
+    )
+
+
+def modules_sheet(model: Model) -> Sheet:
+    """Every module of the checkpoint's class, as transformers builds it on the meta device: no weights are made."""
+    from headscope.anatomy.tree import Node
+    from headscope.capture import modules_of_checkpoint
+
+    found = modules_of_checkpoint(dict(model.checkpoint.config))
+
+    def node(part: Part) -> Node:
+        label = f"{part.times} x {part.label}" if part.times > 1 else part.label
+        return Node(part.name, label, part.count, None, part.times, tuple(node(child) for child in part.parts))
+
+    root = Node(found.name, "", found.total, children=node(found.tree).children)
+
+    return Sheet(
+        record=lambda: {"model": model.name, **found.to_dict()},
+        table=None,
+        drawings=(
+            title(called(model.name), f"{found.name}, {found.total:,} numbers"),
+            blank,
+            _tree_lines(root),
+            notes(
+                [
+                    "counts of repeated modules are of one of them; "
+                    + (
+                        "tied: " + "; ".join(" = ".join(names) for names in found.tied)
+                        if found.tied
+                        else "nothing is tied"
+                    )
+                ]
+            ),
         ),
     )
 
