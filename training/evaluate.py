@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from model import choose_masked, masked_score
+from tokenizer import MAX_LENGTH
 from tokenizers import Tokenizer
 from transformers import BertForMaskedLM
 
@@ -80,32 +81,22 @@ class Structure:
 
 
 def structure(folder: Path, texts: list[str]) -> Structure:
-    """Trace every text with headscope and average its heads' weights."""
+    """Trace every text with headscope and average the statistics of its heads."""
     bert = hs.open(folder)
-    sums, tokens = np.zeros(()), 0
-    for text in texts:
-        trace = bert.trace(text)
-        layers, heads = range(len(bert.layers)), range(len(bert.layers[0].heads))
-        sums = sums + np.array([[summary(trace[layer, head].weights[:, :]) for head in heads] for layer in layers])
-        tokens += len(trace.tokens)
-    means = np.moveaxis(sums / len(texts), -1, 0).round(4)  # (3, layers, heads)
-    previous, following, entropy = means.tolist()
-    return Structure(previous, following, entropy, tokens / len(texts))
+    traces = [bert.trace(text, max_length=MAX_LENGTH) for text in texts]
+    measured = [trace.statistics(["previous", "next", "entropy"]) for trace in traces]
+
+    def mean(name: str) -> list[list[float]]:
+        return np.mean([one[name] for one in measured], axis=0, dtype=float).round(4).tolist()
+
+    length = float(np.mean([len(trace.tokens) for trace in traces]))
+    return Structure(mean("previous"), mean("next"), mean("entropy"), length)
 
 
-def summary(weights: np.ndarray) -> tuple[float, float, float]:
-    """(S, S) -> mean weight on the token before, on the token after, and mean entropy."""
-    logs = np.log(weights, where=weights > 0, out=np.zeros_like(weights))
-    entropy = -(weights * logs).sum(1)
-    return float(weights.diagonal(-1).mean()), float(weights.diagonal(1).mean()), float(entropy.mean())
-
-
-def guesses(folder: Path, text: str, best: int = 5) -> list[str]:
-    """The most probable pieces for the one [MASK] of `text`, through transformers and the saved tokenizer."""
-    model = BertForMaskedLM.from_pretrained(folder, dtype=torch.float32)
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    model.train(False)
+def guesses(model: BertForMaskedLM, tokenizer: Tokenizer, text: str, best: int = 5) -> list[str]:
+    """The most probable pieces for the one [MASK] of `text`."""
     encoding = tokenizer.encode(text)
+    model.train(False)
     with torch.no_grad():
         logits = model(torch.tensor([encoding.ids])).logits[0, encoding.tokens.index("[MASK]")]  # (pieces,)
     return [str(tokenizer.id_to_token(piece)) for piece in logits.topk(best).indices.tolist()]
@@ -138,7 +129,7 @@ def evaluate(folder: Path, corpus: Path) -> Evaluation:
     sentences = read_document(corpus / HELD_OUT)
     held = masked_accuracy(model, encode([sentences], tokenizer), rounds=5)
     texts = [" ".join(sentences[at : at + 4]) for at in range(0, len(sentences) - 4, len(sentences) // 50)]
-    filled = {text: guesses(folder, text) for text in SENTENCES}
+    filled = {text: guesses(model, tokenizer, text) for text in SENTENCES}
     return Evaluation(held, float(np.exp(held.loss)), structure(folder, texts), filled)
 
 

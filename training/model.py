@@ -70,13 +70,13 @@ class Score:
         loss: mean cross-entropy in nats, a scalar tensor that gradients flow from.
         correct: at how many places the first guess was right.
         count: how many places were masked.
-        early: (B, S, WIDTH), what layer 0 gave.
+        layers: what each layer gave, (B, S, WIDTH).
     """
 
     loss: Tensor
     correct: int
     count: int
-    early: Tensor
+    layers: tuple[Tensor, ...]
 
 
 def masked_score(model: BertForMaskedLM, ids: Tensor, types: Tensor, masked: Tensor) -> Score:
@@ -86,30 +86,47 @@ def masked_score(model: BertForMaskedLM, ids: Tensor, types: Tensor, masked: Ten
         logits = model.cls(output.last_hidden_state[masked]).float()  # (count, pieces)
     truth = ids[masked]  # (count,)
     correct = int((logits.argmax(1) == truth).sum())
-    return Score(functional.cross_entropy(logits, truth), correct, len(truth), output.hidden_states[1])
+    return Score(functional.cross_entropy(logits, truth), correct, len(truth), output.hidden_states[1:])
 
 
 class Neighbours(nn.Module):
-    """A scaffold for the first minutes: name the pieces before and after a place from what layer 0 gave there.
+    """A scaffold: name the pieces `distance` before and after a place from what a layer gave there.
 
-    Whoever can name them looks at them, so heads of layer 0 learn where their neighbours are; masked-LM loss alone
-    finds that out only after thousands of steps. The scaffold shares the model's embeddings and is left behind.
+    Whoever can name them looks at them, so heads learn where their neighbours are; masked-LM loss alone finds that out
+    only after thousands of steps. The scaffold shares the model's embeddings and is left behind.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, distance: int) -> None:
         super().__init__()
+        self.distance = distance
         self.before = nn.Linear(WIDTH, WIDTH)
         self.after = nn.Linear(WIDTH, WIDTH)
 
-    def forward(self, model: BertForMaskedLM, early: Tensor, ids: Tensor, generator: torch.Generator) -> Tensor:
-        """Sum of both cross-entropies at 15% of the places, the first and last apart."""
+    def forward(self, model: BertForMaskedLM, layer: Tensor, ids: Tensor, generator: torch.Generator) -> Tensor:
+        """Sum of both cross-entropies at 15% of the places that have both neighbours; `layer` is (B, S, WIDTH)."""
+        away = self.distance
         picked = torch.rand(ids.shape, generator=generator) < 0.15  # (B, S)
-        picked[:, 0] = picked[:, -1] = False
+        picked[:, :away] = picked[:, -away:] = False
         words, bias = model.bert.embeddings.word_embeddings.weight, model.cls.predictions.bias
         with torch.autocast("cpu", torch.bfloat16):
-            chosen = early[picked]  # (n, WIDTH)
+            chosen = layer[picked]  # (n, WIDTH)
             before = (self.before(chosen) @ words.T + bias).float()  # (n, pieces)
             after = (self.after(chosen) @ words.T + bias).float()
-        return functional.cross_entropy(before, torch.roll(ids, 1, 1)[picked]) + functional.cross_entropy(
-            after, torch.roll(ids, -1, 1)[picked]
+        return functional.cross_entropy(before, torch.roll(ids, away, 1)[picked]) + functional.cross_entropy(
+            after, torch.roll(ids, -away, 1)[picked]
         )
+
+
+@torch.no_grad()
+def stir(model: BertForMaskedLM) -> None:
+    """Fresh queries and keys for the layers above the first, and a little noise on their values and outputs.
+
+    While layer 0 learns, nothing it gives can be used yet: heads above it go numb, their softmax saturated or flat.
+    """
+    for layer in model.bert.encoder.layer[1:]:
+        attention = layer.attention.self
+        for part in (attention.query, attention.key):
+            part.weight.normal_(std=0.045)
+            part.bias.zero_()
+        for weight in (attention.value.weight, layer.attention.output.dense.weight):
+            weight += 0.03 * torch.randn_like(weight)

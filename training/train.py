@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from evaluate import Held, masked_accuracy
-from model import Neighbours, build_model, choose_masked, masked_score
+from model import Neighbours, build_model, choose_masked, masked_score, stir
 from tokenizer import save_tokenizer, train_tokenizer
 from tokenizers import Tokenizer
 from transformers import BertForMaskedLM
@@ -22,38 +22,49 @@ CORPUS = Path(__file__).parents[2] / "shared" / "corpus"
 
 @dataclass(frozen=True)
 class Recipe:
-    """All the numbers of a run. Its `progress` goes from 0 to 1 in `minutes`."""
+    """All the numbers of a run. Its progress goes from 0 to 1 in `minutes`.
+
+    Until `turn` layer 0 learns where the neighbours are. Then the layers above get fresh queries and keys (theirs
+    have settled on nothing by now) and batches become smaller, with more masks.
+    """
 
     minutes: float
-    rate: float = 1.5e-3
+    turn: float = 0.48
     warmup: int = 200  # steps
     weight_decay: float = 0.02  # of matrices; biases and LayerNorms keep their size
-    tokens: int = 4096  # in a batch
     pieces: int = 4096
     report_every: int = 100  # steps
     validate_every: int = 500  # steps
     seed: int = 0
 
     def rate_at(self, step: int, progress: float) -> float:
-        """Up in `warmup` steps, level for three fifths of the run, then straight down to 0."""
-        return self.rate * min(1.0, (step + 1) / self.warmup) * min(1.0, (1 - progress) / 0.4)
+        """Up in `warmup` steps, level for most of the run, then straight down to 0."""
+        level = 1.5e-3 if progress < self.turn else 1e-3
+        return level * min(1.0, (step + 1) / self.warmup) * min(1.0, (1 - progress) / 0.28)
+
+    def tokens_at(self, progress: float) -> int:
+        """About how many tokens a batch holds."""
+        return 4096 if progress < self.turn else 2048
 
     def length_at(self, step: int, progress: float) -> int | None:
         """Short blocks of running text first, where a neighbour is a larger share of all there is.
 
         Then (None) windows of whole sentences up to 256 pieces long, and a block still for every fifth batch.
         """
-        if progress < 0.4:
+        if progress < 0.64:
             return 32 if progress < 0.1 else 64
         return 64 if step % 5 == 0 else None
 
     def mask_at(self, progress: float) -> float:
-        """The share of pieces to mask: more of them early, when every guess teaches much."""
-        return 0.20 if progress < 0.65 else 0.15
+        """The share of pieces to mask: 20%, from the turn on 30%, at the end BERT's 15%."""
+        if progress < self.turn:
+            return 0.2
+        return min(0.3, max(0.15, 0.3 - 0.77 * (progress - 0.69)))
 
-    def scaffold_at(self, progress: float) -> float:
-        """The weight of the scaffold (`Neighbours`), gone after a sixth of the run."""
-        return 0.5 * max(0.0, 1 - 6 * progress)
+    def scaffold_at(self, progress: float) -> tuple[float, float]:
+        """The weights of the scaffolds on layers 0 and 1: one at the start, one after the turn, both soon gone."""
+        after = progress - self.turn if progress >= self.turn else 1.0
+        return 0.5 * max(0.0, 1 - 6 * progress), max(0.0, 0.3 - 3.2 * after)
 
 
 @dataclass(frozen=True)
@@ -74,46 +85,52 @@ class Run:
 
     folder: Path
     model: BertForMaskedLM
-    scaffold: Neighbours
+    scaffolds: tuple[Neighbours, Neighbours]
     optimizer: torch.optim.Optimizer
     step: int
     minutes: float
     curve: list[Point]
+    stirred: bool = False
 
     @staticmethod
     def open(folder: Path, recipe: Recipe, counts: torch.Tensor) -> "Run":
         """Continue what lies in `folder`, or begin."""
         torch.manual_seed(recipe.seed)
-        model, scaffold = build_model(counts), Neighbours()
+        model, scaffolds = build_model(counts), (Neighbours(distance=1), Neighbours(distance=2))
         matrices = [p for p in model.parameters() if p.ndim == 2]
         vectors = [p for p in model.parameters() if p.ndim < 2]
         optimizer = torch.optim.AdamW(
             [
                 {"params": matrices, "weight_decay": recipe.weight_decay},
-                {"params": [*vectors, *scaffold.parameters()], "weight_decay": 0.0},
+                {
+                    "params": [*vectors, *(p for scaffold in scaffolds for p in scaffold.parameters())],
+                    "weight_decay": 0.0,
+                },
             ],
-            lr=recipe.rate,
             betas=(0.9, 0.999),
             fused=True,
         )
-        run = Run(folder, model, scaffold, optimizer, 0, 0.0, [])
+        run = Run(folder, model, scaffolds, optimizer, 0, 0.0, [])
         if (folder / "checkpoint.pt").exists():
             saved = torch.load(folder / "checkpoint.pt", weights_only=False)
             model.load_state_dict(saved["model"])
-            scaffold.load_state_dict(saved["scaffold"])
+            for scaffold, state in zip(scaffolds, saved["scaffolds"], strict=True):
+                scaffold.load_state_dict(state)
             optimizer.load_state_dict(saved["optimizer"])
             run.step, run.minutes, run.curve = saved["step"], saved["minutes"], saved["curve"]
+            run.stirred = saved["stirred"]
         return run
 
     def save(self) -> None:
         """Write everything, the checkpoint in one move, so that a kill leaves the old one or the new."""
         state = {
             "model": self.model.state_dict(),
-            "scaffold": self.scaffold.state_dict(),
+            "scaffolds": [scaffold.state_dict() for scaffold in self.scaffolds],
             "optimizer": self.optimizer.state_dict(),
             "step": self.step,
             "minutes": self.minutes,
             "curve": self.curve,
+            "stirred": self.stirred,
         }
         torch.save(state, self.folder / "checkpoint.new")
         (self.folder / "checkpoint.new").replace(self.folder / "checkpoint.pt")
@@ -129,28 +146,38 @@ class Text:
     documents: list[list[list[int]]]
     validation: list[list[list[int]]]
 
-    def batches(self, length: int | None, recipe: Recipe, rng: np.random.Generator) -> Iterator[Batch]:
-        """An endless stream of blocks of `length`, or of windows of whole sentences."""
-        if length is None:
-            return endless(self.documents, recipe.tokens, rng)
-        return blocks(self.running, length, recipe.tokens, rng)
+    def batches(self, run: Run, recipe: Recipe) -> Iterator[Batch]:
+        """The recipe's batches, for ever; `run` says how far it is."""
+        rng = np.random.default_rng((recipe.seed, run.step))
+        streams: dict[tuple[int | None, int], Iterator[Batch]] = {}
+        while True:
+            progress = run.minutes / recipe.minutes
+            length, tokens = recipe.length_at(run.step, progress), recipe.tokens_at(progress)
+            if (length, tokens) not in streams:
+                streams[length, tokens] = (
+                    blocks(self.running, length, tokens, rng) if length else endless(self.documents, tokens, rng)
+                )
+            yield next(streams[length, tokens])
 
 
 def train(run: Run, recipe: Recipe, text: Text) -> None:
     """Step until the minutes are over, with a point of the curve now and then, and a checkpoint at each validation."""
     random = torch.Generator().manual_seed(recipe.seed + run.step)
-    rng = np.random.default_rng((recipe.seed, run.step))
-    streams = {length: text.batches(length, recipe, rng) for length in (32, 64, None)}
+    batches = text.batches(run, recipe)
     losses: list[float] = []
     correct, count, before, began = 0, 0, run.minutes, time.monotonic()
     run.model.train()
     while (progress := run.minutes / recipe.minutes) < 1:
-        batch = next(streams[recipe.length_at(run.step, progress)])
+        if not run.stirred and progress >= recipe.turn:
+            stir(run.model)
+            run.stirred = True
+        batch = next(batches)
         ids, types = torch.from_numpy(batch.ids), torch.from_numpy(batch.types)  # (B, S)
         score = masked_score(run.model, ids, types, choose_masked(ids, recipe.mask_at(progress), random))
         loss = score.loss
-        if (weight := recipe.scaffold_at(progress)) > 0:
-            loss = loss + weight * run.scaffold(run.model, score.early, ids, random)
+        for scaffold, layer, weight in zip(run.scaffolds, score.layers, recipe.scaffold_at(progress), strict=False):
+            if weight > 0:
+                loss = loss + weight * scaffold(run.model, layer, ids, random)
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(run.model.parameters(), 1.0)
         rate = recipe.rate_at(run.step, progress)
