@@ -1,0 +1,121 @@
+"""The bundled model: it is in the package, works offline, is what its card says, and its heads have formed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import headscope as hs
+from headscope.statistics import head_statistics
+
+REPOSITORY = Path(__file__).parents[1]
+FOLDER = Path(hs.__file__).parent / "models" / "tiny"
+SENTENCES = (Path(__file__).parent / "data" / "alice.txt").read_text(encoding="utf-8").splitlines()
+"""From the beginning of a book that neither the tokenizer nor the model has seen (Carroll 1865, public domain)."""
+
+
+@pytest.fixture(scope="module")
+def model() -> hs.Model:
+    return hs.open()
+
+
+def test_it_opens_without_a_name_and_is_a_real_bert(model: hs.Model) -> None:
+    assert model.name == "-"
+    assert model.anatomy.base_class == "BertModel"
+    assert model.anatomy.tasks == ("masked_lm",)
+    assert model.anatomy.problems == ()
+    assert model.anatomy.missing == ()
+    assert model.parameters.dtypes == {"F16": model.parameters.total}
+    sizes = model.anatomy.known()
+    assert sizes.positions >= 256
+    assert 4000 <= sizes.vocab <= 6000
+
+
+def test_it_is_small_and_complete() -> None:
+    names = {path.name for path in FOLDER.iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "README.md"} <= names
+    assert sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()) <= 8_000_000
+
+
+def test_transformers_loads_it_unchanged_and_agrees(model: hs.Model) -> None:
+    module, report = transformers.AutoModelForMaskedLM.from_pretrained(
+        FOLDER, output_loading_info=True, dtype=torch.float32
+    )
+    assert not report["missing_keys"]
+    assert not report["unexpected_keys"]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(FOLDER)
+    text = "He took off his [MASK] and sat down by the fire."
+    batch = tokenizer(text, return_tensors="pt")
+    trace = model.trace(text)
+    assert batch["input_ids"][0].tolist() == list(trace.ids)
+    with torch.inference_mode():
+        logits = module.eval()(**batch).logits[0].numpy()
+    np.testing.assert_allclose(trace.outputs["logits"], logits, atol=1e-4)
+    assert trace.verify().agrees
+
+
+def masked_accuracy(model: hs.Model) -> float:
+    """Top-1 accuracy where 15 % of the pieces, never [CLS] or [SEP], are hidden; two sentences at a time."""
+    random = np.random.default_rng(0)
+    mask = model.tokenizer.mask_id
+    assert mask is not None
+    right = total = 0
+    for start in range(0, len(SENTENCES), 2):
+        encoded = model.tokenizer.encode(" ".join(SENTENCES[start : start + 2]))
+        ids = np.array(encoded.ids[:255])
+        hidden = np.flatnonzero((random.random(len(ids)) < 0.15) & ~np.array(encoded.special[:255]))
+        truth = ids[hidden].copy()
+        ids[hidden] = mask
+        guesses = model.trace(ids=ids.tolist()).outputs["logits"].array[hidden].argmax(-1)
+        right, total = right + int((guesses == truth).sum()), total + len(hidden)
+    return right / total
+
+
+def test_it_guesses_hidden_pieces_of_a_book_it_never_saw(model: hs.Model) -> None:
+    assert masked_accuracy(model) > 0.30
+
+
+def test_its_card_says_where_it_comes_from_and_how_good_it_is() -> None:
+    card = (FOLDER / "README.md").read_text(encoding="utf-8")
+    for word in ("accuracy", "perplexity", "public domain", "carroll-alice", "license"):
+        assert word in card.lower(), word
+    assert re.search(r"\d\d\.\d ?%", card)
+
+
+def test_its_heads_have_formed(model: hs.Model) -> None:
+    """One head looks at the previous token, one at the next, and not all are equally sharp, on a text it never saw."""
+    traces = model.trace([" ".join(SENTENCES[start : start + 3]) for start in range(0, 30, 3)])
+    found: dict[str, list[np.ndarray]] = {"previous": [], "next": [], "entropy": []}
+    for trace in traces:
+        special = np.array(trace.special)
+        layers = [head_statistics(one.q, one.k, scale=one.scale, special=special) for one in trace.layers]
+        for name, values in found.items():
+            values.append(np.stack([layer[name] for layer in layers]))
+    mean = {name: np.mean(values, axis=0) for name, values in found.items()}
+    assert mean["previous"].max() > 0.5
+    assert mean["next"].max() > 0.5
+    assert mean["entropy"].max() - mean["entropy"].min() > 1.0
+
+
+def test_a_wheel_contains_it(tmp_path: Path) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
+        cwd=REPOSITORY,
+        check=True,
+        capture_output=True,
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
+        assert f"headscope/models/tiny/{name}" in names
+    assert "headscope/py.typed" in names
+    assert "headscope/view/static/page.html" in names
+    assert not any(name.startswith(("tests", "training", "web")) for name in names)
