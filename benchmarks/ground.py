@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import tracemalloc
@@ -37,6 +38,10 @@ with torch.inference_mode():
 print(outputs.attentions[3][0, 5])
 """
 
+SIZES = {
+    "base": {},
+    "large": {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096},
+}
 WORDS = [f"w{letter}" for letter in "abcdefghij"]
 
 
@@ -100,17 +105,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path, help="also write the figures there")
+    parser.add_argument("--make", type=Path, help="only make that checkpoint, by the folder's name: base or large")
     options = parser.parse_args()
+    if options.make:
+        make(options.make, **SIZES[options.make.name])
+        return
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "2")
     with tempfile.TemporaryDirectory() as made:
-        base = make(Path(made) / "base")
-        large = make(
-            Path(made) / "large",
-            hidden_size=1024,
-            num_hidden_layers=24,
-            num_attention_heads=16,
-            intermediate_size=4096,
-        )
+        base, large = Path(made) / "base", Path(made) / "large"
+        for folder in (base, large):  # in processes of their own: a child's peak memory counts what its parent held
+            subprocess.run([sys.executable, "-W", "ignore", __file__, "--make", str(folder)], check=True)
         text = " ".join(WORDS)  # 12 tokens with [CLS] and [SEP]
         shapes = pair_processes(
             headscope("shapes", str(large)),

@@ -7,23 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, overload
 
-from headscope.anatomy import (
-    Anatomy,
-    Component,
-    ConfigTable,
-    Fit,
-    Layer,
-    Memory,
-    Node,
-    Parameters,
-    check_index,
-    explain_config,
-    fit,
-    layers_of,
-    memory,
-    read_anatomy,
-    tree,
-)
+from headscope.anatomy import Anatomy, Component, Layer, Parameters, check_index, layers_of, read_anatomy
 from headscope.checkpoint import Checkpoint, open_checkpoint
 from headscope.errors import InputError
 
@@ -31,7 +15,11 @@ if TYPE_CHECKING:
     import numpy as np
     from jaxtyping import Float
 
+    from headscope.anatomy.fit import Fit
+    from headscope.anatomy.glossary import ConfigTable
     from headscope.anatomy.heads import Counted
+    from headscope.anatomy.memory import Memory
+    from headscope.anatomy.tree import Node
     from headscope.checkpoint.tokenizer import Encoded, Tokenizer
     from headscope.encoder import Encoder, Tops
     from headscope.filling import Filled
@@ -103,18 +91,26 @@ class Model:
     @cached_property
     def config(self) -> ConfigTable:
         """Every field of the config with its meaning and what it implies."""
+        from headscope.anatomy.glossary import explain_config
+
         return explain_config(self.anatomy)
 
     def memory(self) -> tuple[Memory, ...]:
         """Bytes at fp32, fp16, bf16 and int8, and as stored."""
+        from headscope.anatomy.memory import memory
+
         return memory(self.anatomy)
 
     def tree(self) -> Node:
         """The module tree, repeats collapsed."""
+        from headscope.anatomy.tree import tree
+
         return tree(self.anatomy)
 
     def fit(self, class_name: str) -> Fit:
         """What a class of transformers would newly initialise from this checkpoint, and what it would ignore."""
+        from headscope.anatomy.fit import fit
+
         return fit(self.anatomy, class_name)
 
     @cached_property

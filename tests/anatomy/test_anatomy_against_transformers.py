@@ -16,8 +16,11 @@ import transformers
 from fake_checkpoint import TINY_CONFIGS, anatomy_of, every_class, every_kind
 from safetensors.torch import load_file, save_file
 
-from headscope.anatomy import Node, explain_config, fit, read_anatomy, tree
+from headscope.anatomy import read_anatomy
 from headscope.anatomy.entries import ENTRIES
+from headscope.anatomy.fit import fit
+from headscope.anatomy.glossary import explain_config
+from headscope.anatomy.tree import Node, tree
 from headscope.checkpoint import open_checkpoint
 
 KINDS = [kind for _, kind, _ in every_kind()]

@@ -9,8 +9,11 @@ from fake_checkpoint import TINY_BERT, anatomy_of, tiny_bert
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headscope.anatomy import explain_config, fit, memory, tree
 from headscope.anatomy.entries import ENTRIES
+from headscope.anatomy.fit import fit
+from headscope.anatomy.glossary import explain_config
+from headscope.anatomy.memory import memory
+from headscope.anatomy.tree import tree
 from headscope.errors import HeadscopeError
 
 NONSENSE = st.one_of(

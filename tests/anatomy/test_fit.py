@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from fake_checkpoint import TINY_BERT, anatomy_of, class_header, fake, tiny_bert
 
-from headscope.anatomy import fit
+from headscope.anatomy.fit import fit
 from headscope.errors import InputError
 
 

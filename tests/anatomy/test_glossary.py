@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from fake_checkpoint import TINY_BERT, TINY_CONFIGS, anatomy_of, class_header, every_class, tiny_bert
 
-from headscope.anatomy import explain_config, read_anatomy
+from headscope.anatomy import read_anatomy
 from headscope.anatomy.entries import ENTRIES, GENERATION, UNDESCRIBED
+from headscope.anatomy.glossary import explain_config
 from headscope.checkpoint import open_checkpoint
 from making import bert_checkpoint
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 from fake_checkpoint import anatomy_of, fake
 
-from headscope.anatomy import explain_config, fit, layers_of, memory, read_anatomy, tree
+from headscope.anatomy import layers_of, read_anatomy
+from headscope.anatomy.fit import fit
+from headscope.anatomy.glossary import explain_config
+from headscope.anatomy.memory import memory
+from headscope.anatomy.tree import tree
 from headscope.errors import UnsupportedError
 
 
