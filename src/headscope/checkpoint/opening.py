@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -144,6 +143,8 @@ class Checkpoint:
 
     def fingerprint(self) -> str:
         """SHA-256, in hex, of the config and of every tensor's name, dtype and shape; no weights are read."""
+        import hashlib
+
         header = sorted((entry.name, entry.dtype, entry.shape) for entry in self.tensors.values())
         text = json.dumps([dict(self.config), header], sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
