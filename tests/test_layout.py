@@ -112,6 +112,7 @@ def test_the_public_names_are_these() -> None:
         "describe",
         "load",
         "open",
+        "survey",
         "trace",
     ]
     assert set(hs.__all__) < set(dir(hs))

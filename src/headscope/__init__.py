@@ -23,7 +23,19 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["Captured", "HeadscopeError", "Model", "Trace", "ablate", "capture", "describe", "load", "open", "trace"]
+__all__ = [
+    "Captured",
+    "HeadscopeError",
+    "Model",
+    "Trace",
+    "ablate",
+    "capture",
+    "describe",
+    "load",
+    "open",
+    "survey",
+    "trace",
+]
 
 LAZY = {
     "Captured": "headscope.capture:Captured",
@@ -35,10 +47,11 @@ LAZY = {
     "describe": "headscope.capture:describe",
     "load": "headscope.trace:load",
     "open": "headscope.model:open_model",
+    "survey": "headscope.survey",
     "trace": "headscope.trace",
 }
-"""Public name -> where it lives; imported when it is first asked for. `hs.capture(…)` and `hs.trace(…)` are functions
-that share their names with packages: those packages can be called."""
+"""Public name -> where it lives; imported when it is first asked for. `hs.capture(…)`, `hs.survey(…)` and
+`hs.trace(…)` are functions that share their names with packages: those packages can be called."""
 
 
 def __getattr__(name: str) -> Any:

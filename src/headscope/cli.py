@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from headscope.errors import HeadscopeError, InputError
+from headscope.survey import options
 
 if TYPE_CHECKING:
     from headscope.model import Model
@@ -429,6 +430,59 @@ def view(
         said=lambda note: typer.echo(note, err=True),
     )
     said_saved(path, note)
+
+
+@app.command(rich_help_panel=RUN)
+def survey(
+    model: ModelName,
+    corpus: options.CorpusName,
+    out: options.Out,
+    field: options.Field = "text",
+    length: options.Length = None,
+    statistics: options.StatisticNames = None,
+    similarity: options.Similarity = 0,
+    plots: options.Plots = False,
+    no_report: options.NoReport = False,
+    device: options.Device = "cpu",
+    dtype: options.DType = "fp32",
+    batch_tokens: options.BatchTokens = None,
+    part_size: options.PartSize = None,
+    max_document: options.MaxDocument = None,
+    threads: options.Threads = None,
+    ray: options.OnRay = False,
+    address: options.Address = None,
+    workers: options.Workers = None,
+    revision: Revision = None,
+    as_json: AsJson = False,
+) -> None:
+    """Statistics of every head over a corpus: a table, aggregates, a report. Can be stopped and gone on with."""
+    from headscope.survey.progress import shown
+    from headscope.survey.run import survey as run
+    from headscope.view.survey_sheet import survey_sheet
+
+    with shown(sys.stderr, out) as progress:
+        found = run(
+            model,
+            corpus,
+            out=out,
+            revision=revision,
+            field=field,
+            length=length,
+            statistics=None if statistics is None else [name.strip() for name in statistics.split(",")],
+            similarity=similarity,
+            plots=plots,
+            report=not no_report,
+            device=device,
+            dtype=dtype,
+            batch_tokens=batch_tokens,
+            part_size=part_size,
+            max_document=max_document,
+            threads=threads,
+            ray=address or ray,
+            workers=workers,
+            progress=progress,
+        )
+    show(survey_sheet(found), as_json=as_json)
 
 
 def said_saved(path: Path, what: str) -> None:

@@ -55,17 +55,21 @@ class Roles:
 
 def roles_of(trace: Trace) -> Roles:
     """What a trace's tokens are, by the rules of docs/statistics.md."""
-    keys, queries = trace.keys, trace.queries
+    return roles_of_tokens(trace.queries, trace.keys, trace.text, trace.pair)
+
+
+def roles_of_tokens(queries: TokenAxis, keys: TokenAxis, text: str | None, pair: str | None = None) -> Roles:
+    """What tokens are, by the rules of docs/statistics.md. One and the same axis twice is self-attention."""
     special = np.array(keys.special, dtype=bool)
-    sentences = _sentences(keys, trace.pair is not None)
-    texts = (trace.text, trace.pair)
+    sentences = _sentences(keys, pair is not None)
+    words = _words(keys, sentences, (text, pair))
     return Roles(
         cls=special & np.array([token in CLS for token in keys.tokens], dtype=bool),
         sep=special & np.array([token in SEP for token in keys.tokens], dtype=bool),
-        punctuation=~special & np.array([is_punctuation(word) for word in _words(keys, sentences, texts)], dtype=bool),
+        punctuation=~special & np.array([is_punctuation(word) for word in words], dtype=bool),
         special=special,
         sentences=sentences,
-        query_sentences=_sentences(queries, trace.pair is not None),
+        query_sentences=_sentences(queries, pair is not None),
         query_special=np.array(queries.special, dtype=bool),
         aligned=keys is queries,
     )

@@ -1,0 +1,42 @@
+"""The work done here, by one replica, part after part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from headscope.survey.documents import Document, Part
+from headscope.survey.likeness import Chosen
+from headscope.survey.loading import Source
+from headscope.survey.replica import Described, Replica
+from headscope.survey.settings import Settings
+
+
+class LocalWorkers:
+    """One replica in this process."""
+
+    def __init__(self, source: Source, settings: Settings, *, threads: int | None) -> None:
+        self._replica = Replica(source, settings, threads)
+
+    def __enter__(self) -> LocalWorkers:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    @property
+    def described(self) -> Described:
+        """What it knows of the model."""
+        return self._replica.described
+
+    def run(self, todo: Iterator[Part], run: str) -> Iterator[tuple[Part, bytes, dict[str, Any]]]:
+        """In order."""
+        for part in todo:
+            yield part, *self._replica.run(part, run)
+
+    def compare(self, todo: Iterator[tuple[Chosen, Document]]) -> Iterator[tuple[Chosen, np.ndarray]]:
+        """In order."""
+        for chosen, document in todo:
+            yield chosen, self._replica.compare(document, chosen.window)

@@ -1,0 +1,96 @@
+"""The consumer that keeps only numbers: as each layer runs, its statistics, on the device where it ran."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from headscope.capture.calls import Call, Forward, Stack
+from headscope.errors import UnsupportedError
+from headscope.statistics.fast import fast_statistics
+from headscope.statistics.roles import Roles
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+OutputWeights = Callable[[int, int], "torch.Tensor | None"]
+"""(layer, heads) -> W_O (heads, d_value, d_model), or None where it is not known."""
+
+
+class Measure:
+    """Takes each layer's call and keeps the mean of every statistic over the queries of each window.
+
+    Attributes:
+        names: the statistics, in the order of the last axis.
+        roles: what the tokens of each row of the batch are; set before the model runs.
+        layers: layer -> (batch, heads, statistics), what the last forward left.
+    """
+
+    def __init__(self, names: tuple[str, ...], W_O: OutputWeights) -> None:
+        self.names = names
+        self.roles: Sequence[Roles] = ()
+        self.layers: dict[int, Float[torch.Tensor, "batch heads statistics"]] = {}
+        self._W_O = W_O
+
+    def begin(self, forward: Forward) -> None:
+        """A forward begins: what the last one left is gone."""
+        self.layers = {}
+
+    def drop(self, forward: Forward) -> None:
+        """It raised."""
+        self.layers = {}
+
+    def end(self, forward: Forward) -> None:
+        """It is over."""
+        forward.analyst.forget()
+
+    def wants(self, stack: Stack, layer: int) -> bool:
+        """All layers."""
+        return True
+
+    def take(self, forward: Forward, call: Call) -> None:
+        """Measure one layer.
+
+        Raises:
+            UnsupportedError: cross-attention, several stacks of attention, or queries that are not the tokens.
+        """
+        tokens = len(self.roles[0].special)
+        if call.stack.cross or not call.own or call.q.shape[2] != tokens or call.k.shape[2] != tokens:
+            raise UnsupportedError(
+                f"{call.q.shape[2]} queries look at {call.k.shape[2]} keys where there are {tokens} tokens"
+                if not call.stack.cross
+                else "the model has cross-attention",
+                where=f"{call.path}, layer {call.layer}",
+                advice="a survey reads models with one stack of self-attention over the tokens: encoders and decoders",
+            )
+        if call.layer in self.layers:
+            raise UnsupportedError(
+                f"the model has more than one stack of attention: layer {call.layer} was seen twice",
+                where=call.path,
+                advice="pass the part that you mean: hs.survey(model.get_encoder(), …, tokenizer=tokenizer)",
+            )
+        with torch.autocast(call.q.device.type, enabled=False), torch.no_grad():
+            W_O = self._W_O(call.layer, call.q.shape[1])
+            rows = [self._row(call, row, W_O) for row in range(len(call.q))]
+            self.layers[call.layer] = torch.stack(rows)
+
+    def _row(
+        self, call: Call, row: int, W_O: Float[torch.Tensor, "heads d_value d_model"] | None
+    ) -> Float[torch.Tensor, "heads statistics"]:
+        found = fast_statistics(
+            call.q[row],
+            call.k[row],
+            call.v[row] if W_O is not None else None,
+            scale=call.scale,
+            roles=self.roles[row],
+            mask=call.mask(row),
+            W_O=W_O,
+            names=self.names,
+        )
+        return torch.stack([found[name].double().nanmean(-1) for name in self.names], -1)
+
+    def table(self) -> Float[torch.Tensor, "batch cells statistics"]:
+        """(batch, heads of all layers, statistics) in fp32 on the CPU: layer 0's heads first."""
+        return torch.cat([self.layers[layer] for layer in sorted(self.layers)], 1).float().cpu()

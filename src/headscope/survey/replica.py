@@ -1,0 +1,195 @@
+"""One copy of the model at work: documents in, the bytes of a part out. Locally there is one, on Ray one per actor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from headscope.capture import capture
+from headscope.capture.captured import feed
+from headscope.errors import HeadscopeError, InputError, UnsupportedError
+from headscope.statistics.definitions import MEANINGS, NORMS
+from headscope.statistics.similarity import similarity
+from headscope.survey.documents import Document, Part, Refused
+from headscope.survey.loading import Source, load, output_weights, window_length
+from headscope.survey.measuring import Measure
+from headscope.survey.settings import Settings
+from headscope.survey.table import part_bytes
+from headscope.survey.windows import Cutter, Window, batches
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+PROBE = "one two three."
+"""What a model is asked first, so that one that can't be read is refused before the corpus is."""
+
+
+@dataclass(frozen=True)
+class Described:
+    """What a replica knows of its model.
+
+    Attributes:
+        model: for the manifest: name, class, sha256, parameters, layers, heads.
+        length: tokens of a window.
+        statistics: the columns.
+        left_out: statistics that the model can't give -> why.
+        heads: (layer, head) of all heads, layer 0's first.
+    """
+
+    model: dict[str, Any]
+    length: int
+    statistics: tuple[str, ...]
+    left_out: dict[str, str]
+    heads: tuple[tuple[int, int], ...]
+
+
+class Replica:
+    """A model, loaded and checked.
+
+    Raises:
+        HeadscopeError: the model can't be loaded, or its attention can't be read.
+    """
+
+    def __init__(self, source: Source, settings: Settings, threads: int | None = None) -> None:
+        if threads is not None:
+            torch.set_num_threads(threads)
+        self.settings = settings
+        self.loaded = load(source, device=settings.device, dtype=settings.dtype)
+        self.cutter = Cutter(self.loaded.tokenizer, window_length(self.loaded, settings.length))
+        self._weights: dict[int, torch.Tensor | None] = {}
+        self.described = self._describe(source)
+
+    def run(self, part: Part, run: str) -> tuple[bytes, dict[str, Any]]:
+        """A part as Parquet, and its record.
+
+        Args:
+            run: what the survey is, as a digest: parts of another one don't fit.
+        """
+        windows = self.cutter.cut([one.text for one in part.documents])
+        cut = {window.document for window in windows}
+        refused = list(part.refused)
+        for at, one in enumerate(part.documents):
+            if at not in cut:
+                refused.append(Refused(one.name, "empty", "the tokenizer finds no token in it", one.weight))
+        about = self.described
+        values = self._measure(windows)
+        record = {
+            "part": part.index,
+            "run": run,
+            "texts": part.texts,
+            "documents": len(cut),
+            "windows": len(windows),
+            "tokens": sum(len(window) for window in windows),
+            "refused": [one.record() for one in refused],
+        }
+        names = [part.documents[at].name for at in sorted(cut)]
+        number = {at: index for index, at in enumerate(sorted(cut))}
+        data = part_bytes(
+            documents=names,
+            windows=[(number[window.document], window.number, len(window)) for window in windows],
+            heads=about.heads,
+            values=values,
+            statistics=about.statistics,
+            record=record,
+        )
+        return data, record
+
+    def compare(self, document: Document, number: int) -> Float[np.ndarray, "heads_total heads_total"]:
+        """The Jensen-Shannon distances between all pairs of heads over one window of a document."""
+        window = self.cutter.cut([document.text])[number]
+        with torch.inference_mode(), capture(self.loaded.model, values=False) as captured:
+            self.loaded.model(**self._inputs([window]))
+        return similarity(captured.trace).array
+
+    def _measure(self, windows: list[Window]) -> Float[np.ndarray, "windows heads_total statistics"]:
+        about = self.described
+        values = np.empty((len(windows), len(about.heads), len(about.statistics)), dtype=np.float32)
+        measure = Measure(about.statistics, self._W_O)
+        model = self.loaded.model
+        modes = [(module, module.training) for module in model.modules() if module.training]
+        model.eval()
+        try:
+            with torch.inference_mode(), feed(model, measure):
+                for batch in batches(windows, self.settings.batch_tokens):
+                    chosen = [windows[at] for at in batch]
+                    measure.roles = [window.roles for window in chosen]
+                    model(**self._inputs(chosen))
+                    values[batch] = measure.table().numpy()
+        finally:
+            for module, training in modes:
+                module.training = training
+        return values
+
+    def _inputs(self, windows: list[Window]) -> dict[str, Any]:
+        device = next(self.loaded.model.parameters()).device
+        inputs = {"input_ids": torch.tensor([window.ids for window in windows], device=device)}
+        if "token_type_ids" in self.loaded.tokenizer.model_input_names:
+            inputs["token_type_ids"] = torch.tensor([window.segments for window in windows], device=device)
+        return inputs
+
+    def _W_O(self, layer: int, heads: int) -> torch.Tensor | None:
+        """Kept once it was asked for, in fp32 on the model's device."""
+        if not set(self.described.statistics) & set(NORMS):
+            return None
+        if layer not in self._weights:
+            self._weights[layer] = output_weights(self.loaded.model, layer, heads)
+        return self._weights[layer]
+
+    def _describe(self, source: Source) -> Described:
+        model = self.loaded.model
+        window = self.cutter.cut([PROBE])[0]
+        training = model.training
+        model.eval()
+        try:
+            with torch.inference_mode(), capture(model, values=False) as captured:
+                model(**self._inputs([window]))
+        except HeadscopeError:
+            raise
+        except (TypeError, ValueError, RuntimeError, IndexError) as error:
+            raise UnsupportedError(
+                f"{type(model).__name__} can't be run on a text alone: {str(error).splitlines()[0]}",
+                where=source.name,
+                advice="a survey runs encoders and decoders of text; pass the encoder of a model that has both",
+            ) from error
+        finally:
+            model.train(training)
+        trace = captured.trace
+        heads = {layer: trace.head_numbers(layer) for layer in trace.numbers}
+        names, left_out = self._statistics({layer: len(of) for layer, of in heads.items()})
+        record = {
+            "name": source.said,
+            "class": type(model).__name__,
+            "sha256": self.loaded.sha256,
+            "parameters": self.loaded.parameters,
+            "layers": list(heads),
+            "heads": [list(of) for of in heads.values()],
+        }
+        return Described(
+            model=record,
+            length=self.cutter.length,
+            statistics=names,
+            left_out=left_out,
+            heads=tuple((layer, head) for layer, of in heads.items() for head in of),
+        )
+
+    def _statistics(self, heads: dict[int, int]) -> tuple[tuple[str, ...], dict[str, str]]:
+        """The statistics that there will be, and why the others won't."""
+        asked = self.settings.statistics
+        left_out: dict[str, str] = {}
+        if not set(asked or NORMS) & set(NORMS):
+            return asked or (), left_out
+        name = type(self.loaded.model).__name__
+        unknown = [layer for layer, of in heads.items() if output_weights(self.loaded.model, layer, of) is None]
+        if unknown:
+            reason = f"which of its parameters is W_O is not known for {name}"
+            if asked is not None:
+                raise InputError(
+                    f"{', '.join(one for one in asked if one in NORMS)} can't be had: {reason}",
+                    where="statistics",
+                    advice=f"leave out {' and '.join(NORMS)}",
+                )
+            left_out = dict.fromkeys(NORMS, reason)
+        return asked or tuple(one for one in MEANINGS if one not in left_out), left_out

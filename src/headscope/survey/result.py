@@ -1,0 +1,93 @@
+"""What `hs.survey` returns: the folder of a survey that is done, read."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import weakref
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headscope.errors import InputError
+from headscope.statistics.definitions import MEANINGS
+from headscope.trace import Named
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+class Survey(Mapping[str, Named]):
+    """Statistic name -> (layers, heads), the mean over all windows, as `trace.statistics()` has it for one text.
+
+    Attributes:
+        folder: where the files are.
+        manifest: what was done, as in manifest.json.
+        aggregates: every measure, as in aggregates.json.
+    """
+
+    def __init__(self, folder: Path, *, keep: bool = True) -> None:
+        self.folder = folder
+        self.manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_bytes())
+        self.aggregates: dict[str, Any] = json.loads((folder / "aggregates.json").read_bytes())
+        if not keep:
+            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+
+    def measure(self, statistic: str, name: str) -> Named:
+        """(layers, heads): count, mean, deviation, min, q05, q25, q50, q75, q95 or max of a statistic over windows.
+
+        Raises:
+            InputError: there is no such statistic or measure.
+        """
+        known = self.aggregates["statistics"]
+        if statistic not in known:
+            raise InputError(
+                f"the survey has no {statistic!r}: "
+                + self.manifest["left_out"].get(statistic, f"there are {', '.join(known)}"),
+                where="survey[…]",
+                advice="see docs/statistics.md",
+            )
+        measures = [one for one in known[statistic] if one != "meaning"]
+        if name not in measures:
+            raise InputError(f"there is no {name!r}", where="measure", advice=f"take one of {', '.join(measures)}")
+        rows = known[statistic][name]
+        table = np.full((len(rows), max(map(len, rows))), np.nan)
+        for at, row in enumerate(rows):
+            table[at, : len(row)] = [np.nan if one is None else one for one in row]
+        return Named(statistic, ("layers", "heads"), table)
+
+    def rows(self) -> pyarrow.Table:
+        """Every row of every part: one per window, layer and head. All in memory: for corpora that fit."""
+        import pyarrow
+        from pyarrow import parquet
+
+        return pyarrow.concat_tables(
+            [parquet.read_table(self.folder / part["name"]) for part in self.manifest["parts"]]
+        ).unify_dictionaries()
+
+    def __getitem__(self, statistic: str) -> Named:
+        return self.measure(statistic, "mean")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.manifest["statistics"])
+
+    def __len__(self) -> int:
+        return len(self.manifest["statistics"])
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.manifest["statistics"]
+
+    def __repr__(self) -> str:
+        counts = self.manifest["counts"]
+        lines = [
+            f"survey of {self.manifest['model']['name']}: {counts['documents']:,} documents, "
+            f"{counts['windows']:,} windows, {counts['tokens']:,} tokens; mean and range over heads"
+        ]
+        for name in self:
+            seen = self[name].array
+            seen = seen[np.isfinite(seen)]
+            text = f"{seen.mean():>10.4g}  {seen.min():.4g} to {seen.max():.4g}" if len(seen) else f"{'nothing':>10}"
+            lines.append(f"{name:<20}{text}  {MEANINGS[name]}")
+        return "\n".join([*lines, f"in {self.folder}"])

@@ -1,0 +1,65 @@
+"""What a survey says at its end: which heads stand out in each statistic, what was refused, where the files are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headscope.survey.findings import read_findings
+from headscope.survey.wording import shown, telling
+from headscope.view.labels import called
+from headscope.view.tables import Column, Table
+from headscope.view.terminal import Drawing, Sheet, blank, notes, prose, table, title
+
+if TYPE_CHECKING:
+    from headscope.survey.result import Survey
+
+COLUMNS = (
+    Column("statistic", kind="code"),
+    Column("head"),
+    Column("mean", align="right"),
+    Column("says", "this head", kind="prose"),
+    Column("next", "then"),
+)
+SHOWN_REFUSED = 3
+
+
+def survey_sheet(survey: Survey, written: tuple[Path, ...] = ()) -> Sheet:
+    """The sheet of a survey that is done.
+
+    Args:
+        written: files beside the survey's own: report, plots.
+    """
+    found = read_findings(survey.folder)
+    manifest = survey.manifest
+    rows = []
+    for name in survey:
+        for one in telling(found, name):
+            layer, head, mean = one.heads[0]
+            then = ", ".join(f"{layer}.{head} ({shown(value)})" for layer, head, value in one.heads[1:])
+            rows.append((name, f"{layer}.{head}", shown(mean), one.says, then))
+    counts = manifest["counts"]
+    drawings: list[Drawing] = [
+        title(
+            f"{called(manifest['model']['name'])} over {manifest['corpus']['name']}",
+            f"{counts['documents']:,} documents, {counts['windows']:,} windows, {counts['tokens']:,} tokens",
+        ),
+        blank,
+        table(Table(COLUMNS, tuple(rows))),
+        blank,
+        notes(["heads are layer.head, counted from 0; numbers are means over all windows"]),
+    ]
+    empty = [name for name in survey if not telling(found, name)]
+    if empty:
+        drawings.append(notes([f"nothing to measure in this corpus: {', '.join(empty)}"]))
+    drawings += [notes([f"without {name}: {why}"]) for name, why in manifest["left_out"].items()]
+    if counts["refused"]:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in manifest["refused"]["reasons"].items())
+        drawings += [blank, prose(f"{counts['refused']:,} documents were refused: {reasons}")]
+        for one in manifest["refused"]["documents"][:SHOWN_REFUSED]:
+            drawings.append(prose(f"{one['document']}: {one['detail']}", mark="- "))
+        if counts["refused"] > SHOWN_REFUSED:
+            drawings.append(notes(["the others are in manifest.json"]))
+    files = [f"rows in {survey.folder / 'parts'}", f"aggregates in {survey.folder / 'aggregates.json'} and .parquet"]
+    drawings += [blank, *(prose(one) for one in [*files, *(f"also {path}" for path in written)])]
+    return Sheet(record=lambda: survey.aggregates, table=lambda: Table(COLUMNS, tuple(rows)), drawings=tuple(drawings))
