@@ -12,7 +12,15 @@ from headscope.view.overview_sheets import layer_sheet, overview_sheet
 from headscope.view.pieces import find_token
 from headscope.view.tables import Column, Table
 from headscope.view.terminal import Drawing, Sheet, blank, notes, prose, title
-from headscope.view.trace_lines import highlighted, short, short_rows, shown_tokens, trace_aside, trace_record
+from headscope.view.trace_lines import (
+    highlighted,
+    short,
+    short_rows,
+    shown_keys,
+    shown_tokens,
+    trace_aside,
+    trace_record,
+)
 
 if TYPE_CHECKING:
     from headscope.trace import Trace
@@ -115,9 +123,9 @@ def _one_head(
 
     heading = _head_title(trace, chosen)
     if not listed:
-        picture = matrix(weights, shown, shown, start=start, scale=scale)
+        picture = matrix(weights, shown, shown_keys(trace), start=start, scale=scale)
         return Sheet(record, rows, (heading, blank, picture))
-    picture = each_query(weights, shown, shown, keys)
+    picture = each_query(weights, shown, shown_keys(trace), keys)
     return Sheet(record, rows, (heading, notes([_rule(top, threshold, each="each query")]), blank, picture))
 
 
@@ -160,6 +168,6 @@ def _one_query(trace: Trace, chosen: tuple[int, int], query: str, top: int | Non
             highlighted(shown, place),
             blank,
             prose(f"what query {place}, {shown[place]}, takes from each key, strongest first"),
-            bars(row, shown, keys, said=rule),
+            bars(row, shown_keys(trace), keys, said=rule),
         ),
     )

@@ -49,10 +49,12 @@ def overview_sheet(trace: Trace) -> Sheet:
         record=lambda: {**trace_record(trace), "heads": rows.records()},
         table=lambda: rows,
         drawings=(
-            title(f"all heads: {len(trace.layers)} layers x {trace.heads} heads, counted from 0", trace_aside(trace)),
+            title(
+                f"{_which(trace)}: {len(trace.layers)} layers x {trace.heads} heads, counted from 0", trace_aside(trace)
+            ),
             tokens_line(trace),
             blank,
-            _grid(found, trace.heads),
+            _grid(found),
             blank,
             table(_extremes(found)),
             blank,
@@ -61,18 +63,27 @@ def overview_sheet(trace: Trace) -> Sheet:
     )
 
 
-def _grid(found: Sequence[Patterns], heads: int) -> Drawing:
+def _which(trace: Trace) -> str:
+    """Whether the trace has all of the model's layers and heads, as far as their numbers tell."""
+    kept = any(record.number is not None or record.numbers is not None for record in trace.layers)
+    return "the heads that were kept" if kept else "all heads"
+
+
+def _grid(found: Sequence[Patterns]) -> Drawing:
     """Layers down, heads across; each head's strongest pattern and its mass in per cent."""
+    placed = {(one.layer, one.head): one for one in found}
+    layers = dict.fromkeys(one.layer for one in found)
+    heads = sorted({one.head for one in found})
 
     def draw(paper: Paper) -> Iterable[Line]:
         margin = 9
         fit = max(1, (paper.width - margin) // CELL)
-        for first in range(0, heads, fit):
-            columns = range(first, min(first + fit, heads))
+        for first in range(0, len(heads), fit):
+            columns = heads[first : first + fit]
             yield text_line(f"{'head':>{margin}}" + "".join(f"{head:>{CELL}}" for head in columns), "bold")
-            for start in range(0, len(found), heads):
-                cells = (_cell(found[start + head], paper) for head in columns)
-                yield ((f"layer {found[start].layer:>{margin - 6}}", "bold"), *cells)
+            for layer in layers:
+                cells = (_cell(placed.get((layer, head)), paper) for head in columns)
+                yield ((f"layer {layer:>{margin - 6}}", "bold"), *cells)
         used = [name for name in SIGNS if any(one.name == name for one in found)]
         legend = "   ".join(f"{paper.sign(*SIGNS[name])} {MEANINGS[name]}" for name in used)
         yield from notes([legend])(paper)
@@ -86,7 +97,9 @@ def _grid(found: Sequence[Patterns], heads: int) -> Drawing:
     return draw
 
 
-def _cell(one: Patterns, paper: Paper) -> tuple[str, str]:
+def _cell(one: Patterns | None, paper: Paper) -> tuple[str, str]:
+    if one is None:
+        return " " * CELL, ""
     sign = paper.sign(*SIGNS[one.name])
     mass = f"{getattr(one, one.name) * 100:.0f}" if one.name in MASSES else ""
     return f"{sign + mass:>{CELL}}", COLOURS[one.name] if paper.colour else ""
@@ -109,14 +122,14 @@ def _extremes(found: Sequence[Patterns]) -> Table:
 
 def layer_sheet(trace: Trace, layer: int) -> Sheet:
     """The heads of one layer with all their measures."""
-    chosen = trace[layer, 0].layer
+    chosen = trace[layer, -1].layer
     rows = _pattern_table(all_patterns(trace, [chosen]))
     shown = Table(rows.columns[1:], tuple(row[1:] for row in rows.rows))
     return Sheet(
         record=lambda: {**trace_record(trace), "layer": chosen, "heads": rows.records()},
         table=lambda: rows,
         drawings=(
-            title(f"layer {chosen}: {trace.heads} heads, counted from 0", trace_aside(trace)),
+            title(f"layer {chosen}: {len(rows.rows)} heads, counted from 0", trace_aside(trace)),
             tokens_line(trace),
             blank,
             table(shown),

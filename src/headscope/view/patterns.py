@@ -67,31 +67,33 @@ MEANINGS = {
 MEASURES = tuple(field.name for field in fields(Patterns))[2:]
 
 
-def patterns_of(found: Mapping[str, Float[np.ndarray, " heads"]], keys: int, layer: int) -> list[Patterns]:
-    """The patterns of a layer's heads, from their statistics over `keys` keys."""
+def patterns_of(
+    found: Mapping[str, Float[np.ndarray, " heads"]], keys: int, layer: int, heads: Sequence[int]
+) -> list[Patterns]:
+    """The patterns of a layer's heads (their numbers), from their statistics over `keys` keys."""
     widest = float(np.log(keys)) if keys > 1 else 1.0
     return [
         Patterns(
             layer=layer,
             head=head,
-            previous=float(found["previous"][head]),
-            same=float(found["same"][head]),
-            next=float(found["next"][head]),
-            first=float(found["first"][head]),
-            separators=float(found["separator"][head]),
-            entropy=float(found["entropy"][head]),
-            evenness=float(found["entropy"][head]) / widest,
+            previous=float(found["previous"][at]),
+            same=float(found["same"][at]),
+            next=float(found["next"][at]),
+            first=float(found["first"][at]),
+            separators=float(found["separator"][at]),
+            entropy=float(found["entropy"][at]),
+            evenness=float(found["entropy"][at]) / widest,
         )
-        for head in range(len(found["entropy"]))
+        for at, head in enumerate(heads)
     ]
 
 
 def all_patterns(trace: Trace, layers: Sequence[int] | None = None) -> list[Patterns]:
-    """The patterns of every head (of these layers), layer by layer."""
+    """The patterns of every head that the trace has (of the layers with these numbers), layer by layer."""
     special = np.array(trace.keys.special, dtype=bool)
     rows: list[Patterns] = []
-    for layer in range(len(trace.layers)) if layers is None else layers:
-        record = trace.layers[layer]
+    for layer in trace.numbers if layers is None else layers:
+        record = trace.layers[trace.numbers.index(layer)]
         found = head_statistics(record.q, record.k, scale=record.scale, special=special, mask=record.mask)
-        rows += patterns_of(found, len(special), layer)
+        rows += patterns_of(found, len(special), layer, trace.head_numbers(layer))
     return rows

@@ -46,8 +46,15 @@ def save_attention(trace: Trace, path: Path, *, layer: int | None = None, head: 
         InputError: a file of another kind, one that can't be written, or no such layer or head.
     """
     kind = check_kind(path)
-    layers = range(len(trace.layers)) if layer is None else [trace[layer, 0].layer]
-    heads = range(trace.heads) if head is None else [trace[layers[0], head].head]
+    layers = trace.numbers if layer is None else (trace[layer, -1].layer,)
+    heads = trace.head_numbers(layers[0]) if head is None else (trace[layers[0], head].head,)
+    unlike = [one for one in layers if head is None and trace.head_numbers(one) != heads]
+    if unlike and kind == ".npz":
+        raise InputError(
+            f"layer {unlike[0]} has other heads than layer {layers[0]}, so that their weights make up no one array",
+            where=str(path),
+            advice="choose one layer with --layer, or save the trace as .safetensors",
+        )
     cells = len(layers) * len(heads) * len(trace) * len(trace.keys)
     if cells > MOST_CELLS.get(kind, cells):
         raise InputError(
@@ -61,7 +68,7 @@ def save_attention(trace: Trace, path: Path, *, layer: int | None = None, head: 
         trace.save(path)
         return f"the trace: Q, K, V of {len(trace.layers)} x {trace.heads} heads, {len(trace)} tokens"
     if kind == ".csv":
-        write_atomically(path, _csv(trace, layers, heads))
+        write_atomically(path, _csv(trace, layers, None if head is None else heads))
     else:
         weights = np.stack([[np.asarray(trace[one, two].weights) for two in heads] for one in layers])
         save_arrays(
@@ -75,7 +82,7 @@ def save_attention(trace: Trace, path: Path, *, layer: int | None = None, head: 
                 "segments": np.array(trace.segments),
             },
         )
-    return f"weights of {len(layers)} x {len(heads)} heads, {len(trace)} x {len(trace)} each"
+    return f"weights of {len(layers)} x {len(heads)} heads, {len(trace)} x {len(trace.keys)} each"
 
 
 def save_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, np.dtype[Any]]]) -> None:
@@ -86,14 +93,14 @@ def save_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, np.dtype[Any]]]
     write_atomically(path, out.getvalue())
 
 
-def _csv(trace: Trace, layers: Sequence[int], heads: Sequence[int]) -> bytes:
+def _csv(trace: Trace, layers: Sequence[int], heads: Sequence[int] | None) -> bytes:
     import csv
 
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["layer", "head", "query", "query_token", "key", "key_token", "weight"])
     for layer in layers:
-        for head in heads:
+        for head in trace.head_numbers(layer) if heads is None else heads:
             for query, row in enumerate(np.asarray(trace[layer, head].weights).astype(np.float32).astype("U")):
                 writer.writerows(
                     (layer, head, query, trace.tokens[query], key, trace.keys.tokens[key], weight)

@@ -39,6 +39,11 @@ def shown_tokens(trace: Trace) -> tuple[str, ...]:
     return labels(trace.queries, trace.text, trace.pair)
 
 
+def shown_keys(trace: Trace) -> tuple[str, ...]:
+    """The keys as people's words: the same tokens, but in cross-attention and with a cache."""
+    return shown_tokens(trace) if trace.keys is trace.queries else labels(trace.keys)
+
+
 def tokens_line(trace: Trace) -> Drawing:
     """The tokens with their positions."""
     return prose(" ".join(f"{at}:{label}" for at, label in enumerate(shown_tokens(trace))), "dim")

@@ -1,0 +1,110 @@
+"""Traces of some layers and heads only, and of cross-attention: shown with the model's own numbers and labels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import headscope as hs
+from headscope.errors import InputError
+from headscope.trace import LayerRecord, TokenAxis, Trace
+from headscope.view.attention_sheets import attend_sheet
+from headscope.view.page_trace import page_bytes
+from headscope.view.patterns import all_patterns
+from headscope.view.saving import save_attention
+from headscope.view.terminal import Paper, plain_text
+
+NUMBERS = (0, 5)
+HEADS = (1, 3)
+
+
+def axis(prefix: str, size: int) -> TokenAxis:
+    no = (None,) * size
+    tokens = tuple(f"{prefix}{at}" for at in range(size))
+    return TokenAxis(tokens, tuple(range(size)), (0,) * size, (False,) * size, no, no)
+
+
+def made(keys: int | None = None, numbers: tuple[int, ...] = NUMBERS, heads: Any = HEADS) -> Trace:
+    """A trace of some layers and heads; in cross-attention where the number of keys is given."""
+    generator = np.random.default_rng(4)
+    layers = []
+    for number in numbers:
+        q = generator.normal(size=(2, 4, 8)).astype(np.float32)
+        k = generator.normal(size=(2, keys or 4, 8)).astype(np.float32)
+        s = q @ k.swapaxes(1, 2) * 0.5
+        lse = np.log(np.exp(s).sum(-1))
+        layers.append(LayerRecord(q, k, k, lse, 0.5, number=number, numbers=heads))
+    return Trace(
+        model="made", queries=axis("q", 4), keys=None if keys is None else axis("k", keys), layers=layers, outputs={}
+    )
+
+
+def screen(trace: Trace, **options: Any) -> str:
+    return plain_text(attend_sheet(trace, **options).drawings, Paper(width=100))
+
+
+def test_the_grid_has_the_models_numbers() -> None:
+    shown = screen(made())
+    assert "the heads that were kept: 2 layers x 2 heads" in shown
+    lines = shown.splitlines()
+    head = next(at for at, line in enumerate(lines) if line.lstrip().startswith("head "))
+    assert lines[head].split() == ["head", "1", "3"]
+    assert [line.split()[:2] for line in lines[head + 1 : head + 3]] == [["layer", "0"], ["layer", "5"]]
+    assert [(one.layer, one.head) for one in all_patterns(made())] == [(0, 1), (0, 3), (5, 1), (5, 3)]
+    assert "all heads: 2 layers x 2 heads" in screen(made(numbers=(None, None), heads=None))  # type: ignore[arg-type]
+
+
+def test_patterns_are_those_of_the_layer_that_is_meant() -> None:
+    trace = made()
+    for one in all_patterns(trace, [5]):
+        cells = np.asarray(trace[one.layer, one.head].weights)
+        assert one.first == pytest.approx(cells[:, 0].mean(), abs=1e-5)
+
+
+def test_one_layer_and_one_head() -> None:
+    assert "layer 5: 2 heads" in screen(made(), layer=5)
+    assert "layer 5: 2 heads" in screen(made(), layer=-1)
+    assert "layer 5, head 3 (counted from 0)" in screen(made(), layer=5, head=3)
+    with pytest.raises(InputError, match="layer 1 was not kept: the trace has layers 0, 5"):
+        screen(made(), layer=1)
+
+
+def test_keys_of_cross_attention_have_their_own_labels() -> None:
+    trace = made(keys=6)
+    for options in ({}, {"top": 6}, {"query": "q2", "top": 6}):
+        shown = screen(trace, layer=5, head=3, **options)
+        assert "k5" in shown
+        assert "q2" in shown
+    assert "k5" not in screen(trace)
+
+
+def test_saved_weights_carry_the_numbers(tmp_path: Path) -> None:
+    trace = made()
+    save_attention(trace, tmp_path / "all.npz")
+    saved = np.load(tmp_path / "all.npz")
+    assert saved["layers"].tolist() == [0, 5]
+    assert saved["heads"].tolist() == [1, 3]
+    np.testing.assert_array_equal(saved["weights"][1, 1], np.asarray(trace[5, 3].weights))
+    save_attention(trace, tmp_path / "one.csv", layer=5)
+    rows = (tmp_path / "one.csv").read_text().splitlines()[1:]
+    assert {tuple(row.split(",")[:2]) for row in rows} == {("5", "1"), ("5", "3")}
+    trace.layers = (trace.layers[0], replace(trace.layers[1], numbers=(0, 2)))
+    with pytest.raises(InputError, match="layer 5 has other heads than layer 0"):
+        save_attention(trace, tmp_path / "unlike.npz")
+    save_attention(trace, tmp_path / "unlike.csv")
+    rows = (tmp_path / "unlike.csv").read_text().splitlines()[1:]
+    assert {tuple(row.split(",")[:2]) for row in rows} == {("0", "1"), ("0", "3"), ("5", "0"), ("5", "2")}
+
+
+def test_the_page_is_told_the_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "page.safetensors"
+    path.write_bytes(page_bytes(made(), dtype="fp32"))
+    again = hs.load(path)
+    assert again.numbers == NUMBERS
+    assert [again.head_numbers(number) for number in NUMBERS] == [HEADS, HEADS]
+    np.testing.assert_allclose(np.asarray(again[5, 3].weights), np.asarray(made()[5, 3].weights), atol=1e-6)
+    assert page_bytes(made(keys=6))
