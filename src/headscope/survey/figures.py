@@ -1,0 +1,73 @@
+"""Which figures a survey has, after Clark et al. 2019, 'What Does BERT Look At?': their statistics and their words."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class LayerFigure:
+    """Layers along, one statistic in each panel, every head a point, and a line through the means of the layers.
+
+    Attributes:
+        name: the file's name, without its ending.
+        title: what a reader sees, in words.
+        panels: statistic -> what stands above its panel.
+        axis: what the vertical axis measures, with its unit.
+        highest: where the vertical axis ends, or None to end it above the highest point.
+        source: the figure of the paper that it follows.
+    """
+
+    name: str
+    title: str
+    panels: dict[str, str]
+    axis: str
+    highest: float | None
+    source: str
+
+
+FIGURES = (
+    LayerFigure(
+        "special-tokens",
+        "Weight on [CLS], on [SEP] and on punctuation",
+        {"cls": "[CLS]", "sep": "[SEP]", "punctuation": "punctuation"},
+        "mean weight",
+        1.0,
+        "Clark et al. 2019, figure 2",
+    ),
+    LayerFigure(
+        "neighbours",
+        "Weight on the previous token, the same and the next",
+        {"previous": "previous token", "same": "same token", "next": "next token"},
+        "mean weight",
+        1.0,
+        "Clark et al. 2019, section 3.1",
+    ),
+    LayerFigure(
+        "entropy",
+        "Entropy of every head",
+        {"entropy": "entropy"},
+        "mean entropy (nats)",
+        None,
+        "Clark et al. 2019, figure 4",
+    ),
+)
+
+CLUSTERS = "clusters"
+"""The figure of heads as points: multidimensional scaling of their Jensen-Shannon distances (figure 6 there)."""
+CLUSTERS_TITLE = "Heads that look alike lie together"
+
+
+def round_up(value: float) -> float:
+    """The next of 1, 2, 2.5, 5 times a power of ten that is at least `value`; 1 for nothing at all."""
+    if not value > 0:
+        return 1.0
+    unit = 10.0 ** math.floor(math.log10(value))
+    return next(step * unit for step in (1, 2, 2.5, 5, 10) if step * unit >= value * (1 - 1e-9))
+
+
+def layer_ticks(layers: tuple[int, ...], *, most: int = 12) -> tuple[int, ...]:
+    """The layers that get a number on an axis: each, or every second, third, …"""
+    step = -(-len(layers) // most)
+    return layers[::step]

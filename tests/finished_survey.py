@@ -1,0 +1,100 @@
+"""A finished survey's folder, made from random numbers: the files that the report and the figures read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headscope.statistics import MEANINGS
+
+ROOF = {"entropy": 5.0, "effective_tokens": 60.0, "distance": 70.0, "norm": 12.0}
+LEVELS = {"min": 0.0, "q05": 0.05, "q25": 0.25, "q50": 0.5, "q75": 0.75, "q95": 0.95, "max": 1.0}
+
+
+def finished(
+    folder: Path,
+    *,
+    layers: int = 3,
+    heads: int = 4,
+    windows: int = 9,
+    similarity: bool = True,
+    unmeasured: tuple[str, ...] = ("other_sentence",),
+    name: str = "small-bert",
+    corpus: str = "texts",
+    refused: tuple[str, ...] = ("empty.txt",),
+    missing: tuple[tuple[int, int], ...] = (),
+) -> Path:
+    """Write manifest.json, aggregates.json and, if asked, similarity.parquet.
+
+    Args:
+        unmeasured: statistics without a value in any window.
+        missing: (layer, head) that the model lacks.
+    """
+    random = np.random.default_rng(5)
+    numbers = [[head for head in range(heads) if (layer, head) not in missing] for layer in range(layers)]
+    statistics: dict[str, Any] = {}
+    for statistic, meaning in MEANINGS.items():
+        values = random.beta(0.6, 1.6, (layers, heads, 1)) + random.normal(0, 0.03, (layers, heads, windows))
+        values = np.clip(values, 0, 1) * ROOF.get(statistic, 1.0)
+        if statistic == "offset":
+            values = 30 * (values - 0.4)
+        fields = {
+            "mean": values.mean(-1),
+            "deviation": values.std(-1),
+            **{field: np.quantile(values, level, axis=-1) for field, level in LEVELS.items()},
+        }
+        gone = statistic in unmeasured
+        statistics[statistic] = {
+            "meaning": meaning,
+            "count": [[0 if gone else windows for _ in own] for own in numbers],
+            **{
+                field: [[None if gone else float(table[at][head]) for head in own] for at, own in enumerate(numbers)]
+                for field, table in fields.items()
+            },
+        }
+    folder.mkdir(parents=True, exist_ok=True)
+    aggregates = {"windows": windows, "layers": list(range(layers)), "heads": numbers, "statistics": statistics}
+    (folder / "aggregates.json").write_text(json.dumps(aggregates))
+    manifest: dict[str, Any] = {
+        "format": "headscope survey 1",
+        "complete": True,
+        "model": {
+            "name": name,
+            "class": "BertModel",
+            "sha256": "ab" * 32,
+            "layers": aggregates["layers"],
+            "heads": numbers,
+            "parameters": 109482240,
+        },
+        "settings": {"length": 512, "dtype": "fp32", "device": "cpu", "statistics": list(MEANINGS), "similarity": 2},
+        "versions": {"headscope": "0.1.0", "numpy": "2.0"},
+        "corpus": {"name": corpus, "kind": "text", "files": [{"name": "a.txt", "bytes": 1234}]},
+        "statistics": list(MEANINGS),
+        "left_out": {},
+        "counts": {"documents": 3 + len(refused), "refused": len(refused), "windows": windows, "tokens": 4321},
+        "refused": {
+            "reasons": {"empty": len(refused)} if refused else {},
+            "documents": [{"document": one, "reason": "empty", "detail": "it has no text"} for one in refused],
+        },
+        "parts": [],
+        "files": {},
+    }
+    if similarity:
+        manifest["similarity"] = {"windows": [{"document": "a.txt", "window": 0}]}
+        named = [(layer, head) for layer, own in enumerate(numbers) for head in own]
+        points = random.normal(size=(len(named), 2)) / 8
+        apart = np.minimum(np.linalg.norm(points[:, None] - points[None], axis=-1), 0.83)
+        pairs = [(*a, *b) for a in named for b in named]
+        columns = dict(zip(("layer_a", "head_a", "layer_b", "head_b"), zip(*pairs, strict=True), strict=True))
+        table = pa.table(
+            {key: pa.array(column, pa.int16()) for key, column in columns.items()}
+            | {"distance": pa.array(apart.ravel()), "windows": pa.array([1] * len(pairs), pa.int32())}
+        )
+        pq.write_table(table, folder / "similarity.parquet")
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return folder

@@ -1,0 +1,108 @@
+"""Figures of a survey: their places and numbers, the scaling behind the clusters, and that files repeat to the byte."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from finished_survey import finished
+from headscope.errors import InputError, MissingExtraError
+from headscope.survey.figures import layer_ticks, round_up
+from headscope.survey.findings import read_findings
+from headscope.survey.plots import drawn, write_plots
+from headscope.survey.scaling import classical_scaling
+
+NAMES = ["special-tokens", "neighbours", "entropy", "clusters"]
+
+
+def test_scaling_reproduces_the_distances_of_known_points() -> None:
+    points = np.random.default_rng(3).normal(size=(20, 2)) * (3, 1) + 7
+    apart = np.linalg.norm(points[:, None] - points[None], axis=-1)
+    found = classical_scaling(apart)
+    np.testing.assert_allclose(np.linalg.norm(found.points[:, None] - found.points[None], axis=-1), apart, atol=1e-9)
+    assert found.kept == pytest.approx(1)
+    np.testing.assert_allclose(found.points.mean(0), 0, atol=1e-9)
+    assert found.points[:, 0].var() > found.points[:, 1].var()
+
+
+def test_scaling_says_what_a_plane_cannot_hold() -> None:
+    """A regular tetrahedron has three equal axes, of which a plane holds two."""
+    found = classical_scaling(np.ones((4, 4)) - np.eye(4))
+    assert found.kept == pytest.approx(2 / 3)
+    np.testing.assert_allclose(np.abs((found.points**2).sum(0)), 0.5)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_scaling_of_few_points(size: int) -> None:
+    found = classical_scaling(np.ones((size, size)) - np.eye(size))
+    assert found.points.shape == (size, 2)
+    assert np.linalg.norm(found.points[0] - found.points[-1]) == pytest.approx(size - 1)
+    assert found.kept == 1
+
+
+@pytest.mark.parametrize(
+    "wrong", [np.zeros((2, 3)), np.zeros((0, 0)), np.array([[0, 1], [2, 0]]), np.eye(2), np.full((2, 2), np.nan)]
+)
+def test_scaling_refuses_what_is_no_table_of_distances(wrong: np.ndarray) -> None:
+    with pytest.raises(InputError):
+        classical_scaling(wrong)
+
+
+def test_the_points_are_the_aggregates(tmp_path: Path) -> None:
+    found = read_findings(finished(tmp_path, unmeasured=("sep",), missing=((1, 2),)))
+    figures = drawn(found)
+    assert list(figures) == NAMES
+    cls, sep, punctuation = figures["special-tokens"].axes
+    for axes, name in ((cls, "cls"), (punctuation, "punctuation"), (figures["entropy"].axes[0], "entropy")):
+        means = found.values(name)
+        at, column = np.nonzero(np.isfinite(means))
+        assert len(at) == 11
+        np.testing.assert_allclose(axes.collections[0].get_offsets(), np.stack([at, means[at, column]], -1))
+        np.testing.assert_allclose(axes.lines[0].get_ydata(), [np.nanmean(row) for row in means])
+    assert [text.get_text() for text in sep.texts] == ["nothing to measure"]
+    assert figures["special-tokens"].axes[0].get_ylabel() == "mean weight"
+    labels = [text.get_text() for text in figures["clusters"].axes[0].texts]
+    assert labels == [f"{layer}.{head}" for layer in range(3) for head in range(4) if (layer, head) != (1, 2)]
+
+
+@pytest.mark.parametrize(("layers", "heads", "similarity"), [(1, 1, True), (3, 4, True), (24, 16, False)])
+def test_files_are_whole_and_repeat_to_the_byte(tmp_path: Path, layers: int, heads: int, similarity: bool) -> None:
+    folder = finished(tmp_path, layers=layers, heads=heads, similarity=similarity, unmeasured=("cls", "sep"))
+    written = write_plots(folder)
+    names = NAMES if similarity else NAMES[:-1]
+    assert written == [folder / "plots" / f"{name}.{kind}" for name in names for kind in ("svg", "pdf")]
+    first = [path.read_bytes() for path in written]
+    assert [path.read_bytes() for path in write_plots(folder)] == first
+    for path, content in zip(written, first, strict=True):
+        if path.suffix == ".svg":
+            assert ElementTree.fromstring(content).tag == "{http://www.w3.org/2000/svg}svg"
+        else:
+            assert content.startswith(b"%PDF-")
+        assert b"CreationDate" not in content
+        assert b"dc:date" not in content
+        assert str(tmp_path).encode() not in content
+
+
+def test_without_matplotlib_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MissingExtraError, match="needs matplotlib") as raised:
+        write_plots(finished(tmp_path))
+    assert "headscope[plot]" in str(raised.value)
+
+
+def test_a_survey_that_is_not_finished_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"there is no manifest\.json"):
+        write_plots(tmp_path)
+    (tmp_path / "manifest.json").write_text('{"format": "headscope survey 1", "complete": false}')
+    with pytest.raises(InputError, match="complete False"):
+        write_plots(tmp_path)
+
+
+def test_axes_end_at_round_numbers() -> None:
+    assert [round_up(value) for value in (0, 0.013, 0.2, 3.1, 7, 10)] == [1, 0.02, 0.2, 5, 10, 10]
+    assert layer_ticks(tuple(range(12))) == tuple(range(12))
+    assert layer_ticks(tuple(range(24))) == tuple(range(0, 24, 2))
