@@ -1,30 +1,52 @@
 """The page beside bertviz, in one run: size, time to write, first picture, change of head, frames while hovering.
 
-    python benchmarks/page.py                         # headscope alone
-    python benchmarks/page.py --bertviz PYTHON        # beside bertviz 1.4.1 in an environment of its own
+    python benchmarks/page.py                     # headscope alone, 64 and 512 tokens
+    python benchmarks/page.py --long 4096         # and 22 layers x 12 heads at 2,048 and 4,096 tokens
+    python benchmarks/page.py --bertviz PYTHON    # beside bertviz 1.4.1 in an environment of its own
 
-Traces of BERT-base's shape with random numbers, whose heads look at the token before.
+Traces of BERT-base's shape with random numbers, whose heads look at the token before. Both pages come from the same
+local server. bertviz's pages fetch three scripts from elsewhere; here they come from npm packages of the versions that
+the pages name (the nearest version where npm has no such one, and that is printed). --json and --markdown write the
+table to files.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
+import http.server
 import json
+import os
+import platform
+import re
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headscope.attention import attend
 from headscope.trace import LayerRecord, TokenAxis, Trace
+from headscope.view.html import LargePageWarning
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
 PATIENCE = 150_000
+SCRIPT = re.compile(r"//[\w.-]+/ajax/libs/([\w.]+)/([\d.]+)/([\w.-]+)")
+"""How a bertviz page names the scripts that it fetches: name, version, file."""
+PACKAGES = {"require.js": "requirejs", "d3": "d3", "jquery": "jquery"}
+TARGETS = {"MB": 27.0, "written, s": 2.0, "first picture, s": 1.5, "next head, ms": 60.0, "any head, ms": 60.0}
+"""At 512 tokens; hovering is to keep 50 frames a second."""
 BERTVIZ = """
 import sys, time, numpy as np, torch
 from bertviz import head_view, model_view
@@ -41,8 +63,11 @@ print(time.perf_counter() - began)
 def made(tokens: int, *, layers: int = 12, heads: int = 12, d_head: int = 64) -> Trace:
     """A trace of BERT-base's shape, with heads that look somewhere."""
     generator = np.random.default_rng(0)
-    records = []
-    for _ in range(layers):
+    records: list[LayerRecord] = []
+    for layer in range(layers):
+        if tokens > 1024 and layer > 0:
+            records.append(records[0])  # attend() over long texts takes minutes: one layer's numbers stand for all
+            continue
         k = generator.normal(size=(heads, tokens, d_head)).astype(np.float32)
         q = np.roll(k, 1, axis=1) + 0.5 * generator.normal(size=k.shape).astype(np.float32)
         v = generator.normal(size=k.shape).astype(np.float32)
@@ -77,133 +102,249 @@ class WithModel:
         return ()
 
 
-def looked_at(browser: Any, file: Path) -> dict[str, float]:
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    """Serves a folder without a word."""
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """The folder's address on this machine."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+CHANGES = """async ([keys, cells]) => {
+  const canvas = document.querySelector('.matrix canvas');
+  const row = () => { const y = Math.floor(canvas.height * 0.6);
+    const c = canvas.getContext('2d').getImageData(0, y, canvas.width, 1).data;
+    let s = 0; for (let n = 0; n < c.length; n++) s = (s * 31 + c[n]) >>> 0; return s; };
+  const timed = async (change) => {
+    const before = row(); const began = performance.now();
+    change();
+    while (row() === before && performance.now() - began < 20000) await new Promise((r) => setTimeout(r, 1));
+    const took = performance.now() - began;
+    await new Promise((r) => setTimeout(r, 400));
+    return took;
+  };
+  const middle = (times) => times.sort((a, b) => a - b)[Math.floor(times.length / 2)];
+  const next = []; const any = [];
+  for (const key of keys) next.push(await timed(() => dispatchEvent(new KeyboardEvent('keydown', { key }))));
+  for (const [l, h] of cells) any.push(await timed(() => { location.hash = `l=${l}&h=${h}`; }));
+  return [middle(next), middle(any)];
+}"""
+"""Until the picture on screen is another one: for an arrow key, and for heads that nothing was computed of before."""
+
+HOVER = """async ([x, y, w, h]) => {
+  const element = document.querySelector('.matrix');
+  const end = performance.now() + 3000; let frames = 0; let slowest = 0; let last = performance.now();
+  while (performance.now() < end) {
+    const t = frames / 60;
+    element.dispatchEvent(new PointerEvent('pointermove', { bubbles: true,
+      clientX: x + w * (0.5 + 0.4 * Math.sin(t)), clientY: y + h * (0.5 + 0.4 * Math.cos(t * 1.3)) }));
+    await new Promise(requestAnimationFrame); frames++;
+    slowest = Math.max(slowest, performance.now() - last); last = performance.now();
+  }
+  element.dispatchEvent(new PointerEvent('pointerleave'));
+  return [frames / 3, slowest];
+}"""
+
+
+def looked_at(browser: Browser, address: str) -> dict[str, float]:
     """Seconds to the first picture, milliseconds for another head, frames a second while hovering."""
     page = browser.new_page(viewport={"width": 1600, "height": 1000})
-    page.goto(file.as_uri(), wait_until="commit")
-    page.wait_for_selector("html[data-painted]", timeout=PATIENCE)
+    page.set_default_timeout(PATIENCE)
+    page.goto(address, wait_until="commit")
+    page.wait_for_selector("html[data-painted]")
     painted = float(page.evaluate("document.documentElement.dataset.painted")) / 1000
-    page.wait_for_timeout(1500)
-    change = page.evaluate(
-        """async () => {
-          const times = [];
-          const canvas = document.querySelector('.matrix canvas');
-          const sum = () => { const c = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
-            let s = 0; for (let n = 0; n < c.length; n += 4093) s = (s * 31 + c[n]) >>> 0; return s; };
-          for (let n = 0; n < 8; n++) {
-            const before = sum(); const began = performance.now();
-            dispatchEvent(new KeyboardEvent('keydown', { key: n % 2 ? 'ArrowDown' : 'ArrowRight' }));
-            while (sum() === before && performance.now() - began < 5000) await new Promise((r) => setTimeout(r, 1));
-            times.push(performance.now() - began);
-            await new Promise((r) => setTimeout(r, 300));
-          }
-          return times.sort((a, b) => a - b)[4];
-        }"""
-    )
+    settled(page)
+    keys = ["ArrowRight", "ArrowDown"] * 4
+    near, far = page.evaluate(CHANGES, [keys, [[n, 11 - n] for n in range(1, 10)]])
+    settled(page)
     box = page.locator(".matrix").bounding_box()
-    frames = page.evaluate(
-        """async ([x, y, w, h]) => {
-          const element = document.querySelector('.matrix');
-          const end = performance.now() + 2000; let frames = 0;
-          while (performance.now() < end) {
-            const t = frames / 60;
-            element.dispatchEvent(new PointerEvent('pointermove', { bubbles: true,
-              clientX: x + w * (0.5 + 0.4 * Math.sin(t)), clientY: y + h * (0.5 + 0.4 * Math.cos(t * 1.3)) }));
-            await new Promise(requestAnimationFrame); frames++;
-          }
-          return frames / 2;
-        }""",
-        [box["x"], box["y"], box["width"], box["height"]],
-    )
+    assert box is not None
+    frames, slowest = page.evaluate(HOVER, [box["x"], box["y"], box["width"], box["height"]])
     page.close()
-    return {"first picture, s": painted, "another head, ms": change, "hover, frames/s": frames}
+    return {
+        "first picture, s": painted,
+        "next head, ms": near,
+        "any head, ms": far,
+        "hover, frames/s": frames,
+        "slowest frame, ms": slowest,
+    }
 
 
-def painted_by_bertviz(browser: Any, file: Path) -> float | None:
-    """Seconds until its drawing is there; None where that takes longer than the patience.
+def settled(page: Page) -> None:
+    """Wait until nothing is computed any more: a row of the matrix is the same twice, half a second apart."""
+    look = """() => { const c = document.querySelector('.matrix canvas'); if (!c || !c.width) return '';
+      const d = c.getContext('2d').getImageData(0, Math.floor(c.height * 0.6), c.width, 1).data;
+      return Array.from(d).join(); }"""
+    before, end = "", time.monotonic() + PATIENCE / 1000
+    while (now := page.evaluate(look)) != before or not now:
+        assert time.monotonic() < end, "the picture never settled"
+        before = now
+        page.wait_for_timeout(500)
 
-    Its file fetches three scripts from elsewhere: without a network it is never painted.
-    """
+
+def scripts(html: str, folder: Path) -> dict[str, Path]:
+    """The files that a bertviz page fetches, from npm packages: by the end of their address."""
+    found = {}
+    for name, version, file in sorted(set(SCRIPT.findall(html))):
+        file = file if file.endswith(".js") else f"{file}.js"
+        package = PACKAGES[name]
+        home = folder / f"{package}-{version}"
+        if not home.exists():
+            had = json.loads(subprocess.run(["npm", "view", package, "versions", "--json"], **CAPTURED).stdout)
+            taken = version if version in had else min(had, key=lambda one: apart(one, version))
+            if taken != version:
+                print(f"  {package} {version} is not on npm: {taken} stands in for it")
+            install = ["npm", "install", "--prefix", str(home), "--no-audit", "--no-fund", "--ignore-scripts"]
+            subprocess.run([*install, f"{package}@{taken}"], **CAPTURED)
+        inside = home / "node_modules" / package
+        wanted = [file, file.replace(".min.js", ".js"), file.replace("require.min.js", "require.js")]
+        place = next(
+            path
+            for one in wanted
+            for path in sorted(inside.rglob(one))
+            if "node_modules" not in path.relative_to(inside).parts
+        )
+        found[f"/ajax/libs/{name}/{version}/{file}"] = place
+    return found
+
+
+CAPTURED: dict[str, Any] = {"check": True, "capture_output": True, "text": True}
+
+
+def apart(one: str, other: str) -> tuple[int, ...]:
+    """How far two versions are from each other; releases only."""
+    if not re.fullmatch(r"\d+\.\d+\.\d+", one):
+        return (10**9,)
+    return tuple(abs(int(a) - int(b)) for a, b in zip(one.split("."), other.split("."), strict=True))
+
+
+def painted_by_bertviz(browser: Browser, address: str, held: dict[str, Path]) -> dict[str, Any]:
+    """Seconds until its drawing is there, and how many nodes it has; None where that takes longer than the patience."""
     page = browser.new_page(viewport={"width": 1600, "height": 1000})
+    for end, path in held.items():
+        page.route(f"**{end}", lambda route, path=path: route.fulfill(path=path, content_type="text/javascript"))
     began = time.perf_counter()
     try:
-        page.goto(file.as_uri(), wait_until="commit", timeout=PATIENCE)
+        page.goto(address, wait_until="commit", timeout=PATIENCE)
         page.wait_for_selector("svg line, svg path", state="attached", timeout=PATIENCE)
-        return time.perf_counter() - began
+        page.evaluate("() => new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
+        painted = time.perf_counter() - began
+        return {"first picture, s": painted, "nodes": page.evaluate("document.getElementsByTagName('*').length")}
     except Exception as error:  # noqa: BLE001 - whatever stops it, it was not painted
         print(f"  not painted: {type(error).__name__}")
-        return None
+        return {"first picture, s": None}
     finally:
         page.close()
 
 
+def page_row(browser: Browser, root: str, folder: Path, trace: Trace, what: str, times: int) -> dict[str, Any]:
+    """Write a trace's page, look at it, and measure both."""
+    file = folder / "page.html"
+    took = []
+    for _ in range(times):
+        began = time.perf_counter()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", LargePageWarning)
+            trace.to_html(file)
+        took.append(time.perf_counter() - began)
+    row = {"what": what, "tokens": len(trace), "MB": file.stat().st_size / 1e6, "written, s": min(took)}
+    print(json.dumps(row), flush=True)
+    row |= looked_at(browser, f"{root}/page.html")
+    print(json.dumps(row), flush=True)
+    return row
+
+
+def bertviz_rows(browser: Browser, root: str, folder: Path, tokens: int, python: str) -> Iterator[dict[str, Any]]:
+    trace = made(tokens)
+    weights = np.stack(
+        [np.stack([np.asarray(trace[layer, head].weights) for head in range(12)]) for layer in range(12)]
+    )
+    np.savez(folder / "weights.npz", weights=weights)
+    for view in ("head_view", "model_view"):
+        other = folder / f"{view}.html"
+        done = subprocess.run([python, "-c", BERTVIZ, folder / "weights.npz", view, other], **CAPTURED)
+        row = {"what": f"bertviz {view}", "tokens": tokens, "MB": other.stat().st_size / 1e6}
+        row["written, s"] = float(done.stdout.split()[-1])
+        held = scripts(other.read_text(encoding="utf-8"), folder / "scripts")
+        yield row | painted_by_bertviz(browser, f"{root}/{view}.html", held)
+
+
+def markdown(rows: list[dict[str, Any]], about: dict[str, Any]) -> str:
+    """The rows as a table, with the machine above it and the targets below."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    text = [", ".join(f"{name} {value}" for name, value in about.items()), ""]
+    text += ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
+    for row in rows:
+        cells = ["-" if row.get(name) is None else shown(row[name]) for name in names]
+        text.append("| " + " | ".join(cells) + " |")
+    aims = ", ".join(f"{name} at most {value:g}" for name, value in TARGETS.items())
+    return "\n".join([*text, "", f"Aims at 512 tokens: {aims}, hover at least 50 frames/s.", ""])
+
+
+def shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.1f}" if value >= 10 else f"{value:.2f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bertviz", metavar="PYTHON", help="a Python that has bertviz and torch")
     parser.add_argument("--tokens", type=int, nargs="*", default=[64, 512])
-    parser.add_argument(
-        "--long", type=int, default=0, metavar="TOKENS", help="also a long text of 22 layers x 12 heads"
-    )
+    parser.add_argument("--long", type=int, default=0, metavar="TOKENS", help="also a long text, 22 layers x 12 heads")
+    parser.add_argument("--bertviz", metavar="PYTHON", help="a Python that has bertviz and torch")
+    parser.add_argument("--bertviz-tokens", type=int, nargs="*", default=[64, 128])
+    parser.add_argument("--json", type=Path, help="write the rows there")
+    parser.add_argument("--markdown", type=Path, help="write the table there")
     arguments = parser.parse_args()
     from playwright.sync_api import sync_playwright
 
-    found: list[dict[str, Any]] = []
-    with sync_playwright() as driver, tempfile.TemporaryDirectory() as folder:
+    rows: list[dict[str, Any]] = []
+    with sync_playwright() as driver, tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
-        for tokens in arguments.tokens:
-            trace = made(tokens)
-            trace.source = WithModel(768, 64)  # type: ignore[assignment]
-            file = Path(folder) / f"{tokens}.html"
-            times = []
-            for _ in range(3):
-                began = time.perf_counter()
-                trace.to_html(file)
-                times.append(time.perf_counter() - began)
-            row = {"what": "headscope", "tokens": tokens, "MB": file.stat().st_size / 1e6, "written, s": min(times)}
-            found.append(row | looked_at(browser, file))
-            print(json.dumps(found[-1]), flush=True)
-            if arguments.bertviz:
-                weights = np.stack(
-                    [np.stack([np.asarray(trace[layer, head].weights) for head in range(12)]) for layer in range(12)]
-                )
-                np.savez(Path(folder) / "weights.npz", weights=weights)
-                for view in ("head_view", "model_view"):
-                    other = Path(folder) / f"{view}.html"
-                    done = subprocess.run(
-                        [arguments.bertviz, "-c", BERTVIZ, Path(folder) / "weights.npz", view, other],
-                        capture_output=True,
-                        text=True,
-                        check=True,
-                    )
-                    row = {
-                        "what": f"bertviz {view}",
-                        "tokens": tokens,
-                        "MB": other.stat().st_size / 1e6,
-                        "written, s": float(done.stdout),
-                    }
-                    found.append(row | {"first picture, s": painted_by_bertviz(browser, other)})
-                    print(json.dumps(found[-1]), flush=True)
-        if arguments.long:
-            for tokens in (arguments.long // 2, arguments.long):
-                trace = made(tokens, layers=22)
-                trace = Trace(
-                    model="long",
-                    queries=trace.queries,
-                    layers=[replace(record, v=None) for record in trace.layers],
-                    outputs={},
-                )
-                file = Path(folder) / "long.html"
-                began = time.perf_counter()
-                trace.to_html(file)
-                row = {
-                    "what": "headscope, 22 x 12",
-                    "tokens": tokens,
-                    "MB": file.stat().st_size / 1e6,
-                    "written, s": time.perf_counter() - began,
-                }
-                found.append(row | looked_at(browser, file))
-                print(json.dumps(found[-1]), flush=True)
+        about = {
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "chromium": browser.version,
+            "cores": os.cpu_count(),
+            "load": round(os.getloadavg()[0], 1),
+        }
+        with served(folder) as root:
+            for tokens in arguments.tokens:
+                trace = made(tokens)
+                trace.source = WithModel(768, 64)  # type: ignore[assignment]
+                rows.append(page_row(browser, root, folder, trace, "headscope", 3))
+            if arguments.long:
+                for tokens in (arguments.long // 2, arguments.long):
+                    trace = without_values(made(tokens, layers=22))
+                    rows.append(page_row(browser, root, folder, trace, "headscope, 22 x 12", 1))
+            for tokens in arguments.bertviz_tokens if arguments.bertviz else ():
+                for row in bertviz_rows(browser, root, folder, tokens, arguments.bertviz):
+                    rows.append(row)
+                    print(json.dumps(row), flush=True)
         browser.close()
+    table = markdown(rows, about)
+    print(table)
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+    if arguments.markdown:
+        arguments.markdown.write_text(table, encoding="utf-8")
+
+
+def without_values(trace: Trace) -> Trace:
+    records = [replace(record, v=None) for record in trace.layers]
+    return Trace(model=trace.model, queries=trace.queries, layers=records, outputs={})
 
 
 if __name__ == "__main__":

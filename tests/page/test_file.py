@@ -15,9 +15,10 @@ import pytest
 from looking import HOSTILE, Watched, head_of, ranked, until
 
 import headscope as hs
+from headscope.view import html
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Browser, Page
 
 Watch = Callable[..., Watched]
 CLOSE = 1e-3
@@ -27,7 +28,7 @@ def plot(page: Page) -> tuple[float, float, float, float]:
     """Where the matrix's cells lie on the screen: left, top, and the size of one."""
     box = page.locator(".matrix").bounding_box()
     assert box is not None
-    return box["x"] + 84, box["y"] + 66, box["width"] - 84 - 6, box["height"] - 66 - 6
+    return box["x"] + 84, box["y"] + 66, box["width"] - 84 - 24, box["height"] - 66 - 6
 
 
 def cell_at(page: Page, size: int, query: int, key: int) -> tuple[float, float]:
@@ -250,7 +251,7 @@ def test_compare_two_traces_and_rank_what_changed(watch: Watch, bert: hs.Model, 
     box = page.locator("[data-test=difference] .matrix").bounding_box()
     assert box is not None
     size = len(one)
-    cell = min((box["width"] - 90) / size, (box["height"] - 72) / size, 54)
+    cell = min((box["width"] - 108) / size, (box["height"] - 72) / size, 54)
     page.mouse.move(box["x"] + 84 + 6.5 * cell, box["y"] + 66 + 6.5 * cell)
     numbers = [
         float(n.replace("−", "-"))
@@ -262,6 +263,126 @@ def test_compare_two_traces_and_rank_what_changed(watch: Watch, bert: hs.Model, 
     page.set_input_files("[data-test=compare-file]", third)
     page.wait_for_selector("[data-test=difference] .hint")
     assert f"{size} and 6 tokens" in page.locator("[data-test=difference]").inner_text()
+    assert page.locator("[data-test=second] .matrix").is_visible()
+    assert page.locator("[data-test=changed]").count() == 0
+
+
+def test_change_and_distance_come_from_real_rows(watch: Watch, bert: hs.Model, tmp_path: Path) -> None:
+    from headscope.view.html import to_html
+
+    one, other = bert.trace("The cat sat on the mat."), bert.trace("The cat sat on the hat.", ablate=[(0, 1)])
+    file = to_html([one, other], tmp_path / "two.html", dtype="fp32")
+    page = watch().open(f"{file.as_uri()}#vs=1&by=change&l=1&h=0")
+
+    def table() -> np.ndarray:
+        until(page, "document.querySelector('[data-test=grid-table]').getAttribute('aria-busy') === 'false'")
+        cells = page.locator("[data-test=grid-table] td:not(thead td)").all_inner_texts()
+        return np.array([float(cell) for cell in cells]).reshape(2, 2)
+
+    until(page, "document.querySelector('[data-test=grid-table] tbody td').textContent.length > 2")
+    expected = [
+        [np.abs(one[layer, head].weights[:] - other[layer, head].weights[:]).sum(-1).mean() / 2 for head in range(2)]
+        for layer in range(2)
+    ]
+    np.testing.assert_allclose(table(), expected, atol=CLOSE)
+    page.select_option("[data-test=statistic]", "similarity")
+    until(page, "document.querySelectorAll('[data-test=grid-table] tbody td')[2].textContent === '0.000'")
+    np.testing.assert_allclose(table(), one.similarity().array[2].reshape(2, 2), atol=CLOSE)
+
+
+def test_the_grid_is_a_table_too(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
+    page = watch().open(f"{cat_file.as_uri()}#by=strongest")
+    assert page.locator("[data-test=grid-table]").get_attribute("class") == "unseen"
+    cells = page.locator("[data-test=grid-table] tbody td").all_inner_texts()
+    means = [np.asarray(cat[layer, head].weights).max(-1).mean() for layer in range(2) for head in range(2)]
+    np.testing.assert_allclose([float(cell) for cell in cells], means, atol=CLOSE)
+    page.keyboard.press("T")
+    assert page.locator("[data-test=grid-table] caption").inner_text().startswith("strongest weight of every head")
+    assert page.locator("[data-test=grid-table] table").is_visible()
+
+
+def test_a_part_of_a_model_keeps_its_numbers(watch: Watch, cat: hs.Trace, cat_file: Path, tmp_path: Path) -> None:
+    part = cat.to_html(tmp_path / "part.html", layers=[1], heads=[1])
+    page = watch().open(f"{part.as_uri()}#q=4")
+    assert head_of(page) == "Layer 1 · Head 1"
+    assert "layers 1 and heads 1" in page.locator("[data-test=part]").inner_text()
+    for key, weight in ranked(page).items():
+        assert weight == pytest.approx(cat[1, 1].weights[4, key], abs=CLOSE)
+    page.keyboard.press("4")
+    assert "marked: head 1, 24 of 48" in page.locator(".anatomy").inner_text()
+    whole = cat.save(tmp_path / "whole.safetensors")
+    page.keyboard.press("2")
+    page.set_input_files("[data-test=compare-file]", whole)
+    page.wait_for_selector("[data-test=difference] .hint")
+    assert "not the same layers" in page.locator("[data-test=difference]").inner_text()
+    page.wait_for_selector("[data-test=second] .ramp")
+    assert page.locator("[data-test=second] .matrix").is_visible()
+
+
+def test_colours_end_at_one_or_at_the_strongest_weight(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
+    page = watch().open(f"{cat_file.as_uri()}#l=1&h=0")
+    reach = page.locator("[data-test=reach]")
+    assert reach.inner_text() == "1.00"
+    reach.click()
+    assert float(reach.inner_text()) == pytest.approx(np.asarray(cat[1, 0].weights).max(), abs=6e-3)
+    until(page, "location.hash.includes('to=head')")
+    reach.click()
+    assert reach.inner_text() == "1.00"
+
+
+def test_unknown_words_and_right_to_left_text(watch: Watch, bert: hs.Model, tmp_path: Path) -> None:
+    """What the vocabulary has no piece for is in the tooltip; a right-to-left word stays on its own line."""
+    trace = bert.trace("The قطة sat.")
+    page = watch().open(trace.to_html(tmp_path / "rtl.html").as_uri())
+    at = trace.tokens.index("[UNK]")
+    token = page.locator(".left .token").nth(at)
+    assert token.get_attribute("title") == f"{at}: [UNK] ({trace.ids[at]}) قطة"
+    assert page.locator(".typed bdi").inner_text() == "The قطة sat."
+    order = page.locator(".left .token bdi").all_inner_texts()
+    assert order.index("the") < order.index("sat")
+    tops = [box["y"] for box in (one.bounding_box() for one in page.locator(".left .token").all()) if box]
+    assert tops == sorted(tops)
+
+
+def test_without_values_the_page_says_how_to_have_them(watch: Watch, cat: hs.Trace, tmp_path: Path) -> None:
+    file = cat.to_html(tmp_path / "small.html", values=False)
+    page = watch().open(f"{file.as_uri()}#q=4&k=3")
+    page.wait_for_selector("[data-test=cell]")
+    text = page.locator(".step").nth(5).inner_text()
+    assert "--values" in text
+    assert "|v W_O|" in text
+
+
+BLOCKED = {
+    "no such thing": "delete window.Worker",
+    "refused at once": "window.Worker = class { constructor() { throw new DOMException('no', 'SecurityError') } }",
+}
+
+
+@pytest.mark.parametrize("how", [*BLOCKED, "by the page's policy"])
+def test_without_workers_the_page_computes_by_itself(
+    browser: Browser, cat: hs.Trace, cat_file: Path, tmp_path: Path, how: str
+) -> None:
+    context = browser.new_context(viewport={"width": 1280, "height": 800}, locale="en-GB")
+    page = context.new_page()
+    file = cat_file
+    if how in BLOCKED:
+        page.add_init_script(BLOCKED[how])
+    else:
+        file = tmp_path / "strict.html"
+        file.write_text(cat_file.read_text(encoding="utf-8").replace("worker-src blob:", "worker-src 'none'"), "utf-8")
+    page.goto(f"{file.as_uri()}#h=1&q=4")
+    page.wait_for_selector("html[data-painted]")
+    for key, weight in ranked(page).items():
+        assert weight == pytest.approx(cat[0, 1].weights[4, key], abs=CLOSE)
+    assert page.locator("[role=alert]:visible").count() == 0
+    context.close()
+
+
+def test_the_bundled_model_is_called_by_its_name(watch: Watch, tmp_path: Path) -> None:
+    page = watch().open(hs.open("-").trace("The cat sat.").to_html(tmp_path / "tiny.html").as_uri())
+    assert page.title() == "The cat sat. · headscope tiny · headscope"
+    assert page.locator("[data-test=model]").inner_text() == "headscope tiny"
 
 
 def test_files_that_are_no_trace_are_refused_in_words(watch: Watch, cat_file: Path, tmp_path: Path) -> None:
@@ -280,7 +401,7 @@ def test_files_that_are_no_trace_are_refused_in_words(watch: Watch, cat_file: Pa
     assert "cut off" in other.locator("[role=alert]:visible").inner_text()
 
 
-def test_anatomy_draws_the_model(watch: Watch, bert: hs.Model, cat_file: Path) -> None:
+def test_anatomy_draws_the_model(watch: Watch, bert: hs.Model, cat: hs.Trace, cat_file: Path) -> None:
     page = watch().open(f"{cat_file.as_uri()}#pane=anatomy&h=1")
     text = page.locator(".anatomy").inner_text()
     assert f"BertModel: {bert.parameters.total:,} numbers" in text
@@ -288,10 +409,16 @@ def test_anatomy_draws_the_model(watch: Watch, bert: hs.Model, cat_file: Path) -
         assert part.name in text
         assert f"{part.count:,}" in text
     assert "marked: head 1, 24 of 48" in text
+    arrows = page.locator(".drawing .arrow").count()
+    shapes = page.locator(".drawing .flow .shape").all_text_contents()
+    assert len(shapes) == arrows
+    assert set(shapes) == {f"({len(cat)}, {n})" for n in (48, 24, len(cat))}
+    page.select_option("[data-test=language]", "ja")
+    assert "各トークンとその位置" in page.locator(".anatomy").inner_text()
 
 
 def test_a_long_text_is_computed_where_it_is_looked_at(watch: Watch, tmp_path: Path) -> None:
-    """1,500 tokens: more cells than the page ever holds at once."""
+    """1,500 tokens: more cells than the page ever holds at once, and more bytes than one element does."""
     from headscope.attention import attend
     from headscope.trace import LayerRecord, TokenAxis, Trace
 
@@ -308,7 +435,9 @@ def test_a_long_text_is_computed_where_it_is_looked_at(watch: Watch, tmp_path: P
         (None,) * size,
     )
     trace = Trace(model="long", queries=axis, layers=[LayerRecord(q, k, v, lse=lse, scale=1.0)], outputs={})
-    file = trace.to_html(tmp_path / "long.html")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(html, "PIECE", 30_000)
+        file = trace.to_html(tmp_path / "long.html")
     page = watch().open(f"{file.as_uri()}#h=1&q=700&k=3&box=690.690.20")
     shown = ranked(page)
     weights = trace[0, 1].weights[700]

@@ -14,7 +14,7 @@ from safetensors.numpy import load as read
 
 import headscope as hs
 from headscope.errors import InputError
-from headscope.view import html
+from headscope.view import html, page_trace
 from headscope.view.page_trace import page_bytes
 
 WEB = Path(__file__).parents[2] / "web"
@@ -91,6 +91,37 @@ def test_what_the_page_is_told_cannot_end_its_element(word: str) -> None:
     text = html.inert({"a": word})
     assert json.loads(text) == {"a": word}
     assert not set("<>&\u2028") & set(text)
+
+
+def test_a_long_text_is_measured_in_runs_of_queries(cat: hs.Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_trace, "MEASURED_CELLS", len(cat) ** 2 // 3)
+    monkeypatch.setattr(page_trace, "RUN", 2)
+    raw = page_bytes(cat, dtype="fp32")
+    assert view_of(raw)["measured"] == 3
+    rows = [row for row in range(len(cat)) if row // 2 % 3 == 0]
+    held = read(raw)
+    for layer, head in ((0, 1), (1, 0)):
+        weights = np.asarray(cat[layer, head].weights)[rows]
+        names = list(view_of(raw)["statistics"])  # type: ignore[call-overload]
+        assert held["view.statistics"][names.index("strongest"), layer, head] == pytest.approx(weights.max(-1).mean())
+        np.testing.assert_allclose((held["view.thumbs"][layer, head][rows] / 255) ** 2, weights, atol=8e-3)
+        np.testing.assert_allclose(held[f"layers.{layer}.lse"], cat.layers[layer].lse)
+
+
+def test_a_large_trace_stands_in_the_page_in_pieces(cat: hs.Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(html, "PIECE", 3000)
+    raw = page_bytes(cat)
+    text = html.page([raw], home="file", title="cat").decode()
+    pieces = re.findall(r'id="hs-trace-0(?:-\d+)?">([^<]*)<', text)
+    assert len(pieces) == -(-len(raw) // 3000)
+    assert b"".join(base64.b64decode(piece) for piece in pieces) == raw
+
+
+@pytest.mark.parametrize(
+    ("model", "name"), [("-", "headscope tiny"), ("/a/b/my-bert", "my-bert"), ("org/bert", "org/bert")]
+)
+def test_models_are_called_as_people_call_them(model: str, name: str) -> None:
+    assert page_trace.model_name(model) == name
 
 
 def test_a_large_page_says_so_first(cat: hs.Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

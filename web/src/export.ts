@@ -9,7 +9,7 @@ import type { Label } from "./shown";
 
 function fileName(kind: string): string {
   const info = doc.value!.info;
-  const model = info.model.split(/[\\/]/).pop()!.replace(/[^\w.-]+/g, "-") || "headscope";
+  const model = info.name.split(/[\\/]/).pop()!.replace(/[^\w.-]+/g, "-") || "headscope";
   return `${model}-layer${info.layerNumbers[at.value.layer]}-head${info.headNumbers[at.value.layer][at.value.head]}.${kind}`;
 }
 
@@ -66,7 +66,7 @@ export async function figure(): Promise<string> {
   const withLines = state.mode.value !== "matrix" && rows.length <= 200 && columns.length <= 200;
   const cell = Math.max(2, Math.min(24, 600 / Math.max(found.height, found.width)));
   const parts: string[] = [];
-  const title = `${info.model} · ${say("layer_head", { l: info.layerNumbers[at.value.layer], h: info.headNumbers[at.value.layer][at.value.head] })}`;
+  const title = `${info.name} · ${say("layer_head", { l: info.layerNumbers[at.value.layer], h: info.headNumbers[at.value.layer][at.value.head] })}`;
   let x = 16;
   let height = 60;
   if (withLines) {

@@ -5,7 +5,7 @@ import { goToExtreme } from "./panels/grid";
 import { finding, step } from "./panels/headpane";
 import { nextStep } from "./panels/cell";
 import { requestZoom } from "./panels/matrix";
-import { tableOpen } from "./panels/table";
+import { gridTableOpen, tableOpen } from "./panels/table";
 import { toggleHead, toggleToken } from "./panels/causes";
 
 function move(along: "row" | "column", by: number): void {
@@ -20,6 +20,7 @@ function move(along: "row" | "column", by: number): void {
 function letGo(): void {
   if (state.help.value) state.help.value = false;
   else if (tableOpen.value) tableOpen.value = false;
+  else if (gridTableOpen.value) gridTableOpen.value = false;
   else if (state.step.value) state.step.value = 0;
   else if (state.key.value !== null) state.key.value = null;
   else if (state.query.value !== null) state.query.value = null;
@@ -69,6 +70,7 @@ const KEYS: Record<string, () => void> = {
   x: toggleHead,
   M: toggleToken,
   t: () => { state.pane.value = "head"; tableOpen.value = !tableOpen.value; },
+  T: () => { gridTableOpen.value = !gridTableOpen.value; },
   "?": () => { state.help.value = !state.help.value; },
   "[": () => { state.trace.value = Math.max(0, state.trace.value - 1); },
   "]": () => { state.trace.value = Math.min(docs.value.length - 1, state.trace.value + 1); },

@@ -6,7 +6,8 @@ import { App } from "./app";
 import { listen } from "./keyboard";
 import { outcomes, start, type Start } from "./remote";
 import { dark, followHash, fromHash, said, theme } from "./state";
-import { failure, followRow, followSelection, openTrace } from "./store";
+import { followNumbers } from "./statistics";
+import { failure, followRest, followRow, followSelection, openTrace } from "./store";
 import { openFile } from "./panels/compare";
 import { say, spoken } from "./words";
 
@@ -15,8 +16,10 @@ const page = document.getElementById("page")!;
 function followTheme(): void {
   const system = matchMedia("(prefers-color-scheme: dark)");
   const apply = (): void => {
-    dark.value = theme.value === "dark" || (theme.value === "auto" && system.matches);
-    document.documentElement.dataset.theme = dark.value ? "dark" : "light";
+    const now = theme.value === "dark" || (theme.value === "auto" && system.matches);
+    // the style sheet first: what is drawn anew takes its colours from there
+    document.documentElement.dataset.theme = now ? "dark" : "light";
+    dark.value = now;
   };
   effect(apply);
   system.addEventListener("change", apply);
@@ -33,19 +36,28 @@ function followSaid(): void {
   });
 }
 
+/** A trace's stretches, in order; each leaves the page as it is taken. */
+function* parts(n: number): Generator<string> {
+  for (let part = 0; ; part++) {
+    const element = document.getElementById(part ? `hs-trace-${n}-${part}` : `hs-trace-${n}`);
+    if (!element) return;
+    const base64 = element.textContent ?? "";
+    element.remove();
+    yield base64;
+  }
+}
+
 async function open(): Promise<void> {
   const about = JSON.parse(document.getElementById("hs-about")?.textContent ?? "{}") as Partial<Start>;
   start.value = { home: "file", traces: 0, ...about };
   if (start.value.hash && !location.hash) fromHash(start.value.hash);
   if (!start.value.traces) failure.value = say("no_trace");
   for (let n = 0; n < start.value.traces; n++) {
-    const element = document.getElementById(`hs-trace-${n}`);
-    const base64 = element?.textContent ?? "";
-    element?.remove();
-    if (n === 0) page.textContent = say("opening", { mb: ((base64.length * 0.75) / 1e6).toFixed(1) });
+    const all = start.value.bytes?.[n] ?? 0;
+    if (n === 0) page.textContent = say("opening", { mb: (all / 1e6).toFixed(1) });
     const remote = start.value.remote?.[n] ?? null;
     if (remote && start.value.outcomes?.[n]) outcomes.value = { ...outcomes.value, [remote]: start.value.outcomes[n] };
-    await openTrace({ base64 }, null, remote);
+    await openTrace({ parts: parts(n), all }, null, remote);
     if (n === 0) show();
   }
 }
@@ -64,6 +76,8 @@ followTheme();
 followSaid();
 followSelection();
 followRow();
+followRest();
+followNumbers();
 listen();
 addEventListener("dragover", (event) => event.preventDefault());
 addEventListener("drop", (event) => {

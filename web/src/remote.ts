@@ -6,6 +6,8 @@ import { openTrace, type Doc } from "./store";
 export interface Start {
   home: "file" | "server" | "notebook";
   traces: number;
+  /** Of each trace's file. */
+  bytes?: number[];
   token?: string;
   remote?: string[];
   mask?: string | null;

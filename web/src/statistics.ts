@@ -1,6 +1,8 @@
 // Numbers that belong to heads: those of the file, and those that depend on what is selected or compared.
-import { computed } from "@preact/signals";
-import { at, doc, otherDoc } from "./store";
+import { computed, effect, signal, type Signal } from "@preact/signals";
+import * as state from "./state";
+import { apart, at, doc, failure, otherDoc } from "./store";
+import { engine } from "./trace/engine";
 import type { TraceInfo } from "./trace/trace";
 
 /** A head whose mean entropy is above this share of log S is called near-uniform, as headscope.verify does. */
@@ -8,51 +10,86 @@ export const UNIFORM = 0.98;
 
 export const NAMES = ["entropy", "previous", "next", "same", "first", "separator", "distance", "strongest"] as const;
 
-function thumb(info: TraceInfo, layer: number, head: number): Float32Array | null {
-  if (!info.thumbs) return null;
-  const cells = info.thumbs.rows * info.thumbs.columns;
-  const from = (layer * info.heads + head) * cells;
-  return Float32Array.from(info.thumbs.data.subarray(from, from + cells), (byte) => (byte / 255) ** 2);
+/** Numbers of heads that are computed when they are asked for, layer by layer; NaN where they are still to come. */
+export interface Coming {
+  key: string;
+  numbers: Float32Array;
+  done: number;
 }
 
-/** Cosine between thumbnails: 1 for the same picture. */
-function similarities(info: TraceInfo, layer: number, head: number): Float32Array | null {
-  const mine = thumb(info, layer, head);
-  if (!mine) return null;
-  const norm = (x: Float32Array): number => Math.sqrt(x.reduce((sum, n) => sum + n * n, 0)) || 1;
-  return Float32Array.from({ length: info.layers.length * info.heads }, (_, n) => {
-    const theirs = thumb(info, Math.floor(n / info.heads), n % info.heads)!;
-    let sum = 0;
-    for (let cell = 0; cell < mine.length; cell++) sum += mine[cell] * theirs[cell];
-    return sum / (norm(mine) * norm(theirs));
-  });
-}
+export const alike = signal<Coming | null>(null);
+export const changed = signal<Coming | null>(null);
 
-/** Half the mean over rows of the summed differences between two traces' thumbnails; exact up to 48 tokens. */
-export function changes(a: TraceInfo, b: TraceInfo): Float32Array | null {
-  if (!a.thumbs || !b.thumbs || a.heads !== b.heads || a.layers.length !== b.layers.length) return null;
-  if (a.thumbs.rows !== b.thumbs.rows || a.thumbs.columns !== b.thumbs.columns) return null;
-  const { rows, columns } = a.thumbs;
-  const cells = rows * columns;
-  return Float32Array.from({ length: a.layers.length * a.heads }, (_, n) => {
-    let sum = 0;
-    for (let cell = n * cells; cell < (n + 1) * cells; cell++) {
-      sum += Math.abs((a.thumbs!.data[cell] / 255) ** 2 - (b.thumbs!.data[cell] / 255) ** 2);
+type Ask = (layer: number, head: number) => Promise<number>;
+
+/** Ask for one layer after the other, as long as the same is wanted; what was complete once is kept. */
+function follow(held: Signal<Coming | null>, wanted: () => { key: string; layers: number; heads: number; ask: Ask } | null): void {
+  const complete = new Map<string, Coming>();
+  effect(() => {
+    const now = wanted();
+    if (!now) {
+      held.value = null;
+      return;
     }
-    return sum / (2 * rows);
+    const { key, layers, heads, ask } = now;
+    const known = complete.get(key);
+    if (known) {
+      held.value = known;
+      return;
+    }
+    if (held.peek()?.key === key) return;
+    held.value = { key, numbers: new Float32Array(layers * heads).fill(NaN), done: 0 };
+    void (async () => {
+      for (let layer = 0; layer < layers; layer++) {
+        const numbers = held.peek()!.numbers.slice();
+        for (let head = 0; head < heads; head++) {
+          numbers[layer * heads + head] = await ask(layer, head);
+          if (held.peek()?.key !== key) return;
+        }
+        held.value = { key, numbers, done: (layer + 1) * heads };
+      }
+      complete.set(key, held.peek()!);
+      if (complete.size > 64) complete.delete(complete.keys().next().value!);
+    })().catch((error: Error) => { if (held.peek()?.key === key) failure.value = error.message; });
   });
 }
 
-/** (layers * heads) numbers by name; null where they are not to be had. */
+/** Real rows, not thumbnails: how far every head is from the selected one, and from the same head of the second trace. */
+export function followNumbers(): void {
+  follow(alike, () => {
+    const one = doc.value;
+    if (!one || state.statistic.value !== "similarity") return null;
+    const { layer, head } = at.value;
+    return {
+      key: `${one.id}/${layer}/${head}`, layers: one.info.layers.length, heads: one.info.heads,
+      ask: (l, h) => engine.ask("distance", { trace: one.id, layer, head, to: { layer: l, head: h } }, undefined, "background"),
+    };
+  });
+  follow(changed, () => {
+    const [a, b] = [doc.value, otherDoc.value];
+    if (!a || !b || apart(a.info, b.info)) return null;
+    if (state.pane.value !== "compare" && state.pane.value !== "causes" && state.statistic.value !== "change") return null;
+    return {
+      key: `${a.id}/${b.id}`, layers: a.info.layers.length, heads: a.info.heads,
+      ask: (layer, head) => engine.ask("change", { trace: a.id, other: b.id, layer, head }, undefined, "background"),
+    };
+  });
+}
+
+/** (layers * heads) numbers by name; those that are still to come are NaN or not there. */
 export const table = computed<Record<string, Float32Array> | null>(() => {
   const info = doc.value?.info;
   if (!info) return null;
   const found: Record<string, Float32Array> = { ...(info.statistics ?? {}) };
-  const alike = similarities(info, at.value.layer, at.value.head);
-  if (alike) found.similarity = alike;
-  const changed = otherDoc.value && changes(info, otherDoc.value.info);
-  if (changed) found.change = changed;
+  if (alike.value) found.similarity = alike.value.numbers;
+  if (changed.value) found.change = changed.value.numbers;
   return found;
+});
+
+/** How far the chosen statistic has come, where it is not all there: heads done, of all. */
+export const coming = computed<[number, number] | null>(() => {
+  const held = state.statistic.value === "similarity" ? alike.value : state.statistic.value === "change" ? changed.value : null;
+  return held && held.done < held.numbers.length ? [held.done, held.numbers.length] : null;
 });
 
 export const isUniform = (info: TraceInfo, n: number): boolean => {

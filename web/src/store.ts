@@ -25,6 +25,9 @@ export interface Picture {
   ownMost: number | null;
   strongest: number;
   signed: boolean;
+  /** Of every row, in nats; and the column that takes most, with its mean share. Only where every cell is at hand. */
+  entropies: Float32Array | null;
+  most: { column: number; share: number } | null;
 }
 
 export const FULL_CELLS = 1_200_000;
@@ -54,15 +57,43 @@ export const otherShown = computed<Shown | null>(() => {
   const info = otherDoc.value?.info;
   return info ? makeShown(info, state.filter.value, state.special.value, state.merged.value) : null;
 });
-/** Two texts of the same length can be subtracted cell by cell. */
-export const subtractable = computed(() => {
+/** Why two traces can't be subtracted cell by cell; null where they can. */
+export type Apart = { word: "compare_lengths" | "compare_shapes" | "compare_filtered"; a: string; b: string } | null;
+
+const same = (a: unknown, b: unknown): boolean => JSON.stringify(a) === JSON.stringify(b);
+const rowsAndColumns = (info: TraceInfo): string =>
+  info.keys === info.queries ? String(info.queries.tokens.length) : `${info.queries.tokens.length} x ${info.keys.tokens.length}`;
+
+/** Heads of two traces are ranked by change where both have the same tokens' number, layers and heads. */
+export function apart(a: TraceInfo, b: TraceInfo): Apart {
+  if (!same(a.layerNumbers, b.layerNumbers) || !same(a.headNumbers, b.headNumbers)) {
+    return { word: "compare_shapes", a: `${a.layers.length} x ${a.heads}`, b: `${b.layers.length} x ${b.heads}` };
+  }
+  if (a.queries.tokens.length !== b.queries.tokens.length || a.keys.tokens.length !== b.keys.tokens.length) {
+    return { word: "compare_lengths", a: rowsAndColumns(a), b: rowsAndColumns(b) };
+  }
+  return null;
+}
+
+export const separated = computed<Apart>(() => {
   const [a, b] = [doc.value?.info, otherDoc.value?.info];
-  return Boolean(
-    a && b && a.queries.tokens.length === b.queries.tokens.length && a.keys.tokens.length === b.keys.tokens.length &&
-    a.layers.length === b.layers.length && a.heads === b.heads &&
-    shown.value!.rows.length === otherShown.value!.rows.length,
-  );
+  if (!a || !b) return null;
+  const why = apart(a, b);
+  if (why) return why;
+  const [mine, theirs] = [shown.value!, otherShown.value!];
+  return same(mine.rows.map((one) => one.tokens), theirs.rows.map((one) => one.tokens)) &&
+    same(mine.columns.map((one) => one.tokens), theirs.columns.map((one) => one.tokens))
+    ? null
+    : { word: "compare_filtered", a: `${mine.rows.length} x ${mine.columns.length}`, b: `${theirs.rows.length} x ${theirs.columns.length}` };
 });
+
+/** Where another trace holds the head with these numbers; null where it has none. */
+export function placeOf(info: TraceInfo, layerNumber: number, headNumber: number): { layer: number; head: number } | null {
+  const layer = info.layerNumbers.indexOf(layerNumber);
+  const head = layer < 0 ? -1 : info.headNumbers[layer].indexOf(headNumber);
+  return head < 0 ? null : { layer, head };
+}
+
 export const row = computed<number | null>(() => {
   const found = state.query.value === null ? -1 : (shown.value?.rowOf[state.query.value] ?? -1);
   return found < 0 ? null : found;
@@ -74,6 +105,24 @@ export const column = computed<number | null>(() => {
 /** Hover previews, the pin stays: what the panels speak of now. */
 export const lookedRow = computed(() => state.hoverRow.value ?? row.value);
 export const lookedColumn = computed(() => state.hoverColumn.value ?? column.value);
+
+/** What the cell panel speaks of: pins at once, the pointer where it rests. */
+export const rested = signal<{ row: number | null; column: number | null }>({ row: null, column: null });
+const REST = 70;
+
+export function followRest(): void {
+  let waiting = 0;
+  effect(() => {
+    const now = { row: lookedRow.value, column: lookedColumn.value };
+    clearTimeout(waiting);
+    const set = (): void => {
+      const { row: r, column: c } = rested.peek();
+      if (r !== now.row || c !== now.column) rested.value = now;
+    };
+    if (state.hoverRow.value === null && state.hoverColumn.value === null) set();
+    else waiting = window.setTimeout(set, REST);
+  });
+}
 
 export const headLabel = (info: TraceInfo, layer: number, head: number): string =>
   `${info.layerNumbers[layer]}.${info.headNumbers[layer][head]}`;
@@ -124,14 +173,26 @@ export async function picture(
   const name = { trace: wanted.doc.id, layer: wanted.layer, head: wanted.head };
   const minus = wanted.minus && { ...name, trace: wanted.minus.id };
   const whole = rows * columns <= FULL_CELLS;
+  const urgency = lane?.startsWith("ahead") ? "ahead" : "now";
+  if (whole && !minus) {
+    const found = await engine.ask("head", { ...name, view, normed: wanted.normed }, lane, urgency);
+    return remember({
+      key, rows, columns,
+      full: found.data,
+      overview: { data: found.data, height: rows, width: columns },
+      ownMost: wanted.normed ? found.strongest || 1 : null,
+      strongest: found.strongest || 1,
+      signed: false,
+      entropies: found.entropies,
+      most: found.most,
+    });
+  }
   const height = whole ? rows : Math.min(rows, OVERVIEW);
   const width = whole ? columns : Math.min(columns, OVERVIEW);
   const ask = { ...name, minus, view, normed: wanted.normed };
   let data: Float32Array;
-  if (whole && !minus) {
-    data = await engine.ask("rows", { ...name, view, from: 0, to: rows, normed: wanted.normed }, lane);
-  } else if (whole) {
-    data = await engine.ask("tile", { ...ask, box: [0, rows, 0, columns], height, width }, lane);
+  if (whole) {
+    data = await engine.ask("tile", { ...ask, box: [0, rows, 0, columns], height, width }, lane, urgency);
   } else {
     data = new Float32Array(height * width);
     const strip = Math.max(1, Math.floor(STRIP_CELLS / columns / (rows / height)));
@@ -153,6 +214,8 @@ export async function picture(
     ownMost: scaled ? largest(data) || 1 : null,
     strongest: largest(data) || 1,
     signed: Boolean(minus),
+    entropies: null,
+    most: null,
   });
 }
 
@@ -168,6 +231,7 @@ function coarse(wanted: Wanted): Picture | null {
   return {
     key: `coarse/${wantedKey(wanted)}`, rows, columns, full: null,
     overview: { data, height: thumbs.rows, width: thumbs.columns }, ownMost: null, strongest: largest(data) || 1, signed: false,
+    entropies: null, most: null,
   };
 }
 
@@ -260,7 +324,7 @@ async function measureAll(one: Doc): Promise<void> {
   const thumbs = info.thumbs ?? { data: new Uint8Array(count * rows * columns), rows, columns };
   const statistics = info.statistics ?? Object.fromEntries(names.map((name) => [name, new Float32Array(count).fill(NaN)]));
   for (let n = 0; n < count; n++) {
-    const found = await engine.ask("measure", { trace: one.id, layer: Math.floor(n / info.heads), head: n % info.heads });
+    const found = await engine.ask("measure", { trace: one.id, layer: Math.floor(n / info.heads), head: n % info.heads }, undefined, "background");
     thumbs.data.set(found.thumb, n * rows * columns);
     for (const name of names) statistics[name][n] = found.statistics[name];
     if (n % info.heads === info.heads - 1 || n === count - 1) {
@@ -271,11 +335,13 @@ async function measureAll(one: Doc): Promise<void> {
 
 let nextId = 0;
 
-export async function openTrace(
-  source: { base64?: string; bytes?: ArrayBuffer }, name: string | null, remote: string | null = null,
-): Promise<Doc> {
+/** Bytes of a trace file, or base64 of them in stretches, each let go when it was sent. */
+export type Source = { bytes: ArrayBuffer } | { parts: Iterable<string>; all: number };
+
+export async function openTrace(source: Source, name: string | null, remote: string | null = null): Promise<Doc> {
   const id = nextId++;
-  const info = await engine.ask("open", { id, ...source });
+  if ("parts" in source) for (const base64 of source.parts) await engine.ask("part", { id, base64, bytes: source.all });
+  const info = await engine.ask("open", "parts" in source ? { id } : { id, bytes: source.bytes });
   const text = info.text === null ? info.queries.tokens.slice(0, 12).join(" ") : info.pair === null ? info.text : `${info.text} | ${info.pair}`;
   const one: Doc = { id, name: name ?? text, info, remote };
   docs.value = [...docs.value, one];

@@ -1,7 +1,7 @@
 // The page's arithmetic against arrays that Python wrote (make_fixture.py).
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
-import { chain, measure, size, strongestKeys, tile, viewRows, weightRow } from "../src/trace/arithmetic";
+import { change, chain, distance, entropy, largestPlaces, measure, measuredShare, sample, size, strongestKeys, tile, viewRows, weightRow, wholeHead } from "../src/trace/arithmetic";
 import { floats, fromBase64, readSafetensors } from "../src/trace/safetensors";
 import { HeldTrace, plainLabel } from "../src/trace/trace";
 import { makeShown } from "../src/shown";
@@ -48,6 +48,39 @@ test("a tile takes the file's log-sum-exp and gives the same cells", () => {
     const part = tile(arrays, null, whole, [3, 9, 4, 11], 6, 7);
     for (let r = 0; r < 6; r++) for (let c = 0; c < 7; c++) expect(part[r * 7 + c]).toBeCloseTo(full[(r + 3) * S + c + 4], 5);
   }
+});
+
+test("a whole head: its cells, every row's entropy, the strongest cell and the column that takes most", () => {
+  for (const layer of layers) {
+    const found = wholeHead(held.head(layer, 1), whole, false);
+    const cells = wanted.weights[layer][1];
+    expect(worst(found.data, cells)).toBeLessThan(2e-6);
+    expect(found.strongest).toBeCloseTo(Math.max(...cells), 6);
+    for (let r = 0; r < S; r++) expect(found.entropies[r]).toBeCloseTo(entropy(cells.slice(r * S, (r + 1) * S)), 5);
+    const columns = Array.from({ length: S }, (_, c) => cells.reduce((sum, x, n) => (n % S === c ? sum + x : sum), 0));
+    expect(found.most.column).toBe(columns.indexOf(Math.max(...columns)));
+    expect(found.most.share).toBeCloseTo(Math.max(...columns) / S, 5);
+  }
+});
+
+test("distance and change of two heads, from their definitions", () => {
+  const [p, q] = [wanted.weights[0][0], wanted.weights[0][1]];
+  let js = 0;
+  let apart = 0;
+  for (let n = 0; n < S * S; n++) {
+    const m = (p[n] + q[n]) / 2;
+    js += (p[n] * Math.log(p[n] / m) + q[n] * Math.log(q[n] / m)) / 2;
+    apart += Math.abs(p[n] - q[n]);
+  }
+  const [a, b] = [sample(held.head(0, 0)), sample(held.head(0, 1))];
+  expect(distance(a, b)).toBeCloseTo(Math.sqrt(js / S), 5);
+  expect(distance(a, a)).toBeCloseTo(0, 3);
+  expect(change(a, b)).toBeCloseTo(apart / S / 2, 5);
+  expect(change(a, a)).toBe(0);
+});
+
+test("long texts are measured in part", () => {
+  expect([measuredShare(512, 512), measuredShare(1448, 1448), measuredShare(2048, 2048), measuredShare(4096, 4096)]).toEqual([1, 1, 2, 8]);
 });
 
 test("pooling keeps the largest", () => {
@@ -129,6 +162,12 @@ test("cumulative mass: the fewest keys, strongest first", () => {
   expect(strongestKeys([0.1, 0.5, 0.15, 0.25], 0.76)).toEqual([1, 3, 2]);
   expect(strongestKeys([0, 0, 0], 0.7)).toEqual([]);
   expect(strongestKeys([0.25, 0.25, 0.25, 0.25], 1)).toEqual([0, 1, 2, 3]);
+});
+
+test("equal weights: the first ones, and no more than are needed", () => {
+  expect(strongestKeys([0.2, 0.2, 0.2, 0.2, 0.2], 0.5)).toEqual([0, 1, 2]);
+  expect(largestPlaces([3, 1, 3, 5, 2], 3)).toEqual([3, 0, 2]);
+  expect(largestPlaces([1, 9, 2, 8, 3, 7], 2, 3, 1, 2)).toEqual([0, 1]);
 });
 
 test("a row that sees nothing is 0", () => {

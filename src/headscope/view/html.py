@@ -14,11 +14,13 @@ from typing import Any
 
 from headscope.errors import InputError
 from headscope.trace import Trace
-from headscope.view.page_trace import estimated_bytes, page_bytes
+from headscope.view.page_trace import estimated_bytes, model_name, page_bytes
 from headscope.writing import write_atomically
 
 LARGE = 64 << 20
 """A page above this size says so, and how to make it smaller, before it is written."""
+PIECE = 24 << 20
+"""Bytes of a trace in one element of the page, a multiple of 3: browsers hold no text of a gigabyte."""
 PLACE = "<!--headscope:data-->"
 TITLE = "<title>headscope</title>"
 
@@ -129,14 +131,17 @@ def page(held: Sequence[bytes], *, home: str, title: str, **about: Any) -> bytes
         about: what else the page is told at its start.
     """
     before, after = template().replace(TITLE, f"<title>{html.escape(title)}</title>", 1).split(PLACE)
-    start = {"home": home, "traces": len(held), **about}
+    start = {"home": home, "traces": len(held), "bytes": [len(one) for one in held], **about}
     parts = [before.encode(), f'<script type="application/json" id="hs-about">{inert(start)}</script>\n'.encode()]
     for index, one in enumerate(held):
-        parts += [
-            f'<script type="application/octet-stream" id="hs-trace-{index}">'.encode(),
-            b64encode(one),
-            b"</script>\n",
-        ]
+        whole = memoryview(one)
+        for number, at in enumerate(range(0, len(one), PIECE)):
+            name = f"hs-trace-{index}" + (f"-{number}" if number else "")
+            parts += [
+                f'<script type="application/octet-stream" id="{name}">'.encode(),
+                b64encode(whole[at : at + PIECE]),
+                b"</script>\n",
+            ]
     return b"".join([*parts, after.encode()])
 
 
@@ -149,4 +154,4 @@ def inert(value: Any) -> str:
 def default_title(trace: Trace) -> str:
     """The model's name and how the text begins."""
     begins = " ".join((trace.text or " ".join(trace.tokens[:8])).split())
-    return f"{begins[:48]}{'…' if len(begins) > 48 else ''} · {trace.model} · headscope"
+    return f"{begins[:48]}{'…' if len(begins) > 48 else ''} · {model_name(trace.model)} · headscope"

@@ -5,18 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headscope.attention import attend
+from headscope.attention import attend, scores, weights
 from headscope.errors import InputError
-from headscope.statistics import block_statistics, blocks, mean_over_queries
+from headscope.statistics import Block, block_statistics, blocks, mean_over_queries
+from headscope.statistics.definitions import value_norms
 from headscope.trace import LayerRecord, Source, Trace
 from headscope.trace.file import DTYPES, pack
 from headscope.view.pieces import labels
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from jaxtyping import Float, UInt8
 
 VIEW_VERSION = 1
@@ -24,6 +29,9 @@ THUMB = 48
 """Rows and columns of a head's thumbnail; shorter texts have one cell per pair."""
 VALUES_UP_TO = 4 << 20
 """Bytes of V that go into the file unasked: short texts have the whole chain of a cell, long ones its numbers only."""
+MEASURED_CELLS = 1 << 21
+"""Cells of a head that thumbnails and statistics are taken from; of a larger map, runs of RUN queries spread evenly."""
+RUN = 8
 
 
 def page_bytes(
@@ -74,6 +82,8 @@ def page_bytes(
             "labels": labels(trace.queries, trace.text, trace.pair),
             "key_labels": None if trace.keys is trace.queries else labels(trace.keys),
             "precision": dtype,
+            "name": model_name(trace.model),
+            "measured": measured_share(len(trace.queries), len(trace.keys)),
             "anatomy": _anatomy(trace),
         },
         ensure_ascii=False,
@@ -86,6 +96,19 @@ def estimated_bytes(trace: Trace, dtype: str, values: bool | None, layers: int, 
     width = np.dtype(DTYPES.get(dtype, np.float16)).itemsize
     rows = len(trace.queries) + len(trace.keys) * (2 if values else 1)
     return layers * heads * (rows * trace.d_head * width + 4 * len(trace.queries) + THUMB * THUMB)
+
+
+def measured_share(queries: int, keys: int) -> int:
+    """1 where every query is measured, n where every nth run of RUN queries is."""
+    return max(1, -(-queries * keys // MEASURED_CELLS))
+
+
+def model_name(model: str) -> str:
+    """A model's name as people say it: a folder's last part, the bundled model's own name; a hub id stays whole."""
+    if model == "-":
+        card = (files("headscope") / "models" / "tiny" / "README.md").read_text(encoding="utf-8")
+        return next(line[2:].strip() for line in card.splitlines() if line.startswith("# "))
+    return Path(model).name if Path(model).is_absolute() or model.startswith(".") or Path(model).is_dir() else model
 
 
 def _chosen(asked: Sequence[int] | None, numbers: Sequence[int], noun: str) -> list[int]:
@@ -163,16 +186,19 @@ def _measure(
 ) -> tuple[
     UInt8[np.ndarray, "heads rows columns"], dict[str, Float[np.ndarray, " heads"]], Float[np.ndarray, "heads queries"]
 ]:
-    """Thumbnails, statistics and log-sum-exps of a layer's heads, from one walk over its weights."""
+    """Thumbnails, statistics and log-sum-exps of a layer's heads, from one walk over its weights.
+
+    Of a long text, a share of the queries is walked over, and the log-sum-exps stay those of the trace.
+    """
     heads, queries, _ = record.q.shape
     keys = record.k.shape[1]
     rows, columns = min(THUMB, queries), min(THUMB, keys)
     row_of = np.arange(queries) * rows // queries
     column_starts = np.searchsorted(np.arange(keys) * columns // keys, np.arange(columns))
     pooled = np.zeros((heads, rows, columns), dtype=np.float32)
-    lse = np.empty((heads, queries), dtype=np.float32)
+    lse = record.lse.astype(np.float32)
     parts = []
-    for block in blocks(record.q, record.k, scale=record.scale, mask=record.mask):
+    for block in _walk(record):
         parts.append(block_statistics(block, special, queries))
         lse[:, block.rows] = block.lse
         across = np.maximum.reduceat(block.weights, column_starts, axis=-1) if columns < keys else block.weights
@@ -182,6 +208,28 @@ def _measure(
         pooled[:, targets[starts]] = np.maximum(pooled[:, targets[starts]], down)
     thumbs = np.rint(255 * np.sqrt(np.minimum(pooled, 1))).astype(np.uint8)
     return thumbs, mean_over_queries(parts), lse
+
+
+def _walk(record: LayerRecord) -> Iterator[Block]:
+    """The weights of a layer's queries, block by block; of a long text, of every nth run of RUN queries."""
+    queries, keys = record.q.shape[1], record.k.shape[1]
+    every = measured_share(queries, keys)
+    if every == 1:
+        yield from blocks(record.q, record.k, scale=record.scale, mask=record.mask)
+        return
+    for start in range(0, queries, RUN * every):
+        rows = slice(start, min(start + RUN, queries))
+        tile = scores(
+            record.q[:, rows],
+            record.k,
+            scale=record.scale,
+            mask=record.mask,
+            rows=np.arange(rows.start, rows.stop),
+            columns=np.arange(keys),
+            sizes=(queries, keys),
+        )
+        lse = record.lse[:, rows]
+        yield Block(rows, tile, weights(tile, lse), lse)
 
 
 def _writes(
@@ -195,14 +243,13 @@ def _writes(
     """
     if source is None or any(record.v is None for record in trace.layers):
         return None
-    value_norms, writes, shares = [], [], []
+    norms, writes, shares = [], [], []
     for layer, record in zip(trace.numbers, trace.layers, strict=True):
         assert record.v is not None
         heads = trace.head_numbers(layer)
         out = np.stack([np.asarray(source.W_O(layer, head), dtype=np.float32) for head in heads])
         groups = len(record.q) // len(record.v)
         values = np.repeat(record.v, groups, axis=0) if groups > 1 else record.v
-        gram = out @ out.swapaxes(-1, -2)
         context, _ = attend(record.q, record.k, record.v, scale=record.scale, mask=record.mask)
         for at, head in enumerate(heads):
             if (layer, head) in trace.ablated:
@@ -210,20 +257,14 @@ def _writes(
         total = np.einsum("hnd,hdm->nm", context, out, optimize=True)
         along = np.einsum("hnd,hnd->hn", context, total[None] @ out.swapaxes(-1, -2))
         size = np.einsum("nm,nm->n", total, total)
-        value_norms.append(_norms(values, gram))
-        writes.append(_norms(context, gram))
+        norms.append(value_norms(values, out))
+        writes.append(value_norms(context, out))
         shares.append(along / np.where(size > 0, size, 1))
     return (
-        np.stack(value_norms).astype(np.float16),
+        np.stack(norms).astype(np.float16),
         np.stack(writes).astype(np.float16),
         np.stack(shares).astype(np.float16),
     )
-
-
-def _norms(x: Float[np.ndarray, "heads n d"], gram: Float[np.ndarray, "heads d d"]) -> Float[np.ndarray, "heads n"]:
-    """|x W| from x and W W^T."""
-    found: np.ndarray = np.sqrt(np.maximum(np.einsum("hnd,hnd->hn", x @ gram, x), 0))
-    return found
 
 
 def _anatomy(trace: Trace) -> dict[str, Any] | None:

@@ -1,11 +1,17 @@
 // The model as a drawing: components and their shares, one layer opened, the selected head's slice marked, shapes on every arrow.
 import { headColour } from "../colour";
-import { count, percent, say } from "../words";
+import { count, isWord, percent, say } from "../words";
 import * as state from "../state";
 import { at, doc } from "../store";
 import type { Anatomy as Model, Part } from "../trace/trace";
 
 const shape = (sizes: (number | string)[]): string => (sizes.length === 1 ? `(${sizes[0]},)` : `(${sizes.join(", ")})`);
+
+/** What a component does, in the reader's language; one that the page has no words for keeps those that came with it. */
+const meaning = ({ name, meaning: came }: Part): string => {
+  const word = `means_${name}`;
+  return isWord(word) ? say(word) : (came ?? "");
+};
 
 export function Anatomy() {
   const info = doc.value?.info;
@@ -25,7 +31,7 @@ export function Anatomy() {
         </div>
         <table class="components"><tbody>
           {model.components.map((part, n) => (
-            <tr key={part.name}><td><i class={`dot c${n % 4}`} /></td><th scope="row">{part.name}</th><td>{count(part.count)}</td><td>{say("anatomy_share", { share: percent(part.share ?? 0) })}</td><td class="quiet">{part.meaning}</td></tr>
+            <tr key={part.name}><td><i class={`dot c${n % 4}`} /></td><th scope="row">{part.name}</th><td>{count(part.count)}</td><td>{say("anatomy_share", { share: percent(part.share ?? 0) })}</td><td class="quiet">{meaning(part)}</td></tr>
           ))}
         </tbody></table>
         <h2>{say("anatomy_layer", { l: info.layerNumbers[at.value.layer], n: model.sizes.layers })} <small class="quiet">{say("anatomy_same")}</small></h2>
@@ -40,7 +46,10 @@ export function Anatomy() {
 
 function Drawing({ model, tokens, head }: { model: Model; tokens: number; head: number }) {
   const { d_model: d, d_head: w, heads, d_ffn: f } = model.sizes;
-  const colour = headColour(head, heads, state.dark.value);
+  const { layer, head: place } = at.value;
+  const info = doc.value!.info;
+  const colour = headColour(place, info.headNumbers[layer].length, state.dark.value);
+  const [wide, narrow] = [shape([tokens, d]), shape([tokens, w])];
   const holder = (role: string): Part | undefined => model.layer.find((part) => part.role === role);
   const weights: [string, string, "rows" | "columns"][] = [
     ["W_Q", "layer.query.weight", "columns"], ["W_K", "layer.key.weight", "columns"], ["W_V", "layer.value.weight", "columns"],
@@ -57,45 +66,47 @@ function Drawing({ model, tokens, head }: { model: Model; tokens: number; head: 
       <text x={x + side / 2} y={y + side + 14} text-anchor="middle">{part ? shape([d, d]) : ""}</text>
     </g>
   );
-  const arrow = (x1: number, y1: number, x2: number, y2: number, label: string, above = true) => (
-    <g key={`${x1}/${y1}/${x2}/${y2}`}>
+  const arrow = (x1: number, y1: number, x2: number, y2: number, label: string) => (
+    <g key={`${x1}/${y1}/${x2}/${y2}`} class="flow">
       <line class="arrow" x1={x1} y1={y1} x2={x2} y2={y2} marker-end="url(#tip)" />
-      <text x={(x1 + x2) / 2} y={(y1 + y2) / 2 + (above ? -6 : 14)} text-anchor="middle" class="shape">{label}</text>
+      {x1 === x2
+        ? <text x={x1 + 8} y={(y1 + y2) / 2 + 4} class="shape">{label}</text>
+        : <text x={(x1 + x2) / 2} y={(y1 + y2) / 2 - 6} text-anchor="middle" class="shape">{label}</text>}
     </g>
   );
   return (
-    <svg class="drawing" viewBox="0 0 1010 470" role="img" aria-label={say("anatomy_slice", { head: "", h: head, d: w, m: d })}>
+    <svg class="drawing" viewBox="0 -8 1010 478" role="img" aria-label={say("anatomy_slice", { head: "", h: head, d: w, m: d })}>
       <defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path d="M0 0L8 4L0 8z" class="tip" /></marker></defs>
-      <text x="14" y="222" class="name">X</text><text x="14" y="238">{shape([tokens, d])}</text>
+      <text x="14" y="222" class="name">X</text><text x="14" y="238">{wide}</text>
       {weights.map(([name, role, along], n) => square(150, 30 + n * 150, name, along, holder(role)))}
-      {weights.map((_, n) => arrow(70, 218, 146, 76 + n * 150, ""))}
+      {weights.map((_, n) => arrow(64, 218, 146, 76 + n * 150, wide))}
       {weights.map(([name], n) => (
         <g key={`head ${name}`}>
-          {arrow(246, 76 + n * 150, 352, 76 + n * 150, shape([tokens, w]))}
+          {arrow(246, 76 + n * 150, 352, 76 + n * 150, narrow)}
           <rect x="356" y={46 + n * 150} width="20" height="60" fill={colour} />
           <text x="366" y={124 + n * 150} text-anchor="middle" class="name">{name.slice(-1).toLowerCase()}</text>
         </g>
       ))}
-      {arrow(382, 76, 456, 130, "")}{arrow(382, 226, 456, 160, "")}
+      {arrow(382, 76, 456, 130, narrow)}{arrow(382, 226, 456, 160, narrow)}
       <rect class="box" x="460" y="106" width="112" height="76" rx="4" />
       <text x="516" y="138" text-anchor="middle" class="name">softmax</text>
       <text x="516" y="156" text-anchor="middle">q kᵀ / √{w}</text>
-      <text x="516" y="200" text-anchor="middle" class="shape">{shape([tokens, tokens])}</text>
-      {arrow(516, 208, 516, 330, "")}{arrow(382, 376, 456, 368, "")}
+      {arrow(516, 186, 516, 330, shape([tokens, tokens]))}{arrow(382, 376, 456, 368, narrow)}
       <rect class="box" x="460" y="336" width="112" height="60" rx="4" />
-      <text x="516" y="364" text-anchor="middle" class="name">p v</text><text x="516" y="382" text-anchor="middle">{shape([tokens, w])}</text>
-      {arrow(576, 366, 640, 366, "")}
+      <text x="516" y="364" text-anchor="middle" class="name">p v</text><text x="516" y="382" text-anchor="middle">{narrow}</text>
+      {arrow(576, 366, 640, 366, narrow)}
       {square(644, 320, "W_O", "rows", holder("layer.attention_output.weight"))}
-      {arrow(740, 366, 800, 300, "")}
+      {arrow(740, 366, 800, 300, wide)}
       <text x="690" y="452" text-anchor="middle">{say("anatomy_slice", { h: head, d: w, m: d })}</text>
       <g>
-        <rect class="box" x="804" y="262" width="150" height="44" rx="4" /><text x="879" y="281" text-anchor="middle" class="name">{say("anatomy_add")} · {say("anatomy_norm")}</text><text x="879" y="297" text-anchor="middle">{shape([tokens, d])}</text>
-        <line class="arrow" x1="879" y1="262" x2="879" y2="214" marker-end="url(#tip)" />
+        <rect class="box" x="804" y="262" width="150" height="44" rx="4" /><text x="879" y="281" text-anchor="middle" class="name">{say("anatomy_add")} · {say("anatomy_norm")}</text><text x="879" y="297" text-anchor="middle">{wide}</text>
+        {arrow(879, 262, 879, 214, wide)}
         <rect class="box" x="804" y="132" width="150" height="78" rx="4" /><text x="879" y="152" text-anchor="middle" class="name">{say("anatomy_ffn")}</text>
-        <text x="879" y="172" text-anchor="middle">{shape([d, f])}</text><text x="879" y="190" text-anchor="middle">{shape([f, d])}</text>
-        <line class="arrow" x1="879" y1="132" x2="879" y2="84" marker-end="url(#tip)" />
+        <text x="879" y="172" text-anchor="middle">{wide} → {shape([tokens, f])}</text><text x="879" y="190" text-anchor="middle">→ {wide}</text>
+        {arrow(879, 132, 879, 84, wide)}
         <rect class="box" x="804" y="36" width="150" height="44" rx="4" /><text x="879" y="55" text-anchor="middle" class="name">{say("anatomy_add")} · {say("anatomy_norm")}</text><text x="879" y="71" text-anchor="middle">{shape([tokens, d])}</text>
-        <path class="arrow" d="M36 206V12H990V284H958" fill="none" marker-end="url(#tip)" /><path class="arrow" d="M800 284H780V58H800" fill="none" marker-end="url(#tip)" />
+        <g class="flow"><path class="arrow" d="M36 206V12H990V284H958" fill="none" marker-end="url(#tip)" /><text x="620" y="8" text-anchor="middle" class="shape">{wide}</text></g>
+        <g class="flow"><path class="arrow" d="M800 284H780V58H800" fill="none" marker-end="url(#tip)" /><text x="774" y="174" text-anchor="end" class="shape">{wide}</text></g>
       </g>
     </svg>
   );

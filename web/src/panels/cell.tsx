@@ -2,10 +2,11 @@
 import { useEffect, useState } from "preact/hooks";
 import type { ComponentChildren } from "preact";
 import { engine } from "../trace/engine";
-import type { Chain } from "../trace/arithmetic";
+import { largestPlaces, type Chain } from "../trace/arithmetic";
+import { start } from "../remote";
 import { number, percent, say } from "../words";
 import * as state from "../state";
-import { at, doc, lookedColumn, lookedRow, shown } from "../store";
+import { at, doc, rested, shown } from "../store";
 
 export const STEPS = 7;
 
@@ -17,7 +18,7 @@ export function nextStep(): void {
 export function Cell() {
   const info = doc.value?.info;
   const words = shown.value;
-  const [r, c] = [lookedRow.value, lookedColumn.value];
+  const { row: r, column: c } = rested.value;
   const [held, hold] = useState<{ chain: Chain; key: string } | null>(null);
   const { layer, head } = at.value;
   const [i, j] = [r === null ? undefined : words?.rows[r]?.tokens[0], c === null ? undefined : words?.columns[c]?.tokens[0]];
@@ -39,10 +40,8 @@ export function Cell() {
   const most = Math.max(...chain.q.map(Math.abs), ...chain.k.map(Math.abs), 1e-9);
   const many = Math.max(...chain.product.map(Math.abs), 1e-9);
   const strongest = Array.from(chain.product.keys()).sort((a, b) => Math.abs(chain.product[b]) - Math.abs(chain.product[a])).slice(0, 3);
-  const neighbours = Array.from(chain.weights.keys()).sort((a, b) => chain.weights[b] - chain.weights[a]);
-  const place = neighbours.indexOf(j);
-  const listed = neighbours.slice(0, 4);
-  if (place > 3) listed[3] = j;
+  const listed = largestPlaces(chain.weights, 4);
+  if (!listed.includes(j)) listed[listed.length - 1] = j;
   const rule = info.layers[layer];
   const own = Math.abs(chain.scale - 1 / Math.sqrt(d)) < 1e-6;
   const index = (layer * info.heads + head) * info.queries.tokens.length + i;
@@ -89,7 +88,7 @@ export function Cell() {
           ))}</tbody></table>
         </Step>
         <Step n={6} of={steps} title={say("s_value")} formula={<>p<sub>ij</sub> v<sub>j</sub> <em>({chain.v?.length ?? d},)</em></>}
-          says={chain.v ? say("s_value_says", { d: chain.v.length, token: to.text }) : say("s_value_none")}>
+          says={chain.v ? say("s_value_says", { d: chain.v.length, token: to.text }) : say(start.value.home === "notebook" ? "s_value_none_notebook" : "s_value_none")}>
           {carried && chain.v && <Bars values={carried} most={Math.max(...chain.v.map(Math.abs), 1e-9)} kind="v" />}
           <p class="sum">{norm !== undefined ? say("s_value_norm", { n: number(norm, 3) }) : " "}</p>
         </Step>

@@ -1,10 +1,11 @@
 // Two traces side by side, their signed difference, and the heads that changed most.
 import { useEffect } from "preact/hooks";
 import { useSignal, type Signal } from "@preact/signals";
-import { number, say } from "../words";
+import { count, number, say } from "../words";
 import * as state from "../state";
-import { at, doc, docs, failure, openTrace, otherDoc, otherShown, picture, shown, subtractable, wanted, wantedKey, type Doc, type Picture, type Wanted } from "../store";
-import { changes } from "../statistics";
+import { apart, at, doc, docs, failure, openTrace, otherDoc, otherShown, picture, placeOf, separated, shown, wanted, wantedKey, type Doc, type Picture, type Wanted } from "../store";
+import { changed } from "../statistics";
+import { everyRow } from "../trace/arithmetic";
 import { Legend, Matrix } from "./matrix";
 
 function usePicture(want: Wanted | null, lane: string): Signal<Picture | null> {
@@ -51,30 +52,32 @@ export function Compare() {
   const [a, b] = [doc.value, otherDoc.value];
   const [mine, theirs] = [shown.value, otherShown.value];
   const { layer, head } = at.value;
-  const there = b && theirs && layer < b.info.layers.length && head < b.info.heads;
-  const second: Wanted | null = there ? { doc: b, minus: null, shown: theirs, layer, head, normed: false } : null;
-  const minus: Wanted | null = a && b && mine && there && subtractable.value ? { doc: a, minus: b, shown: mine, layer, head, normed: false } : null;
+  const name = a && { l: a.info.layerNumbers[layer], h: a.info.headNumbers[layer][head] };
+  const there = b && name && placeOf(b.info, name.l, name.h);
+  const second: Wanted | null = b && theirs && there ? { doc: b, minus: null, shown: theirs, ...there, normed: false } : null;
+  const why = separated.value;
+  const minus: Wanted | null = a && b && mine && there && !why ? { doc: a, minus: b, shown: mine, layer, head, normed: false } : null;
   const left = usePicture(wanted.value && { ...wanted.value, normed: false }, "compare a");
   const right = usePicture(second, "compare b");
   const difference = usePicture(minus, "compare difference");
-  if (!a || !mine) return null;
-  const one = (name: string, held: Doc): preact.JSX.Element => <h3><b>{name}</b> <bdi>{held.name}</bdi> <span class="quiet">{held.info.model}</span></h3>;
+  if (!a || !mine || !name) return null;
+  const one = (name: string, held: Doc): preact.JSX.Element => <h3><b>{name}</b> <bdi>{held.name}</bdi> <span class="quiet">{held.info.name}</span></h3>;
   return (
     <main class="centre" id="head">
       <section class="panel picture">
         <div class="row tools">
-          <h1>{say("layer_head", { l: a.info.layerNumbers[layer], h: a.info.headNumbers[layer][head] })}</h1>
+          <h1>{say("layer_head", name)}</h1>
           <Chooser />
         </div>
         {!b || !theirs ? <p class="quiet hint">{say("compare_hint")}</p> : (
           <div class="three">
             <div>{one("A", a)}<Matrix picture={left.value} wanted={wanted.value} rows={mine.rows} columns={mine.columns} linked name="A" />{left.value && <Legend picture={left.value} />}</div>
-            <div>{one("B", b)}<Matrix picture={right.value} wanted={second} rows={theirs.rows} columns={theirs.columns} linked={subtractable.value} name="B" />{right.value && <Legend picture={right.value} />}</div>
+            <div data-test="second">{one("B", b)}{second
+              ? <><Matrix picture={right.value} wanted={second} rows={theirs.rows} columns={theirs.columns} linked={!why} name="B" />{right.value && <Legend picture={right.value} />}</>
+              : <p class="quiet hint">{say("compare_no_head", name)}</p>}</div>
             <div data-test="difference"><h3>{say("compare_difference")}</h3>
               {minus ? <><Matrix picture={difference.value} wanted={minus} rows={mine.rows} columns={mine.columns} linked name={say("compare_difference")} />{difference.value && <Legend picture={difference.value} digits={3} />}<Cells a={left.value} b={right.value} difference={difference.value} /></>
-                : <p class="quiet hint">{a.info.layers.length !== b.info.layers.length || a.info.heads !== b.info.heads
-                  ? say("compare_shapes", { a: `${a.info.layers.length} x ${a.info.heads}`, b: `${b.info.layers.length} x ${b.info.heads}` })
-                  : say("compare_lengths", { a: a.info.queries.tokens.length, b: b.info.queries.tokens.length })}</p>}
+                : <p class="quiet hint">{why ? say(why.word, { a: why.a, b: why.b }) : say("compare_no_head", name)}</p>}
             </div>
           </div>
         )}
@@ -92,23 +95,27 @@ function Cells({ a, b, difference }: { a: Picture | null; b: Picture | null; dif
   return <p class="small" data-test="three">A {number(a.full[at], 4)} − B {number(b.full[at], 4)} = {number(difference.full[at], 4)}</p>;
 }
 
+/** Heads by how much their rows differ between two traces. */
 export function Changed({ a, b }: { a: Doc; b: Doc }) {
-  const found = changes(a.info, b.info);
-  const order = found ? Array.from(found.keys()).sort((x, y) => found[y] - found[x]).slice(0, 12) : [];
+  const why = apart(a.info, b.info);
+  const found = why ? null : changed.value;
+  const numbers = found?.numbers ?? new Float32Array(0);
+  const order = Array.from(numbers.keys()).filter((n) => numbers[n] >= 0).sort((x, y) => numbers[y] - numbers[x] || x - y).slice(0, 12);
+  const every = everyRow(a.info.queries.tokens.length);
   return (
     <section class="panel changed">
-      <h2>{say("compare_ranked")}</h2>
-      {found ? <ol class="chips" data-test="changed">
+      <h2>{say("compare_ranked")} {found && found.done < numbers.length && <small class="quiet">{say("coming", { n: count(found.done), all: count(numbers.length) })}</small>}</h2>
+      {why ? <p class="quiet">{say(why.word, { a: why.a, b: why.b })}</p> : <ol class="chips" data-test="changed" aria-busy={!found || found.done < numbers.length}>
         {order.map((n) => {
           const [l, h] = [Math.floor(n / a.info.heads), n % a.info.heads];
           return (
-            <li key={n}><button class={l === at.value.layer && h === at.value.head ? "on" : ""} onClick={() => { state.layer.value = l; state.head.value = h; }}>
-              <b>{a.info.layerNumbers[l]}.{a.info.headNumbers[l][h]}</b> {number(found[n])}
+            <li key={n}><button class={l === at.value.layer && h === at.value.head ? "on" : ""} data-change={numbers[n]} onClick={() => { state.layer.value = l; state.head.value = h; }}>
+              <b>{a.info.layerNumbers[l]}.{a.info.headNumbers[l][h]}</b> {number(numbers[n])}
             </button></li>
           );
         })}
-      </ol> : <p class="quiet">{say("compare_rank_none")}</p>}
-      <p class="quiet small">{found && say("compare_rank_note")}</p>
+      </ol>}
+      {!why && <p class="quiet small">{say("compare_rank_note")}{every > 1 ? ` · ${say("every_row", { n: every })}` : ""}</p>}
     </section>
   );
 }

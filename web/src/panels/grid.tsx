@@ -5,8 +5,10 @@ import { sequential } from "../colour";
 import { count, number, say, type Word } from "../words";
 import * as state from "../state";
 import { at, doc, otherDoc } from "../store";
-import { isUniform, NAMES, table } from "../statistics";
-import { ink } from "./matrix";
+import { everyRow } from "../trace/arithmetic";
+import { coming, isUniform, NAMES, table } from "../statistics";
+import { fresh, ink } from "./matrix";
+import { GridTable, gridTableOpen } from "./table";
 import type { TraceInfo } from "../trace/trace";
 
 const GUTTER = 22;
@@ -106,13 +108,8 @@ export function Grid() {
   }, []);
 
   function prepare(canvas: HTMLCanvasElement, height: number): CanvasRenderingContext2D {
-    const ratio = devicePixelRatio || 1;
-    canvas.width = Math.round(width.value * ratio);
-    canvas.height = Math.round(height * ratio);
     canvas.style.height = `${height}px`;
-    const context = canvas.getContext("2d")!;
-    context.scale(ratio, ratio);
-    return context;
+    return fresh(canvas, width.value, height);
   }
 
   function draw(): void {
@@ -216,15 +213,13 @@ export function Grid() {
 
   const info = doc.value?.info;
   if (!info) return null;
-  const numbers = table.value?.[state.statistic.value];
   const names = [...NAMES, "similarity", ...(otherDoc.value ? ["change"] : [])];
-  const looked = state.hoverHead.value ?? [at.value.layer, at.value.head];
   const uniform = Array.from({ length: info.layers.length * info.heads }, (_, n) => n).filter((n) => isUniform(info, n)).length;
-  const unit = (["entropy", "distance", "similarity", "change"] as const).find((name) => name === state.statistic.value);
   const thumbs = info.thumbs;
   const exact = thumbs && thumbs.rows === info.queries.tokens.length && thumbs.columns === info.keys.tokens.length;
-  const value = numbers?.[looked[0] * info.heads + looked[1]];
   const [low, high] = range.value;
+  const part = info.layerNumbers.some((number, n) => number !== n) || info.headNumbers.some((numbers) => numbers.some((number, n) => number !== n));
+  const every = everyRow(info.queries.tokens.length);
   return (
     <section class="panel grid" aria-label={say("grid")}>
       <div class="row tools">
@@ -237,6 +232,8 @@ export function Grid() {
           {state.ORDERS.map((name) => <option key={name} value={name}>{say(`order_${name}`)}</option>)}
         </select>
         <button title={say("extreme")} onClick={() => goToExtreme(true)}>⇧</button>
+        <button title={say("grid_table")} class={gridTableOpen.value ? "on" : ""} aria-pressed={gridTableOpen.value} data-test="grid-table-open"
+          onClick={() => { gridTableOpen.value = !gridTableOpen.value; }}>⊞</button>
       </div>
       <div
         class="heads" ref={wrap} role="img"
@@ -252,12 +249,8 @@ export function Grid() {
       >
         <canvas ref={base} /><canvas ref={over} class="over" />
       </div>
-      <div class="reading" data-test="reading">
-        <b>{info.layerNumbers[looked[0]]}.{info.headNumbers[looked[0]][looked[1]]}</b>
-        <span>{say(`stat_${names.includes(state.statistic.value) ? state.statistic.value : "entropy"}` as Word)}</span>
-        <b>{value === undefined ? "–" : number(value)}</b>
-        <span class="quiet">{unit ? say(`unit_${unit}`) : ""}</span>
-      </div>
+      <GridTable />
+      <Reading names={names} />
       <div class="scale">
         <span>{number(low, 2)}</span>
         <input type="range" min="0" max="1" step="0.01" value={state.least.value} aria-label={say("at_least")}
@@ -265,7 +258,30 @@ export function Grid() {
         <span>{number(high, 2)}</span>
       </div>
       <p class="quiet small">{say("at_least")} {number(low + state.least.value * (high - low), 2)} · {uniform ? say("uniform_count", { n: count(uniform) }) : say("uniform_none")}</p>
-      <p class="quiet small">{thumbs && (exact ? say("grid_exact") : say("grid_hint", { n: thumbs.rows, m: thumbs.columns }))}</p>
+      <p class="quiet small">{thumbs && (exact ? say("grid_exact") : say("grid_hint", { n: thumbs.rows, m: thumbs.columns }))}
+        {info.measured > 1 ? ` · ${say("grid_measured", { n: info.measured })}` : ""}
+        {every > 1 && (state.statistic.value === "similarity" || state.statistic.value === "change") ? ` · ${say("every_row", { n: every })}` : ""}</p>
+      {part && <p class="quiet small" data-test="part">{say("grid_part", {
+        layers: info.layerNumbers.join(", "),
+        heads: [...new Set(info.headNumbers.map((numbers) => numbers.join(", ")))].join(" | "),
+      })}</p>}
     </section>
+  );
+}
+
+/** The head that is pointed at, or chosen, and its number. */
+function Reading({ names }: { names: string[] }) {
+  const info = doc.value!.info;
+  const looked = state.hoverHead.value ?? [at.value.layer, at.value.head];
+  const value = table.value?.[state.statistic.value]?.[looked[0] * info.heads + looked[1]];
+  const unit = (["entropy", "distance", "similarity", "change"] as const).find((name) => name === state.statistic.value);
+  const way = coming.value;
+  return (
+    <div class="reading" data-test="reading">
+      <b>{info.layerNumbers[looked[0]]}.{info.headNumbers[looked[0]][looked[1]]}</b>
+      <span>{say(`stat_${names.includes(state.statistic.value) ? state.statistic.value : "entropy"}` as Word)}</span>
+      <b>{value === undefined ? "–" : number(value)}</b>
+      <span class="quiet">{way ? say("coming", { n: count(way[0]), all: count(way[1]) }) : unit ? say(`unit_${unit}`) : ""}</span>
+    </div>
   );
 }

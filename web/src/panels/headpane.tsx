@@ -5,7 +5,7 @@ import { headColour } from "../colour";
 import { count, number, percent, say } from "../words";
 import * as state from "../state";
 import { at, computing, current, doc, lookedColumn, lookedRow, progress, rowNumbers, shown, wanted } from "../store";
-import { Lines } from "./lines";
+import { Lines, linesCut } from "./lines";
 import { Legend, Matrix, geometry, requestZoom } from "./matrix";
 import { NumberTable, tableOpen } from "./table";
 
@@ -74,7 +74,7 @@ export function HeadPane() {
           <Status />
           <span class="badges" data-test="badges">{badges.map((badge) => <span key={String(badge)} class="badge">{badge}</span>)}</span>
           <span class="row">
-            {computing.value && progress.value > 0 && <span class="quiet">{percent(progress.value)}</span>}
+            <Progress />
             {picture && <Legend picture={picture} />}
             {state.mode.value !== "lines" && <span class="row">
               <button title={say("zoom_in")} onClick={() => requestZoom(0.6)}>+</button><button title={say("zoom_out")} onClick={() => requestZoom(1 / 0.6)}>−</button>
@@ -86,6 +86,10 @@ export function HeadPane() {
       </section>
     </main>
   );
+}
+
+function Progress() {
+  return computing.value && progress.value > 0 ? <span class="quiet">{percent(progress.value)}</span> : null;
 }
 
 /** What is under the pointer, always in the same line. */
@@ -102,6 +106,7 @@ function Status() {
       {c !== null && words.columns[c] && <> → <bdi>{words.columns[c].text}</bdi><i>{c}</i></>}
       {value !== null && <b data-test="value">{number(value, 4)}</b>}
       {r === null && c === null && <span class="quiet">{say("queries")} ↓ {say("keys")} →{picture && !state.box.value && size < 0.9 ? ` · ${say("pooled", { n: count(Math.round(1 / size ** 2)) })}` : ""}
+        {linesCut.value && state.mode.value !== "matrix" ? ` · ${say("lines_cut", { n: count(linesCut.value[0]), all: count(linesCut.value[1]) })}` : ""}
         {picture?.key.startsWith("coarse") ? ` · ${say("coarse", { n: count(picture.rows * picture.columns) })}` : ""}</span>}
     </span>
   );

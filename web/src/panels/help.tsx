@@ -5,7 +5,7 @@ import * as state from "../state";
 const KEYS: [string, Word][] = [
   ["← → ↑ ↓", "help_arrows"], ["j k · J K", "help_rows"], ["Enter", "help_enter"], ["/", "help_find"], ["Esc", "help_escape"],
   ["l m b", "help_modes"], ["+ − 0", "help_zoom"], ["s w n", "help_toggles"], ["e E", "help_extreme"], ["1 2 3 4", "help_panes"],
-  ["x · M", "help_causes"], ["t", "help_table"],
+  ["x · M", "help_causes"], ["t · T", "help_table"],
 ];
 
 export function Help() {

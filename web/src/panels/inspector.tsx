@@ -1,35 +1,14 @@
 // What the head is like, and where the token that is looked at looks.
 import { headColour } from "../colour";
-import { entropy } from "../trace/arithmetic";
-import { count, number, percent, say, type Word } from "../words";
+import { memo } from "../memo";
+import { entropy, largestPlaces } from "../trace/arithmetic";
+import { count, number, percent, say, spoken, type Word } from "../words";
 import * as state from "../state";
 import { at, column, current, doc, lookedColumn, lookedRow, mostOf, row, rowNumbers, shown, wanted, wantedKey, type Picture } from "../store";
 import { isUniform, NAMES, table } from "../statistics";
 import { copyLink, saveCsv, saveJson, savePng, saveSvg } from "../export";
 
 const KEYS = 10;
-
-interface Overview { entropies: Float32Array; sink: { column: number; share: number } | null }
-const overviews = new WeakMap<Picture, Overview>();
-
-/** Per-query entropies and the key that takes the most, from a whole picture. */
-function overview(picture: Picture): Overview | null {
-  if (!picture.full) return null;
-  const held = overviews.get(picture);
-  if (held) return held;
-  const { rows, columns, full } = picture;
-  const entropies = new Float32Array(rows);
-  const mass = new Float64Array(columns);
-  for (let r = 0; r < rows; r++) {
-    entropies[r] = entropy(full.subarray(r * columns, (r + 1) * columns));
-    for (let c = 0; c < columns; c++) mass[c] += full[r * columns + c];
-  }
-  let most = 0;
-  for (let c = 1; c < columns; c++) if (mass[c] > mass[most]) most = c;
-  const found = { entropies, sink: columns > 3 && mass[most] / rows > 0.5 ? { column: most, share: mass[most] / rows } : null };
-  overviews.set(picture, found);
-  return found;
-}
 
 export function Inspector() {
   const info = doc.value?.info;
@@ -39,10 +18,8 @@ export function Inspector() {
   const { layer, head } = at.value;
   const n = layer * info.heads + head;
   const fresh = picture && wanted.value && picture.key === wantedKey(wanted.value) ? picture : null;
-  const seen = fresh && !state.normed.value ? overview(fresh) : null;
+  const sink = fresh?.most && !state.normed.value && words.columns.length > 3 && fresh.most.share > 0.5 ? fresh.most : null;
   const colour = headColour(head, info.heads, state.dark.value);
-  const looked = lookedRow.value;
-  const numbers = looked !== null && rowNumbers.value?.row === looked ? rowNumbers.value.data : null;
   const most = Math.log(Math.max(2, words.columns.length));
   const limits: Record<string, number> = { entropy: Math.log(Math.max(2, info.keys.tokens.length)), distance: info.keys.tokens.length };
   return (
@@ -62,13 +39,9 @@ export function Inspector() {
           })}
         </tbody>
       </table>
-      <p class="note">{isUniform(info, n) ? say("near_uniform_says") : seen?.sink ? say("sink", { token: words.columns[seen.sink.column].text, share: percent(seen.sink.share) }) : " "}</p>
-      <Spark values={seen?.entropies ?? null} most={most} colour={colour} />
-      <h2 class="looks">
-        {looked === null ? say("pick") : say("looks_at", { token: words.rows[looked]?.text ?? "" })}
-        <small>{numbers && !state.normed.value ? say("row_entropy", { n: number(entropy(numbers), 2) }) : ""}</small>
-      </h2>
-      <Ranked numbers={numbers} most={fresh ? mostOf(fresh) : 1} colour={colour} />
+      <p class="note">{isUniform(info, n) ? say("near_uniform_says") : sink ? say("sink", { token: words.columns[sink.column].text, share: percent(sink.share) }) : " "}</p>
+      <Spark values={fresh && !state.normed.value ? fresh.entropies : null} most={most} colour={colour} language={spoken.value} />
+      <Looks most={fresh ? mostOf(fresh) : 1} colour={colour} />
       <LookedBy picture={fresh} />
       <p class="quiet small">{say("honest", { more: info.valueNorms && !state.normed.value ? say("honest_normed") : say("honest_causes") })}</p>
       <div class="row save">
@@ -81,10 +54,25 @@ export function Inspector() {
   );
 }
 
+/** Where the query that is looked at looks. */
+function Looks({ most, colour }: { most: number; colour: string }) {
+  const looked = lookedRow.value;
+  const numbers = looked !== null && rowNumbers.value?.row === looked ? rowNumbers.value.data : null;
+  return (
+    <>
+      <h2 class="looks">
+        {looked === null ? say("pick") : say("looks_at", { token: shown.value!.rows[looked]?.text ?? "" })}
+        <small>{numbers && !state.normed.value ? say("row_entropy", { n: number(entropy(numbers), 2) }) : ""}</small>
+      </h2>
+      <Ranked numbers={numbers} most={most} colour={colour} />
+    </>
+  );
+}
+
 /** The strongest keys of one query. Always as many lines, so that nothing moves. */
 function Ranked({ numbers, most, colour }: { numbers: Float32Array | null; most: number; colour: string }) {
   const words = shown.value!;
-  const order = numbers ? Array.from(numbers.keys()).sort((a, b) => numbers[b] - numbers[a]).slice(0, KEYS) : [];
+  const order = numbers ? largestPlaces(numbers, KEYS) : [];
   const rest = numbers ? numbers.reduce((sum, x) => sum + x, 0) - order.reduce((sum, c) => sum + numbers[c], 0) : 0;
   return (
     <ol class="ranked" data-test="ranked">
@@ -115,9 +103,7 @@ function LookedBy({ picture }: { picture: Picture | null }) {
   const words = shown.value!;
   const c = lookedColumn.value;
   const full = picture?.full;
-  const order = full && c !== null && c < picture.columns
-    ? Array.from({ length: picture.rows }, (_, r) => r).sort((a, b) => full[b * picture.columns + c] - full[a * picture.columns + c]).slice(0, 3)
-    : [];
+  const order = full && c !== null && c < picture.columns ? largestPlaces(full, 3, picture.rows, c, picture.columns) : [];
   return (
     <div class="lookedby">
       <div class="quiet small">{c !== null && words.columns[c] ? say("looked_by", { token: words.columns[c].text }) : " "}</div>
@@ -133,7 +119,7 @@ function LookedBy({ picture }: { picture: Picture | null }) {
 }
 
 /** Entropy of every query, in the order of the text. */
-function Spark({ values, most, colour }: { values: Float32Array | null; most: number; colour: string }) {
+const Spark = memo(({ values, most, colour }: { values: Float32Array | null; most: number; colour: string; language: string }) => {
   const width = 240;
   const height = 34;
   const bars = Math.min(width, values?.length ?? 0);
@@ -153,4 +139,4 @@ function Spark({ values, most, colour }: { values: Float32Array | null; most: nu
       <figcaption class="quiet small">{say("entropy_rows", { most: number(most, 2) })}</figcaption>
     </figure>
   );
-}
+});

@@ -1,17 +1,23 @@
 // Two columns of tokens and lines between them: for each query the fewest keys that hold the chosen mass.
-import { useEffect, useRef } from "preact/hooks";
-import { effect, useSignal } from "@preact/signals";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { effect, signal, useSignal } from "@preact/signals";
 import { headColour } from "../colour";
 import { strongestKeys } from "../trace/arithmetic";
 import { engine } from "../trace/engine";
 import { say } from "../words";
 import * as state from "../state";
 import { column, current, doc, lookedRow, mostOf, row, rowNumbers, shown, wanted, wantedKey } from "../store";
-import { ink } from "./matrix";
+import { memo } from "../memo";
+import { fresh, ink } from "./matrix";
 import type { Label } from "../shown";
 
 const HEIGHT = 22;
-const MANY = 6000;
+const MANY = 3000;
+/** How many shades and widths lines come in: each is one stroke, however many lines it has. */
+const SHADES = 24;
+
+/** Lines drawn, and lines that hold the chosen mass, where not all of them are drawn. */
+export const linesCut = signal<[number, number] | null>(null);
 
 interface Strip { key: string; from: number; to: number; data: Float32Array }
 
@@ -20,6 +26,9 @@ export function Lines() {
   const canvas = useRef<HTMLCanvasElement>(null);
   const seen = useSignal({ top: 0, height: 0, width: 0 });
   const strip = useSignal<Strip | null>(null);
+  const left = useRef<HTMLDivElement>(null);
+  const right = useRef<HTMLDivElement>(null);
+  const rendered = useSignal(0);
 
   useEffect(() => {
     const element = scroller.current!;
@@ -35,9 +44,33 @@ export function Lines() {
       effect(fetchStrip),
       effect(draw),
       effect(follow),
+      effect(marks),
     ];
     return () => stops.forEach((stop) => stop());
   }, []);
+  useLayoutEffect(() => { rendered.value++; });
+
+  /** What is rested on, pinned, and how much each key gets: set on the elements that are there, nothing is built anew. */
+  function marks(): void {
+    void rendered.value;
+    const looked = lookedRow.value;
+    const own = rowNumbers.value;
+    const numbers = looked !== null && own?.row === looked ? own.data : null;
+    const most = current.value ? mostOf(current.value) : 1;
+    const mark = (side: HTMLDivElement | null, hovered: number | null, pinned: number | null): void => {
+      for (const token of side?.children ?? []) {
+        const at = Number((token as HTMLElement).dataset.at);
+        token.classList.toggle("hovered", at === hovered);
+        if (token.classList.toggle("pinned", at === pinned) !== (token.getAttribute("aria-selected") === "true")) {
+          token.setAttribute("aria-selected", String(at === pinned));
+        }
+        const bar = token.firstElementChild as HTMLElement | null;
+        if (bar?.tagName === "I") bar.style.width = numbers ? `${(100 * Math.min(1, Math.abs(numbers[at]) / most)).toFixed(1)}%` : "0";
+      }
+    };
+    mark(left.current, state.hoverRow.value, row.value);
+    mark(right.current, state.hoverColumn.value, column.value);
+  }
 
   /** The pinned query, and the map's window, come into sight. */
   function follow(): void {
@@ -74,12 +107,8 @@ export function Lines() {
     const [picture, now, info] = [current.value, wanted.value, doc.value?.info];
     const { width, height, top } = seen.value;
     if (!element || !picture || !now || !info || !width) return;
-    const ratio = devicePixelRatio || 1;
     const wide = element.clientWidth;
-    element.width = Math.round(wide * ratio);
-    element.height = Math.round(height * ratio);
-    const context = element.getContext("2d")!;
-    context.scale(ratio, ratio);
+    const context = fresh(element, wide, height);
     const colour = headColour(now.head, info.heads, state.dark.value);
     const looked = lookedRow.value;
     const onlyKey = looked === null ? (state.hoverColumn.value ?? column.value) : null;
@@ -94,87 +123,88 @@ export function Lines() {
     };
     const y = (at: number): number => (at + 0.5) * HEIGHT - top;
     const most = mostOf(picture);
-    const line = (r: number, c: number, weight: number, faint: number): void => {
-      const t = Math.min(1, Math.abs(weight) / most);
-      context.globalAlpha = faint * Math.min(1, 0.12 + 0.88 * Math.sqrt(t));
-      context.lineWidth = 0.6 + 3.4 * t;
-      context.beginPath();
-      context.moveTo(2, y(r));
-      context.bezierCurveTo(wide * 0.4, y(r), wide * 0.6, y(c), wide - 2, y(c));
-      context.stroke();
-    };
-    context.strokeStyle = colour;
     context.lineCap = "round";
     const queries = looked !== null ? [looked] : Array.from({ length: to - from }, (_, n) => from + n);
-    let drawn = 0;
+    const ends: number[] = [];
+    const weights: number[] = [];
     for (const r of queries) {
       const numbers = rowAt(r);
       if (!numbers) continue;
       for (const c of strongestKeys(numbers, state.mass.value)) {
         if (onlyKey !== null && c !== onlyKey) continue;
-        if (drawn++ > MANY) return;
-        line(r, c, numbers[c], looked !== null || onlyKey !== null ? 1 : 0.75);
+        ends.push(r, c);
+        weights.push(Math.abs(numbers[c]));
       }
     }
-    if (looked !== null && column.value !== null) {
-      const numbers = rowAt(looked);
-      if (numbers) {
-        context.strokeStyle = ink(element, "--pin");
-        line(looked, column.value, Math.max(numbers[column.value], most * 0.04), 1);
-      }
+    const least = weights.length > MANY ? Float32Array.from(weights).sort()[weights.length - MANY] : 0;
+    const shades: Path2D[] = [];
+    const bend = (path: Path2D, r: number, c: number): void => {
+      path.moveTo(2, y(r));
+      path.bezierCurveTo(wide * 0.4, y(r), wide * 0.6, y(c), wide - 2, y(c));
+    };
+    let drawn = 0;
+    weights.forEach((weight, n) => {
+      if (Math.fround(weight) < least || drawn >= MANY) return;
+      drawn++;
+      const shade = Math.round((SHADES - 1) * Math.sqrt(Math.min(1, weight / most)));
+      bend((shades[shade] ??= new Path2D()), ends[2 * n], ends[2 * n + 1]);
+    });
+    const stroke = (path: Path2D, shade: number, strength: number): void => {
+      const t = shade / (SHADES - 1);
+      context.globalAlpha = strength * (0.12 + 0.88 * t);
+      context.lineWidth = 0.6 + 3.4 * t * t;
+      context.stroke(path);
+    };
+    context.strokeStyle = colour;
+    shades.forEach((path, shade) => stroke(path, shade, looked !== null || onlyKey !== null ? 1 : 0.75));
+    const numbers = looked !== null && column.value !== null ? rowAt(looked) : null;
+    if (numbers && looked !== null && column.value !== null) {
+      const path = new Path2D();
+      bend(path, looked, column.value);
+      context.strokeStyle = ink(element, "--pin");
+      stroke(path, (SHADES - 1) * Math.sqrt(Math.min(1, Math.max(Math.abs(numbers[column.value]) / most, 0.04))), 1);
     }
-    context.globalAlpha = 1;
+    linesCut.value = drawn < weights.length ? [drawn, weights.length] : null;
   }
 
   const words = shown.value;
   if (!words) return null;
   const [from, to] = range();
   const columnsTo = Math.min(words.columns.length, to + (words.columns.length > words.rows.length ? 4 : 0));
-  const looked = lookedRow.value;
-  const numbers = looked !== null && rowNumbers.value?.row === looked ? rowNumbers.value.data : null;
   const info = doc.value!.info;
-  const most = current.value ? mostOf(current.value) : 1;
   return (
     <div class="lines" ref={scroller} tabIndex={-1}>
-      <div class="tall" style={{ height: `${Math.max(words.rows.length, words.columns.length) * HEIGHT + 8}px` }}>
-        <div class="side left" role="listbox" aria-label={say("queries")}>
-          {words.rows.slice(from, to).map((label, n) => (
-            <Token key={from + n} label={label} at={from + n} side="row" weight={null} colour="" />
-          ))}
+      <div class="tall" style={{
+        height: `${Math.max(words.rows.length, words.columns.length) * HEIGHT + 8}px`,
+        "--head": headColour(wanted.value?.head ?? 0, info.heads, state.dark.value),
+      }}>
+        <div class="side left" role="listbox" aria-label={say("queries")} ref={left}>
+          {words.rows.slice(from, to).map((label, n) => <Token key={from + n} label={label} at={from + n} side="row" />)}
         </div>
         <canvas ref={canvas} style={{ height: `${seen.value.height}px` }} aria-hidden="true" />
-        <div class="side right" role="listbox" aria-label={say("keys")}>
-          {words.columns.slice(from, Math.max(to, columnsTo)).map((label, n) => (
-            <Token
-              key={from + n} label={label} at={from + n} side="column"
-              weight={numbers ? numbers[from + n] / most : null}
-              colour={headColour(wanted.value?.head ?? 0, info.heads, state.dark.value)}
-            />
-          ))}
+        <div class="side right" role="listbox" aria-label={say("keys")} ref={right}>
+          {words.columns.slice(from, Math.max(to, columnsTo)).map((label, n) => <Token key={from + n} label={label} at={from + n} side="column" />)}
         </div>
       </div>
     </div>
   );
 }
 
-function Token({ label, at, side, weight, colour }: {
-  label: Label; at: number; side: "row" | "column"; weight: number | null; colour: string;
-}) {
+const Token = memo(({ label, at, side }: { label: Label; at: number; side: "row" | "column" }) => {
   const [hover, pinned, held] = side === "row"
     ? [state.hoverRow, row, state.query] as const
     : [state.hoverColumn, column, state.key] as const;
-  const chosen = pinned.value === at;
   return (
     <div
-      class={`token${label.special ? " special" : ""}${chosen ? " pinned" : ""}${hover.value === at ? " hovered" : ""}${label.segment === 1 ? " second" : ""}`}
-      style={{ top: `${at * HEIGHT}px` }}
-      role="option" aria-selected={chosen} title={label.title}
+      class={`token${label.special ? " special" : ""}${label.segment === 1 ? " second" : ""}`}
+      style={{ top: `${at * HEIGHT}px` }} data-at={at}
+      role="option" aria-selected="false" title={label.title}
       onPointerEnter={() => { hover.value = at; }}
       onPointerLeave={() => { hover.value = null; }}
-      onClick={() => { held.value = chosen ? null : label.tokens[0]; }}
+      onClick={() => { held.value = pinned.peek() === at ? null : label.tokens[0]; }}
     >
-      {weight !== null && <i style={{ width: `${100 * Math.min(1, Math.abs(weight))}%`, background: colour }} />}
+      {side === "column" && <i />}
       <bdi>{label.continues && <small>·</small>}{label.text}</bdi>
     </div>
   );
-}
+});

@@ -1,6 +1,6 @@
 // The matrix of one head: queries down, keys across. It zooms and pans like a map; only the visible tile is computed.
 import { useEffect, useRef } from "preact/hooks";
-import { effect, signal, useComputed, useSignal } from "@preact/signals";
+import { batch, effect, signal, useComputed, useSignal } from "@preact/signals";
 import { onScale, paint, sequentialCss, divergingCss } from "../colour";
 import { engine } from "../trace/engine";
 import { number, say } from "../words";
@@ -30,10 +30,12 @@ interface Props {
 
 const LEFT = 84;
 const TOP = 66;
+/** Room for the last column's slanted label. */
+const RIGHT = 24;
 const LARGEST = 54;
 
 export function geometry(width: number, height: number, picture: Picture, box: state.Box): Geometry {
-  const plotWidth = Math.max(40, width - LEFT - 6);
+  const plotWidth = Math.max(40, width - LEFT - RIGHT);
   const plotHeight = Math.max(40, height - TOP - 6);
   const whole = Math.min(plotWidth / picture.columns, plotHeight / picture.rows, LARGEST);
   const cell = box ? Math.min(LARGEST * 1.4, Math.max(whole, Math.min(plotWidth, plotHeight) / box.span)) : whole;
@@ -56,13 +58,16 @@ export function pool(
   if (!full) throw new Error("only a whole picture is pooled here");
   const h = Math.min(height, bottom - top);
   const w = Math.min(width, right - left);
+  if (h === picture.rows && w === columns) return { data: full, height: h, width: w };
   const out = new Float32Array(h * w);
+  const columnOf = new Int32Array(right - left);
+  for (let c = 0; c < columnOf.length; c++) columnOf[c] = Math.floor((c * w) / columnOf.length);
   for (let r = top; r < bottom; r++) {
     const base = Math.floor(((r - top) * h) / (bottom - top)) * w;
-    const from = r * columns;
-    for (let c = left; c < right; c++) {
+    const from = r * columns + left;
+    for (let c = 0; c < columnOf.length; c++) {
       const value = full[from + c];
-      const to = base + Math.floor(((c - left) * w) / (right - left));
+      const to = base + columnOf[c];
       if (Math.abs(value) > Math.abs(out[to])) out[to] = value;
     }
   }
@@ -76,22 +81,54 @@ export function blit(
   context: CanvasRenderingContext2D, tile: { data: Float32Array; height: number; width: number },
   x: number, y: number, width: number, height: number, most: number, signed: boolean,
 ): void {
-  scratch.width = tile.width;
-  scratch.height = tile.height;
+  if (scratch.width !== tile.width) scratch.width = tile.width;
+  if (scratch.height !== tile.height) scratch.height = tile.height;
   const pixels = paint(tile.data, most, state.scale.peek(), state.dark.peek(), signed);
   scratch.getContext("2d")!.putImageData(new ImageData(pixels, tile.width, tile.height), 0, 0);
   context.imageSmoothingEnabled = false;
   context.drawImage(scratch, x, y, width, height);
 }
 
+const inks = new Map<string, string>();
+let inksOf: string | undefined;
+
+/** One of the page's colours or fonts, as the style sheet has it for the theme. */
 export function ink(element: Element, name: string): string {
-  return getComputedStyle(element).getPropertyValue(name).trim();
+  const { theme } = document.documentElement.dataset;
+  if (theme !== inksOf) {
+    inks.clear();
+    inksOf = theme;
+  }
+  let found = inks.get(name);
+  if (found === undefined) {
+    found = getComputedStyle(element).getPropertyValue(name).trim();
+    inks.set(name, found);
+  }
+  return found;
 }
+
+/** A canvas of this size on the screen, empty, its units the page's pixels. Its memory is kept where the size stays. */
+export function fresh(canvas: HTMLCanvasElement, width: number, height: number): CanvasRenderingContext2D {
+  const ratio = devicePixelRatio || 1;
+  const [w, h] = [Math.round(width * ratio), Math.round(height * ratio)];
+  const context = canvas.getContext("2d")!;
+  if (canvas.width !== w || canvas.height !== h) {
+    canvas.width = w;
+    canvas.height = h;
+  } else {
+    context.reset();
+  }
+  context.scale(ratio, ratio);
+  return context;
+}
+
+let segmenter: Intl.Segmenter | null = null;
 
 /** Cut text to a width, by whole characters as readers know them. */
 export function fitted(context: CanvasRenderingContext2D, text: string, most: number): string {
   if (context.measureText(text).width <= most) return text;
-  const letters = [...new Intl.Segmenter().segment(text)].map(({ segment }) => segment);
+  segmenter ??= new Intl.Segmenter();
+  const letters = [...segmenter.segment(text)].map(({ segment }) => segment);
   while (letters.length > 1 && context.measureText(`${letters.join("")}…`).width > most) letters.pop();
   return `${letters.join("")}…`;
 }
@@ -153,7 +190,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name }: Props) 
     const g = seen.peek();
     const { picture: now } = props.current;
     if (!g || !now) return;
-    const plot = Math.min(Math.max(40, size.peek().width - LEFT - 6), Math.max(40, size.peek().height - TOP - 6));
+    const plot = Math.min(Math.max(40, size.peek().width - LEFT - RIGHT), Math.max(40, size.peek().height - TOP - 6));
     const most = Math.max(now.rows, now.columns);
     const span = Math.max(Math.min(4, most), (plot / g.cell) * factor);
     if (span >= most) {
@@ -182,10 +219,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name }: Props) 
     const { picture: now, rows: down, columns: across } = props.current;
     if (!g || !now || !canvas) return;
     const ratio = devicePixelRatio || 1;
-    canvas.width = Math.round(size.value.width * ratio);
-    canvas.height = Math.round(size.value.height * ratio);
-    const context = canvas.getContext("2d")!;
-    context.scale(ratio, ratio);
+    const context = fresh(canvas, size.value.width, size.value.height);
     const [top, bottom, left, right] = visible(g, now);
     const x = (column: number): number => g.left + (column - g.column) * g.cell;
     const y = (at: number): number => g.top + (at - g.row) * g.cell;
@@ -281,12 +315,8 @@ export function Matrix({ picture, wanted, rows, columns, linked, name }: Props) 
     const [pinnedRow, pinnedColumn] = [row.value, column.value];
     void state.dark.value;
     if (!g || !now || !canvas) return;
-    const ratio = devicePixelRatio || 1;
-    canvas.width = Math.round(size.value.width * ratio);
-    canvas.height = Math.round(size.value.height * ratio);
+    const context = fresh(canvas, size.value.width, size.value.height);
     if (!props.current.linked) return;
-    const context = canvas.getContext("2d")!;
-    context.scale(ratio, ratio);
     context.beginPath();
     context.rect(g.left - 1, g.top - 1, g.width + 2, g.height + 2);
     context.clip();
@@ -356,8 +386,10 @@ export function Matrix({ picture, wanted, rows, columns, linked, name }: Props) 
     }
     if (!linked) return;
     const found = cellAt(event);
-    state.hoverRow.value = found && found[0] >= 0 ? found[0] : null;
-    state.hoverColumn.value = found && found[1] >= 0 ? found[1] : null;
+    batch(() => {
+      state.hoverRow.value = found && found[0] >= 0 ? found[0] : null;
+      state.hoverColumn.value = found && found[1] >= 0 ? found[1] : null;
+    });
   }
 
   function released(event: PointerEvent): void {
@@ -369,15 +401,20 @@ export function Matrix({ picture, wanted, rows, columns, linked, name }: Props) 
     const [r, c] = found;
     const [i, j] = [r < 0 ? null : rows[r].tokens[0], c < 0 ? null : columns[c].tokens[0]];
     const same = (i === null || i === state.query.peek()) && (j === null || j === state.key.peek());
-    if (i !== null) state.query.value = same ? null : i;
-    if (j !== null) state.key.value = same ? null : j;
+    batch(() => {
+      if (i !== null) state.query.value = same ? null : i;
+      if (j !== null) state.key.value = same ? null : j;
+    });
   }
 
   return (
     <div
       class={`matrix${picture?.signed ? " signed" : ""}`} ref={wrap} role="img" aria-label={name}
       onPointerMove={moved}
-      onPointerLeave={() => { if (linked) { state.hoverRow.value = null; state.hoverColumn.value = null; } drag.current = null; }}
+      onPointerLeave={() => {
+        if (linked) batch(() => { state.hoverRow.value = null; state.hoverColumn.value = null; });
+        drag.current = null;
+      }}
       onPointerDown={(event) => {
         const g = seen.peek();
         if (g) drag.current = { x: event.clientX, y: event.clientY, row: g.row, column: g.column, moved: false };

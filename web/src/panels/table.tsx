@@ -2,7 +2,9 @@
 import { useEffect } from "preact/hooks";
 import { signal, useSignal } from "@preact/signals";
 import { engine } from "../trace/engine";
-import { count, number, say } from "../words";
+import { count, number, say, type Word } from "../words";
+import * as state from "../state";
+import { coming, table } from "../statistics";
 import { at, column, doc, row, shown, wanted } from "../store";
 
 export const tableOpen = signal(false);
@@ -45,6 +47,33 @@ export function NumberTable() {
             <tr key={r}>
               <th scope="row"><bdi>{label.text}</bdi></th>
               {Array.from({ length: wide }, (_, c) => <td key={c}>{numbers ? number(numbers[r * wide + c]) : ""}</td>)}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+export const gridTableOpen = signal(false);
+
+/** The chosen statistic of every head. Always there for screen readers; on screen where it is opened. */
+export function GridTable() {
+  const info = doc.value?.info;
+  if (!info) return null;
+  const name = state.statistic.value;
+  const numbers = table.value?.[name];
+  const alike = info.headNumbers.every((one) => one.join() === info.headNumbers[0].join());
+  return (
+    <div class={gridTableOpen.value ? "gridtable" : "unseen"} data-test="grid-table" aria-busy={coming.value !== null}>
+      <table>
+        <caption>{say("grid_caption", { what: say(`stat_${name}` as Word) })}</caption>
+        <thead><tr><td />{info.headNumbers[0].map((head, n) => <th key={n} scope="col">{alike ? head : n}</th>)}</tr></thead>
+        <tbody>
+          {info.layerNumbers.map((layer, l) => (
+            <tr key={layer}>
+              <th scope="row">{layer}</th>
+              {info.headNumbers[l].map((_, h) => <td key={h}>{numbers ? number(numbers[l * info.heads + h]) : "–"}</td>)}
             </tr>
           ))}
         </tbody>

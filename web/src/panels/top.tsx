@@ -5,9 +5,6 @@ import * as state from "../state";
 import { closeTrace, doc, docs } from "../store";
 import { run, running, start, trouble } from "../remote";
 
-/** A folder is called by its last part; a hub id stays whole. */
-const shortName = (name: string): string => (/^(\/|\.|[A-Za-z]:\\)/.test(name) ? (name.replace(/[\\/]+$/, "").split(/[\\/]/).pop() ?? name) : name);
-
 export function Top() {
   const info = doc.value?.info;
   const server = start.value.home === "server";
@@ -16,7 +13,7 @@ export function Top() {
       <div class="row spread">
         <div class="row">
           <strong class="brand">headscope</strong>
-          {info && <span class="model" data-test="model" title={info.model}>{shortName(info.model)}</span>}
+          {info && <span class="model" data-test="model" title={info.model}>{info.name}</span>}
           {info && <span class="quiet">{say("layers_heads", { layers: info.layers.length, heads: info.heads })}</span>}
           {info?.anatomy && <span class="quiet">{say("numbers", { n: count(info.anatomy.total) })}</span>}
           {info && <span class="quiet">{say("tokens", { n: count(info.queries.tokens.length) })}</span>}

@@ -55,38 +55,108 @@ function allowed(head: HeadArrays, place: number, j: number): boolean {
   return !(keys && !keys[j]);
 }
 
-/** Weights of query i over all keys, the softmax taken over this very row; 0 everywhere where it sees no key. */
-export function weightRow(head: HeadArrays, i: number, out: Float32Array): void {
-  const { keys } = head;
-  scoreRow(head, i, 0, keys, out);
+/** Scores become weights in place, the softmax taken over this very row; 0 everywhere where it sees no key. Entropy comes back. */
+function soften(keys: number, row: Float32Array): number {
   let highest = -Infinity;
-  for (let j = 0; j < keys; j++) if (out[j] > highest) highest = out[j];
+  for (let j = 0; j < keys; j++) if (row[j] > highest) highest = row[j];
   if (highest === -Infinity) {
-    out.fill(0, 0, keys);
-    return;
+    row.fill(0, 0, keys);
+    return 0;
   }
   let total = 0;
-  for (let j = 0; j < keys; j++) total += out[j] = Math.exp(out[j] - highest);
-  for (let j = 0; j < keys; j++) out[j] /= total;
+  let mixed = 0;
+  for (let j = 0; j < keys; j++) {
+    const below = row[j] - highest;
+    if (below < -103) {
+      row[j] = 0;
+      continue;
+    }
+    const e = Math.exp(below);
+    total += e;
+    mixed += e * below;
+    row[j] = e;
+  }
+  const share = 1 / total;
+  for (let j = 0; j < keys; j++) row[j] *= share;
+  return Math.max(0, Math.log(total) - mixed * share);
 }
 
-/** Rows [from, to) of the picture over its columns [left, right). Mean over a row's pieces, sum over a column's. */
-export function viewRows(
-  head: HeadArrays, view: View, from: number, to: number, left: number, right: number, normed = false,
-): Float32Array {
-  const width = right - left;
-  const out = new Float32Array((to - from) * width);
-  const row = new Float32Array(head.keys);
+/** Weights of query i over all keys; its entropy in nats comes back. */
+export function weightRow(head: HeadArrays, i: number, out: Float32Array): number {
+  scoreRow(head, i, 0, head.keys, out);
+  return soften(head.keys, out);
+}
+
+const FOUR = 4;
+
+/** Scores of four queries with all keys: every key is read once for all four. */
+function scoreFour(head: HeadArrays, queries: ArrayLike<number>, from: number, out: Float32Array): void {
+  const { q, k, d, rule, keys } = head;
+  const held = new Float64Array(FOUR * d);
+  for (let r = 0; r < FOUR; r++) for (let n = 0; n < d; n++) held[FOUR * n + r] = q[queries[from + r] * d + n];
+  const { scale } = rule;
+  for (let j = 0; j < keys; j++) {
+    const key = j * d;
+    let a = 0;
+    let b = 0;
+    let c = 0;
+    let e = 0;
+    for (let n = 0, m = 0; n < d; n++, m += FOUR) {
+      const x = k[key + n];
+      a += held[m] * x;
+      b += held[m + 1] * x;
+      c += held[m + 2] * x;
+      e += held[m + 3] * x;
+    }
+    out[j] = a * scale;
+    out[keys + j] = b * scale;
+    out[2 * keys + j] = c * scale;
+    out[3 * keys + j] = e * scale;
+  }
+}
+
+/** Whether this side of the picture is the text as it is: one token in every row or column, none hidden. */
+const plain = (groups: Groups, all: number): boolean => groups.members.length === all && size(groups) === all;
+
+/** Rows [from, to) over the columns [left, right), into `out`; entropies of whole rows into `entropies`. */
+function fill(
+  head: HeadArrays, view: View, from: number, to: number, left: number, right: number, normed: boolean,
+  out: Float32Array, entropies: Float32Array | null = null,
+): void {
   const { rows, columns } = view;
+  const { keys } = head;
   const norms = normed ? head.valueNorms : null;
   const every = left === 0 && right === size(columns);
+  const width = right - left;
+  if (every && !view.renormalise && plain(columns, keys) && rows.members.length === size(rows)) {
+    const bare = !head.bias && !head.rule.causal && !head.rule.window && !head.rule.keys;
+    let r = from;
+    if (bare) {
+      for (; r + FOUR <= to; r += FOUR) {
+        const part = out.subarray((r - from) * keys, (r - from + FOUR) * keys);
+        scoreFour(head, rows.members, r, part);
+        for (let n = 0; n < FOUR; n++) {
+          const nats = soften(keys, part.subarray(n * keys, (n + 1) * keys));
+          if (entropies) entropies[r - from + n] = nats;
+        }
+      }
+    }
+    for (; r < to; r++) {
+      const nats = weightRow(head, rows.members[r], out.subarray((r - from) * keys, (r - from + 1) * keys));
+      if (entropies) entropies[r - from] = nats;
+    }
+    if (norms) for (let n = 0, j = 0; n < (to - from) * keys; n++, j = j + 1 === keys ? 0 : j + 1) out[n] *= norms[j];
+    return;
+  }
+  out.fill(0, 0, (to - from) * width);
+  const row = new Float32Array(keys);
   for (let r = from; r < to; r++) {
     const first = rows.starts[r];
     const last = rows.starts[r + 1];
     for (let piece = first; piece < last; piece++) {
       const i = rows.members[piece];
       let kept = 1;
-      if (every || view.renormalise || columns.members.length !== head.keys) {
+      if (every || view.renormalise || columns.members.length !== keys) {
         weightRow(head, i, row);
         if (view.renormalise) {
           kept = 0;
@@ -112,8 +182,45 @@ export function viewRows(
         out[base + c - left] += sum * share;
       }
     }
+    if (entropies) entropies[r - from] = entropy(out.subarray((r - from) * width, (r - from + 1) * width));
   }
+}
+
+/** Rows [from, to) of the picture over its columns [left, right). Mean over a row's pieces, sum over a column's. */
+export function viewRows(
+  head: HeadArrays, view: View, from: number, to: number, left: number, right: number, normed = false,
+): Float32Array {
+  const out = new Float32Array((to - from) * (right - left));
+  fill(head, view, from, to, left, right, normed, out);
   return out;
+}
+
+/** Every cell of a head, and what the page says of it. */
+export interface WholeHead {
+  data: Float32Array;
+  strongest: number;
+  entropies: Float32Array;
+  /** The column that takes most of all rows, and its mean share. */
+  most: { column: number; share: number };
+}
+
+export function wholeHead(head: HeadArrays, view: View, normed: boolean): WholeHead {
+  const [rows, columns] = [size(view.rows), size(view.columns)];
+  const data = new Float32Array(rows * columns);
+  const entropies = new Float32Array(rows);
+  fill(head, view, 0, rows, 0, columns, normed, data, entropies);
+  const mass = new Float64Array(columns);
+  let strongest = 0;
+  for (let r = 0, n = 0; r < rows; r++) {
+    for (let c = 0; c < columns; c++, n++) {
+      const w = data[n];
+      mass[c] += w;
+      if (w > strongest) strongest = w;
+    }
+  }
+  let column = 0;
+  for (let c = 1; c < columns; c++) if (mass[c] > mass[column]) column = c;
+  return { data, strongest, entropies, most: { column, share: rows ? mass[column] / rows : 0 } };
 }
 
 /** Rows and columns [..) of the picture pooled into height x width by what lies furthest from 0. */
@@ -122,24 +229,82 @@ export function tile(
   box: [number, number, number, number], height: number, width: number, normed = false,
 ): Float32Array {
   const [top, bottom, left, right] = box;
+  const across = right - left;
   height = Math.min(height, bottom - top);
-  width = Math.min(width, right - left);
+  width = Math.min(width, across);
   const out = new Float32Array(height * width);
-  const columnOf = new Int32Array(right - left);
-  for (let c = 0; c < columnOf.length; c++) columnOf[c] = Math.floor((c * width) / columnOf.length);
-  for (let r = top; r < bottom; r++) {
-    const row = viewRows(head, view, r, r + 1, left, right, normed);
-    if (minus) {
-      const other = viewRows(minus, view, r, r + 1, left, right, normed);
-      for (let c = 0; c < row.length; c++) row[c] -= other[c];
+  const columnOf = new Int32Array(across);
+  for (let c = 0; c < across; c++) columnOf[c] = Math.floor((c * width) / across);
+  const block = new Float32Array(FOUR * across);
+  const other = minus ? new Float32Array(FOUR * across) : null;
+  for (let first = top; first < bottom; first += FOUR) {
+    const last = Math.min(bottom, first + FOUR);
+    fill(head, view, first, last, left, right, normed, block);
+    if (minus && other) {
+      fill(minus, view, first, last, left, right, normed, other);
+      for (let n = 0; n < (last - first) * across; n++) block[n] -= other[n];
     }
-    const base = Math.floor(((r - top) * height) / (bottom - top)) * width;
-    for (let c = 0; c < row.length; c++) {
-      const at = base + columnOf[c];
-      if (Math.abs(row[c]) > Math.abs(out[at])) out[at] = row[c];
+    for (let r = first; r < last; r++) {
+      const base = Math.floor(((r - top) * height) / (bottom - top)) * width;
+      const from = (r - first) * across;
+      for (let c = 0; c < across; c++) {
+        const value = block[from + c];
+        const at = base + columnOf[c];
+        if (Math.abs(value) > Math.abs(out[at])) out[at] = value;
+      }
     }
   }
   return out;
+}
+
+/** Every how manieth query heads are compared on: all of a short text, about 128 of a long one. */
+export const everyRow = (queries: number): number => Math.max(1, Math.ceil(queries / 128));
+
+/** Some rows of a head, one after the other, and their entropies; NaN where a query sees no key. */
+export interface Sample {
+  rows: Float32Array;
+  entropies: Float32Array;
+}
+
+export function sample(head: HeadArrays): Sample {
+  const every = everyRow(head.queries);
+  const count = Math.ceil(head.queries / every);
+  const rows = new Float32Array(count * head.keys);
+  const entropies = new Float32Array(count);
+  for (let n = 0; n < count; n++) {
+    const row = rows.subarray(n * head.keys, (n + 1) * head.keys);
+    entropies[n] = weightRow(head, n * every, row);
+    let total = 0;
+    for (let j = 0; j < row.length; j++) total += row[j];
+    if (total === 0) entropies[n] = NaN;
+  }
+  return { rows, entropies };
+}
+
+/** sqrt(mean over rows of JS(p || q)), in nats: 0 the same, sqrt(log 2) nothing in common. As headscope.statistics.similarity. */
+export function distance(a: Sample, b: Sample): number {
+  const keys = a.rows.length / a.entropies.length;
+  let sum = 0;
+  let count = 0;
+  for (let r = 0; r < a.entropies.length; r++) {
+    const apart = a.entropies[r] + b.entropies[r];
+    if (Number.isNaN(apart)) continue;
+    let mixed = 0;
+    for (let n = r * keys; n < (r + 1) * keys; n++) {
+      const m = (a.rows[n] + b.rows[n]) / 2;
+      if (m > 0) mixed -= m * Math.log(m);
+    }
+    sum += mixed - apart / 2;
+    count++;
+  }
+  return count ? Math.sqrt(Math.min(Math.LN2, Math.max(0, sum / count))) : NaN;
+}
+
+/** Half the summed differences of a row, averaged over rows: 0 the same, 1 nothing in common. */
+export function change(a: Sample, b: Sample): number {
+  let sum = 0;
+  for (let n = 0; n < a.rows.length; n++) sum += Math.abs(a.rows[n] - b.rows[n]);
+  return sum / (2 * a.entropies.length);
 }
 
 export interface HeadMeasure {
@@ -149,23 +314,32 @@ export interface HeadMeasure {
   statistics: Record<string, number>;
 }
 
+const MEASURED_CELLS = 1 << 21;
+const RUN = 8;
+
+/** 1 where every query is measured, n where every nth run of eight is: as headscope.view.page_trace has it. */
+export const measuredShare = (queries: number, keys: number): number => Math.max(1, Math.ceil((queries * keys) / MEASURED_CELLS));
+
 /** A head's thumbnail and statistics, for traces that come without them. As headscope.statistics has them. */
 export function measure(head: HeadArrays, special: boolean[], most = 48): HeadMeasure {
   const { queries, keys } = head;
+  const every = measuredShare(queries, keys);
   const rows = Math.min(most, queries);
   const columns = Math.min(most, keys);
   const pooled = new Float32Array(rows * columns);
   const row = new Float32Array(keys);
   const sums = { entropy: 0, previous: 0, next: 0, same: 0, first: 0, separator: 0, distance: 0, strongest: 0 };
   const counts = { previous: 0, next: 0, same: 0 };
+  let measured = 0;
   for (let i = 0; i < queries; i++) {
-    weightRow(head, i, row);
+    if (Math.floor(i / RUN) % every) continue;
+    measured++;
+    sums.entropy += weightRow(head, i, row);
     const place = i + keys - queries;
     const base = Math.floor((i * rows) / queries) * columns;
     let strongest = 0;
     for (let j = 0; j < keys; j++) {
       const w = row[j];
-      if (w > 0) sums.entropy -= w * Math.log(w);
       sums.distance += w * Math.abs(j - place);
       if (special[j] && j > 0) sums.separator += w;
       if (w > strongest) strongest = w;
@@ -183,7 +357,7 @@ export function measure(head: HeadArrays, special: boolean[], most = 48): HeadMe
     }
   }
   const statistics = Object.fromEntries(
-    Object.entries(sums).map(([name, sum]) => [name, sum / Math.max(1, (counts as Record<string, number>)[name] ?? queries)]),
+    Object.entries(sums).map(([name, sum]) => [name, sum / Math.max(1, (counts as Record<string, number>)[name] ?? measured)]),
   );
   const thumb = Uint8Array.from(pooled, (w) => Math.round(255 * Math.sqrt(Math.min(1, w))));
   return { thumb, rows, columns, statistics };
@@ -235,18 +409,36 @@ export function chain(head: HeadArrays, values: { v: Float32Array; d: number } |
 
 /** The fewest keys, strongest first, that hold this share of a row's mass. */
 export function strongestKeys(row: ArrayLike<number>, mass: number): number[] {
+  const sorted = Float32Array.from(row).sort();
   let total = 0;
-  const order: number[] = [];
-  for (let j = 0; j < row.length; j++) {
-    total += row[j];
-    if (row[j] > 0) order.push(j);
-  }
-  order.sort((a, b) => row[b] - row[a] || a - b);
+  for (let j = 0; j < row.length; j++) total += row[j];
   const wanted = total * mass;
   let held = 0;
-  let n = 0;
-  while (n < order.length && (n === 0 || held < wanted - 1e-7)) held += row[order[n++]];
-  return order.slice(0, n);
+  let n = row.length;
+  while (n > 0 && sorted[n - 1] > 0 && (n === row.length || held < wanted - 1e-7)) held += sorted[--n];
+  const count = row.length - n;
+  if (!count) return [];
+  const least = sorted[n];
+  const order: number[] = [];
+  for (let j = 0; j < row.length; j++) if (Math.fround(row[j]) > least) order.push(j);
+  for (let j = 0; j < row.length && order.length < count; j++) if (Math.fround(row[j]) === least) order.push(j);
+  return order.sort((a, b) => row[b] - row[a] || a - b);
+}
+
+/** The places of the `most` largest numbers, largest first. */
+export function largestPlaces(numbers: ArrayLike<number>, most: number, length = numbers.length, from = 0, stride = 1): number[] {
+  const found: number[] = [];
+  const at = (n: number): number => numbers[from + n * stride];
+  for (let n = 0; n < length; n++) {
+    if (found.length === most && !(at(n) > at(found[most - 1]))) continue;
+    let place = Math.min(found.length, most - 1);
+    while (place > 0 && at(n) > at(found[place - 1])) {
+      found[place] = found[place - 1];
+      place--;
+    }
+    found[place] = n;
+  }
+  return found;
 }
 
 export function entropy(row: ArrayLike<number>): number {

@@ -1,6 +1,6 @@
 // Answers the page's questions about traces. Runs in a worker; where there can be none, in the page itself.
-import { chain, measure, tile, viewRows, type Chain, type HeadMeasure, type View } from "./arithmetic";
-import { fromBase64 } from "./safetensors";
+import { chain, change, distance, measure, sample, tile, viewRows, wholeHead, type Chain, type HeadMeasure, type Sample, type View, type WholeHead } from "./arithmetic";
+import { FormatError, fromBase64 } from "./safetensors";
 import { HeldTrace, type HeadArrays, type TraceInfo } from "./trace";
 
 export interface HeadName {
@@ -10,9 +10,12 @@ export interface HeadName {
 }
 
 export interface Questions {
-  open: { ask: { id: number; base64?: string; bytes?: ArrayBuffer }; answer: TraceInfo };
+  /** A stretch of a trace's bytes, as base64; `bytes` is how many there will be. */
+  part: { ask: { id: number; base64: string; bytes: number }; answer: null };
+  open: { ask: { id: number; bytes?: ArrayBuffer }; answer: TraceInfo };
   close: { ask: { id: number }; answer: null };
   measure: { ask: HeadName; answer: HeadMeasure };
+  head: { ask: HeadName & { view: View; normed: boolean }; answer: WholeHead };
   rows: { ask: HeadName & { view: View; from: number; to: number; normed: boolean }; answer: Float32Array };
   tile: {
     ask: HeadName & {
@@ -21,16 +24,38 @@ export interface Questions {
     };
     answer: Float32Array;
   };
+  /** How far one head is from another of the trace, and from its like in another trace. */
+  distance: { ask: HeadName & { to: { layer: number; head: number } }; answer: number };
+  change: { ask: HeadName & { other: number }; answer: number };
   chain: { ask: HeadName & { i: number; j: number }; answer: Chain };
 }
 
 export class Desk {
   private readonly traces = new Map<number, HeldTrace>();
+  private readonly arriving = new Map<number, { whole: Uint8Array; got: number }>();
+  private sampled: { key: string; held: Sample } | null = null;
 
   answer<K extends keyof Questions>(kind: K, ask: Questions[K]["ask"]): Questions[K]["answer"] {
     const answers: { [N in keyof Questions]: (ask: Questions[N]["ask"]) => Questions[N]["answer"] } = {
-      open: ({ id, base64, bytes }) => {
-        const held = new HeldTrace(bytes ? new Uint8Array(bytes) : fromBase64(base64 ?? ""));
+      part: ({ id, base64, bytes }) => {
+        const part = fromBase64(base64);
+        const held = this.arriving.get(id);
+        if (!held && part.length === bytes) this.arriving.set(id, { whole: part, got: bytes });
+        else {
+          const { whole, got } = held ?? { whole: new Uint8Array(bytes), got: 0 };
+          if (got + part.length > bytes) throw new FormatError(`the page holds more than the ${bytes} bytes of its trace`);
+          whole.set(part, got);
+          this.arriving.set(id, { whole, got: got + part.length });
+        }
+        return null;
+      },
+      open: ({ id, bytes }) => {
+        const came = this.arriving.get(id);
+        this.arriving.delete(id);
+        if (came && came.got < came.whole.length) {
+          throw new FormatError(`the page holds ${came.got} of the ${came.whole.length} bytes of its trace: it is cut off`);
+        }
+        const held = new HeldTrace(bytes ? new Uint8Array(bytes) : (came?.whole ?? new Uint8Array(0)));
         this.traces.set(id, held);
         return held.info;
       },
@@ -39,16 +64,23 @@ export class Desk {
         return null;
       },
       measure: (name) => measure(this.head(name), this.held(name).info.keys.special),
+      head: ({ view, normed, ...name }) => wholeHead(this.head(name), view, normed),
       rows: ({ view, from, to, normed, ...name }) =>
         viewRows(this.head(name), view, from, to, 0, view.columns.starts.length - 1, normed),
       tile: ({ minus, view, box, height, width, normed, ...name }) =>
         tile(this.head(name), minus && this.head(minus), view, box, height, width, normed),
+      distance: ({ to, ...name }) => {
+        const key = `${name.trace}/${name.layer}/${name.head}`;
+        if (this.sampled?.key !== key) this.sampled = { key, held: sample(this.head(name)) };
+        return distance(this.sampled.held, sample(this.head({ ...to, trace: name.trace })));
+      },
+      change: ({ other, ...name }) => change(sample(this.head(name)), sample(this.head({ ...name, trace: other }))),
       chain: ({ i, j, ...name }) => chain(this.head(name), this.held(name).values(name.layer, name.head), i, j),
     };
     return answers[kind](ask);
   }
 
-  private held({ trace }: HeadName): HeldTrace {
+  private held({ trace }: { trace: number }): HeldTrace {
     const held = this.traces.get(trace);
     if (!held) throw new Error(`trace ${trace} is not open`);
     return held;

@@ -6,9 +6,14 @@ interface Waiting {
   kind: keyof Questions;
   ask: unknown;
   lane: string | undefined;
+  urgency: Urgency;
   resolve(found: never): void;
   reject(error: Error): void;
 }
+
+/** What a person waits for goes first, then what they may ask next, then what fills up in the background. */
+export type Urgency = "now" | "ahead" | "background";
+const ORDER: Record<Urgency, number> = { now: 0, ahead: 1, background: 2 };
 
 export class Superseded extends Error {}
 
@@ -32,18 +37,17 @@ class Engine {
   /**
    * One question. In a lane, only the newest waits: older ones that were not sent yet are rejected as Superseded.
    */
-  ask<K extends keyof Questions>(kind: K, ask: Questions[K]["ask"], lane?: string): Promise<Questions[K]["answer"]> {
+  ask<K extends keyof Questions>(
+    kind: K, ask: Questions[K]["ask"], lane?: string, urgency: Urgency = "now",
+  ): Promise<Questions[K]["answer"]> {
     return new Promise((resolve, reject) => {
       if (lane) {
         for (const old of this.queue.filter((one) => one.lane === lane)) old.reject(new Superseded(lane));
         this.queue = this.queue.filter((one) => one.lane !== lane);
       }
-      const one: Waiting = { kind, ask, lane, resolve, reject };
-      if (kind === "measure") this.queue.push(one);
-      else {
-        const at = this.queue.findIndex((other) => other.kind === "measure");
-        this.queue.splice(at < 0 ? this.queue.length : at, 0, one);
-      }
+      const one: Waiting = { kind, ask, lane, urgency, resolve, reject };
+      const at = this.queue.findIndex((other) => ORDER[other.urgency] > ORDER[urgency]);
+      this.queue.splice(at < 0 ? this.queue.length : at, 0, one);
       this.pump();
     });
   }

@@ -1,4 +1,5 @@
 // A trace as the page knows it: what the worker holds, and what it tells the page about it.
+import { measuredShare } from "./arithmetic";
 import { floats, FormatError, readSafetensors, type Safetensors } from "./safetensors";
 
 export interface Axis {
@@ -42,6 +43,10 @@ export interface Anatomy {
 /** What the page knows of a trace; Q, K and V stay with the worker. */
 export interface TraceInfo {
   model: string;
+  /** The model's name as people say it. */
+  name: string;
+  /** Thumbnails and statistics come from every query (1), or from every nth run of eight. */
+  measured: number;
   fingerprint: string;
   text: string | null;
   pair: string | null;
@@ -83,6 +88,10 @@ export function plainLabel(token: string, continued: boolean): string {
   return (continued ? "·" : "") + bare;
 }
 
+/** A folder is called by its last part; a hub id stays whole. */
+const plainName = (name: string): string =>
+  /^(\/|\.|[A-Za-z]:\\)/.test(name) ? (name.replace(/[\\/]+$/, "").split(/[\\/]/).pop() ?? name) : name;
+
 function axis(kept: Omit<Axis, "labels">, labels: string[] | null | undefined): Axis {
   return {
     ...kept,
@@ -119,6 +128,8 @@ export class HeldTrace {
     const thumbs = entries.get("view.thumbs");
     this.info = {
       model: about.model,
+      name: view?.name ?? plainName(about.model),
+      measured: view?.measured ?? measuredShare(first.shape[1], entries.get("layers.0.k")?.shape[1] ?? 0),
       fingerprint: about.fingerprint,
       text: about.text,
       pair: about.pair,

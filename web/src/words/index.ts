@@ -34,3 +34,5 @@ export function number(value: number, digits = 3): string {
 }
 
 export const percent = (share: number): string => `${(100 * share).toFixed(share < 0.1 ? 1 : 0)}%`;
+
+export const isWord = (name: string): name is Word => name in en;
