@@ -63,6 +63,7 @@ def aggregate(
 
 def measures(values: Float[np.ndarray, "windows heads"]) -> dict[str, np.ndarray]:
     """Each measure of each column, NaN left out. The order of rows changes nothing; `values` is sorted in place."""
+    values += np.float32(0)  # -0 becomes 0, which it would sort with in any order
     values.sort(axis=0)  # NaN last
     heads = values.shape[1]
     count = (~np.isnan(values)).sum(0)

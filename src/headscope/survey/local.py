@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import torch
 
 from headscope.survey.documents import Document, Part
 from headscope.survey.likeness import Chosen
@@ -15,16 +16,21 @@ from headscope.survey.settings import Settings
 
 
 class LocalWorkers:
-    """One replica in this process."""
+    """One replica in this process. Torch has as many threads afterwards as before."""
 
     def __init__(self, source: Source, settings: Settings, *, threads: int | None) -> None:
-        self._replica = Replica(source, settings, threads)
+        self._threads = torch.get_num_threads()
+        try:
+            self._replica = Replica(source, settings, threads)
+        except BaseException:
+            self.__exit__()
+            raise
 
     def __enter__(self) -> LocalWorkers:
         return self
 
     def __exit__(self, *error: object) -> None:
-        pass
+        torch.set_num_threads(self._threads)
 
     @property
     def described(self) -> Described:

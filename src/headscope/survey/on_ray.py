@@ -8,6 +8,7 @@ of their texts, so nothing is lost or counted twice.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -33,28 +34,33 @@ Task = TypeVar("Task")
 
 
 class Worker:
-    """An actor. Its model is loaded when it is first needed, so that what is wrong with it comes back as an error."""
+    """An actor. Its model is loaded when it is first needed, so that what is wrong with it comes back as an error.
 
-    def __init__(self, source: Source, settings: Settings, threads: int) -> None:
-        self._args = (source, settings, threads)
+    `lent` is a list with the reference to the model's source: it comes with every call, as an actor that was started
+    again must not depend on what the first one was given.
+    """
+
+    def __init__(self, settings: Settings, threads: int) -> None:
+        self._settings = settings
+        self._threads = threads
         self._replica: Replica | None = None
 
-    def _ready(self) -> Replica:
+    def _ready(self, lent: list[Any]) -> Replica:
         if self._replica is None:
-            self._replica = Replica(*self._args)
+            self._replica = Replica(ray.get(lent[0]), self._settings, self._threads)
         return self._replica
 
-    def describe(self) -> Described:
+    def describe(self, lent: list[Any]) -> Described:
         """What the replica knows of the model."""
-        return self._ready().described
+        return self._ready(lent).described
 
-    def run(self, part: Part, run: str) -> tuple[bytes, dict[str, Any]]:
+    def run(self, lent: list[Any], part: Part, run: str) -> tuple[bytes, dict[str, Any]]:
         """See Replica.run."""
-        return self._ready().run(part, run)
+        return self._ready(lent).run(part, run)
 
-    def compare(self, document: Document, number: int) -> np.ndarray:
+    def compare(self, lent: list[Any], document: Document, number: int) -> np.ndarray:
         """See Replica.compare."""
-        return self._ready().compare(document, number)
+        return self._ready(lent).compare(document, number)
 
     def process(self) -> int:
         """The number of the process it is in."""
@@ -74,7 +80,7 @@ class RayWorkers:
         self._began = not ray.is_initialized()
         if self._began:
             try:
-                ray.init(address=address, log_to_driver=False, include_dashboard=False if address is None else None)
+                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
             except (ConnectionError, ValueError, RuntimeError) as error:
                 raise InputError(
                     f"there is no Ray: {str(error).splitlines()[0]}",
@@ -82,13 +88,14 @@ class RayWorkers:
                     advice="give the address of a running cluster, or leave it out",
                 ) from error
         try:
-            self.actors = self._start(source, settings, threads, workers)
-            self._described: Described = self._got(self.actors[0].describe.remote())
+            self.actors = self._start(settings, threads, workers)
+            self._lent = [ray.put(source)]
+            self._described: Described = self._got(self.actors[0].describe.remote(self._lent))
         except BaseException:
             self.__exit__()
             raise
 
-    def _start(self, source: Source, settings: Settings, threads: int | None, workers: int | None) -> list[Any]:
+    def _start(self, settings: Settings, threads: int | None, workers: int | None) -> list[Any]:
         cpus = 1 if threads is None else threads
         gpus = 1 if settings.device.startswith("cuda") else 0
         there = ray.cluster_resources()
@@ -101,8 +108,7 @@ class RayWorkers:
                 advice="ask for fewer, or for fewer threads each",
             )
         actor = ray.remote(Worker).options(num_cpus=cpus, num_gpus=gpus, max_restarts=-1, max_task_retries=TRIES)
-        lent = ray.put(source)  # once, also where it holds a live model
-        return [actor.remote(lent, settings, cpus) for _ in range(count)]
+        return [actor.remote(settings, cpus) for _ in range(count)]
 
     def __enter__(self) -> RayWorkers:
         return self
@@ -121,14 +127,14 @@ class RayWorkers:
 
     def run(self, todo: Iterator[Part], run: str) -> Iterator[tuple[Part, bytes, dict[str, Any]]]:
         """In the order in which they are done."""
-        for part, (data, record) in self._each(todo, lambda actor, part: actor.run.remote(part, run)):
+        for part, (data, record) in self._each(todo, lambda actor, part: actor.run.remote(self._lent, part, run)):
             yield part, data, record
 
     def compare(self, todo: Iterator[tuple[Chosen, Document]]) -> Iterator[tuple[Chosen, np.ndarray]]:
         """In the order in which they are done."""
 
         def hand(actor: Any, task: tuple[Chosen, Document]) -> Any:
-            return actor.compare.remote(task[1], task[0].window)
+            return actor.compare.remote(self._lent, task[1], task[0].window)
 
         for (chosen, _), matrix in self._each(todo, hand):
             yield chosen, matrix

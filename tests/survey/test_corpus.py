@@ -1,0 +1,255 @@
+"""What CORPUS means, held against files written by hand, by csv, and by pyarrow."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import tracemalloc
+from collections.abc import Iterable
+from pathlib import Path
+
+import pyarrow
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from headscope.errors import InputError
+from headscope.survey.corpus import Corpus, open_corpus
+from headscope.survey.documents import Document, Refused, parts
+
+TEXTS = ["One.", "Zwei, bitte.", "三。", 'four "quoted", with a comma', "five\nlines\n\nof text"]
+
+
+def read(corpus: Corpus, field: str = "text", most: int = 1000) -> list[Document | Refused]:
+    return list(corpus.documents(field, most))
+
+
+def texts(corpus: Corpus, field: str = "text") -> dict[str, str]:
+    found = read(corpus, field)
+    assert all(isinstance(one, Document) for one in found), found
+    return {one.name: one.text for one in found if isinstance(one, Document)}
+
+
+def refusals(corpus: Corpus, field: str = "text", most: int = 1000) -> dict[str, str]:
+    return {one.name: one.reason for one in read(corpus, field, most) if isinstance(one, Refused)}
+
+
+def test_a_folder_is_read_by_name_and_in_depth(tmp_path):
+    for name in ("b.txt", "a/2.md", "a/1", ".hidden", ".git/config"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"this is {name}")
+    corpus = open_corpus(tmp_path)
+    assert list(texts(corpus).items()) == [(name, f"this is {name}") for name in ("a/1", "a/2.md", "b.txt")]
+    assert (corpus.name, corpus.kind) == (tmp_path.name, "text")
+    assert corpus.weight == sum(len(f"this is {name}") for name in ("a/1", "a/2.md", "b.txt"))
+
+
+def test_a_pattern(tmp_path):
+    for name in ("x/1.txt", "x/2.txt", "x/3.md", "y/1.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    assert list(texts(open_corpus(f"{tmp_path}/x/*.txt"))) == ["1.txt", "2.txt"]
+    assert list(texts(open_corpus(f"{tmp_path}/**/1.txt"))) == ["x/1.txt", "y/1.txt"]
+    with pytest.raises(InputError, match="no file fits this pattern"):
+        open_corpus(f"{tmp_path}/*.pdf")
+    with pytest.raises(InputError, match="no such file or folder"):
+        open_corpus(tmp_path / "z")
+
+
+def test_a_file_whose_name_looks_like_a_pattern(tmp_path):
+    (tmp_path / "what[1]?.txt").write_text("it is there")
+    assert texts(open_corpus(tmp_path / "what[1]?.txt")) == {"what[1]?.txt": "it is there"}
+
+
+def test_json_lines(tmp_path):
+    file = tmp_path / "a.jsonl"
+    lines = [json.dumps({"id": at, "text": text}) for at, text in enumerate(TEXTS)]
+    file.write_text("\n".join(["\ufeff" + lines[0], "", *lines[1:]]), encoding="utf-8")
+    names = ["a.jsonl#1", *(f"a.jsonl#{number}" for number in range(3, 7))]
+    assert texts(open_corpus(file)) == dict(zip(names, TEXTS, strict=True))
+    assert sum(one.weight for one in read(open_corpus(file))) == file.stat().st_size - 1
+
+
+def test_bad_json_lines_are_refused_one_by_one(tmp_path):
+    file = tmp_path / "a.jsonl"
+    file.write_bytes(
+        b'{"text": "good"}\n[1]\n{"other": 1}\n{"text": 5}\n{"text": "half\n{"text": "\xff"}\n'
+        + b'{"text": ""}\n{"text": "'
+        + b"x" * 20_000
+        + b'"}\n{"text": "'
+        + b"y" * 1001
+        + b'"}\n{"text": "\\ud800"}\n'
+        + b'{"text": "good too"}'
+    )
+    assert [one.name for one in read(open_corpus(file)) if isinstance(one, Document)] == ["a.jsonl#1", "a.jsonl#11"]
+    assert refusals(open_corpus(file)) == {
+        "a.jsonl#2": "no field",
+        "a.jsonl#3": "no field",
+        "a.jsonl#4": "no text",
+        "a.jsonl#5": "not JSON",
+        "a.jsonl#6": "not UTF-8",
+        "a.jsonl#7": "empty",
+        "a.jsonl#8": "too long",
+        "a.jsonl#9": "too long",
+        "a.jsonl#10": "not UTF-8",
+    }
+
+
+@pytest.mark.parametrize(("ending", "delimiter"), [(".csv", ","), (".tsv", "\t")])
+def test_csv(tmp_path, ending, delimiter):
+    file = tmp_path / f"a{ending}"
+    sink = io.StringIO()
+    writer = csv.writer(sink, delimiter=delimiter)
+    writer.writerow(["id", "body"])
+    writer.writerows(enumerate(TEXTS))
+    file.write_text(sink.getvalue(), encoding="utf-8", newline="")
+    assert texts(open_corpus(file), "body") == {f"a{ending}#{at + 1}": text for at, text in enumerate(TEXTS)}
+
+
+def test_bad_csv_rows_are_refused_and_the_module_is_left_as_it_was(tmp_path):
+    before = csv.field_size_limit()
+    file = tmp_path / "a.csv"
+    file.write_bytes(b"text,id\ngood,1\n\xff,2\n,3\n\nlong" + b"g" * 1000 + b",4\ngood too,5\n")
+    found = read(open_corpus(file))
+    assert [one.name for one in found if isinstance(one, Document)] == ["a.csv#1", "a.csv#5"]
+    assert refusals(open_corpus(file)) == {"a.csv#2": "not UTF-8", "a.csv#3": "empty", "a.csv#4": "too long"}
+    assert refusals(open_corpus(file), "body") == {"a.csv": "no field"}
+    file.write_bytes(b'text\ngood\n"' + b"never closed\n" * 1000)
+    assert refusals(open_corpus(file)) == {"a.csv#2": "not CSV"}
+    assert csv.field_size_limit() == before
+
+
+def test_parquet(tmp_path):
+    file = tmp_path / "a.parquet"
+    table = pyarrow.table({"id": range(6), "text": [*TEXTS, None]})
+    parquet.write_table(table, file, row_group_size=2)
+    found = read(open_corpus(file))
+    assert [one.text for one in found if isinstance(one, Document)] == TEXTS
+    assert [one.name for one in found] == [f"a.parquet#{number}" for number in range(1, 7)]
+    assert refusals(open_corpus(file)) == {"a.parquet#6": "no text"}
+    assert refusals(open_corpus(file), "body") == {"a.parquet": "no field"}
+    file.write_bytes(file.read_bytes()[:-100])
+    assert refusals(open_corpus(file)) == {"a.parquet": "not Parquet"}
+
+
+def hugging_face_dataset(folder: Path, shards: Iterable[list[str]]) -> None:
+    """What datasets.Dataset.save_to_disk writes: Arrow streams, state.json, dataset_info.json."""
+    folder.mkdir()
+    names = []
+    for number, shard in enumerate(shards):
+        table = pyarrow.table({"text": shard})
+        names.append(f"data-{number:05}-of-00002.arrow")
+        with pyarrow.OSFile(str(folder / names[-1]), "wb") as sink, pyarrow.ipc.new_stream(sink, table.schema) as out:
+            out.write_table(table, max_chunksize=2)
+    state = {"_data_files": [{"filename": name} for name in names], "_fingerprint": "1", "_split": "train"}
+    (folder / "state.json").write_text(json.dumps(state))
+    (folder / "dataset_info.json").write_text("{}")
+
+
+def test_a_dataset_saved_to_disk(tmp_path):
+    hugging_face_dataset(tmp_path / "train", [TEXTS[:3], TEXTS[3:]])
+    corpus = open_corpus(tmp_path / "train")
+    assert corpus.kind == "hf"
+    assert list(texts(corpus).values()) == TEXTS
+    assert list(texts(corpus))[3] == "data-00001-of-00002.arrow#1"
+    (tmp_path / "dataset_dict.json").write_text('{"splits": ["train"]}')
+    with pytest.raises(InputError, match="has the splits train"):
+        open_corpus(tmp_path)
+    (tmp_path / "train/data-00001-of-00002.arrow").unlink()
+    with pytest.raises(InputError, match="aren't there: data-00001"):
+        open_corpus(tmp_path / "train")
+
+
+def test_standard_input_is_one_document_that_can_be_read_again():
+    corpus = open_corpus("-", io.BytesIO(b"Zwei Zeilen\nwarten"))
+    assert texts(corpus) == texts(corpus) == {"-": "Zwei Zeilen\nwarten"}
+    assert refusals(open_corpus("-", io.BytesIO(b"x" * 5000))) == {"-": "too long"}
+
+
+def test_texts_in_memory():
+    corpus = open_corpus(["a", "", "b"])
+    assert [one.name for one in read(corpus)] == ["0", "1", "2"]
+    assert corpus.again
+    assert not open_corpus(iter(["a"])).again
+
+
+def test_bad_files_are_refused_and_the_others_read(tmp_path):
+    (tmp_path / "a.txt").write_text("good")
+    (tmp_path / "b.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    (tmp_path / "c.txt").write_bytes(b"")
+    (tmp_path / "d.txt").write_text(" \n ")
+    (tmp_path / "e.txt").write_text("x" * 1001)
+    (tmp_path / "f.txt").write_text("x" * 5001)
+    (tmp_path / "g.txt").write_bytes("\ufeffmarked".encode())
+    corpus = open_corpus(tmp_path)
+    assert corpus.kind == "text"
+    assert {one.name: one.text for one in read(corpus) if isinstance(one, Document)} == {
+        "a.txt": "good",
+        "g.txt": "marked",
+    }
+    assert refusals(corpus) == {
+        "b.png": "not UTF-8",
+        "c.txt": "empty",
+        "d.txt": "empty",
+        "e.txt": "too long",
+        "f.txt": "too long",
+    }
+
+
+@given(st.lists(st.text(max_size=30), max_size=30), st.integers(1, 500))
+def test_parts_hold_every_document_once_and_in_order(found, size):
+    corpus = open_corpus(found)
+    cut = list(parts(corpus.documents("text", 20), size))
+    assert [part.index for part in cut] == list(range(len(cut)))
+    assert [one for part in cut for one in part.documents] == [
+        one for one in read(corpus, most=20) if isinstance(one, Document)
+    ]
+    assert [one for part in cut for one in part.refused] == [
+        one for one in read(corpus, most=20) if isinstance(one, Refused)
+    ]
+    assert [part.texts for part in cut] == [part.texts for part in parts(corpus.documents("text", 20), size)]
+
+
+def test_a_part_knows_what_it_was_made_from():
+    def digests(found: list[str]) -> list[str]:
+        return [part.texts for part in parts(open_corpus(found).documents("text", 20), 1000)]
+
+    assert digests(["ab", "c"]) != digests(["a", "bc"])
+    assert digests(["ab", "c"]) != digests(["ab", "d"])
+    assert digests(["ab", ""]) != digests(["ab"])
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet", "txt"])
+def test_memory_is_flat_over_the_length_of_the_corpus(tmp_path, kind):
+    """4 MB and 16 MB of documents are read with the same peak, far below either."""
+
+    def peak(megabytes: int) -> int:
+        text, count = "word " * 400, megabytes * 500
+        folder = tmp_path / f"{megabytes}"
+        folder.mkdir()
+        if kind == "txt":
+            for at in range(count):
+                (folder / f"{at}.txt").write_text(text)
+        elif kind == "parquet":
+            with parquet.ParquetWriter(folder / "a.parquet", pyarrow.schema([("text", pyarrow.string())])) as file:
+                for _ in range(count // 100):
+                    file.write_table(pyarrow.table({"text": [text] * 100}))
+        else:
+            line = json.dumps({"text": text}) if kind == "jsonl" else text
+            head = "" if kind == "jsonl" else "text\n"
+            (folder / f"a.{kind}").write_text(head + f"{line}\n" * count)
+        corpus = open_corpus(folder)
+        tracemalloc.start()
+        try:
+            assert sum(len(part.documents) for part in parts(corpus.documents("text", 10_000), 100_000)) == count
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    peak(1)
+    small, large = peak(4), peak(16)
+    files = 16 * 500 * 600 if kind == "txt" else 0  # a folder's names and sizes are held
+    assert large < small + 300_000 + files
+    assert large < 2_500_000 + files

@@ -1,0 +1,53 @@
+"""On a real local Ray of two workers, one of which is killed in mid-run: the same bytes as here."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+import ray
+from surveying import OPTIONS, contents
+
+import headscope as hs
+from headscope.errors import InputError
+from headscope.survey import on_ray
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    """One Ray for all tests: starting takes longest."""
+    os.environ["RAY_AUTH_MODE"] = "disabled"
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    yield
+    ray.shutdown()
+
+
+def test_a_killed_worker_changes_nothing(cluster, corpus, whole, tmp_path, monkeypatch):
+    processes: list[int] = []
+
+    class Watched(on_ray.RayWorkers):
+        def __enter__(self):
+            processes.extend(ray.get([actor.process.remote() for actor in self.actors]))
+            return self
+
+    def kill(tally) -> None:
+        if tally.parts == 2:
+            os.kill(processes[0], signal.SIGKILL)
+
+    monkeypatch.setattr(on_ray, "RayWorkers", Watched)
+    found = hs.survey("-", corpus, out=tmp_path / "out", similarity=2, ray=True, workers=2, progress=kill, **OPTIONS)
+    assert len(set(processes)) == 2
+    with pytest.raises(ProcessLookupError):
+        os.kill(processes[0], 0)
+    assert contents(found.folder) == contents(whole.folder)
+    assert ray.is_initialized()
+
+
+def test_errors_come_back_as_they_were(cluster, corpus, tmp_path):
+    with pytest.raises(InputError, match="the model takes 256") as error:
+        hs.survey("-", corpus, out=tmp_path / "out", ray=True, workers=1, length=1000)
+    assert error.value.where == "length"
+    with pytest.raises(InputError, match="3 workers of 1 CPUs each don't fit: 2 would"):
+        hs.survey("-", corpus, out=tmp_path / "out", ray=True, workers=3)

@@ -1,0 +1,190 @@
+"""Killed and run again: finished parts stay, nothing is lost or counted twice, and not a byte differs."""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from surveying import OPTIONS, contents
+
+import headscope as hs
+from headscope.errors import InputError
+
+FORKING = """
+import os, sys
+import torch, transformers, transformers.models.bert.modeling_bert
+import headscope as hs
+import headscope.survey.run, headscope.survey.replica, headscope.survey.aggregates
+corpus, out, options = sys.argv[1], sys.argv[2], eval(sys.argv[3])
+print("ready", flush=True)
+for _ in sys.stdin:
+    child = os.fork()
+    if child == 0:
+        try:
+            hs.survey("-", corpus, out=out, similarity=2, **options)
+        except BaseException as error:
+            print(error, file=sys.stderr, flush=True)
+            os._exit(1)
+        os._exit(0)
+    print(child, flush=True)
+    print(os.waitpid(child, 0)[1], flush=True)
+"""
+"""A process that has imported everything, and makes a process of its own for each survey: importing takes longest."""
+
+
+class Surveys:
+    """Surveys in processes that can be killed."""
+
+    def __init__(self, corpus: Path, out: Path) -> None:
+        self.out = out
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", FORKING, str(corpus), str(out), repr(OPTIONS)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+        )
+        assert self._line() == "ready"
+
+    def begin(self) -> int:
+        assert self._process.stdin is not None
+        self._process.stdin.write("begin\n")
+        return int(self._line())
+
+    def end(self) -> int:
+        """The status of the process that was begun."""
+        return int(self._line())
+
+    def ended(self, seconds: float) -> bool:
+        """Whether it ends within so many seconds."""
+        return bool(select.select([self._process.stdout], [], [], seconds)[0])
+
+    def parts(self) -> int:
+        return len(list(self.out.glob("parts/part-*.parquet")))
+
+    def close(self) -> None:
+        self._process.communicate(timeout=60)
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+
+@pytest.fixture
+def surveys(corpus: Path, tmp_path: Path) -> Iterator[Surveys]:
+    made = Surveys(corpus, tmp_path / "out")
+    yield made
+    made.close()
+
+
+def test_killed_at_random_moments_and_run_again(surveys, whole):
+    moments = random.Random(6)
+    total = len(whole.manifest["parts"])
+    killed = 0
+    for target in (0, 1, 2, 3, total - 2, total - 1, total):
+        pid = surveys.begin()
+        while surveys.parts() < target and not surveys.ended(0.002):
+            pass
+        if not surveys.ended(moments.uniform(0, 0.05)):
+            os.kill(pid, signal.SIGKILL)
+            killed += 1
+        surveys.end()
+        finished = {path: path.stat().st_ino for path in surveys.out.glob("parts/part-*.parquet")}
+    assert killed >= 3
+    (surveys.out / "parts" / ".part-00001.parquet.x7k2").write_bytes(b"half a part")
+    surveys.begin()
+    assert surveys.end() == 0
+    assert contents(surveys.out) == contents(whole.folder)
+    assert all(path.stat().st_ino == inode for path, inode in finished.items())
+
+
+@pytest.fixture
+def begun(corpus: Path, tmp_path: Path) -> Path:
+    """A survey that was stopped after two parts."""
+
+    def stop(tally) -> None:
+        if tally.parts == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        hs.survey("-", corpus, out=tmp_path / "out", similarity=2, progress=stop, **OPTIONS)
+    assert len(contents(tmp_path / "out")) == 3
+    return tmp_path / "out"
+
+
+def test_what_was_stopped_goes_on_and_parts_that_are_done_are_not_made_again(begun, corpus, whole):
+    done = {path: path.stat().st_ino for path in (begun / "parts").iterdir()}
+    tallies = []
+    hs.survey(
+        "-",
+        corpus,
+        out=begun,
+        similarity=2,
+        progress=lambda tally: tallies.append((tally.kept_parts, tally.parts)),
+        **OPTIONS,
+    )
+    assert contents(begun) == contents(whole.folder)
+    assert all(path.stat().st_ino == inode for path, inode in done.items())
+    assert tallies[-1] == (2, len(whole.manifest["parts"]))
+    again = hs.survey("-", corpus, out=begun, similarity=2, **OPTIONS)
+    assert contents(begun) == contents(whole.folder)
+    assert again.manifest == whole.manifest
+
+
+def test_a_damaged_part_is_made_anew(begun, corpus, whole):
+    part = begun / "parts" / "part-00001.parquet"
+    part.write_bytes(part.read_bytes()[:-20])
+    hs.survey("-", corpus, out=begun, similarity=2, **OPTIONS)
+    assert contents(begun) == contents(whole.folder)
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"length": 16}, "other settings was begun there: length was 32, is 16"),
+        ({"similarity": 0}, "similarity was 2, is 0"),
+        ({"statistics": ["cls"]}, "other settings was begun there: statistics was"),
+    ],
+)
+def test_other_settings_are_refused(begun, corpus, other, said):
+    before = contents(begun)
+    with pytest.raises(InputError, match=said):
+        hs.survey("-", corpus, out=begun, **{**OPTIONS, "similarity": 2, **other})
+    assert contents(begun) == before
+
+
+def test_another_corpus_is_refused(begun, corpus, tmp_path):
+    copy = tmp_path / corpus.name
+    copy.mkdir()
+    for path in corpus.iterdir():
+        (copy / path.name).write_bytes(path.read_bytes())
+    (copy / "0.txt").write_bytes(b"X" + (copy / "0.txt").read_bytes()[1:])
+    with pytest.raises(InputError, match=r"the corpus has changed .* part 0 was made from other texts"):
+        hs.survey("-", copy, out=begun, similarity=2, **OPTIONS)
+    (copy / "0.txt").unlink()
+    with pytest.raises(InputError, match="another corpus was begun there"):
+        hs.survey("-", copy, out=begun, similarity=2, **OPTIONS)
+
+
+def test_a_folder_with_other_things_is_refused(corpus, tmp_path):
+    (tmp_path / "thesis.tex").write_text("all of it")
+    with pytest.raises(InputError, match=r"holds other things: thesis\.tex"):
+        hs.survey("-", corpus, out=tmp_path, **OPTIONS)
+    (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(InputError, match="is not one of"):
+        hs.survey("-", corpus, out=tmp_path, **OPTIONS)
+
+
+def test_two_surveys_do_not_write_to_one_folder(corpus, tmp_path):
+    def second(tally) -> None:
+        hs.survey("-", corpus, out=tmp_path / "out", **OPTIONS)
+
+    with pytest.raises(InputError, match="another survey is writing there"):
+        hs.survey("-", corpus, out=tmp_path / "out", progress=second, **OPTIONS)

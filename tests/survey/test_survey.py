@@ -1,0 +1,285 @@
+"""A survey's numbers against trace.statistics() of the same windows, and against NumPy over its own rows."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from pyarrow import parquet
+from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, T5Config, T5Model
+
+import headscope as hs
+from headscope.checkpoint.resolve import BUNDLED
+from headscope.errors import InputError, NotFoundError, UnsupportedError
+from headscope.statistics import MEANINGS, similarity
+
+
+def rows_of(survey) -> dict[tuple[str, int], dict[str, np.ndarray]]:
+    """(document, window) -> statistic -> (layers, heads), read with pyarrow alone."""
+    found: dict[tuple[str, int], dict[str, np.ndarray]] = {}
+    for path in sorted((survey.folder / "parts").iterdir()):
+        for row in parquet.read_table(path).to_pylist():
+            window = found.setdefault(
+                (row["document"], row["window"]), {name: np.full((4, 4), np.nan) for name in MEANINGS}
+            )
+            for name in MEANINGS:
+                if row[name] is not None:
+                    window[name][row["layer"], row["head"]] = row[name]
+    return found
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return AutoTokenizer.from_pretrained(BUNDLED)
+
+
+@pytest.fixture(scope="module")
+def windows(corpus, tokenizer) -> dict[tuple[str, int], tuple[list[int], str]]:
+    """(document, window) -> ids and text, cut by hand: runs of 30 pieces between [CLS] and [SEP]."""
+    found = {}
+    for path in corpus.glob("[0-9].txt"):
+        text = path.read_text(encoding="utf-8")
+        pieces = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        for number, start in enumerate(range(0, len(pieces["input_ids"]), 30)):
+            ids = pieces["input_ids"][start : start + 30]
+            spans = pieces["offset_mapping"][start : start + 30]
+            found[path.name, number] = (
+                [tokenizer.cls_token_id, *ids, tokenizer.sep_token_id],
+                text[spans[0][0] : spans[-1][1]],
+            )
+    return found
+
+
+def test_rows_are_the_statistics_of_the_windows_traces(whole, windows):
+    bert = hs.open("-")
+    rows = rows_of(whole)
+    assert set(rows) == set(windows)
+    compared = 0
+    for place, (ids, text) in windows.items():
+        trace = bert.trace(text)
+        if list(trace.ids) != ids:
+            continue  # the window begins within a word: its text alone is cut otherwise
+        compared += 1
+        table = trace.statistics()
+        for name in MEANINGS:
+            expected = table[name].array.astype(np.float64)
+            near = np.maximum(1, np.abs(expected)) * 1e-4
+            assert np.array_equal(np.isnan(rows[place][name]), np.isnan(expected)), (place, name)
+            assert np.all((np.abs(rows[place][name] - expected) <= near) | np.isnan(expected)), (place, name)
+    assert compared > 0.7 * len(windows)
+
+
+def test_every_window_of_every_document_is_there_once(whole, windows, corpus):
+    seen = []
+    for path in sorted((whole.folder / "parts").iterdir()):
+        table = parquet.read_table(path)
+        rows = table.select(["document", "window", "tokens", "layer", "head"]).to_pylist()
+        assert [(row["layer"], row["head"]) for row in rows] == [(at // 4, at % 4) for at in range(16)] * (
+            len(rows) // 16
+        )
+        seen += [(row["document"], row["window"], row["tokens"]) for row in rows[::16]]
+    assert seen == [(*place, len(windows[place][0])) for place in sorted(windows)]
+    counts = whole.manifest["counts"]
+    assert counts == {
+        "documents": 8,
+        "refused": 4,
+        "windows": len(windows),
+        "tokens": sum(len(ids) for ids, _ in windows.values()),
+    }
+
+
+def test_bad_documents_are_in_the_manifest(whole):
+    refused = whole.manifest["refused"]
+    assert {one["document"]: one["reason"] for one in refused["documents"]} == {
+        "bad.txt": "not UTF-8",
+        "empty.txt": "empty",
+        "invisible.txt": "empty",
+        "long.txt": "too long",
+    }
+    assert refused["reasons"] == {"empty": 2, "not UTF-8": 1, "too long": 1}
+    assert all(one["detail"] for one in refused["documents"])
+
+
+def test_aggregates_are_numpys_over_the_rows(whole):
+    every = list(rows_of(whole).values())
+    for name in MEANINGS:
+        values = np.stack([window[name] for window in every])
+        there = ~np.isnan(values)
+        record = whole.aggregates["statistics"][name]
+        assert np.array_equal(record["count"], there.sum(0))
+        for layer, head in np.argwhere(there.any(0)):
+            column = values[there[:, layer, head], layer, head]
+            expected = {
+                "mean": column.mean(),
+                "deviation": column.std(),
+                "min": column.min(),
+                "max": column.max(),
+                **{f"q{int(share * 100):02}": np.quantile(column, share) for share in (0.05, 0.25, 0.5, 0.75, 0.95)},
+            }
+            for measure, number in expected.items():
+                assert record[measure][layer][head] == pytest.approx(number, rel=1e-9, abs=1e-12), (name, measure)
+    assert whole["entropy"].array[2, 1] == whole.aggregates["statistics"]["entropy"]["mean"][2][1]
+    assert np.isnan(whole["other_sentence"].array).all()
+    with pytest.raises(InputError, match="has no 'banana'"):
+        whole["banana"]
+    assert "windows" in repr(whole)
+    assert whole.rows().num_rows == 16 * len(every)
+
+
+def test_the_manifest_tells_what_was_done(whole, corpus):
+    manifest = whole.manifest
+    assert manifest["complete"]
+    assert manifest["model"]["name"] == "-"
+    assert manifest["model"]["layers"] == [0, 1, 2, 3]
+    assert manifest["settings"]["length"] == 32
+    assert manifest["versions"]["torch"] == torch.__version__
+    assert [one["name"] for one in manifest["corpus"]["files"]] == sorted(path.name for path in corpus.iterdir())
+    text = (whole.folder / "manifest.json").read_text(encoding="utf-8")
+    assert str(corpus) not in text
+    assert str(whole.folder) not in text
+
+
+def test_similarity_is_the_mean_over_windows_chosen_by_hash(whole, windows):
+    import hashlib
+
+    order = sorted(windows, key=lambda place: hashlib.sha256(f"{place[0]}\0{place[1]}".encode()).digest())
+    chosen = [(one["document"], one["window"]) for one in whole.manifest["similarity"]["windows"]]
+    assert chosen == order[:2]
+    model = AutoModel.from_pretrained(BUNDLED).eval()
+    expected = np.zeros((16, 16))
+    for place in chosen:
+        with torch.inference_mode(), hs.capture(model) as captured:
+            model(input_ids=torch.tensor([windows[place][0]]))
+        expected += similarity(captured.trace).array.astype(np.float64) / 2
+    table = parquet.read_table(whole.folder / "similarity.parquet")
+    assert table.column("distance").to_numpy().reshape(16, 16) == pytest.approx(expected, abs=1e-5)
+    rows = table.select(["layer_a", "head_a", "layer_b", "head_b"]).to_pylist()
+    assert [tuple(row.values()) for row in rows] == [
+        (a // 4, a % 4, b // 4, b % 4) for a in range(16) for b in range(16)
+    ]
+
+
+def test_a_live_model_gives_the_same_and_is_left_as_it_was(whole, corpus, tokenizer):
+    model = AutoModel.from_pretrained(BUNDLED).train()
+    threads = torch.get_num_threads()
+    found = hs.survey(
+        model,
+        corpus,
+        tokenizer=tokenizer,
+        length=32,
+        max_document=10_000,
+        threads=1,
+        statistics=["norm", "sep"],
+        report=False,
+    )
+    assert list(found) == ["sep", "norm"]
+    assert model.training
+    assert torch.get_num_threads() == threads
+    assert found.manifest["model"]["sha256"] == whole.manifest["model"]["sha256"]
+    for name in found:
+        assert np.allclose(found[name].array, whole[name].array, rtol=1e-5, atol=1e-6)
+    folder = found.folder
+    assert folder.exists()
+    del found
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_half_precision_is_near(whole, corpus, dtype):
+    found = hs.survey("-", corpus / "3.txt", length=32, dtype=dtype, statistics=["strongest", "entropy"], report=False)
+    full = hs.survey("-", corpus / "3.txt", length=32, statistics=["strongest", "entropy"], report=False)
+    for name in found:
+        gap = np.abs(found[name].array - full[name].array).max()
+        assert 0 < gap < 0.1
+    assert found.manifest["settings"]["dtype"] == dtype
+
+
+def test_texts_in_memory_and_batches(whole):
+    texts = ["One.", "Two, three.", "", 5, "Four five six."]
+    one = hs.survey("-", texts, batch_tokens=1, report=False)
+    other = hs.survey("-", texts, batch_tokens=10_000, report=False)
+    assert one.manifest["counts"]["documents"] == 3
+    assert [refused["document"] for refused in one.manifest["refused"]["documents"]] == ["2", "3"]
+    for name in one:
+        assert np.allclose(one[name].array, other[name].array, rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+def test_a_decoder_has_no_special_tokens(tmp_path):
+    """GPT-2 of random weights: causal, no [CLS], no W_O that is known by name."""
+    from transformers import GPT2Config, GPT2Model, PreTrainedTokenizerFast
+
+    torch.manual_seed(0)
+    model = GPT2Model(GPT2Config(vocab_size=64, n_positions=16, n_embd=16, n_layer=2, n_head=2)).eval()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=letters())
+    found = hs.survey(
+        model, ["abcdefgh" * 5, "zyx"], tokenizer=tokenizer, report=False, statistics=["next", "cls", "entropy"]
+    )
+    assert found.manifest["settings"]["length"] == 16
+    assert found.manifest["counts"]["windows"] == 4
+    assert np.isnan(found["cls"].array).all()
+    assert np.all(found["next"].array == 0)
+    ids = tokenizer("zyx")["input_ids"]
+    with torch.inference_mode(), hs.capture(model) as captured:
+        model(input_ids=torch.tensor([ids]))
+    expected = captured.trace.statistics("entropy")["entropy"].array
+    rows = found.rows().filter(found.rows().column("document").cast("string").to_numpy(zero_copy_only=False) == "1")
+    assert rows.column("entropy").to_numpy().reshape(2, 2) == pytest.approx(expected, abs=1e-5)
+
+
+def letters():
+    from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+
+    made = Tokenizer(models.WordLevel({chr(97 + at): at for at in range(26)}, unk_token="a"))
+    made.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    return made
+
+
+def test_what_cannot_be_surveyed_is_refused_in_words(tmp_path, tokenizer, corpus):
+    with pytest.raises(NotFoundError, match="finds no model"):
+        hs.survey(str(tmp_path / "none"), ["text"])
+    with pytest.raises(InputError, match="without a tokenizer"):
+        hs.survey(
+            BertModel(BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=1)), ["text"]
+        )
+    with pytest.raises(InputError, match="there is no statistic 'entrpy'"):
+        hs.survey("-", ["text"], statistics="entrpy")
+    with pytest.raises(InputError, match="the model takes 256"):
+        hs.survey("-", ["text"], length=257)
+    with pytest.raises(InputError, match="no room beside 2 special ones"):
+        hs.survey("-", ["text"], length=2)
+    with pytest.raises(InputError, match="precision 'fp8'"):
+        hs.survey("-", ["text"], dtype="fp8")
+    with pytest.raises(InputError, match="part_size is 0"):
+        hs.survey("-", ["text"], part_size=0)
+    with pytest.raises(InputError, match="can be read once only"):
+        hs.survey("-", iter(["text"]), similarity=1)
+    with pytest.raises(InputError, match="without Ray"):
+        hs.survey("-", ["text"], workers=2)
+    with pytest.raises(InputError, match="can't be brought to 'cuda:77'"):
+        hs.survey("-", ["text"], device="cuda:77")
+    tiny = T5Config(vocab_size=4096, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
+    with pytest.raises(UnsupportedError):
+        hs.survey(T5Model(tiny), ["text"], tokenizer=tokenizer)
+
+
+def test_a_checkpoint_that_lacks_weights_is_refused(tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    model = AutoModel.from_pretrained(BUNDLED)
+    model.save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(BUNDLED).save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    del weights["encoder.layer.2.attention.self.key.weight"]
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(UnsupportedError, match=r"lacks 1 of the model's weights.*layer\.2\.attention\.self\.key"):
+        hs.survey(str(tmp_path), ["text"])
+
+
+def test_a_corpus_without_a_readable_document_leaves_nothing_behind(tmp_path):
+    (tmp_path / "a.jsonl").write_text(json.dumps({"body": "text"}))
+    with pytest.raises(InputError, match=r"no document that could be read.*there are body.*--field"):
+        hs.survey("-", tmp_path / "a.jsonl", out=tmp_path / "out")
+    found = hs.survey("-", tmp_path / "a.jsonl", out=tmp_path / "out", field="body", report=False)
+    assert found.manifest["counts"]["documents"] == 1

@@ -1,0 +1,85 @@
+"""`headscope survey` as a process of its own: what it prints, where it writes, how it is stopped."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+from surveying import contents
+
+from headscope.survey.progress import clock, described
+from headscope.survey.run import Tally
+
+HEADSCOPE = [sys.executable, "-m", "headscope", "survey", "-"]
+ASKED = ["--length", "32", "--part-size", "500", "--max-document", "10000", "--threads", "1"]
+
+
+def run(*args: str, given: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run([*HEADSCOPE, *args], input=given, capture_output=True, timeout=300)
+
+
+def test_the_same_files_as_in_python(corpus, whole, tmp_path):
+    done = run(str(corpus), "--out", str(tmp_path / "out"), *ASKED, "--similarity", "2")
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stderr == b""
+    found = contents(tmp_path / "out")
+    assert b"<html" in found.pop("report.html")
+    assert found == contents(whole.folder)
+    screen = done.stdout.decode()
+    assert "8 documents" in screen
+    assert "4 documents were refused: 2 empty, 1 not UTF-8, 1 too long" in screen
+    means = whole["previous"].array
+    layer, head = divmod(int(means.argmax()), 4)
+    (line,) = (line for line in screen.splitlines() if line.startswith("previous"))
+    assert line.split()[1:3] == [f"{layer}.{head}", f"{means.max():.3f}"]
+
+
+def test_standard_input_and_json(tmp_path):
+    done = run("-", "--out", str(tmp_path / "out"), "--statistics", "cls, sep", "--json", given=b"The cat sat.")
+    assert done.returncode == 0, done.stderr.decode()
+    record = json.loads(done.stdout)
+    assert record == json.loads((tmp_path / "out" / "aggregates.json").read_bytes())
+    assert record["windows"] == 1
+    assert list(record["statistics"]) == ["cls", "sep"]
+
+
+def test_an_interrupted_survey_says_how_to_go_on(corpus, whole, tmp_path):
+    out = tmp_path / "out"
+    asked = [*HEADSCOPE, str(corpus), "--out", str(out), *ASKED, "--similarity", "2", "--no-report"]
+    process = subprocess.Popen(asked, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    while not list(out.glob("parts/part-*.parquet")):
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.005)
+    process.send_signal(signal.SIGINT)
+    screen, said = process.communicate(timeout=300)
+    assert process.returncode == 130, said
+    parts = len(list(out.glob("parts/part-*.parquet")))
+    assert said.decode() == f"stopped: {parts} finished parts are kept in {out}; run the same command to go on\n"
+    assert screen == b""
+    assert not any(path.name.startswith(".") for path in (out / "parts").iterdir())
+
+
+def test_a_refusal_is_in_words(tmp_path):
+    done = run(str(tmp_path / "none"), "--out", str(tmp_path / "out"))
+    assert done.returncode == 2
+    assert b"no such file or folder" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+def test_progress_in_words():
+    tally = Tally(total=1000.0, weight=600.0, kept=200.0, documents=1200, tokens=50_000, kept_parts=3)
+    assert described(tally, 10) == "1,200 documents · 3 parts kept · 5,000 tokens/s · 10 s left"
+    assert described(Tally(total=None), 0) == "0 documents"
+    assert [clock(seconds) for seconds in (0.2, 65, 3600 + 62)] == ["0 s", "1:05", "1:01:02"]
+
+
+def test_the_command_line_starts_without_what_a_survey_needs():
+    code = (
+        "import sys; from headscope.cli import app; import headscope.survey; "
+        "print(sorted({'torch', 'transformers', 'pyarrow', 'ray', 'numpy'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "[]"
