@@ -10,17 +10,16 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from families import DECODER, FAMILIES, T5, TEXT, VISION, Family
+from families import BY_NAME, DECODER, EVERY, FAMILIES, MAJOR, TEXT, VISION, Family, here
 from test_families import assert_same_weights, eager_attentions
 from torch import nn
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
 from headscope.capture import Call, Forward, Stack, capture, feed
-from headscope.capture.transformers_support import refuse_what_cannot_be_read
+from headscope.capture.refusals import refuse_what_cannot_be_read
 from headscope.errors import InputError, UnsupportedError
 
-BY_NAME = {family.name: family for family in FAMILIES}
 BERT = BY_NAME["BertModel"]
 
 
@@ -46,7 +45,7 @@ def state(model: nn.Module) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("name", ["BertModel", "LlamaModel", "T5Model", "CLIPModel", "SiglipVisionModel"])
+@pytest.mark.parametrize("name", here("BertModel", "LlamaModel", "T5Model", "CLIPModel", "SiglipVisionModel"))
 @pytest.mark.parametrize("raises", [False, True])
 def test_everything_is_as_before(name: str, raises: bool) -> None:
     family = BY_NAME[name]
@@ -100,13 +99,14 @@ def test_padding_on_the_left(family: Family) -> None:
 
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
 def test_whatever_the_model_uses(implementation: str) -> None:
-    model = BERT.build()
+    family = BY_NAME["LlamaModel"]
+    model = family.build()
     model.set_attn_implementation(implementation)
-    inputs = BERT.inputs(padded=True)
+    inputs = family.inputs(padded=True)
     with torch.no_grad(), capture(model) as captured:
         model(**inputs)
     assert model.config._attn_implementation == implementation
-    assert_same_weights(captured, eager_attentions(model, inputs, BERT.stacks), 2e-5)
+    assert_same_weights(captured, eager_attentions(model, inputs, family.stacks), 2e-5)
 
 
 def test_select_layers_heads_and_precision() -> None:
@@ -273,27 +273,41 @@ def test_generation_with_a_cache() -> None:
             np.testing.assert_allclose(one[layer, head].weights[0], last, atol=2e-5)
 
 
-def test_the_kept_trace_can_be_saved(tmp_path: Any) -> None:
+@pytest.mark.parametrize("name", here("T5Model", "BartModel"))
+def test_the_kept_trace_can_be_saved(name: str, tmp_path: Any) -> None:
     import headscope.trace
 
-    family = Family("T5Model", T5, takes="both")
+    family = BY_NAME[name]
     model = family.build()
     with torch.no_grad(), capture(model) as captured:
         model(**family.inputs(padded=True))
     cross = captured["cross"][1]
     again = headscope.trace.load(cross.save(tmp_path / "cross.safetensors"))
     assert (again.stack, again.keys.tokens) == ("cross", cross.keys.tokens)
-    np.testing.assert_array_equal(np.asarray(again[1, 2].weights), np.asarray(cross[1, 2].weights))
+    np.testing.assert_array_equal(np.asarray(again[1, 1].weights), np.asarray(cross[1, 1].weights))
 
 
-def test_a_shared_bias_is_kept_once() -> None:
-    family = Family("T5Model", T5, takes="both")
+def biased(name: str) -> Any:
+    """A trace whose layers all have the same position bias."""
+    if name == "TransformerEncoder":
+        layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        model: Any = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+        with torch.no_grad(), capture(model) as captured:
+            model(torch.randn(1, 5, 16), mask=torch.randn(5, 5))
+        return captured.trace
+    family = BY_NAME[name]
     model = family.build()
     with torch.no_grad(), capture(model) as captured:
         model(**family.inputs(padded=False))
-    encoder = captured["encoder"][0]
-    assert encoder.layers[0].mask.bias is encoder.layers[1].mask.bias
     assert captured["cross"][0].layers[0].mask.everything
+    return captured["encoder"][0]
+
+
+@pytest.mark.parametrize("name", ["TransformerEncoder", *here("T5Model")])
+def test_a_shared_bias_is_kept_once(name: str) -> None:
+    trace = biased(name)
+    assert trace.layers[0].mask.bias is not None
+    assert trace.layers[0].mask.bias is trace.layers[1].mask.bias
 
 
 class Counter:
@@ -367,6 +381,38 @@ def test_off_the_interface_is_refused_by_name_before_anything_runs(name: str) ->
     assert caught.value.advice
 
 
+@pytest.mark.parametrize("family", EVERY, ids=str)
+def test_what_another_version_takes_through_the_interface_is_refused_in_this_one(family: Family) -> None:
+    model = family.build()
+    if family.since <= MAJOR:
+        assert capture(model).stacks
+        return
+    with pytest.raises(UnsupportedError, match=family.name):
+        capture(model)
+
+
+def test_attention_out_of_sight_is_an_error_where_it_runs() -> None:
+    """A class that calls scaled_dot_product_attention, but not always: BERT of 4.57 with output_attentions."""
+
+    class SometimesAttention(nn.Module):
+        def forward(self, x: torch.Tensor, by_hand: bool = False) -> torch.Tensor:
+            if by_hand:
+                return torch.softmax(x @ x.transpose(-1, -2) / 2, -1) @ x
+            return torch.nn.functional.scaled_dot_product_attention(x, x, x, scale=0.5)
+
+    model = nn.Sequential(SometimesAttention())
+    x = torch.randn(1, 2, 5, 4)
+    with capture(model) as captured, capture(model) as inner:
+        model(x)
+    np.testing.assert_allclose(
+        np.asarray(captured.trace[0, 1].weights), torch.softmax(x[0, 1] @ x[0, 1].T / 2, -1), atol=1e-6
+    )
+    assert captured.trace.numbers == inner.trace.numbers == (0,)
+    with capture(model[0]) as captured, pytest.raises(UnsupportedError, match=r"SometimesAttention.*out of sight"):
+        model[0](x, by_hand=True)
+    torch.testing.assert_close(model[0](x, by_hand=True), model(x))
+
+
 @pytest.mark.parametrize(
     ("family", "said"),
     [
@@ -392,10 +438,11 @@ def test_attention_that_is_not_what_it_seems_is_refused() -> None:
 
     AttentionInterface.register("odd", odd)
     try:
-        model = BERT.build()
+        family = BY_NAME["ViTModel"]
+        model = family.build()
         model.set_attn_implementation("odd")
         with pytest.raises(UnsupportedError, match="other than softmax"), torch.no_grad(), capture(model):
-            model(**BERT.inputs(padded=False))
+            model(**family.inputs(padded=False))
     finally:
         del AttentionInterface._global_mapping["odd"]
 
@@ -411,8 +458,12 @@ SWIN = {"image_size": 64, "patch_size": 8, "embed_dim": 8, "depths": [2, 1], "nu
 
 @pytest.mark.parametrize(("name", "settings"), [("SegformerModel", SEGFORMER), ("SwinModel", SWIN)])
 def test_layers_over_other_tokens_are_traces_of_their_own(name: str, settings: dict[str, Any]) -> None:
-    family = Family(name, settings, takes="image")
+    family = Family(name, settings, takes="image", since=5)
     model = family.build()
+    if family.since > MAJOR:
+        with pytest.raises(UnsupportedError, match=name):
+            capture(model)
+        return
     images = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))
     with torch.no_grad(), capture(model) as captured:
         model(pixel_values=images)

@@ -12,14 +12,13 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from families import DECODER, FAMILIES, TEXT, Family
+from families import BY_NAME, DECODER, MAJOR, TEXT, Family, here
 from torch import nn
 
 import headscope
 from headscope.capture import ablate, capture, describe, modules_of_checkpoint, trace
-from headscope.errors import InputError, UnsupportedError
+from headscope.errors import InputError
 
-BY_NAME = {family.name: family for family in FAMILIES}
 BERT = BY_NAME["BertModel"]
 
 
@@ -94,7 +93,9 @@ def test_ablation_in_a_shared_module() -> None:
     assert captured.traces[0].ablated == {(2, 1)}
 
 
-@pytest.mark.parametrize("name", ["BertModel", "T5Model", "LlamaModel", "ModernBertModel", "CLIPModel", "ViTModel"])
+@pytest.mark.parametrize(
+    "name", here("BertModel", "T5Model", "LlamaModel", "ModernBertModel", "CLIPModel", "ViTModel", "BartModel")
+)
 def test_verify_reaches_the_eager_weights(name: str) -> None:
     family = BY_NAME[name]
     model = family.build()
@@ -103,7 +104,13 @@ def test_verify_reaches_the_eager_weights(name: str) -> None:
     config = model.config.to_dict()
     report = captured.traces[-1].verify()
     assert report.agrees, report
-    assert [check.name for check in report.checks] == ["row sums", "module output", "weights (eager)"]
+    assert [check.name for check in report.checks[:2]] == ["row sums", "module output"]
+    if MAJOR < 5 and name in ("BertModel", "ModernBertModel"):
+        assert [what for what, _ in report.skipped] == ["eager weights"], (
+            "in 4.57 their eager attention is out of sight"
+        )
+    else:
+        assert [check.name for check in report.checks[2:]] == ["weights (eager)"]
     assert model.config.to_dict() == config
     assert model.config._attn_implementation == "sdpa"
 
@@ -210,14 +217,6 @@ def test_outputs_are_kept_where_they_are_small() -> None:
     with torch.no_grad(), capture(model) as captured:
         model(torch.tensor([[4, 5, 6]]))
     assert "logits" not in captured.trace.outputs
-
-
-def test_a_heads_output_needs_a_known_projection() -> None:
-    model = BERT.build()
-    with torch.no_grad(), capture(model) as captured:
-        model(**BERT.inputs(padded=False))
-    with pytest.raises(UnsupportedError, match="W_O"):
-        captured.traces[0][0, 0].output
 
 
 def test_the_example() -> None:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    from headscope.capture.projections import Awaited, Output
+
 
 @dataclass(frozen=True)
 class Stack:
@@ -107,6 +109,8 @@ class Forward:
         output: what came out, once it has.
         counts: for each stack's pattern, the last layer that was called.
         analyst: who knows the masks that were met.
+        awaited: the last attention's output, until its projection has read it.
+        projections: what read it, for each stack's pattern and layer.
     """
 
     number: int
@@ -118,6 +122,8 @@ class Forward:
     output: Any = None
     counts: dict[str, int] = field(default_factory=dict)
     analyst: Analyst = field(default_factory=Analyst)
+    awaited: Awaited | None = None
+    projections: dict[tuple[str, int], Output] = field(default_factory=dict)
 
 
 class Consumer(Protocol):

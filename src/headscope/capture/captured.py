@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from headscope.capture import torch_nn, transformers_support
+from headscope.capture import classes, sdpa_watch, torch_nn, transformers_support
 from headscope.capture.building import Selection, TraceBuilder
 from headscope.capture.calls import Call, Consumer, Forward, Stack
+from headscope.capture.refusals import refuse_what_cannot_be_read
 from headscope.capture.sessions import Listener, Session
 from headscope.capture.stacks import Plan, plan
 from headscope.capture.tokens import vocabulary
@@ -42,14 +43,12 @@ def plan_of(model: nn.Module) -> Plan:
             where=name,
             advice="capture the model inside: with hs.capture(model.module): model.module(**inputs)",
         )
-    transformers_support.refuse_what_cannot_be_read(model)
+    refuse_what_cannot_be_read(model)
     torch_nn.refuse_own_forwards(model)
     found = plan(
         (path, module)
         for path, module in model.named_modules()
-        if transformers_support.uses_interface(type(module))
-        or transformers_support.calls_sdpa(type(module))
-        or torch_nn.is_attention(module)
+        if classes.uses_interface(type(module)) or classes.calls_sdpa(type(module)) or torch_nn.is_attention(module)
     )
     if not found.paths:
         raise UnsupportedError(
@@ -91,9 +90,9 @@ class Watching:
                     # Before the session's own hooks: where the model is this very module, its forward ends there.
                     handle = module.register_forward_hook(torch_nn.look_at, with_kwargs=True)
                     undo.callback(handle.remove)
-                elif transformers_support.calls_sdpa(type(module)):
-                    for handle in transformers_support.watch_sdpa(module):
-                        undo.callback(handle.remove)
+                elif classes.calls_sdpa(type(module)):
+                    sdpa_watch.WATCHED.enter(module)
+                    undo.callback(sdpa_watch.WATCHED.leave, module)
             undo.callback(session.close)
             session.open(self._starts(), self._words())
             self._session = session
@@ -108,15 +107,12 @@ class Watching:
 
     def _starts(self) -> list[nn.Module]:
         return list(
-            {
-                id(one): one
-                for one in [self.model, *self.model.children(), *transformers_support.models_in(self.model)]
-            }.values()
+            {id(one): one for one in [self.model, *self.model.children(), *classes.models_in(self.model)]}.values()
         )
 
     def _words(self) -> list[nn.Embedding]:
-        if transformers_support.models_in(self.model):
-            return transformers_support.word_embeddings(self.model)
+        if classes.models_in(self.model):
+            return classes.word_embeddings(self.model)
         return []
 
 

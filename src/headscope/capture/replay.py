@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from headscope.capture import transformers_support
 from headscope.capture.calls import Call, Forward, Stack
 from headscope.capture.captured import feed
+from headscope.capture.classes import models_in
 from headscope.errors import HeadscopeError
 
 if TYPE_CHECKING:
@@ -61,8 +61,9 @@ class Weights:
 
 @contextmanager
 def eager(model: nn.Module) -> Iterator[None]:
-    """Every transformers model inside switched to its eager attention; put back as it was."""
-    configs: list[Any] = list({id(one.config): one.config for one in transformers_support.models_in(model)}.values())
+    """Everything of transformers inside switched to its eager attention; put back as it was."""
+    known = (getattr(module, "config", None) for module in model.modules())
+    configs: list[Any] = list({id(one): one for one in known if hasattr(one, "_attn_implementation_internal")}.values())
     before = [(config, dict(vars(config))) for config in configs]
     try:
         for config in configs:
@@ -100,7 +101,7 @@ def eager_weights(trace: Trace, source: CapturedModel, see: See) -> str:
 
 
 def _why_not(trace: Trace, source: CapturedModel, called: nn.Module) -> str:
-    if not transformers_support.models_in(called):
+    if not models_in(called):
         return "only models of transformers have an eager path"
     if called.training:
         return "the model is in training mode, where two forward passes differ"

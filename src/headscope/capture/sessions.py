@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import itertools
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import nn
 
-from headscope.capture.calls import Forward, Stack
+from headscope.capture.calls import Call, Forward, Stack
+from headscope.capture.projections import Output, linears
 
 if TYPE_CHECKING:
     import torch
     from torch.utils.hooks import RemovableHandle
 
-    from headscope.capture.calls import Call
     from headscope.capture.stacks import Plan
 
 LOCK = threading.RLock()
@@ -65,6 +66,8 @@ class Session:
             self._handles.append(module.register_forward_pre_hook(self._begin, prepend=True, with_kwargs=True))
             self._handles.append(module.register_forward_hook(self._end, with_kwargs=True, always_call=True))
         self._handles += [module.register_forward_pre_hook(self._embed) for module in words]
+        for path, module in linears(self.model):
+            self._handles.append(module.register_forward_pre_hook(partial(self._project, path)))
         with LOCK:
             for module_id in self.plan.paths:
                 COVERED.setdefault(module_id, []).append(self)
@@ -105,6 +108,7 @@ class Session:
         if thread not in self._open or self._open[thread][0] is not module:
             return
         _, forward = self._open.pop(thread)
+        forward.awaited = None
         if output is None:
             self.listener.drop(forward)
             return
@@ -116,8 +120,20 @@ class Session:
         if forward is not None and args and not args[0].is_floating_point():
             forward.embedded.append((forward.calls, args[0].detach()))
 
+    def _project(self, path: str, module: nn.Module, args: tuple[Any, ...]) -> None:
+        forward = self.forward()
+        awaited = None if forward is None else forward.awaited
+        if forward is None or awaited is None or not args or not awaited.is_in(args[0]):
+            return
+        known = forward.projections.get(awaited.place, Output((), awaited.shape[-1]))
+        forward.projections[awaited.place] = Output((*known.paths, path), known.d_value)
 
-def covering(module: nn.Module) -> list[tuple[Session, Forward, Stack, int]]:
+
+Seat = tuple[Session, Forward, Stack, int]
+"""Who looks at a call: the session, its forward, and which layer of which stack the call is there."""
+
+
+def covering(module: nn.Module) -> list[Seat]:
     """The sessions that this call belongs to, the forward of each, and which layer it is. Counts the call."""
     found = []
     for session in list(COVERED.get(id(module), ())):
@@ -129,12 +145,20 @@ def covering(module: nn.Module) -> list[tuple[Session, Forward, Stack, int]]:
     return found
 
 
-def silenced_heads(seats: list[tuple[Session, Forward, Stack, int]]) -> dict[int, str]:
-    """The heads of this call that are being ablated, and how."""
+def asked(seats: list[Seat]) -> tuple[list[Seat], dict[int, str]]:
+    """The seats that want to see this call, and the heads that are being ablated in it, with how."""
     silenced: dict[int, str] = {}
-    for session, _, stack, layer in seats:
+    for session, forward, stack, layer in seats:
+        forward.calls += 1
         silenced.update(session.listener.silences(stack, layer))
-    return silenced
+    return [seat for seat in seats if seat[0].listener.wants(seat[2], seat[3])], silenced
+
+
+def hand_over(module: nn.Module, seats: list[Seat], **seen: Any) -> None:
+    """Give each seat its Call: what was seen, and which layer of which stack it is there."""
+    for session, forward, stack, layer in seats:
+        call = Call(module=module, path=session.plan.paths[id(module)], stack=stack, layer=layer, **seen)
+        session.listener.take(forward, call)
 
 
 def silence(context: torch.Tensor, silenced: dict[int, str], kept: torch.Tensor | None) -> torch.Tensor:

@@ -6,10 +6,10 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from torch import nn
 
-from headscope.errors import TraceError, UnsupportedError
+from headscope.capture.projections import rows_of_W_O
+from headscope.errors import TraceError
 
 if TYPE_CHECKING:
     from headscope.capture.calls import Forward, Stack
@@ -49,6 +49,9 @@ class CapturedModel:
         self.witnesses = witnesses
         self.queries = queries
         self.keys = keys
+        self._projections = {
+            layer: output for (pattern, layer), output in forward.projections.items() if pattern == stack.pattern
+        }
         self._model = weakref.ref(model)
         self._called = weakref.ref(forward.module)
 
@@ -63,10 +66,10 @@ class CapturedModel:
         return self._called()
 
     def W_O(self, layer: int, head: int) -> np.ndarray:
-        """(d_head, d_model): the head's rows of W^O, where the module is an nn.MultiheadAttention.
+        """(d_value, d_model): the head's rows of W^O, as the model has them at this moment.
 
         Raises:
-            UnsupportedError: where the output projection stands is not known for this architecture.
+            UnsupportedError: this attention has no such projection. See headscope.capture.projections.
             TraceError: the model is gone.
         """
         model = self.model
@@ -74,21 +77,7 @@ class CapturedModel:
             raise TraceError(
                 f"{self.name} is gone", where=f"layer {layer}, head {head}", advice="keep the model, or open it again"
             )
-        modules = [
-            module
-            for path, module in model.named_modules()
-            if isinstance(module, nn.MultiheadAttention) and _matches(path, self.stack.pattern)
-        ]
-        if not modules:
-            raise UnsupportedError(
-                f"{self.name}: which of its parameters are W_O is not known for live models of transformers",
-                where=f"layer {layer}, head {head}",
-                advice="hs.open(…) knows W_O of the checkpoints that it reads; context is there for every model",
-            )
-        mha = modules[layer]
-        width = mha.embed_dim // mha.num_heads
-        weight: torch.Tensor = mha.out_proj.weight.detach()
-        return weight[:, head * width : (head + 1) * width].T.float().cpu().numpy()
+        return rows_of_W_O(model, self._projections.get(layer), layer, head)
 
     def late_output(self, name: str, last_hidden_state: np.ndarray) -> Named | None:
         """Nothing: a live model's outputs are what it returned."""
@@ -97,9 +86,3 @@ class CapturedModel:
     def late_outputs(self) -> tuple[str, ...]:
         """None."""
         return ()
-
-
-def _matches(path: str, pattern: str) -> bool:
-    from headscope.capture.stacks import pattern_of
-
-    return pattern_of(path) == pattern

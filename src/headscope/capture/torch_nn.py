@@ -13,12 +13,12 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
-from headscope.capture.calls import Call, Projection
-from headscope.capture.masks import Given, Rules
-from headscope.capture.sessions import LOCK, covering, silence, silenced_heads
-from headscope.capture.transformers_support import kept_queries
+from headscope.capture.calls import Projection
+from headscope.capture.masks import Given
+from headscope.capture.projections import Output
+from headscope.capture.rows import contexts, kept_queries
+from headscope.capture.sessions import LOCK, asked, covering, hand_over, silence
 from headscope.errors import UnsupportedError
-from headscope.kernels import attend_with_lse
 
 NAMES = ("query", "key", "value", "key_padding_mask", "need_weights", "attn_mask", "average_attn_weights", "is_causal")
 """MultiheadAttention.forward's parameters in order."""
@@ -147,10 +147,7 @@ def look_at(
 ) -> tuple[torch.Tensor, Any] | None:
     """A forward hook: hand over what this call saw, and silence what is to be silenced."""
     seats = covering(mha)
-    for _, forward, _, _ in seats:
-        forward.calls += 1
-    wanted = [seat for seat in seats if seat[0].listener.wants(seat[2], seat[3])]
-    silenced = silenced_heads(seats)
+    wanted, silenced = asked(seats)
     if not wanted and not silenced:
         return None
     given: dict[str, Any] = dict(zip(NAMES, (None, None, None, None, True, None, True, False), strict=True))
@@ -177,29 +174,26 @@ def look_at(
         context, lse = contexts(q, k, v, scale, rules)
     weight, bias = mha.out_proj.weight, mha.out_proj.bias
     for session, forward, stack, layer in wanted:
-        session.listener.take(
-            forward,
-            Call(
-                module=mha,
-                path=session.plan.paths[id(mha)],
-                stack=stack,
-                layer=layer,
-                q=q.detach(),
-                k=k.detach(),
-                v=v.detach(),
-                lse=lse.detach(),
-                context=context.detach(),
-                scale=scale,
-                rules=rules,
-                stage="projected",
-                own=own,
-                returned=_batch_first(output[0].detach(), mha.batch_first, batched),
-                projection=Projection(weight.detach(), None if bias is None else bias.detach()),
-                extra_keys=extra_keys(mha),
-                silenced=frozenset(silenced),
-                dropout=dropout,
-            ),
-        )
+        path = ".".join(filter(None, (session.plan.paths[id(mha)], "out_proj")))
+        forward.projections[stack.pattern, layer] = Output((path,), mha.head_dim)
+    hand_over(
+        mha,
+        wanted,
+        q=q.detach(),
+        k=k.detach(),
+        v=v.detach(),
+        lse=lse.detach(),
+        context=context.detach(),
+        scale=scale,
+        rules=rules,
+        stage="projected",
+        own=own,
+        returned=_batch_first(output[0].detach(), mha.batch_first, batched),
+        projection=Projection(weight.detach(), None if bias is None else bias.detach()),
+        extra_keys=extra_keys(mha),
+        silenced=frozenset(silenced),
+        dropout=dropout,
+    )
     if not silenced:
         return None
     changed = silence(context, silenced, kept_queries(rules, batch, q))
@@ -209,17 +203,6 @@ def look_at(
     elif not mha.batch_first:
         joined = joined.transpose(0, 1)
     return joined, output[1]
-
-
-def contexts(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, rules: Rules
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Contexts (batch, heads, queries, d_value) and log-sum-exps, each row of the batch by its own rule."""
-    with torch.autocast(q.device.type, enabled=False):
-        if rules.shared:
-            return attend_with_lse(q, k, v, scale=scale, mask=rules.row(0).mask)
-        rows = [attend_with_lse(q[i], k[i], v[i], scale=scale, mask=rules.row(i).mask) for i in range(len(q))]
-    return torch.stack([row[0] for row in rows]), torch.stack([row[1] for row in rows])
 
 
 def _batch_first(x: torch.Tensor, batch_first: bool, batched: bool) -> torch.Tensor:

@@ -1,0 +1,58 @@
+"""transformers models that capture can't read, refused by name before anything runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from headscope.capture.classes import computes_its_own, uses_interface
+from headscope.errors import UnsupportedError
+
+WAY_OUT = (
+    "capture a part of it that goes through transformers' attention interface (hs.capture(model.that_part)), use a "
+    "relative that does, or ask the model itself: model(..., output_attentions=True)"
+)
+
+
+def refuse_what_cannot_be_read(model: nn.Module) -> None:
+    """Refuse, by name and before anything runs, attention that capture can't see or can't put into a trace.
+
+    Raises:
+        UnsupportedError: attention off the interface, soft caps, sinks.
+    """
+    name = type(model).__name__
+    for path, module in model.named_modules():
+        cls = type(module)
+        if computes_its_own(cls):
+            raise UnsupportedError(
+                f"{name} can't be captured: {cls.__name__} computes its attention by itself, off transformers' "
+                "attention interface",
+                where=path or name,
+                advice=WAY_OUT,
+            )
+        if not uses_interface(cls):
+            continue
+        cap = getattr(module, "attn_logit_softcapping", None)
+        if cap is not None:
+            refuse_softcap(name, path, cap)
+        if getattr(module, "sinks", None) is not None:
+            refuse_sinks(name, path)
+
+
+def refuse_softcap(name: str, path: str, cap: Any) -> None:
+    """Refuse scores that go through tanh before the softmax."""
+    raise UnsupportedError(
+        f"{name} can't be captured: it caps its scores softly (at {cap}), and a trace's scores are scale * q . k",
+        where=path,
+        advice="ask the model itself: eager attention with output_attentions=True",
+    )
+
+
+def refuse_sinks(name: str, path: str) -> None:
+    """Refuse a softmax with one more term than there are keys."""
+    raise UnsupportedError(
+        f"{name} can't be captured: its softmax has attention sinks, so that a row of weights sums to less than 1",
+        where=path,
+        advice="ask the model itself: eager attention with output_attentions=True",
+    )

@@ -1,0 +1,115 @@
+"""W_O of live models: the sum over heads of context W_O, plus the bias, is what the model's own projection gave."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from families import BY_NAME, FAMILIES, Family
+from torch import nn
+
+from headscope.capture import ablate, capture
+from headscope.errors import TraceError, UnsupportedError
+
+
+def given_by_projections(model: nn.Module) -> tuple[dict[str, list[torch.Tensor]], list[Any]]:
+    """What every Linear and Conv1D gives while the model runs, by name; nn.MultiheadAttention runs its own unseen."""
+    found: dict[str, list[torch.Tensor]] = {}
+
+    def note(module: nn.Module, args: Any, output: Any, path: str) -> None:
+        found.setdefault(path, []).append(output[0] if isinstance(output, tuple) else output)
+
+    handles = []
+    for path, module in model.named_modules():
+        if isinstance(module, nn.MultiheadAttention):
+            handles.append(module.register_forward_hook(partial(note, path=f"{path}.out_proj")))
+        elif isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D":
+            handles.append(module.register_forward_hook(partial(note, path=path)))
+    return found, handles
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=str)
+def test_heads_add_up_to_what_the_projection_gave(family: Family) -> None:
+    model = family.build()
+    given, handles = given_by_projections(model)
+    with torch.no_grad(), capture(model) as captured:
+        model(**family.inputs(padded=False))
+    for handle in handles:
+        handle.remove()
+    for trace in captured.traces:
+        for place, layer in enumerate(trace.numbers):
+            total = np.sum([trace[layer, head].output for head in range(trace.heads)], axis=0)
+            assert trace.source is not None
+            path = trace.source._projections[layer].paths[0]
+            module = model.get_submodule(path)
+            bias = 0 if module.bias is None else module.bias.detach().numpy()
+            calls = given[path]
+            theirs = calls[place if len(calls) > 1 else 0]
+            theirs = theirs.reshape(len(captured.forwards[0]) // len(captured.stacks), len(trace), -1)
+            size = max(1.0, float(theirs.abs().max()))
+            np.testing.assert_allclose(total + bias, theirs[trace.source.row].numpy(), atol=2e-5 * size)
+
+
+class Adapted(nn.Module):
+    """A Linear with a low-rank addition beside it."""
+
+    def __init__(self, base: nn.Linear) -> None:
+        super().__init__()
+        self.base = base
+        self.down = nn.Linear(base.in_features, 2, bias=False)
+        self.up = nn.Linear(2, base.out_features, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.base(x) + self.up(self.down(x))
+
+
+def llama(change: Any) -> tuple[Any, Any]:
+    """A Llama whose first layer's output projection was changed, and its trace."""
+    family = BY_NAME["LlamaModel"]
+    model = family.build()
+    attention = model.layers[0].self_attn
+    attention.o_proj = change(attention.o_proj)
+    with torch.no_grad(), capture(model) as captured:
+        model(**family.inputs(padded=False))
+    return model, captured.traces[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (Adapted, "2 modules read the contexts"),
+        (lambda projection: nn.Sequential(nn.LayerNorm(32), projection), "no Linear as they are"),
+    ],
+)
+def test_where_it_is_not_one_matrix_it_is_refused(change: Any, said: str) -> None:
+    model, trace = llama(change)
+    with pytest.raises(UnsupportedError, match=said) as caught:
+        trace[0, 0].output
+    assert caught.value.advice
+    assert trace[1, 0].output.shape == (7, model.config.hidden_size)
+
+
+def test_when_the_model_is_gone() -> None:
+    model = BY_NAME["BertModel"].build()
+    with torch.no_grad(), capture(model) as captured:
+        model(**BY_NAME["BertModel"].inputs(padded=False))
+    trace = captured.traces[0]
+    del captured, model
+    with pytest.raises(TraceError, match="gone"):
+        trace[1, 0].output
+
+
+def test_selected_and_silenced_heads() -> None:
+    model = BY_NAME["BertModel"].build()
+    inputs = BY_NAME["BertModel"].inputs(padded=True)
+    with torch.no_grad(), capture(model) as whole:
+        model(**inputs)
+    with torch.no_grad(), ablate(model, [(1, 3)]), capture(model, layers=[1], heads=[2, 3]) as some:
+        model(**inputs)
+    for row in range(2):
+        np.testing.assert_array_equal(some.traces[row][1, 2].output, whole.traces[row][1, 2].output)
+        assert some.traces[row][1, 3].silenced
+        assert not some.traces[row][1, 3].output.any()
