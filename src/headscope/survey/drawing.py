@@ -22,7 +22,7 @@ def layer_figure(found: Findings, figure: LayerFigure) -> str:
     """One figure, its panels beside each other; a panel of a statistic without values says so."""
     values = {name: found.values(name) for name in figure.panels}
     seen = np.concatenate([table[np.isfinite(table)] for table in values.values()])
-    highest = figure.highest or round_up(float(seen.max()) if len(seen) else 0.0)
+    highest = round_up(float(seen.max()) if len(seen) else 0.0)
     panels = [
         _panel(found, values[name], title, at * (WIDTH + 12), highest)
         for at, (name, title) in enumerate(figure.panels.items())

@@ -15,7 +15,6 @@ class LayerFigure:
         title: what a reader sees, in words.
         panels: statistic -> what stands above its panel.
         axis: what the vertical axis measures, with its unit.
-        highest: where the vertical axis ends, or None to end it above the highest point.
         source: the figure of the paper that it follows.
     """
 
@@ -23,7 +22,6 @@ class LayerFigure:
     title: str
     panels: dict[str, str]
     axis: str
-    highest: float | None
     source: str
 
 
@@ -33,7 +31,6 @@ FIGURES = (
         "Weight on [CLS], on [SEP] and on punctuation",
         {"cls": "[CLS]", "sep": "[SEP]", "punctuation": "punctuation"},
         "mean weight",
-        1.0,
         "Clark et al. 2019, figure 2",
     ),
     LayerFigure(
@@ -41,7 +38,6 @@ FIGURES = (
         "Weight on the previous token, the same and the next",
         {"previous": "previous token", "same": "same token", "next": "next token"},
         "mean weight",
-        1.0,
         "Clark et al. 2019, section 3.1",
     ),
     LayerFigure(
@@ -49,7 +45,6 @@ FIGURES = (
         "Entropy of every head",
         {"entropy": "entropy"},
         "mean entropy (nats)",
-        None,
         "Clark et al. 2019, figure 4",
     ),
 )

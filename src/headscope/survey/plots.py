@@ -90,7 +90,7 @@ def _by_layer(found: Findings, figure: LayerFigure) -> Figure:
 
     values = {name: found.values(name) for name in figure.panels}
     seen = np.concatenate([table[np.isfinite(table)] for table in values.values()])
-    highest = figure.highest or round_up(float(seen.max()) if len(seen) else 0.0)
+    highest = round_up(float(seen.max()) if len(seen) else 0.0)
     made = Figure(figsize=(2.5 * len(values) + 0.6, 2.4), layout="constrained")
     panels = made.subplots(1, len(values), sharey=True, squeeze=False)[0]
     for axes, (name, title) in zip(panels, figure.panels.items(), strict=True):
