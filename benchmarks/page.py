@@ -25,7 +25,7 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -38,7 +38,7 @@ from headscope.trace import LayerRecord, TokenAxis, Trace
 from headscope.view.html import LargePageWarning
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, Route
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
 PATIENCE = 150_000
@@ -229,11 +229,15 @@ def apart(one: str, other: str) -> tuple[int, ...]:
     return tuple(abs(int(a) - int(b)) for a, b in zip(one.split("."), other.split("."), strict=True))
 
 
+def answering(path: Path) -> Callable[[Route], None]:
+    return lambda route: route.fulfill(path=path, content_type="text/javascript")
+
+
 def painted_by_bertviz(browser: Browser, address: str, held: dict[str, Path]) -> dict[str, Any]:
     """Seconds until its drawing is there, and how many nodes it has; None where that takes longer than the patience."""
     page = browser.new_page(viewport={"width": 1600, "height": 1000})
     for end, path in held.items():
-        page.route(f"**{end}", lambda route, path=path: route.fulfill(path=path, content_type="text/javascript"))
+        page.route(f"**{end}", answering(path))
     began = time.perf_counter()
     try:
         page.goto(address, wait_until="commit", timeout=PATIENCE)

@@ -167,9 +167,9 @@ export function Grid() {
         context.fillText(silenced.has(layer * 10000 + head) ? "✕" : "◌", x + cell / 2, y + cell / 2);
       }
       if (sorted && cell >= 18) {
-        context.font = `8px ${ink(canvas, "--mono")}`;
-        context.textAlign = "left";
         const label = `${layer}.${head}`;
+        context.font = `${Math.min(8, (1.6 * cell) / label.length)}px ${ink(canvas, "--mono")}`;
+        context.textAlign = "left";
         context.fillStyle = ink(canvas, "--panel");
         context.fillRect(x, y, context.measureText(label).width + 2, 9);
         context.fillStyle = ink(canvas, "--ink");

@@ -6,7 +6,7 @@ import { count, number, percent, say } from "../words";
 import * as state from "../state";
 import { at, computing, current, doc, lookedColumn, lookedRow, progress, rowNumbers, shown, wanted } from "../store";
 import { Lines, linesCut } from "./lines";
-import { Legend, Matrix, geometry, requestZoom } from "./matrix";
+import { cellsInPixel, Legend, Matrix, geometry, requestZoom } from "./matrix";
 import { NumberTable, tableOpen } from "./table";
 
 export function step(down: number, right: number): void {
@@ -99,13 +99,12 @@ function Status() {
   const numbers = r !== null && rowNumbers.value?.row === r ? rowNumbers.value.data : null;
   const picture = current.value;
   const value = numbers && c !== null && c < numbers.length ? numbers[c] : null;
-  const size = picture ? Math.min(480 / picture.columns, 480 / picture.rows) : 1;
   return (
     <span class="under" data-test="status" aria-live="polite">
       {r !== null && words.rows[r] && <><bdi>{words.rows[r].text}</bdi><i>{r}</i></>}
       {c !== null && words.columns[c] && <> → <bdi>{words.columns[c].text}</bdi><i>{c}</i></>}
       {value !== null && <b data-test="value">{number(value, 4)}</b>}
-      {r === null && c === null && <span class="quiet">{say("queries")} ↓ {say("keys")} →{picture && !state.box.value && size < 0.9 ? ` · ${say("pooled", { n: count(Math.round(1 / size ** 2)) })}` : ""}
+      {r === null && c === null && <span class="quiet">{say("queries")} ↓ {say("keys")} →{state.mode.value !== "lines" && cellsInPixel.value > 1.05 ? ` · ${say("pooled", { n: number(cellsInPixel.value, 1) })}` : ""}
         {linesCut.value && state.mode.value !== "matrix" ? ` · ${say("lines_cut", { n: count(linesCut.value[0]), all: count(linesCut.value[1]) })}` : ""}
         {picture?.key.startsWith("coarse") ? ` · ${say("coarse", { n: count(picture.rows * picture.columns) })}` : ""}</span>}
     </span>

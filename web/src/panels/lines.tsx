@@ -29,10 +29,17 @@ export function Lines() {
   const left = useRef<HTMLDivElement>(null);
   const right = useRef<HTMLDivElement>(null);
   const rendered = useSignal(0);
+  const placed = useRef(0);
 
   useEffect(() => {
     const element = scroller.current!;
     const look = (): void => {
+      const box = state.box.peek();
+      // the reader scrolls: a zoomed map follows, in step
+      if (box && Math.abs(element.scrollTop - placed.current) > 2) {
+        placed.current = element.scrollTop;
+        state.box.value = { ...box, top: element.scrollTop / HEIGHT };
+      }
       seen.value = { top: element.scrollTop, height: element.clientHeight, width: element.clientWidth };
     };
     const observer = new ResizeObserver(look);
@@ -43,6 +50,7 @@ export function Lines() {
       () => element.removeEventListener("scroll", look),
       effect(fetchStrip),
       effect(draw),
+      effect(inStep),
       effect(follow),
       effect(marks),
     ];
@@ -72,7 +80,16 @@ export function Lines() {
     mark(right.current, state.hoverColumn.value, column.value);
   }
 
-  /** The pinned query, and the map's window, come into sight. */
+  /** The map's window and the lines begin at the same query. */
+  function inStep(): void {
+    const top = state.box.value?.top;
+    const element = scroller.current;
+    if (top === undefined || !element || Math.abs(element.scrollTop - top * HEIGHT) < 2) return;
+    element.scrollTop = top * HEIGHT;
+    placed.current = element.scrollTop;
+  }
+
+  /** The pinned query comes into sight. */
   function follow(): void {
     const r = row.value;
     const element = scroller.current;

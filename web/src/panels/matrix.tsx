@@ -133,6 +133,9 @@ export function fitted(context: CanvasRenderingContext2D, text: string, most: nu
   return `${letters.join("")}…`;
 }
 
+/** Cells of the linked matrix in one pixel of the screen, where more than one are. */
+export const cellsInPixel = signal(1);
+
 interface Tile { data: Float32Array; height: number; width: number; box: [number, number, number, number]; key: string }
 
 export function Matrix({ picture, wanted, rows, columns, linked, name }: Props) {
@@ -220,6 +223,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name }: Props) 
     if (!g || !now || !canvas) return;
     const ratio = devicePixelRatio || 1;
     const context = fresh(canvas, size.value.width, size.value.height);
+    if (linked) cellsInPixel.value = Math.max(1, 1 / (g.cell * ratio) ** 2);
     const [top, bottom, left, right] = visible(g, now);
     const x = (column: number): number => g.left + (column - g.column) * g.cell;
     const y = (at: number): number => g.top + (at - g.row) * g.cell;
