@@ -84,7 +84,7 @@ def usual(
             values.clear()
             chosen = [windows[at] for at in batch]
             with torch.inference_mode():
-                ids = torch.tensor([window.ids for window in chosen], device=device)
+                ids = torch.from_numpy(np.stack([window.ids for window in chosen])).to(device)
                 maps = model(input_ids=ids, output_attentions=True).attentions
                 flags = {
                     name: torch.tensor(
@@ -208,7 +208,7 @@ def main() -> None:
     def forward() -> None:
         with torch.inference_mode():
             for batch in plan:
-                model(input_ids=torch.tensor([windows[at].ids for at in batch], device=asked.device))
+                model(input_ids=torch.from_numpy(np.stack([windows[at].ids for at in batch])).to(asked.device))
 
     def by_maps() -> torch.Tensor:
         model.set_attn_implementation("eager")

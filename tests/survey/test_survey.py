@@ -207,14 +207,14 @@ def test_texts_in_memory_and_batches(whole):
 
 
 def test_a_decoder_has_no_special_tokens(tmp_path):
-    """GPT-2 of random weights: causal, no [CLS], no W_O that is known by name."""
+    """GPT-2 of random weights: causal, no [CLS]; its W_O is a Conv1D."""
     from transformers import GPT2Config, GPT2Model, PreTrainedTokenizerFast
 
     torch.manual_seed(0)
     model = GPT2Model(GPT2Config(vocab_size=64, n_positions=16, n_embd=16, n_layer=2, n_head=2)).eval()
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=letters())
     found = hs.survey(
-        model, ["abcdefgh" * 5, "zyx"], tokenizer=tokenizer, report=False, statistics=["next", "cls", "entropy"]
+        model, ["abcdefgh" * 5, "zyx"], tokenizer=tokenizer, report=False, statistics=["next", "cls", "entropy", "norm"]
     )
     assert found.manifest["settings"]["length"] == 16
     assert found.manifest["counts"]["windows"] == 4
@@ -223,9 +223,10 @@ def test_a_decoder_has_no_special_tokens(tmp_path):
     ids = tokenizer("zyx")["input_ids"]
     with torch.inference_mode(), hs.capture(model) as captured:
         model(input_ids=torch.tensor([ids]))
-    expected = captured.trace.statistics("entropy")["entropy"].array
+    expected = captured.trace.statistics(["entropy", "norm"])
     rows = found.rows().filter(found.rows().column("document").cast("string").to_numpy(zero_copy_only=False) == "1")
-    assert rows.column("entropy").to_numpy().reshape(2, 2) == pytest.approx(expected, abs=1e-5)
+    for name in expected:
+        assert rows.column(name).to_numpy().reshape(2, 2) == pytest.approx(expected[name].array, abs=1e-5)
 
 
 def letters():

@@ -147,22 +147,6 @@ def window_length(loaded: Loaded, asked: int | None) -> int:
     return asked
 
 
-def output_weights(model: nn.Module, layer: int, heads: int) -> torch.Tensor | None:
-    """(heads, d_value, d_model) in fp32: W_O of each head, where it is known which parameter that is."""
-    config = getattr(model, "config", None)
-    family = _family(config)
-    if family is None:
-        return None
-    names = [spec.name for spec in family.layer if spec.role == "layer.attention_output.weight"]
-    try:
-        weight = model.get_parameter(names[0].format(l=layer))
-    except AttributeError:
-        return None
-    if weight.dim() != 2 or weight.shape[1] % heads:
-        return None
-    return weight.detach().float().T.reshape(heads, -1, weight.shape[0])
-
-
 def _family(config: Any) -> Family | None:
     model_type = getattr(config, "model_type", "")
     return next((family for family in FAMILIES if model_type in family.model_types), None)
@@ -223,11 +207,11 @@ def _quiet() -> Iterator[None]:
     """transformers without its progress bar and its report of weights that a base model doesn't use."""
     logging = transformers.utils.logging
     level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
         logging.set_verbosity(level)
         if bar:
-            logging.enable_progress_bar()
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]

@@ -10,11 +10,11 @@ import torch
 
 from headscope.capture import capture
 from headscope.capture.captured import feed
-from headscope.errors import HeadscopeError, InputError, UnsupportedError
-from headscope.statistics.definitions import MEANINGS, NORMS
+from headscope.errors import HeadscopeError, UnsupportedError
+from headscope.statistics.definitions import NORMS, chosen
 from headscope.statistics.similarity import similarity
 from headscope.survey.documents import Document, Part, Refused
-from headscope.survey.loading import Source, load, output_weights, window_length
+from headscope.survey.loading import Source, load, window_length
 from headscope.survey.measuring import Measure
 from headscope.survey.settings import Settings
 from headscope.survey.table import part_bytes
@@ -59,7 +59,7 @@ class Replica:
         self.settings = settings
         self.loaded = load(source, device=settings.device, dtype=settings.dtype)
         self.cutter = Cutter(self.loaded.tokenizer, window_length(self.loaded, settings.length))
-        self._weights: dict[int, torch.Tensor | None] = {}
+        self._weights: dict[int, torch.Tensor] = {}
         self.described = self._describe(source)
 
     def run(self, part: Part, run: str) -> tuple[bytes, dict[str, Any]]:
@@ -114,9 +114,9 @@ class Replica:
         try:
             with torch.inference_mode(), feed(model, measure):
                 for batch in batches(windows, self.settings.batch_tokens):
-                    chosen = [windows[at] for at in batch]
-                    measure.roles = [window.roles for window in chosen]
-                    model(**self._inputs(chosen))
+                    together = [windows[at] for at in batch]
+                    measure.roles = [window.roles for window in together]
+                    model(**self._inputs(together))
                     values[batch] = measure.table().numpy()
         finally:
             for module, training in modes:
@@ -125,17 +125,18 @@ class Replica:
 
     def _inputs(self, windows: list[Window]) -> dict[str, Any]:
         device = next(self.loaded.model.parameters()).device
-        inputs = {"input_ids": torch.tensor([window.ids for window in windows], device=device)}
+        found = {"input_ids": np.stack([window.ids for window in windows])}
         if "token_type_ids" in self.loaded.tokenizer.model_input_names:
-            inputs["token_type_ids"] = torch.tensor([window.segments for window in windows], device=device)
-        return inputs
+            found["token_type_ids"] = np.stack([window.segments for window in windows])
+        return {name: torch.from_numpy(array).to(device) for name, array in found.items()}
 
     def _W_O(self, layer: int, heads: int) -> torch.Tensor | None:
-        """Kept once it was asked for, in fp32 on the model's device."""
+        """(heads, d_value, d_model) in fp32 on the model's device; None where no statistic needs it."""
         if not set(self.described.statistics) & set(NORMS):
             return None
         if layer not in self._weights:
-            self._weights[layer] = output_weights(self.loaded.model, layer, heads)
+            rows = np.stack([self._projections.W_O(layer, head) for head in range(heads)])
+            self._weights[layer] = torch.from_numpy(rows).to(next(self.loaded.model.parameters()).device)
         return self._weights[layer]
 
     def _describe(self, source: Source) -> Described:
@@ -157,8 +158,10 @@ class Replica:
         finally:
             model.train(training)
         trace = captured.trace
+        assert trace.source is not None
+        self._projections = trace.source
         heads = {layer: trace.head_numbers(layer) for layer in trace.numbers}
-        names, left_out = self._statistics({layer: len(of) for layer, of in heads.items()})
+        names, left_out = self._statistics(heads)
         record = {
             "name": source.said,
             "class": type(model).__name__,
@@ -175,21 +178,16 @@ class Replica:
             heads=tuple((layer, head) for layer, of in heads.items() for head in of),
         )
 
-    def _statistics(self, heads: dict[int, int]) -> tuple[tuple[str, ...], dict[str, str]]:
+    def _statistics(self, heads: dict[int, tuple[int, ...]]) -> tuple[tuple[str, ...], dict[str, str]]:
         """The statistics that there will be, and why the others won't."""
         asked = self.settings.statistics
-        left_out: dict[str, str] = {}
         if not set(asked or NORMS) & set(NORMS):
-            return asked or (), left_out
-        name = type(self.loaded.model).__name__
-        unknown = [layer for layer, of in heads.items() if output_weights(self.loaded.model, layer, of) is None]
-        if unknown:
-            reason = f"which of its parameters is W_O is not known for {name}"
+            return asked or (), {}
+        try:
+            for layer, of in heads.items():
+                self._projections.W_O(layer, of[0])
+        except UnsupportedError as error:
             if asked is not None:
-                raise InputError(
-                    f"{', '.join(one for one in asked if one in NORMS)} can't be had: {reason}",
-                    where="statistics",
-                    advice=f"leave out {' and '.join(NORMS)}",
-                )
-            left_out = dict.fromkeys(NORMS, reason)
-        return asked or tuple(one for one in MEANINGS if one not in left_out), left_out
+                raise
+            return chosen(None, NORMS), dict.fromkeys(NORMS, error.found)
+        return chosen(asked), {}

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from headscope.errors import InputError, UnsupportedError
 from headscope.statistics.roles import Roles, roles_of_tokens
 from headscope.trace import TokenAxis
+
+if TYPE_CHECKING:
+    from jaxtyping import Int
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,14 +23,14 @@ class Window:
     Attributes:
         document: which of the texts it is from.
         number: which of the document's windows it is, from 0.
-        ids, segments: of its tokens.
+        ids, segments: (tokens,), of its tokens.
         roles: what its tokens are.
     """
 
     document: int
     number: int
-    ids: tuple[int, ...]
-    segments: tuple[int, ...]
+    ids: Int[np.ndarray, " tokens"]
+    segments: Int[np.ndarray, " tokens"]
     roles: Roles
 
     def __len__(self) -> int:
@@ -73,7 +78,8 @@ class Cutter:
                 continue
             axis = _axis(found)
             roles = roles_of_tokens(axis, axis, texts[document])
-            windows.append(Window(document, number, axis.ids, axis.segments, roles))
+            ids, segments = (np.array(one, dtype=np.int64) for one in (axis.ids, axis.segments))
+            windows.append(Window(document, number, ids, segments, roles))
         return windows
 
 
