@@ -1,19 +1,28 @@
 """What a capture costs beside the model's own forward pass: time as a ratio within one run, memory beyond the forward.
 
-    python benchmarks/capture.py --json results.json
+    python benchmarks/capture.py --json results.json --markdown results.md
 
-BERT-base, random weights, one text. Each round runs every way once, in turn, and medians are compared. Ways that are
-not installed here (TransformerLens, bertviz) say so. `--count 8192` counts every tensor that a capture allocates and
-names the largest.
+BERT-base, random weights, one text of 128, 512 and 2,048 tokens. Each round runs every way once, in turn; ratios are
+taken round by round: the median, the lowest and the highest. `--count 8192` counts every tensor that a capture
+allocates there, in a BERT of two layers of two heads of 64: the number and the kind of a capture's tensors don't depend
+on the width, and a full-size forward pass of that length takes minutes.
+
+Peers run in environments of their own, each beside the plain forward pass of transformers in the same process:
+
+    python -m venv lens && lens/bin/pip install "transformer_lens<4"
+    python -m venv bertviz && bertviz/bin/pip install bertviz "transformers<5"
+    python benchmarks/capture.py --transformer-lens lens/bin/python --bertviz bertviz/bin/python
+
+A peer that can't do it gets a "no" with its error.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
-import importlib.util
 import json
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -24,13 +33,21 @@ import torch
 import transformers
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from headscope.capture import capture
+OWN = "sdpa, the model's own forward"
+LEAST_TIMED = 120
+"""Seconds that a peer is given at least; ten more for every round and a thousand tokens."""
 
 
-def bert(tokens: int, layers: int = 12) -> Any:
-    """BERT-base with room for this many tokens, random weights."""
+def bert(tokens: int, layers: int = 12, heads: int = 12) -> Any:
+    """BERT-base with room for this many tokens, random weights; narrower with fewer heads."""
     torch.manual_seed(0)
-    config = transformers.BertConfig(max_position_embeddings=max(512, tokens), num_hidden_layers=layers)
+    config = transformers.BertConfig(
+        max_position_embeddings=max(512, tokens),
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        hidden_size=64 * heads,
+        intermediate_size=256 * heads,
+    )
     return transformers.BertModel(config, add_pooling_layer=False).eval()
 
 
@@ -40,7 +57,7 @@ def ids_of(tokens: int, device: str) -> torch.Tensor:
 
 
 def rounds(ways: dict[str, Callable[[], Any]], count: int, device: str) -> dict[str, list[float]]:
-    """Seconds of each way in each round, the ways in turn."""
+    """Seconds of each way in each round, the ways in turn, after one run of each."""
     found: dict[str, list[float]] = {name: [] for name in ways}
     for name in ways:
         ways[name]()
@@ -58,66 +75,70 @@ def rounds(ways: dict[str, Callable[[], Any]], count: int, device: str) -> dict[
     return found
 
 
-def ways_for(tokens: int, device: str) -> tuple[dict[str, Callable[[], Any]], list[str]]:
-    """What is measured, and what is not installed."""
-    model = bert(tokens).to(device)
-    eager = bert(tokens).to(device)
+def own_forward(tokens: int, device: str) -> Callable[[], Any]:
+    """transformers' BERT, its own fast attention."""
+    model, ids = bert(tokens).to(device), ids_of(tokens, device)
+    return lambda: model(input_ids=ids)
+
+
+def headscope_ways(tokens: int, device: str) -> dict[str, Callable[[], Any]]:
+    """The forward pass, the same under capture, and transformers' own way to the weights."""
+    from headscope.capture import capture
+
+    model, eager, ids = bert(tokens).to(device), bert(tokens).to(device), ids_of(tokens, device)
     eager.set_attn_implementation("eager")
-    ids = ids_of(tokens, device)
 
-    def captured() -> Any:
-        with capture(model) as found:
+    def captured(place: str) -> Any:
+        with capture(model, device=place) as found:
             model(input_ids=ids)
         return found
 
-    def kept_there() -> Any:
-        with capture(model, device=device) as found:
-            model(input_ids=ids)
-        return found
-
-    ways: dict[str, Callable[[], Any]] = {"sdpa": lambda: model(input_ids=ids), "headscope": captured}
+    ways: dict[str, Callable[[], Any]] = {
+        OWN: lambda: model(input_ids=ids),
+        "headscope": lambda: captured("cpu"),
+        "transformers, eager with output_attentions": lambda: eager(input_ids=ids, output_attentions=True),
+    }
     if device == "cuda":
-        ways["headscope, kept on the device"] = kept_there
-    ways["eager, output_attentions"] = lambda: eager(input_ids=ids, output_attentions=True)
-    missing = [name for name in ("transformer_lens", "bertviz") if importlib.util.find_spec(name) is None]
-    return ways, missing
+        ways["headscope, kept on the device"] = lambda: captured(device)
+    return ways
 
 
-class Allocated(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Records the size of every tensor that an operator makes, views left out."""
+def lens_ways(tokens: int, device: str) -> dict[str, Callable[[], Any]]:
+    """TransformerLens: HookedEncoder.run_with_cache, which keeps every activation and also scores the vocabulary."""
+    from transformer_lens import HookedEncoder, HookedTransformerConfig
 
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.sizes: list[tuple[int, str]] = []
+    model = HookedEncoder(
+        HookedTransformerConfig(
+            n_layers=12,
+            d_model=768,
+            n_ctx=max(512, tokens),
+            d_head=64,
+            n_heads=12,
+            d_mlp=3072,
+            d_vocab=30522,
+            act_fn="gelu",
+            normalization_type="LN",
+            attention_dir="bidirectional",
+            device=device,
+        )
+    ).eval()
+    ids = ids_of(tokens, device)
+    return {
+        OWN: own_forward(tokens, device),
+        "TransformerLens, run_with_cache": lambda: model.run_with_cache(ids),
+    }
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        given = {x.untyped_storage().data_ptr() for x in args if isinstance(x, torch.Tensor)}
-        for one in result if isinstance(result, (tuple, list)) else (result,):
-            if isinstance(one, torch.Tensor) and one.untyped_storage().data_ptr() not in given:
-                self.sizes.append((one.untyped_storage().nbytes() // max(1, one.element_size()), str(func)))
-        return result
+
+def bertviz_ways(tokens: int, device: str) -> dict[str, Callable[[], Any]]:
+    """bertviz's neuron view: its own BertModel, which returns queries, keys and weights for `show` to spell out."""
+    from bertviz.transformers_neuron_view import BertConfig, BertModel
+
+    config = BertConfig(30522, max_position_embeddings=max(512, tokens), output_attentions=True)
+    model, ids = BertModel(config).eval().to(device), ids_of(tokens, device)
+    return {OWN: own_forward(tokens, device), "bertviz, the neuron view's BertModel": lambda: model(ids)}
 
 
-def largest_allocations(tokens: int, padded: bool) -> dict[str, Any]:
-    """The largest tensor made in a forward pass of one layer, by the model alone and while it is captured."""
-    model, ids = bert(tokens, layers=1), ids_of(tokens, "cpu")
-    given = {"input_ids": ids}
-    if padded:
-        mask = torch.ones_like(ids)
-        mask[:, -tokens // 4 :] = 0
-        given["attention_mask"] = mask
-    found: dict[str, Any] = {"tokens": tokens, "padded": padded, "cells of one map": tokens * tokens}
-    with torch.no_grad():
-        with Allocated() as alone:
-            model(**given)
-        with Allocated() as watched, capture(model) as captured:
-            model(**given)
-            captured.traces  # noqa: B018
-    found["model alone"], found["captured"] = max(alone.sizes), max(watched.sizes)
-    found["as large as a map, model alone"] = sum(size >= tokens * tokens for size, _ in alone.sizes)
-    found["as large as a map, captured"] = sum(size >= tokens * tokens for size, _ in watched.sizes)
-    return found
+WAYS = {"headscope": headscope_ways, "transformer-lens": lens_ways, "bertviz": bertviz_ways}
 
 
 def peak(run: Callable[[], Any], device: str) -> int:
@@ -152,53 +173,154 @@ def _memory_events(profile: Any) -> list[tuple[int, int]]:
     return found
 
 
+def measure(who: str, tokens: int, count: int, device: str) -> list[dict[str, Any]]:
+    """One row for each way: seconds, ratio to the model's own forward of the same round, peak memory beyond it."""
+    ways = WAYS[who](tokens, device)
+    seconds = rounds(ways, count, device)
+    base = peak(ways[OWN], device)
+    rows = []
+    for name, own in seconds.items():
+        ratios = sorted(one / forward for one, forward in zip(own, seconds[OWN], strict=True))
+        beyond = peak(ways[name], device) - base if name != OWN else 0
+        rows.append(
+            {
+                "tokens": tokens,
+                "way": name,
+                "seconds": statistics.median(own),
+                "ratio": statistics.median(ratios),
+                "lowest": ratios[0],
+                "highest": ratios[-1],
+                "beyond": beyond,
+                "of_qkv": beyond / (3 * 12 * tokens * 768 * 4),
+            }
+        )
+    return rows
+
+
+def measure_peer(python: Path, who: str, tokens: int, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """The same in a peer's own environment; its error where it can't."""
+    command = [str(python), __file__, "--only", who, "--tokens", str(tokens), "--rounds", str(options.rounds)]
+    command += ["--device", options.device] + (["--threads", str(options.threads)] if options.threads else [])
+    limit = LEAST_TIMED + 10 * options.rounds * tokens / 1000
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit)
+    except subprocess.TimeoutExpired:
+        return [{"tokens": tokens, "way": who, "no": f"not done after {limit:.0f} s"}]
+    if done.returncode:
+        said = [line for line in done.stderr.splitlines() if line.strip()] or [f"ended with {done.returncode}"]
+        return [{"tokens": tokens, "way": who, "no": said[-1]}]
+    rows: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return [row for row in rows if row["way"] != OWN]
+
+
+class Allocated(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Records the size of every tensor that an operator makes, views left out."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.sizes: list[tuple[int, str]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        given = {x.untyped_storage().data_ptr() for x in args if isinstance(x, torch.Tensor)}
+        for one in result if isinstance(result, (tuple, list)) else (result,):
+            if isinstance(one, torch.Tensor) and one.untyped_storage().data_ptr() not in given:
+                self.sizes.append((one.untyped_storage().nbytes() // max(1, one.element_size()), str(func)))
+        return result
+
+
+def largest_allocations(tokens: int, padded: bool) -> dict[str, Any]:
+    """Tensors as large as a map in a forward pass of two layers, by the model alone and while it is captured."""
+    from headscope.capture import capture
+
+    model, ids = bert(tokens, layers=2, heads=2), ids_of(tokens, "cpu")
+    given = {"input_ids": ids}
+    if padded:
+        mask = torch.ones_like(ids)
+        mask[:, -tokens // 4 :] = 0
+        given["attention_mask"] = mask
+    with Allocated() as alone:
+        model(**given)
+    with Allocated() as watched, capture(model) as captured:
+        model(**given)
+        captured.traces  # noqa: B018
+    cells = tokens * tokens
+    return {
+        "tokens": tokens,
+        "padded": padded,
+        "alone": sum(size >= cells for size, _ in alone.sizes),
+        "captured": sum(size >= cells for size, _ in watched.sizes),
+        "largest_alone": max(alone.sizes),
+        "largest_captured": max(watched.sizes),
+    }
+
+
+def table(report: dict[str, Any]) -> str:
+    """The results in Markdown."""
+    lines = [
+        f"torch {report['torch']}, transformers {report['transformers']}, {report['device']}",
+        "",
+        "| tokens | way | time | of the own forward (lowest to highest) | peak beyond the forward | of Q, K, V |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in report["times"]:
+        if "no" in row:
+            lines.append(f"| {row['tokens']:,} | {row['way']} | no | {row['no']} | | |")
+            continue
+        span = f"{row['ratio']:.3f} ({row['lowest']:.3f} to {row['highest']:.3f})" if row["way"] != OWN else "1"
+        memory = f"{row['beyond'] / 1e6:,.1f} MB | {row['of_qkv']:.3f}" if row["way"] != OWN else "| "
+        lines.append(f"| {row['tokens']:,} | {row['way']} | {row['seconds'] * 1e3:,.1f} ms | {span} | {memory} |")
+    if report["allocations"]:
+        lines += [
+            "",
+            "| tokens | padded | tensors as large as a map: model alone | captured | largest while captured |",
+            "|---|---|---|---|---|",
+        ]
+    for one in report["allocations"]:
+        size, made_by = one["largest_captured"]
+        padded = "yes" if one["padded"] else "no"
+        lines.append(
+            f"| {one['tokens']:,} | {padded} | {one['alone']} | {one['captured']} | {size:,} numbers by {made_by} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
     """Measure, print a table, write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tokens", type=int, nargs="*", default=[512, 2048])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tokens", type=int, nargs="*", default=[128, 512, 2048])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--threads", type=int, help="of torch; as many as it takes unless told")
     parser.add_argument("--count", type=int, nargs="*", default=[8192])
+    parser.add_argument("--transformer-lens", type=Path, help="Python of an environment that has transformer_lens")
+    parser.add_argument("--bertviz", type=Path, help="Python of an environment that has bertviz")
+    parser.add_argument("--only", choices=list(WAYS), help="measure this one here, print its rows as JSON")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--markdown", type=Path)
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)
+    torch.set_grad_enabled(False)
+    if options.only:
+        rows = [row for n in options.tokens for row in measure(options.only, n, options.rounds, options.device)]
+        print(json.dumps(rows))
+        return
     device = torch.cuda.get_device_name() if options.device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     report: dict[str, Any] = {"torch": torch.__version__, "transformers": transformers.__version__, "device": device}
-    report["times"], report["memory"], report["allocations"] = [], [], []
-    print(f"torch {torch.__version__}, transformers {transformers.__version__}, {device}")
-    torch.set_grad_enabled(False)
+    report["times"], report["allocations"] = [], []
     for tokens in options.tokens:
-        ways, missing = ways_for(tokens, options.device)
-        seconds = rounds(ways, options.rounds, options.device)
-        base = statistics.median(seconds["sdpa"])
-        for name, all_of_them in seconds.items():
-            ratio = statistics.median(one / own for one, own in zip(all_of_them, seconds["sdpa"], strict=True))
-            median = statistics.median(all_of_them)
-            report["times"].append({"tokens": tokens, "way": name, "seconds": median, "ratio": ratio})
-            print(f"{tokens:>6} tokens  {name:<32}{median * 1e3:>10.1f} ms  {ratio:>6.3f} x the model's own forward")
-        parts = 3 * 12 * tokens * 768 * 4
-        own = peak(ways["sdpa"], options.device)
-        with_capture = peak(
-            ways["headscope, kept on the device" if options.device == "cuda" else "headscope"], options.device
-        )
-        share = (with_capture - own) / parts
-        report["memory"].append(
-            {"tokens": tokens, "forward": own, "captured": with_capture, "qkv": parts, "share": share}
-        )
-        print(
-            f"{tokens:>6} tokens  peak beyond the forward {(with_capture - own) / 1e6:.1f} MB = {share:.3f} x Q, K, V"
-        )
-        for name in missing:
-            print(f"{tokens:>6} tokens  {name}: not installed")
-        if base <= 0:
-            sys.exit("the clock stands still")
+        report["times"] += measure("headscope", tokens, options.rounds, options.device)
+        for who, python in (("transformer-lens", options.transformer_lens), ("bertviz", options.bertviz)):
+            if python is not None:
+                report["times"] += measure_peer(python, who, tokens, options)
+        print(f"{tokens} tokens measured", file=sys.stderr)
     for tokens in options.count if options.device == "cpu" else ():
-        for padded in (False, True):
-            counted = largest_allocations(tokens, padded)
-            report["allocations"].append(counted)
-            print(json.dumps(counted))
+        report["allocations"] += [largest_allocations(tokens, padded) for padded in (False, True)]
+        print(f"allocations at {tokens} tokens counted", file=sys.stderr)
+    print(table(report))
+    if options.markdown:
+        options.markdown.write_text(table(report))
     if options.json:
         options.json.write_text(json.dumps(report, indent=2) + "\n")
 

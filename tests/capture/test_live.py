@@ -105,10 +105,8 @@ def test_verify_reaches_the_eager_weights(name: str) -> None:
     report = captured.traces[-1].verify()
     assert report.agrees, report
     assert [check.name for check in report.checks[:2]] == ["row sums", "module output"]
-    if MAJOR < 5 and name in ("BertModel", "ModernBertModel"):
-        assert [what for what, _ in report.skipped] == ["eager weights"], (
-            "in 4.57 their eager attention is out of sight"
-        )
+    if MAJOR < 5 and name in ("BertModel", "ModernBertModel", "CLIPModel"):  # whose weights 4.57 doesn't hand out
+        assert [what for what, _ in report.skipped] == ["eager weights"]
     else:
         assert [check.name for check in report.checks[2:]] == ["weights (eager)"]
     assert model.config.to_dict() == config

@@ -7,9 +7,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 from headscope.attention import Mask
 from headscope.capture.masks import Analyst, Given, find_rules
+from headscope.capture.transformers_support import given_mask
 
 
 def cells(mask: Mask, queries: int, keys: int) -> np.ndarray:
@@ -84,3 +86,24 @@ def test_queries_at_the_end_of_a_cache(queries: int) -> None:
     found = find_rules(Given(mask=torch.from_numpy(wanted)[None, None]), 1, queries, 7, slice(7 - queries, 7)).row(0)
     assert found.mask.bias is None
     np.testing.assert_array_equal(cells(found.mask, queries, 7), wanted)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("width", [None, 3])
+def test_what_flash_attention_is_given(causal: bool, width: int | None) -> None:
+    """Not a map but the padding, is_causal and sliding_window, of which a query sees itself and width - 1 back."""
+    q = torch.zeros(2, 4, 7, 8)
+    padding = torch.tensor([[1] * 7, [1] * 5 + [0] * 2])
+    options = {"is_causal": causal, "sliding_window": width}
+    seen, used = given_mask("flash_attention_2", nn.Module(), q, q, padding, options)
+    rules = find_rules(seen, 2, 7, used, slice(0, 7))
+    at = np.arange(7)
+    back = at[:, None] - at
+    for row in range(2):
+        expected = np.tile(padding[row].bool().numpy(), (7, 1))
+        if causal:
+            expected &= back >= 0
+        if width is not None:
+            expected &= np.abs(back) < width
+        kept = slice(0, 5) if row else slice(None)
+        np.testing.assert_array_equal(cells(rules.row(row).mask, 7, 7)[kept], expected[kept])

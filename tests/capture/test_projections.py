@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.numpy
 import torch
 from families import BY_NAME, FAMILIES, Family
 from torch import nn
 
 from headscope.capture import ablate, capture
 from headscope.errors import TraceError, UnsupportedError
+from headscope.view.page_trace import page_bytes
 
 
 def given_by_projections(model: nn.Module) -> tuple[dict[str, list[torch.Tensor]], list[Any]]:
@@ -90,6 +92,7 @@ def test_where_it_is_not_one_matrix_it_is_refused(change: Any, said: str) -> Non
         trace[0, 0].output
     assert caught.value.advice
     assert trace[1, 0].output.shape == (7, model.config.hidden_size)
+    assert "view.writes" not in safetensors.numpy.load(page_bytes(trace))
 
 
 def test_when_the_model_is_gone() -> None:
@@ -97,6 +100,7 @@ def test_when_the_model_is_gone() -> None:
     with torch.no_grad(), capture(model) as captured:
         model(**BY_NAME["BertModel"].inputs(padded=False))
     trace = captured.traces[0]
+    assert "view.writes" in safetensors.numpy.load(page_bytes(trace))
     del captured, model
     with pytest.raises(TraceError, match="gone"):
         trace[1, 0].output

@@ -43,7 +43,8 @@ class SdpaWatch(TorchFunctionMode):
             return func(*args, **kwargs)
 
         def run(module: nn.Module, query: Any, key: Any, value: Any, mask: Any, **_: Any) -> tuple[Any, None]:
-            return func(*args, **kwargs).transpose(1, 2), None
+            # In memory as the interface's functions leave it, so that the class need not copy it for its projection.
+            return func(*args, **kwargs).transpose(1, 2).contiguous(), None
 
         result = look_on(
             run,

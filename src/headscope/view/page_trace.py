@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscope.attention import attend, scores, weights
-from headscope.errors import InputError
+from headscope.errors import InputError, TraceError, UnsupportedError
 from headscope.statistics import Block, block_statistics, blocks, mean_over_queries
 from headscope.statistics.definitions import value_norms
 from headscope.trace import LayerRecord, Source, Trace
@@ -235,7 +235,7 @@ def _walk(record: LayerRecord) -> Iterator[Block]:
 def _writes(
     trace: Trace, source: Source | None
 ) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "..."], Float[np.ndarray, "..."]] | None:
-    """How strongly each value and each context arrives in the residual stream; None where the model isn't at hand.
+    """How strongly each value and each context arrives in the residual stream; None where there is no W_O to ask for.
 
     value_norms (layers, heads, keys) = |v_j W_O| (Kobayashi et al. 2020, the norm in eq. 4), writes (layers, heads,
     queries) = |c_i W_O|, and shares (layers, heads, queries) = c_i W_O . t_i / |t_i|^2 with t_i the sum over the
@@ -247,7 +247,10 @@ def _writes(
     for layer, record in zip(trace.numbers, trace.layers, strict=True):
         assert record.v is not None
         heads = trace.head_numbers(layer)
-        out = np.stack([np.asarray(source.W_O(layer, head), dtype=np.float32) for head in heads])
+        try:
+            out = np.stack([np.asarray(source.W_O(layer, head), dtype=np.float32) for head in heads])
+        except (UnsupportedError, TraceError):  # a live model that is gone, or whose projection is no one matrix
+            return None
         groups = len(record.q) // len(record.v)
         values = np.repeat(record.v, groups, axis=0) if groups > 1 else record.v
         context, _ = attend(record.q, record.k, record.v, scale=record.scale, mask=record.mask)
