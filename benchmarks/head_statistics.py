@@ -1,9 +1,10 @@
 """What all fast statistics of a layer cost beside one plain SDPA call on the same tensors, and beside row blocks.
 
-    python benchmarks/head_statistics.py --tokens 8192 --json results.json
+    python benchmarks/head_statistics.py --threads 2 --json results.json
 
 12 heads of 64, fp32, random. Ours and SDPA run in turn within one process; the ratio is the median over rounds. Memory
 is the growth of this process's peak over what it held before, in bytes per token and head: flat where memory is O(S).
+Lengths are measured from the shortest on, so that each peak is its own.
 (This file has another name than the part it measures: `statistics.py` here would hide Python's own.)
 """
 
@@ -80,13 +81,16 @@ def measure(tokens: int, rounds: int, plain: bool) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tokens", type=int, nargs="+", default=[8192])
+    parser.add_argument("--tokens", type=int, nargs="+", default=[512, 2048, 8192])
+    parser.add_argument("--threads", type=int, help="torch's threads; as many as it takes by itself if left out")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--plain", action="store_true", help="time the row blocks too, once")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
     results = []
-    for tokens in arguments.tokens:
+    for tokens in sorted(arguments.tokens):
         one = measure(tokens, arguments.rounds, arguments.plain)
         results.append(one)
         print(

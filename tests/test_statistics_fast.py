@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from headscope import kernels
 from headscope.attention import Mask
 from headscope.errors import InputError
 from headscope.statistics import MEANINGS, Roles, plain_statistics
 from headscope.statistics.definitions import allowed_counts
-from headscope.statistics.fast import fast_statistics
+from headscope.statistics.fast import fast_statistics, prepare
 
 MASKS = {
     "everything": lambda n: Mask(),
@@ -233,10 +234,72 @@ class Largest(TorchDispatchMode):
         return result
 
 
-@pytest.mark.parametrize("mask", ["everything", "padding", "causal", "causal, padded on the left"])
-def test_no_tensor_is_as_large_as_a_map(mask: str) -> None:
-    n = 2000
-    arrays = {name: torch.from_numpy(array) for name, array in drawn(n, heads=1, kv_heads=1).items()}
-    with Largest() as watch:
-        fast_statistics(**arrays, scale=0.35, mask=MASKS[mask](n), roles=roles_for(n))
-    assert watch.numel <= 40 * n
+@pytest.mark.parametrize("mask", ["everything", "padding", "causal", "causal window, padded"])
+def test_no_tensor_grows_faster_than_the_text(mask: str) -> None:
+    """Four times the text, at most about four times the largest tensor, and far from a map."""
+    sizes = []
+    for n in (1500, 6000):
+        arrays = {name: torch.from_numpy(array) for name, array in drawn(n, heads=1, kv_heads=1).items()}
+        with Largest() as watch:
+            fast_statistics(**arrays, scale=0.35, mask=MASKS[mask](n), roles=roles_for(n))
+        sizes.append(watch.numel)
+    assert sizes[1] <= 4.1 * sizes[0]
+    assert sizes[1] <= 65 * 6000
+
+
+def test_a_window_costs_the_window() -> None:
+    """Blocks hold the keys that are near: twice the text, twice the cells, not four times."""
+    cells = []
+    for n in (1000, 2000):
+        q = torch.randn(1, 1, n, 8)
+        cells.append(sum(one.scores.numel() for one in kernels.score_blocks(q, q, scale=1.0, mask=Mask(window=(9, 4)))))
+    assert cells[1] < 2.2 * cells[0]
+    assert cells[1] < 2000 * 2000 / 4
+
+
+def stacked(rows: list[dict[str, np.ndarray]]) -> dict[str, torch.Tensor]:
+    return {name: torch.from_numpy(np.stack([one[name] for one in rows])) for name in ("q", "k", "v")}
+
+
+@pytest.mark.parametrize("way", ["blocks", "fused"])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("kv_heads", [4, 2])
+def test_a_batch_is_its_rows(way: str, causal: bool, kv_heads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that differ in their padding and in who their tokens are, against the plain computation row by row."""
+    monkeypatch.setitem(kernels.BLOCK_CELLS, "cpu", 500)
+    monkeypatch.setattr(kernels, "BLOCK_ROWS", 4)
+    n = 23
+    rows = [drawn(n, kv_heads=kv_heads, seed=seed) for seed in range(3)]
+    W_O = rows[0]["W_O"]
+    masks = [Mask(causal=causal, keys=keys) for keys in (None, np.arange(n) < 17, np.arange(n) >= 6)]
+    roles = [roles_for(n), Roles.none(n, n), roles_for(n)]
+    prepared = prepare(roles)
+    for _ in range(2):  # what is kept of the masks serves again
+        found = prepared.of(**stacked(rows), scale=0.35, mask=masks, W_O=torch.from_numpy(W_O), way=way)
+        assert found.shape == (len(MEANINGS), 3, 4, n)
+    for at, (row, mask, of) in enumerate(zip(rows, masks, roles, strict=True)):
+        plain = plain_statistics(**row | {"W_O": W_O}, scale=0.35, mask=mask, roles=of)
+        agree(plain, dict(zip(prepared.names, found[:, at].numpy(), strict=True)), n)
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("n", [1, 2, 40, 1100])
+def test_both_ways_agree(mask: str, n: int) -> None:
+    arrays = {name: torch.from_numpy(array) for name, array in drawn(n, kv_heads=2, spread=2).items()}
+    prepared = prepare(roles_for(n))
+    ways = [prepared.of(**arrays, scale=0.35, mask=MASKS[mask](n), way=way).numpy() for way in ("blocks", "fused")]
+    agree(*(dict(zip(prepared.names, one, strict=True)) for one in ways), n)
+
+
+def test_batches_that_are_none_are_refused() -> None:
+    q = torch.zeros(2, 1, 5, 8)
+    with pytest.raises(InputError, match="2 rows of 2 kinds"):
+        prepare([roles_for(5), roles_for(6)])
+    prepared = prepare([roles_for(5)] * 2, ["entropy", "norm"])
+    with pytest.raises(InputError, match="norm can't be had"):
+        prepared.of(q, q, scale=1.0)
+    prepared = prepare([roles_for(5)] * 2, ["entropy"])
+    with pytest.raises(InputError, match="2 masks of 2 kinds"):
+        prepared.of(q, q, scale=1.0, mask=[Mask(), Mask(causal=True)])
+    with pytest.raises(InputError, match="don't fit 2 x 5 queries"):
+        prepared.of(q[:1], q[:1], scale=1.0)

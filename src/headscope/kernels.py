@@ -2,13 +2,14 @@
 
 PyTorch's scaled_dot_product_attention computes log-sum-exps in its fused kernels and drops them. A `KernelWatch` looks
 on while it runs and picks them up: nothing is computed twice and the output is what it would have been, bit for bit.
-`attend_with_lse` runs it for our own purposes, and takes blocks of queries where only the unfused kernel is left, which
-would build the whole map.
+`attend_with_lse` runs it for our own purposes, and takes blocks of scores where only the unfused kernel is left, which
+would build the whole map. `score_blocks` gives such blocks to whoever needs the scores themselves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from headscope.attention import EVERYTHING, Mask, attend
+from headscope.attention import EVERYTHING, Mask
 
 aten = torch.ops.aten
 
@@ -45,6 +46,15 @@ ON_REQUEST = tuple(
 
 MATH = int(torch.nn.attention.SDPBackend.MATH.value)
 """The unfused kernel, which builds the whole map."""
+
+BLOCK_CELLS = {"cpu": 1 << 18}
+"""Most scores of a block: 1 MiB of fp32 on a CPU, so that all that is done to them is done in the cores' caches."""
+
+OTHER_CELLS = 1 << 24
+"""On other devices, which want much work at once."""
+
+BLOCK_ROWS = 64
+"""Rows of keys' products that a matrix product wants at least; for them a block may be larger than said above."""
 
 
 class KernelWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -136,9 +146,128 @@ def attend_with_lse(
                     context.masked_fill(unseen[..., None], 0.0),
                     found.masked_fill(unseen.expand(found.shape), float("-inf")),
                 )
+    return _attend_in_blocks(q, k, v, scale, mask)
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreBlock:
+    """The scores of some heads and neighbouring queries with all keys that these may look at.
+
+    Attributes:
+        heads: which of batch * heads.
+        rows, keys: which queries and keys.
+        scores: (heads, rows, keys); the next block overwrites them.
+    """
+
+    heads: slice
+    rows: slice
+    keys: slice
+    scores: torch.Tensor
+
+
+def score_blocks(
+    q: torch.Tensor, k: torch.Tensor, *, scale: float, mask: Mask = EVERYTHING, hidden: float = float("-inf")
+) -> Iterator[ScoreBlock]:
+    """A batch's scores in blocks of bounded size, rows outside, heads inside: O(keys) memory, or O(window).
+
+    How the scores are cut depends on the shapes and the kind of device alone, never on the number of threads.
+
+    Args:
+        q: (batch, heads, queries, width), of 32 bits or more.
+        k: (batch, kv_heads, keys, width).
+        scale: what q . k is multiplied by.
+        mask: only its causal and window count here: keys beyond them are left out where no query of the block may look
+            at them. Queries without any key have no block.
+        hidden: what forbidden cells within a block are set to.
+    """
+    batch, heads, queries, width = q.shape
+    kv_heads, keys = k.shape[1:3]
+    shared = heads // kv_heads
+    groups = batch * kv_heads
+    q, k = q.reshape(groups, shared, queries, width), k.reshape(groups, keys, width).transpose(1, 2)
+    left, right = mask.window or (None, None)
+    if mask.causal:
+        right = 0 if right is None else min(right, 0)
+    cells = BLOCK_CELLS.get(q.device.type, OTHER_CELLS)
+    least = max(1, BLOCK_ROWS // shared)
+    step = min(max(queries, 1), max(least, cells // max(1, groups * shared * keys)))
+    if left is not None and right is not None:
+        # A block of n queries holds n + left + right keys: few queries for a narrow window.
+        step = min(step, max(least, left + right))
+    buffer = q.new_empty(0)
+    for start in range(0, queries, step):
+        stop = min(start + step, queries)
+        first, last = start + keys - queries, stop - 1 + keys - queries
+        low = 0 if left is None else min(max(first - left, 0), keys)
+        high = keys if right is None else min(max(last + right + 1, 0), keys)
+        if high <= low:
+            continue
+        corners = _corners((first, last), (low, high), (left, right), q.device)
+        rows, span = stop - start, high - low
+        many = min(groups, max(1, cells // (shared * rows * span)))
+        if buffer.numel() < many * shared * rows * span:
+            buffer = q.new_empty(many * shared * rows * span)
+        for group in range(0, groups, many):
+            count = min(many, groups - group)
+            scores = buffer[: count * shared * rows * span].view(count, shared * rows, span)
+            some = q[group : group + count, :, start:stop].reshape(count, shared * rows, width)
+            torch.baddbmm(scores, some, k[group : group + count, :, low:high], beta=0, alpha=scale, out=scores)
+            scores = scores.view(count * shared, rows, span)
+            for columns, forbidden in corners:
+                scores[..., columns].masked_fill_(forbidden, hidden)
+            of = slice(group * shared, (group + count) * shared)
+            yield ScoreBlock(of, slice(start, stop), slice(low, high), scores)
+
+
+def _corners(
+    rows: tuple[int, int], keys: tuple[int, int], reach: tuple[int | None, int | None], device: torch.device
+) -> list[tuple[slice, torch.Tensor]]:
+    """The columns of a block of which some queries may not see some, each with (rows, columns): which.
+
+    Args:
+        rows: where the first and the last query stand among the keys.
+        keys: where the block's keys begin and end.
+        reach: how far a query sees to the left and to the right; None: to the end.
+    """
+    (first, last), (low, high), (left, right) = rows, keys, reach
+    at = torch.arange(first, last + 1, device=device)[:, None]
+    found = []
+    if left is not None and low < last - left:
+        edge = min(high, last - left)
+        found.append((slice(0, edge - low), torch.arange(low, edge, device=device) < at - left))
+    if right is not None and first + right + 1 < high:
+        edge = max(low, first + right + 1)
+        found.append((slice(edge - low, high - low), torch.arange(edge, high, device=device) > at + right))
+    return found
+
+
+def _attend_in_blocks(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, mask: Mask
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Contexts and log-sum-exps from blocks of scores, in fp32 or wider: any mask, O(keys) or O(window) memory."""
     wide = torch.promote_types(q.dtype, torch.float32)
-    rows = [attend(one.to(wide), k[i].to(wide), v[i].to(wide), scale=scale, mask=mask) for i, one in enumerate(q)]
-    return torch.stack([row[0] for row in rows]).to(q.dtype), torch.stack([row[1] for row in rows])
+    batch, heads, queries, _ = q.shape
+    kv_heads, keys, d_value = v.shape[1:]
+    shared = heads // kv_heads
+    context = torch.zeros(batch * heads, queries, d_value, dtype=wide, device=q.device)
+    lse = torch.full((batch * heads, queries), float("-inf"), dtype=wide, device=q.device)
+    values = v.to(wide).reshape(batch * kv_heads, keys, d_value)
+    forbidden = None if mask.keys is None else ~torch.as_tensor(np.array(mask.keys, dtype=bool), device=q.device)
+    bias = None if mask.bias is None else torch.as_tensor(mask.bias, device=q.device, dtype=wide)
+    for block in score_blocks(q.to(wide), k.to(wide), scale=scale, mask=mask):
+        scores, at, rows = block.scores, block.heads, block.rows
+        if bias is not None:
+            of = [head % len(bias) for head in range(at.start, at.stop)]
+            scores += bias[of if len(bias) > 1 else slice(None), rows, block.keys]
+        if forbidden is not None:
+            scores.masked_fill_(forbidden[block.keys], float("-inf"))
+        total = scores.logsumexp(-1)
+        weights = scores.sub_(total.masked_fill(total == float("-inf"), 0)[..., None]).exp_()
+        looked = values[at.start // shared : at.stop // shared, block.keys]
+        mixed = weights.view(len(looked), -1, weights.shape[-1]) @ looked
+        context[at, rows] = mixed.view(-1, rows.stop - rows.start, d_value)
+        lse[at, rows] = total
+    return context.view(batch, heads, queries, d_value).to(q.dtype), lse.view(batch, heads, queries)
 
 
 def _fused_form(

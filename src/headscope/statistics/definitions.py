@@ -81,16 +81,12 @@ def padding(mask: Mask, roles: Roles, queries: int) -> Bool[np.ndarray, " querie
     return ~np.asarray(mask.keys, dtype=bool)[-queries:]
 
 
-def without_the_unmeasured(
-    found: Mapping[str, Float[Array, "heads queries"]],
-    counts: Int[np.ndarray, "heads_or_1 queries"],
-    mask: Mask,
-    roles: Roles,
-) -> dict[str, Float[Array, "heads queries"]]:
-    """NaN wherever there is nothing to measure, by the rules of docs/statistics.md.
+def measured(
+    names: Iterable[str], counts: Int[np.ndarray, "heads_or_1 queries"], mask: Mask, roles: Roles
+) -> dict[str, Bool[np.ndarray, "heads_or_1 queries"]]:
+    """For each statistic which queries have one, by the rules of docs/statistics.md.
 
     Args:
-        found: what was computed, whatever came out where there is nothing.
         counts: how many keys each query may look at.
     """
     queries = counts.shape[-1]
@@ -108,28 +104,29 @@ def without_the_unmeasured(
         "other_sentence": (roles.query_sentences >= 0) & pair,
         "norm_special": roles.special.any(),
     }
-    measured = (counts > 0) & ~padding(mask, roles, queries)
-    kept: dict[str, Any] = {}
-    for name, values in found.items():
-        use = measured & there.get(name, True)
-        if name in POSITIONS:
-            use = use & roles.aligned
-        xp = namespace(values)
-        if xp is np:
-            kept[name] = np.where(use, values, np.nan)
-        else:
-            kept[name] = values.masked_fill(xp.as_tensor(~use, device=values.device), float("nan"))
-    return kept
+    seeing = (counts > 0) & ~padding(mask, roles, queries)
+    return {name: seeing & there.get(name, True) & (roles.aligned if name in POSITIONS else True) for name in names}
+
+
+def without_the_unmeasured(
+    found: Mapping[str, Float[np.ndarray, "heads queries"]],
+    counts: Int[np.ndarray, "heads_or_1 queries"],
+    mask: Mask,
+    roles: Roles,
+) -> dict[str, Float[np.ndarray, "heads queries"]]:
+    """NaN wherever there is nothing to measure; `found` holds whatever came out there."""
+    use = measured(found, counts, mask, roles)
+    return {name: np.where(use[name], values, np.nan) for name, values in found.items()}
 
 
 def value_norms(
-    v: Float[Array, "kv_heads keys d_value"], W_O: Float[Array, "heads d_value d_model"]
-) -> Float[Array, "heads keys"]:
-    """(heads, keys): |v_j W_O| of every head, from the Gram matrix W_O W_O^T, so that no (keys, d_model) is built."""
+    v: Float[Array, "... kv_heads keys d_value"], W_O: Float[Array, "heads d_value d_model"]
+) -> Float[Array, "... heads keys"]:
+    """(…, heads, keys): |v_j W_O| of every head, from the Gram matrix W_O W_O^T: no (keys, d_model) is built."""
     heads, d_value, _ = W_O.shape
-    kv_heads, keys, _ = v.shape
+    kv_heads, keys, _ = v.shape[-3:]
     gram = (W_O @ W_O.swapaxes(-1, -2)).reshape(kv_heads, heads // kv_heads, d_value, d_value)
-    values = v[:, None]
-    squares = ((values @ gram) * values).sum(-1).reshape(heads, keys)
+    values = v[..., None, :, :]
+    squares = ((values @ gram) * values).sum(-1).reshape(*v.shape[:-3], heads, keys)
     xp = namespace(v)
     return xp.sqrt(xp.where(squares > 0, squares, xp.zeros_like(squares)))
