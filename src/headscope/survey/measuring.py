@@ -9,14 +9,14 @@ import torch
 
 from headscope.capture.calls import Call, Forward, Stack
 from headscope.errors import UnsupportedError
-from headscope.statistics.fast import fast_statistics
+from headscope.statistics.fast import Prepared, prepare
 from headscope.statistics.roles import Roles
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
 OutputWeights = Callable[[int, int], "torch.Tensor | None"]
-"""(layer, heads) -> W_O (heads, d_value, d_model), or None where it is not known."""
+"""(layer, heads) -> W_O (heads, d_value, d_model), or None where no statistic needs it."""
 
 
 class Measure:
@@ -33,10 +33,12 @@ class Measure:
         self.roles: Sequence[Roles] = ()
         self.layers: dict[int, Float[torch.Tensor, "batch heads statistics"]] = {}
         self._W_O = W_O
+        self._prepared: Prepared | None = None
 
     def begin(self, forward: Forward) -> None:
         """A forward begins: what the last one left is gone."""
         self.layers = {}
+        self._prepared = None
 
     def drop(self, forward: Forward) -> None:
         """It raised."""
@@ -71,25 +73,20 @@ class Measure:
                 where=call.path,
                 advice="pass the part that you mean: hs.survey(model.get_encoder(), …, tokenizer=tokenizer)",
             )
-        with torch.autocast(call.q.device.type, enabled=False), torch.no_grad():
+        with torch.no_grad():
+            if self._prepared is None:
+                self._prepared = prepare(self.roles, self.names, device=call.q.device)
             W_O = self._W_O(call.layer, call.q.shape[1])
-            rows = [self._row(call, row, W_O) for row in range(len(call.q))]
-            self.layers[call.layer] = torch.stack(rows)
-
-    def _row(
-        self, call: Call, row: int, W_O: Float[torch.Tensor, "heads d_value d_model"] | None
-    ) -> Float[torch.Tensor, "heads statistics"]:
-        found = fast_statistics(
-            call.q[row],
-            call.k[row],
-            call.v[row] if W_O is not None else None,
-            scale=call.scale,
-            roles=self.roles[row],
-            mask=call.mask(row),
-            W_O=W_O,
-            names=self.names,
-        )
-        return torch.stack([found[name].double().nanmean(-1) for name in self.names], -1)
+            found = self._prepared.of(
+                call.q,
+                call.k,
+                call.v if W_O is not None else None,
+                scale=call.scale,
+                mask=call.mask(0) if call.rules.shared else [call.mask(row) for row in range(len(call.q))],
+                W_O=W_O,
+            )
+            wide = torch.float32 if found.device.type == "mps" else torch.float64  # MPS has no fp64
+            self.layers[call.layer] = found.to(wide).nanmean(-1).permute(1, 2, 0)
 
     def table(self) -> Float[torch.Tensor, "batch cells statistics"]:
         """(batch, heads of all layers, statistics) in fp32 on the CPU: layer 0's heads first."""
