@@ -1,0 +1,121 @@
+"""What MkDocs calls as it builds the site: the front page is the README, and no page may need a network."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent
+ROOT = FOLDER.parent.parent
+
+README_PLACE = "<!-- README -->"
+LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
+OUTSIDE = re.compile(r"^\s*(?:[a-z][a-z0-9+.-]*:)?//", re.IGNORECASE)
+IN_STYLE = re.compile(r"url\(\s*['\"]?([^'\")]+)|@import\s+['\"]([^'\"]+)", re.IGNORECASE)
+LOADED = {
+    "audio": ("src",),
+    "embed": ("src",),
+    "iframe": ("src",),
+    "image": ("href", "xlink:href"),
+    "img": ("src", "srcset"),
+    "input": ("src",),
+    "link": ("href",),
+    "object": ("data",),
+    "script": ("src",),
+    "source": ("src", "srcset"),
+    "track": ("src",),
+    "use": ("href", "xlink:href"),
+    "video": ("src", "poster"),
+}
+"""Element -> the attributes whose addresses a browser loads by itself."""
+NOT_LOADED = {"canonical", "next", "prev", "alternate"}
+"""Links (by rel) that are only said."""
+
+
+def on_config(config: Any) -> Any:
+    """Let the walkthroughs import their helper, and draw without a screen."""
+    if str(FOLDER) not in sys.path:
+        sys.path.insert(0, str(FOLDER))
+    return config
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Put the README where a page asks for it."""
+    if README_PLACE not in markdown:
+        return markdown
+    return markdown.replace(README_PLACE, site_links((ROOT / "README.md").read_text(encoding="utf-8")))
+
+
+def on_post_build(config: Any, **_: Any) -> None:
+    """Refuse a site with a page that would ask another host for something."""
+    found = [f"{path}: {address}" for path, address in outside_addresses(Path(config["site_dir"]))]
+    if found:
+        from mkdocs.exceptions import PluginError
+
+        raise PluginError("these pages would load something from elsewhere:\n" + "\n".join(found))
+
+
+def site_links(readme: str) -> str:
+    """The README's links as they are on the site: pages of docs/ by their place there, other files by name only."""
+
+    def mended(found: re.Match[str]) -> str:
+        picture, text, address = found.groups()
+        if "://" in address or address.startswith("#"):
+            return found[0]
+        if address.startswith("docs/"):
+            return f"{picture}[{text}]({address.removeprefix('docs/')})"
+        return f"`{text}`" if text.rstrip("/") == address.rstrip("/") else f"{text} (`{address}`)"
+
+    return LINK.sub(mended, readme)
+
+
+class _Addresses(HTMLParser):
+    """Collects what a page loads by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+        self._in_style = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        held = {name: value or "" for name, value in attrs}
+        self._in_style = tag == "style"
+        if tag == "link" and set(held.get("rel", "").split()) & NOT_LOADED:
+            return
+        self.addresses += [held[name] for name in LOADED.get(tag, ()) if name in held]
+        self.addresses += style_addresses(held.get("style", ""))
+        if "srcdoc" in held:
+            self.addresses += page_addresses(held["srcdoc"])
+
+    def handle_endtag(self, tag: str) -> None:
+        self._in_style = False
+
+    def handle_data(self, data: str) -> None:
+        if self._in_style:
+            self.addresses += style_addresses(data)
+
+
+def style_addresses(style: str) -> list[str]:
+    """What a style sheet loads."""
+    return [one or other for one, other in IN_STYLE.findall(style)]
+
+
+def page_addresses(page: str) -> list[str]:
+    """What an HTML page loads, pages in its frames included."""
+    parser = _Addresses()
+    parser.feed(page)
+    parser.close()
+    return parser.addresses
+
+
+def outside_addresses(site: Path) -> Iterator[tuple[Path, str]]:
+    """(file, address) of everything that a page or style sheet of a site loads from another host."""
+    for path in sorted(site.rglob("*")):
+        if path.suffix in (".html", ".css"):
+            text = path.read_text(encoding="utf-8")
+            held = page_addresses(text) if path.suffix == ".html" else style_addresses(text)
+            yield from ((path.relative_to(site), address) for address in held if OUTSIDE.match(address))

@@ -1,0 +1,174 @@
+"""The documentation site: every page has its place, all code of the walkthroughs is run, nothing comes from elsewhere.
+
+`mkdocs build --strict` runs the walkthroughs themselves, once, in CI. Here is what makes that build worth something.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+
+import headscope as hs
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+sys.path.insert(0, str(DOCS / "tools"))
+
+import hooks  # noqa: E402
+import walk  # noqa: E402
+
+SETTINGS: dict[str, Any] = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+SIX = ["bert-large", "parameters", "architecture", "one-head", "multihead-attention", "classifier"]
+FENCE = re.compile(r"^( *)```python([^\n]*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
+
+
+def pages(nav: Any) -> list[str]:
+    """The files of a nav, in order."""
+    if isinstance(nav, str):
+        return [nav]
+    return [page for part in (nav.values() if isinstance(nav, dict) else nav) for page in pages(part)]
+
+
+def fences(page: str) -> list[tuple[str, str]]:
+    """(options, code) of each Python block of a walkthrough."""
+    text = (DOCS / "walkthroughs" / f"{page}.md").read_text(encoding="utf-8")
+    return [
+        (options, "\n".join(line.removeprefix(indent) for line in code.splitlines()))
+        for indent, options, code in FENCE.findall(text)
+    ]
+
+
+def test_every_page_has_its_place_in_the_nav() -> None:
+    there = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")}
+    assert set(pages(SETTINGS["nav"])) == there
+    assert [page for page in pages(SETTINGS["nav"]) if page.startswith("walkthroughs/")][1:] == [
+        f"walkthroughs/{page}.md" for page in SIX
+    ]
+
+
+def test_the_build_runs_the_code_and_ci_runs_the_build() -> None:
+    assert "docs/tools/hooks.py" in SETTINGS["hooks"]
+    assert any("markdown-exec" in plugin for plugin in SETTINGS["plugins"] if isinstance(plugin, dict))
+    assert SETTINGS["theme"]["font"] is False
+    assert "mkdocs build --strict" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", SIX)
+def test_all_code_of_a_walkthrough_is_run_and_asserts_its_numbers(page: str) -> None:
+    run = [code for options, code in fences(page) if 'exec="on"' in options]
+    only_shown = [code for options, code in fences(page) if 'exec="on"' not in options]
+    assert all("from_pretrained(" in code for code in only_shown), (
+        "only what needs a network is shown without being run"
+    )
+    sessions = {found for options, _ in fences(page) for found in re.findall(r'session="([^"]*)"', options)}
+    assert len(sessions) == 1, "one session for all blocks of a page"
+    asserted = sum(isinstance(node, ast.Assert) for code in run for node in ast.walk(ast.parse(code)))
+    assert asserted >= 5
+    assert any("hs." in code for code in run[-3:]), "it ends with headscope"
+
+
+@pytest.mark.parametrize("page", SIX)
+def test_what_a_block_prints_is_on_the_page(page: str) -> None:
+    for options, code in fences(page):
+        if 'exec="on"' in options:
+            shown = 'result="text"' in options or 'html="on"' in options
+            assert shown == ("print(" in code), code
+
+
+def test_the_published_numbers_are_asserted() -> None:
+    held = {page: "\n".join(code for _, code in fences(page) if "assert" in code) for page in SIX}
+    assert "== 335_141_888" in held["bert-large"]
+    assert "== 199" in held["parameters"]
+    assert "== 109_482_240" in held["parameters"]
+    for number in ("23_837_184", "85_054_464", "590_592", "7_087_872", "110_106_428", "23_440_896"):
+        assert number in held["architecture"]
+    for share in ("0.21772649152958506", "0.776879099295009", "0.005394409175405983"):
+        assert share in held["architecture"]
+    assert len(re.findall(r"\b\d\.\d{4}\b", held["multihead-attention"])) == 2 * 5 * 5 + 5 * 4 + 12
+
+
+def test_the_public_names_have_a_reference() -> None:
+    text = "\n".join(path.read_text(encoding="utf-8") for path in (DOCS / "reference").glob("*.md"))
+    described = set(re.findall(r"^::: ([\w.]+)$", text, re.MULTILINE))
+    last = {place.rpartition(".")[2] for place in described}
+    assert "headscope.errors" in described
+    for name, place in hs.LAZY.items():
+        function = place.partition(":")[2] or name
+        assert function in last or "errors:" in place, f"hs.{name} has no reference page"
+
+
+def test_readme_links_lead_to_pages_of_the_site() -> None:
+    readme = "[view](docs/view.md) ![a](docs/images/a.png) [examples/](examples) [how](x.md) [out](https://a.org/b)"
+    assert hooks.site_links(readme) == (
+        "[view](view.md) ![a](images/a.png) `examples/` how (`x.md`) [out](https://a.org/b)"
+    )
+    front = hooks.on_page_markdown((DOCS / "index.md").read_text(encoding="utf-8"))
+    assert front.startswith("# headscope")
+    assert "](docs/" not in front
+    assert hooks.on_page_markdown("another page") == "another page"
+
+
+@pytest.mark.parametrize(
+    ("page", "found"),
+    [
+        ('<script src="https://a.org/x.js"></script>', ["https://a.org/x.js"]),
+        ('<img src="//a.org/x.png">', ["//a.org/x.png"]),
+        ('<link rel="stylesheet" href="https://a.org/x.css">', ["https://a.org/x.css"]),
+        ("<style>@import 'https://a.org/x.css';</style>", ["https://a.org/x.css"]),
+        ('<p style="background: url(https://a.org/x.png)">', ["https://a.org/x.png"]),
+        ('<iframe srcdoc="&lt;img src=&quot;https://a.org/x.png&quot;&gt;"></iframe>', ["https://a.org/x.png"]),
+        ('<a href="https://a.org">a link is followed by a person</a>', []),
+        ('<link rel="canonical" href="https://a.org/"><img src="x.png"><img src="data:image/png;base64,AA">', []),
+        ("<p>@import 'https://a.org/x.css'</p>", []),
+    ],
+)
+def test_a_page_that_asks_another_host_is_found(tmp_path: Path, page: str, found: list[str]) -> None:
+    (tmp_path / "page.html").write_text(page, encoding="utf-8")
+    assert [address for _, address in hooks.outside_addresses(tmp_path)] == found
+
+
+def test_a_style_sheet_that_asks_another_host_is_found(tmp_path: Path) -> None:
+    (tmp_path / "a.css").write_text('@font-face { src: url("https://a.org/x.woff2") }', encoding="utf-8")
+    assert [address for _, address in hooks.outside_addresses(tmp_path)] == ["https://a.org/x.woff2"]
+
+
+def test_a_command_that_fails_is_no_result() -> None:
+    with pytest.raises(RuntimeError, match="ended with 2"):
+        walk.terminal("headscope", "shapes", "no-such-folder-anywhere/at-all/really")
+
+
+@pytest.mark.parametrize(
+    ("name", "stored"),
+    [
+        ("bert.embeddings.LayerNorm.weight", "bert.embeddings.LayerNorm.gamma"),
+        ("bert.embeddings.LayerNorm.bias", "bert.embeddings.LayerNorm.beta"),
+        ("bert.pooler.dense.weight", "bert.pooler.dense.weight"),
+    ],
+)
+def test_old_names_are_layer_norms_only(name: str, stored: str) -> None:
+    assert walk.stored_name(name, {"weight": "gamma", "bias": "beta"}) == stored
+
+
+def test_the_made_checkpoint_is_one_that_safetensors_reads() -> None:
+    """A file without weights has the model's names and shapes, and counts a tied parameter once."""
+    import torch
+    from safetensors import safe_open
+    from torch import nn
+
+    with torch.device("meta"):
+        model = nn.ModuleDict({"words": nn.Embedding(30, 8), "LayerNorm": nn.LayerNorm(8), "back": nn.Linear(8, 30)})
+    model["back"].weight = model["words"].weight
+    model.config = SimpleNamespace(name_or_path="a-name", to_dict=lambda: {"model_type": "bert"})
+    folder = walk.checkpoint_without_weights(model, weight="gamma", bias="beta")
+    assert folder.name == "a-name"
+    with safe_open(folder / "model.safetensors", "np") as file:
+        stored = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    shapes = {"words.weight": (30, 8), "LayerNorm.gamma": (8,), "LayerNorm.beta": (8,), "back.bias": (30,)}
+    assert stored == shapes
