@@ -66,7 +66,10 @@ def made(tokens: int, *, layers: int = 12, heads: int = 12, d_head: int = 64) ->
     records: list[LayerRecord] = []
     for layer in range(layers):
         if tokens > 1024 and layer > 0:
-            records.append(records[0])  # attend() over long texts takes minutes: one layer's numbers stand for all
+            # attend() over long texts takes minutes: the first layer's heads, in another order, stand for every layer's
+            first = records[0]
+            q, k, lse = (np.roll(part, layer, 0) for part in (first.q, first.k, first.lse))
+            records.append(replace(first, q=q, k=k, v=None if first.v is None else np.roll(first.v, layer, 0), lse=lse))
             continue
         k = generator.normal(size=(heads, tokens, d_head)).astype(np.float32)
         q = np.roll(k, 1, axis=1) + 0.5 * generator.normal(size=k.shape).astype(np.float32)

@@ -444,6 +444,10 @@ def test_a_long_text_is_computed_where_it_is_looked_at(watch: Watch, tmp_path: P
     for key, weight in shown.items():
         assert weight == pytest.approx(weights[key], abs=CLOSE)
     assert page.locator(".token").count() < 100
+    assert page.evaluate("document.querySelector('.lines').scrollTop") == pytest.approx(690 * 22, abs=22)
+    page.evaluate("document.querySelector('.lines').scrollTop = 500 * 22")
+    until(page, "location.hash.includes('box=500.690.20')")
+    until(page, "document.querySelector('.left .token').textContent === 't496'")
     size_of_page: Any = page.evaluate("document.getElementsByTagName('*').length")
     assert size_of_page < 1500
     page.keyboard.press("t")

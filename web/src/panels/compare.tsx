@@ -70,7 +70,7 @@ export function Compare() {
           <Chooser />
         </div>
         {!b || !theirs ? <p class="quiet hint">{say("compare_hint")}</p> : (
-          <div class="three">
+          <div class={why || !there ? "three two" : "three"}>
             <div>{one("A", a)}<Matrix picture={left.value} wanted={wanted.value} rows={mine.rows} columns={mine.columns} linked name="A" />{left.value && <Legend picture={left.value} />}</div>
             <div data-test="second">{one("B", b)}{second
               ? <><Matrix picture={right.value} wanted={second} rows={theirs.rows} columns={theirs.columns} linked={!why} name="B" />{right.value && <Legend picture={right.value} />}</>

@@ -223,7 +223,7 @@ export function Grid() {
   return (
     <section class="panel grid" aria-label={say("grid")}>
       <div class="row tools">
-        <label>{say("colour_by")} <select value={state.statistic.value} data-test="statistic"
+        <label title={say("colour_by")}><span>{say("colour_by")}</span> <select value={state.statistic.value} data-test="statistic"
           onChange={(event) => { state.statistic.value = event.currentTarget.value; }}>
           {names.map((name) => <option key={name} value={name}>{say(`stat_${name}` as Word)}</option>)}
         </select></label>
