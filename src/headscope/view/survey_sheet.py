@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headscope.survey.findings import read_findings
@@ -12,6 +11,8 @@ from headscope.view.tables import Column, Table
 from headscope.view.terminal import Drawing, Sheet, blank, notes, prose, table, title
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from headscope.survey.result import Survey
 
 COLUMNS = (
@@ -24,12 +25,8 @@ COLUMNS = (
 SHOWN_REFUSED = 3
 
 
-def survey_sheet(survey: Survey, written: tuple[Path, ...] = ()) -> Sheet:
-    """The sheet of a survey that is done.
-
-    Args:
-        written: files beside the survey's own: report, plots.
-    """
+def survey_sheet(survey: Survey) -> Sheet:
+    """The sheet of a survey that is done."""
     found = read_findings(survey.folder)
     manifest = survey.manifest
     rows = []
@@ -60,6 +57,11 @@ def survey_sheet(survey: Survey, written: tuple[Path, ...] = ()) -> Sheet:
             drawings.append(prose(f"{one['document']}: {one['detail']}", mark="- "))
         if counts["refused"] > SHOWN_REFUSED:
             drawings.append(notes(["the others are in manifest.json"]))
-    files = [f"rows in {survey.folder / 'parts'}", f"aggregates in {survey.folder / 'aggregates.json'} and .parquet"]
-    drawings += [blank, *(prose(one) for one in [*files, *(f"also {path}" for path in written)])]
+    drawings += [blank, *(prose(f"{what}: {survey.folder / name}") for what, name in _files(survey.folder))]
     return Sheet(record=lambda: survey.aggregates, table=lambda: Table(COLUMNS, tuple(rows)), drawings=tuple(drawings))
+
+
+def _files(folder: Path) -> list[tuple[str, str]]:
+    """What there is for whom, and where in the folder."""
+    files = [("report", "report.html"), ("plots", "plots"), ("rows", "parts"), ("aggregates", "aggregates.json")]
+    return [(what, name) for what, name in files if (folder / name).exists()]
