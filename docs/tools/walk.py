@@ -70,11 +70,12 @@ def picture(figure: Any, says: str) -> str:
     return f'<figure class="picture">{drawing}<figcaption>{says}</figcaption></figure>'
 
 
-def page(trace: Trace, *, height: int = 620) -> str:
-    """headscope's own page of a trace in an isolated frame, as a notebook shows it."""
+def page(trace: Trace, *, height: int = 640) -> str:
+    """headscope's own page of a trace in an isolated frame, as a notebook shows it, at four fifths of its size."""
     from headscope.view.notebook import frame
 
-    return f'<div class="headscope-page">{frame(trace, height=height)}</div>'
+    whole = frame(trace, height=height * 5 // 4)
+    return f'<div class="headscope-page" style="height:{height}px">{whole}</div>'
 
 
 def terminal(*command: str | Path) -> str:
