@@ -87,19 +87,33 @@ export function onScale(weight: number, most: number, scale: "sqrt" | "linear" |
   return t <= 1e-4 ? 0 : 1 + Math.log10(t) / 4;
 }
 
+const palettes = new Map<Uint8Array, Uint32Array>();
+
+/** A map's colours as pixels of a canvas: opaque, red in the lowest byte. */
+function palette(map: Uint8Array): Uint32Array {
+  let found = palettes.get(map);
+  if (!found) {
+    found = Uint32Array.from({ length: map.length / 3 }, (_, n) => 0xff000000 + (map[3 * n + 2] << 16) + (map[3 * n + 1] << 8) + map[3 * n]);
+    palettes.set(map, found);
+  }
+  return found;
+}
+
 /** Numbers as pixels. Signed numbers go on the diverging map. */
 export function paint(
   data: Float32Array, most: number, scale: "sqrt" | "linear" | "log", dark: boolean, signed: boolean,
 ): Uint8ClampedArray<ArrayBuffer> {
-  const out = new Uint8ClampedArray(data.length * 4);
-  const map = signed ? diverging() : sequential(dark);
+  const out = new Uint32Array(data.length);
+  const colours = palette(signed ? diverging() : sequential(dark));
+  const share = most > 0 ? 1 / most : 0;
+  const [root, log] = [scale === "sqrt", scale === "log"];
   for (let n = 0; n < data.length; n++) {
-    const t = onScale(Math.abs(data[n]), most, scale);
-    const at = 3 * (signed ? 255 + Math.sign(data[n]) * Math.round(255 * t) : Math.round(255 * t));
-    out[4 * n] = map[at];
-    out[4 * n + 1] = map[at + 1];
-    out[4 * n + 2] = map[at + 2];
-    out[4 * n + 3] = 255;
+    const value = data[n];
+    let t = Math.min(1, Math.abs(value) * share);
+    if (root) t = Math.sqrt(t);
+    else if (log) t = t <= 1e-4 ? 0 : 1 + Math.log10(t) / 4;
+    const shade = (255 * t + 0.5) | 0;
+    out[n] = colours[signed ? (value < 0 ? 255 - shade : 255 + shade) : shade];
   }
-  return out;
+  return new Uint8ClampedArray(out.buffer);
 }

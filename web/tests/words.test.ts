@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import { en, type Word } from "../src/words/en";
 import { ja } from "../src/words/ja";
 import { zh } from "../src/words/zh";
-import { divergingCss, headColour, oklch, sequential } from "../src/colour";
+import { diverging, divergingCss, headColour, oklch, onScale, paint, sequential } from "../src/colour";
 
 const parts = (text: string): string[] => [...new Set(text.match(/\{\w+\}/g) ?? [])].sort();
 
@@ -36,4 +36,16 @@ test("no difference is white", () => {
 test("OKLCH's ends are black and white", () => {
   expect(oklch(0, 0, 0)).toEqual([0, 0, 0]);
   expect(oklch(1, 0, 0)).toEqual([255, 255, 255]);
+});
+
+test("pixels are the map's colours, on every scale, signed or not", () => {
+  const numbers = Float32Array.from([0, 0.0001, 0.01, 0.3, 1, 7]);
+  for (const scale of ["sqrt", "linear", "log"] as const) {
+    const [plain, signed] = [paint(numbers, 1, scale, true, false), paint(numbers.map((x) => -x), 1, scale, true, true)];
+    numbers.forEach((x, n) => {
+      const shade = Math.round(255 * onScale(x, 1, scale));
+      expect([...plain.subarray(4 * n, 4 * n + 4)]).toEqual([...sequential(true).subarray(3 * shade, 3 * shade + 3), 255]);
+      expect([...signed.subarray(4 * n, 4 * n + 4)]).toEqual([...diverging().subarray(3 * (255 - shade), 3 * (255 - shade) + 3), 255]);
+    });
+  }
 });
