@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from headscope.trace import Trace
 
 BLUE, ORANGE, GREEN, GREY = "#4c78c8", "#e0803a", "#3fa98a", "#8a8f98"
+PALE_BLUE, PALE_ORANGE, INK = "#a9c1e8", "#f0bf9a", "#15202b"
+"""Areas with text on them, and that text: the same on light and dark pages."""
 
 
 def plain_axes() -> Any:
