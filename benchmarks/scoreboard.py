@@ -1,0 +1,519 @@
+"""The scoreboard: headscope beside transformers, TransformerLens, torchlens, bertviz and torchinfo, in one table.
+
+    python benchmarks/scoreboard.py --peers FOLDER --json results.json --markdown table.md [--readme README.md]
+    python benchmarks/scoreboard.py --peers FOLDER --json results.json --resume       # go on with an interrupted run
+    python benchmarks/scoreboard.py --peers FOLDER --json smoke.json --quick          # tiny sizes, about two minutes
+
+Run it with the Python that has headscope, torch, transformers, pyarrow and playwright. Peers get environments of their
+own under FOLDER, from the pins in benchmarks/peers, and keep them. Results are written after every section.
+benchmarks/README.md says what each row measures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ground import WORDS, headscope
+from measure import process
+from peers.calls import HEAD, LAYER, ONE_HEAD, SHAPES
+from scoreboard_table import TOOLS, YARDSTICK, figures, put, table
+
+HERE = Path(__file__).parent
+PEERS = {
+    "TransformerLens": "transformer-lens",
+    "torchlens": "torchlens",
+    "bertviz": "bertviz",
+    "torchinfo": "torchinfo",
+}
+"""Tools with an environment of their own, and its name in benchmarks/peers; the others are in this Python's."""
+PACKAGES = ("headscope", "torch", "transformers", "transformer-lens", "torchlens", "bertviz", "torchinfo", "numpy")
+NO_FUNCTION = "The tool has no function for this."
+LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
+TINY = {"hidden_size": 768, "num_hidden_layers": 2, "intermediate_size": 768}
+CAPTURES = [
+    ("headscope", ""),
+    ("transformers", ""),
+    ("TransformerLens", "everything"),
+    ("TransformerLens", "weights alone"),
+    ("torchlens", "everything"),
+    ("torchlens", "weights alone"),
+    ("bertviz", "neuron view"),
+    (YARDSTICK, "own forward"),
+]
+PAGES = {"head_view": "head view", "model_view": "model view"}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What is measured how often: {tokens: rounds} where sizes differ."""
+
+    large: dict[str, int]
+    base: dict[str, int]
+    starts: int
+    captures: dict[int, int]
+    peers_at_most: dict[int, int]
+    pages: dict[int, int]
+    peer_pages: dict[int, int]
+    statistics: dict[int, int]
+    plain: dict[int, int]
+    surveys: int
+    survey: tuple[str, ...]
+    patience: int
+
+
+FULL = Sizes(
+    large=LARGE,
+    base={},
+    starts=5,
+    captures={128: 7, 512: 5, 2048: 3},
+    peers_at_most={128: 7, 512: 3, 2048: 2},
+    pages={64: 3, 128: 3, 512: 3},
+    peer_pages={64: 3, 128: 2, 512: 1},
+    statistics={512: 5, 8192: 3},
+    plain={512: 5, 8192: 1},
+    surveys=3,
+    survey=("--windows", "4"),
+    patience=240,
+)
+QUICK = Sizes(
+    large=TINY,
+    base=TINY,
+    starts=1,
+    captures={16: 1},
+    peers_at_most={16: 1},
+    pages={16: 1},
+    peer_pages={16: 1},
+    statistics={64: 1},
+    plain={64: 1},
+    surveys=1,
+    survey=("--layers", "2", "--hidden", "128", "--vocab", "4096", "--length", "64", "--windows", "2"),
+    patience=120,
+)
+
+
+class CantError(Exception):
+    """A tool can't do a task: its own words."""
+
+
+def say(text: str) -> None:
+    """A line of progress, with the time since the start."""
+    print(f"[{time.monotonic() - STARTED:6.0f} s] {text}", file=sys.stderr, flush=True)
+
+
+STARTED = time.monotonic()
+
+
+def last_line(text: str) -> str:
+    """The last line that says something."""
+    return next((line.strip()[:300] for line in reversed(text.splitlines()) if line.strip()), "it said nothing")
+
+
+def environments(folder: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """The Python of each tool, made where it isn't there, and why where it can't be made."""
+    pythons, failed = {"headscope": sys.executable, "transformers": sys.executable}, {}
+    for tool, file in PEERS.items():
+        home, pins = (folder / file).absolute(), HERE / "peers" / f"{file}.txt"
+        python, held = home / "bin" / "python", home / "pins.txt"
+        if not held.exists() or held.read_text() != pins.read_text():
+            say(f"installing {tool}")
+            for command in (
+                [sys.executable, "-m", "venv", str(home)],
+                [str(python), "-m", "pip", "install", "-q", "-r", str(pins)],
+            ):
+                done = subprocess.run(command, capture_output=True, text=True, check=False)
+                if done.returncode:
+                    failed[tool] = f"It can't be installed: {last_line(done.stderr)}"
+                    break
+            else:
+                held.write_text(pins.read_text())
+        if tool not in failed:
+            pythons[tool] = str(python)
+    return pythons, failed
+
+
+def versions(python: str) -> dict[str, str]:
+    """Of the packages that matter, in an environment."""
+    code = (
+        "import json, sys, importlib.metadata as m\n"
+        "held = {d.metadata['Name'].lower().replace('_', '-'): d.version for d in m.distributions()}\n"
+        "print(json.dumps({name: held[name] for name in sys.argv[1:] if name in held}))"
+    )
+    done = subprocess.run([python, "-c", code, *PACKAGES], capture_output=True, text=True, check=True)
+    return dict(json.loads(done.stdout))
+
+
+def machine() -> dict[str, Any]:
+    """What it runs on."""
+    import torch
+
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    cpu = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
+    return {
+        "cpu": cpu or platform.machine(),
+        "cores": os.cpu_count(),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "load_at_start": round(os.getloadavg()[0], 2),
+    }
+
+
+@dataclass
+class Board:
+    """A run: its tools, its sizes and the report that grows."""
+
+    pythons: dict[str, str]
+    failed: dict[str, str]
+    sizes: Sizes
+    folder: Path
+    report: dict[str, Any]
+
+    def row(self, key: str, task: str, unit: str, *, more_is_better: bool = False) -> dict[str, Any]:
+        """A new row of the report."""
+        made: dict[str, Any] = {"task": task, "unit": unit, "more_is_better": more_is_better, "cells": []}
+        self.report["rows"][key] = made
+        return made
+
+    def checkpoint(self, name: str, config: dict[str, int]) -> Path:
+        """A BertModel with random weights, made once in a process of its own: this one stays small."""
+        home = self.folder / name
+        if not (home / "tokenizer_config.json").exists():
+            code = f"from pathlib import Path; from ground import make; make(Path({str(home)!r}), **{config!r})"
+            process([sys.executable, "-W", "ignore", "-c", code], {"PYTHONPATH": str(HERE)})
+        return home
+
+
+def add(row: dict[str, Any], tool: str, way: str, raw: list[float], no: str | None = None) -> None:
+    """A cell: its figures, or why there is none."""
+    row["cells"].append({"tool": tool, "way": way, "no": no} if no else {"tool": tool, "way": way, "raw": raw})
+
+
+def add_missing(row: dict[str, Any]) -> None:
+    """A 'no' for every tool that has no cell."""
+    for tool in TOOLS:
+        if all(cell["tool"] != tool for cell in row["cells"]):
+            add(row, tool, "", [], NO_FUNCTION)
+
+
+def starts(board: Board) -> None:
+    """Whole processes from nothing to the shapes of every parameter, and to one head's weights."""
+    text = " ".join(WORDS)  # 12 tokens with [CLS] and [SEP]
+    folder = str(board.checkpoint("large", board.sizes.large))
+    commands = {"headscope": headscope("shapes", folder)}
+    commands |= {tool: [board.pythons.get(tool, ""), "-c", code.format(folder=folder)] for tool, code in SHAPES.items()}
+    raced(board, "shapes", "cold start to every shape, BERT-large", commands, memory=True)
+    folder = str(board.checkpoint("base", board.sizes.base))
+    commands = {"headscope": headscope("attend", folder, text, "--layer", str(LAYER), "--head", str(HEAD))}
+    for tool, code in ONE_HEAD.items():
+        filled = code.format(folder=folder, text=text, layer=LAYER, head=HEAD)
+        commands[tool] = [board.pythons.get(tool, ""), "-c", filled]
+    raced(board, "one head", "cold start to one head, BERT-base, 12 tokens", commands, memory=False)
+
+
+def raced(board: Board, key: str, task: str, commands: dict[str, list[str]], *, memory: bool) -> None:
+    """The commands in turn, round after round, after one run of each."""
+    seconds: dict[str, list[float]] = {tool: [] for tool in commands}
+    peaks: dict[str, list[float]] = {tool: [] for tool in commands}
+    no = {tool: reason for tool, reason in board.failed.items() if tool in commands}
+    for at in range(-1, board.sizes.starts):
+        for tool in (tool for tool in commands if tool not in no):
+            try:
+                run = process(commands[tool])
+            except RuntimeError as error:
+                no[tool] = last_line(str(error))
+                continue
+            if at >= 0:
+                seconds[tool].append(run.seconds)
+                peaks[tool].append(run.megabytes)
+        say(f"{key}: round {at + 1} of {board.sizes.starts}")
+    rows = [(board.row(key, task, "s"), seconds)]
+    if memory:
+        rows.append((board.row(f"{key} memory", "the same, peak memory", "MB"), peaks))
+    for row, found in rows:
+        for tool in commands:
+            add(row, tool, "", found[tool], no.get(tool))
+        add_missing(row)
+
+
+class Captor:
+    """A tool's process that captures when it is told to."""
+
+    def __init__(self, python: str, tool: str, folder: Path, patience: int) -> None:
+        self.patience, self.left = patience, b""
+        self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - open as long as the process
+        command = [python, "-W", "ignore", str(HERE / "peers" / "calls.py"), tool, str(folder)]
+        self.child = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, bufsize=0
+        )
+        self.answer()
+
+    def ask(self, what: str, way: str, tokens: int) -> float:
+        """Seconds or bytes of one capture.
+
+        Raises:
+            CantError: the tool's error, its end, or no answer in time.
+        """
+        if self.child.poll() is not None:
+            raise CantError(f"its process had ended: {self.ended()}")
+        assert self.child.stdin is not None
+        self.child.stdin.write(f"{what}\t{way}\t{tokens}\n".encode())
+        found = self.answer()
+        if "no" in found:
+            raise CantError(found["no"])
+        return float(found["seconds" if what == "time" else "bytes"])
+
+    def answer(self) -> dict[str, Any]:
+        """Its next line of JSON; other lines, as profilers print them, are passed over."""
+        assert self.child.stdout is not None
+        end = time.monotonic() + self.patience
+        while True:
+            line, newline, rest = self.left.partition(b"\n")
+            if newline:
+                self.left = rest
+                if line.startswith(b"{"):
+                    return dict(json.loads(line))
+                continue
+            ready, _, _ = select.select([self.child.stdout], [], [], max(0, end - time.monotonic()))
+            if not ready:
+                self.close()
+                raise CantError(f"no answer after {self.patience} s")
+            more = self.child.stdout.read(65536)
+            if not more:
+                self.child.wait()
+                raise CantError(self.ended())
+            self.left += more
+
+    def ended(self) -> str:
+        """Its last words."""
+        self.errors.seek(0)
+        return f"{last_line(self.errors.read())} (exit status {self.child.returncode})"
+
+    def close(self) -> None:
+        """End it."""
+        self.child.kill()
+        self.child.wait()
+
+
+def captures(board: Board) -> None:
+    """Every head of one text, in a process for each tool; the tools in turn, round after round."""
+    folder = board.checkpoint("long", {**board.sizes.base, "max_position_embeddings": 2048})
+    captors: dict[str, Captor] = {}
+    gone = dict(board.failed)
+    for tool in dict.fromkeys(tool for tool, _ in CAPTURES if tool != YARDSTICK and tool not in gone):
+        try:
+            captors[tool] = Captor(board.pythons[tool], tool, folder, board.sizes.patience)
+        except CantError as error:  # noqa: PERF203 - each on its own
+            gone[tool] = str(error)
+    try:
+        for tokens, count in board.sizes.captures.items():
+            capture_rows(board, captors, gone, tokens, count)
+    finally:
+        for captor in captors.values():
+            captor.close()
+
+
+def capture_rows(board: Board, captors: dict[str, Captor], gone: dict[str, str], tokens: int, count: int) -> None:
+    """Time and peak memory at one length. The run whose memory is counted comes first, and warms up."""
+    peaks: dict[tuple[str, str], list[float]] = {which: [] for which in CAPTURES}
+    seconds: dict[tuple[str, str], list[float]] = {which: [] for which in CAPTURES}
+    no = {which: gone[which[0]] for which in CAPTURES if which[0] in gone}
+    for at in range(-1, count):
+        for which in CAPTURES:
+            tool, way = which
+            home = "headscope" if tool == YARDSTICK else tool
+            peer = home not in ("headscope", "transformers")
+            if which in no or (peer and at >= board.sizes.peers_at_most[tokens]):
+                continue
+            try:
+                found = captors[home].ask("peak" if at < 0 else "time", way, tokens)
+            except CantError as error:
+                no[which] = str(error)
+                continue
+            (peaks if at < 0 else seconds)[which].append(found / 1e6 if at < 0 else found)
+        say(f"capture, {tokens} tokens: round {at + 1} of {count}")
+    for name, unit, measured in (("time", "s", seconds), ("peak memory", "MB", peaks)):
+        task = f"capture of every head, BERT-base, {tokens:,} tokens: {name}"
+        row = board.row(f"capture {tokens} {name}", task, unit)
+        for which in CAPTURES:
+            add(row, *which, measured[which], no.get(which))
+        add_missing(row)
+
+
+def told(command: list[str], patience: int) -> Any:
+    """The JSON that a benchmark of this folder writes.
+
+    Raises:
+        CantError: it failed, or took longer than the patience.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        file = Path(name) / "found.json"
+        child = subprocess.Popen(
+            [sys.executable, "-W", "ignore", str(HERE / command[0]), *command[1:], "--json", str(file)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            _, errors = child.communicate(timeout=patience)
+        except subprocess.TimeoutExpired:
+            child.terminate()  # its browser ends with it
+            child.communicate()
+            raise CantError(f"not done after {patience} s") from None
+        if child.returncode:
+            raise CantError(last_line(errors))
+        return json.loads(file.read_text(encoding="utf-8"))
+
+
+def pages(board: Board) -> None:
+    """Size of a page and the seconds until its first picture is there, in Chromium."""
+    sizes: dict[int, dict[tuple[str, str], list[float]]] = {}
+    paints: dict[int, dict[tuple[str, str], list[float]]] = {}
+    no: dict[tuple[int, str, str], str] = {}
+    ways = [("headscope", ""), *(("bertviz", way) for way in PAGES.values())]
+    for tokens in board.sizes.pages:
+        sizes[tokens], paints[tokens] = ({which: [] for which in ways} for _ in range(2))
+    for at in range(max(board.sizes.pages.values())):
+        for tokens, count in board.sizes.pages.items():
+            for tool, most in (("headscope", count), ("bertviz", board.sizes.peer_pages[tokens])):
+                chosen = [which for which in ways if which[0] == tool and (tokens, *which) not in no]
+                if at >= most or not chosen:
+                    continue
+                command = ["page.py", "--tokens", str(tokens)]
+                if tool == "bertviz":
+                    command = ["page.py", "--tokens", "--bertviz", board.pythons.get(tool, "")]
+                    command += ["--bertviz-tokens", str(tokens)]
+                try:
+                    if tool in board.failed:
+                        raise CantError(board.failed[tool])
+                    rows = told(command, board.sizes.patience)["rows"]
+                except CantError as error:
+                    no |= {(tokens, *which): str(error) for which in chosen}
+                    continue
+                for found in rows:
+                    which = (tool, PAGES.get(found["what"].removeprefix("bertviz "), ""))
+                    sizes[tokens][which].append(found["MB"])
+                    if found["first picture, s"] is not None:
+                        paints[tokens][which].append(found["first picture, s"])
+            say(f"page, {tokens} tokens: round {at + 1} of {count}")
+    for name, unit, measured in (("size", "MB", sizes), ("first picture", "s", paints)):
+        for tokens in board.sizes.pages:
+            task = f"page of every head, BERT-base's shape, {tokens} tokens: {name}"
+            row = board.row(f"page {tokens} {name}", task, unit)
+            for which in ways:
+                raw = measured[tokens][which]
+                missing = no.get((tokens, *which), "Its page never drew anything." if not raw else "")
+                add(row, *which, raw, None if raw else missing)
+            add_missing(row)
+
+
+def layer_statistics(board: Board) -> None:
+    """All statistics of a layer, beside one call of SDPA on the same tensors and beside plain row blocks."""
+    for tokens, count in board.sizes.statistics.items():
+        found: dict[str, list[float]] = {"statistics_s": [], "sdpa_s": [], "plain_s": []}
+        for at in range(count):
+            command = ["head_statistics.py", "--tokens", str(tokens), "--rounds", "1"]
+            (one,) = told(command + (["--plain"] if at < board.sizes.plain[tokens] else []), 3 * board.sizes.patience)
+            for key, raw in found.items():
+                raw += [one[key]] if key in one else []
+            say(f"statistics, {tokens} tokens: round {at + 1} of {count}")
+        row = board.row(f"statistics {tokens}", f"all statistics of a layer of 12 heads, {tokens:,} tokens", "s")
+        add(row, "headscope", "", found["statistics_s"])
+        add(row, YARDSTICK, "one SDPA call", found["sdpa_s"])
+        add(row, YARDSTICK, "row blocks, NumPy", found["plain_s"])
+        add_missing(row)
+
+
+def survey(board: Board) -> None:
+    """Tokens a second over documents, every statistic of every head."""
+    found: dict[str, list[float]] = {"survey": [], "usual": [], "forward": []}
+    for at in range(board.sizes.surveys):
+        one = told(["survey.py", "--rounds", "1", *board.sizes.survey], 3 * board.sizes.patience)
+        for key, raw in found.items():
+            raw.append(one[f"{key}_tokens_per_second"])
+        say(f"survey: round {at + 1} of {board.sizes.surveys}")
+    row = board.row("survey", "survey of windows of 512 tokens, BERT-base", "tokens/s", more_is_better=True)
+    add(row, "headscope", "", found["survey"])
+    add(row, "transformers", "", found["usual"])
+    add(row, YARDSTICK, "own forward", found["forward"])
+    add_missing(row)
+
+
+SECTIONS: dict[str, Callable[[Board], None]] = {
+    "starts": starts,
+    "captures": captures,
+    "pages": pages,
+    "statistics": layer_statistics,
+    "survey": survey,
+}
+
+
+def write(report: dict[str, Any], asked: argparse.Namespace) -> None:
+    """The report with its figures, the table, and the page that shows it."""
+    if asked.json:
+        full = {**report, "rows": {key: figures(row) for key, row in report["rows"].items()}}
+        asked.json.write_text(json.dumps(full, indent=1) + "\n", encoding="utf-8")
+    if asked.markdown:
+        asked.markdown.write_text(table(report), encoding="utf-8")
+    if asked.readme and not report["sections_left"] and not report["quick"]:
+        page = asked.readme.read_text(encoding="utf-8")
+        asked.readme.write_text(put(table(report), page), encoding="utf-8")
+
+
+def main() -> None:
+    """Measure what is left, section by section."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peers", type=Path, required=True, help="where the peers' environments are, or will be")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes: does everything run?")
+    parser.add_argument("--resume", action="store_true", help="keep the sections that the file of --json has")
+    parser.add_argument("--only", nargs="+", choices=list(SECTIONS), default=list(SECTIONS), help="these sections")
+    parser.add_argument("--json", type=Path, help="everything: versions, machine, rounds, raw figures")
+    parser.add_argument("--markdown", type=Path, help="the table")
+    parser.add_argument("--readme", type=Path, help="a page to put the table into, between its markers")
+    asked = parser.parse_args()
+    if asked.resume and not asked.json:
+        parser.error("--resume needs the file of --json")
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    pythons, failed = environments(asked.peers)
+    report: dict[str, Any] = {
+        "quick": asked.quick,
+        "machine": machine(),
+        "versions": {tool: versions(python) for tool, python in pythons.items()},
+        "rows": {},
+        "sections_left": list(SECTIONS),
+        "section_seconds": {},
+    }
+    if asked.resume and asked.json.exists():
+        held = json.loads(asked.json.read_text(encoding="utf-8"))
+        for key in ("quick", "versions"):
+            if held[key] != report[key]:
+                parser.error(f"{asked.json} was measured with another {key}: {held[key]}, not {report[key]}")
+        report = held
+    with tempfile.TemporaryDirectory() as made:
+        board = Board(pythons, failed, QUICK if asked.quick else FULL, Path(made), report)
+        for section in [one for one in asked.only if one in report["sections_left"]]:
+            say(f"{section}, load {os.getloadavg()[0]:.1f}")
+            began = time.monotonic()
+            SECTIONS[section](board)
+            report["section_seconds"][section] = round(time.monotonic() - began, 1)
+            report["sections_left"].remove(section)
+            write(report, asked)
+    write(report, asked)
+    print(table(report))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""The scoreboard's table from made-up figures: ratios, 'no' with its reason, what is said where headscope is behind."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+
+from scoreboard_table import BEGIN, END, figures, letters, put, shown, table, verdict
+
+
+def row(*cells: dict[str, Any], unit: str = "s", more: bool = False) -> dict[str, Any]:
+    return {"task": "a task", "unit": unit, "more_is_better": more, "cells": list(cells)}
+
+
+def cell(tool: str, *raw: float, way: str = "") -> dict[str, Any]:
+    return {"tool": tool, "way": way, "raw": list(raw)}
+
+
+def report(*rows: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "machine": {"cpu": "a CPU", "cores": 2, "memory_gb": 8, "python": "3.11.2", "torch": "2.13.0"},
+        "versions": {"headscope": {"headscope": "0.1", "numpy": "2.0"}, "bertviz": {"bertviz": "1.4.1"}},
+        "quick": False,
+        "rows": {str(at): one for at, one in enumerate(rows)},
+    }
+
+
+def cells_of(markdown: str, line: int = 2) -> list[str]:
+    return [one.strip() for one in markdown.splitlines()[line].strip("|").split("|")]
+
+
+def test_ratios_are_taken_round_by_round() -> None:
+    ours, theirs = figures(row(cell("headscope", 1, 2, 4), cell("transformers", 30, 20, 120)))["cells"]
+    assert (ours["median"], ours["low"], ours["high"]) == (2, 1, 4)
+    assert "ratio" not in ours
+    assert theirs["ratio"] == {"median": 30, "low": 10, "high": 30}  # 30/1, 20/2, 120/4; 30 / 2 of medians is 15
+
+
+def test_a_tool_with_fewer_rounds_meets_the_first_ones() -> None:
+    _, theirs = figures(row(cell("headscope", 1, 2, 100), cell("torchlens", 5, 20)))["cells"]
+    assert theirs["ratio"] == {"median": 7.5, "low": 5, "high": 10}
+
+
+def test_more_is_better_turns_the_ratio() -> None:
+    made = figures(row(cell("headscope", 300), cell("transformers", 100), unit="tokens/s", more=True))
+    assert made["cells"][1]["ratio"]["median"] == 3
+    assert verdict(made) == "ahead"
+
+
+def test_verdicts() -> None:
+    assert verdict(figures(row(cell("headscope", 1, 1), cell("bertviz", 2, 3)))) == "ahead"
+    assert verdict(figures(row(cell("headscope", 1, 1), cell("bertviz", 0.9, 1.1)))) == "even with bertviz"
+    behind = figures(
+        row(cell("headscope", 2, 2), cell("bertviz", 0.5, 0.5, way="head view"), cell("transformers", 3, 4))
+    )
+    assert verdict(behind) == "**behind** bertviz, head view (4.00 times as much); ahead of transformers"
+    assert verdict(figures(row(cell("headscope", 2), cell("yardstick", 1, way="one SDPA call")))) == "alone"
+    lost = figures(row({"tool": "headscope", "way": "", "no": "killed"}, cell("bertviz", 1)))
+    assert verdict(lost) == "**not measured**"
+
+
+def test_the_table() -> None:
+    no = "it has no function\nfor it"
+    made = table(
+        report(
+            row(
+                cell("headscope", 0.1, 0.2, 0.3),
+                cell("transformers", 1, 1, 1.5),
+                cell("bertviz", 0.05, 0.1, 0.2, way="head view"),
+                {"tool": "bertviz", "way": "model view", "no": "its page drew nothing"},
+                {"tool": "torchinfo", "way": "", "no": no},
+                cell("yardstick", 0.01, way="one SDPA call"),
+            ),
+            row(cell("headscope", 1234.5), {"tool": "torchinfo", "way": "", "no": no}, unit="MB"),
+        )
+    )
+    assert cells_of(made, 0)[0] == "task"
+    assert cells_of(made)[1:] == [
+        "0.200 s (0.100 to 0.300)",
+        "1.00 s (1.00 to 1.50), 5.00×",
+        "-",
+        "-",
+        "head view: 0.100 s (0.0500 to 0.200), 0.500×<br>model view: no (a)",
+        "no (b)",
+        "one SDPA call: 0.0100 s, 0.100×",
+        "**behind** bertviz, head view (2.00 times as much); ahead of transformers",
+    ]
+    assert cells_of(made, 3)[1:] == ["1,230 MB", "-", "-", "-", "-", "no (b)", "-", "alone"]
+    assert "(a) its page drew nothing" in made
+    assert "(b) it has no function for it" in made
+    assert "a CPU, 2 cores, 8 GB; Python 3.11.2, torch 2.13.0; headscope 0.1, bertviz 1.4.1." in made
+    assert "smoke run" not in made
+    assert "smoke run" in table({**report(row(cell("headscope", 1))), "quick": True})
+    assert "page, survey not measured yet" in table({**report(), "sections_left": ["page", "survey"]})
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (0.01234, "0.0123"), (9.999, "10.0"), (31.26, "31.3"), (999.6, "1,000"), (1234567, "1,230,000")],
+)
+def test_three_digits(value: float, text: str) -> None:
+    assert shown(value) == text
+
+
+def test_letters() -> None:
+    assert [letters(at) for at in (0, 25, 26, 27, 52)] == ["a", "z", "aa", "ab", "ba"]
+
+
+def test_the_readme_has_its_place() -> None:
+    page = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    made = put("| x |\n", page)
+    assert f"{BEGIN}\n| x |\n{END}" in made
+    assert put("| x |\n", made) == made
+    for wrong in ("", BEGIN, END + BEGIN, BEGIN + END + END):
+        with pytest.raises(ValueError, match="no place for the table"):
+            put("", wrong)
