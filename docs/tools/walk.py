@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -116,7 +118,9 @@ def checkpoint_without_weights(model: Any, **renamed: str) -> Path:
         reached += size
     text = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
     text += b" " * (-len(text) % 8)
-    folder = Path(tempfile.mkdtemp()) / (model.config.name_or_path or "checkpoint")
+    room = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, room, ignore_errors=True)
+    folder = Path(room) / (model.config.name_or_path or "checkpoint")
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(
         json.dumps({**model.config.to_dict(), "architectures": [type(model).__name__]}), encoding="utf-8"
