@@ -76,4 +76,4 @@ Workers = Annotated[
     typer.Option("--workers", metavar="N", help="Replicas; one per GPU, or per CPU, unless told.", rich_help_panel=RAY),
 ]
 NoReport = Annotated[bool, typer.Option("--no-report", help="Don't write report.html.")]
-Plots = Annotated[bool, typer.Option("--plots", help="Also write plots as SVG and PDF; needs matplotlib (the extra plot).")]
+Plots = Annotated[bool, typer.Option("--plots", help="Also write plots as SVG and PDF; needs the extra plot.")]
