@@ -114,7 +114,9 @@ def letters(number: int) -> str:
 def about(report: dict[str, Any]) -> list[str]:
     """How to read it, and what it was measured with."""
     machine = report["machine"]
-    kept = [f"{tool} {versions[tool]}" for tool, versions in report["versions"].items() if tool in versions]
+    kept = []
+    for tool, held in report["versions"].items():
+        kept += [f"{tool} {version}" for package, version in held.items() if package.replace("-", "") == tool.lower()]
     text = [
         "Medians (lowest to highest of the rounds); × is how many times as much as headscope a tool needs, the median "
         "of the rounds' own ratios: below 1, headscope is behind.",

@@ -24,7 +24,10 @@ def cell(tool: str, *raw: float, way: str = "") -> dict[str, Any]:
 def report(*rows: dict[str, Any]) -> dict[str, Any]:
     return {
         "machine": {"cpu": "a CPU", "cores": 2, "memory_gb": 8, "python": "3.11.2", "torch": "2.13.0"},
-        "versions": {"headscope": {"headscope": "0.1", "numpy": "2.0"}, "bertviz": {"bertviz": "1.4.1"}},
+        "versions": {
+            "headscope": {"headscope": "0.1", "numpy": "2.0"},
+            "TransformerLens": {"transformer-lens": "4.3.0"},
+        },
         "quick": False,
         "rows": {str(at): one for at, one in enumerate(rows)},
     }
@@ -93,7 +96,7 @@ def test_the_table() -> None:
     assert cells_of(made, 3)[1:] == ["1,230 MB", "-", "-", "-", "-", "no (b)", "-", "alone"]
     assert "(a) its page drew nothing" in made
     assert "(b) it has no function for it" in made
-    assert "a CPU, 2 cores, 8 GB; Python 3.11.2, torch 2.13.0; headscope 0.1, bertviz 1.4.1." in made
+    assert "a CPU, 2 cores, 8 GB; Python 3.11.2, torch 2.13.0; headscope 0.1, TransformerLens 4.3.0." in made
     assert "smoke run" not in made
     assert "smoke run" in table({**report(row(cell("headscope", 1))), "quick": True})
     assert "page, survey not measured yet" in table({**report(), "sections_left": ["page", "survey"]})
