@@ -16,6 +16,7 @@ import json
 import os
 import platform
 import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -366,11 +367,12 @@ def told(command: list[str], patience: int) -> Any:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
         try:
             _, errors = child.communicate(timeout=patience)
         except subprocess.TimeoutExpired:
-            child.terminate()  # its browser ends with it
+            os.killpg(child.pid, signal.SIGKILL)  # with its browser and whatever a peer still runs
             child.communicate()
             raise CantError(f"not done after {patience} s") from None
         if child.returncode:
