@@ -141,17 +141,28 @@ class Batch:
     Attributes:
         ids: (B, S) piece ids.
         types: (B, S) token types, 0 or 1.
+        positions: (B, S) positions, 0 to S - 1 unless the rows have been moved.
     """
 
     ids: Ids
     types: Ids
+    positions: Ids
+
+    def moved(self, rng: np.random.Generator, share: float = 0.7) -> "Batch":
+        """The same with most rows at positions further on, [CLS] excepted, so that short rows train every position."""
+        rows, length = self.ids.shape
+        by = rng.integers(0, MAX_LENGTH - length + 1, (rows, 1)) * (rng.random((rows, 1)) < share)  # (B, 1)
+        positions = self.positions + by
+        positions[:, 0] = 0
+        return Batch(self.ids, self.types, positions)
 
 
 def stack(rows: list[Example]) -> Batch:
     """Examples of equal length as one batch."""
     ids = np.array([row.ids for row in rows], dtype=np.int64)  # (B, S)
     first = np.array([[row.first] for row in rows])  # (B, 1)
-    return Batch(ids, (np.arange(ids.shape[1]) >= first).astype(np.int64))
+    places = np.arange(ids.shape[1])
+    return Batch(ids, (places >= first).astype(np.int64), np.broadcast_to(places, ids.shape).copy())
 
 
 def batches(rows: Iterable[Example], tokens: int) -> Iterator[Batch]:
@@ -184,4 +195,4 @@ def blocks(running: Ids, length: int, tokens: int, rng: np.random.Generator) -> 
         at = rng.integers(0, len(running) - length, tokens // length)  # (B,)
         ids = running[at[:, None] + np.arange(length)]  # (B, S)
         ids[:, 0], ids[:, -1] = CLS, SEP
-        yield Batch(ids, np.zeros_like(ids))
+        yield Batch(ids, np.zeros_like(ids), np.broadcast_to(np.arange(length), ids.shape).copy())

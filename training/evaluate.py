@@ -53,10 +53,9 @@ def masked_accuracy(model: BertForMaskedLM, documents: list[list[list[int]]], ro
     loss, correct, count = 0.0, 0, 0
     for _ in range(rounds):
         for batch in batches(windows(documents), tokens=4096):
-            ids, types = torch.from_numpy(batch.ids), torch.from_numpy(batch.types)  # (B, S)
-            masked = choose_masked(ids, MASKED, generator)
+            masked = choose_masked(torch.from_numpy(batch.ids), MASKED, generator)
             if masked.any():
-                score = masked_score(model, ids, types, masked)
+                score = masked_score(model, batch, masked)
                 loss += score.loss.item() * score.count
                 correct += score.correct
                 count += score.count

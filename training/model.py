@@ -8,6 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import BertConfig, BertForMaskedLM
 
+from data import Batch
+
 LAYERS, HEADS, WIDTH = 4, 4, 192
 
 
@@ -79,10 +81,16 @@ class Score:
     layers: tuple[Tensor, ...]
 
 
-def masked_score(model: BertForMaskedLM, ids: Tensor, types: Tensor, masked: Tensor) -> Score:
+def masked_score(model: BertForMaskedLM, batch: Batch, masked: Tensor) -> Score:
     """Put [MASK] at `masked` (B, S) and predict what stood there. Logits are computed at those places alone."""
+    ids, types = torch.from_numpy(batch.ids), torch.from_numpy(batch.types)  # (B, S)
     with torch.autocast("cpu", torch.bfloat16, enabled=model.training):
-        output = model.bert(ids.masked_fill(masked, MASK), token_type_ids=types, output_hidden_states=True)
+        output = model.bert(
+            ids.masked_fill(masked, MASK),
+            token_type_ids=types,
+            position_ids=torch.from_numpy(batch.positions),
+            output_hidden_states=True,
+        )
         logits = model.cls(output.last_hidden_state[masked]).float()  # (count, pieces)
     truth = ids[masked]  # (count,)
     correct = int((logits.argmax(1) == truth).sum())
@@ -90,43 +98,44 @@ def masked_score(model: BertForMaskedLM, ids: Tensor, types: Tensor, masked: Ten
 
 
 class Neighbours(nn.Module):
-    """A scaffold: name the pieces `distance` before and after a place from what a layer gave there.
+    """A scaffold: name the pieces `distances` before and after a place from what a layer gave there.
 
     Whoever can name them looks at them, so heads learn where their neighbours are; masked-LM loss alone finds that out
     only after thousands of steps. The scaffold shares the model's embeddings and is left behind.
     """
 
-    def __init__(self, distance: int) -> None:
+    def __init__(self, distances: tuple[int, ...]) -> None:
         super().__init__()
-        self.distance = distance
-        self.before = nn.Linear(WIDTH, WIDTH)
-        self.after = nn.Linear(WIDTH, WIDTH)
+        self.away = tuple(sign * distance for distance in distances for sign in (-1, 1))
+        self.namers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in self.away)
 
     def forward(self, model: BertForMaskedLM, layer: Tensor, ids: Tensor, generator: torch.Generator) -> Tensor:
-        """Sum of both cross-entropies at 15% of the places that have both neighbours; `layer` is (B, S, WIDTH)."""
-        away = self.distance
+        """Sum of the cross-entropies at 15% of the places that have all neighbours; `layer` is (B, S, WIDTH)."""
         picked = torch.rand(ids.shape, generator=generator) < 0.15  # (B, S)
-        picked[:, :away] = picked[:, -away:] = False
+        edge = max(self.away)
+        picked[:, :edge] = picked[:, -edge:] = False
         words, bias = model.bert.embeddings.word_embeddings.weight, model.cls.predictions.bias
-        with torch.autocast("cpu", torch.bfloat16):
-            chosen = layer[picked]  # (n, WIDTH)
-            before = (self.before(chosen) @ words.T + bias).float()  # (n, pieces)
-            after = (self.after(chosen) @ words.T + bias).float()
-        return functional.cross_entropy(before, torch.roll(ids, away, 1)[picked]) + functional.cross_entropy(
-            after, torch.roll(ids, -away, 1)[picked]
-        )
+        chosen = layer[picked]  # (n, WIDTH)
+        loss = chosen.new_zeros(())
+        for away, namer in zip(self.away, self.namers, strict=True):
+            with torch.autocast("cpu", torch.bfloat16):
+                named = (namer(chosen) @ words.T + bias).float()  # (n, pieces)
+            loss = loss + functional.cross_entropy(named, torch.roll(ids, -away, 1)[picked])
+        return loss
 
 
 @torch.no_grad()
-def stir(model: BertForMaskedLM) -> None:
-    """Fresh queries and keys for the layers above the first, and a little noise on their values and outputs.
+def stir(model: BertForMaskedLM) -> list[Tensor]:
+    """Fresh queries and keys for the layers above the first; returns the weights that are new.
 
     While layer 0 learns, nothing it gives can be used yet: heads above it go numb, their softmax saturated or flat.
     """
+    fresh = []
     for layer in model.bert.encoder.layer[1:]:
-        attention = layer.attention.self
-        for part in (attention.query, attention.key):
-            part.weight.normal_(std=0.045)
+        attention = layer.get_submodule("attention.self")
+        for part in (attention.get_submodule("query"), attention.get_submodule("key")):
+            assert isinstance(part, nn.Linear)
+            part.weight.normal_(std=0.07)
             part.bias.zero_()
-        for weight in (attention.value.weight, layer.attention.output.dense.weight):
-            weight += 0.03 * torch.randn_like(weight)
+            fresh.append(part.weight)
+    return fresh

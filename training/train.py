@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from evaluate import Held, masked_accuracy
 from model import Neighbours, build_model, choose_masked, masked_score, stir
 from tokenizer import save_tokenizer, train_tokenizer
 from tokenizers import Tokenizer
+from torch import nn
 from transformers import BertForMaskedLM
 
 from data import Batch, Ids, blocks, encode, endless, read_corpus
@@ -22,49 +24,40 @@ CORPUS = Path(__file__).parents[2] / "shared" / "corpus"
 
 @dataclass(frozen=True)
 class Recipe:
-    """All the numbers of a run. Its progress goes from 0 to 1 in `minutes`.
-
-    Until `turn` layer 0 learns where the neighbours are. Then the layers above get fresh queries and keys (theirs
-    have settled on nothing by now) and batches become smaller, with more masks.
-    """
+    """All the numbers of a run. Its progress goes from 0 to 1 in `minutes`."""
 
     minutes: float
-    turn: float = 0.48
-    warmup: int = 200  # steps
-    weight_decay: float = 0.02  # of matrices; biases and LayerNorms keep their size
+    rate: float = 4e-3  # of the layers' matrices, under Muon; all else under AdamW gets half of it
+    warmup: int = 100  # steps
+    scaffold: int = 500  # steps with a scaffold, fading out
+    turn: int = 4000  # the step from which the layers above the first start anew, layer 1 with a scaffold of its own
+    tokens: int = 4096  # in a batch, about
     pieces: int = 4096
     report_every: int = 100  # steps
     validate_every: int = 500  # steps
     seed: int = 0
 
     def rate_at(self, step: int, progress: float) -> float:
-        """Up in `warmup` steps, level for most of the run, then straight down to 0."""
-        level = 1.5e-3 if progress < self.turn else 1e-3
-        return level * min(1.0, (step + 1) / self.warmup) * min(1.0, (1 - progress) / 0.28)
-
-    def tokens_at(self, progress: float) -> int:
-        """About how many tokens a batch holds."""
-        return 4096 if progress < self.turn else 2048
+        """Up in `warmup` steps, level for the first quarter, then straight down to 0."""
+        return self.rate * min(1.0, (step + 1) / self.warmup) * min(1.0, (1 - progress) / 0.75)
 
     def length_at(self, step: int, progress: float) -> int | None:
-        """Short blocks of running text first, where a neighbour is a larger share of all there is.
-
-        Then (None) windows of whole sentences up to 256 pieces long, and a block still for every fifth batch.
-        """
-        if progress < 0.64:
-            return 32 if progress < 0.1 else 64
-        return 64 if step % 5 == 0 else None
+        """Short blocks of running text first; then twice as long, by turns with (None) windows of whole sentences."""
+        if progress < 0.5:
+            return 64
+        return 128 if step % 2 else None
 
     def mask_at(self, progress: float) -> float:
-        """The share of pieces to mask: 20%, from the turn on 30%, at the end BERT's 15%."""
-        if progress < self.turn:
-            return 0.2
-        return min(0.3, max(0.15, 0.3 - 0.77 * (progress - 0.69)))
+        """The share of pieces to mask: 25%, in the last quarter down to BERT's 15%."""
+        return 0.15 + 0.1 * min(1.0, (1 - progress) / 0.25)
 
-    def scaffold_at(self, progress: float) -> tuple[float, float]:
-        """The weights of the scaffolds on layers 0 and 1: one at the start, one after the turn, both soon gone."""
-        after = progress - self.turn if progress >= self.turn else 1.0
-        return 0.5 * max(0.0, 1 - 6 * progress), max(0.0, 0.3 - 3.2 * after)
+    def scaffolds_at(self, step: int) -> tuple[float, float]:
+        """The weights of the scaffolds on layer 0, from the start, and on layer 1, from the turn."""
+
+        def left(begun: int) -> float:
+            return 1 - begun / self.scaffold if 0 <= begun < self.scaffold else 0.0
+
+        return 0.5 * left(step), 0.25 * left(step - self.turn)
 
 
 @dataclass(frozen=True)
@@ -78,6 +71,12 @@ class Point:
     accuracy: float
     validation: Held | None
 
+    @staticmethod
+    def read(saved: dict[str, Any]) -> "Point":
+        """A point from its plain form."""
+        held = saved["validation"]
+        return Point(**{**saved, "validation": held and Held(**held)})
+
 
 @dataclass
 class Run:
@@ -85,56 +84,54 @@ class Run:
 
     folder: Path
     model: BertForMaskedLM
-    scaffolds: tuple[Neighbours, Neighbours]
-    optimizer: torch.optim.Optimizer
+    scaffolds: nn.ModuleList
+    optimizers: tuple[torch.optim.Optimizer, torch.optim.Optimizer]
     step: int
     minutes: float
     curve: list[Point]
-    stirred: bool = False
 
     @staticmethod
     def open(folder: Path, recipe: Recipe, counts: torch.Tensor) -> "Run":
         """Continue what lies in `folder`, or begin."""
         torch.manual_seed(recipe.seed)
-        model, scaffolds = build_model(counts), (Neighbours(distance=1), Neighbours(distance=2))
-        matrices = [p for p in model.parameters() if p.ndim == 2]
-        vectors = [p for p in model.parameters() if p.ndim < 2]
-        optimizer = torch.optim.AdamW(
+        model = build_model(counts)
+        scaffolds = nn.ModuleList([Neighbours(distances=(1,)), Neighbours(distances=(3, 4))])
+        own = [name for name, p in model.named_parameters() if p.ndim == 2 and "encoder.layer" in name]
+        matrices = [p for name, p in model.named_parameters() if name in own]
+        others = [p for name, p in model.named_parameters() if name not in own]
+        muon = torch.optim.Muon(matrices, weight_decay=0.05, adjust_lr_fn="match_rms_adamw")
+        adam = torch.optim.AdamW(
             [
-                {"params": matrices, "weight_decay": recipe.weight_decay},
-                {
-                    "params": [*vectors, *(p for scaffold in scaffolds for p in scaffold.parameters())],
-                    "weight_decay": 0.0,
-                },
+                {"params": [p for p in others if p.ndim == 2], "weight_decay": 0.02},
+                {"params": [*(p for p in others if p.ndim < 2), *scaffolds.parameters()], "weight_decay": 0.0},
             ],
-            betas=(0.9, 0.999),
+            betas=(0.9, 0.99),
             fused=True,
         )
-        run = Run(folder, model, scaffolds, optimizer, 0, 0.0, [])
+        run = Run(folder, model, scaffolds, (muon, adam), 0, 0.0, [])
         if (folder / "checkpoint.pt").exists():
-            saved = torch.load(folder / "checkpoint.pt", weights_only=False)
+            saved = torch.load(folder / "checkpoint.pt", weights_only=True)
             model.load_state_dict(saved["model"])
-            for scaffold, state in zip(scaffolds, saved["scaffolds"], strict=True):
-                scaffold.load_state_dict(state)
-            optimizer.load_state_dict(saved["optimizer"])
-            run.step, run.minutes, run.curve = saved["step"], saved["minutes"], saved["curve"]
-            run.stirred = saved["stirred"]
+            scaffolds.load_state_dict(saved["scaffolds"])
+            for optimizer, state in zip(run.optimizers, saved["optimizers"], strict=True):
+                optimizer.load_state_dict(state)
+            run.step, run.minutes = saved["step"], saved["minutes"]
+            run.curve = [Point.read(point) for point in saved["curve"]]
         return run
 
     def save(self) -> None:
         """Write everything, the checkpoint in one move, so that a kill leaves the old one or the new."""
         state = {
             "model": self.model.state_dict(),
-            "scaffolds": [scaffold.state_dict() for scaffold in self.scaffolds],
-            "optimizer": self.optimizer.state_dict(),
+            "scaffolds": self.scaffolds.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "step": self.step,
             "minutes": self.minutes,
-            "curve": self.curve,
-            "stirred": self.stirred,
+            "curve": [asdict(point) for point in self.curve],
         }
         torch.save(state, self.folder / "checkpoint.new")
         (self.folder / "checkpoint.new").replace(self.folder / "checkpoint.pt")
-        (self.folder / "curve.json").write_text(json.dumps([asdict(point) for point in self.curve]))
+        (self.folder / "curve.json").write_text(json.dumps(state["curve"]))
         self.model.save_pretrained(self.folder)
 
 
@@ -149,15 +146,16 @@ class Text:
     def batches(self, run: Run, recipe: Recipe) -> Iterator[Batch]:
         """The recipe's batches, for ever; `run` says how far it is."""
         rng = np.random.default_rng((recipe.seed, run.step))
-        streams: dict[tuple[int | None, int], Iterator[Batch]] = {}
+        streams: dict[int | None, Iterator[Batch]] = {}
         while True:
-            progress = run.minutes / recipe.minutes
-            length, tokens = recipe.length_at(run.step, progress), recipe.tokens_at(progress)
-            if (length, tokens) not in streams:
-                streams[length, tokens] = (
-                    blocks(self.running, length, tokens, rng) if length else endless(self.documents, tokens, rng)
+            length = recipe.length_at(run.step, run.minutes / recipe.minutes)
+            if length not in streams:
+                streams[length] = (
+                    blocks(self.running, length, recipe.tokens, rng)
+                    if length
+                    else endless(self.documents, recipe.tokens, rng)
                 )
-            yield next(streams[length, tokens])
+            yield next(streams[length]).moved(rng)
 
 
 def train(run: Run, recipe: Recipe, text: Text) -> None:
@@ -168,23 +166,24 @@ def train(run: Run, recipe: Recipe, text: Text) -> None:
     correct, count, before, began = 0, 0, run.minutes, time.monotonic()
     run.model.train()
     while (progress := run.minutes / recipe.minutes) < 1:
-        if not run.stirred and progress >= recipe.turn:
-            stir(run.model)
-            run.stirred = True
+        if run.step == recipe.turn:
+            for fresh in stir(run.model):
+                del run.optimizers[0].state[fresh]
         batch = next(batches)
-        ids, types = torch.from_numpy(batch.ids), torch.from_numpy(batch.types)  # (B, S)
-        score = masked_score(run.model, ids, types, choose_masked(ids, recipe.mask_at(progress), random))
+        ids = torch.from_numpy(batch.ids)  # (B, S)
+        score = masked_score(run.model, batch, choose_masked(ids, recipe.mask_at(progress), random))
         loss = score.loss
-        for scaffold, layer, weight in zip(run.scaffolds, score.layers, recipe.scaffold_at(progress), strict=False):
+        for scaffold, layer, weight in zip(run.scaffolds, score.layers, recipe.scaffolds_at(run.step), strict=False):
             if weight > 0:
                 loss = loss + weight * scaffold(run.model, layer, ids, random)
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(run.model.parameters(), 1.0)
         rate = recipe.rate_at(run.step, progress)
-        for group in run.optimizer.param_groups:
-            group["lr"] = rate
-        run.optimizer.step()
-        run.optimizer.zero_grad()
+        for optimizer, share in zip(run.optimizers, (1.0, 0.5), strict=True):
+            for group in optimizer.param_groups:
+                group["lr"] = share * rate
+            optimizer.step()
+            optimizer.zero_grad()
         run.step, run.minutes = run.step + 1, before + (time.monotonic() - began) / 60
         losses, correct, count = [*losses, score.loss.item()], correct + score.correct, count + score.count
 
