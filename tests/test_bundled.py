@@ -64,7 +64,7 @@ def test_transformers_loads_it_unchanged_and_agrees(model: hs.Model) -> None:
 
 
 def masked_accuracy(model: hs.Model) -> float:
-    """Top-1 accuracy as the card measures it: whole sentences up to 128 pieces, 15 % hidden but never [CLS] or [SEP]."""
+    """Top-1 accuracy as the card measures it: whole sentences up to 128 pieces, 15 % hidden, never [CLS] or [SEP]."""
     random = np.random.default_rng(0)
     mask = model.tokenizer.mask_id
     assert mask is not None
