@@ -47,8 +47,8 @@ ON_REQUEST = tuple(
 MATH = int(torch.nn.attention.SDPBackend.MATH.value)
 """The unfused kernel, which builds the whole map."""
 
-BLOCK_CELLS = {"cpu": 1 << 18}
-"""Most scores of a block: 1 MiB of fp32 on a CPU, so that all that is done to them is done in the cores' caches."""
+BLOCK_CELLS = {"cpu": 1 << 19}
+"""Most scores of a block: 2 MiB of fp32 on a CPU, so that all that is done to them is done in the cores' caches."""
 
 OTHER_CELLS = 1 << 24
 """On other devices, which want much work at once."""
