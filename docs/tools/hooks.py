@@ -1,4 +1,4 @@
-"""What MkDocs calls as it builds the site: the front page is the README, and no page may need a network."""
+"""What MkDocs calls as it builds the site: the front pages are the READMEs, and no page may need a network."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from typing import Any
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parent.parent
 
-README_PLACE = "<!-- README -->"
+README_PLACE = re.compile(r"<!-- (README(?:\.\w\w)?\.md) -->")
+FRONT = {"README.md": "index.md", "README.ja.md": "ja.md", "README.zh.md": "zh.md"}
+"""README -> the page of the site that it is."""
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 OUTSIDE = re.compile(r"^\s*(?:[a-z][a-z0-9+.-]*:)?//", re.IGNORECASE)
 IN_STYLE = re.compile(r"url\(\s*['\"]?([^'\")]+)|@import\s+['\"]([^'\"]+)", re.IGNORECASE)
@@ -44,10 +46,8 @@ def on_config(config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Put the README where a page asks for it."""
-    if README_PLACE not in markdown:
-        return markdown
-    return markdown.replace(README_PLACE, site_links((ROOT / "README.md").read_text(encoding="utf-8")))
+    """Put a README where a page asks for it."""
+    return README_PLACE.sub(lambda found: site_links((ROOT / found[1]).read_text(encoding="utf-8")), markdown)
 
 
 def on_post_build(config: Any, **_: Any) -> None:
@@ -66,6 +66,8 @@ def site_links(readme: str) -> str:
         picture, text, address = found.groups()
         if "://" in address or address.startswith("#"):
             return found[0]
+        if address in FRONT:
+            return f"{picture}[{text}]({FRONT[address]})"
         if address.startswith("docs/"):
             return f"{picture}[{text}]({address.removeprefix('docs/')})"
         return f"`{text}`" if text.rstrip("/") == address.rstrip("/") else f"{text} (`{address}`)"
