@@ -156,9 +156,9 @@ def versions(python: str) -> dict[str, str]:
 
 
 def machine() -> dict[str, Any]:
-    """What it runs on."""
-    import torch
-
+    """What it runs on. torch is asked elsewhere: a child's peak memory counts what its parent held when it began."""
+    code = "import torch; print(torch.__version__, torch.get_num_threads())"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     cpu = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
     return {
@@ -167,8 +167,8 @@ def machine() -> dict[str, Any]:
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9),
         "system": platform.platform(),
         "python": platform.python_version(),
-        "torch": torch.__version__,
-        "threads": torch.get_num_threads(),
+        "torch": said[0],
+        "threads": int(said[1]),
         "load_at_start": round(os.getloadavg()[0], 2),
     }
 
