@@ -15,8 +15,8 @@ DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 LENGTH = 512
 """Tokens of a window where the model takes so many."""
 
-BATCH_TOKENS = {"cpu": 4096}
-"""Most tokens of a batch by kind of device."""
+BATCH_TOKENS = {"cpu": 2048}
+"""Most tokens of a batch by kind of device. On CPUs larger ones gain nothing and cost fresh memory."""
 
 BATCH_TOKENS_ELSEWHERE = 65536
 """The same for accelerators."""
