@@ -119,6 +119,21 @@ def without_the_unmeasured(
     return {name: np.where(use[name], values, np.nan) for name, values in found.items()}
 
 
+def norms_from(v: Array | None, W_O: Array | None, names: Iterable[str]) -> tuple[Array, Array]:
+    """v and W_O, which the norm-weighted statistics among `names` need.
+
+    Raises:
+        InputError: one of them is missing.
+    """
+    if v is None or W_O is None:
+        raise InputError(
+            f"{', '.join(name for name in names if name in NORMS)} can't be had without v and W_O",
+            where="statistics",
+            advice="pass v (kv_heads, keys, d_value) and W_O (heads, d_value, d_model)",
+        )
+    return v, W_O
+
+
 def value_norms(
     v: Float[Array, "... kv_heads keys d_value"], W_O: Float[Array, "heads d_value d_model"]
 ) -> Float[Array, "... heads keys"]:

@@ -16,7 +16,7 @@ import torch
 from headscope.attention import EVERYTHING, Mask
 from headscope.errors import InputError
 from headscope.statistics.block_way import sums_by_blocks
-from headscope.statistics.definitions import NORMS, allowed_counts, chosen, measured, value_norms
+from headscope.statistics.definitions import NORMS, allowed_counts, chosen, measured, norms_from, value_norms
 from headscope.statistics.fused_way import sums_by_fused_calls
 from headscope.statistics.layer import Layer, Sums, widened
 from headscope.statistics.roles import Roles
@@ -147,12 +147,8 @@ class Prepared:
             InputError: a mask is an additive bias, or masks differ in more than their keys; v and W_O are missing; the
                 arrays are not of the size of the roles.
         """
-        if set(self.names) & set(NORMS) and (v is None or W_O is None):
-            raise InputError(
-                f"{', '.join(name for name in self.names if name in NORMS)} can't be had without v and W_O",
-                where="statistics",
-                advice="pass v (kv_heads, keys, d_value) and W_O (heads, d_value, d_model)",
-            )
+        if set(self.names) & set(NORMS):
+            norms_from(v, W_O, self.names)
         if not self.batched:
             q, k, v = q[None], k[None], None if v is None else v[None]
         rule = self._rule(mask, q, k)
@@ -202,8 +198,7 @@ class Prepared:
         q, k = widened(q, k, scale, rule.hidden)
         columns = self.features.to(k.dtype)
         if set(self.names) & set(NORMS):
-            assert v is not None
-            assert W_O is not None
+            v, W_O = norms_from(v, W_O, self.names)
             norms = value_norms(v.to(k.dtype), W_O.to(k.dtype))
             own = torch.stack([norms, norms * self.special.to(k.dtype)], -1)
             columns = torch.cat([columns.expand(-1, q.shape[1], -1, -1), own], -1)

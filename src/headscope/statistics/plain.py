@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headscope.attention import EVERYTHING, Mask
-from headscope.errors import InputError
-from headscope.statistics.definitions import NORMS, chosen, value_norms, without_the_unmeasured
+from headscope.statistics.definitions import NORMS, chosen, norms_from, value_norms, without_the_unmeasured
 from headscope.statistics.roles import Roles
 from headscope.statistics.weight_blocks import Block, block_statistics, blocks
 
@@ -58,12 +57,7 @@ def needed_norms(
     """(heads, keys): |v_j W_O| in fp64; None where no statistic asks for it."""
     if not set(names) & set(NORMS):
         return None
-    if v is None or W_O is None:
-        raise InputError(
-            f"{', '.join(name for name in names if name in NORMS)} can't be had without v and W_O",
-            where="statistics",
-            advice="pass v (kv_heads, keys, d_value) and W_O (heads, d_value, d_model)",
-        )
+    v, W_O = norms_from(v, W_O, names)
     return value_norms(v.astype(np.float64), W_O.astype(np.float64))
 
 

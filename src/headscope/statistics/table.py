@@ -63,12 +63,16 @@ class Statistics(Mapping[str, Named]):
 
     def __repr__(self) -> str:
         lines = [f"statistics of {len(self.layers)} layers, mean and range over heads"]
-        for name, named in self._values.items():
-            seen = named.array[np.isfinite(named.array)]
-            text = f"{seen.mean():>10.4g}  {seen.min():.4g} to {seen.max():.4g}" if len(seen) else f"{'nothing':>10}"
-            lines.append(f"{name:<20}{text}  {MEANINGS[name]}")
+        lines += [spread_line(name, named) for name, named in self._values.items()]
         lines += [f"without {name}: {reason}" for name, reason in self.left_out.items()]
         return "\n".join(lines)
+
+
+def spread_line(name: str, named: Named) -> str:
+    """A statistic in one line: its name, mean and range over heads, and what it means."""
+    seen = named.array[np.isfinite(named.array)]
+    text = f"{seen.mean():>10.4g}  {seen.min():.4g} to {seen.max():.4g}" if len(seen) else f"{'nothing':>10}"
+    return f"{name:<20}{text}  {MEANINGS[name]}"
 
 
 class MissingStatisticError(InputError, KeyError):

@@ -17,6 +17,7 @@ import pyarrow
 from pyarrow import parquet
 
 from headscope.statistics.definitions import MEANINGS
+from headscope.survey.findings import FIELDS
 from headscope.survey.table import columns_of
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ BUDGET = 1 << 24
 
 QUANTILES = {"q05": 0.05, "q25": 0.25, "q50": 0.5, "q75": 0.75, "q95": 0.95}
 
-MEASURES = ("count", "mean", "deviation", "min", *QUANTILES, "max")
+MEASURES = ("count", *FIELDS)
 """Columns of the aggregates, in order."""
 
 

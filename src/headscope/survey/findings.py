@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 FORMAT = "headscope survey 1"
+"""What a manifest says that it is."""
+
 FIELDS = ("mean", "deviation", "min", "q05", "q25", "q50", "q75", "q95", "max")
 """What there is of every statistic; q05 is the quantile below which 5% of the windows lie."""
 

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from headscope.errors import InputError
+from headscope.survey.findings import FORMAT
 from headscope.survey.table import part_record
 from headscope.writing import write_atomically
-
-FORMAT = "headscope survey 1"
 
 LEFT_OVER = re.compile(r"^\.(part-\d+\.parquet|window-\d+\.npy|manifest\.json|aggregates\.\w+|similarity\.parquet)\.")
 """What a process that was killed leaves beside a file that it was writing."""

@@ -77,7 +77,7 @@ def load(source: Source, *, device: str, dtype: str) -> Loaded:
         model = model.to(device=device, dtype=getattr(torch, DTYPES[dtype]))
     except (RuntimeError, AssertionError) as error:
         raise InputError(
-            f"the model can't be brought to {device!r}: {str(error).splitlines()[0]}",
+            f"the model can't be brought to {device!r}: {first_line(error)}",
             where="device",
             advice="name a device that this machine has: cpu, cuda, cuda:1, mps",
         ) from error
@@ -176,13 +176,13 @@ def _pretrained(source: Source) -> tuple[nn.Module, Any]:
             )
         except OSError as error:
             raise NotFoundError(
-                f"transformers finds no model there: {_first_line(error)}",
+                f"transformers finds no model there: {first_line(error)}",
                 where=source.name,
                 advice="name a hub id, a folder with config.json, weights and tokenizer, or - for the bundled model",
             ) from error
         except (ValueError, KeyError, ImportError, RuntimeError) as error:
             raise UnsupportedError(
-                f"transformers {transformers.__version__} can't load it: {_first_line(error)}",
+                f"transformers {transformers.__version__} can't load it: {first_line(error)}",
                 where=source.name,
                 advice="load it yourself and pass it: hs.survey(model, documents, tokenizer=tokenizer)",
             ) from error
@@ -198,7 +198,8 @@ def _pretrained(source: Source) -> tuple[nn.Module, Any]:
     return model, tokenizer
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """Of what an error says; its name where it says nothing."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 

@@ -20,7 +20,7 @@ import ray
 from headscope.errors import HeadscopeError, InputError
 from headscope.survey.documents import Document, Part
 from headscope.survey.likeness import Chosen
-from headscope.survey.loading import Source
+from headscope.survey.loading import Source, first_line
 from headscope.survey.replica import Described, Replica
 from headscope.survey.settings import Settings
 
@@ -83,7 +83,7 @@ class RayWorkers:
                 ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
             except (ConnectionError, ValueError, RuntimeError) as error:
                 raise InputError(
-                    f"there is no Ray: {str(error).splitlines()[0]}",
+                    f"there is no Ray: {first_line(error)}",
                     where=f"address {address!r}",
                     advice="give the address of a running cluster, or leave it out",
                 ) from error
@@ -170,7 +170,7 @@ class RayWorkers:
             raise
         except ray.exceptions.RayActorError as error:
             raise InputError(
-                f"a worker died {TRIES + 1} times over the same part: {str(error).splitlines()[0]}",
+                f"a worker died {TRIES + 1} times over the same part: {first_line(error)}",
                 where="Ray",
                 advice="it may lack memory: take smaller --batch-tokens or --part-size, or fewer workers; "
                 "finished parts are kept",

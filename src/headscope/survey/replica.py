@@ -14,7 +14,7 @@ from headscope.errors import HeadscopeError, UnsupportedError
 from headscope.statistics.definitions import NORMS, chosen
 from headscope.statistics.similarity import similarity
 from headscope.survey.documents import Document, Part, Refused
-from headscope.survey.loading import Source, load, window_length
+from headscope.survey.loading import Source, first_line, load, window_length
 from headscope.survey.measuring import Measure
 from headscope.survey.settings import Settings
 from headscope.survey.table import part_bytes
@@ -151,7 +151,7 @@ class Replica:
             raise
         except (TypeError, ValueError, RuntimeError, IndexError) as error:
             raise UnsupportedError(
-                f"{type(model).__name__} can't be run on a text alone: {str(error).splitlines()[0]}",
+                f"{type(model).__name__} can't be run on a text alone: {first_line(error)}",
                 where=source.name,
                 advice="a survey runs encoders and decoders of text; pass the encoder of a model that has both",
             ) from error

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscope.errors import InputError
-from headscope.statistics.definitions import MEANINGS
+from headscope.statistics.table import spread_line
 from headscope.trace import Named
 
 if TYPE_CHECKING:
@@ -85,9 +85,5 @@ class Survey(Mapping[str, Named]):
             f"survey of {self.manifest['model']['name']}: {counts['documents']:,} documents, "
             f"{counts['windows']:,} windows, {counts['tokens']:,} tokens; mean and range over heads"
         ]
-        for name in self:
-            seen = self[name].array
-            seen = seen[np.isfinite(seen)]
-            text = f"{seen.mean():>10.4g}  {seen.min():.4g} to {seen.max():.4g}" if len(seen) else f"{'nothing':>10}"
-            lines.append(f"{name:<20}{text}  {MEANINGS[name]}")
+        lines += [spread_line(name, self[name]) for name in self]
         return "\n".join([*lines, f"in {self.folder}"])
