@@ -6,7 +6,9 @@ from typing import Any
 
 from headscope.trace.arrays import LazyMap, Named
 from headscope.trace.file import load
-from headscope.trace.record import HeadTrace, LayerRecord, Source, TokenAxis, Trace
+from headscope.trace.head import HeadTrace
+from headscope.trace.outputs import Source
+from headscope.trace.record import LayerRecord, TokenAxis, Trace
 
 __all__ = ["HeadTrace", "LayerRecord", "LazyMap", "Named", "Source", "TokenAxis", "Trace", "load"]
 

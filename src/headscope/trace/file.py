@@ -13,7 +13,8 @@ import numpy as np
 from headscope.attention import Mask
 from headscope.errors import HeadscopeError, InputError, TraceError
 from headscope.trace.arrays import Named
-from headscope.trace.record import LayerRecord, Source, TokenAxis, Trace
+from headscope.trace.outputs import Source
+from headscope.trace.record import LayerRecord, TokenAxis, Trace
 from headscope.writing import write_atomically
 
 if TYPE_CHECKING:

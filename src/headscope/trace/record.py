@@ -2,38 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headscope.anatomy.heads import check_index
-from headscope.attention import EVERYTHING, Mask, attend, scores, weights
+from headscope.attention import EVERYTHING, Mask
 from headscope.errors import InputError, TraceError
-from headscope.trace.arrays import LazyMap, Named
+from headscope.trace.arrays import Named
+from headscope.trace.head import HeadTrace
+from headscope.trace.outputs import Outputs, Source
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int
+    from jaxtyping import Float
 
     from headscope.statistics import Statistics
     from headscope.verify import Report
-
-    Index = Int[np.ndarray, " n"]
-
-
-class Source(Protocol):
-    """The model that a trace came from, as far as a trace needs one."""
-
-    def W_O(self, layer: int, head: int) -> Float[np.ndarray, "d_head d_model"]:
-        """(d_head, d_model): the head's rows of W^O."""
-
-    def late_output(self, name: str, last_hidden_state: Float[np.ndarray, "tokens d_model"]) -> Named | None:
-        """An output on top that is computed from the last hidden state when asked for; None if there is none."""
-
-    def late_outputs(self) -> tuple[str, ...]:
-        """The names that late_output knows."""
 
 
 @dataclass(frozen=True)
@@ -100,174 +87,6 @@ class LayerRecord:
     def nbytes(self) -> int:
         """Bytes of q, k, v and lse."""
         return sum(part.nbytes for part in (self.q, self.k, self.v, self.lse) if part is not None)
-
-
-class Outputs(Mapping[str, Named]):
-    """What the model returned: last_hidden_state, pooler_output, logits, ….
-
-    Those on top of the last hidden state are computed when they are asked for.
-    """
-
-    def __init__(self, kept: Mapping[str, Named], source: Source | None) -> None:
-        self._kept = dict(kept)
-        self._source = source
-
-    def __getitem__(self, name: str) -> Named:
-        if name not in self._kept and self._source is not None and "last_hidden_state" in self._kept:
-            found = self._source.late_output(name, self._kept["last_hidden_state"].array)
-            if found is not None:
-                self._kept[name] = found
-        if name not in self._kept:
-            raise MissingOutputError(
-                f"there is no output {name!r}; there are {', '.join(self) or 'none'}",
-                where="trace.outputs",
-                advice="a trace read from a file finds more with hs.load(file, model=hs.open(…))"
-                if self._source is None
-                else "this checkpoint has no such head on top",
-            )
-        return self._kept[name]
-
-    def __iter__(self) -> Iterator[str]:
-        late = self._source.late_outputs() if self._source is not None else ()
-        return iter([*self._kept, *(name for name in late if name not in self._kept)])
-
-    def __len__(self) -> int:
-        return len(list(iter(self)))
-
-    @property
-    def kept(self) -> Mapping[str, Named]:
-        """Those that are in memory already."""
-        return self._kept
-
-    def __repr__(self) -> str:
-        return "outputs: " + ", ".join(repr(self._kept.get(name, name)) for name in self)
-
-
-class MissingOutputError(InputError, KeyError):
-    """An output that isn't there; a KeyError too, so that mappings behave."""
-
-    __str__ = InputError.__str__
-
-
-class HeadTrace:
-    """One head of one layer on one text. Everything here is computed when asked for, from q, k, v and lse."""
-
-    def __init__(self, trace: Trace, layer: int, head: int, record: LayerRecord, at: int) -> None:
-        self._trace = trace
-        self._record = record
-        self._at = at
-        self._key_head = at * len(record.k) // len(record.q)
-        self.layer = layer
-        self.head = head
-
-    @property
-    def q(self) -> Float[np.ndarray, "queries d_head"]:
-        """(queries, d_head)."""
-        return _full(self._record.q[self._at])
-
-    @property
-    def k(self) -> Float[np.ndarray, "keys d_head"]:
-        """(keys, d_head)."""
-        return _full(self._record.k[self._key_head])
-
-    @property
-    def v(self) -> Float[np.ndarray, "keys d_value"]:
-        """(keys, d_value).
-
-        Raises:
-            TraceError: the trace was kept without values.
-        """
-        if self._record.v is None:
-            raise TraceError(
-                "the values were not kept",
-                where=f"layer {self.layer}, head {self.head}",
-                advice="make the trace again with its values",
-            )
-        return _full(self._record.v[self._key_head])
-
-    @property
-    def lse(self) -> Float[np.ndarray, " queries"]:
-        """(queries,): log-sum-exp of each query's scores."""
-        return self._record.lse[self._at]
-
-    @property
-    def scale(self) -> float:
-        """What q . k is multiplied by: 1 / sqrt(d_head)."""
-        return self._record.scale
-
-    @property
-    def silenced(self) -> bool:
-        """Whether this head was silenced in the forward pass that left this trace."""
-        return (self.layer, self.head) in self._trace.ablated
-
-    @property
-    def scores(self) -> LazyMap:
-        """(queries, keys), before the softmax; -inf where masked. Only the tile that is indexed is computed."""
-        return self._map("scores", False)
-
-    @property
-    def weights(self) -> LazyMap:
-        """(queries, keys), after the softmax. Only the tile that is indexed is computed."""
-        return self._map("weights", True)
-
-    @property
-    def context(self) -> Float[np.ndarray, "queries d_value"]:
-        """(queries, d_value): weights @ V, in blocks of queries. For a silenced head, what it would have been."""
-        context, _ = attend(
-            self.q[None], self.k[None], self.v[None], scale=self.scale, mask=self._mask(self._record.mask)
-        )
-        return context[0]
-
-    @property
-    def output(self) -> Float[np.ndarray, "queries d_model"]:
-        """(queries, d_model): context @ W_O, what this head writes to the residual stream; 0 if it was silenced.
-
-        Raises:
-            TraceError: the trace was read from a file and has no model to take W_O from.
-        """
-        source = self._trace.source
-        if source is None:
-            raise TraceError(
-                "a head's output needs W_O, which is in the model and not in the trace",
-                where=f"layer {self.layer}, head {self.head}",
-                advice="read the trace with hs.load(file, model=hs.open(…))",
-            )
-        W_O = np.asarray(source.W_O(self.layer, self.head), dtype=np.float32)
-        if self.silenced:
-            return np.zeros((len(self.q), W_O.shape[1]), dtype=np.float32)
-        return self.context @ W_O
-
-    def _mask(self, mask: Mask) -> Mask:
-        if mask.bias is None or len(mask.bias) == 1:
-            return mask
-        return Mask(mask.causal, mask.window, mask.keys, mask.bias[self._at : self._at + 1])
-
-    def _map(self, kind: str, normalised: bool) -> LazyMap:
-        sizes = (len(self.q), len(self.k))
-
-        def tile(rows: Index, columns: Index) -> Float[np.ndarray, "n m"]:
-            raw = scores(
-                self.q[rows][None],
-                self.k[columns][None],
-                scale=self.scale,
-                mask=self._mask(self._record.mask),
-                rows=rows,
-                columns=columns,
-                sizes=sizes,
-            )
-            return (weights(raw, self.lse[rows][None]) if normalised else raw)[0]
-
-        def cells(rows: Index, columns: Index) -> Float[np.ndarray, " n"]:
-            return np.array([tile(rows[i : i + 1], columns[i : i + 1])[0, 0] for i in range(len(rows))], np.float32)
-
-        return LazyMap(kind, sizes, tile, cells)
-
-    def __repr__(self) -> str:
-        silenced = ", silenced" if self.silenced else ""
-        return (
-            f"layer {self.layer}, head {self.head} (counted from 0){silenced}: "
-            f"{len(self.q)} queries, {len(self.k)} keys, d_head {self.q.shape[-1]}, scale {self.scale:.6g}"
-        )
 
 
 class Trace:
@@ -489,11 +308,6 @@ class Trace:
         from headscope.view.notebook import mimebundle
 
         return mimebundle(self)
-
-
-def _full(array: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-    """Half precision widened for arithmetic."""
-    return array.astype(np.float32) if array.dtype == np.float16 else array
 
 
 def _position(index: int, numbers: tuple[int, ...], noun: str, place: str) -> int:

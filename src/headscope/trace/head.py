@@ -1,0 +1,143 @@
+"""One head of a trace: its q, k and v, and the scores, weights and contexts that follow from them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headscope.attention import Mask, attend, scores, weights
+from headscope.errors import TraceError
+from headscope.trace.arrays import LazyMap
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    from headscope.trace.arrays import Index
+    from headscope.trace.record import LayerRecord, Trace
+
+
+class HeadTrace:
+    """One head of one layer on one text. Everything here is computed when asked for, from q, k, v and lse."""
+
+    def __init__(self, trace: Trace, layer: int, head: int, record: LayerRecord, at: int) -> None:
+        self._trace = trace
+        self._record = record
+        self._at = at
+        self._key_head = at * len(record.k) // len(record.q)
+        self.layer = layer
+        self.head = head
+
+    @property
+    def q(self) -> Float[np.ndarray, "queries d_head"]:
+        """(queries, d_head)."""
+        return _full(self._record.q[self._at])
+
+    @property
+    def k(self) -> Float[np.ndarray, "keys d_head"]:
+        """(keys, d_head)."""
+        return _full(self._record.k[self._key_head])
+
+    @property
+    def v(self) -> Float[np.ndarray, "keys d_value"]:
+        """(keys, d_value).
+
+        Raises:
+            TraceError: the trace was kept without values.
+        """
+        if self._record.v is None:
+            raise TraceError(
+                "the values were not kept",
+                where=f"layer {self.layer}, head {self.head}",
+                advice="make the trace again with its values",
+            )
+        return _full(self._record.v[self._key_head])
+
+    @property
+    def lse(self) -> Float[np.ndarray, " queries"]:
+        """(queries,): log-sum-exp of each query's scores."""
+        return self._record.lse[self._at]
+
+    @property
+    def scale(self) -> float:
+        """What q . k is multiplied by: 1 / sqrt(d_head)."""
+        return self._record.scale
+
+    @property
+    def silenced(self) -> bool:
+        """Whether this head was silenced in the forward pass that left this trace."""
+        return (self.layer, self.head) in self._trace.ablated
+
+    @property
+    def scores(self) -> LazyMap:
+        """(queries, keys), before the softmax; -inf where masked. Only the tile that is indexed is computed."""
+        return self._map("scores", False)
+
+    @property
+    def weights(self) -> LazyMap:
+        """(queries, keys), after the softmax. Only the tile that is indexed is computed."""
+        return self._map("weights", True)
+
+    @property
+    def context(self) -> Float[np.ndarray, "queries d_value"]:
+        """(queries, d_value): weights @ V, in blocks of queries. For a silenced head, what it would have been."""
+        context, _ = attend(
+            self.q[None], self.k[None], self.v[None], scale=self.scale, mask=self._mask(self._record.mask)
+        )
+        return context[0]
+
+    @property
+    def output(self) -> Float[np.ndarray, "queries d_model"]:
+        """(queries, d_model): context @ W_O, what this head writes to the residual stream; 0 if it was silenced.
+
+        Raises:
+            TraceError: the trace was read from a file and has no model to take W_O from.
+        """
+        source = self._trace.source
+        if source is None:
+            raise TraceError(
+                "a head's output needs W_O, which is in the model and not in the trace",
+                where=f"layer {self.layer}, head {self.head}",
+                advice="read the trace with hs.load(file, model=hs.open(…))",
+            )
+        W_O = np.asarray(source.W_O(self.layer, self.head), dtype=np.float32)
+        if self.silenced:
+            return np.zeros((len(self.q), W_O.shape[1]), dtype=np.float32)
+        return self.context @ W_O
+
+    def _mask(self, mask: Mask) -> Mask:
+        if mask.bias is None or len(mask.bias) == 1:
+            return mask
+        return Mask(mask.causal, mask.window, mask.keys, mask.bias[self._at : self._at + 1])
+
+    def _map(self, kind: str, normalised: bool) -> LazyMap:
+        sizes = (len(self.q), len(self.k))
+
+        def tile(rows: Index, columns: Index) -> Float[np.ndarray, "n m"]:
+            raw = scores(
+                self.q[rows][None],
+                self.k[columns][None],
+                scale=self.scale,
+                mask=self._mask(self._record.mask),
+                rows=rows,
+                columns=columns,
+                sizes=sizes,
+            )
+            return (weights(raw, self.lse[rows][None]) if normalised else raw)[0]
+
+        def cells(rows: Index, columns: Index) -> Float[np.ndarray, " n"]:
+            return np.array([tile(rows[i : i + 1], columns[i : i + 1])[0, 0] for i in range(len(rows))], np.float32)
+
+        return LazyMap(kind, sizes, tile, cells)
+
+    def __repr__(self) -> str:
+        silenced = ", silenced" if self.silenced else ""
+        return (
+            f"layer {self.layer}, head {self.head} (counted from 0){silenced}: "
+            f"{len(self.q)} queries, {len(self.k)} keys, d_head {self.q.shape[-1]}, scale {self.scale:.6g}"
+        )
+
+
+def _full(array: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    """Half precision widened for arithmetic."""
+    return array.astype(np.float32) if array.dtype == np.float16 else array
