@@ -1,0 +1,122 @@
+"""What all commands share: where errors become words and exit codes, the tour, how a sheet is printed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from headscope.errors import HeadscopeError, InputError
+
+if TYPE_CHECKING:
+    from headscope.model import Model
+    from headscope.view.terminal import Sheet
+
+REFUSED = 2
+INTERRUPTED = 130
+PIPE_CLOSED = 141
+
+
+class Commands(TyperGroup):
+    """The commands, and the one place where errors become words and exit codes."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """--debug is understood wherever it stands: it is added to a command that has just failed."""
+        end = args.index("--") if "--" in args else len(args)
+        if "--debug" in args[:end]:
+            args = ["--debug", *(arg for arg in args[:end] if arg != "--debug"), *args[end:]]
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except HeadscopeError as error:
+            if ctx.params.get("debug"):
+                raise
+            from headscope.view.failure import say
+
+            say(error, sys.stderr)
+            raise typer.Exit(REFUSED) from error
+        except KeyboardInterrupt as error:
+            raise typer.Exit(INTERRUPTED) from error
+        except BrokenPipeError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(PIPE_CLOSED) from error
+        return result
+
+
+app = typer.Typer(
+    name="headscope",
+    cls=Commands,
+    invoke_without_command=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def show(sheet: Sheet, *, as_json: bool = False, as_csv: bool = False, as_markdown: bool = False) -> None:
+    """Print a sheet in the form that was asked for."""
+    from headscope.view.terminal import put, put_machine
+
+    asked = [name for name, on in (("--json", as_json), ("--csv", as_csv), ("--markdown", as_markdown)) if on]
+    if len(asked) > 1:
+        raise InputError(
+            f"{' and '.join(asked)} can't be printed at once", where=asked[1], advice="ask for one of them"
+        )
+    if asked:
+        put_machine(sheet, asked[0], sys.stdout)
+    else:
+        put(sheet.drawings, sys.stdout)
+
+
+def opened(name: str, revision: str | None) -> Model:
+    """The model by its name: header and config read, no weights."""
+    from headscope.model import open_model
+
+    return open_model(name, revision=revision)
+
+
+def print_version(asked: bool) -> None:
+    """Print the version, and no more."""
+    if asked:
+        from headscope import __version__
+
+        typer.echo(f"headscope {__version__}")
+        raise typer.Exit
+
+
+@app.callback(no_args_is_help=False)
+def headscope(
+    ctx: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """See inside every attention head of BERT and its kin. Layers and heads count from 0.
+
+    Without a command: a tour of the bundled model.
+    """
+    if ctx.invoked_subcommand is None:
+        from headscope.tour import take_tour, tour_drawings
+        from headscope.view.terminal import put
+
+        put(tour_drawings(take_tour(opened("-", None))), sys.stdout)
+
+
+def said_saved(path: Path, what: str) -> None:
+    """Say on stderr what was written, so that stdout stays what was asked for."""
+    typer.echo(f"wrote {path}: {what}", err=True)
+
+
+def main() -> None:
+    """The entry point of the `headscope` command."""
+    try:
+        app(prog_name="headscope")
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
