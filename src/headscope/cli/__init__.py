@@ -1,0 +1,8 @@
+"""The command line: parse, call, print. What is printed is made in view/, what is known is made above it."""
+
+from __future__ import annotations
+
+from headscope.cli import look, run  # the commands are what these two register
+from headscope.cli.app import app, main
+
+__all__ = ["app", "look", "main", "run"]

@@ -1,0 +1,269 @@
+"""The commands that run a model: over one text, or over a corpus."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headscope.cli import survey_options as options
+from headscope.cli.app import app, opened, said_saved, show
+from headscope.cli.options import (
+    Ablate,
+    AsCsv,
+    AsJson,
+    AsMarkdown,
+    Ids,
+    MaxLength,
+    ModelName,
+    Pair,
+    Revision,
+    Text,
+    Words,
+)
+from headscope.errors import InputError
+
+if TYPE_CHECKING:
+    from headscope.model import Model
+    from headscope.trace import Trace
+
+RUN = "What it does with a text"
+DISAGREES = 1
+
+
+def traced(
+    model: Model,
+    text: str,
+    pair: str | None,
+    *,
+    words: bool,
+    ids: bool,
+    max_length: int | None,
+    ablate: list[str] | None,
+) -> Trace:
+    """One forward pass over what TEXT means."""
+    from headscope.view.typed import head_names, id_list, word_list
+
+    silenced = head_names(ablate or ())
+    if words and ids:
+        raise InputError("TEXT can't be both words and ids", where="--ids", advice="give one of --words and --ids")
+    if (words or ids) and pair is not None:
+        raise InputError(
+            "a second text goes with a first text only", where="--pair", advice="leave out --words, --ids or --pair"
+        )
+    if ids:
+        return model.trace(ids=id_list(text), max_length=max_length, ablate=silenced)
+    if words:
+        return model.trace(words=word_list(text), max_length=max_length, ablate=silenced)
+    return model.trace(text, pair, max_length=max_length, ablate=silenced)
+
+
+@app.command(rich_help_panel=RUN)
+def attend(
+    model: ModelName,
+    text: Text,
+    pair: Pair = None,
+    layer: Annotated[int | None, typer.Option("--layer", "-L", metavar="L", help="A layer, counted from 0.")] = None,
+    head: Annotated[int | None, typer.Option("--head", "-H", metavar="H", help="A head, counted from 0.")] = None,
+    query: Annotated[
+        str | None,
+        typer.Option("--query", "-q", metavar="TOKEN", help="Only what one token takes: its position or its piece."),
+    ] = None,
+    top: Annotated[int | None, typer.Option("--top", metavar="N", help="At most N keys for each query.")] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option("--threshold", metavar="SHARE", help="The fewest keys that hold this share of each query's mass."),
+    ] = None,
+    start: Annotated[
+        int, typer.Option("--from", metavar="TOKEN", help="The first token drawn, where not all fit.")
+    ] = 0,
+    scale: Annotated[str, typer.Option("--scale", metavar="sqrt|linear", help="How weights become shades.")] = "sqrt",
+    save: Annotated[
+        Path | None,
+        typer.Option("--save", metavar="FILE", help="Write weights as .npz or .csv, or the trace as .safetensors."),
+    ] = None,
+    words: Words = False,
+    ids: Ids = False,
+    max_length: MaxLength = None,
+    ablate: Ablate = None,
+    revision: Revision = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+    as_markdown: AsMarkdown = False,
+) -> None:
+    """Attention weights: every head at a glance, or one head, or one token."""
+    from headscope.view.attention_sheets import attend_sheet
+    from headscope.view.saving import check_kind, save_attention
+    from headscope.view.typed import scale_name
+
+    if save is not None:
+        check_kind(save)
+    drawn_on = scale_name(scale)
+    one = opened(model, revision)
+    if layer is not None:
+        one.layers[layer].heads[head or 0]  # refused here, before any weight is read
+    trace = traced(one, text, pair, words=words, ids=ids, max_length=max_length, ablate=ablate)
+    sheet = attend_sheet(
+        trace, layer=layer, head=head, query=query, top=top, threshold=threshold, start=start, scale=drawn_on
+    )
+    if save is not None:
+        said_saved(save, save_attention(trace, save, layer=layer, head=head))
+    show(sheet, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
+
+
+@app.command(rich_help_panel=RUN)
+def verify(
+    model: ModelName,
+    text: Text,
+    pair: Pair = None,
+    words: Words = False,
+    ids: Ids = False,
+    max_length: MaxLength = None,
+    revision: Revision = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+    as_markdown: AsMarkdown = False,
+) -> None:
+    """Compute everything in independent ways; exit code 0 only if all agree."""
+    from headscope.view.report_sheets import verify_sheet
+
+    one = opened(model, revision)
+    report = one.verify(traced(one, text, pair, words=words, ids=ids, max_length=max_length, ablate=None))
+    show(verify_sheet(report), as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
+    if not report.agrees:
+        raise typer.Exit(DISAGREES)
+
+
+@app.command(rich_help_panel=RUN)
+def fill(
+    model: ModelName,
+    text: Annotated[
+        str, typer.Argument(metavar="TEXT", show_default=False, help=r"A text with \[MASK] where a piece is wanted.")
+    ],
+    pair: Pair = None,
+    top: Annotated[int, typer.Option("--top", metavar="N", help="How many pieces for each mask.")] = 5,
+    max_length: MaxLength = None,
+    revision: Revision = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+    as_markdown: AsMarkdown = False,
+) -> None:
+    """The best pieces for each mask, with probabilities."""
+    from headscope.filling import check_masks, fill_trace
+    from headscope.view.filling_sheet import fill_sheet
+
+    one = opened(model, revision)
+    check_masks(one)
+    trace = one.trace(text, pair, max_length=max_length)
+    sheet = fill_sheet(trace, fill_trace(one, trace, top=top))
+    show(sheet, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
+
+
+@app.command(rich_help_panel=RUN)
+def view(
+    model: ModelName,
+    text: Text,
+    pair: Pair = None,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Write the page as one offline file instead of serving it."),
+    ] = None,
+    layers: Annotated[
+        str | None, typer.Option("--layers", metavar="L,L…", help="Only these layers in the file, counted from 0.")
+    ] = None,
+    heads: Annotated[
+        str | None, typer.Option("--heads", metavar="H,H…", help="Only these heads in the file, counted from 0.")
+    ] = None,
+    dtype: Annotated[
+        str, typer.Option("--dtype", metavar="fp16|fp32", help="Precision of the file's Q, K and V.")
+    ] = "fp16",
+    values: Annotated[
+        bool | None,
+        typer.Option("--values/--no-values", help="Whether V goes into the file; short texts only, unless told."),
+    ] = None,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Don't ask a browser to open the page.")] = False,
+    port: Annotated[
+        int, typer.Option("--port", metavar="N", min=0, max=65535, help="Where to listen; 0 is a free port.")
+    ] = 0,
+    words: Words = False,
+    ids: Ids = False,
+    max_length: MaxLength = None,
+    ablate: Ablate = None,
+    revision: Revision = None,
+) -> None:
+    """The page: every head in the browser, served on this machine, or as one offline file."""
+    one = opened(model, revision)
+    trace = traced(one, text, pair, words=words, ids=ids, max_length=max_length, ablate=ablate)
+    if html is None:
+        from headscope.view.server import serve
+
+        serve(trace, one, open_browser=not no_open, port=port, said=typer.echo)
+        return
+    from headscope.view.html import write_page
+    from headscope.view.typed import id_list
+
+    path, note = write_page(
+        trace,
+        html,
+        dtype=dtype,
+        values=values,
+        layers=None if layers is None else id_list(layers.replace(",", " ")),
+        heads=None if heads is None else id_list(heads.replace(",", " ")),
+        said=lambda note: typer.echo(note, err=True),
+    )
+    said_saved(path, note)
+
+
+@app.command(rich_help_panel=RUN)
+def survey(
+    model: ModelName,
+    corpus: options.CorpusName,
+    out: options.Out,
+    field: options.Field = "text",
+    length: options.Length = None,
+    statistics: options.StatisticNames = None,
+    similarity: options.Similarity = 0,
+    plots: options.Plots = False,
+    no_report: options.NoReport = False,
+    device: options.Device = "cpu",
+    dtype: options.DType = "fp32",
+    batch_tokens: options.BatchTokens = None,
+    part_size: options.PartSize = None,
+    max_document: options.MaxDocument = None,
+    threads: options.Threads = None,
+    ray: options.OnRay = False,
+    address: options.Address = None,
+    workers: options.Workers = None,
+    revision: Revision = None,
+    as_json: AsJson = False,
+) -> None:
+    """Statistics of every head over a corpus: a table, aggregates, a report. Can be stopped and gone on with."""
+    from headscope.survey.progress import shown
+    from headscope.survey.run import survey as run
+    from headscope.view.survey_sheet import survey_sheet
+
+    with shown(sys.stderr, out) as progress:
+        found = run(
+            model,
+            corpus,
+            out=out,
+            revision=revision,
+            field=field,
+            length=length,
+            statistics=None if statistics is None else [name.strip() for name in statistics.split(",")],
+            similarity=similarity,
+            plots=plots,
+            report=not no_report,
+            device=device,
+            dtype=dtype,
+            batch_tokens=batch_tokens,
+            part_size=part_size,
+            max_document=max_document,
+            threads=threads,
+            ray=address or ray,
+            workers=workers,
+            progress=progress,
+        )
+    show(survey_sheet(found), as_json=as_json)
