@@ -1,0 +1,65 @@
+"""Whether a checkpoint looks properly loaded: what is missing, unexpected, not a number, or looks untrained."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headscope.attention import entropy
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    from headscope.model import Model
+    from headscope.trace import Trace
+
+UNIFORM = 0.98
+"""A head whose mean entropy is above this share of log S is called near-uniform."""
+
+
+def health(trace: Trace, model: Model) -> list[str]:
+    """Whether the model looks properly loaded: what is missing, unexpected, not a number, or looks untrained."""
+    anatomy = model.anatomy
+    notes = [f"contradiction: {problem}" for problem in anatomy.problems]
+    if anatomy.missing:
+        notes.append(f"missing tensors: {_few(anatomy.missing)}")
+    unexpected = [row.stored for row in anatomy.extra if row.role is None]
+    if unexpected:
+        notes.append(f"unexpected tensors: {_few(unexpected)}")
+    broken = []
+    for name in model.checkpoint.tensors:
+        values = model.checkpoint.read(name)
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            broken.append(name)
+    if broken:
+        notes.append(f"NaN or infinity in: {_few(broken)}")
+    shares = entropy_shares(trace)
+    if len(shares) and bool((shares > UNIFORM).all()):
+        notes.append(
+            f"every head of every layer is near-uniform (entropy above {UNIFORM:.0%} of log S): "
+            "the weights look newly initialised, not trained"
+        )
+    elif len(shares):
+        uniform = np.argwhere(shares > UNIFORM)
+        if len(uniform):
+            named = _few([f"{layer}.{head}" for layer, head in uniform])
+            notes.append(f"near-uniform heads (layer.head): {named}")
+    return notes
+
+
+def entropy_shares(trace: Trace) -> Float[np.ndarray, "layers heads"]:
+    """(layers, heads): mean entropy over log S; empty for texts under 3 tokens, where it means nothing."""
+    if len(trace.keys) < 3:
+        return np.zeros((0, trace.heads))
+    return np.stack(
+        [
+            entropy(record.q, record.k, record.lse, scale=record.scale, mask=record.mask).mean(axis=-1)
+            for record in trace.layers
+        ]
+    ) / np.log(len(trace.keys))
+
+
+def _few(names: list[str] | tuple[str, ...], most: int = 5) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

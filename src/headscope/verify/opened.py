@@ -1,0 +1,89 @@
+"""A trace of an opened checkpoint: against the paper's way in fp64, and against transformers' eager attention."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headscope.errors import HeadscopeError
+from headscope.reference import run_eager
+from headscope.verify.report import Check, Worst, row_blocks, tolerance_of
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    from headscope.model import Model
+    from headscope.trace import Trace
+
+
+def input_states(trace: Trace, model: Model) -> list[Float[np.ndarray, "tokens d_model"]]:
+    """(S, d_model) for each layer: what went into it, and what came out of the last."""
+    kept = trace.hidden_states
+    if len(kept) != len(trace.layers) + 1:
+        again = model.trace(ids=trace.ids, segments=trace.segments, ablate=trace.ablated, hidden_states=True)
+        kept = again.hidden_states
+    return [state.array for state in kept]
+
+
+def paper(trace: Trace, model: Model, states: list[Float[np.ndarray, "tokens d_model"]]) -> list[Check]:
+    """The paper's way, head by head in fp64, and the sum over heads."""
+    limit = tolerance_of(trace)
+    parts = {
+        name: Worst(name, f"the fused product's split against X W_i + b_i of each head, {symbol}, in fp64", *limit)
+        for name, symbol in (("queries", "W_Q"), ("keys", "W_K"), ("values", "W_V"))
+    }
+    cells = Worst("weights", "exp(s - lse) against softmax(Q K^T / sqrt(d_head)) of whole rows in fp64", *limit)
+    contexts = Worst("context", "weights @ V in fp32 against fp64", *limit)
+    summed = Worst("sum over heads", "sum of context_i W_i^O + b_O against Concat(context) W^O + b_O in fp64", *limit)
+    for layer, x in enumerate(states[:-1]):
+        x = x.astype(np.float64)
+        concat, adds_up = [], np.zeros_like(x)
+        for head, slices in enumerate(model.layers[layer].heads):
+            one = trace[layer, head]
+            q = x @ slices.W_Q.astype(np.float64) + slices.b_Q
+            k = x @ slices.W_K.astype(np.float64) + slices.b_K
+            v = x @ slices.W_V.astype(np.float64) + slices.b_V
+            place = {"layer": layer, "head": head}
+            for worst, ours, theirs in zip(parts.values(), (one.q, one.k, one.v), (q, k, v), strict=True):
+                worst.see(ours, theirs, ("query" if worst is parts["queries"] else "key",), **place)
+            context = np.empty_like(v)
+            for rows in row_blocks(len(q)):
+                s = q[rows] @ k.T / np.sqrt(q.shape[1])
+                p = np.exp(s - s.max(axis=-1, keepdims=True))
+                p /= p.sum(axis=-1, keepdims=True)
+                cells.see(one.weights[rows], p, ("query", "key"), **place, query=rows.start)
+                context[rows] = p @ v
+            contexts.see(one.context, context, ("query",), **place)
+            concat.append(np.zeros_like(context) if one.silenced else context)
+            adds_up += one.output
+        stored = model.anatomy.parameter("layer.attention_output.weight", layer).stored
+        b_O = model.layers[layer].b_O
+        together = np.concatenate(concat, axis=1) @ model.checkpoint.read(stored).T.astype(np.float64) + b_O
+        summed.see(adds_up + b_O, together, ("query",), layer=layer)
+    return [worst.check() for worst in (*parts.values(), cells, contexts, summed)]
+
+
+def transformers_eager(
+    trace: Trace, model: Model, states: list[Float[np.ndarray, "tokens d_model"]]
+) -> tuple[list[Check], str]:
+    """transformers' own eager attentions and hidden states, or the reason why not."""
+    if importlib.util.find_spec("torch") is None or importlib.util.find_spec("transformers") is None:
+        return [], "torch and transformers are not installed: pip install 'headscope[torch]'"
+    try:
+        eager = run_eager(model, trace)
+    except HeadscopeError as error:
+        return [], error.found
+    limit = tolerance_of(trace)
+    cells = Worst("weights (eager)", "against transformers' eager attentions", *limit)
+    hidden = Worst("hidden states", "of the embeddings and every layer, against transformers'", *limit)
+    for layer, attention in enumerate(eager.attentions):
+        for head in range(trace.heads):
+            for rows in row_blocks(len(trace)):
+                ours = trace[layer, head].weights[rows]
+                cells.see(ours, attention[head, rows], ("query", "key"), layer=layer, head=head, query=rows.start)
+    ours = [*states[:-1], trace.outputs["last_hidden_state"].array]
+    for layer, (state, theirs) in enumerate(zip(ours, eager.hidden_states, strict=True)):
+        hidden.see(state, theirs, ("query",), layer=layer)
+    return [cells.check(), hidden.check()], ""
