@@ -23,6 +23,7 @@ from headscope.cli.options import (
     Text,
     Words,
 )
+from headscope.cli.progress import layers_shown
 from headscope.errors import InputError
 
 if TYPE_CHECKING:
@@ -53,11 +54,12 @@ def traced(
         raise InputError(
             "a second text goes with a first text only", where="--pair", advice="leave out --words, --ids or --pair"
         )
-    if ids:
-        return model.trace(ids=id_list(text), max_length=max_length, ablate=silenced)
-    if words:
-        return model.trace(words=word_list(text), max_length=max_length, ablate=silenced)
-    return model.trace(text, pair, max_length=max_length, ablate=silenced)
+    with layers_shown(sys.stderr) as progress:
+        if ids:
+            return model.trace(ids=id_list(text), max_length=max_length, ablate=silenced, progress=progress)
+        if words:
+            return model.trace(words=word_list(text), max_length=max_length, ablate=silenced, progress=progress)
+        return model.trace(text, pair, max_length=max_length, ablate=silenced, progress=progress)
 
 
 @app.command(rich_help_panel=RUN)
