@@ -10,6 +10,8 @@ import torch
 from transformers.activations import ACT2FN
 
 from headscope.activations import ACTIVATIONS, BLOCK, activate, erf
+from headscope.anatomy import entries
+from headscope.anatomy.modules import ACTIVATION_CLASSES
 from headscope.errors import UnsupportedError
 
 X = np.concatenate([np.linspace(-12, 12, 200_001), [-1e30, 1e30, 0.0, -0.0, 1e-30]]).astype(np.float32)
@@ -34,6 +36,10 @@ def test_blocks_cover_the_array_in_place(size: int) -> None:
     with ThreadPoolExecutor(2) as threads:
         activate("gelu", x, threads)
     np.testing.assert_array_equal(x, expected)
+
+
+def test_the_glossary_and_the_tree_know_the_same_names() -> None:
+    assert set(ACTIVATIONS) == set(entries.ACTIVATIONS) == set(ACTIVATION_CLASSES)
 
 
 def test_an_unknown_name_is_refused() -> None:

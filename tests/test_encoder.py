@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,20 @@ def test_untied_output_weights_are_used_where_the_config_says_so(tmp_path: Path,
     trace = hs.open(tmp_path).trace(ids=ids(12), hidden_states=True)
     assert "logits" in trace.outputs
     assert_same(trace, run(checkpoint.module, [list(ids(12))]), 0)
+
+
+@pytest.mark.parametrize(
+    ("names", "labels"),
+    [
+        ({"2": "c", "0": "a", "1": "b"}, ("a", "b", "c")),
+        ({"1": "a", "2": "b", "3": "c"}, None),
+    ],
+)
+def test_labels_are_named_by_their_index_or_not_at_all(tmp_path: Path, names: dict[str, str], labels: object) -> None:
+    made(tmp_path, "Bert", "ForSequenceClassification")
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "id2label": names}))
+    assert hs.open(tmp_path).trace(ids=[5, 6, 7]).outputs["logits"].labels == labels
 
 
 def test_an_unknown_activation_is_refused_by_name(tmp_path: Path) -> None:

@@ -133,6 +133,15 @@ def test_unexpected_tensors_are_named(tmp_path: Path) -> None:
     assert any("unexpected tensors: a_projection.weight" in note for note in notes)
 
 
+def test_a_config_that_transformers_does_not_take_is_said(tmp_path: Path) -> None:
+    made(tmp_path, "Bert")
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "hidden_act": None}))
+    report = hs.open(tmp_path).trace(ids=[5, 6, 7]).verify()
+    assert report.agrees
+    assert any(name == "transformers" and "does not take the config" in reason for name, reason in report.skipped)
+
+
 def test_untrained_weights_are_called_so(tmp_path: Path) -> None:
     import torch
     import transformers

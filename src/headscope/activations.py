@@ -64,6 +64,16 @@ def relu(x: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
     return np.maximum(x, np.float32(0))
 
 
+def quick_gelu(x: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    """GELU's approximation by x sigmoid(1.702 x) (Hendrycks & Gimpel 2016, section 2)."""
+    return x * (np.float32(0.5) * np.tanh(np.float32(0.851) * x) + np.float32(0.5))
+
+
+def mish(x: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    """x tanh(log(1 + e^x)) (Misra 2019, eq. 1.1)."""
+    return x * np.tanh(np.logaddexp(np.float32(0), x))
+
+
 def silu(x: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
     """x sigmoid(x), which is x (1 + tanh(x / 2)) / 2: swish in configs."""
     return x * (np.float32(0.5) * np.tanh(np.float32(0.5) * x) + np.float32(0.5))
@@ -76,8 +86,12 @@ def tanh(x: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
 
 ACTIVATIONS: dict[str, Callable[[Float[np.ndarray, "..."]], Float[np.ndarray, "..."]]] = {
     "gelu": gelu,
+    "gelu_fast": gelu_tanh,
     "gelu_new": gelu_tanh,
+    "gelu_python": gelu,
     "gelu_pytorch_tanh": gelu_tanh,
+    "mish": mish,
+    "quick_gelu": quick_gelu,
     "relu": relu,
     "silu": silu,
     "swish": silu,

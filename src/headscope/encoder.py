@@ -305,8 +305,9 @@ class Tops:
         return encoder.linear(x, "sequence.out")[0]
 
     def labels(self) -> tuple[str, ...] | None:
-        """What the labels are called, where the config says."""
+        """What the labels are called, where the config says it of each from 0."""
         named = self.encoder.anatomy.config.get("id2label")
         if not isinstance(named, dict):
             return None
-        return tuple(str(label) for _, label in sorted(named.items(), key=lambda item: int(item[0])))
+        labels = {int(index): str(label) for index, label in named.items()}
+        return tuple(labels[index] for index in range(len(labels))) if set(labels) == set(range(len(labels))) else None

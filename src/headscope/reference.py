@@ -35,7 +35,8 @@ def run_eager(model: Model, trace: Trace) -> Eager:
     nothing is unpickled and no code of the checkpoint's is run. A silenced head's columns of W_O are 0.
 
     Raises:
-        UnsupportedError: this transformers has no such class, or it needs parameters that the checkpoint lacks.
+        UnsupportedError: this transformers has no such class, does not take the config, or needs other parameters than
+            the checkpoint has.
     """
     import torch
     import transformers
@@ -47,9 +48,16 @@ def run_eager(model: Model, trace: Trace) -> Eager:
             where="transformers",
             advice="install a newer transformers",
         )
-    config = base.config_class(**dict(model.checkpoint.config))
-    config._attn_implementation = "eager"
-    module = base(config).eval().float()
+    try:
+        config = base.config_class(**dict(model.checkpoint.config))
+        config._attn_implementation = "eager"
+        module = base(config).eval().float()
+    except Exception as error:
+        raise UnsupportedError(
+            f"transformers {transformers.__version__} does not take the config: {' '.join(str(error).split())}",
+            where=model.checkpoint.where,
+            advice="correct config.json",
+        ) from error
     state = {
         row.name: torch.from_numpy(model.encoder.weight(row.role, row.layer).copy())
         for row in model.parameters

@@ -139,7 +139,7 @@ def test_missing_parameters_are_named() -> None:
     ):
         anatomy.computable()
     assert anatomy.known().heads == 3
-    with pytest.raises(CheckpointError, match=r"no layer.ffn_out.weight of layer 1"):
+    with pytest.raises(CheckpointError, match=r"has no encoder.layer.1.output.dense.weight"):
         anatomy.parameter("layer.ffn_out.weight", 1)
 
 
@@ -162,6 +162,28 @@ def test_table_sizes_contradict() -> None:
         "config.json says max_position_embeddings 8, the header holds 16",
     )
     assert anatomy.known().vocab == 40
+    with pytest.raises(CheckpointError, match=r"config.json says vocab_size 50, the header holds 40") as caught:
+        anatomy.computable()
+    assert "set vocab_size to 40" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("class_name", "other"), [("RobertaForMaskedLM", "roberta"), ("DistilBertForTokenClassification", "distilbert")]
+)
+@pytest.mark.parametrize("before", ["", "module."])
+def test_the_config_of_another_family(class_name: str, other: str, before: str) -> None:
+    header = {before + name: said for name, said in class_header(class_name)[1].items()}
+    anatomy = anatomy_of(TINY_BERT, header)
+    for refused in (anatomy.known, anatomy.computable):
+        with pytest.raises(CheckpointError, match=f"config.json says bert, but .* begin with '{before}{other}.'"):
+            refused()
+
+
+def test_a_layer_of_endless_digits_is_no_layer() -> None:
+    name = f"encoder.layer.{'9' * 9000}.output.dense.weight"
+    anatomy = anatomy_of(BASE_ONLY, tiny_bert(extra=[(name, (12, 20))]))
+    with pytest.raises(UnsupportedError, match="BertModel doesn't have"):
+        anatomy.computable()
 
 
 def test_width_contradicts() -> None:
@@ -186,6 +208,7 @@ def test_width_contradicts() -> None:
         ({"num_hidden_layers": 10**9}, "num_hidden_layers = 1000000000, more than any model has"),
         ({"intermediate_size": -3}, "intermediate_size = -3, which is no size"),
         ({"id2label": ["a", "b"]}, r"id2label = \['a', 'b'\], which maps no index to a label"),
+        ({"id2label": {"first": "a"}}, r"id2label = \{'first': 'a'\}, which maps no index to a label"),
         ({"num_labels": 2.5}, "num_labels = 2.5, which is no size"),
     ],
 )
@@ -199,7 +222,15 @@ def test_a_config_that_cannot_be(change: dict[str, Any], found: str) -> None:
 
 @pytest.mark.parametrize(
     ("field", "value", "setting"),
-    [("hidden_act", 3, "activation"), ("layer_norm_eps", "tiny", "norm_eps"), ("pad_token_id", "0", "padding_id")],
+    [
+        ("hidden_act", 3, "activation"),
+        ("layer_norm_eps", "tiny", "norm_eps"),
+        ("layer_norm_eps", -1e-12, "norm_eps"),
+        ("layer_norm_eps", float("nan"), "norm_eps"),
+        ("pad_token_id", "0", "padding_id"),
+        ("pad_token_id", -1, "padding_id"),
+        ("pad_token_id", 1.5, "padding_id"),
+    ],
 )
 def test_a_setting_of_another_kind(field: str, value: object, setting: str) -> None:
     anatomy = anatomy_of({**BASE_ONLY, field: value}, tiny_bert())

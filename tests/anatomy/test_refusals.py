@@ -8,7 +8,7 @@ import pytest
 from fake_checkpoint import TINY_BERT, anatomy_of, fake, tiny_bert
 
 from headscope.anatomy import layers_of, read_anatomy
-from headscope.errors import UnsupportedError
+from headscope.errors import CheckpointError, UnsupportedError
 
 CONFIG = {**TINY_BERT, "architectures": ["BertModel"]}
 QUERY = "encoder.layer.1.attention.self.query"
@@ -106,6 +106,22 @@ def test_whole_numbers_are_no_weights() -> None:
     with pytest.raises(UnsupportedError, match="stored as I8, which are codes"):
         anatomy_of(CONFIG, tiny_bert(dtype="I8")).known()
     assert anatomy_of(CONFIG, tiny_bert(dtype="F8_E4M3")).refusals == ()
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"pruned_heads": {"1": [2]}}, "heads were pruned"),
+        ({"quantization_config": {"quant_method": "bitsandbytes"}}, "quantised"),
+    ],
+)
+def test_an_odd_shape_is_said_with_what_explains_it(config: dict[str, Any], reason: str) -> None:
+    header = {**tiny_bert(), f"{QUERY}.weight": ("F32", (8, 12)), f"{QUERY}.bias": ("F32", (8,))}
+    with pytest.raises(UnsupportedError, match=reason):
+        anatomy_of({**CONFIG, **config}, header).known()
+    with pytest.raises(CheckpointError, match=r"has shape \(8, 12\)") as caught:
+        anatomy_of(CONFIG, header).known()
+    assert "from before pruning" in str(caught.value.advice)
 
 
 def test_heads_refuse_with_the_same_reason() -> None:

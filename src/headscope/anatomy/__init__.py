@@ -3,12 +3,13 @@
 `fit`, `glossary`, `memory` and `tree` are imported from their own files, by those who need them: a start is quick.
 """
 
-from headscope.anatomy.families import FAMILIES, Family, family_of
+from headscope.anatomy.families import FAMILIES, family_of
 from headscope.anatomy.heads import Head, Layer, check_index, layers_of
 from headscope.anatomy.parameters import Component, Parameter, Parameters
 from headscope.anatomy.reading import read_anatomy
 from headscope.anatomy.record import Anatomy
 from headscope.anatomy.refusals import Refusal
+from headscope.anatomy.schema import Family
 from headscope.anatomy.sizes import Dimensions
 
 __all__ = [

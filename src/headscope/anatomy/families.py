@@ -1,109 +1,16 @@
 """The families whose heads headscope knows: tables from roles to tensor names, from our config fields to theirs.
 
 A family is data. Everything else (anatomy, heads, encoder) speaks roles: `layer.query.weight` of layer 3, never
-`encoder.layer.3.attention.self.query.weight`. To add a family is to add a table to this file.
-
-Names are relative to the base model (`BertModel`); a checkpoint of a larger class carries them behind a prefix
-(`bert.`). Order is the order in which the class lists its parameters. Shapes are spelled in symbols, see `Spec.shape`.
+`encoder.layer.3.attention.self.query.weight`. To add a family is to add a table to this file. schema.py says how to
+read one. Order is the order in which the class lists its parameters.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
-
-@dataclass(frozen=True, slots=True)
-class Spec:
-    """One parameter as a class declares it.
-
-    Attributes:
-        name: the class's name for it; `{l}` stands for the layer.
-        role: what it is, in headscope's words.
-        shape: integers and symbols: vocab, positions, types, d_embedding, d_model, d_ffn, labels.
-        tied_to: the class's name of the parameter whose storage it shares, if any.
-        when: the config field that the class has it by, where it has it only by one; true where the config is silent.
-    """
-
-    name: str
-    role: str
-    shape: tuple[str | int, ...]
-    tied_to: str | None = None
-    when: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Top:
-    """What a class puts on top of the base model: `BertForMaskedLM` is (`bert`, suffix `ForMaskedLM`).
-
-    Attributes:
-        suffix: the class's name behind the family's.
-        tasks: what it computes: masked_lm, next_sentence, sequence, token, question, choice, or detection (which
-            tokens were replaced: ELECTRA's discriminator).
-        pooler: whether the base model inside has a pooler.
-        specs: the parameters on top, in the class's order, names from the root of the class.
-    """
-
-    suffix: str
-    tasks: tuple[str, ...]
-    pooler: bool
-    specs: tuple[Spec, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """How one family names its parts.
-
-    Attributes:
-        name: the family's name.
-        model_types: values of config.json's model_type, each with the class's name before `Model` and `For…`.
-        prefix: what stands before the base model's names in a class with something on top.
-        embeddings, layer, pooler: the base model's parameters, in the class's order.
-        projection: the parameters between embeddings and encoder where d_embedding differs from d_model.
-        tops: the classes on top.
-        config: our field -> the family's field.
-        aliases: the family's field -> another name that transformers takes for it.
-        defaults: the family's field -> what its config class assumes where config.json is silent, for fields that
-            change no shape.
-        fixed: our field -> its value, where the class has no config field for it.
-        position_offset: the position of the first token, where it is not 0: the padding index plus this.
-        buffers: names a checkpoint may hold that are no parameters.
-        masked_lm_activation: the activation of the masked-LM transform; None says config's own.
-        sequence_activation: the activation inside the sequence classifier's dense layer, where it has one.
-    """
-
-    name: str
-    model_types: Mapping[str, str]
-    prefix: str
-    embeddings: tuple[Spec, ...]
-    layer: tuple[Spec, ...]
-    tops: tuple[Top, ...]
-    config: Mapping[str, str]
-    pooler: tuple[Spec, ...] = ()
-    projection: tuple[Spec, ...] = ()
-    aliases: Mapping[str, str] = field(default_factory=dict)
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    fixed: Mapping[str, Any] = field(default_factory=dict)
-    position_offset: int | None = None
-    buffers: tuple[str, ...] = ("embeddings.position_ids", "embeddings.token_type_ids")
-    masked_lm_activation: str | None = None
-    sequence_activation: str | None = None
-
-
-def linear(name: str, role: str, out: str | int, into: str | int) -> tuple[Spec, Spec]:
-    """torch's Linear: weight (out, in), bias (out,)."""
-    return Spec(f"{name}.weight", f"{role}.weight", (out, into)), Spec(f"{name}.bias", f"{role}.bias", (out,))
-
-
-def norm(name: str, role: str, size: str) -> tuple[Spec, Spec]:
-    """A LayerNorm: weight (size,), bias (size,)."""
-    return Spec(f"{name}.weight", f"{role}.weight", (size,)), Spec(f"{name}.bias", f"{role}.bias", (size,))
-
-
-def table(name: str, role: str, rows: str, width: str) -> tuple[Spec]:
-    """An embedding table: weight (rows, width)."""
-    return (Spec(f"{name}.weight", f"{role}.weight", (rows, width)),)
+from headscope.anatomy.schema import Family, Spec, Top, linear, norm, table
 
 
 def words(width: str) -> tuple[Spec]:
@@ -391,19 +298,26 @@ ELECTRA = Family(
 FAMILIES = (BERT, ROBERTA, DISTILBERT, ELECTRA)
 
 
-def family_of(model_type: str | None, architectures: tuple[str, ...] = ()) -> tuple[Family, str] | None:
+def named_architectures(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """The classes that config.json names."""
+    names = config.get("architectures")
+    return tuple(name for name in names if isinstance(name, str)) if isinstance(names, (list, tuple)) else ()
+
+
+def family_of(config: Mapping[str, Any]) -> tuple[Family, str] | None:
     """The family of a config, with its classes' prefix (`XLMRoberta`); None where headscope has no table for it.
 
     `model_type` decides. Configs older than that field are known by their first architecture.
     """
-    if model_type is not None:
+    model_type = config.get("model_type")
+    if isinstance(model_type, str):
         for family in FAMILIES:
             if model_type in family.model_types:
                 return family, family.model_types[model_type]
         return None
+    first = named_architectures(config)[:1]
     for family in FAMILIES:
         for stem in family.model_types.values():
-            names = {f"{stem}Model", *(stem + top.suffix for top in family.tops)}
-            if names & set(architectures[:1]):
+            if {f"{stem}Model", *(stem + top.suffix for top in family.tops)} & set(first):
                 return family, stem
     return None

@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headscope.anatomy.families import FAMILIES, Family, Spec, Top, family_of
+from headscope.anatomy.families import FAMILIES, family_of
 from headscope.anatomy.names import WRAPPERS, modern_name
 from headscope.anatomy.parameters import Parameter, Parameters
 from headscope.anatomy.reading import base_specs, read_anatomy
 from headscope.anatomy.record import Anatomy
+from headscope.anatomy.schema import Family, Spec, Top
 from headscope.anatomy.sizes import Dimensions, config_labels, config_size, config_value
-from headscope.anatomy.tops import named_architectures, own_specs
+from headscope.anatomy.tops import own_specs
 from headscope.errors import InputError
 
 if TYPE_CHECKING:
@@ -60,8 +61,7 @@ def fit(model: Anatomy | Checkpoint, class_name: str) -> Fit:
         ConfigError: config.json lacks a size.
     """
     anatomy = model if isinstance(model, Anatomy) else read_anatomy(model)
-    kind = anatomy.config.get("model_type")
-    known = family_of(kind if isinstance(kind, str) else None, named_architectures(anatomy.config))
+    known = family_of(anatomy.config)
     if known is None:
         raise anatomy.refusals[0].error(anatomy.where)
     family, top = find_class(class_name, known, anatomy.where)

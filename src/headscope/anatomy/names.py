@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from headscope.anatomy.families import Family
+from headscope.anatomy.schema import Family
 
 OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 """How files older than the class spell the LayerNorm's parameters, and how the class does."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from headscope.anatomy.families import FAMILIES, Family, Spec, family_of
+from headscope.anatomy.families import FAMILIES, family_of
 from headscope.anatomy.names import Placement, find_bases, placement, spellings
 from headscope.anatomy.parameters import UNPLACED, Parameter, Parameters
 from headscope.anatomy.record import Anatomy
@@ -14,20 +14,25 @@ from headscope.anatomy.refusals import (
     Refusal,
     config_refusals,
     dtype_refusals,
+    explaining_first,
     missing_refusals,
+    prefix_refusals,
     shape_refusals,
+    size_refusals,
     unplaced_refusals,
 )
-from headscope.anatomy.sizes import Dimensions, read_dimensions, size_problems
-from headscope.anatomy.tops import named_architectures, top_specs
+from headscope.anatomy.schema import Family, Spec
+from headscope.anatomy.sizes import Dimensions, read_dimensions
+from headscope.anatomy.tops import ties_words, top_specs
 
 if TYPE_CHECKING:
     from headscope.checkpoint import Checkpoint
 
-__all__ = ["Anatomy", "Dimensions", "read_anatomy"]
-
 COMPONENTS = {"embeddings": "embeddings", "projection": "projection", "layer": "encoder", "pooler": "pooler"}
 """The first word of a base parameter's role, and its component."""
+
+LAYER_DIGITS = 9
+"""A longer number in a tensor's name counts no layers."""
 
 PLAIN_BUFFERS = re.compile(
     r"(^|\.)(position_ids|token_type_ids|masked_bias|inv_freq|num_batches_tracked|running_mean|running_var"
@@ -43,9 +48,7 @@ def read_anatomy(checkpoint: Checkpoint) -> Anatomy:
         ConfigError: the config of a known family lacks a size, or holds one that can't be.
     """
     config, tensors = checkpoint.config, checkpoint.tensors
-    architectures = named_architectures(config)
-    model_type = config.get("model_type")
-    known = family_of(model_type if isinstance(model_type, str) else None, architectures)
+    known = family_of(config)
     if known is None:
         return plain_anatomy(checkpoint, family_unknown(checkpoint))
     family, stem = known
@@ -60,7 +63,6 @@ def read_anatomy(checkpoint: Checkpoint) -> Anatomy:
         if (stored := names.get(place.prefix + spec.name)) is not None
     }
     dimensions = read_dimensions(config, family, tables, checkpoint.where)
-    problems = size_problems(config, family, dimensions)
 
     rows: list[Parameter] = []
     absent: list[Spec] = []
@@ -84,16 +86,22 @@ def read_anatomy(checkpoint: Checkpoint) -> Anatomy:
     extra, tied, buffers = sort_rest(checkpoint, family, place, names, rows, specs)
     unplaced = [row for row in extra if row.component == UNPLACED]
     beyond = [row for row in unplaced if layer_beyond(row, place, family, dimensions.layers)]
-    problems += count_problems(beyond, rows, dimensions, family, place)
-    problems += label_problems(extra, specs, dimensions)
-    base_class = f"{stem}Model"
-    refusals = [
-        *shape_refusals(mismatches),
-        *config_refusals(config, base_class),
-        *unplaced_refusals([row for row in unplaced if row not in beyond], rows, base_class),
-        *dtype_refusals(rows),
-        *missing_refusals(missing, base_class),
+    problems = [
+        *count_problems(beyond, rows, dimensions, family, place),
+        *label_problems(extra, specs, dimensions),
     ]
+    base_class = f"{stem}Model"
+    refusals = explaining_first(
+        [
+            *prefix_refusals(place, family, FAMILIES),
+            *size_refusals(config, family, dimensions),
+            *shape_refusals(mismatches),
+            *config_refusals(config, base_class),
+            *unplaced_refusals([row for row in unplaced if row not in beyond], rows, base_class),
+            *dtype_refusals(rows),
+            *missing_refusals(missing, base_class),
+        ]
+    )
     return Anatomy(
         family=family,
         class_stem=stem,
@@ -221,7 +229,7 @@ def sort_rest(
 ) -> tuple[list[Parameter], dict[str, str], list[str]]:
     """Every tensor that is no parameter of the base model: what sits on top, repeats of parameters, and buffers."""
     tensors, shared = checkpoint.tensors, checkpoint.shared
-    ties = checkpoint.config.get("tie_word_embeddings", True) is not False
+    ties = ties_words(checkpoint.config)
     stored_base = {row.stored for row in base}
     by_name = {row.name: row.stored for row in base}
     modern = {stored: name for name, stored in names.items()}
@@ -264,7 +272,7 @@ def layer_beyond(row: Parameter, place: Placement, family: Family, layers: int) 
     """Whether an unplaced tensor belongs to a layer that the config doesn't count."""
     before = family.layer[0].name.split("{l}")[0]
     number, _, _ = row.stored.removeprefix(place.prefix + before).partition(".")
-    return number.isdecimal() and int(number) >= layers
+    return number.isdecimal() and len(number) <= LAYER_DIGITS and int(number) >= layers
 
 
 def count_problems(

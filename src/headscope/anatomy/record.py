@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from headscope.anatomy.families import Family, Top
+from headscope.anatomy.families import named_architectures
 from headscope.anatomy.names import Placement
 from headscope.anatomy.parameters import UNPLACED, Component, Parameter, Parameters
 from headscope.anatomy.refusals import Refusal
-from headscope.anatomy.sizes import Dimensions, config_value
-from headscope.anatomy.tops import held_tops, named_architectures, sure_tasks
+from headscope.anatomy.schema import Family, Top
+from headscope.anatomy.sizes import SAVED_CONFIG, Dimensions, config_value
+from headscope.anatomy.tops import held_tops, sure_tasks, ties_words
 from headscope.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ MEANINGS = {
     UNPLACED: "tensors inside the base model that its class does not have",
 }
 
-KINDS = {str: "text", int: "a whole number", float: "a number"}
+KINDS: Mapping[type, str] = {str: "text", int: "a whole number from 0", float: "a number from 0"}
 SETTINGS: Mapping[str, type] = {"activation": str, "norm_eps": float, "padding_id": int}
 
 
@@ -124,7 +126,7 @@ class Anatomy:
     @property
     def ties(self) -> bool:
         """Whether the class ties the output embedding to the input's (the config may say not)."""
-        return self.config.get("tie_word_embeddings", True) is not False
+        return ties_words(self.config)
 
     def has(self, role: str, layer: int | None = None) -> bool:
         """Whether the checkpoint holds the parameter with this role, tied ones included."""
@@ -142,12 +144,17 @@ class Anatomy:
         try:
             return self._by_role[role, layer]
         except KeyError:
-            place = "" if layer is None else f" of layer {layer}"
             raise CheckpointError(
-                f"the checkpoint has no {role}{place}",
+                f"the checkpoint has no {self._class_name(role, layer)}",
                 where=f"{self.where}: {self.base_class}, {len(self.parameters)} parameters",
                 advice="use a checkpoint that was saved whole; `headscope fit MODEL CLASS` lists what is missing",
             ) from None
+
+    def _class_name(self, role: str, layer: int | None) -> str:
+        """What the class calls the parameter with this role; the role, where the base model has none."""
+        family = self.family
+        specs = (*family.embeddings, *family.projection, *family.layer, *family.pooler) if family else ()
+        return next((spec.name.format(l=layer) for spec in specs if spec.role == role), role)
 
     def known(self) -> Dimensions:
         """The dimensions, where layers and heads are known and their slices right.
@@ -185,13 +192,13 @@ class Anatomy:
         value = config_value(self.config, self.family, name, self.where)
         if value is None:
             return self.family.fixed.get(name, self.family.defaults.get(self.family.config.get(name, name)))
-        kind = SETTINGS.get(name)
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if kind is not None and not (number if kind is float else isinstance(value, kind) and value is not True):
+        kind = SETTINGS[name]
+        number = isinstance(value, (int, kind)) and not isinstance(value, bool)
+        if not (isinstance(value, str) if kind is str else number and 0 <= value < math.inf):
             raise ConfigError(
-                f"config.json says {self.family.config[name]} = {value!r}, expected {KINDS[kind or int]}",
+                f"config.json says {self.family.config[name]} = {value!r}, expected {KINDS[kind]}",
                 where=self.where,
-                advice="use the config.json that was saved with these weights",
+                advice=SAVED_CONFIG,
             )
         return value
 

@@ -10,12 +10,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headscope.anatomy.names import Placement
 from headscope.anatomy.parameters import Parameter
+from headscope.anatomy.schema import Family
+from headscope.anatomy.sizes import SAVED_CONFIG, Dimensions
 from headscope.errors import CheckpointError, HeadscopeError, UnsupportedError
 
 ATTENTION_ROLES = ("layer.query.", "layer.key.", "layer.value.", "layer.attention_output.")
 
 FLOATS = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2")
+
+BEFORE_PRUNING = "heads that were pruned can't be told apart: open the checkpoint from before pruning"
 
 SAVE_PLAIN = (
     "if the plain model is what you want to look at, load it with transformers and save it again: "
@@ -45,6 +50,41 @@ class Refusal:
         """The error to raise."""
         kind = CheckpointError if self.damaged else UnsupportedError
         return kind(self.found, where=f"{checkpoint}: {self.where}", advice=self.advice)
+
+
+def explaining_first(refusals: Sequence[Refusal]) -> list[Refusal]:
+    """The order in which they are said: what makes a head's slices something else explains every odd shape."""
+    return sorted(refusals, key=lambda refusal: refusal.damaged or not refusal.heads)
+
+
+def prefix_refusals(place: Placement, family: Family, families: Sequence[Family]) -> list[Refusal]:
+    """The reason that names of another family give: such a config.json is another model's."""
+    return [
+        Refusal(
+            f"config.json says {family.name}, but the names of the tensors begin with {place.prefix!r}, as those of "
+            f"{other.name} do",
+            SAVED_CONFIG,
+            place.prefix + other.embeddings[0].name,
+            heads=True,
+            damaged=True,
+        )
+        for other in families
+        if other is not family and f".{place.prefix}".endswith(f".{other.prefix}")
+    ]
+
+
+def size_refusals(config: Mapping[str, Any], family: Family, dimensions: Dimensions) -> list[Refusal]:
+    """Reasons that the embedding tables give, where they have other sizes than config.json says."""
+    found = []
+    for ours in ("vocab", "positions", "types", "d_embedding"):
+        theirs = family.config.get(ours)
+        said = None if theirs is None else config.get(theirs)
+        held = getattr(dimensions, ours)
+        if said is not None and said != held:
+            text = f"config.json says {theirs} {said!r}, the header holds {held}"
+            advice = f"{SAVED_CONFIG}; if all else in it is right, set {theirs} to {held}"
+            found.append(Refusal(text, advice, "config.json", damaged=True))
+    return found
 
 
 def config_refusals(config: Mapping[str, Any], base_class: str) -> list[Refusal]:
@@ -84,7 +124,7 @@ def config_refusals(config: Mapping[str, Any], base_class: str) -> list[Refusal]
         layers = ", ".join(f"layer {layer}: {heads}" for layer, heads in pruned.items() if heads)
         refuse(
             f"heads were pruned ({layers}): layers have different numbers of heads",
-            "open the checkpoint from before pruning",
+            BEFORE_PRUNING,
             heads=True,
         )
     if config.get("per_layer_config"):
@@ -101,8 +141,9 @@ def config_refusals(config: Mapping[str, Any], base_class: str) -> list[Refusal]
 def unplaced_refusals(unplaced: Sequence[Parameter], base: Sequence[Parameter], base_class: str) -> list[Refusal]:
     """Reasons that tensors inside the base model give, which the base model's class doesn't have."""
     plain = SAVE_PLAIN.format(base=base_class)
-    attention = tuple({name.rsplit(".", 1)[0] + "." for name in (row.stored for row in base if is_attention(row))})
-    touching = [row for row in unplaced if row.stored.startswith(attention)] if attention else []
+    attention = {row.stored.rsplit(".", 1)[0] + "." for row in base if is_attention(row)}
+    lengths = {len(module) for module in attention}
+    touching = [row for row in unplaced if any(row.stored[:length] in attention for length in lengths)]
     found: list[Refusal] = []
     kinds = (
         (("lora_", "base_layer.", "ia3_"), True, "an adapter (LoRA or the like) is stored beside the weights",
@@ -151,13 +192,19 @@ def shape_refusals(mismatches: Sequence[tuple[Parameter, tuple[int, ...]]]) -> l
         Refusal(
             f"{rows[0][0].stored} has shape {rows[0][0].shape}, config.json implies {rows[0][1]}"
             + (f" (and {len(rows) - 1} more layers)" if len(rows) > 1 else ""),
-            "use the config.json that was saved with these weights",
+            BEFORE_PRUNING if fewer_heads(*rows[0]) else SAVED_CONFIG,
             rows[0][0].stored,
             heads=is_attention(rows[0][0]),
             damaged=True,
         )
         for rows in by_role.values()
     ]
+
+
+def fewer_heads(row: Parameter, wanted: tuple[int, ...]) -> bool:
+    """Whether this is what a query, key or value looks like after some of its heads were cut out."""
+    stacked = is_attention(row) and not str(row.role).startswith("layer.attention_output.")
+    return stacked and len(row.shape) == len(wanted) and row.shape[0] < wanted[0] and row.shape[1:] == wanted[1:]
 
 
 def missing_refusals(missing: Sequence[str], base_class: str) -> list[Refusal]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headscope.anatomy.families import Family, Spec
+from headscope.anatomy.schema import Family, Spec
 from headscope.errors import ConfigError
 
 DEFAULT_LABELS = 2
@@ -99,7 +99,7 @@ def config_labels(config: Mapping[str, Any], where: str) -> int:
     """
     names = config.get("id2label")
     if names is not None:
-        if not isinstance(names, Mapping):
+        if not isinstance(names, Mapping) or not all(str(index).isdecimal() for index in names):
             raise ConfigError(
                 f"config.json says id2label = {names!r}, which maps no index to a label",
                 where=where,
@@ -163,15 +163,3 @@ def read_dimensions(
         types=axis("embeddings.token_type", 0, 0),
         labels=config_labels(config, where),
     )
-
-
-def size_problems(config: Mapping[str, Any], family: Family, dimensions: Dimensions) -> list[str]:
-    """What config.json and the header's embedding tables say differently, one sentence each."""
-    problems = []
-    for ours in ("vocab", "positions", "types", "d_embedding"):
-        theirs = family.config.get(ours)
-        said = None if theirs is None else config.get(theirs)
-        held = getattr(dimensions, ours)
-        if said is not None and said != held:
-            problems.append(f"config.json says {theirs} {said!r}, the header holds {held}")
-    return problems

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from headscope.anatomy.families import Family, Spec, Top
+from headscope.anatomy.families import named_architectures
 from headscope.anatomy.parameters import Parameter
+from headscope.anatomy.schema import Family, Spec, Top
 from headscope.anatomy.sizes import Dimensions
 
 
-def named_architectures(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """The classes that config.json names."""
-    names = config.get("architectures")
-    return tuple(name for name in names if isinstance(name, str)) if isinstance(names, (list, tuple)) else ()
+def ties_words(config: Mapping[str, Any]) -> bool:
+    """Whether a class ties the output embedding to the input's: unless the config says not."""
+    return config.get("tie_word_embeddings", True) is not False
 
 
 def own_specs(top: Top, config: Mapping[str, Any]) -> tuple[Spec, ...]:
@@ -53,7 +53,7 @@ def held_tops(
     """The classes on top whose parameters are all there in shapes that fit, the one that config.json names first."""
     shapes = {row.name: row.shape for row in extra if row.role is not None}
     pooler = any(row.component == "pooler" for row in parameters)
-    ties = config.get("tie_word_embeddings", True) is not False
+    ties = ties_words(config)
     architectures = named_architectures(config)
 
     def fits(spec: Spec) -> bool:

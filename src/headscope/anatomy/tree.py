@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from headscope.anatomy.families import Top
+from headscope.anatomy.families import named_architectures
 from headscope.anatomy.modules import ACTIVATION_CLASSES, BASE_MODULES, TOP_MODULES, Module
 from headscope.anatomy.parameters import Parameter
 from headscope.anatomy.record import Anatomy
-from headscope.anatomy.tops import named_architectures
+from headscope.anatomy.schema import Top
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import torch
 import transformers
 from torch import nn
 
-from headscope.anatomy.families import FAMILIES, Family
+from headscope.anatomy import FAMILIES, Family
 from headscope.checkpoint.resolve import BUNDLED
 from headscope.errors import InputError, NotFoundError, UnsupportedError
 from headscope.survey.settings import DTYPES, LENGTH
