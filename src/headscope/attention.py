@@ -66,7 +66,8 @@ class Mask:
         """(n, m): which cells of a tile the rules allow; None where all.
 
         Args:
-            rows, columns: positions of the tile's queries and keys.
+            rows: positions of the tile's queries.
+            columns: positions of its keys.
             sizes: how many queries and keys the whole map has.
         """
         distance = columns[None, :] - (rows[:, None] + sizes[1] - sizes[0])
@@ -104,10 +105,12 @@ def scores(
     """A tile of scores, (heads, n, m): scale * q k^T, plus the bias, -inf where masked.
 
     Args:
-        q, k: the tile's queries and keys, cut out already.
+        q: the tile's queries, cut out already.
+        k: its keys, likewise.
         scale: 1 / sqrt(d_head), or what the model uses.
         mask: the rule of the whole map.
-        rows, columns: where the tile's queries and keys stand in the whole map; from 0 on unless told.
+        rows: where the tile's queries stand in the whole map; from 0 on unless told.
+        columns: where its keys stand, likewise.
         sizes: (queries, keys) of the whole map; the tile's own unless told.
     """
     heads, n, d_head = q.shape

@@ -37,7 +37,8 @@ def fill(
     """The best pieces for each mask of a text.
 
     Args:
-        text, pair: with the model's mask token ([MASK], <mask>) where a piece is wanted.
+        text: with the model's mask token ([MASK], <mask>) where a piece is wanted.
+        pair: a second text that goes with it; masks in it count too.
         top: how many pieces for each.
 
     Raises:

@@ -23,11 +23,14 @@ class Dimensions:
     """The sizes that shapes are spelled in.
 
     Attributes:
-        layers, heads: how many; heads per layer.
+        layers: how many.
+        heads: how many in each layer.
         d_model: the width of the residual stream. d_head = d_model / heads.
         d_ffn: the width of the feed-forward network's middle.
         d_embedding: the width of the embeddings; d_model except in ELECTRA.
-        vocab, positions, types: rows of the three embedding tables; types is 0 where there is none.
+        vocab: rows of the table of word pieces.
+        positions: rows of the table of positions.
+        types: rows of the table of segments; 0 where there is none.
         labels: outputs of a classifier on top, as the config has them; 2 where it doesn't say.
     """
 

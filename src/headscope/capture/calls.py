@@ -52,10 +52,13 @@ class Call:
     """One call of one attention module: live tensors, valid until the consumer returns.
 
     Attributes:
-        module: the attention module; `path` is its name in the model.
-        stack: which stack it belongs to; `layer` counts within it, from 0.
+        module: the attention module.
+        path: its name in the model.
+        stack: which stack it belongs to.
+        layer: its number in that stack, from 0.
         q: (batch, heads, queries, d_head).
-        k, v: (batch, kv_heads, keys, d_head): not repeated under grouped-query attention.
+        k: (batch, kv_heads, keys, d_head): not repeated under grouped-query attention.
+        v: (batch, kv_heads, keys, d_value), likewise.
         lse: (batch, heads, queries), log-sum-exp of each query's scores.
         context: (batch, heads, queries, d_value): what the module's attention gave, before its output projection.
         scale: what q . k is multiplied by.

@@ -151,7 +151,8 @@ class Captured(Watching):
     """What a capture has recorded so far. It may be read inside the block and after it.
 
     Attributes:
-        model: the model; `plan`: its attention modules, sorted into stacks.
+        model: the model.
+        plan: its attention modules, sorted into stacks.
     """
 
     def __init__(self, model: nn.Module, builder: TraceBuilder) -> None:

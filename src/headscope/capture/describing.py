@@ -72,7 +72,8 @@ class Description:
     Attributes:
         name: its class.
         total: numbers in all parameters, shared ones once.
-        trainable: those that a gradient reaches; `buffers`: numbers in buffers.
+        trainable: those that a gradient reaches.
+        buffers: numbers in buffers.
         components: its children.
         tied: names of one and the same parameter.
         parameters: (name, shape, dtype, count, trainable) of each, shared ones once.

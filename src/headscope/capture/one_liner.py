@@ -19,7 +19,8 @@ def trace(model: nn.Module, tokenizer: Any, text: str, pair: str | None = None, 
     Args:
         model: a model of transformers with one stack of attention, in any precision, on any device.
         tokenizer: its transformers tokenizer.
-        text, pair: the text, and a second one that goes with it.
+        text: the text.
+        pair: a second one that goes with it.
         options: as in hs.capture: layers, heads, values, dtype, device.
 
     Returns:

@@ -30,7 +30,8 @@ def plain_statistics(
     """Statistics of every query of a layer, (heads, queries) each; NaN where there is nothing to measure.
 
     Args:
-        v, W_O: for the norm-weighted statistics; without both, these are left out.
+        v: for the norm-weighted statistics, which need W_O too; without both, these are left out.
+        W_O: each head's rows of the output weight.
         mask: which keys a query may look at; a bias counts.
         names: which; all if None.
 

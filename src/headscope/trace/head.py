@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 
 
 class HeadTrace:
-    """One head of one layer on one text. Everything here is computed when asked for, from q, k, v and lse."""
+    """One head of one layer on one text. Everything here is computed when asked for, from q, k, v and lse.
+
+    Attributes:
+        layer: the layer's number.
+        head: the head's number.
+    """
 
     def __init__(self, trace: Trace, layer: int, head: int, record: LayerRecord, at: int) -> None:
         self._trace = trace
@@ -30,17 +35,17 @@ class HeadTrace:
 
     @property
     def q(self) -> Float[np.ndarray, "queries d_head"]:
-        """(queries, d_head)."""
+        """(queries, d_head): a query for each token that looks."""
         return _full(self._record.q[self._at])
 
     @property
     def k(self) -> Float[np.ndarray, "keys d_head"]:
-        """(keys, d_head)."""
+        """(keys, d_head): a key for each token that is looked at."""
         return _full(self._record.k[self._key_head])
 
     @property
     def v(self) -> Float[np.ndarray, "keys d_value"]:
-        """(keys, d_value).
+        """(keys, d_value): what each of these tokens hands over.
 
         Raises:
             TraceError: the trace was kept without values.
@@ -60,7 +65,7 @@ class HeadTrace:
 
     @property
     def scale(self) -> float:
-        """What q . k is multiplied by: 1 / sqrt(d_head)."""
+        """What q . k is multiplied by: 1 / sqrt(d_head), unless the model has another or has scaled q already."""
         return self._record.scale
 
     @property

@@ -62,7 +62,8 @@ class LayerRecord:
 
     Attributes:
         q: (heads, queries, d_head).
-        k, v: (kv_heads, keys, d_head); v is None where it was not kept.
+        k: (kv_heads, keys, d_head).
+        v: (kv_heads, keys, d_value); None where it was not kept.
         lse: (heads, queries), log-sum-exp of each query's scores.
         scale: what q . k is multiplied by.
         mask: which keys a query may look at.
@@ -97,10 +98,12 @@ class Trace:
     Attributes:
         model: the name of the model.
         fingerprint: of the checkpoint's config and header; empty where there was no checkpoint.
-        queries, keys: the token axes; one and the same object but in cross-attention.
+        queries: the tokens that look.
+        keys: the tokens that are looked at; the same object but in cross-attention.
         layers: what attention saw, layer by layer.
         outputs: what the model returned.
-        text, pair: the texts, where there were texts.
+        text: the text, where there was one.
+        pair: the second text, where there was one.
         ablated: the heads that were silenced, (layer, head).
         source: the model itself, where it is at hand.
         stack: which attention of the model this is: self, cross, encoder, decoder, vision_model, ….
@@ -152,6 +155,7 @@ class Trace:
 
     @property
     def ids(self) -> tuple[int, ...]:
+        """The tokens' ids."""
         return self.queries.ids
 
     @property
@@ -192,6 +196,7 @@ class Trace:
 
     @property
     def d_head(self) -> int:
+        """The width of one head's queries and keys."""
         return self.layers[0].q.shape[-1]
 
     @property
@@ -233,6 +238,7 @@ class Trace:
         """Write the trace as one safetensors file, whole or not at all. See docs/trace-format.md.
 
         Args:
+            path: the file.
             dtype: fp32, or fp16 for half the size (lse stays fp32).
             values: whether V is kept.
         """

@@ -28,8 +28,12 @@ class Check:
         name: what was compared: queries, weights, context, ….
         compared: with what, in words.
         worst: the largest absolute difference.
-        tolerance: what it may be, and reason why.
-        layer, head, query, key: where the worst is, counted from 0; None where the axis doesn't apply.
+        tolerance: what it may be.
+        reason: why that much.
+        layer: where the worst is, counted from 0; None where the axis doesn't apply.
+        head: likewise.
+        query: likewise.
+        key: likewise.
     """
 
     name: str

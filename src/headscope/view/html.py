@@ -51,7 +51,8 @@ def to_html(
         trace: one trace, or several to compare.
         dtype: precision of Q, K and V: fp16, or fp32 at twice the size.
         values: whether V goes in, for the whole chain of a cell; None for short texts only.
-        layers, heads: only these, counted from 0.
+        layers: only these, counted from 0.
+        heads: only these of each layer.
         title: the page's title; the model's name and the text's beginning unless given.
 
     Raises:
