@@ -284,3 +284,16 @@ def test_a_corpus_without_a_readable_document_leaves_nothing_behind(tmp_path):
         hs.survey("-", tmp_path / "a.jsonl", out=tmp_path / "out")
     found = hs.survey("-", tmp_path / "a.jsonl", out=tmp_path / "out", field="body", report=False)
     assert found.manifest["counts"]["documents"] == 1
+
+
+def test_a_folder_that_nobody_named_goes_with_the_result_or_the_failure(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(NotFoundError):
+        hs.survey("no-such/model-anywhere", ["text"])
+    with pytest.raises(InputError, match="no document that could be read"):
+        hs.survey("-", [""])
+    assert not list(tmp_path.iterdir())
+    found = hs.survey("-", ["She took off her hat."], report=False)
+    assert [found.folder] == list(tmp_path.iterdir())
+    del found
+    assert not list(tmp_path.iterdir())

@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -101,13 +102,17 @@ def survey(
         length: tokens of a window, special ones included; 512, or what the model takes.
         statistics: which; all that the model can give.
         similarity: over how many windows heads are compared; none unless told, as it is quadratic in heads and tokens.
-        device, dtype: `cpu`, `cuda`, … and fp32, fp16 or bf16; a live model keeps its own.
+        device: `cpu`, `cuda`, …; a live model keeps its own.
+        dtype: fp32, fp16 or bf16; a live model keeps its own.
         field: the field or column of tables that holds the text.
-        batch_tokens, part_size, max_document: tokens of a batch, characters of a part, most characters of a document.
+        batch_tokens: tokens that go through the model together.
+        part_size: characters between one saved part and the next.
+        max_document: most characters of a document; longer ones are refused.
         threads: threads of torch in each replica; torch's own choice, on Ray 1.
         ray: whether to work on Ray; an address to use that cluster.
         workers: replicas on Ray; as many as there are GPUs, or CPUs.
-        report, plots: whether report.html and plots/ are written at the end.
+        report: whether report.html is written at the end.
+        plots: whether plots/ is.
         progress: called after each part.
 
     Raises:
@@ -137,18 +142,33 @@ def survey(
             where="similarity",
             advice="pass a list of texts, or a corpus on disk",
         )
-    folder = Folder(Path(tempfile.mkdtemp(prefix="headscope-survey-")) if out is None else Path(out))
-    with folder.held(), _workers(source, chosen, threads, ray, workers) as crew:
-        _fill(folder, corpus, chosen, crew, progress)
-    if report:
-        from headscope.survey.report import write_report
+    with _place(out) as path:
+        folder = Folder(path)
+        with folder.held(), _workers(source, chosen, threads, ray, workers) as crew:
+            _fill(folder, corpus, chosen, crew, progress)
+        if report:
+            from headscope.survey.report import write_report
 
-        write_report(folder.path)
-    if plots:
-        from headscope.survey.plots import write_plots
+            write_report(path)
+        if plots:
+            from headscope.survey.plots import write_plots
 
-        write_plots(folder.path)
-    return Survey(folder.path, keep=out is not None)
+            write_plots(path)
+        return Survey(path, keep=out is not None)
+
+
+@contextmanager
+def _place(out: str | os.PathLike[str] | None) -> Iterator[Path]:
+    """The folder to write to; one that nobody named goes again if nothing comes of it."""
+    if out is not None:
+        yield Path(out)
+        return
+    path = Path(tempfile.mkdtemp(prefix="headscope-survey-"))
+    try:
+        yield path
+    except BaseException:
+        shutil.rmtree(path, ignore_errors=True)
+        raise
 
 
 def _source(model: Any, tokenizer: Any, revision: str | None) -> tuple[Source, tuple[str, str]]:
