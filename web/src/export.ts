@@ -1,11 +1,12 @@
 // The picture as it stands, as SVG and PNG; its numbers as CSV and JSON; its address.
-import { strongestKeys } from "./trace/arithmetic";
+import { strongestKeys } from "./trace/strongest";
 import { engine } from "./trace/engine";
 import { headColour, onScale, sequentialCss } from "./colour";
 import { say } from "./words";
 import * as state from "./state";
-import { at, column, current, doc, mostOf, row, shown, wanted, type Picture } from "./store";
-import type { Label } from "./shown";
+import { current, mostOf, wanted, type Picture } from "./pictures";
+import { at, column, doc, row, shown } from "./store";
+import { marked, type Label } from "./shown";
 
 function fileName(kind: string): string {
   const info = doc.value!.info;
@@ -52,8 +53,6 @@ async function seen(most: number): Promise<{ data: Float32Array; height: number;
   return { data, height, width, box };
 }
 
-const text = (label: Label): string => (label.continues ? `·${label.text}` : label.text);
-
 /** An SVG for a paper: white ground, the chosen scale, tokens, a legend, what was hidden or joined. */
 export async function figure(): Promise<string> {
   const found = await seen(MOST_CELLS);
@@ -74,8 +73,8 @@ export async function figure(): Promise<string> {
     const colour = headColour(at.value.head, info.heads, false);
     const data = found.width === columns.length && found.height === rows.length ? found.data : null;
     const y = (n: number): number => 52 + n * line;
-    rows.forEach((label, n) => parts.push(`<text x="${x + 120}" y="${y(n) + 4}" text-anchor="end">${escaped(text(label))}</text>`));
-    columns.forEach((label, n) => parts.push(`<text x="${x + 300}" y="${y(n) + 4}">${escaped(text(label))}</text>`));
+    rows.forEach((label, n) => parts.push(`<text x="${x + 120}" y="${y(n) + 4}" text-anchor="end">${escaped(marked(label))}</text>`));
+    columns.forEach((label, n) => parts.push(`<text x="${x + 300}" y="${y(n) + 4}">${escaped(marked(label))}</text>`));
     for (let r = 0; data && r < rows.length; r++) {
       if (row.value !== null && row.value !== r + top) continue;
       const numbers = data.subarray(r * columns.length, (r + 1) * columns.length);
@@ -98,8 +97,8 @@ export async function figure(): Promise<string> {
     }
     const [down, across] = [(found.height * cell) / rows.length, (found.width * cell) / columns.length];
     const [everyRow, everyColumn] = [Math.ceil(10 / down), Math.ceil(10 / across)];
-    rows.forEach((label, n) => { if (n % everyRow === 0) parts.push(`<text x="${ox - 5}" y="${(oy + (n + 0.5) * down + 4).toFixed(1)}" text-anchor="end">${escaped(text(label))}</text>`); });
-    columns.forEach((label, n) => { if (n % everyColumn === 0) parts.push(`<text transform="translate(${(ox + (n + 0.5) * across + 3).toFixed(1)} ${oy - 5}) rotate(-55)">${escaped(text(label))}</text>`); });
+    rows.forEach((label, n) => { if (n % everyRow === 0) parts.push(`<text x="${ox - 5}" y="${(oy + (n + 0.5) * down + 4).toFixed(1)}" text-anchor="end">${escaped(marked(label))}</text>`); });
+    columns.forEach((label, n) => { if (n % everyColumn === 0) parts.push(`<text transform="translate(${(ox + (n + 0.5) * across + 3).toFixed(1)} ${oy - 5}) rotate(-55)">${escaped(marked(label))}</text>`); });
     if (row.value !== null && row.value >= top && row.value < bottom) {
       parts.push(`<rect x="${ox}" y="${(oy + (row.value - top) * down).toFixed(1)}" width="${(found.width * cell).toFixed(1)}" height="${down.toFixed(1)}" fill="none" stroke="#c2410c" stroke-width="1.5"/>`);
     }

@@ -4,7 +4,7 @@ import { column, doc, docs, row, shown } from "./store";
 import { goToExtreme } from "./panels/grid";
 import { finding, step } from "./panels/headpane";
 import { nextStep } from "./panels/cell";
-import { requestZoom } from "./panels/matrix";
+import { requestZoom } from "./panels/map";
 import { gridTableOpen, tableOpen } from "./panels/table";
 import { toggleHead, toggleToken } from "./panels/causes";
 

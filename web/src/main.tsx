@@ -7,7 +7,8 @@ import { listen } from "./keyboard";
 import { outcomes, start, type Start } from "./remote";
 import { dark, followHash, fromHash, said, theme } from "./state";
 import { followNumbers } from "./statistics";
-import { failure, followRest, followRow, followSelection, openTrace } from "./store";
+import { followRow, followSelection } from "./pictures";
+import { failure, followRest, openTrace } from "./store";
 import { openFile } from "./panels/compare";
 import { say, spoken } from "./words";
 

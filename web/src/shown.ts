@@ -1,5 +1,5 @@
 // What of a text is shown, and how it is joined: segments, special tokens, word pieces merged into words.
-import type { Groups, View } from "./trace/arithmetic";
+import type { Groups, View } from "./trace/cells";
 import type { Axis, TraceInfo } from "./trace/trace";
 import type { Filter } from "./state";
 
@@ -24,6 +24,9 @@ export interface Shown {
   /** Rows show only a part of their mass: keys of the other text are hidden and not given back. */
   partial: boolean;
 }
+
+/** A label with the quiet mark of a piece that goes on. */
+export const marked = (label: Label): string => (label.continues ? `·${label.text}` : label.text);
 
 interface Choice {
   segment: number | null;

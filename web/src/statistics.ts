@@ -1,7 +1,8 @@
 // Numbers that belong to heads: those of the file, and those that depend on what is selected or compared.
 import { computed, effect, signal, type Signal } from "@preact/signals";
 import * as state from "./state";
-import { apart, at, doc, failure, otherDoc } from "./store";
+import { apart } from "./comparing";
+import { at, doc, failure, otherDoc } from "./store";
 import { engine } from "./trace/engine";
 import type { TraceInfo } from "./trace/trace";
 

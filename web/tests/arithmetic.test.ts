@@ -1,7 +1,10 @@
 // The page's arithmetic against arrays that Python wrote (make_fixture.py).
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
-import { change, chain, distance, entropy, largestPlaces, measure, measuredShare, sample, size, strongestKeys, tile, viewRows, weightRow, wholeHead } from "../src/trace/arithmetic";
+import { entropy, size, tile, viewRows, weightRow, wholeHead } from "../src/trace/cells";
+import { chain } from "../src/trace/chain";
+import { change, distance, measure, measuredShare, sample } from "../src/trace/measures";
+import { largestPlaces, strongestKeys } from "../src/trace/strongest";
 import { floats, fromBase64, readSafetensors } from "../src/trace/safetensors";
 import { HeldTrace, plainLabel } from "../src/trace/trace";
 import { makeShown } from "../src/shown";
@@ -30,7 +33,7 @@ describe("every head of every kind of mask", () => {
       test(`layer ${layer} head ${head}`, () => {
         const arrays = held.head(layer, head);
         expect(worst(viewRows(arrays, whole, 0, S, 0, S), wanted.weights[layer][head])).toBeLessThan(2e-6);
-        const statistics = measure(arrays, info.keys.special).statistics;
+        const statistics = measure(arrays, info.keys.special, true).statistics;
         for (const [name, numbers] of Object.entries(wanted.statistics[layer])) {
           expect(Math.abs(statistics[name] - numbers[head]), name).toBeLessThan(5e-6);
           const n = layer * info.heads + head;
@@ -79,6 +82,15 @@ test("distance and change of two heads, from their definitions", () => {
   expect(change(a, a)).toBe(0);
 });
 
+test("rows that see nothing count nowhere; where there are no others, there is no number", () => {
+  const blind = { ...held.head(0, 0), rule: { ...held.head(0, 0).rule, keys: new Uint8Array(S) } };
+  const statistics = measure(blind, info.keys.special, false).statistics;
+  expect(Object.values(statistics).every(Number.isNaN)).toBe(true);
+  expect(change(sample(blind), sample(held.head(0, 1)))).toBeNaN();
+  const crossed = measure(held.head(0, 0), info.keys.special, false).statistics;
+  expect(Object.keys(crossed).filter((name) => Number.isNaN(crossed[name])).sort()).toEqual(["distance", "next", "previous", "same"]);
+});
+
 test("long texts are measured in part", () => {
   expect([measuredShare(512, 512), measuredShare(1448, 1448), measuredShare(2048, 2048), measuredShare(4096, 4096)]).toEqual([1, 1, 2, 8]);
 });
@@ -99,7 +111,7 @@ test("pooling keeps the largest", () => {
 test("thumbnails of Python and of the page are the same bytes", () => {
   const cells = info.thumbs!.rows * info.thumbs!.columns;
   for (const layer of layers) {
-    const mine = measure(held.head(layer, 3), info.keys.special).thumb;
+    const mine = measure(held.head(layer, 3), info.keys.special, true).thumb;
     const theirs = info.thumbs!.data.subarray((layer * info.heads + 3) * cells, (layer * info.heads + 4) * cells);
     expect(worst(mine, theirs)).toBeLessThanOrEqual(1);
   }

@@ -2,7 +2,8 @@
 import { useEffect, useState } from "preact/hooks";
 import type { ComponentChildren } from "preact";
 import { engine } from "../trace/engine";
-import { largestPlaces, type Chain } from "../trace/arithmetic";
+import type { Chain } from "../trace/chain";
+import { largestPlaces } from "../trace/strongest";
 import { start } from "../remote";
 import { number, percent, say } from "../words";
 import * as state from "../state";

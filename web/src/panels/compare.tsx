@@ -3,10 +3,13 @@ import { useEffect } from "preact/hooks";
 import { useSignal, type Signal } from "@preact/signals";
 import { count, number, say } from "../words";
 import * as state from "../state";
-import { apart, at, doc, docs, failure, openTrace, otherDoc, otherShown, picture, placeOf, separated, shown, wanted, wantedKey, type Doc, type Picture, type Wanted } from "../store";
+import { apart, placeOf, separated } from "../comparing";
+import { picture, wanted, wantedKey, type Picture, type Wanted } from "../pictures";
+import { at, doc, docs, failure, openTrace, otherDoc, otherShown, shown, type Doc } from "../store";
 import { changed } from "../statistics";
-import { everyRow } from "../trace/arithmetic";
-import { Legend, Matrix } from "./matrix";
+import { everyRow } from "../trace/measures";
+import { Legend } from "./legend";
+import { Matrix } from "./matrix";
 
 function usePicture(want: Wanted | null, lane: string): Signal<Picture | null> {
   const held = useSignal<Picture | null>(null);

@@ -5,9 +5,9 @@ import { sequential } from "../colour";
 import { count, number, say, type Word } from "../words";
 import * as state from "../state";
 import { at, doc, otherDoc } from "../store";
-import { everyRow } from "../trace/arithmetic";
+import { everyRow } from "../trace/measures";
 import { coming, isUniform, NAMES, table } from "../statistics";
-import { fresh, ink } from "./matrix";
+import { fresh, ink } from "./canvas";
 import { GridTable, gridTableOpen } from "./table";
 import type { TraceInfo } from "../trace/trace";
 

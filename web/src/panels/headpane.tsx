@@ -4,9 +4,12 @@ import { useEffect, useRef } from "preact/hooks";
 import { headColour } from "../colour";
 import { count, number, percent, say } from "../words";
 import * as state from "../state";
-import { at, computing, current, doc, lookedColumn, lookedRow, progress, rowNumbers, shown, wanted } from "../store";
+import { computing, current, progress, rowNumbers, wanted } from "../pictures";
+import { at, doc, lookedColumn, lookedRow, shown } from "../store";
 import { Lines, linesCut } from "./lines";
-import { cellsInPixel, Legend, Matrix, geometry, requestZoom } from "./matrix";
+import { Legend } from "./legend";
+import { geometry, requestZoom } from "./map";
+import { cellsInPixel, Matrix } from "./matrix";
 import { NumberTable, tableOpen } from "./table";
 
 export function step(down: number, right: number): void {

@@ -1,10 +1,12 @@
 // What the head is like, and where the token that is looked at looks.
 import { headColour } from "../colour";
 import { memo } from "../memo";
-import { entropy, largestPlaces } from "../trace/arithmetic";
+import { entropy } from "../trace/cells";
+import { largestPlaces } from "../trace/strongest";
 import { count, number, percent, say, spoken, type Word } from "../words";
 import * as state from "../state";
-import { at, column, current, doc, lookedColumn, lookedRow, mostOf, row, rowNumbers, shown, wanted, wantedKey, type Picture } from "../store";
+import { current, mostOf, rowNumbers, wanted, wantedKey, type Picture } from "../pictures";
+import { at, column, doc, lookedColumn, lookedRow, row, shown } from "../store";
 import { isUniform, NAMES, table } from "../statistics";
 import { copyLink, saveCsv, saveJson, savePng, saveSvg } from "../export";
 

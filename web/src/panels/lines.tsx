@@ -2,13 +2,14 @@
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { effect, signal, useSignal } from "@preact/signals";
 import { headColour } from "../colour";
-import { strongestKeys } from "../trace/arithmetic";
+import { strongestKeys } from "../trace/strongest";
 import { engine } from "../trace/engine";
 import { say } from "../words";
 import * as state from "../state";
-import { column, current, doc, lookedRow, mostOf, row, rowNumbers, shown, wanted, wantedKey } from "../store";
+import { current, mostOf, rowNumbers, wanted, wantedKey } from "../pictures";
+import { column, doc, lookedRow, row, shown } from "../store";
 import { memo } from "../memo";
-import { fresh, ink } from "./matrix";
+import { fresh, ink } from "./canvas";
 import type { Label } from "../shown";
 
 const HEIGHT = 22;

@@ -1,22 +1,14 @@
-// The matrix of one head: queries down, keys across. It zooms and pans like a map; only the visible tile is computed.
+// The matrix of one head: queries down, keys across; what is drawn, and what the pointer does to it.
 import { useEffect, useRef } from "preact/hooks";
 import { batch, effect, signal, useComputed, useSignal } from "@preact/signals";
-import { onScale, paint, sequentialCss, divergingCss } from "../colour";
-import { engine } from "../trace/engine";
-import { number, say } from "../words";
+import { onScale } from "../colour";
+import { mostOf, type Picture, type Wanted } from "../pictures";
+import { marked, type Label } from "../shown";
 import * as state from "../state";
-import { column, mostOf, row, type Picture, type Wanted } from "../store";
-import type { Label } from "../shown";
-
-export interface Geometry {
-  left: number;
-  top: number;
-  width: number;
-  height: number;
-  cell: number;
-  row: number;
-  column: number;
-}
+import { column, row } from "../store";
+import { engine } from "../trace/engine";
+import { blit, fitted, fresh, ink } from "./canvas";
+import { geometry, LEFT, pool, TOP, visible, zoomed, zoomRequest, type Geometry } from "./map";
 
 interface Props {
   picture: Picture | null;
@@ -26,111 +18,6 @@ interface Props {
   /** Whether hover and clicks here speak of the page's selection. */
   linked: boolean;
   name: string;
-}
-
-const LEFT = 84;
-const TOP = 66;
-/** Room for the last column's slanted label. */
-const RIGHT = 24;
-const LARGEST = 54;
-
-export function geometry(width: number, height: number, picture: Picture, box: state.Box): Geometry {
-  const plotWidth = Math.max(40, width - LEFT - RIGHT);
-  const plotHeight = Math.max(40, height - TOP - 6);
-  const whole = Math.min(plotWidth / picture.columns, plotHeight / picture.rows, LARGEST);
-  const cell = box ? Math.min(LARGEST * 1.4, Math.max(whole, Math.min(plotWidth, plotHeight) / box.span)) : whole;
-  const seenRows = Math.min(picture.rows, plotHeight / cell);
-  const seenColumns = Math.min(picture.columns, plotWidth / cell);
-  return {
-    left: LEFT, top: TOP, cell,
-    width: seenColumns * cell,
-    height: seenRows * cell,
-    row: box ? Math.max(0, Math.min(box.top, picture.rows - seenRows)) : 0,
-    column: box ? Math.max(0, Math.min(box.left, picture.columns - seenColumns)) : 0,
-  };
-}
-
-/** Rows and columns [..) of a picture pooled to at most height x width, by what lies furthest from 0. */
-export function pool(
-  picture: Picture, top: number, bottom: number, left: number, right: number, height: number, width: number,
-): { data: Float32Array; height: number; width: number } {
-  const { full, columns } = picture;
-  if (!full) throw new Error("only a whole picture is pooled here");
-  const h = Math.min(height, bottom - top);
-  const w = Math.min(width, right - left);
-  if (h === picture.rows && w === columns) return { data: full, height: h, width: w };
-  const out = new Float32Array(h * w);
-  const columnOf = new Int32Array(right - left);
-  for (let c = 0; c < columnOf.length; c++) columnOf[c] = Math.floor((c * w) / columnOf.length);
-  for (let r = top; r < bottom; r++) {
-    const base = Math.floor(((r - top) * h) / (bottom - top)) * w;
-    const from = r * columns + left;
-    for (let c = 0; c < columnOf.length; c++) {
-      const value = full[from + c];
-      const to = base + columnOf[c];
-      if (Math.abs(value) > Math.abs(out[to])) out[to] = value;
-    }
-  }
-  return { data: out, height: h, width: w };
-}
-
-const scratch = document.createElement("canvas");
-
-/** Draw numbers over a rectangle, a sharp edge at every cell. */
-export function blit(
-  context: CanvasRenderingContext2D, tile: { data: Float32Array; height: number; width: number },
-  x: number, y: number, width: number, height: number, most: number, signed: boolean,
-): void {
-  if (scratch.width !== tile.width) scratch.width = tile.width;
-  if (scratch.height !== tile.height) scratch.height = tile.height;
-  const pixels = paint(tile.data, most, state.scale.peek(), state.dark.peek(), signed);
-  scratch.getContext("2d")!.putImageData(new ImageData(pixels, tile.width, tile.height), 0, 0);
-  context.imageSmoothingEnabled = false;
-  context.drawImage(scratch, x, y, width, height);
-}
-
-const inks = new Map<string, string>();
-let inksOf: string | undefined;
-
-/** One of the page's colours or fonts, as the style sheet has it for the theme. */
-export function ink(element: Element, name: string): string {
-  const { theme } = document.documentElement.dataset;
-  if (theme !== inksOf) {
-    inks.clear();
-    inksOf = theme;
-  }
-  let found = inks.get(name);
-  if (found === undefined) {
-    found = getComputedStyle(element).getPropertyValue(name).trim();
-    inks.set(name, found);
-  }
-  return found;
-}
-
-/** A canvas of this size on the screen, empty, its units the page's pixels. Its memory is kept where the size stays. */
-export function fresh(canvas: HTMLCanvasElement, width: number, height: number): CanvasRenderingContext2D {
-  const ratio = devicePixelRatio || 1;
-  const [w, h] = [Math.round(width * ratio), Math.round(height * ratio)];
-  const context = canvas.getContext("2d")!;
-  if (canvas.width !== w || canvas.height !== h) {
-    canvas.width = w;
-    canvas.height = h;
-  } else {
-    context.reset();
-  }
-  context.scale(ratio, ratio);
-  return context;
-}
-
-let segmenter: Intl.Segmenter | null = null;
-
-/** Cut text to a width, by whole characters as readers know them. */
-export function fitted(context: CanvasRenderingContext2D, text: string, most: number): string {
-  if (context.measureText(text).width <= most) return text;
-  segmenter ??= new Intl.Segmenter();
-  const letters = [...segmenter.segment(text)].map(({ segment }) => segment);
-  while (letters.length > 1 && context.measureText(`${letters.join("")}…`).width > most) letters.pop();
-  return `${letters.join("")}…`;
 }
 
 /** Cells of the linked matrix in one pixel of the screen, where more than one are. */
@@ -192,25 +79,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name }: Props) 
   function zoom(factor: number, x: number, y: number): void {
     const g = seen.peek();
     const { picture: now } = props.current;
-    if (!g || !now) return;
-    const plot = Math.min(Math.max(40, size.peek().width - LEFT - RIGHT), Math.max(40, size.peek().height - TOP - 6));
-    const most = Math.max(now.rows, now.columns);
-    const span = Math.max(Math.min(4, most), (plot / g.cell) * factor);
-    if (span >= most) {
-      state.box.value = null;
-      return;
-    }
-    const next = plot / span;
-    const r = g.row + (y - g.top) / g.cell;
-    const c = g.column + (x - g.left) / g.cell;
-    state.box.value = { top: Math.max(0, r - (y - g.top) / next), left: Math.max(0, c - (x - g.left) / next), span };
-  }
-
-  function visible(g: Geometry, now: Picture): [number, number, number, number] {
-    return [
-      Math.floor(g.row), Math.min(now.rows, Math.ceil(g.row + g.height / g.cell)),
-      Math.floor(g.column), Math.min(now.columns, Math.ceil(g.column + g.width / g.cell)),
-    ];
+    if (g && now) state.box.value = zoomed(g, now, size.peek().width, size.peek().height, factor, x, y);
   }
 
   function draw(): void {
@@ -296,7 +165,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name }: Props) 
       const y = g.top + (r + 0.5 - g.row) * g.cell;
       if (y < g.top || y > g.top + g.height || !down[r]) continue;
       context.fillStyle = tint(down[r]);
-      context.fillText(fitted(context, mark(down[r]), g.left - 10), g.left - 6, y);
+      context.fillText(fitted(context, marked(down[r]), g.left - 10), g.left - 6, y);
     }
     context.textAlign = "left";
     for (let c = Math.ceil(left / every) * every; c < right; c += every) {
@@ -306,7 +175,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name }: Props) 
       context.translate(x + 2, g.top - 6);
       context.rotate(-Math.PI / 3.2);
       context.fillStyle = tint(across[c]);
-      context.fillText(fitted(context, mark(across[c]), TOP + 4), 0, 0);
+      context.fillText(fitted(context, marked(across[c]), TOP + 4), 0, 0);
       context.restore();
     }
   }
@@ -428,42 +297,6 @@ export function Matrix({ picture, wanted, rows, columns, linked, name }: Props) 
     >
       <canvas ref={base} />
       <canvas ref={over} class="over" />
-    </div>
-  );
-}
-
-/** Keyboard zoom: the factor by which the seen span changes. */
-export const zoomRequest = signal<{ factor: number; serial: number } | null>(null);
-
-export function requestZoom(factor: number): void {
-  zoomRequest.value = { factor, serial: (zoomRequest.peek()?.serial ?? 0) + 1 };
-}
-
-/** The quiet mark of a piece that goes on. */
-export const mark = (label: Label): string => (label.continues ? `·${label.text}` : label.text);
-
-export function Legend({ picture, digits = 2 }: { picture: Picture; digits?: number }) {
-  const { signed } = picture;
-  const most = mostOf(picture);
-  const dark = state.dark.value;
-  const scale = state.scale.value;
-  const stops = Array.from({ length: 13 }, (_, n) => n / 12);
-  const shades = stops.map((t) => {
-    if (!signed) return sequentialCss(onScale(t * most, most, scale), dark);
-    const value = 2 * t - 1;
-    return divergingCss(Math.sign(value) * onScale(Math.abs(value), 1, scale));
-  });
-  return (
-    <div class="legend">
-      <span>{signed ? number(-most, digits) : "0"}</span>
-      <div class="ramp" style={{ background: `linear-gradient(to right, ${shades.join(",")})` }} />
-      {picture.ownMost === null
-        ? <button class="plain" data-test="reach" title={say(`reach_${state.reach.value}`)}
-            onClick={() => { state.reach.value = state.reach.value === "one" ? "head" : "one"; }}>{number(most, digits)}</button>
-        : <span>{number(most, digits)}</span>}
-      <button class="plain" title={say("scale")} onClick={() => { state.scale.value = state.SCALES[(state.SCALES.indexOf(scale) + 1) % 3]; }}>
-        {say(`scale_${scale}`)}
-      </button>
     </div>
   );
 }

@@ -5,7 +5,8 @@ import { engine } from "../trace/engine";
 import { count, number, say, type Word } from "../words";
 import * as state from "../state";
 import { coming, table } from "../statistics";
-import { at, column, doc, row, shown, wanted } from "../store";
+import { wanted } from "../pictures";
+import { at, column, doc, row, shown } from "../store";
 
 export const tableOpen = signal(false);
 const MOST = 24;

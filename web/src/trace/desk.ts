@@ -1,5 +1,7 @@
 // Answers the page's questions about traces. Runs in a worker; where there can be none, in the page itself.
-import { chain, change, distance, measure, sample, tile, viewRows, wholeHead, type Chain, type HeadMeasure, type Sample, type View, type WholeHead } from "./arithmetic";
+import { tile, viewRows, wholeHead, type View, type WholeHead } from "./cells";
+import { chain, type Chain } from "./chain";
+import { change, distance, measure, sample, type HeadMeasure, type Sample } from "./measures";
 import { FormatError, fromBase64 } from "./safetensors";
 import { HeldTrace, type HeadArrays, type TraceInfo } from "./trace";
 
@@ -63,7 +65,10 @@ export class Desk {
         this.traces.delete(id);
         return null;
       },
-      measure: (name) => measure(this.head(name), this.held(name).info.keys.special),
+      measure: (name) => {
+        const { keys, queries } = this.held(name).info;
+        return measure(this.head(name), keys.special, keys === queries);
+      },
       head: ({ view, normed, ...name }) => wholeHead(this.head(name), view, normed),
       rows: ({ view, from, to, normed, ...name }) =>
         viewRows(this.head(name), view, from, to, 0, view.columns.starts.length - 1, normed),

@@ -1,5 +1,5 @@
 // A trace as the page knows it: what the worker holds, and what it tells the page about it.
-import { measuredShare } from "./arithmetic";
+import { measuredShare } from "./measures";
 import { floats, FormatError, readSafetensors, type Safetensors } from "./safetensors";
 
 export interface Axis {

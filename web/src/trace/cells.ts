@@ -1,5 +1,6 @@
-// The mathematics of the page: rows of weights, tiles of them, statistics of a head, one cell's whole chain.
+// A head's weights: one row, rows of the picture, every cell, a tile pooled to the screen's size.
 // The formulas are those of headscope.attention; here they are computed for what is being looked at.
+import { columnsOf, poolRow } from "./pooling";
 import type { HeadArrays } from "./trace";
 
 /** Which tokens stand together in each row and column of the picture (word pieces of a word), as one list with starts. */
@@ -85,6 +86,13 @@ function soften(keys: number, row: Float32Array): number {
 export function weightRow(head: HeadArrays, i: number, out: Float32Array): number {
   scoreRow(head, i, 0, head.keys, out);
   return soften(head.keys, out);
+}
+
+/** Of one row of weights, in nats. */
+export function entropy(row: ArrayLike<number>): number {
+  let sum = 0;
+  for (let j = 0; j < row.length; j++) if (row[j] > 0) sum -= row[j] * Math.log(row[j]);
+  return sum;
 }
 
 const FOUR = 4;
@@ -233,8 +241,7 @@ export function tile(
   height = Math.min(height, bottom - top);
   width = Math.min(width, across);
   const out = new Float32Array(height * width);
-  const columnOf = new Int32Array(across);
-  for (let c = 0; c < across; c++) columnOf[c] = Math.floor((c * width) / across);
+  const columnOf = columnsOf(across, width);
   const block = new Float32Array(FOUR * across);
   const other = minus ? new Float32Array(FOUR * across) : null;
   for (let first = top; first < bottom; first += FOUR) {
@@ -246,203 +253,8 @@ export function tile(
     }
     for (let r = first; r < last; r++) {
       const base = Math.floor(((r - top) * height) / (bottom - top)) * width;
-      const from = (r - first) * across;
-      for (let c = 0; c < across; c++) {
-        const value = block[from + c];
-        const at = base + columnOf[c];
-        if (Math.abs(value) > Math.abs(out[at])) out[at] = value;
-      }
+      poolRow(block, (r - first) * across, columnOf, out, base);
     }
   }
   return out;
-}
-
-/** Every how manieth query heads are compared on: all of a short text, about 128 of a long one. */
-export const everyRow = (queries: number): number => Math.max(1, Math.ceil(queries / 128));
-
-/** Some rows of a head, one after the other, and their entropies; NaN where a query sees no key. */
-export interface Sample {
-  rows: Float32Array;
-  entropies: Float32Array;
-}
-
-export function sample(head: HeadArrays): Sample {
-  const every = everyRow(head.queries);
-  const count = Math.ceil(head.queries / every);
-  const rows = new Float32Array(count * head.keys);
-  const entropies = new Float32Array(count);
-  for (let n = 0; n < count; n++) {
-    const row = rows.subarray(n * head.keys, (n + 1) * head.keys);
-    entropies[n] = weightRow(head, n * every, row);
-    let total = 0;
-    for (let j = 0; j < row.length; j++) total += row[j];
-    if (total === 0) entropies[n] = NaN;
-  }
-  return { rows, entropies };
-}
-
-/** sqrt(mean over rows of JS(p || q)), in nats: 0 the same, sqrt(log 2) nothing in common. As headscope.statistics.similarity. */
-export function distance(a: Sample, b: Sample): number {
-  const keys = a.rows.length / a.entropies.length;
-  let sum = 0;
-  let count = 0;
-  for (let r = 0; r < a.entropies.length; r++) {
-    const apart = a.entropies[r] + b.entropies[r];
-    if (Number.isNaN(apart)) continue;
-    let mixed = 0;
-    for (let n = r * keys; n < (r + 1) * keys; n++) {
-      const m = (a.rows[n] + b.rows[n]) / 2;
-      if (m > 0) mixed -= m * Math.log(m);
-    }
-    sum += mixed - apart / 2;
-    count++;
-  }
-  return count ? Math.sqrt(Math.min(Math.LN2, Math.max(0, sum / count))) : NaN;
-}
-
-/** Half the summed differences of a row, averaged over rows: 0 the same, 1 nothing in common. */
-export function change(a: Sample, b: Sample): number {
-  let sum = 0;
-  for (let n = 0; n < a.rows.length; n++) sum += Math.abs(a.rows[n] - b.rows[n]);
-  return sum / (2 * a.entropies.length);
-}
-
-export interface HeadMeasure {
-  thumb: Uint8Array;
-  rows: number;
-  columns: number;
-  statistics: Record<string, number>;
-}
-
-const MEASURED_CELLS = 1 << 21;
-const RUN = 8;
-
-/** 1 where every query is measured, n where every nth run of eight is: as headscope.view.page_trace has it. */
-export const measuredShare = (queries: number, keys: number): number => Math.max(1, Math.ceil((queries * keys) / MEASURED_CELLS));
-
-/** A head's thumbnail and statistics, for traces that come without them. As headscope.statistics has them. */
-export function measure(head: HeadArrays, special: boolean[], most = 48): HeadMeasure {
-  const { queries, keys } = head;
-  const every = measuredShare(queries, keys);
-  const rows = Math.min(most, queries);
-  const columns = Math.min(most, keys);
-  const pooled = new Float32Array(rows * columns);
-  const row = new Float32Array(keys);
-  const sums = { entropy: 0, previous: 0, next: 0, same: 0, first: 0, separator: 0, distance: 0, strongest: 0 };
-  const counts = { previous: 0, next: 0, same: 0 };
-  let measured = 0;
-  for (let i = 0; i < queries; i++) {
-    if (Math.floor(i / RUN) % every) continue;
-    measured++;
-    sums.entropy += weightRow(head, i, row);
-    const place = i + keys - queries;
-    const base = Math.floor((i * rows) / queries) * columns;
-    let strongest = 0;
-    for (let j = 0; j < keys; j++) {
-      const w = row[j];
-      sums.distance += w * Math.abs(j - place);
-      if (special[j] && j > 0) sums.separator += w;
-      if (w > strongest) strongest = w;
-      const at = base + Math.floor((j * columns) / keys);
-      if (w > pooled[at]) pooled[at] = w;
-    }
-    sums.first += row[0];
-    sums.strongest += strongest;
-    for (const [name, offset] of [["previous", -1], ["next", 1], ["same", 0]] as const) {
-      const j = place + offset;
-      if (j >= 0 && j < keys) {
-        sums[name] += row[j];
-        counts[name]++;
-      }
-    }
-  }
-  const statistics = Object.fromEntries(
-    Object.entries(sums).map(([name, sum]) => [name, sum / Math.max(1, (counts as Record<string, number>)[name] ?? measured)]),
-  );
-  const thumb = Uint8Array.from(pooled, (w) => Math.round(255 * Math.sqrt(Math.min(1, w))));
-  return { thumb, rows, columns, statistics };
-}
-
-/** Everything between one query and one key. */
-export interface Chain {
-  q: Float32Array;
-  k: Float32Array;
-  product: Float32Array;
-  dot: number;
-  scale: number;
-  bias: number;
-  masked: boolean;
-  score: number;
-  lse: number;
-  highest: number;
-  weight: number;
-  scores: Float32Array;
-  weights: Float32Array;
-  v: Float32Array | null;
-}
-
-export function chain(head: HeadArrays, values: { v: Float32Array; d: number } | null, i: number, j: number): Chain {
-  const { d, keys, rule } = head;
-  const q = head.q.slice(i * d, (i + 1) * d);
-  const k = head.k.slice(j * d, (j + 1) * d);
-  const product = q.map((number, n) => number * k[n]);
-  const dot = product.reduce((sum, number) => sum + number, 0);
-  const scores = new Float32Array(keys);
-  scoreRow(head, i, 0, keys, scores);
-  const weights = new Float32Array(keys);
-  weightRow(head, i, weights);
-  const highest = scores.reduce((most, score) => Math.max(most, score), -Infinity);
-  const total = scores.reduce((sum, score) => sum + (highest === -Infinity ? 0 : Math.exp(score - highest)), 0);
-  return {
-    q, k, product, dot,
-    scale: rule.scale,
-    bias: head.bias ? head.bias[i * keys + j] : 0,
-    masked: scores[j] === -Infinity,
-    score: scores[j],
-    lse: highest + Math.log(total),
-    highest,
-    weight: weights[j],
-    scores, weights,
-    v: values ? values.v.slice(j * values.d, (j + 1) * values.d) : null,
-  };
-}
-
-/** The fewest keys, strongest first, that hold this share of a row's mass. */
-export function strongestKeys(row: ArrayLike<number>, mass: number): number[] {
-  const sorted = Float32Array.from(row).sort();
-  let total = 0;
-  for (let j = 0; j < row.length; j++) total += row[j];
-  const wanted = total * mass;
-  let held = 0;
-  let n = row.length;
-  while (n > 0 && sorted[n - 1] > 0 && (n === row.length || held < wanted - 1e-7)) held += sorted[--n];
-  const count = row.length - n;
-  if (!count) return [];
-  const least = sorted[n];
-  const order: number[] = [];
-  for (let j = 0; j < row.length; j++) if (Math.fround(row[j]) > least) order.push(j);
-  for (let j = 0; j < row.length && order.length < count; j++) if (Math.fround(row[j]) === least) order.push(j);
-  return order.sort((a, b) => row[b] - row[a] || a - b);
-}
-
-/** The places of the `most` largest numbers, largest first. */
-export function largestPlaces(numbers: ArrayLike<number>, most: number, length = numbers.length, from = 0, stride = 1): number[] {
-  const found: number[] = [];
-  const at = (n: number): number => numbers[from + n * stride];
-  for (let n = 0; n < length; n++) {
-    if (found.length === most && !(at(n) > at(found[most - 1]))) continue;
-    let place = Math.min(found.length, most - 1);
-    while (place > 0 && at(n) > at(found[place - 1])) {
-      found[place] = found[place - 1];
-      place--;
-    }
-    found[place] = n;
-  }
-  return found;
-}
-
-export function entropy(row: ArrayLike<number>): number {
-  let sum = 0;
-  for (let j = 0; j < row.length; j++) if (row[j] > 0) sum -= row[j] * Math.log(row[j]);
-  return sum;
 }

@@ -1,0 +1,62 @@
+// What every canvas of the page needs: its size on the screen, the theme's colours, text that fits, numbers as pixels.
+import { paint } from "../colour";
+import * as state from "../state";
+
+const scratch = document.createElement("canvas");
+
+/** Draw numbers over a rectangle, a sharp edge at every cell. */
+export function blit(
+  context: CanvasRenderingContext2D, tile: { data: Float32Array; height: number; width: number },
+  x: number, y: number, width: number, height: number, most: number, signed: boolean,
+): void {
+  if (scratch.width !== tile.width) scratch.width = tile.width;
+  if (scratch.height !== tile.height) scratch.height = tile.height;
+  const pixels = paint(tile.data, most, state.scale.peek(), state.dark.peek(), signed);
+  scratch.getContext("2d")!.putImageData(new ImageData(pixels, tile.width, tile.height), 0, 0);
+  context.imageSmoothingEnabled = false;
+  context.drawImage(scratch, x, y, width, height);
+}
+
+const inks = new Map<string, string>();
+let inksOf: string | undefined;
+
+/** One of the page's colours or fonts, as the style sheet has it for the theme. */
+export function ink(element: Element, name: string): string {
+  const { theme } = document.documentElement.dataset;
+  if (theme !== inksOf) {
+    inks.clear();
+    inksOf = theme;
+  }
+  let found = inks.get(name);
+  if (found === undefined) {
+    found = getComputedStyle(element).getPropertyValue(name).trim();
+    inks.set(name, found);
+  }
+  return found;
+}
+
+/** A canvas of this size on the screen, empty, its units the page's pixels. Its memory is kept where the size stays. */
+export function fresh(canvas: HTMLCanvasElement, width: number, height: number): CanvasRenderingContext2D {
+  const ratio = devicePixelRatio || 1;
+  const [w, h] = [Math.round(width * ratio), Math.round(height * ratio)];
+  const context = canvas.getContext("2d")!;
+  if (canvas.width !== w || canvas.height !== h) {
+    canvas.width = w;
+    canvas.height = h;
+  } else {
+    context.reset();
+  }
+  context.scale(ratio, ratio);
+  return context;
+}
+
+let segmenter: Intl.Segmenter | null = null;
+
+/** Cut text to a width, by whole characters as readers know them. */
+export function fitted(context: CanvasRenderingContext2D, text: string, most: number): string {
+  if (context.measureText(text).width <= most) return text;
+  segmenter ??= new Intl.Segmenter();
+  const letters = [...segmenter.segment(text)].map(({ segment }) => segment);
+  while (letters.length > 1 && context.measureText(`${letters.join("")}…`).width > most) letters.pop();
+  return `${letters.join("")}…`;
+}

@@ -1,0 +1,31 @@
+// What the colours of a picture stand for.
+import { divergingCss, onScale, sequentialCss } from "../colour";
+import { mostOf, type Picture } from "../pictures";
+import * as state from "../state";
+import { number, say } from "../words";
+
+export function Legend({ picture, digits = 2 }: { picture: Picture; digits?: number }) {
+  const { signed } = picture;
+  const most = mostOf(picture);
+  const dark = state.dark.value;
+  const scale = state.scale.value;
+  const stops = Array.from({ length: 13 }, (_, n) => n / 12);
+  const shades = stops.map((t) => {
+    if (!signed) return sequentialCss(onScale(t * most, most, scale), dark);
+    const value = 2 * t - 1;
+    return divergingCss(Math.sign(value) * onScale(Math.abs(value), 1, scale));
+  });
+  return (
+    <div class="legend">
+      <span>{signed ? number(-most, digits) : "0"}</span>
+      <div class="ramp" style={{ background: `linear-gradient(to right, ${shades.join(",")})` }} />
+      {picture.ownMost === null
+        ? <button class="plain" data-test="reach" title={say(`reach_${state.reach.value}`)}
+            onClick={() => { state.reach.value = state.reach.value === "one" ? "head" : "one"; }}>{number(most, digits)}</button>
+        : <span>{number(most, digits)}</span>}
+      <button class="plain" title={say("scale")} onClick={() => { state.scale.value = state.SCALES[(state.SCALES.indexOf(scale) + 1) % 3]; }}>
+        {say(`scale_${scale}`)}
+      </button>
+    </div>
+  );
+}

@@ -1,0 +1,83 @@
+// A matrix as a map: where its cells lie on the screen, zooming in and out, what is seen.
+import { signal } from "@preact/signals";
+import { columnsOf, poolRow } from "../trace/pooling";
+import type { Picture } from "../pictures";
+import type { Box } from "../state";
+
+export const LEFT = 84;
+export const TOP = 66;
+/** Room for the last column's slanted label. */
+const RIGHT = 24;
+const LARGEST = 54;
+
+export interface Geometry {
+  left: number;
+  top: number;
+  width: number;
+  height: number;
+  cell: number;
+  row: number;
+  column: number;
+}
+
+/** Room for cells, in pixels of the page. */
+const plot = (width: number, height: number): [number, number] => [Math.max(40, width - LEFT - RIGHT), Math.max(40, height - TOP - 6)];
+
+export function geometry(width: number, height: number, picture: Picture, box: Box): Geometry {
+  const [plotWidth, plotHeight] = plot(width, height);
+  const whole = Math.min(plotWidth / picture.columns, plotHeight / picture.rows, LARGEST);
+  const cell = box ? Math.min(LARGEST * 1.4, Math.max(whole, Math.min(plotWidth, plotHeight) / box.span)) : whole;
+  const seenRows = Math.min(picture.rows, plotHeight / cell);
+  const seenColumns = Math.min(picture.columns, plotWidth / cell);
+  return {
+    left: LEFT, top: TOP, cell,
+    width: seenColumns * cell,
+    height: seenRows * cell,
+    row: box ? Math.max(0, Math.min(box.top, picture.rows - seenRows)) : 0,
+    column: box ? Math.max(0, Math.min(box.left, picture.columns - seenColumns)) : 0,
+  };
+}
+
+/** The window after the seen span has changed by a factor, the cell under (x, y) staying where it is; null is everything. */
+export function zoomed(g: Geometry, picture: Picture, width: number, height: number, factor: number, x: number, y: number): Box {
+  const least = Math.min(...plot(width, height));
+  const most = Math.max(picture.rows, picture.columns);
+  const span = Math.max(Math.min(4, most), (least / g.cell) * factor);
+  if (span >= most) return null;
+  const next = least / span;
+  const r = g.row + (y - g.top) / g.cell;
+  const c = g.column + (x - g.left) / g.cell;
+  return { top: Math.max(0, r - (y - g.top) / next), left: Math.max(0, c - (x - g.left) / next), span };
+}
+
+/** Rows and columns [..) of which something is seen: top, bottom, left, right. */
+export function visible(g: Geometry, picture: Picture): [number, number, number, number] {
+  return [
+    Math.floor(g.row), Math.min(picture.rows, Math.ceil(g.row + g.height / g.cell)),
+    Math.floor(g.column), Math.min(picture.columns, Math.ceil(g.column + g.width / g.cell)),
+  ];
+}
+
+/** Rows and columns [..) of a picture pooled to at most height x width, by what lies furthest from 0. */
+export function pool(
+  picture: Picture, top: number, bottom: number, left: number, right: number, height: number, width: number,
+): { data: Float32Array; height: number; width: number } {
+  const { full, columns } = picture;
+  if (!full) throw new Error("only a whole picture is pooled here");
+  const h = Math.min(height, bottom - top);
+  const w = Math.min(width, right - left);
+  if (h === picture.rows && w === columns) return { data: full, height: h, width: w };
+  const out = new Float32Array(h * w);
+  const columnOf = columnsOf(right - left, w);
+  for (let r = top; r < bottom; r++) {
+    poolRow(full, r * columns + left, columnOf, out, Math.floor(((r - top) * h) / (bottom - top)) * w);
+  }
+  return { data: out, height: h, width: w };
+}
+
+/** Keyboard zoom: the factor by which the seen span changes. */
+export const zoomRequest = signal<{ factor: number; serial: number } | null>(null);
+
+export function requestZoom(factor: number): void {
+  zoomRequest.value = { factor, serial: (zoomRequest.peek()?.serial ?? 0) + 1 };
+}

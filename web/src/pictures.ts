@@ -1,0 +1,215 @@
+// The picture of the head that is looked at: computed where it is not at hand, kept where it was.
+import { batch, computed, effect, signal } from "@preact/signals";
+import { engine, Superseded } from "./trace/engine";
+import { size } from "./trace/cells";
+import { at, doc, failure, lookedRow, shown, type Doc } from "./store";
+import type { Shown } from "./shown";
+import * as state from "./state";
+
+/** Numbers of one head as they are shown. `full` holds every cell; a long text has a pooled overview instead. */
+export interface Picture {
+  key: string;
+  rows: number;
+  columns: number;
+  full: Float32Array | null;
+  overview: { data: Float32Array; height: number; width: number };
+  /** The end of the scale where it is not for the reader to choose: differences, weighted weights. */
+  ownMost: number | null;
+  strongest: number;
+  signed: boolean;
+  /** Of every row, in nats; and the column that takes most, with its mean share. Only where every cell is at hand. */
+  entropies: Float32Array | null;
+  most: { column: number; share: number } | null;
+}
+
+export const FULL_CELLS = 1_200_000;
+const OVERVIEW = 384;
+/** Cells that are computed before the page may ask something else. */
+const STRIP_CELLS = 600_000;
+
+const pictures = new Map<string, Picture>();
+
+function remember(picture: Picture): Picture {
+  pictures.delete(picture.key);
+  pictures.set(picture.key, picture);
+  let cells = 0;
+  for (const one of [...pictures.values()].reverse()) {
+    cells += one.full?.length ?? one.overview.data.length;
+    if (cells > 8 * FULL_CELLS) pictures.delete(one.key);
+  }
+  return picture;
+}
+
+const largest = (data: Float32Array): number => {
+  let most = 0;
+  for (let n = 0; n < data.length; n++) if (Math.abs(data[n]) > most) most = Math.abs(data[n]);
+  return most;
+};
+
+/** What the strongest colour and the thickest line stand for. */
+export const mostOf = (picture: Picture): number =>
+  picture.ownMost ?? (state.reach.value === "head" ? picture.strongest : 1);
+
+export interface Wanted {
+  doc: Doc;
+  minus: Doc | null;
+  shown: Shown;
+  layer: number;
+  head: number;
+  normed: boolean;
+}
+
+export const wantedKey = (wanted: Wanted): string =>
+  [wanted.doc.id, wanted.minus?.id ?? "", wanted.layer, wanted.head, wanted.normed, state.filter.value, state.special.value, state.merged.value].join("/");
+
+export async function picture(
+  wanted: Wanted, lane?: string, grown?: (data: Float32Array, done: number, all: number) => void,
+): Promise<Picture> {
+  const key = wantedKey(wanted);
+  const held = pictures.get(key);
+  if (held) return remember(held);
+  const { view } = wanted.shown;
+  const [rows, columns] = [size(view.rows), size(view.columns)];
+  const name = { trace: wanted.doc.id, layer: wanted.layer, head: wanted.head };
+  const minus = wanted.minus && { ...name, trace: wanted.minus.id };
+  const whole = rows * columns <= FULL_CELLS;
+  const urgency = lane?.startsWith("ahead") ? "ahead" : "now";
+  if (whole && !minus) {
+    const found = await engine.ask("head", { ...name, view, normed: wanted.normed }, lane, urgency);
+    return remember({
+      key, rows, columns,
+      full: found.data,
+      overview: { data: found.data, height: rows, width: columns },
+      ownMost: wanted.normed ? found.strongest || 1 : null,
+      strongest: found.strongest || 1,
+      signed: false,
+      entropies: found.entropies,
+      most: found.most,
+    });
+  }
+  const height = whole ? rows : Math.min(rows, OVERVIEW);
+  const width = whole ? columns : Math.min(columns, OVERVIEW);
+  const ask = { ...name, minus, view, normed: wanted.normed };
+  let data: Float32Array;
+  if (whole) {
+    data = await engine.ask("tile", { ...ask, box: [0, rows, 0, columns], height, width }, lane, urgency);
+  } else {
+    data = new Float32Array(height * width);
+    const strip = Math.max(1, Math.floor(STRIP_CELLS / columns / (rows / height)));
+    for (let from = 0; from < height; from += strip) {
+      const to = Math.min(height, from + strip);
+      // a pooled row y holds the rows whose floor(r * height / rows) is y
+      const first = Math.ceil((from * rows) / height);
+      const last = Math.min(rows, Math.ceil((to * rows) / height));
+      const part = await engine.ask("tile", { ...ask, box: [first, last, 0, columns], height: to - from, width }, lane);
+      data.set(part, from * width);
+      grown?.(data, from + (to - from), height);
+    }
+  }
+  const scaled = minus || wanted.normed;
+  return remember({
+    key, rows, columns,
+    full: whole ? data : null,
+    overview: { data, height, width },
+    ownMost: scaled ? largest(data) || 1 : null,
+    strongest: largest(data) || 1,
+    signed: Boolean(minus),
+    entropies: null,
+    most: null,
+  });
+}
+
+/** A long text's picture before its own has been computed: the thumbnail, drawn large. */
+function coarse(wanted: Wanted): Picture | null {
+  const { thumbs, heads } = wanted.doc.info;
+  const { view } = wanted.shown;
+  const [rows, columns] = [size(view.rows), size(view.columns)];
+  if (!thumbs || rows * columns <= FULL_CELLS || view.columns.members.length !== wanted.doc.info.keys.tokens.length) return null;
+  const cells = thumbs.rows * thumbs.columns;
+  const from = (wanted.layer * heads + wanted.head) * cells;
+  const data = Float32Array.from(thumbs.data.subarray(from, from + cells), (byte) => (byte / 255) ** 2);
+  return {
+    key: `coarse/${wantedKey(wanted)}`, rows, columns, full: null,
+    overview: { data, height: thumbs.rows, width: thumbs.columns }, ownMost: null, strongest: largest(data) || 1, signed: false,
+    entropies: null, most: null,
+  };
+}
+
+export const current = signal<Picture | null>(null);
+export const computing = signal(false);
+export const progress = signal(0);
+export const wanted = computed<Wanted | null>(() =>
+  doc.value && shown.value
+    ? {
+        doc: doc.value, minus: null, shown: shown.value, layer: at.value.layer, head: at.value.head,
+        normed: state.normed.value && doc.value.info.valueNorms !== null,
+      }
+    : null,
+);
+
+let turn = 0;
+
+export function followSelection(): void {
+  effect(() => {
+    const now = wanted.value;
+    if (!now) return;
+    const mine = ++turn;
+    const rough = pictures.has(wantedKey(now)) ? null : coarse(now);
+    if (rough) current.value = rough;
+    computing.value = true;
+    progress.value = 0;
+    picture(now, "current", (_, done, all) => {
+      if (mine === turn) progress.value = done / all;
+      else throw new Superseded("another head");
+    }).then(
+      (found) => {
+        if (mine !== turn) return;
+        batch(() => {
+          current.value = found;
+          computing.value = false;
+        });
+        prefetch(now);
+      },
+      (error: Error) => {
+        if (!(error instanceof Superseded) && mine === turn) failure.value = error.message;
+      },
+    );
+  });
+}
+
+/** The neighbours that an arrow key would go to. */
+function prefetch(now: Wanted): void {
+  const { layers, heads } = now.doc.info;
+  if (size(now.shown.view.rows) * size(now.shown.view.columns) > FULL_CELLS / 4) return;
+  for (const [down, right] of [[0, 1], [1, 0], [0, -1], [-1, 0]] as const) {
+    const next = { ...now, layer: now.layer + down, head: now.head + right };
+    if (next.layer >= 0 && next.layer < layers.length && next.head >= 0 && next.head < heads && !pictures.has(wantedKey(next))) {
+      picture(next, `ahead${down}${right}`).catch(() => undefined);
+    }
+  }
+}
+
+/** One row of the picture: at hand for short texts, asked for long ones. */
+export const rowNumbers = signal<{ key: string; row: number; data: Float32Array } | null>(null);
+
+export function followRow(): void {
+  effect(() => {
+    const [now, i, now_picture] = [wanted.value, lookedRow.value, current.value];
+    if (!now || i === null || !now_picture || i >= now_picture.rows) {
+      rowNumbers.value = null;
+      return;
+    }
+    const key = wantedKey(now);
+    if (now_picture.full && now_picture.key === key) {
+      rowNumbers.value = { key, row: i, data: now_picture.full.subarray(i * now_picture.columns, (i + 1) * now_picture.columns) };
+      return;
+    }
+    if (now_picture.full) return;
+    engine
+      .ask("rows", { trace: now.doc.id, layer: now.layer, head: now.head, view: now.shown.view, from: i, to: i + 1, normed: now.normed }, "row")
+      .then((data) => {
+        if (lookedRow.value === i && wanted.value === now) rowNumbers.value = { key, row: i, data };
+      })
+      .catch(() => undefined);
+  });
+}

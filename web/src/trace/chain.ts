@@ -1,0 +1,47 @@
+// One query meets one key: every number between q, k and the weight.
+import { scoreRow, weightRow } from "./cells";
+import type { HeadArrays } from "./trace";
+
+/** Everything between one query and one key. */
+export interface Chain {
+  q: Float32Array;
+  k: Float32Array;
+  product: Float32Array;
+  dot: number;
+  scale: number;
+  bias: number;
+  masked: boolean;
+  score: number;
+  lse: number;
+  highest: number;
+  weight: number;
+  scores: Float32Array;
+  weights: Float32Array;
+  v: Float32Array | null;
+}
+
+export function chain(head: HeadArrays, values: { v: Float32Array; d: number } | null, i: number, j: number): Chain {
+  const { d, keys, rule } = head;
+  const q = head.q.slice(i * d, (i + 1) * d);
+  const k = head.k.slice(j * d, (j + 1) * d);
+  const product = q.map((number, n) => number * k[n]);
+  const dot = product.reduce((sum, number) => sum + number, 0);
+  const scores = new Float32Array(keys);
+  scoreRow(head, i, 0, keys, scores);
+  const weights = new Float32Array(keys);
+  weightRow(head, i, weights);
+  const highest = scores.reduce((most, score) => Math.max(most, score), -Infinity);
+  const total = scores.reduce((sum, score) => sum + (highest === -Infinity ? 0 : Math.exp(score - highest)), 0);
+  return {
+    q, k, product, dot,
+    scale: rule.scale,
+    bias: head.bias ? head.bias[i * keys + j] : 0,
+    masked: scores[j] === -Infinity,
+    score: scores[j],
+    lse: highest + Math.log(total),
+    highest,
+    weight: weights[j],
+    scores, weights,
+    v: values ? values.v.slice(j * values.d, (j + 1) * values.d) : null,
+  };
+}

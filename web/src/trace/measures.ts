@@ -1,0 +1,125 @@
+// What is said of a head in one number, and how far two heads are apart. As headscope.statistics has it.
+import { weightRow } from "./cells";
+import type { HeadArrays } from "./trace";
+
+/** Every how manieth query heads are compared on: all of a short text, about 128 of a long one. */
+export const everyRow = (queries: number): number => Math.max(1, Math.ceil(queries / 128));
+
+/** Some rows of a head, one after the other, and their entropies; NaN where a query sees no key. */
+export interface Sample {
+  rows: Float32Array;
+  entropies: Float32Array;
+}
+
+export function sample(head: HeadArrays): Sample {
+  const every = everyRow(head.queries);
+  const count = Math.ceil(head.queries / every);
+  const rows = new Float32Array(count * head.keys);
+  const entropies = new Float32Array(count);
+  for (let n = 0; n < count; n++) {
+    const row = rows.subarray(n * head.keys, (n + 1) * head.keys);
+    entropies[n] = weightRow(head, n * every, row);
+    let total = 0;
+    for (let j = 0; j < row.length; j++) total += row[j];
+    if (total === 0) entropies[n] = NaN;
+  }
+  return { rows, entropies };
+}
+
+/** sqrt(mean over rows of JS(p || q)), in nats: 0 the same, sqrt(log 2) nothing in common. As headscope.statistics.similarity. */
+export function distance(a: Sample, b: Sample): number {
+  const keys = a.rows.length / a.entropies.length;
+  let sum = 0;
+  let count = 0;
+  for (let r = 0; r < a.entropies.length; r++) {
+    const apart = a.entropies[r] + b.entropies[r];
+    if (Number.isNaN(apart)) continue;
+    let mixed = 0;
+    for (let n = r * keys; n < (r + 1) * keys; n++) {
+      const m = (a.rows[n] + b.rows[n]) / 2;
+      if (m > 0) mixed -= m * Math.log(m);
+    }
+    sum += mixed - apart / 2;
+    count++;
+  }
+  return count ? Math.sqrt(Math.min(Math.LN2, Math.max(0, sum / count))) : NaN;
+}
+
+/** Half the summed differences of a row, averaged over rows: 0 the same, 1 nothing in common. */
+export function change(a: Sample, b: Sample): number {
+  const keys = a.rows.length / a.entropies.length;
+  let sum = 0;
+  let count = 0;
+  for (let r = 0; r < a.entropies.length; r++) {
+    if (Number.isNaN(a.entropies[r] + b.entropies[r])) continue;
+    for (let n = r * keys; n < (r + 1) * keys; n++) sum += Math.abs(a.rows[n] - b.rows[n]);
+    count++;
+  }
+  return count ? sum / (2 * count) : NaN;
+}
+
+export interface HeadMeasure {
+  thumb: Uint8Array;
+  rows: number;
+  columns: number;
+  statistics: Record<string, number>;
+}
+
+const MEASURED_CELLS = 1 << 21;
+const RUN = 8;
+
+/** 1 where every query is measured, n where every nth run of eight is: as headscope.view.page_trace has it. */
+export const measuredShare = (queries: number, keys: number): number => Math.max(1, Math.ceil((queries * keys) / MEASURED_CELLS));
+
+/**
+ * A head's thumbnail and statistics, for traces that come without them. Who counts is as docs/statistics.md has it:
+ * padding is out, and queries that may look at no key; in cross-attention (not aligned) there are no neighbours. NaN
+ * where nobody is left.
+ */
+export function measure(head: HeadArrays, special: boolean[], aligned: boolean, most = 48): HeadMeasure {
+  const { queries, keys, rule } = head;
+  const every = measuredShare(queries, keys);
+  const rows = Math.min(most, queries);
+  const columns = Math.min(most, keys);
+  const pooled = new Float32Array(rows * columns);
+  const row = new Float32Array(keys);
+  const sums = { entropy: 0, previous: 0, next: 0, same: 0, first: 0, separator: 0, distance: 0, strongest: 0 };
+  const counts = { ...sums };
+  const add = (name: keyof typeof sums, value: number): void => {
+    sums[name] += value;
+    counts[name]++;
+  };
+  for (let i = 0; i < queries; i++) {
+    if (Math.floor(i / RUN) % every) continue;
+    const nats = weightRow(head, i, row);
+    const place = i + keys - queries;
+    const base = Math.floor((i * rows) / queries) * columns;
+    let strongest = 0;
+    let separator = 0;
+    let distance = 0;
+    for (let j = 0; j < keys; j++) {
+      const w = row[j];
+      distance += w * Math.abs(j - place);
+      if (special[j] && j > 0) separator += w;
+      if (w > strongest) strongest = w;
+      const at = base + Math.floor((j * columns) / keys);
+      if (w > pooled[at]) pooled[at] = w;
+    }
+    const padding = aligned && rule.keys !== null && !rule.keys[place];
+    if (strongest === 0 || padding) continue;
+    add("entropy", nats);
+    add("first", row[0]);
+    add("separator", separator);
+    add("strongest", strongest);
+    if (!aligned) continue;
+    add("distance", distance);
+    for (const [name, offset] of [["previous", -1], ["next", 1], ["same", 0]] as const) {
+      const j = place + offset;
+      if (j >= 0 && j < keys) add(name, row[j]);
+    }
+  }
+  const names = Object.keys(sums) as (keyof typeof sums)[];
+  const statistics = Object.fromEntries(names.map((name) => [name, sums[name] / counts[name]]));
+  const thumb = Uint8Array.from(pooled, (w) => Math.round(255 * Math.sqrt(Math.min(1, w))));
+  return { thumb, rows, columns, statistics };
+}
