@@ -19,6 +19,7 @@ MASKS = (
     Mask(causal=True),
     Mask(keys=np.arange(SIZE) < 9),
     Mask(window=(2, 3)),
+    Mask(bias=np.where(np.arange(SIZE)[:, None] == 3, np.float32(-np.inf), np.zeros((1, SIZE, SIZE), np.float32))),
     Mask(bias=np.linspace(-2, 2, SIZE * SIZE, dtype=np.float32).reshape(1, SIZE, SIZE)),
 )
 

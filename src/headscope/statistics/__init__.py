@@ -16,6 +16,7 @@ from headscope.statistics.weight_blocks import (
     blocks,
     head_statistics,
     mean_over_queries,
+    measured_statistics,
 )
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "blocks",
     "head_statistics",
     "mean_over_queries",
+    "measured_statistics",
     "plain_statistics",
     "roles_of",
     "similarity",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from headscope.attention import EVERYTHING, TILE_CELLS, Mask, scores
+from headscope.statistics.definitions import allowed_counts, measured
+from headscope.statistics.roles import Roles
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -108,6 +110,16 @@ def block_statistics(
     }
 
 
+def measured_statistics(
+    block: Block, roles: Roles, mask: Mask, queries: int
+) -> dict[str, Float[np.ndarray, "heads n"]]:
+    """As block_statistics; NaN wherever there is nothing to measure, by the rules of docs/statistics.md."""
+    found = block_statistics(block, roles.special, queries)
+    use = measured(found, allowed_counts(mask, queries, len(roles.special))[None], mask, roles)
+    seeing = ~np.isneginf(block.lse)  # a bias, too, may leave a query no key
+    return {name: np.where(seeing & use[name][:, block.rows], values, np.nan) for name, values in found.items()}
+
+
 def head_statistics(
     q: Float[np.ndarray, "heads queries d_head"],
     k: Float[np.ndarray, "kv_heads keys d_head"],
@@ -115,17 +127,25 @@ def head_statistics(
     scale: float,
     special: Bool[np.ndarray, " keys"],
     mask: Mask = EVERYTHING,
+    aligned: bool = True,
 ) -> dict[str, Float[np.ndarray, " heads"]]:
-    """Every statistic of a layer's heads, (heads,) each: the mean over the queries that have one."""
-    parts = [block_statistics(block, special, q.shape[1]) for block in blocks(q, k, scale=scale, mask=mask)]
+    """Every statistic of a layer's heads, (heads,) each: the mean over the queries that have one.
+
+    Args:
+        aligned: whether queries and keys are one sequence; False in cross-attention.
+    """
+    queries = q.shape[1]
+    roles = replace(Roles.none(queries, k.shape[1]), special=special, aligned=aligned)
+    parts = [measured_statistics(block, roles, mask, queries) for block in blocks(q, k, scale=scale, mask=mask)]
     return mean_over_queries(parts)
 
 
 def mean_over_queries(parts: list[dict[str, Float[np.ndarray, "heads n"]]]) -> dict[str, Float[np.ndarray, " heads"]]:
-    """Blocks' statistics, averaged over all queries; 0 where no query has one (a single token)."""
+    """Blocks' statistics, averaged over all queries that have one; NaN where none has."""
     found = {}
     for name in parts[0] if parts else ():
         rows = np.concatenate([part[name] for part in parts], axis=-1)
         there = ~np.isnan(rows)
-        found[name] = np.where(there, rows, 0).sum(-1) / np.maximum(there.sum(-1), 1)
+        count = there.sum(-1)
+        found[name] = np.where(count > 0, np.where(there, rows, 0).sum(-1) / np.maximum(count, 1), np.nan)
     return found

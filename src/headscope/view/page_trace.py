@@ -13,7 +13,7 @@ import numpy as np
 
 from headscope.attention import attend, scores, weights
 from headscope.errors import InputError, TraceError, UnsupportedError
-from headscope.statistics import Block, block_statistics, blocks, mean_over_queries
+from headscope.statistics import Block, Roles, blocks, mean_over_queries, measured_statistics, roles_of
 from headscope.statistics.definitions import value_norms
 from headscope.trace import LayerRecord, Source, Trace
 from headscope.trace.file import DTYPES, pack
@@ -52,18 +52,32 @@ def page_bytes(
     Raises:
         InputError: no such dtype, layer or head.
     """
+    return page_file(trace, dtype=dtype, values=values, layers=layers, heads=heads)[0]
+
+
+def page_file(
+    trace: Trace,
+    *,
+    dtype: str = "fp16",
+    values: bool | None = None,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+) -> tuple[bytes, bool]:
+    """As page_bytes; and whether V, which the trace has, was left out unasked."""
     from safetensors.numpy import save as to_bytes
 
     if dtype not in DTYPES:
         raise InputError(f"a page can't hold a trace as {dtype!r}", where="dtype", advice="use fp32 or fp16")
     narrow = _narrow(trace, layers, heads, DTYPES[dtype])
     width = np.dtype(DTYPES[dtype]).itemsize
+    size = sum(record.v.size * width for record in narrow.layers if record.v is not None)
+    left_out = values is None and size > VALUES_UP_TO
     if values is None:
-        values = sum(record.v.size * width for record in narrow.layers if record.v is not None) <= VALUES_UP_TO
-    special = np.array(trace.keys.special, dtype=bool)
+        values = not left_out
+    roles = roles_of(trace)
     drawn, tables, records = [], [], []
     for record in narrow.layers:
-        thumbs, table, lse = _measure(record, special)
+        thumbs, table, lse = _measure(record, roles)
         drawn.append(thumbs)
         tables.append(table)
         records.append(replace(record, lse=lse))
@@ -88,7 +102,7 @@ def page_bytes(
         },
         ensure_ascii=False,
     )
-    return to_bytes({name: np.ascontiguousarray(part) for name, part in tensors.items()}, metadata=header)
+    return to_bytes({name: np.ascontiguousarray(part) for name, part in tensors.items()}, metadata=header), left_out
 
 
 def estimated_bytes(trace: Trace, dtype: str, values: bool | None, layers: int, heads: int) -> int:
@@ -182,7 +196,7 @@ def _like(trace: Trace, records: list[LayerRecord]) -> Trace:
 
 
 def _measure(
-    record: LayerRecord, special: np.ndarray
+    record: LayerRecord, roles: Roles
 ) -> tuple[
     UInt8[np.ndarray, "heads rows columns"], dict[str, Float[np.ndarray, " heads"]], Float[np.ndarray, "heads queries"]
 ]:
@@ -199,7 +213,7 @@ def _measure(
     lse = record.lse.astype(np.float32)
     parts = []
     for block in _walk(record):
-        parts.append(block_statistics(block, special, queries))
+        parts.append(measured_statistics(block, roles, record.mask, queries))
         lse[:, block.rows] = block.lse
         across = np.maximum.reduceat(block.weights, column_starts, axis=-1) if columns < keys else block.weights
         targets = row_of[block.rows]

@@ -28,7 +28,7 @@ class Patterns:
     Attributes:
         layer, head: counted from 0.
         previous, same, next: mass on the token before the query, on itself, on the one after; over the queries that
-            have one.
+            have one, 0 where none has.
         first: mass on token 0.
         separators: mass on the other special tokens ([SEP], </s>).
         entropy: in nats; log(keys) where every key gets the same.
@@ -72,6 +72,7 @@ def patterns_of(
 ) -> list[Patterns]:
     """The patterns of a layer's heads (their numbers), from their statistics over `keys` keys."""
     widest = float(np.log(keys)) if keys > 1 else 1.0
+    found = {name: np.nan_to_num(values) for name, values in found.items()}
     return [
         Patterns(
             layer=layer,
@@ -91,9 +92,12 @@ def patterns_of(
 def all_patterns(trace: Trace, layers: Sequence[int] | None = None) -> list[Patterns]:
     """The patterns of every head that the trace has (of the layers with these numbers), layer by layer."""
     special = np.array(trace.keys.special, dtype=bool)
+    aligned = trace.keys is trace.queries
     rows: list[Patterns] = []
     for layer in trace.numbers if layers is None else layers:
         record = trace.layers[trace.numbers.index(layer)]
-        found = head_statistics(record.q, record.k, scale=record.scale, special=special, mask=record.mask)
+        found = head_statistics(
+            record.q, record.k, scale=record.scale, special=special, mask=record.mask, aligned=aligned
+        )
         rows += patterns_of(found, len(special), layer, trace.head_numbers(layer))
     return rows
