@@ -72,6 +72,17 @@ def test_values_go_in_where_they_are_small_or_asked_for(cat: hs.Trace) -> None:
     assert "layers.0.v" not in read(page_bytes(cat, values=False))
 
 
+@pytest.mark.parametrize(("values", "said"), [(None, True), (True, False), (False, False)])
+def test_where_values_are_left_out_unasked_the_closing_line_says_so(
+    cat: hs.Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: bool | None, said: bool
+) -> None:
+    _, small = html.write_page(cat, tmp_path / "small.html", said=pytest.fail)
+    assert "--values" not in small
+    monkeypatch.setattr(page_trace, "VALUES_UP_TO", 10)
+    _, line = html.write_page(cat, tmp_path / "cat.html", said=pytest.fail, values=values)
+    assert ("--values" in line) is said
+
+
 def test_the_html_holds_that_very_file_and_no_address(cat: hs.Trace, cat_file: Path) -> None:
     text = cat_file.read_text(encoding="utf-8")
     held = re.search(r'id="hs-trace-0">([^<]*)<', text)

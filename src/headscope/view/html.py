@@ -14,7 +14,7 @@ from typing import Any
 
 from headscope.errors import InputError
 from headscope.trace import Trace
-from headscope.view.page_trace import estimated_bytes, model_name, page_bytes
+from headscope.view.page_trace import estimated_bytes, model_name, page_file
 from headscope.writing import write_atomically
 
 LARGE = 64 << 20
@@ -90,10 +90,13 @@ def write_page(
     note = size_note(traces, dtype=dtype, values=values, layers=layers, heads=heads)
     if note is not None:
         said(note)
-    held = [page_bytes(one, dtype=dtype, values=values, layers=layers, heads=heads) for one in traces]
-    whole = page(held, home="file", title=title or default_title(traces[0]))
+    made = [page_file(one, dtype=dtype, values=values, layers=layers, heads=heads) for one in traces]
+    whole = page([content for content, _ in made], home="file", title=title or default_title(traces[0]))
     write_atomically(path, whole)
-    return path, f"the page of {len(traces[0])} tokens, {len(whole) / 1e6:,.1f} MB, open it in a browser"
+    line = f"the page of {len(traces[0])} tokens, {len(whole) / 1e6:,.1f} MB, open it in a browser"
+    if any(left_out for _, left_out in made):
+        line += "; without V, to keep it small: --values puts it in (a cell's sixth step shows it)"
+    return path, line
 
 
 def size_note(
