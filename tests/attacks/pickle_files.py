@@ -138,6 +138,8 @@ UNSAFE: dict[str, Attack] = {
     ),
 }
 
+RECALLED = b"\x80\x02](" + b"N" * 20_000 + b"eq\0ctorch\nSize\nq\1" + b"h\1h\0\x85R" * 20_000 + b"."
+
 PICKLES: dict[str, Attack] = {
     "empty": (code(b""), CheckpointError, "truncated"),
     "cut": (code(state(tensor())[:40]), CheckpointError, "truncated"),
@@ -158,6 +160,18 @@ PICKLES: dict[str, Attack] = {
     "text not UTF-8": (code(b"\x80\x02X\1\0\0\0\xff."), CheckpointError, "not UTF-8"),
     "long name": (code(b"\x80\x02c" + b"a" * 2000 + b"\n."), CheckpointError, "more than 1000 bytes"),
     "list as a key": (code(b"\x80\x02}]Ns."), CheckpointError, "a list as a key"),
+    "keys of one hash": (
+        code(b"\x80\x02}" + number(2**61 - 1 << 61) + b"Ns."),
+        CheckpointError,
+        "more than 64 bits",
+    ),
+    "a long list in many calls": (code(RECALLED), CheckpointError, "its calls take more than 2000000 items"),
+    "storage with a long name": (
+        code(state(tensor(held=storage("k" * 2000)))),
+        CheckpointError,
+        "type, key or count",
+    ),
+    "axes without end": (code(state(tensor((1,) * 65, (1,) * 65))), CheckpointError, "a tensor of 65 axes"),
     "odd dict": (code(b"\x80\x02}(Nu."), CheckpointError, "a key without a value"),
     "name twice": (code(b"\x80\x02}(" + 2 * (text("x") + tensor()) + b"u."), CheckpointError, "'x' occurs twice"),
     "item of a number": (code(b"\x80\x02K\1NNs."), CheckpointError, "sets an item of a int"),
@@ -179,7 +193,7 @@ PICKLES: dict[str, Attack] = {
     "strides beyond the storage": (code(state(tensor((2, 2), (3, 1)))), CheckpointError, "reaches beyond"),
     "huge without bytes": (code(state(tensor((2**40, 2**20), (0, 0)))), CheckpointError, "reaches beyond"),
     "shape overflows": (code(state(tensor((2**62, 2**62, 0), (1, 1, 1)))), CheckpointError, "reaches beyond"),
-    "shape bomb": (code(state(tensor((2,) * 9999, (0,) * 9999))), CheckpointError, "reaches beyond"),
+    "shape bomb": (code(state(tensor((2,) * 9999, (0,) * 9999))), CheckpointError, "a tensor of 9999 axes"),
     "one storage, two types": (
         code(state(tensor(), tensor(held=storage(kind="torch\nIntStorage")))),
         CheckpointError,

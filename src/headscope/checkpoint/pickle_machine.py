@@ -1,100 +1,34 @@
 """A pickle read symbolically: a small stack machine that builds plain values and tensor descriptions, and runs nothing.
 
-Globals are looked up by name in a short table, never imported. What is not in the table is refused by name. Time and
-memory are bounded by the length of the pickle: every opcode is a fixed amount of work, and shared values stay shared.
+What names stand for is pickle_torch.py's; what is not in its tables is refused by name. Time and memory are bounded by
+the length of the pickle: every opcode is a fixed amount of work, shared values stay shared, and what calls take is
+counted.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeGuard
 
-from headscope.checkpoint.entry import LARGEST
-from headscope.checkpoint.json_text import shown
+from headscope.checkpoint.pickle_torch import (
+    ForbiddenError,
+    Function,
+    MalformedError,
+    describe_call,
+    describe_storage,
+    look_up,
+    set_item,
+)
 from headscope.errors import CheckpointError, UnsafeError
 
 STEP_LIMIT = 2_000_000
 MARK_LIMIT = 500
 INTEGER_BYTES = 16
 
-STORAGES = {
-    "DoubleStorage": "F64",
-    "FloatStorage": "F32",
-    "HalfStorage": "F16",
-    "BFloat16Storage": "BF16",
-    "LongStorage": "I64",
-    "IntStorage": "I32",
-    "ShortStorage": "I16",
-    "CharStorage": "I8",
-    "ByteStorage": "U8",
-    "BoolStorage": "BOOL",
-    "ComplexFloatStorage": "C64",
-}
-DTYPES = {
-    "float64": "F64",
-    "float32": "F32",
-    "float16": "F16",
-    "bfloat16": "BF16",
-    "float8_e4m3fn": "F8_E4M3",
-    "float8_e5m2": "F8_E5M2",
-    "float8_e8m0fnu": "F8_E8M0",
-    "float8_e4m3fnuz": "F8_E4M3FNUZ",
-    "float8_e5m2fnuz": "F8_E5M2FNUZ",
-    "int64": "I64",
-    "int32": "I32",
-    "int16": "I16",
-    "int8": "I8",
-    "uint64": "U64",
-    "uint32": "U32",
-    "uint16": "U16",
-    "uint8": "U8",
-    "bool": "BOOL",
-    "complex64": "C64",
-}
-SAFER = "get the model as model.safetensors; a pickle that runs code can do anything to this machine, so don't load it"
-
-
-@dataclass(frozen=True, slots=True)
-class StorageType:
-    """A torch storage class, by the dtype of its elements; "U8" for the untyped one, which counts bytes."""
-
-    dtype: str
-
-
-@dataclass(frozen=True, slots=True)
-class Dtype:
-    """torch.float32 and its like, by safetensors' name."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Function:
-    """A function of torch's or a class, by its full name. It is never called."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Storage:
-    """A block of elements that lies outside the pickle, named by its key."""
-
-    key: str
-    dtype: str
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class PickledTensor:
-    """A view of a storage; offset and strides in elements of dtype."""
-
-    storage: Storage
-    dtype: str
-    offset: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
+SAFER = (
+    "get the model as model.safetensors; a pickle that runs code can do anything to this machine, so don't load it. If "
+    "it is your own, save model.state_dict() instead of the model"
+)
 
 
 class TruncatedPickleError(CheckpointError):
@@ -106,15 +40,6 @@ class _Mark:
 
 
 MARK = _Mark()
-FUNCTIONS = {
-    "collections.OrderedDict",
-    "torch._utils._rebuild_tensor",
-    "torch._utils._rebuild_tensor_v2",
-    "torch._utils._rebuild_tensor_v3",
-    "torch._utils._rebuild_parameter",
-    "torch.Size",
-    "torch.device",
-}
 
 
 def read_pickle(data: bytes, position: int, where: str) -> tuple[object, int]:
@@ -137,40 +62,32 @@ class _Machine:
         self.stack: list[object] = []
         self.memo: dict[int, object] = {}
         self.marks = 0
+        self.items = 0
 
     def run(self) -> object:
-        for _ in range(STEP_LIMIT):
-            code = self.take(1)[0]
-            if code == 0x2E:  # STOP
-                value = self.pop()
-                if self.stack:
-                    raise self.fault("it stops with values left on its stack")
-                return value
-            handler = HANDLERS.get(code)
-            if handler is None:
-                raise self.refused(code)
-            handler(self)
-        raise self.fault(f"it has more than {STEP_LIMIT} steps")
-
-    def fault(self, found: str) -> CheckpointError:
-        return CheckpointError(
-            f"the pickle can't be read: {found} (before byte {self.position})",
-            where=self.where,
-            advice="the file is damaged or not a PyTorch checkpoint: download it again, or get model.safetensors",
-        )
-
-    def unsafe(self, found: str) -> UnsafeError:
-        return UnsafeError(f"the pickle {found}: refused, nothing was run", where=self.where, advice=SAFER)
-
-    def refused(self, code: int) -> CheckpointError:
-        from pickletools import opcodes
-
-        known = next((opcode.name for opcode in opcodes if opcode.code == chr(code)), None)
-        if known is None:
-            return self.fault(f"0x{code:02x} is no opcode of a pickle")
-        if known in ("INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "EXT1", "EXT2", "EXT4", "PERSID"):
-            return self.unsafe(f"asks for an object to be made ({known})")
-        return self.fault(f"the opcode {known} does not occur in a state dict")
+        try:
+            for _ in range(STEP_LIMIT):
+                code = self.take(1)[0]
+                if code == 0x2E:  # STOP
+                    value = self.pop()
+                    if self.stack:
+                        raise MalformedError("it stops with values left on its stack")
+                    return value
+                handler = HANDLERS.get(code)
+                if handler is None:
+                    raise refused(code)
+                handler(self)
+            raise MalformedError(f"it has more than {STEP_LIMIT} steps")
+        except MalformedError as error:
+            raise CheckpointError(
+                f"the pickle can't be read: {error} (before byte {self.position})",
+                where=self.where,
+                advice="the file is damaged or not a PyTorch checkpoint: download it again, or get model.safetensors",
+            ) from error
+        except ForbiddenError as error:
+            raise UnsafeError(
+                f"the pickle {error}: refused, nothing was run", where=self.where, advice=SAFER
+            ) from error
 
     def take(self, count: int) -> bytes:
         end = self.position + count
@@ -192,18 +109,18 @@ class _Machine:
         if end < 0:
             if len(self.data) - self.position < 1000:
                 self.take(1000)
-            raise self.fault("a name of more than 1000 bytes")
+            raise MalformedError("a name of more than 1000 bytes")
         return self.text(self.take(end + 1 - self.position)[:-1])
 
     def text(self, raw: bytes) -> str:
         try:
             return raw.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise self.fault("a text that is not UTF-8") from error
+            raise MalformedError("a text that is not UTF-8") from error
 
     def pop(self) -> object:
         if not self.stack or isinstance(self.stack[-1], _Mark):
-            raise self.fault("it takes a value where its stack has none")
+            raise MalformedError("it takes a value where its stack has none")
         return self.stack.pop()
 
     def top(self) -> object:
@@ -214,7 +131,7 @@ class _Machine:
     def mark(self) -> None:
         self.marks += 1
         if self.marks > MARK_LIMIT:
-            raise self.fault(f"more than {MARK_LIMIT} marks are open")
+            raise MalformedError(f"more than {MARK_LIMIT} marks are open")
         self.stack.append(MARK)
 
     def since_mark(self) -> list[object]:
@@ -226,7 +143,7 @@ class _Machine:
                 items.reverse()
                 return items
             items.append(value)
-        raise self.fault("it closes a mark that was not opened")
+        raise MalformedError("it closes a mark that was not opened")
 
     def several(self, count: int) -> tuple[object, ...]:
         values = [self.pop() for _ in range(count)]
@@ -234,12 +151,12 @@ class _Machine:
 
     def integer(self, count: int) -> int:
         if count > INTEGER_BYTES:
-            raise self.fault(f"a number of {count} bytes")
+            raise MalformedError(f"a number of {count} bytes")
         return int.from_bytes(self.take(count), "little", signed=True)
 
     def get(self, index: int) -> None:
         if index not in self.memo:
-            raise self.fault(f"it recalls value {index}, which it never kept")
+            raise MalformedError(f"it recalls value {index}, which it never kept")
         self.stack.append(self.memo[index])
 
     def put(self, index: int) -> None:
@@ -248,24 +165,17 @@ class _Machine:
     def extend(self, items: list[object]) -> None:
         target = self.top()
         if not isinstance(target, list):
-            raise self.fault(f"it appends to a {type(target).__name__}")
+            raise MalformedError(f"it appends to a {type(target).__name__}")
         target.extend(items)
 
     def set_items(self, items: list[object]) -> None:
         target = self.top()
         if not isinstance(target, dict):
-            raise self.fault(f"it sets an item of a {type(target).__name__}")
+            raise MalformedError(f"it sets an item of a {type(target).__name__}")
         if len(items) % 2:
-            raise self.fault("a key without a value")
+            raise MalformedError("a key without a value")
         for key, value in zip(items[::2], items[1::2], strict=True):
-            self.set_item(target, key, value)
-
-    def set_item(self, target: dict[object, object], key: object, value: object) -> None:
-        if not isinstance(key, str | bytes | int | float | None):
-            raise self.fault(f"a {type(key).__name__} as a key")
-        if key in target:
-            raise self.fault(f"the name {shown(str(key))} occurs twice")
-        target[key] = value
+            set_item(target, key, value)
 
     def dictionary(self) -> None:
         items = self.since_mark()
@@ -273,92 +183,38 @@ class _Machine:
         self.set_items(items)
 
     def look_up(self, module: object, name: object) -> None:
-        full = f"{module}.{name}" if isinstance(module, str) and isinstance(name, str) else ""
-        storage = full.removeprefix("torch.").removeprefix("cuda.").removeprefix("storage.")
-        if full in FUNCTIONS:
-            self.stack.append(Function(full))
-        elif full.startswith("torch.") and storage in STORAGES:
-            self.stack.append(StorageType(STORAGES[storage]))
-        elif full == "torch.storage.UntypedStorage":
-            self.stack.append(StorageType("U8"))
-        elif full.startswith("torch.") and full.removeprefix("torch.") in DTYPES:
-            self.stack.append(Dtype(DTYPES[full.removeprefix("torch.")]))
-        else:
-            raise self.unsafe(f"asks for {shown(full) if full else 'something that is not a name'}")
+        self.stack.append(look_up(module, name))
 
     def persistent(self) -> None:
-        """A storage: ("storage", type, key, location, count), and in old files None, or a view."""
-        value = self.pop()
-        if not isinstance(value, tuple) or len(value) not in (5, 6) or value[0] != "storage":
-            raise self.fault("a persistent id that is not a storage")
-        _, kind, key, _, count = value[:5]
-        if not isinstance(kind, StorageType) or not isinstance(key, str) or not natural(count):
-            raise self.fault("a storage without its type, key or count")
-        if value[5:] not in ((), (None,)):
-            raise self.fault("a storage that is a view of another one")
-        self.stack.append(Storage(key, kind.dtype, count))
+        self.stack.append(describe_storage(self.pop()))
 
     def reduce(self) -> None:
         arguments, function = self.pop(), self.pop()
         if not isinstance(function, Function) or not isinstance(arguments, tuple):
-            raise self.unsafe(f"calls a {type(function).__name__}")
-        self.stack.append(self.call(function.name, arguments))
-
-    def call(self, name: str, arguments: tuple[object, ...]) -> object:
-        if name == "collections.OrderedDict":
-            ordered: dict[object, object] = {}
-            pairs = arguments[0] if arguments else []
-            if len(arguments) > 1 or not isinstance(pairs, list):
-                raise self.fault("an OrderedDict of something other than pairs")
-            for pair in pairs:
-                if not isinstance(pair, list | tuple) or len(pair) != 2:
-                    raise self.fault("an OrderedDict of something other than pairs")
-                self.set_item(ordered, pair[0], pair[1])
-            return ordered
-        if name == "torch._utils._rebuild_parameter":
-            if not arguments or not isinstance(arguments[0], PickledTensor):
-                raise self.fault("a parameter without its tensor")
-            return arguments[0]
-        if name == "torch.Size":
-            if len(arguments) != 1 or not isinstance(arguments[0], list | tuple):
-                raise self.fault("a torch.Size that is not one list")
-            return tuple(arguments[0])
-        if name == "torch.device":
-            return None
-        return self.tensor(name, arguments)
-
-    def tensor(self, name: str, arguments: tuple[object, ...]) -> PickledTensor:
-        if len(arguments) < 4:
-            raise self.fault("a tensor without storage, offset, shape and strides")
-        storage, offset, shape, strides = arguments[:4]
-        if not isinstance(storage, Storage) or not natural(offset) or not naturals(shape) or not naturals(strides):
-            raise self.fault("a tensor whose storage, offset, shape or strides are none")
-        if len(shape) != len(strides):
-            raise self.fault(f"a tensor with {len(shape)} axes and {len(strides)} strides")
-        dtype, flags = storage.dtype, arguments[6:7]
-        if name.endswith("_v3"):
-            if len(arguments) < 7 or not isinstance(arguments[6], Dtype):
-                raise self.fault("a tensor without its dtype")
-            dtype, flags = arguments[6].name, arguments[7:8]
-        if flags and flags[0]:
-            raise self.fault("a tensor that is to be conjugated or negated when it is read")
-        return PickledTensor(storage, dtype, offset, shape, strides)
+            raise ForbiddenError(f"calls a {type(function).__name__}")
+        # A list that is recalled is not written again: without this, calls of one long list cost the square of it.
+        self.items += sum(len(part) for part in arguments if isinstance(part, list | tuple))
+        if self.items > STEP_LIMIT:
+            raise MalformedError(f"its calls take more than {STEP_LIMIT} items")
+        self.stack.append(describe_call(function.name, arguments))
 
     def build(self) -> None:
         """State for an object: an OrderedDict's own attributes (torch's _metadata), which no tensor depends on."""
         state, target = self.pop(), self.top()
         if not isinstance(target, dict) or not isinstance(state, dict):
-            raise self.unsafe(f"sets the state of a {type(target).__name__}")
+            raise ForbiddenError(f"sets the state of a {type(target).__name__}")
 
 
-def natural(value: object) -> TypeGuard[int]:
-    """Whether this is a whole number that a file can count."""
-    return type(value) is int and 0 <= value <= LARGEST
+def refused(code: int) -> Exception:
+    """Why there is no handler for an opcode."""
+    from pickletools import opcodes
 
-
-def naturals(value: object) -> TypeGuard[tuple[int, ...]]:
-    """Whether this is a tuple of such numbers."""
-    return isinstance(value, tuple) and all(natural(item) for item in value)
+    known = next((opcode.name for opcode in opcodes if opcode.code == chr(code)), None)
+    if known is None:
+        return MalformedError(f"0x{code:02x} is no opcode of a pickle")
+    if known in ("INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "EXT1", "EXT2", "EXT4", "PERSID"):
+        return ForbiddenError(f"asks for an object to be made ({known})")
+    return MalformedError(f"the opcode {known} does not occur in a state dict")
 
 
 def _push(make: Callable[[_Machine], object]) -> Callable[[_Machine], None]:

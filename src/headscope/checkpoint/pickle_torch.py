@@ -1,0 +1,225 @@
+"""What the pickle of a state dict may name, and what comes of it: descriptions of storages and tensors.
+
+Names are looked up in short tables, never imported; functions are known by name, never called.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeGuard
+
+from headscope.checkpoint.entry import LARGEST
+from headscope.checkpoint.json_text import shown
+
+STORAGES = {
+    "DoubleStorage": "F64",
+    "FloatStorage": "F32",
+    "HalfStorage": "F16",
+    "BFloat16Storage": "BF16",
+    "LongStorage": "I64",
+    "IntStorage": "I32",
+    "ShortStorage": "I16",
+    "CharStorage": "I8",
+    "ByteStorage": "U8",
+    "BoolStorage": "BOOL",
+    "ComplexFloatStorage": "C64",
+}
+DTYPES = {
+    "float64": "F64",
+    "float32": "F32",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
+    "float8_e8m0fnu": "F8_E8M0",
+    "float8_e4m3fnuz": "F8_E4M3FNUZ",
+    "float8_e5m2fnuz": "F8_E5M2FNUZ",
+    "int64": "I64",
+    "int32": "I32",
+    "int16": "I16",
+    "int8": "I8",
+    "uint64": "U64",
+    "uint32": "U32",
+    "uint16": "U16",
+    "uint8": "U8",
+    "bool": "BOOL",
+    "complex64": "C64",
+}
+FUNCTIONS = {
+    "collections.OrderedDict",
+    "torch._utils._rebuild_tensor",
+    "torch._utils._rebuild_tensor_v2",
+    "torch._utils._rebuild_tensor_v3",
+    "torch._utils._rebuild_parameter",
+    "torch.Size",
+    "torch.device",
+}
+"""The functions and classes that a state dict's pickle calls."""
+
+MOST_AXES = 64
+"""torch has no tensor of more."""
+
+LONGEST_KEY = 1000
+"""More characters than any name of a storage has."""
+
+
+class MalformedError(Exception):
+    """Why a pickle is not one of a state dict."""
+
+
+class ForbiddenError(Exception):
+    """What a pickle asks for that no state dict needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class StorageType:
+    """A torch storage class, by the dtype of its elements; "U8" for the untyped one, which counts bytes."""
+
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dtype:
+    """torch.float32 and its like, by safetensors' name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function of torch's or a class, by its full name. It is never called."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """A block of elements that lies outside the pickle, named by its key."""
+
+    key: str
+    dtype: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class PickledTensor:
+    """A view of a storage; offset and strides in elements of dtype."""
+
+    storage: Storage
+    dtype: str
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+def look_up(module: object, name: object) -> Function | StorageType | Dtype:
+    """What a name stands for.
+
+    Raises:
+        ForbiddenError: it is not in the tables.
+    """
+    full = f"{module}.{name}" if isinstance(module, str) and isinstance(name, str) else ""
+    storage = full.removeprefix("torch.").removeprefix("cuda.").removeprefix("storage.")
+    if full in FUNCTIONS:
+        return Function(full)
+    if full.startswith("torch.") and storage in STORAGES:
+        return StorageType(STORAGES[storage])
+    if full == "torch.storage.UntypedStorage":
+        return StorageType("U8")
+    if full.startswith("torch.") and full.removeprefix("torch.") in DTYPES:
+        return Dtype(DTYPES[full.removeprefix("torch.")])
+    raise ForbiddenError(f"asks for {shown(full) if full else 'something that is not a name'}")
+
+
+def describe_storage(value: object) -> Storage:
+    """A storage from its persistent id: ("storage", type, key, location, count), and in old files None, or a view.
+
+    Raises:
+        MalformedError: it is none, or a view.
+    """
+    if not isinstance(value, tuple) or len(value) not in (5, 6) or value[0] != "storage":
+        raise MalformedError("a persistent id that is not a storage")
+    _, kind, key, _, count = value[:5]
+    if not isinstance(kind, StorageType) or not isinstance(key, str) or len(key) > LONGEST_KEY or not natural(count):
+        raise MalformedError("a storage without its type, key or count")
+    if value[5:] not in ((), (None,)):
+        raise MalformedError("a storage that is a view of another one")
+    return Storage(key, kind.dtype, count)
+
+
+def describe_call(name: str, arguments: tuple[object, ...]) -> object:
+    """What a call of one of `FUNCTIONS` would give: a dict, a tuple, a description of a tensor, None for a device.
+
+    Raises:
+        MalformedError: its arguments are not those of a state dict.
+    """
+    if name == "collections.OrderedDict":
+        return _ordered_dict(arguments)
+    if name == "torch._utils._rebuild_parameter":
+        if not arguments or not isinstance(arguments[0], PickledTensor):
+            raise MalformedError("a parameter without its tensor")
+        return arguments[0]
+    if name == "torch.Size":
+        if len(arguments) != 1 or not isinstance(arguments[0], list | tuple):
+            raise MalformedError("a torch.Size that is not one list")
+        return tuple(arguments[0])
+    if name == "torch.device":
+        return None
+    return _tensor(name, arguments)
+
+
+def set_item(target: dict[object, object], key: object, value: object) -> None:
+    """target[key] = value, of a key that is new.
+
+    Raises:
+        MalformedError: the key is there already, or of a kind or size that no state dict has.
+    """
+    if not isinstance(key, str | bytes | int | float | None):
+        raise MalformedError(f"a {type(key).__name__} as a key")
+    # Longer whole numbers can be chosen to have one hash, and a dict of them takes the square of their number.
+    if isinstance(key, int) and abs(key) > LARGEST:
+        raise MalformedError("a number of more than 64 bits as a key")
+    if key in target:
+        raise MalformedError(f"the name {shown(str(key))} occurs twice")
+    target[key] = value
+
+
+def _ordered_dict(arguments: tuple[object, ...]) -> dict[object, object]:
+    ordered: dict[object, object] = {}
+    pairs = arguments[0] if arguments else []
+    if len(arguments) > 1 or not isinstance(pairs, list):
+        raise MalformedError("an OrderedDict of something other than pairs")
+    for pair in pairs:
+        if not isinstance(pair, list | tuple) or len(pair) != 2:
+            raise MalformedError("an OrderedDict of something other than pairs")
+        set_item(ordered, pair[0], pair[1])
+    return ordered
+
+
+def _tensor(name: str, arguments: tuple[object, ...]) -> PickledTensor:
+    if len(arguments) < 4:
+        raise MalformedError("a tensor without storage, offset, shape and strides")
+    storage, offset, shape, strides = arguments[:4]
+    if not isinstance(storage, Storage) or not natural(offset) or not _naturals(shape) or not _naturals(strides):
+        raise MalformedError("a tensor whose storage, offset, shape or strides are none")
+    if len(shape) != len(strides):
+        raise MalformedError(f"a tensor with {len(shape)} axes and {len(strides)} strides")
+    if len(shape) > MOST_AXES:
+        raise MalformedError(f"a tensor of {len(shape)} axes")
+    dtype, flags = storage.dtype, arguments[6:7]
+    if name.endswith("_v3"):
+        if len(arguments) < 7 or not isinstance(arguments[6], Dtype):
+            raise MalformedError("a tensor without its dtype")
+        dtype, flags = arguments[6].name, arguments[7:8]
+    if flags and flags[0]:
+        raise MalformedError("a tensor that is to be conjugated or negated when it is read")
+    return PickledTensor(storage, dtype, offset, shape, strides)
+
+
+def natural(value: object) -> TypeGuard[int]:
+    """Whether this is a whole number that a file can count."""
+    return type(value) is int and 0 <= value <= LARGEST
+
+
+def _naturals(value: object) -> TypeGuard[tuple[int, ...]]:
+    return isinstance(value, tuple) and all(natural(item) for item in value)
