@@ -15,7 +15,7 @@ from headscope import kernels
 from headscope.attention import Mask
 from headscope.errors import InputError
 from headscope.statistics import MEANINGS, Roles, plain_statistics
-from headscope.statistics.definitions import allowed_counts
+from headscope.statistics.definitions import allowed_counts, gram_of
 from headscope.statistics.fast import fast_statistics, prepare
 
 MASKS = {
@@ -275,7 +275,7 @@ def test_a_batch_is_its_rows(way: str, causal: bool, kv_heads: int, monkeypatch:
     roles = [roles_for(n), Roles.none(n, n), roles_for(n)]
     prepared = prepare(roles)
     for _ in range(2):  # what is kept of the masks serves again
-        found = prepared.of(**stacked(rows), scale=0.35, mask=masks, W_O=torch.from_numpy(W_O), way=way)
+        found = prepared.of(**stacked(rows), scale=0.35, mask=masks, gram=gram_of(torch.from_numpy(W_O)), way=way)
         assert found.shape == (len(MEANINGS), 3, 4, n)
     for at, (row, mask, of) in enumerate(zip(rows, masks, roles, strict=True)):
         plain = plain_statistics(**row | {"W_O": W_O}, scale=0.35, mask=mask, roles=of)
@@ -286,9 +286,22 @@ def test_a_batch_is_its_rows(way: str, causal: bool, kv_heads: int, monkeypatch:
 @pytest.mark.parametrize("n", [1, 2, 40, 1100])
 def test_both_ways_agree(mask: str, n: int) -> None:
     arrays = {name: torch.from_numpy(array) for name, array in drawn(n, kv_heads=2, spread=2).items()}
+    arrays["gram"] = gram_of(arrays.pop("W_O"))
     prepared = prepare(roles_for(n))
     ways = [prepared.of(**arrays, scale=0.35, mask=MASKS[mask](n), way=way).numpy() for way in ("blocks", "fused")]
     agree(*(dict(zip(prepared.names, one, strict=True)) for one in ways), n)
+
+
+@pytest.mark.parametrize("way", ["blocks", "fused"])
+@pytest.mark.parametrize("mask", ["everything", "causal"])
+def test_each_statistic_alone_is_that_of_all(way: str, mask: str) -> None:
+    arrays = {name: torch.from_numpy(array) for name, array in drawn(40, kv_heads=2).items()}
+    arrays["gram"] = gram_of(arrays.pop("W_O"))
+    rule = MASKS[mask](40)
+    together = prepare(roles_for(40)).of(**arrays, scale=0.35, mask=rule, way=way)
+    for name, expected in zip(MEANINGS, together, strict=True):
+        (alone,) = prepare(roles_for(40), [name]).of(**arrays, scale=0.35, mask=rule, way=way)
+        torch.testing.assert_close(alone, expected, equal_nan=True)
 
 
 def test_batches_that_are_none_are_refused() -> None:

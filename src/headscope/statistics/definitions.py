@@ -120,7 +120,7 @@ def without_the_unmeasured(
 
 
 def norms_from(v: Array | None, W_O: Array | None, names: Iterable[str]) -> tuple[Array, Array]:
-    """v and W_O, which the norm-weighted statistics among `names` need.
+    """v and W_O (or what was made of it), which the norm-weighted statistics among `names` need.
 
     Raises:
         InputError: one of them is missing.
@@ -137,11 +137,23 @@ def norms_from(v: Array | None, W_O: Array | None, names: Iterable[str]) -> tupl
 def value_norms(
     v: Float[Array, "... kv_heads keys d_value"], W_O: Float[Array, "heads d_value d_model"]
 ) -> Float[Array, "... heads keys"]:
-    """(…, heads, keys): |v_j W_O| of every head, from the Gram matrix W_O W_O^T: no (keys, d_model) is built."""
-    heads, d_value, _ = W_O.shape
+    """(…, heads, keys): |v_j W_O| of every head. No (keys, d_model) is built."""
+    return norms_by_gram(v, gram_of(W_O))
+
+
+def gram_of(W_O: Float[Array, "heads d_value d_model"]) -> Float[Array, "heads d_value d_value"]:
+    """(heads, d_value, d_value): W_O W_O^T of every head: all that lengths of v W_O depend on."""
+    return W_O @ W_O.swapaxes(-1, -2)
+
+
+def norms_by_gram(
+    v: Float[Array, "... kv_heads keys d_value"], gram: Float[Array, "heads d_value d_value"]
+) -> Float[Array, "... heads keys"]:
+    """(…, heads, keys): |v_j W_O|, the root of v_j W_O W_O^T v_j^T."""
+    heads, d_value, _ = gram.shape
     kv_heads, keys, _ = v.shape[-3:]
-    gram = (W_O @ W_O.swapaxes(-1, -2)).reshape(kv_heads, heads // kv_heads, d_value, d_value)
     values = v[..., None, :, :]
-    squares = ((values @ gram) * values).sum(-1).reshape(*v.shape[:-3], heads, keys)
+    grouped = gram.reshape(kv_heads, heads // kv_heads, d_value, d_value)
+    squares = ((values @ grouped) * values).sum(-1).reshape(*v.shape[:-3], heads, keys)
     xp = namespace(v)
     return xp.sqrt(xp.where(squares > 0, squares, xp.zeros_like(squares)))

@@ -16,7 +16,15 @@ import torch
 from headscope.attention import EVERYTHING, Mask
 from headscope.errors import InputError
 from headscope.statistics.block_way import sums_by_blocks
-from headscope.statistics.definitions import NORMS, allowed_counts, chosen, measured, norms_from, value_norms
+from headscope.statistics.definitions import (
+    NORMS,
+    allowed_counts,
+    chosen,
+    gram_of,
+    measured,
+    norms_by_gram,
+    norms_from,
+)
 from headscope.statistics.fused_way import sums_by_fused_calls
 from headscope.statistics.layer import Layer, Sums, widened
 from headscope.statistics.roles import Roles
@@ -44,11 +52,16 @@ def fast_statistics(
     """Statistics of every query of a layer, (heads, queries) each, or (batch, heads, queries); NaN where there is none.
 
     For several layers over the same tokens, `prepare` once is cheaper. Arguments and errors are those of `prepare` and
-    `Prepared.of`; with names=None the norm-weighted statistics are left out where v or W_O is not given.
+    `Prepared.of`, with W_O itself in the place of its gram. With names=None the norm-weighted statistics are left out
+    where v or W_O is not given.
     """
     names = chosen(names, () if v is not None and W_O is not None else NORMS)
     prepared = prepare(roles, names, device=q.device)
-    found = prepared.of(q, k, v, scale=scale, mask=mask, W_O=W_O)
+    gram = None
+    if W_O is not None and set(names) & set(NORMS):
+        with torch.no_grad(), torch.autocast(q.device.type, enabled=False):
+            gram = gram_of(W_O.to(torch.promote_types(W_O.dtype, torch.float32)))
+    found = prepared.of(q, k, v, scale=scale, mask=mask, gram=gram)
     return dict(zip(names, found.unbind(0), strict=True))
 
 
@@ -128,7 +141,7 @@ class Prepared:
         *,
         scale: float,
         mask: Mask | Sequence[Mask] = EVERYTHING,
-        W_O: Float[torch.Tensor, "heads d_value d_model"] | None = None,
+        gram: Float[torch.Tensor, "heads d_value d_value"] | None = None,
         way: str | None = None,
     ) -> Float[torch.Tensor, "statistics *batch heads queries"]:
         """(statistics, batch, heads, queries) of one layer, on q's device; NaN where there is nothing to measure.
@@ -140,7 +153,7 @@ class Prepared:
             q, k, v: with a batch axis where `prepare` was given several roles. v is for the norms alone.
             scale: what q . k is multiplied by.
             mask: which keys a query may look at; one for all rows, or one each, which may differ in `keys` alone.
-            W_O: of each head, for the norms.
+            gram: of each head, `definitions.gram_of` W_O, for the norms. It depends on the weights alone.
             way: `blocks` or `fused`; None takes what is faster.
 
         Raises:
@@ -148,12 +161,12 @@ class Prepared:
                 arrays are not of the size of the roles.
         """
         if set(self.names) & set(NORMS):
-            norms_from(v, W_O, self.names)
+            norms_from(v, gram, self.names)
         if not self.batched:
             q, k, v = q[None], k[None], None if v is None else v[None]
         rule = self._rule(mask, q, k)
         with torch.autocast(q.device.type, enabled=False):
-            layer = self._layer(q, k, v, scale, rule, W_O)
+            layer = self._layer(q, k, v, scale, rule, gram)
             by_blocks = _blocks_are_faster(layer) if way is None else way == "blocks"
             sums = (sums_by_blocks if by_blocks else sums_by_fused_calls)(layer, self.names)
             found = self._named(layer, sums, rule)
@@ -192,14 +205,14 @@ class Prepared:
         v: Float[torch.Tensor, "batch kv_heads keys d_value"] | None,
         scale: float,
         rule: _Rule,
-        W_O: Float[torch.Tensor, "heads d_value d_model"] | None,
+        gram: Float[torch.Tensor, "heads d_value d_value"] | None,
     ) -> Layer:
         d_head = q.shape[-1]
         q, k = widened(q, k, scale, rule.hidden)
         columns = self.features.to(k.dtype)
         if set(self.names) & set(NORMS):
-            v, W_O = norms_from(v, W_O, self.names)
-            norms = value_norms(v.to(k.dtype), W_O.to(k.dtype))
+            v, gram = norms_from(v, gram, self.names)
+            norms = norms_by_gram(v.to(k.dtype), gram.to(k.dtype))
             own = torch.stack([norms, norms * self.special.to(k.dtype)], -1)
             columns = torch.cat([columns.expand(-1, q.shape[1], -1, -1), own], -1)
         return Layer(q, k, scale, d_head, rule.mask, columns, "distance" in self.names)
@@ -207,8 +220,8 @@ class Prepared:
     def _named(self, layer: Layer, sums: Sums, rule: _Rule) -> dict[str, torch.Tensor]:
         """The statistics by name, whatever they are where there is nothing to measure."""
         found = dict(sums.found)
-        masses = dict(zip((*self.columns, *NORMS), sums.mixed.unbind(-1), strict=False))
-        none = torch.zeros_like(masses["one"])
+        masses = dict(zip((*self.columns[2:], *NORMS), sums.mixed.unbind(-1), strict=False))
+        none = sums.mixed.new_zeros(sums.mixed.shape[:-1])
         if "normalised_entropy" in self.names:
             found["normalised_entropy"] = found["entropy"] / rule.log_counts.to(none.dtype)
         for role in ROLES:
@@ -216,8 +229,8 @@ class Prepared:
         if "other_sentence" in self.names:
             first, second = masses.get("first text", none), masses.get("second text", none)
             found["other_sentence"] = torch.where(self.first_text, second, first)
-        found["offset"] = masses["position"] - layer.centred
-        found.setdefault("distance", -found["offset"])
+        if "offset" in found:
+            found.setdefault("distance", -found["offset"])
         if "norm" in masses:
             found["norm"] = masses["norm"]
             found["norm_special"] = masses["norm_special"] / masses["norm"]

@@ -45,10 +45,11 @@ def sums_by_fused_calls(layer: Layer, names: Collection[str]) -> Sums:
     mixed = mixed[..., layer.d_head :]
     # What the kernel's rounding leaves of a row's sum beside 1.
     mixed = mixed / mixed[..., :1]
+    found["offset"] = mixed[..., 1] - layer.centred
     if layer.two_sided:
         # E|j - i| = E[j - i] + 2 sum_{j <= i} p_ij (i - j)
-        found["distance"] = mixed[..., 1] - layer.centred + 2 * _behind(layer, lse)
-    return Sums(found, mixed)
+        found["distance"] = found["offset"] + 2 * _behind(layer, lse)
+    return Sums(found, mixed[..., 2:])
 
 
 def _mix(

@@ -66,8 +66,8 @@ class Sums:
 
     Attributes:
         found: by name what was asked for of `entropy`, `effective_tokens`, `strongest`, `previous`, `same`, `next`,
-            `first`, and `distance` where the layer is two-sided.
-        mixed: (batch, heads, queries, columns): the weights times the layer's columns.
+            `first`, `offset`, and `distance` where the layer is two-sided.
+        mixed: (batch, heads, queries, columns): the weights times the layer's columns, without the first two.
     """
 
     found: dict[str, Float[torch.Tensor, "batch heads queries"]]

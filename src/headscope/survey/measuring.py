@@ -15,8 +15,8 @@ from headscope.statistics.roles import Roles
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-OutputWeights = Callable[[int, int], "torch.Tensor | None"]
-"""(layer, heads) -> W_O (heads, d_value, d_model), or None where no statistic needs it."""
+Grams = Callable[[int], "torch.Tensor | None"]
+"""Layer -> W_O W_O^T of its heads, (heads, d_value, d_value), or None where no statistic needs it."""
 
 
 class Measure:
@@ -28,11 +28,11 @@ class Measure:
         layers: layer -> (batch, heads, statistics), what the last forward left.
     """
 
-    def __init__(self, names: tuple[str, ...], W_O: OutputWeights) -> None:
+    def __init__(self, names: tuple[str, ...], gram: Grams) -> None:
         self.names = names
         self.roles: Sequence[Roles] = ()
         self.layers: dict[int, Float[torch.Tensor, "batch heads statistics"]] = {}
-        self._W_O = W_O
+        self._gram = gram
         self._prepared: Prepared | None = None
 
     def begin(self, forward: Forward) -> None:
@@ -76,14 +76,14 @@ class Measure:
         with torch.no_grad():
             if self._prepared is None:
                 self._prepared = prepare(self.roles, self.names, device=call.q.device)
-            W_O = self._W_O(call.layer, call.q.shape[1])
+            gram = self._gram(call.layer)
             found = self._prepared.of(
                 call.q,
                 call.k,
-                call.v if W_O is not None else None,
+                call.v if gram is not None else None,
                 scale=call.scale,
                 mask=call.mask(0) if call.rules.shared else [call.mask(row) for row in range(len(call.q))],
-                W_O=W_O,
+                gram=gram,
             )
             wide = torch.float32 if found.device.type == "mps" else torch.float64  # MPS has no fp64
             self.layers[call.layer] = found.to(wide).nanmean(-1).permute(1, 2, 0)

@@ -11,7 +11,7 @@ import torch
 from headscope.capture import capture
 from headscope.capture.captured import feed
 from headscope.errors import HeadscopeError, UnsupportedError
-from headscope.statistics.definitions import NORMS, chosen
+from headscope.statistics.definitions import NORMS, chosen, gram_of
 from headscope.statistics.similarity import similarity
 from headscope.survey.documents import Document, Part, Refused
 from headscope.survey.loading import Source, first_line, load, window_length
@@ -59,7 +59,7 @@ class Replica:
         self.settings = settings
         self.loaded = load(source, device=settings.device, dtype=settings.dtype)
         self.cutter = Cutter(self.loaded.tokenizer, window_length(self.loaded, settings.length))
-        self._weights: dict[int, torch.Tensor] = {}
+        self._grams: dict[int, torch.Tensor] = {}
         self.described = self._describe(source)
 
     def run(self, part: Part, run: str) -> tuple[bytes, dict[str, Any]]:
@@ -107,7 +107,7 @@ class Replica:
     def _measure(self, windows: list[Window]) -> Float[np.ndarray, "windows heads_total statistics"]:
         about = self.described
         values = np.empty((len(windows), len(about.heads), len(about.statistics)), dtype=np.float32)
-        measure = Measure(about.statistics, self._W_O)
+        measure = Measure(about.statistics, self._gram)
         model = self.loaded.model
         modes = [(module, module.training) for module in model.modules() if module.training]
         model.eval()
@@ -130,14 +130,15 @@ class Replica:
             found["token_type_ids"] = np.stack([window.segments for window in windows])
         return {name: torch.from_numpy(array).to(device) for name, array in found.items()}
 
-    def _W_O(self, layer: int, heads: int) -> torch.Tensor | None:
-        """(heads, d_value, d_model) in fp32 on the model's device; None where no statistic needs it."""
+    def _gram(self, layer: int) -> torch.Tensor | None:
+        """(heads, d_value, d_value) in fp32 on the model's device, made once; None where no statistic needs it."""
         if not set(self.described.statistics) & set(NORMS):
             return None
-        if layer not in self._weights:
-            rows = np.stack([self._projections.W_O(layer, head) for head in range(heads)])
-            self._weights[layer] = torch.from_numpy(rows).to(next(self.loaded.model.parameters()).device)
-        return self._weights[layer]
+        if layer not in self._grams:
+            W_O = np.stack([self._projections.W_O(layer, head) for of, head in self.described.heads if of == layer])
+            gram = gram_of(W_O.astype(np.float64)).astype(np.float32)
+            self._grams[layer] = torch.from_numpy(gram).to(next(self.loaded.model.parameters()).device)
+        return self._grams[layer]
 
     def _describe(self, source: Source) -> Described:
         model = self.loaded.model
