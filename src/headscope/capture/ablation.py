@@ -88,7 +88,7 @@ class Ablation(Watching):
     def _check(self) -> None:
         modules = [
             module
-            for path, module in self.model.named_modules()
+            for _, module in self.plan.modules
             if id(module) in self.plan.paths and self.plan.stacks[id(module)].name == self.stack
         ]
         numbers = [getattr(module, "layer_idx", None) for module in modules]

@@ -11,7 +11,7 @@ from torch import nn
 
 from headscope.attention import Mask
 from headscope.capture.calls import Call, Forward, Stack
-from headscope.capture.checking import Witness, deviation, witness
+from headscope.capture.checking import Witness, excess, witness
 from headscope.capture.masks import RowRule
 from headscope.capture.source import CapturedModel
 from headscope.capture.tokens import Axis, Vocabulary, axis_of, with_extras
@@ -153,14 +153,22 @@ class TraceBuilder:
                 )
         return sorted({head % heads for head in self.selection.heads})
 
-    def _check(self, call: Call) -> None:
-        found = deviation(call)
-        if found is None or bool(found <= 1):
+    @staticmethod
+    def _check(call: Call) -> None:
+        times = excess(call)
+        if times is None:
             return
+        where = f"{call.path}, layer {call.layer}"
+        if times != times:
+            raise UnsupportedError(
+                f"{type(call.module).__name__} computed with numbers that are not finite (NaN or infinite)",
+                where=where,
+                advice="look at the model's weights and inputs, or run it in a wider precision: fp32, bf16 for fp16",
+            )
         raise UnsupportedError(
             f"{type(call.module).__name__} gave something other than softmax(scale Q K^T + mask) V: recomputed "
-            f"contexts are off by {float(found):.1f} times what rounding explains",
-            where=f"{call.path}, layer {call.layer}",
+            f"contexts are off by {times:.1f} times what rounding explains",
+            where=where,
             advice="this attention does more than capture can see; please report the model's class",
         )
 
@@ -179,8 +187,7 @@ class TraceBuilder:
             one = x[row] if numbers is None else x[row][numbers]
             if places is not None:
                 one = one.index_select(1, places)
-            kept = torch.empty(one.shape, dtype=dtype, device=keep.device)
-            return kept.copy_(one)
+            return one.to(keep.device, dtype, copy=True, memory_format=torch.contiguous_format)
 
         return Kept(
             call={

@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from headscope.capture import classes, sdpa_watch, torch_nn, transformers_support
+from headscope.capture import sdpa_watch, torch_nn, transformers_support
 from headscope.capture.building import Selection, TraceBuilder
 from headscope.capture.calls import Call, Consumer, Forward, Stack
+from headscope.capture.classes import kind_of, models_in, word_embeddings
 from headscope.capture.refusals import refuse_what_cannot_be_read
 from headscope.capture.sessions import Listener, Session
 from headscope.capture.stacks import Plan, plan
@@ -43,13 +44,10 @@ def plan_of(model: nn.Module) -> Plan:
             where=name,
             advice="capture the model inside: with hs.capture(model.module): model.module(**inputs)",
         )
-    refuse_what_cannot_be_read(model)
-    torch_nn.refuse_own_forwards(model)
-    found = plan(
-        (path, module)
-        for path, module in model.named_modules()
-        if classes.uses_interface(type(module)) or classes.calls_sdpa(type(module)) or torch_nn.is_attention(module)
-    )
+    modules = tuple(model.named_modules())
+    refuse_what_cannot_be_read(name, modules)
+    torch_nn.refuse_own_forwards(name, modules)
+    found = plan(modules, _is_attention)
     if not found.paths:
         raise UnsupportedError(
             f"{name} has no attention that capture can see: none through transformers' attention interface, no "
@@ -58,6 +56,11 @@ def plan_of(model: nn.Module) -> Plan:
             advice="capture models of transformers that go through its attention interface, or models of torch.nn",
         )
     return found
+
+
+def _is_attention(module: nn.Module) -> bool:
+    kind = kind_of(type(module))
+    return kind.uses_interface or kind.calls_sdpa or torch_nn.is_attention(module)
 
 
 class Watching:
@@ -73,28 +76,38 @@ class Watching:
     def __enter__(self) -> Any:
         if self._open is not None:
             raise InputError(
-                "this block is open already", where="with", advice="make a new one: with hs.capture(model) as again"
+                "this block was opened before", where="with", advice="make a new one: with hs.capture(model) as again"
             )
+        modules = [module for _, module in self.plan.modules]
+        if [id(module) for module in self.model.modules()] != [id(module) for module in modules]:
+            raise InputError(
+                f"modules of {type(self.model).__name__} were replaced after this capture was made",
+                where="with",
+                advice="change the model first, then open the block: with hs.capture(model) as captured",
+            )
+        attention = [module for module in modules if id(module) in self.plan.paths]
         with ExitStack() as undo:
-            transformers_support.INSTALLED.enter(self.model)
+            transformers_support.INSTALLED.enter(attention)
             undo.callback(transformers_support.INSTALLED.leave)
             torch_nn.FAST_PATH.enter()
             undo.callback(torch_nn.FAST_PATH.leave)
-            if _is_compiled(self.model):
+            if _any_compiled(modules):
                 stance = torch.compiler.set_stance("force_eager")
                 stance.__enter__()
                 undo.callback(stance.__exit__, None, None, None)
             session = Session(self.model, self.plan, self._listener)
-            for module in self.model.modules():
-                if torch_nn.is_attention(module) and id(module) in self.plan.paths:
+            for module in attention:
+                if torch_nn.is_attention(module):
                     # Before the session's own hooks: where the model is this very module, its forward ends there.
                     handle = module.register_forward_hook(torch_nn.look_at, with_kwargs=True)
                     undo.callback(handle.remove)
-                elif classes.calls_sdpa(type(module)):
+                elif kind_of(type(module)).calls_sdpa:
                     sdpa_watch.WATCHED.enter(module)
                     undo.callback(sdpa_watch.WATCHED.leave, module)
             undo.callback(session.close)
-            session.open(self._starts(), self._words())
+            models = models_in(modules)
+            starts = {id(one): one for one in (self.model, *self.model.children(), *models)}
+            session.open(list(starts.values()), word_embeddings(models))
             self._session = session
             self._open = undo.pop_all()
         return self
@@ -105,22 +118,12 @@ class Watching:
         assert self._open is not None
         self._open.close()
 
-    def _starts(self) -> list[nn.Module]:
-        return list(
-            {id(one): one for one in [self.model, *self.model.children(), *classes.models_in(self.model)]}.values()
-        )
 
-    def _words(self) -> list[nn.Embedding]:
-        if classes.models_in(self.model):
-            return classes.word_embeddings(self.model)
-        return []
-
-
-def _is_compiled(model: nn.Module) -> bool:
+def _any_compiled(modules: list[nn.Module]) -> bool:
     if "torch._dynamo" not in sys.modules:
         return False
     compiled = sys.modules["torch._dynamo"].OptimizedModule
-    return any(isinstance(one, compiled) or one._compiled_call_impl is not None for one in model.modules())
+    return any(isinstance(one, compiled) or one._compiled_call_impl is not None for one in modules)
 
 
 class _Fed:

@@ -11,27 +11,29 @@ and head witnesses d_head of them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 
-from headscope.attention import attend, scores, weights
+from headscope.attention import attend, scores
 
 if TYPE_CHECKING:
     from headscope.capture.calls import Call
+    from headscope.capture.masks import RowRule
     from headscope.trace import LayerRecord
 
-SAMPLED_ROWS = 2
-"""Rows of a batch of which queries are sampled."""
-
 SAMPLED_QUERIES = 4
-"""Queries that are recomputed in each."""
+"""Queries that are recomputed in the first and in the last row of a batch."""
 
 
-def signs(size: int) -> np.ndarray:
+@cache
+def signs(size: int, device: torch.device) -> torch.Tensor:
     """(size,) of 1 and -1, always the same ones."""
-    return np.where(np.random.default_rng(size).random(size) < 0.5, -1.0, 1.0).astype(np.float32)
+    drawn = np.where(np.random.default_rng(size).random(size) < 0.5, -1.0, 1.0).astype(np.float32)
+    return torch.from_numpy(drawn).to(device)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,15 +74,15 @@ def witness(call: Call, row: int, heads: list[int] | None, queries: torch.Tensor
     count, d_value = call.q.shape[1], call.v.shape[-1]
     eps = float(torch.finfo(call.context.dtype).eps)
     if call.returned is None:
-        r = torch.from_numpy(signs(d_value)).to(call.context.device)
-        values = call.context[row].float() @ r
-        directions = np.tile(signs(d_value), (count, 1))
+        r = signs(d_value, call.context.device)
+        # As the interface's functions leave it in memory: query by query, the heads side by side.
+        values = (call.context[row].transpose(0, 1).float() @ r).T
+        directions = r.expand(count, -1).cpu().numpy()
         offset = 0.0
     else:
         if call.silenced or heads is not None or call.projection is None:
             return None
-        after = signs(call.returned.shape[-1])
-        r = torch.from_numpy(after).to(call.returned.device)
+        r = signs(call.returned.shape[-1], call.returned.device)
         values = (call.returned[row].float() @ r)[None]
         directions = (r @ call.projection.weight.float()).reshape(count, d_value).cpu().numpy()
         bias = call.projection.bias
@@ -92,55 +94,131 @@ def witness(call: Call, row: int, heads: list[int] | None, queries: torch.Tensor
     return Witness(values.cpu().numpy(), directions, offset, eps)
 
 
-def deviation(call: Call) -> torch.Tensor | None:
-    """How far recomputed contexts of a few queries are from the module's, over what rounding explains.
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """The queries of one row of a batch that are recomputed.
 
-    Above 1 something other than rounding is at work. A tensor on the device, so that nothing waits for it.
+    Attributes:
+        index: where they stand: a slice, which copies nothing, if those that count are neighbours.
+        hidden: (1 or heads, n, keys), what the mask adds to their scores, -inf where masked; None for nothing.
+    """
+
+    index: slice | torch.Tensor
+    hidden: torch.Tensor | None
+
+
+_SAMPLES: WeakKeyDictionary[RowRule, Sample | None] = WeakKeyDictionary()
+"""By the row's rule, which the layers of a forward share."""
+
+
+def _sample(rule: RowRule, queries: int, keys: int) -> Sample | None:
+    """From the first to the last of the queries that are no padding and see a key; None where there is none."""
+    seen = np.ones(queries, dtype=bool) if rule.queries is None else rule.queries.copy()
+    if rule.unseen is not None:
+        seen &= ~rule.unseen
+    places = np.flatnonzero(seen)
+    if not len(places):
+        return None
+    index: slice | torch.Tensor
+    if places[-1] - places[0] == len(places) - 1:
+        step = max(1, (len(places) - 1) // (SAMPLED_QUERIES - 1))
+        rows = places[::step][:SAMPLED_QUERIES]
+        index = slice(int(rows[0]), int(rows[-1]) + 1, step)
+    else:
+        rows = np.unique(places[np.linspace(0, len(places) - 1, SAMPLED_QUERIES).astype(int)])
+        index = torch.from_numpy(rows)
+    if rule.mask.everything:
+        return Sample(index, None)
+    bias = rule.mask.bias
+    nothing = torch.zeros(1, 1, 1) if bias is None else bias.new_zeros(1, 1, 1)
+    hidden = scores(
+        nothing.expand(1 if bias is None else len(bias), len(rows), 1),
+        nothing.expand(1, keys, 1),
+        scale=1.0,
+        mask=rule.mask,
+        rows=rows,
+        columns=np.arange(keys),
+        sizes=(queries, keys),
+    )
+    return Sample(index, hidden)
+
+
+def excess(call: Call) -> float | None:
+    """How many times what rounding explains the recomputed contexts of a few queries are off; None where it does.
+
+    Nothing is known under dropout: None there too. NaN where what is compared is not finite.
     """
     if call.dropout:
         return None
-    queries, keys = call.q.shape[2], call.k.shape[2]
-    worst = []
-    with torch.autocast(call.q.device.type, enabled=False):
-        for row in {0, len(call.q) - 1} if len(call.q) > 1 else {0}:
-            rule = call.rules.row(row)
-            seen = np.ones(queries, dtype=bool) if rule.queries is None else rule.queries.copy()
-            if rule.unseen is not None:
-                seen &= ~rule.unseen
-            places = np.flatnonzero(seen)
-            if not len(places):
-                continue
-            rows = np.unique(places[np.linspace(0, len(places) - 1, SAMPLED_QUERIES).astype(int)])
-            at = torch.from_numpy(rows).to(call.q.device)
-            q, k, v = call.q[row][:, at].float(), call.k[row].float(), call.v[row].float()
-            raw = scores(
-                q, k, scale=call.scale, mask=rule.mask, rows=rows, columns=np.arange(keys), sizes=(queries, keys)
-            )
-            cells = weights(raw, call.lse[row][:, at].float())
-            n, kv_heads = len(rows), len(v)
-            ours = (cells.reshape(kv_heads, -1, n, keys) @ v[:, None]).reshape(len(q), n, -1)
-            theirs = call.context[row][:, at].float()
-            size = v.abs().amax().clamp(min=1e-30)
-            if call.returned is not None and call.projection is not None:
-                weight, bias = call.projection.weight.float(), call.projection.bias
-                ours = torch.nn.functional.linear(
-                    ours.transpose(0, 1).flatten(1), weight, None if bias is None else bias.float()
-                )
-                theirs = call.returned[row][at].float()
-                size = size * weight.abs().sum(1).amax()
-            worst.append((ours - theirs).abs().amax() / size / _rounding(call, q, k, raw))
-    return torch.stack(worst).amax() if worst else None
+    for row in sorted({0, len(call.q) - 1}):
+        rule = call.rules.row(row)
+        if rule not in _SAMPLES:
+            _SAMPLES[rule] = _sample(rule, call.q.shape[2], call.k.shape[2])
+        sample = _SAMPLES[rule]
+        if sample is None:
+            continue
+        difference = _difference(call, row, sample)
+        if bool(difference <= _least(call, row)):
+            continue
+        times = float(difference / _rounding(call, row, sample))
+        if not times <= 1:
+            return times
+    return None
 
 
-def _rounding(call: Call, q: torch.Tensor, k: torch.Tensor, raw: torch.Tensor) -> torch.Tensor:
-    """What rounding explains, in shares of the largest value.
+def _difference(call: Call, row: int, sample: Sample) -> torch.Tensor:
+    """How far the worst number of the recomputed contexts is from the module's."""
+    q, k, v = call.q[row][:, sample.index].float(), call.k[row].float(), call.v[row].float()
+    lse = call.lse[row][:, sample.index, None].float()
+    heads, n, _ = q.shape
+    shared = (len(k), heads // len(k) * n, -1)
+    cells = torch.baddbmm(lse.reshape(shared), q.reshape(shared), k.transpose(1, 2), beta=-1, alpha=call.scale)
+    if sample.hidden is not None:
+        cells.view(heads, n, -1).add_(sample.hidden.to(q.device))
+    ours = torch.bmm(cells.exp_(), v).view(heads, n, -1)
+    if call.returned is None or call.projection is None:
+        return (ours - call.context[row][:, sample.index]).abs_().amax()
+    weight, bias = call.projection.weight.float(), call.projection.bias
+    joined = torch.nn.functional.linear(ours.transpose(0, 1).flatten(1), weight, None if bias is None else bias.float())
+    return (joined - call.returned[row][sample.index]).abs_().amax()
+
+
+def _share(call: Call) -> float:
+    """What rounding explains at least, as a share of the largest value."""
+    return 1e-4 + 4 * _eps(call)
+
+
+def _eps(call: Call) -> float:
+    return torch.finfo(call.context.dtype if call.returned is None else call.returned.dtype).eps
+
+
+def _least(call: Call, row: int) -> torch.Tensor:
+    """A bound below `_rounding` from a few values, which spares looking at all of them where it will do."""
+    size = _largest(call.v[row, :, :SAMPLED_QUERIES].float())
+    if call.returned is not None and call.projection is not None:
+        size = size * call.projection.weight[0].float().abs().sum()
+    return size * _share(call)
+
+
+def _rounding(call: Call, row: int, sample: Sample) -> torch.Tensor:
+    """What rounding explains.
 
     Scores are sums in fp32, off by its spacing times |q| |k|; contexts are rounded to the model's precision, and where
     the model computed its weights itself, scores are too.
     """
-    eps = torch.finfo(call.context.dtype if call.returned is None else call.returned.dtype).eps
+    q, k, v = call.q[row][:, sample.index].float(), call.k[row].float(), call.v[row].float()
     reach = abs(call.scale) * q.norm(dim=-1).amax() * k.norm(dim=-1).amax()
-    found: torch.Tensor = 1e-4 + 4 * eps + 8 * torch.finfo(torch.float32).eps * reach
+    share = _share(call) + 8 * torch.finfo(torch.float32).eps * reach
     if call.weights is not None or call.returned is not None:
-        found = found + 2 * eps * raw.masked_fill(raw == float("-inf"), 0).abs().amax()
-    return found
+        raw = scores(q, k, scale=call.scale)
+        if sample.hidden is not None:
+            raw = raw + sample.hidden.to(raw.device)
+        share = share + 2 * _eps(call) * _largest(raw.masked_fill(raw == float("-inf"), 0))
+    size = _largest(v).clamp(min=1e-30)
+    if call.returned is not None and call.projection is not None:
+        size = size * call.projection.weight.float().abs().sum(1).amax()
+    return share * size
+
+
+def _largest(x: torch.Tensor) -> torch.Tensor:
+    return x.abs().amax()

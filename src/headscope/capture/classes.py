@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import cache
 from types import CodeType, FunctionType
 from typing import Any
@@ -23,7 +24,48 @@ OWN_SOFTMAX = {
 """Names that code refers to when it computes attention by itself."""
 
 
+@dataclass(frozen=True)
+class Kind:
+    """What a module's class is to a capture.
+
+    Attributes:
+        is_model: a transformers model, whose parts do the work.
+        uses_interface: it looks its attention function up in transformers' interface.
+        calls_sdpa: an attention that calls PyTorch's scaled_dot_product_attention by itself, as BERT's did in 4.57.
+        computes_its_own: an attention that computes by itself, out of sight.
+        rotates: its code rotates queries and keys.
+    """
+
+    is_model: bool
+    uses_interface: bool
+    calls_sdpa: bool
+    computes_its_own: bool
+    rotates: bool
+
+
+def kind_of(cls: type) -> Kind:
+    """What a class is, by its code. Known classes cost a look-up, until somebody gives one another forward."""
+    return _kind_of(cls, getattr(cls, "forward", None))
+
+
 @cache
+def _kind_of(cls: type, forward: object) -> Kind:
+    transformers = sys.modules.get("transformers")
+    is_model = transformers is not None and issubclass(cls, transformers.PreTrainedModel)
+    used = names_used(cls)
+    named = re.search("att(ention|n)", cls.__name__, re.IGNORECASE) is not None
+    attention = named and not is_model and not cls.__module__.startswith("torch.")
+    uses_interface = not is_model and "ALL_ATTENTION_FUNCTIONS" in used
+    calls_sdpa = attention and not uses_interface and "scaled_dot_product_attention" in used
+    return Kind(
+        is_model=is_model,
+        uses_interface=uses_interface,
+        calls_sdpa=calls_sdpa,
+        computes_its_own=attention and not uses_interface and not calls_sdpa and bool(OWN_SOFTMAX & used),
+        rotates=any(re.search("rotary|rotate|rope", name, re.IGNORECASE) for name in used),
+    )
+
+
 def names_used(cls: type) -> frozenset[str]:
     """The names that a class's own code refers to, that of its parents included where it isn't overridden."""
     names: set[str] = set()
@@ -54,44 +96,15 @@ def _names_of(code: CodeType) -> Iterator[str]:
             yield from _names_of(constant)
 
 
-def _is_model(cls: type) -> bool:
-    transformers = sys.modules.get("transformers")
-    return transformers is not None and issubclass(cls, transformers.PreTrainedModel)
-
-
-def uses_interface(cls: type) -> bool:
-    """Whether a module's class looks its attention function up in the interface."""
-    return not _is_model(cls) and "ALL_ATTENTION_FUNCTIONS" in names_used(cls)
-
-
-def _may_be_attention(cls: type) -> bool:
-    named = re.search("att(ention|n)", cls.__name__, re.IGNORECASE) is not None
-    return named and not cls.__module__.startswith("torch.") and not _is_model(cls)
-
-
-def computes_its_own(cls: type) -> bool:
-    """Whether a module's class computes attention by itself, out of sight."""
-    if not _may_be_attention(cls):
-        return False
-    return not uses_interface(cls) and not calls_sdpa(cls) and bool(OWN_SOFTMAX & names_used(cls))
-
-
-def calls_sdpa(cls: type) -> bool:
-    """Whether an attention class calls PyTorch's scaled_dot_product_attention by itself, as BERT's did in 4.57."""
-    if not _may_be_attention(cls):
-        return False
-    return not uses_interface(cls) and "scaled_dot_product_attention" in names_used(cls)
-
-
-def models_in(model: nn.Module) -> list[nn.Module]:
+def models_in(modules: Iterable[nn.Module]) -> list[nn.Module]:
     """The modules that are transformers models: the model itself, its towers."""
-    return [module for module in model.modules() if _is_model(type(module))]
+    return [module for module in modules if kind_of(type(module)).is_model]
 
 
-def word_embeddings(model: nn.Module) -> list[nn.Embedding]:
-    """The embeddings whose ids are tokens."""
+def word_embeddings(models: Iterable[nn.Module]) -> list[nn.Embedding]:
+    """The embeddings of transformers models whose ids are tokens."""
     found: dict[int, nn.Embedding] = {}
-    for one in models_in(model):
+    for one in models:
         try:
             embedding = one.get_input_embeddings()  # type: ignore[operator]
         except NotImplementedError:
@@ -99,11 +112,6 @@ def word_embeddings(model: nn.Module) -> list[nn.Embedding]:
         if isinstance(embedding, nn.Embedding):
             found[id(embedding)] = embedding
     return list(found.values())
-
-
-@cache
-def _stage_names(cls: type) -> bool:
-    return any(re.search("rotary|rotate|rope", name, re.IGNORECASE) for name in names_used(cls))
 
 
 @cache
@@ -122,7 +130,7 @@ def stage_of(module: nn.Module, scale: float, d_head: int) -> str:
     )
     kind = getattr(module, "position_embedding_type", "rotary")
     cls: type = type(module)
-    if _stage_names(cls) and not switched_off and "rot" in str(kind):
+    if kind_of(cls).rotates and not switched_off and "rot" in str(kind):
         return "rotated"
     if scale == 1.0 and d_head != 1 and _scales_queries(cls):
         return "scaled"

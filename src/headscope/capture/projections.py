@@ -67,9 +67,9 @@ class Output:
     d_value: int
 
 
-def linears(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """The modules that may be output projections: nn.Linear, and transformers' Conv1D, which stores W and not W^T."""
-    return [(path, one) for path, one in model.named_modules() if isinstance(one, nn.Linear) or _is_conv1d(one)]
+def may_be_projection(module: nn.Module) -> bool:
+    """Whether it may be an output projection: nn.Linear, and transformers' Conv1D, which stores W and not W^T."""
+    return isinstance(module, nn.Linear) or _is_conv1d(module)
 
 
 def _is_conv1d(module: nn.Module) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from torch import nn
 
-from headscope.capture.classes import computes_its_own, uses_interface
+from headscope.capture.classes import kind_of
 from headscope.errors import UnsupportedError
 
 WAY_OUT = (
@@ -15,23 +16,27 @@ WAY_OUT = (
 )
 
 
-def refuse_what_cannot_be_read(model: nn.Module) -> None:
+def refuse_what_cannot_be_read(name: str, modules: Iterable[tuple[str, nn.Module]]) -> None:
     """Refuse, by name and before anything runs, attention that capture can't see or can't put into a trace.
+
+    Args:
+        name: the model's class.
+        modules: all of its modules with their names in it.
 
     Raises:
         UnsupportedError: attention off the interface, soft caps, sinks.
     """
-    name = type(model).__name__
-    for path, module in model.named_modules():
+    for path, module in modules:
         cls = type(module)
-        if computes_its_own(cls):
+        kind = kind_of(cls)
+        if kind.computes_its_own:
             raise UnsupportedError(
                 f"{name} can't be captured: {cls.__name__} computes its attention by itself, off transformers' "
                 "attention interface",
                 where=path or name,
                 advice=WAY_OUT,
             )
-        if not uses_interface(cls):
+        if not kind.uses_interface:
             continue
         cap = getattr(module, "attn_logit_softcapping", None)
         if cap is not None:

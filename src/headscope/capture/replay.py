@@ -101,7 +101,7 @@ def eager_weights(trace: Trace, source: CapturedModel, see: See) -> str:
 
 
 def _why_not(trace: Trace, source: CapturedModel, called: nn.Module) -> str:
-    if not models_in(called):
+    if not models_in(called.modules()):
         return "only models of transformers have an eager path"
     if called.training:
         return "the model is in training mode, where two forward passes differ"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from torch import nn
@@ -25,14 +25,16 @@ CONTAINERS = re.compile(
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The attention modules of a model.
+    """The modules of a model as they were found, and those of attention sorted into stacks.
 
     Attributes:
+        modules: all of them with their names in the model.
         paths: each attention module, by id, and its name in the model.
         stacks: the stack of each, by id.
         sizes: for each stack's name, how many modules it has.
     """
 
+    modules: tuple[tuple[str, nn.Module], ...]
     paths: Mapping[int, str]
     stacks: Mapping[int, Stack]
     sizes: Mapping[str, int]
@@ -48,21 +50,21 @@ def pattern_of(path: str) -> str:
     return ".".join("*" if part.isdigit() else part for part in path.split("."))
 
 
-def plan(attention: Iterable[tuple[str, nn.Module]]) -> Plan:
+def plan(modules: tuple[tuple[str, nn.Module], ...], is_attention: Callable[[nn.Module], bool]) -> Plan:
     """Sort attention modules into stacks and give each stack a name of its own."""
     paths: dict[int, str] = {}
     members: dict[str, list[int]] = {}
-    for path, module in attention:
-        if id(module) in paths:
+    for path, module in modules:
+        if not is_attention(module):
             continue
         paths[id(module)] = path
         members.setdefault(pattern_of(path), []).append(id(module))
     names = _names(list(members))
     stacks: dict[int, Stack] = {}
-    for pattern, modules in members.items():
+    for pattern, ids in members.items():
         stack = Stack(pattern, names[pattern], _is_cross(pattern))
-        stacks.update(dict.fromkeys(modules, stack))
-    return Plan(paths, stacks, {names[pattern]: len(modules) for pattern, modules in members.items()})
+        stacks.update(dict.fromkeys(ids, stack))
+    return Plan(modules, paths, stacks, {names[pattern]: len(ids) for pattern, ids in members.items()})
 
 
 def _is_cross(pattern: str) -> bool:

@@ -7,6 +7,7 @@ PyTorch's inference fast path would hide the call: it is switched off while a ca
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -29,17 +30,21 @@ def is_attention(module: nn.Module) -> bool:
     return isinstance(module, nn.MultiheadAttention)
 
 
-def refuse_own_forwards(model: nn.Module) -> None:
+def refuse_own_forwards(name: str, modules: Iterable[tuple[str, nn.Module]]) -> None:
     """Refuse MultiheadAttention whose forward was overridden: what it computes is not known.
+
+    Args:
+        name: the model's class.
+        modules: all of its modules with their names in it.
 
     Raises:
         UnsupportedError: there is one.
     """
-    for path, module in model.named_modules():
+    for path, module in modules:
         if is_attention(module) and type(module).forward is not nn.MultiheadAttention.forward:
             raise UnsupportedError(
                 f"{type(module).__name__} is an nn.MultiheadAttention with a forward of its own",
-                where=path or type(model).__name__,
+                where=path or name,
                 advice="capture a model that uses nn.MultiheadAttention itself, or capture the other parts of this one",
             )
 

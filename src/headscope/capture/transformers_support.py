@@ -9,7 +9,7 @@ implementation are the model's own and are not touched.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from types import ModuleType
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from headscope.capture.classes import stage_of, uses_interface
+from headscope.capture.classes import kind_of, stage_of
 from headscope.capture.masks import Given
 from headscope.capture.projections import Awaited
 from headscope.capture.refusals import refuse_sinks, refuse_softcap
@@ -35,15 +35,15 @@ class Installed:
         self._undo: list[Callable[[], None]] = []
         self._modeling: set[str] = set()
 
-    def enter(self, model: nn.Module) -> None:
-        """Replace the interface's functions, and the eager ones of this model's modeling files."""
+    def enter(self, attention: Iterable[nn.Module]) -> None:
+        """Replace the interface's functions, and the eager ones of these modules' modeling files."""
         with LOCK:
             self._users += 1
             try:
-                if self._users == 1:
-                    self._replace_in_tables()
-                for module in {type(one).__module__ for one in model.modules() if uses_interface(type(one))}:
-                    self._replace_in_file(sys.modules.get(module))
+                for file in {type(one).__module__ for one in attention if kind_of(type(one)).uses_interface}:
+                    if not self._undo:
+                        self._replace_in_tables()
+                    self._replace_in_file(sys.modules.get(file))
             except BaseException:
                 self.leave()
                 raise
