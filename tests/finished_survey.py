@@ -76,7 +76,7 @@ def finished(
         "corpus": {"name": corpus, "kind": "text", "files": [{"name": "a.txt", "bytes": 1234}]},
         "statistics": list(MEANINGS),
         "left_out": {},
-        "counts": {"documents": 3 + len(refused), "refused": len(refused), "windows": windows, "tokens": 4321},
+        "counts": {"documents": 3, "refused": len(refused), "windows": windows, "tokens": 4321},
         "refused": {
             "reasons": {"empty": len(refused)} if refused else {},
             "documents": [{"document": one, "reason": "empty", "detail": "it has no text"} for one in refused],

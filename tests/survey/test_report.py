@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from headscope.statistics import MEANINGS
 from headscope.survey.colours import diverging, luminance, sequential
 from headscope.survey.findings import read_findings
 from headscope.survey.report import write_report
+from headscope.survey.result import Survey
 from headscope.survey.wording import MOST, UNITS, shown, telling
 
 HOSTILE = ("</script><img src=x onerror=alert(1)>", "<!--<script>", "&lt;b&gt;", '"><svg onload=alert(1)>', "\u202eabc")
@@ -61,6 +63,26 @@ def test_the_numbers_are_the_aggregates(tmp_path: Path) -> None:
     cells = re.findall(r'<td><button type="button">([^<]+)</button></td>', path.read_text(encoding="utf-8"))
     entropies = [value for row in aggregates["statistics"]["entropy"]["mean"] for value in row]
     np.testing.assert_allclose([float(cell) for cell in cells], entropies, atol=6e-4)
+
+
+def test_documents_are_counted_as_the_survey_counts_them(whole: Survey, tmp_path: Path) -> None:
+    """Eight were read, four refused, as tests/survey/conftest.py writes them."""
+    folder = shutil.copytree(whole.folder, tmp_path / "copy")
+    text = "".join(Elements(write_report(folder).read_text(encoding="utf-8")).texts)
+    assert "documents8windows" in text
+    assert "4 of 12 documents were refused and are in no number here: 2 empty, 1 not UTF-8, 1 too long." in text
+
+
+def test_heads_keep_their_numbers_where_layers_differ(tmp_path: Path) -> None:
+    """The survey and its report read the aggregates alike: by head number, where a layer lacks heads 0 and 1."""
+    folder = finished(tmp_path, missing=((1, 0), (1, 1), (0, 3), (2, 3)))
+    held = json.loads((tmp_path / "aggregates.json").read_text())["statistics"]["distance"]
+    survey, found = Survey(folder), read_findings(folder)
+    for field in ("mean", "q95", "count"):
+        expected = np.full((3, 4), np.nan)
+        expected[0, :3], expected[1, 2:], expected[2, :3] = held[field]
+        np.testing.assert_array_equal(survey.measure("distance", field).array, expected)
+        np.testing.assert_array_equal(found.values("distance", field), expected)
 
 
 def test_the_heads_that_stand_out_are_the_extremes(tmp_path: Path) -> None:

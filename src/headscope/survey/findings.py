@@ -67,14 +67,13 @@ def read_findings(folder: Path) -> Findings:
     aggregates = _json(folder / "aggregates.json")
     layers = tuple(aggregates["layers"])
     named = tuple((layer, head) for layer, row in zip(layers, aggregates["heads"], strict=True) for head in row)
-    heads = tuple(sorted({head for _, head in named}))
     statistics = {
-        name: {field: _table(found[field], aggregates["heads"], heads) for field in (*FIELDS, "count")}
-        for name, found in aggregates["statistics"].items()
+        name: {field: table_of(aggregates, name, field) for field in (*FIELDS, "count")}
+        for name in aggregates["statistics"]
     }
     similar = folder / "similarity.parquet"
     distances = _distances(similar, named) if similar.exists() else None
-    return Findings(manifest, layers, heads, statistics, distances, named)
+    return Findings(manifest, layers, heads_across(aggregates), statistics, distances, named)
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -95,12 +94,16 @@ def _json(path: Path) -> dict[str, Any]:
     return found
 
 
-def _table(
-    rows: list[list[float | None]], numbers: list[list[int]], heads: tuple[int, ...]
-) -> Float[np.ndarray, "layers heads"]:
-    """Rows of as many values as a layer has heads, each set in its head's column; None is NaN."""
+def heads_across(aggregates: Mapping[str, Any]) -> tuple[int, ...]:
+    """The numbers of heads that any layer has: the columns of every table."""
+    return tuple(sorted({head for own in aggregates["heads"] for head in own}))
+
+
+def table_of(aggregates: Mapping[str, Any], statistic: str, field: str) -> Float[np.ndarray, "layers heads"]:
+    """One field of a statistic, each value in its head's column; NaN where there is no value or no such head."""
+    rows, heads = aggregates["statistics"][statistic][field], heads_across(aggregates)
     found = np.full((len(rows), len(heads)), np.nan)
-    for at, (row, own) in enumerate(zip(rows, numbers, strict=True)):
+    for at, (row, own) in enumerate(zip(rows, aggregates["heads"], strict=True)):
         found[at, np.searchsorted(heads, own)] = np.array(row, dtype=np.float64)
     return found
 

@@ -69,7 +69,7 @@ def _header(found: Findings) -> str:
     manifest = found.manifest
     model, counts = manifest["model"], manifest["counts"]
     numbers = {
-        "document": counts["documents"] - counts["refused"],
+        "document": counts["documents"],
         "window": counts["windows"],
         "token": counts["tokens"],
         "layer": len(found.layers),
@@ -85,12 +85,10 @@ def _header(found: Findings) -> str:
         one = counts["refused"] == 1
         reasons = ", ".join(f"{count:,} {visible(reason)}" for reason, count in manifest["refused"]["reasons"].items())
         notes = (
-            f'<p class="note">{counts["refused"]:,} of {counts["documents"]:,} documents '
+            f'<p class="note">{counts["refused"]:,} of {counts["documents"] + counts["refused"]:,} documents '
             f"{'was' if one else 'were'} refused and {'is' if one else 'are'} in no number here: {reasons}. "
             '<a href="#refused">Which</a></p>'
         )
-    if not counts["windows"]:
-        notes += '<p class="note">No window was surveyed, so there is nothing to show.</p>'
     return (
         '<header><p class="brand">headscope · statistics of every head over a corpus</p>'
         f"<h1>{name(_called(found))} over {name(manifest['corpus']['name'])}</h1>"

@@ -9,10 +9,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from headscope.errors import InputError
 from headscope.statistics.table import spread_line
+from headscope.survey.findings import table_of
 from headscope.trace import Named
 
 if TYPE_CHECKING:
@@ -38,6 +37,8 @@ class Survey(Mapping[str, Named]):
     def measure(self, statistic: str, name: str) -> Named:
         """(layers, heads): count, mean, deviation, min, q05, q25, q50, q75, q95 or max of a statistic over windows.
 
+        A column for each head's number, NaN where a layer has no such head.
+
         Raises:
             InputError: there is no such statistic or measure.
         """
@@ -52,11 +53,7 @@ class Survey(Mapping[str, Named]):
         measures = [one for one in known[statistic] if one != "meaning"]
         if name not in measures:
             raise InputError(f"there is no {name!r}", where="measure", advice=f"take one of {', '.join(measures)}")
-        rows = known[statistic][name]
-        table = np.full((len(rows), max(map(len, rows))), np.nan)
-        for at, row in enumerate(rows):
-            table[at, : len(row)] = [np.nan if one is None else one for one in row]
-        return Named(statistic, ("layers", "heads"), table)
+        return Named(statistic, ("layers", "heads"), table_of(self.aggregates, statistic, name))
 
     def rows(self) -> pyarrow.Table:
         """Every row of every part: one per window, layer and head. All in memory: for corpora that fit."""

@@ -286,11 +286,12 @@ def _gather(
 ) -> None:
     """Aggregates, similarity and the manifest, from the parts."""
     from headscope.survey.aggregates import aggregate, aggregates_parquet, aggregates_record
-    from headscope.survey.gathering import counts_of, manifest_parts
+    from headscope.survey.gathering import gathered
 
     about = crew.described
     paths = [folder.part_path(index) for index in range(count)]
-    counts, refused = counts_of(paths)
+    said = gathered(folder, paths)
+    counts, refused = said["counts"], said["refused"]
     if not counts["windows"]:
         folder.clear()
         first = next(iter(refused["documents"]), None)
@@ -321,7 +322,7 @@ def _gather(
             "counts": counts,
             "refused": refused,
             **more,
-            "parts": manifest_parts(folder, paths),
+            "parts": said["parts"],
             "files": {name: folder.file_record(name) for name in files},
         },
     )
