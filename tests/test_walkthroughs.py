@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import ast
+import inspect
+import pkgutil
 import re
 import sys
 from pathlib import Path
@@ -26,6 +28,7 @@ import walk  # noqa: E402
 
 SETTINGS: dict[str, Any] = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
 SIX = ["bert-large", "parameters", "architecture", "one-head", "multihead-attention", "classifier"]
+RUN = [*(f"walkthroughs/{page}" for page in SIX), "recipes"]
 FENCE = re.compile(r"^( *)```python([^\n]*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 
 
@@ -37,8 +40,8 @@ def pages(nav: Any) -> list[str]:
 
 
 def fences(page: str) -> list[tuple[str, str]]:
-    """(options, code) of each Python block of a walkthrough."""
-    text = (DOCS / "walkthroughs" / f"{page}.md").read_text(encoding="utf-8")
+    """(options, code) of each Python block of a page."""
+    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
     return [
         (options, "\n".join(line.removeprefix(indent) for line in code.splitlines()))
         for indent, options, code in FENCE.findall(text)
@@ -63,7 +66,7 @@ def test_the_build_runs_the_code_and_ci_runs_the_build() -> None:
     )
 
 
-@pytest.mark.parametrize("page", SIX)
+@pytest.mark.parametrize("page", RUN)
 def test_all_code_of_a_walkthrough_is_run_and_asserts_its_numbers(page: str) -> None:
     run = [code for options, code in fences(page) if 'exec="on"' in options]
     only_shown = [code for options, code in fences(page) if 'exec="on"' not in options]
@@ -77,7 +80,7 @@ def test_all_code_of_a_walkthrough_is_run_and_asserts_its_numbers(page: str) -> 
     assert any("hs." in code for code in run[-3:]), "it ends with headscope"
 
 
-@pytest.mark.parametrize("page", SIX)
+@pytest.mark.parametrize("page", RUN)
 def test_what_a_block_prints_is_on_the_page(page: str) -> None:
     for options, code in fences(page):
         if 'exec="on"' in options:
@@ -86,7 +89,7 @@ def test_what_a_block_prints_is_on_the_page(page: str) -> None:
 
 
 def test_the_published_numbers_are_asserted() -> None:
-    held = {page: "\n".join(code for _, code in fences(page) if "assert" in code) for page in SIX}
+    held = {page: "\n".join(code for _, code in fences(f"walkthroughs/{page}") if "assert" in code) for page in SIX}
     assert "== 335_141_888" in held["bert-large"]
     assert "== 199" in held["parameters"]
     assert "== 109_482_240" in held["parameters"]
@@ -105,6 +108,16 @@ def test_the_public_names_have_a_reference() -> None:
     for name, place in hs.LAZY.items():
         function = place.partition(":")[2] or name
         assert function in last or "errors:" in place, f"hs.{name} has no reference page"
+
+
+def test_a_list_of_the_reference_names_one_thing_in_each_line() -> None:
+    """ "q, k: …" would be shown as a q of type k."""
+    described = re.findall(r"^::: ([\w.]+)$", "\n".join(path.read_text() for path in DOCS.glob("reference/*.md")), re.M)
+    for place in described:
+        thing = pkgutil.resolve_name(place)
+        own = [one for one in vars(thing).values() if getattr(one, "__module__", place).startswith("headscope")]
+        for one in (thing, *own):
+            assert not re.findall(r"^ +\w+, \w+[^:\n]*: ", inspect.getdoc(one) or "", re.M), f"{place}: {one}"
 
 
 def test_readme_links_lead_to_pages_of_the_site() -> None:
