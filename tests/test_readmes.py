@@ -1,11 +1,27 @@
-"""The READMEs in three languages say the same: the same commands, figures, pictures and links in the same order."""
+"""The READMEs: three languages say the same, what they tell people to type runs, and their figures are true."""
 
 from __future__ import annotations
 
+import ast
 import re
+import shutil
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+from transformers.utils import logging
+from typer.testing import CliRunner
+
+import headscope as hs
+from headscope.cli import app
+from headscope.statistics import MEANINGS
+from making import bert_checkpoint
+
+logging.disable_progress_bar()
+logging.set_verbosity_error()
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -47,3 +63,83 @@ def test_translations_say_the_same(name: str) -> None:
 def test_links_lead_somewhere(name: str) -> None:
     for link in LINK.findall((ROOT / name).read_text(encoding="utf-8")):
         assert "://" in link or (ROOT / link.split("#")[0]).exists(), link
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """BERT-base's header over zeros, as it was published, with the bundled model's tokenizer."""
+    folder = Path(bert_checkpoint(tmp_path_factory.mktemp("base"), published=True))
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(Path(hs.open().checkpoint.where, file), folder)
+    return str(folder)
+
+
+def said_shape(comment: str, tokens: int) -> tuple[int, ...] | None:
+    """The shape that a comment begins with; None where it says none."""
+    found = re.match(r"\(([\w, ]+)\)", comment)
+    sizes = {"S": tokens, "layers": 12, "heads": 12}
+    return tuple(sizes.get(size) or int(size) for size in found[1].split(", ")) if found else None
+
+
+def test_what_is_said_in_python_is_so(base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each line runs on BERT-base's shape; where its comment begins with a shape or a number, it is that."""
+    monkeypatch.chdir(tmp_path)
+    block = README.split("## In Python")[1].split("```python\n")[1].split("```")[0]
+    names: dict[str, Any] = {}
+    checked = 0
+    for line in block.replace("google-bert/bert-base-uncased", base).splitlines():
+        code, _, comment = (part.strip() for part in line.partition("#"))
+        tree = ast.parse(code)
+        if not tree.body or not isinstance(tree.body[0], ast.Expr):
+            exec(code, names)
+            continue
+        value = eval(code, names)
+        if comment.isdigit():
+            assert value == int(comment), line
+            checked += 1
+        elif shape := said_shape(comment, len(names["trace"]) if "trace" in names else 0):
+            assert np.shape(value) == shape, line
+            checked += 1
+    assert checked == 5
+    assert hs.load("cat.safetensors").tokens == names["trace"].tokens
+
+
+def test_live_models_are_looked_at_as_said() -> None:
+    block = README.split("## Your own model")[1].split("```python\n")[1].split("```")[0]
+    folder = hs.open().checkpoint.where
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForMaskedLM.from_pretrained(folder).eval()
+    names = {"hs": hs, "model": model, "tokenizer": tokenizer, "inputs": tokenizer("The cat sat.", return_tensors="pt")}
+    with torch.inference_mode():
+        exec(block.replace("3, 5", "3, 2"), names)  # the bundled model has four heads
+    assert names["captured"].trace.tokens == ("[CLS]", "the", "cat", "sat", ".", "[SEP]")
+
+
+def test_every_command_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the bundled model; the ones that serve or survey have tests of their own."""
+    monkeypatch.chdir(tmp_path)
+    typed = re.findall(r"^ {4}(headscope .*)|\| `(headscope [^`]*)` \|", README, re.MULTILINE)
+    stands_for = {"MODEL": "-", "google-bert/bert-base-uncased": "-", "TEXT": "A cat."}
+    ran = []
+    for indented, in_table in typed:
+        _, name, *rest = re.findall(r'"[^"]*"|\S+', (indented or in_table).partition("#")[0])
+        if name == "survey" or (name == "view" and "--html" not in rest):
+            continue
+        given = [stands_for.get(one, one.strip('"')) for one in rest]
+        result = CliRunner().invoke(app, [name, *given])
+        assert result.exit_code == 0, (name, given, result.output)
+        ran.append(name)
+    assert ran == ["shapes", "summary", "config", "tree", "fit", "head", "attend", "verify", "fill", "view"]
+    assert (tmp_path / "cat.html").stat().st_size > 100_000
+
+
+@pytest.mark.parametrize("name", ["README.md", *OTHERS])
+def test_figures_are_true(name: str, base: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    bert = hs.open(base)
+    assert f"{bert.parameters.total:,}" in text
+    assert re.search(rf"\b{len(bert.parameters)} ", text)
+    shares = [f"{100 * component.share:.1f} %" for component in bert.components]
+    assert re.findall(r"[\d.]+ %", text)[: len(shares)] == shares
+    counts = re.findall(r"(\d+) (?:statistics|種類|个统计量)", text)
+    assert counts == 2 * [str(len(MEANINGS))]
