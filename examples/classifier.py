@@ -1,7 +1,8 @@
 """A text classifier of one's own, from raw text to a picture of its heads, in seconds on a laptop.
 
     python examples/classifier.py
-    python examples/classifier.py --save heads.safetensors     # then: headscope view heads.safetensors
+    python examples/classifier.py --html heads.html            # all heads, in a browser
+    python examples/classifier.py --save heads.safetensors     # then: hs.load("heads.safetensors")
 
 It tells Jane Austen's sentences (*Pride and Prejudice*, 1813, austen.txt) from Herman Melville's (*Moby-Dick*, 1851,
 melville.txt), both in the public domain. The model is nn.TransformerEncoder and a linear layer of one's own; nothing in
@@ -95,6 +96,7 @@ def main() -> None:
     """Train, read one sentence, show what the start token looks at in the last layer, and one head whole."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("text", nargs="?", default="The whale is a man of good fortune.")
+    parser.add_argument("--html", help="also write the page of all heads there")
     parser.add_argument("--save", help="also write the trace there")
     options = parser.parse_args()
     model, vocabulary = train()
@@ -108,6 +110,8 @@ def main() -> None:
         print(f"layer {last}, head {head}: {START} looks at {said}")
     print("\n" + picture(trace, last, 0))
     print("\n" + str(trace.verify()))
+    if options.html:
+        print(f"\nwritten: {trace.to_html(options.html)}")
     if options.save:
         print(f"\nwritten: {trace.save(options.save)}")
 
