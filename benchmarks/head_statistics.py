@@ -69,6 +69,7 @@ def measure(tokens: int, rounds: int, plain: bool) -> dict[str, Any]:
         "calls": 1 / found.ratio,
         "calls_low": 1 / found.high,
         "calls_high": 1 / found.low,
+        "seconds": {"statistics": [ours for ours, _ in found.rounds], "sdpa": [theirs for _, theirs in found.rounds]},
         "peak_growth_bytes_per_token_and_head": grown / tokens / HEADS,
         "one_map_bytes_per_token_and_head": 4 * tokens,
     }

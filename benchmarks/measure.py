@@ -28,6 +28,7 @@ class Pair:
         ours, theirs: the median of each, in seconds.
         ratio: the median of theirs / ours, pair by pair.
         low, high: the smallest and largest of those ratios.
+        rounds: seconds of (ours, theirs) in each round.
         megabytes: the largest peak of each, where whole processes were measured.
     """
 
@@ -36,6 +37,7 @@ class Pair:
     ratio: float
     low: float
     high: float
+    rounds: tuple[tuple[float, float], ...]
     megabytes: tuple[float, float] | None = None
 
 
@@ -82,12 +84,14 @@ def pair_calls(ours: Callable[[], object], theirs: Callable[[], object], *, roun
 
 
 def _pair(ours: list[float], theirs: list[float], megabytes: tuple[float, float] | None) -> Pair:
-    ratios = [b / a for a, b in zip(ours, theirs, strict=True)]
+    rounds = tuple(zip(ours, theirs, strict=True))
+    ratios = [b / a for a, b in rounds]
     return Pair(
         statistics.median(ours),
         statistics.median(theirs),
         statistics.median(ratios),
         min(ratios),
         max(ratios),
+        rounds,
         megabytes,
     )

@@ -14,8 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
-import select
 import signal
 import subprocess
 import sys
@@ -26,20 +24,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from captor import CantError, Captor, last_line
 from ground import WORDS, headscope
 from measure import process
 from peers.calls import HEAD, LAYER, ONE_HEAD, SHAPES
 from scoreboard_table import TOOLS, YARDSTICK, figures, put, table
+from surroundings import environments, machine, say, versions
 
 HERE = Path(__file__).parent
-PEERS = {
-    "TransformerLens": "transformer-lens",
-    "torchlens": "torchlens",
-    "bertviz": "bertviz",
-    "torchinfo": "torchinfo",
-}
-"""Tools with an environment of their own, and its name in benchmarks/peers; the others are in this Python's."""
-PACKAGES = ("headscope", "torch", "transformers", "transformer-lens", "torchlens", "bertviz", "torchinfo", "numpy")
 NO_FUNCTION = "The tool has no function for this."
 LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
 TINY = {"hidden_size": 768, "num_hidden_layers": 2, "intermediate_size": 768}
@@ -102,75 +94,6 @@ QUICK = Sizes(
     survey=("--layers", "2", "--hidden", "128", "--vocab", "4096", "--length", "64", "--windows", "2"),
     patience=120,
 )
-
-
-class CantError(Exception):
-    """A tool can't do a task: its own words."""
-
-
-def say(text: str) -> None:
-    """A line of progress, with the time since the start."""
-    print(f"[{time.monotonic() - STARTED:6.0f} s] {text}", file=sys.stderr, flush=True)
-
-
-STARTED = time.monotonic()
-
-
-def last_line(text: str) -> str:
-    """The last line that says something."""
-    return next((line.strip()[:300] for line in reversed(text.splitlines()) if line.strip()), "it said nothing")
-
-
-def environments(folder: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """The Python of each tool, made where it isn't there, and why where it can't be made."""
-    pythons, failed = {"headscope": sys.executable, "transformers": sys.executable}, {}
-    for tool, file in PEERS.items():
-        home, pins = (folder / file).absolute(), HERE / "peers" / f"{file}.txt"
-        python, held = home / "bin" / "python", home / "pins.txt"
-        if not held.exists() or held.read_text() != pins.read_text():
-            say(f"installing {tool}")
-            for command in (
-                [sys.executable, "-m", "venv", str(home)],
-                [str(python), "-m", "pip", "install", "-q", "-r", str(pins)],
-            ):
-                done = subprocess.run(command, capture_output=True, text=True, check=False)
-                if done.returncode:
-                    failed[tool] = f"It can't be installed: {last_line(done.stderr)}"
-                    break
-            else:
-                held.write_text(pins.read_text())
-        if tool not in failed:
-            pythons[tool] = str(python)
-    return pythons, failed
-
-
-def versions(python: str) -> dict[str, str]:
-    """Of the packages that matter, in an environment."""
-    code = (
-        "import json, sys, importlib.metadata as m\n"
-        "held = {d.metadata['Name'].lower().replace('_', '-'): d.version for d in m.distributions()}\n"
-        "print(json.dumps({name: held[name] for name in sys.argv[1:] if name in held}))"
-    )
-    done = subprocess.run([python, "-c", code, *PACKAGES], capture_output=True, text=True, check=True)
-    return dict(json.loads(done.stdout))
-
-
-def machine() -> dict[str, Any]:
-    """What it runs on. torch is asked elsewhere: a child's peak memory counts what its parent held when it began."""
-    code = "import torch; print(torch.__version__, torch.get_num_threads())"
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    cpu = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
-    return {
-        "cpu": cpu or platform.machine(),
-        "cores": os.cpu_count(),
-        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-        "torch": said[0],
-        "threads": int(said[1]),
-        "load_at_start": round(os.getloadavg()[0], 2),
-    }
 
 
 @dataclass
@@ -248,65 +171,6 @@ def raced(board: Board, key: str, task: str, commands: dict[str, list[str]], *, 
         for tool in commands:
             add(row, tool, "", found[tool], no.get(tool))
         add_missing(row)
-
-
-class Captor:
-    """A tool's process that captures when it is told to."""
-
-    def __init__(self, python: str, tool: str, folder: Path, patience: int) -> None:
-        self.patience, self.left = patience, b""
-        self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - open as long as the process
-        command = [python, "-W", "ignore", str(HERE / "peers" / "calls.py"), tool, str(folder)]
-        self.child = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, bufsize=0
-        )
-        self.answer()
-
-    def ask(self, what: str, way: str, tokens: int) -> float:
-        """Seconds or bytes of one capture.
-
-        Raises:
-            CantError: the tool's error, its end, or no answer in time.
-        """
-        if self.child.poll() is not None:
-            raise CantError(f"its process had ended: {self.ended()}")
-        assert self.child.stdin is not None
-        self.child.stdin.write(f"{what}\t{way}\t{tokens}\n".encode())
-        found = self.answer()
-        if "no" in found:
-            raise CantError(found["no"])
-        return float(found["seconds" if what == "time" else "bytes"])
-
-    def answer(self) -> dict[str, Any]:
-        """Its next line of JSON; other lines, as profilers print them, are passed over."""
-        assert self.child.stdout is not None
-        end = time.monotonic() + self.patience
-        while True:
-            line, newline, rest = self.left.partition(b"\n")
-            if newline:
-                self.left = rest
-                if line.startswith(b"{"):
-                    return dict(json.loads(line))
-                continue
-            ready, _, _ = select.select([self.child.stdout], [], [], max(0, end - time.monotonic()))
-            if not ready:
-                self.close()
-                raise CantError(f"no answer after {self.patience} s")
-            more = self.child.stdout.read(65536)
-            if not more:
-                self.child.wait()
-                raise CantError(self.ended())
-            self.left += more
-
-    def ended(self) -> str:
-        """Its last words."""
-        self.errors.seek(0)
-        return f"{last_line(self.errors.read())} (exit status {self.child.returncode})"
-
-    def close(self) -> None:
-        """End it."""
-        self.child.kill()
-        self.child.wait()
 
 
 def captures(board: Board) -> None:
@@ -470,9 +334,9 @@ def write(report: dict[str, Any], asked: argparse.Namespace) -> None:
         asked.json.write_text(json.dumps(full, indent=1) + "\n", encoding="utf-8")
     if asked.markdown:
         asked.markdown.write_text(table(report), encoding="utf-8")
-    if asked.readme and not report["sections_left"] and not report["quick"]:
-        page = asked.readme.read_text(encoding="utf-8")
-        asked.readme.write_text(put(table(report), page), encoding="utf-8")
+    if not report["sections_left"] and not report["quick"]:
+        for path in asked.readme:
+            path.write_text(put(table(report), path.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def main() -> None:
@@ -484,7 +348,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=list(SECTIONS), default=list(SECTIONS), help="these sections")
     parser.add_argument("--json", type=Path, help="everything: versions, machine, rounds, raw figures")
     parser.add_argument("--markdown", type=Path, help="the table")
-    parser.add_argument("--readme", type=Path, help="a page to put the table into, between its markers")
+    parser.add_argument("--readme", type=Path, nargs="+", default=[], help="pages that show it between their markers")
     asked = parser.parse_args()
     if asked.resume and not asked.json:
         parser.error("--resume needs the file of --json")

@@ -219,18 +219,20 @@ def main() -> None:
 
     worst = check(survey(), by_maps(), asked.dtype)
     forward()
-    rounds = [[timed(call, asked.device) for call in (survey, forward, by_maps)] for _ in range(asked.rounds)]
+    ways = {"survey": survey, "forward": forward, "usual": by_maps}
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(asked.rounds):
+        for name, call in ways.items():
+            seconds[name].append(timed(call, asked.device))
     result = {
         "model": {"layers": asked.layers, "hidden": asked.hidden, "dtype": asked.dtype, "device": asked.device},
         "tokens": tokens,
         "threads": torch.get_num_threads(),
         "worst_difference": worst,
-        **{
-            f"{name}_tokens_per_second": tokens / statistics.median(row[at] for row in rounds)
-            for at, name in enumerate(("survey", "forward", "usual"))
-        },
-        "of_forward": spread([row[1] / row[0] for row in rounds]),
-        "times_usual": spread([row[2] / row[0] for row in rounds]),
+        **{f"{name}_tokens_per_second": tokens / statistics.median(of) for name, of in seconds.items()},
+        "of_forward": ratio(seconds["forward"], seconds["survey"]),
+        "times_usual": ratio(seconds["usual"], seconds["survey"]),
+        "seconds": seconds,
     }
     print(json.dumps(result, indent=1))
     if asked.json:
@@ -247,8 +249,9 @@ def run_part(replica: Replica, part: Part) -> bytes:
     return replica.run(part, "benchmark")[0]
 
 
-def spread(ratios: list[float]) -> dict[str, float]:
-    """Median, lowest and highest."""
+def ratio(theirs: list[float], ours: list[float]) -> dict[str, float]:
+    """Round by round, theirs / ours: median, lowest and highest."""
+    ratios = [other / own for other, own in zip(theirs, ours, strict=True)]
     return {"median": statistics.median(ratios), "low": min(ratios), "high": max(ratios)}
 
 

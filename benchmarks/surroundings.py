@@ -1,0 +1,84 @@
+"""What the scoreboard's figures are of: the tools' environments, their versions, the machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from captor import last_line
+
+HERE = Path(__file__).parent
+PEERS = {
+    "TransformerLens": "transformer-lens",
+    "torchlens": "torchlens",
+    "bertviz": "bertviz",
+    "torchinfo": "torchinfo",
+}
+"""Tools with an environment of their own, and its name in benchmarks/peers; the others are in this Python's."""
+PACKAGES = ("headscope", "torch", "transformers", "transformer-lens", "torchlens", "bertviz", "torchinfo", "numpy")
+
+
+STARTED = time.monotonic()
+
+
+def say(text: str) -> None:
+    """A line of progress, with the time since the start."""
+    print(f"[{time.monotonic() - STARTED:6.0f} s] {text}", file=sys.stderr, flush=True)
+
+
+def environments(folder: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """The Python of each tool, made where it isn't there, and why where it can't be made."""
+    pythons, failed = {"headscope": sys.executable, "transformers": sys.executable}, {}
+    for tool, file in PEERS.items():
+        home, pins = (folder / file).absolute(), HERE / "peers" / f"{file}.txt"
+        python, held = home / "bin" / "python", home / "pins.txt"
+        if not held.exists() or held.read_text() != pins.read_text():
+            say(f"installing {tool}")
+            for command in (
+                [sys.executable, "-m", "venv", str(home)],
+                [str(python), "-m", "pip", "install", "-q", "-r", str(pins)],
+            ):
+                done = subprocess.run(command, capture_output=True, text=True, check=False)
+                if done.returncode:
+                    failed[tool] = f"It can't be installed: {last_line(done.stderr)}"
+                    break
+            else:
+                held.write_text(pins.read_text())
+        if tool not in failed:
+            pythons[tool] = str(python)
+    return pythons, failed
+
+
+def versions(python: str) -> dict[str, str]:
+    """Of the packages that matter, in an environment."""
+    code = (
+        "import json, sys, importlib.metadata as m\n"
+        "held = {d.metadata['Name'].lower().replace('_', '-'): d.version for d in m.distributions()}\n"
+        "print(json.dumps({name: held[name] for name in sys.argv[1:] if name in held}))"
+    )
+    done = subprocess.run([python, "-c", code, *PACKAGES], capture_output=True, text=True, check=True)
+    return dict(json.loads(done.stdout))
+
+
+def machine() -> dict[str, Any]:
+    """What it runs on. torch is asked elsewhere: a child's peak memory counts what its parent held when it began."""
+    code = "import torch; print(torch.__version__, torch.get_num_threads())"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    cpu = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
+    return {
+        "cpu": cpu or platform.machine(),
+        "cores": os.cpu_count(),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "torch": said[0],
+        "threads": int(said[1]),
+        "load_at_start": round(os.getloadavg()[0], 2),
+    }
