@@ -215,7 +215,8 @@ PICKLES: dict[str, Attack] = {
 
 ARCHIVES: dict[str, Attack] = {
     "nothing at all": (binary(b""), CheckpointError, "begins with b''"),
-    "something else": (binary(b"GGUF" * 9), CheckpointError, "begins with b'GGUF"),
+    "something else": (binary(b"ABCD" * 9), CheckpointError, "begins with b'ABCD"),
+    "another format": (binary(b"GGUF" * 9), CheckpointError, "this is a GGUF file"),
     "a git lfs pointer": (binary(b"version https://git-lfs/spec/v1\n"), CheckpointError, "git lfs pull"),
     "cut": (binary(GOOD[:-30]), CheckpointError, "without its directory"),
     "cut at the front": (binary(b"PK\3\4" + GOOD[40:]), CheckpointError, "not a whole PyTorch checkpoint"),

@@ -149,7 +149,7 @@ INDEXES: dict[str, Attack] = {
     "shards of two formats": (
         shards({"a": "1.safetensors", "b": "b.bin"}, held={"1.safetensors": ["a"], "b.bin": ["b"]}),
         CheckpointError,
-        "neither of torch.save's",
+        "this is a safetensors file, not what torch.save writes",
     ),
     "index without map": (shards({}), CheckpointError, "no weight_map"),
     "index a list": (shards({}, index="[]"), CheckpointError, "an object was expected"),

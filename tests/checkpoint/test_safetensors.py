@@ -12,7 +12,7 @@ import pytest
 import safetensors.numpy
 
 from headscope.checkpoint import Checkpoint, TensorEntry, open_checkpoint
-from headscope.errors import CheckpointError, HeadscopeError, InputError, NotFoundError, UnsupportedError
+from headscope.errors import CheckpointError, InputError, NotFoundError, UnsupportedError
 from making import BASE, LARGE, bert_checkpoint, bert_header, header_bytes, write_config, write_safetensors
 
 NATIVE = ["f8", "f4", "f2", "i8", "i4", "i2", "i1", "u8", "u4", "u2", "u1", "?"]
@@ -181,23 +181,6 @@ def test_preference(tmp_path: Path) -> None:
     assert len(open_checkpoint(tmp_path).files) == 2
     write_safetensors(tmp_path / "model.safetensors", {"model": np.ones(1)})
     assert open_checkpoint(tmp_path).files == ("model.safetensors",)
-
-
-@pytest.mark.parametrize(
-    ("files", "kind", "said"),
-    [
-        ([], NotFoundError, "it is empty"),
-        (["config.json"], NotFoundError, "no weights: it holds config.json"),
-        (["a.safetensors", "b.safetensors"], NotFoundError, "2 safetensors files and no index"),
-        (["adapter_model.safetensors"], UnsupportedError, "holds an adapter"),
-        (["config.json", "tf_model.h5"], UnsupportedError, r"tf_model.h5 \(TensorFlow\)"),
-    ],
-)
-def test_folders_without_weights(tmp_path: Path, files: list[str], kind: type[HeadscopeError], said: str) -> None:
-    for file in files:
-        (tmp_path / file).write_text("{}")
-    with pytest.raises(kind, match=said):
-        open_checkpoint(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headscope import __version__
+from headscope.checkpoint.formats import PREFERENCE
 from headscope.checkpoint.hub_errors import explain, failures
 from headscope.checkpoint.place import check_name
 from headscope.checkpoint.source import LocalFile, Source, check_span
@@ -76,6 +77,9 @@ class Repository:
         with self._explained():
             return sorted(HfApi(**IDENTITY).list_repo_files(self.identity, revision=self.commit))
 
+    def below(self) -> list[str]:
+        return [name for name in self.names() if "/" in name]
+
     def fetch(self, name: str) -> Source:
         path = self._download(check_name(name))
         if path is None:
@@ -103,8 +107,6 @@ class Repository:
         return path.parent.name
 
     def _cached_commit(self, revision: str | None) -> str | None:
-        from headscope.checkpoint.weights import PREFERENCE
-
         paths = (self._cached(name, revision) for name in ("config.json", *PREFERENCE))
         return next((path.parent.name for path in paths if path is not None), None)
 

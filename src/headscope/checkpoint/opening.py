@@ -9,11 +9,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from headscope.checkpoint.choosing import choose_weights
 from headscope.checkpoint.entry import TensorEntry
 from headscope.checkpoint.json_text import JsonError, parse_object, shown
 from headscope.checkpoint.place import Place
 from headscope.checkpoint.resolve import resolve
-from headscope.checkpoint.weights import Weights, choose_weights, read_weights
+from headscope.checkpoint.weights import Weights, find_shared, read_header, read_weights
 from headscope.errors import CheckpointError, ConfigError, InputError
 
 if TYPE_CHECKING:
@@ -129,8 +130,6 @@ class Checkpoint:
         """
         if self.local:
             return
-        from headscope.checkpoint.weights import find_shared, read_header
-
         sources = {file: self._place.fetch(file) for file in self.files}
         tensors = {name: entry for source in sources.values() for name, entry in read_header(source).items()}
         if tensors != self._weights.tensors:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from zlib import crc32
 
 from headscope.checkpoint.entry import DTYPE_BITS, TensorEntry, contiguous_strides, element_count
+from headscope.checkpoint.formats import check_first_bytes
 from headscope.checkpoint.json_text import shown
 from headscope.checkpoint.pickle_machine import TruncatedPickleError, read_pickle
 from headscope.checkpoint.pickle_torch import PickledTensor, Storage
@@ -34,17 +35,12 @@ def read_pickle_header(source: Source) -> dict[str, TensorEntry]:
         CheckpointError: the file is damaged, or contradicts itself.
         UnsupportedError: not a state dict, or of a machine with the other byte order.
     """
-    start = source.read(0, min(source.size, 24))
+    start = source.read(0, min(source.size, 8))
     if start.startswith(b"PK\3\4"):
         return _read_zip(source)
     if start.startswith(PICKLE_START):
         return _read_legacy(source)
-    if start.startswith(b"version https://git-lfs"):
-        raise CheckpointError(
-            "this is a Git LFS pointer, not the weights",
-            where=source.where,
-            advice="run `git lfs pull` in that folder",
-        )
+    check_first_bytes(source, "what torch.save writes")
     raise CheckpointError(
         f"neither of torch.save's two formats begins with {start[:8]!r}", where=source.where, advice=DAMAGED
     )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
 from headscope.checkpoint.source import LocalFile, Source, unreadable
-from headscope.errors import InputError
+from headscope.errors import CheckpointError, InputError
+
+MOST_FOLDERS = 200
 
 
 class Place(Protocol):
@@ -26,6 +29,9 @@ class Place(Protocol):
 
     def names(self) -> list[str]:
         """The names of all files, sorted; folders, where they are listed, end in a slash."""
+
+    def below(self) -> list[str]:
+        """The names of files that lie further down, as folder/name; not all, where there are many folders."""
 
     def fetch(self, name: str) -> Source:
         """A weight file, whole and on this machine."""
@@ -54,6 +60,16 @@ class Folder:
             return sorted(path.name + "/" * path.is_dir() for path in self.folder.iterdir())
         except OSError as error:
             raise unreadable(self.folder, error) from error
+
+    def below(self) -> list[str]:
+        """One folder down, and where the hub's cache keeps its commits one more."""
+        found: list[str] = []
+        for name in [name for name in self.names() if name.endswith("/")][:MOST_FOLDERS]:
+            inner = Folder(self.folder / name)
+            # Folders that may not be looked into are passed over: nothing was asked of them.
+            with suppress(CheckpointError):
+                found += [name + file for file in (inner.below() if name == "snapshots/" else inner.names())]
+        return found
 
     def fetch(self, name: str) -> Source:
         return LocalFile(self.folder / check_name(name), name)

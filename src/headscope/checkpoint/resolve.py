@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
+from headscope.checkpoint.formats import PICKLE_SUFFIXES
 from headscope.checkpoint.place import Folder, Place
 from headscope.errors import InputError, NotFoundError
 
 BUNDLED = Path(__file__).parent.parent / "models" / "tiny"
 HUB_ID = re.compile(r"(?:[A-Za-z0-9_][\w.-]{0,95}/)?[A-Za-z0-9_][\w.-]{0,95}", re.ASCII)
-FILE_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".json", ".h5", ".msgpack", ".onnx", ".gguf")
+FILE_SUFFIXES = (".safetensors", *PICKLE_SUFFIXES, ".json", ".h5", ".msgpack", ".onnx", ".gguf")
 
 
 @dataclass(frozen=True)

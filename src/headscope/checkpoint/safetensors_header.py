@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 from headscope.checkpoint.entry import DTYPE_BITS, LARGEST, TensorEntry, element_count
+from headscope.checkpoint.formats import LONGEST_HEADER, check_first_bytes
 from headscope.checkpoint.json_text import JsonError, kind_of, parse_object, shown
 from headscope.checkpoint.source import Source
 from headscope.errors import CheckpointError
 
-HEADER_LIMIT = 100_000_000
 DAMAGED = "the file is truncated or damaged: download or copy it again"
 MALFORMED = "the file was not written by the safetensors library: save it again with it"
 
@@ -32,12 +32,11 @@ def read_safetensors_header(source: Source) -> dict[str, TensorEntry]:
         )
     prefix = source.read(0, 8)
     length = int.from_bytes(prefix, "little")
-    if length > HEADER_LIMIT or 8 + length > source.size:
-        if source.read(0, min(source.size, 24)).startswith(b"version https://git-lfs"):
-            raise CheckpointError(
-                "this is a Git LFS pointer, not the weights", where=where, advice="run `git lfs pull` in that folder"
-            )
-        limit = f"the format allows {HEADER_LIMIT}" if length > HEADER_LIMIT else f"the file has {source.size} bytes"
+    if length > LONGEST_HEADER or 8 + length > source.size:
+        check_first_bytes(source, "a safetensors file")
+        limit = (
+            f"the format allows {LONGEST_HEADER}" if length > LONGEST_HEADER else f"the file has {source.size} bytes"
+        )
         raise CheckpointError(
             f"its header says it is {length} bytes long, but {limit}",
             where=where,

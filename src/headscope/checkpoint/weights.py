@@ -1,32 +1,17 @@
-"""Which weight files a place holds, and what their headers say together: single files, and shards by their index."""
+"""What the headers of a checkpoint's weight files say together: a single file, or shards by their index."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from headscope.checkpoint.entry import TensorEntry
+from headscope.checkpoint.formats import PACKED_SUFFIXES, PICKLE_SUFFIXES, foreign_kind
 from headscope.checkpoint.json_text import JsonError, parse_object, shown
 from headscope.checkpoint.place import Place
 from headscope.checkpoint.safetensors_header import read_safetensors_header
 from headscope.checkpoint.source import Source
 from headscope.errors import CheckpointError, NotFoundError, UnsupportedError
 
-PREFERENCE = (
-    "model.safetensors",
-    "model.safetensors.index.json",
-    "pytorch_model.bin",
-    "pytorch_model.bin.index.json",
-)
-PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt")
-OTHER_SUFFIXES = {
-    ".h5": "TensorFlow",
-    ".msgpack": "Flax",
-    ".onnx": "ONNX",
-    ".gguf": "GGUF",
-    ".ot": "rust-bert",
-    ".index": "TensorFlow",
-    ".npz": "NumPy",
-}
 INDEX_LIMIT = 100_000_000
 
 
@@ -45,49 +30,6 @@ class Weights:
     sources: dict[str, Source]
     tensors: dict[str, TensorEntry]
     shared: dict[str, str]
-
-
-def choose_weights(place: Place) -> str:
-    """The name of the weight file, or of the index of the shards, that stands for this place.
-
-    Raises:
-        NotFoundError: there is none.
-        UnsupportedError: there is none that headscope reads, but one of another format, or an adapter.
-    """
-    for name in PREFERENCE:
-        # An index is read whole, weights by span: over the network these are different requests.
-        if (place.path(name) if name.endswith(".json") else place.source(name)) is not None:
-            return name
-    names = place.names()
-    adapters = [name for name in names if name.startswith("adapter_model.")]
-    others = [name for name in names if name.endswith(".safetensors") and name not in adapters]
-    if len(others) == 1:
-        return others[0]
-    if others:
-        raise NotFoundError(
-            f"{len(others)} safetensors files and no index that joins them: {_listed(others)}",
-            where=place.where,
-            advice="give one of the files, or add model.safetensors.index.json",
-        )
-    if adapters:
-        raise UnsupportedError(
-            f"{adapters[0]} holds an adapter (what fine-tuning adds to a model), not a model's weights",
-            where=place.where,
-            advice="open the base model, or merge the adapter into it and save the result",
-        )
-    foreign = [(name, kind) for name in names for suffix, kind in OTHER_SUFFIXES.items() if name.endswith(suffix)]
-    if foreign:
-        raise UnsupportedError(
-            f"the only weights are {foreign[0][0]} ({foreign[0][1]}), which headscope does not read",
-            where=place.where,
-            advice="load them with the library that wrote them and save them as model.safetensors",
-        )
-    present = f"it holds {_listed(names)}" if names else "it is empty"
-    raise NotFoundError(
-        f"no weights: {present}",
-        where=place.where,
-        advice="a checkpoint holds model.safetensors or pytorch_model.bin (or their index.json and shards)",
-    )
 
 
 def read_weights(place: Place, name: str) -> Weights:
@@ -120,11 +62,14 @@ def read_header(source: Source) -> dict[str, TensorEntry]:
         from headscope.checkpoint.pickle_header import read_pickle_header
 
         return read_pickle_header(source)
-    kind = next((kind for suffix, kind in OTHER_SUFFIXES.items() if source.name.endswith(suffix)), None)
+    kind = foreign_kind(source.name)
+    packed = source.name.endswith(PACKED_SUFFIXES)
     raise UnsupportedError(
-        f"headscope does not read {kind + ' files' if kind else 'files of this name'}",
+        f"headscope does not read {'packed files' if packed else kind + ' files' if kind else 'files of this name'}",
         where=source.where,
-        advice="give a .safetensors file, a pytorch_model.bin, or the folder that holds one",
+        advice="unpack it, and give the folder that comes out of it"
+        if packed
+        else "give a .safetensors file, a pytorch_model.bin, or the folder that holds one",
     )
 
 
@@ -208,7 +153,3 @@ def _read_index(place: Place, index_name: str, where: str) -> dict[str, str]:
             f"the index can't be used: {error}", where=where, advice="download or copy the checkpoint again"
         ) from error
     return weight_map
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")

@@ -1,0 +1,120 @@
+"""Which file of a folder or repository holds the weights, and what to say where none does."""
+
+from __future__ import annotations
+
+import re
+
+from headscope.checkpoint.formats import PACKED_SUFFIXES, PICKLE_SUFFIXES, PREFERENCE, foreign_kind
+from headscope.checkpoint.json_text import JsonError, parse_object, shown
+from headscope.checkpoint.place import Folder, Place
+from headscope.errors import HeadscopeError, NotFoundError, UnsupportedError
+
+ADAPTERS = ("adapter_model.", "pytorch_adapter.", "pytorch_model_head.")
+"""How the names of weights begin that go on top of another model's: peft's, and adapters'."""
+
+NO_WEIGHTS = re.compile(r"(training_args|optimizer|scheduler|scaler|rng_state|random_states|sampler)\w*\.\w+$")
+"""What training saves beside the weights under names that end as theirs do."""
+
+SHARD = re.compile(r"-\d+-of-\d+\.\w+$")
+ADAPTER_CONFIG_LIMIT = 1_000_000
+
+
+def choose_weights(place: Place) -> str:
+    """The name of the weight file, or of the index of the shards, that stands for this place.
+
+    The usual names first; else the only safetensors file; else the only pickle that may hold weights.
+
+    Raises:
+        NotFoundError: there is none, or several that nothing chooses between.
+        UnsupportedError: there is none that headscope reads, but one of another format, or an adapter.
+    """
+    for name in PREFERENCE:
+        # An index is read whole, weights by span: over the network these are different requests.
+        if (place.path(name) if name.endswith(".json") else place.source(name)) is not None:
+            return name
+    names = [name for name in place.names() if "/" not in name.removesuffix("/")]
+    adapters = [name for name in names if name.startswith(ADAPTERS)]
+    weights = [name for name in names if name.endswith(".safetensors") and name not in adapters]
+    if not weights and not adapters:
+        weights = [
+            name
+            for name in names
+            if name.endswith(PICKLE_SUFFIXES) and not NO_WEIGHTS.match(name) and foreign_kind(name) is None
+        ]
+    if len(weights) == 1:
+        return weights[0]
+    raise _several(place, weights) if weights else _adapter(place, adapters[0]) if adapters else _nothing(place, names)
+
+
+def _several(place: Place, weights: list[str]) -> HeadscopeError:
+    advice = "give one of the files"
+    if all(SHARD.search(name) for name in weights):
+        advice = "get the index.json that belongs to these shards, and put it beside them"
+    return NotFoundError(
+        f"{len(weights)} files of weights and no index that joins them: {_listed(weights)}",
+        where=place.where,
+        advice=advice,
+    )
+
+
+def _adapter(place: Place, adapter: str) -> HeadscopeError:
+    base = _base_of_adapter(place)
+    return UnsupportedError(
+        f"{adapter} holds an adapter (what fine-tuning adds to a model), not a model's weights",
+        where=place.where,
+        advice=f"open the base model{f' ({base})' if base else ''}, or merge the adapter into it and save the result",
+    )
+
+
+def _base_of_adapter(place: Place) -> str | None:
+    """The model that adapter_config.json says it goes on; None where it doesn't."""
+    path = place.path("adapter_config.json")
+    try:
+        if path is None or path.stat().st_size > ADAPTER_CONFIG_LIMIT:
+            return None
+        config = parse_object(path.read_bytes(), unique=False)
+    except (JsonError, OSError):
+        return None
+    base = config.get("base_model_name_or_path") or config.get("model_name")
+    return shown(base) if isinstance(base, str) else None
+
+
+def _nothing(place: Place, names: list[str]) -> HeadscopeError:
+    """Why a place without weights has none: they lie further down, in another format, packed, or nowhere."""
+    below = place.below()
+    inner = sorted({name.rpartition("/")[0] for name in below if name.rpartition("/")[2] in PREFERENCE})
+    if inner:
+        local = isinstance(place, Folder)
+        return NotFoundError(
+            f"no weights here, but in {_listed(inner)}",
+            where=place.where,
+            advice=f"give the folder that holds them, such as {place.where}/{inner[0]}"
+            if local
+            else "download the model, and give the folder of it that holds them",
+        )
+    cached = [name for name in names if name.startswith("models--")]
+    if cached:
+        return NotFoundError(
+            f"no weights: this is the hub's cache of {len(cached)} models",
+            where=place.where,
+            advice=f"give a model's id, such as {cached[0].strip('/').removeprefix('models--').replace('--', '/')}",
+        )
+    foreign = [(name, kind) for name in (*names, *below) if (kind := foreign_kind(name)) is not None]
+    if foreign:
+        return UnsupportedError(
+            f"the only weights are {foreign[0][0]} ({foreign[0][1]}), which headscope does not read",
+            where=place.where,
+            advice="load them with the library that wrote them and save them as model.safetensors",
+        )
+    packed = [name for name in names if name.endswith(PACKED_SUFFIXES)]
+    return NotFoundError(
+        f"no weights: {f'it holds {_listed(names)}' if names else 'it is empty'}",
+        where=place.where,
+        advice=f"unpack {packed[0]}, and give the folder that comes out of it"
+        if packed
+        else "a checkpoint holds model.safetensors or pytorch_model.bin (or their index.json and shards)",
+    )
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
