@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import html
 import io
 import json
 import os
@@ -68,7 +69,10 @@ def picture(figure: Any, says: str) -> str:
     drawing = re.sub(r"<metadata>.*?</metadata>", "", drawing[drawing.index("<svg") :], flags=re.DOTALL)
     drawing = re.sub(r' (?:width|height)="[\d.]+pt"', "", drawing, count=2)
     width = figure.get_size_inches()[0] * 96
-    drawing = drawing.replace("<svg ", f'<svg role="img" style="max-width:{width:.0f}px;width:100%" ', 1)
+    spoken = html.escape(re.sub(r"<[^>]*>", "", says))
+    drawing = drawing.replace(
+        "<svg ", f'<svg role="img" aria-label="{spoken}" style="max-width:{width:.0f}px;width:100%" ', 1
+    )
     # A blank line would end the HTML block and let Markdown read the rest.
     drawing = re.sub(r"\n\s*\n", "\n", drawing)
     return f'<figure class="picture">{drawing}<figcaption>{says}</figcaption></figure>'

@@ -1,14 +1,14 @@
 """Every error headscope raises on purpose.
 
-HeadscopeError
-├── NotFoundError        a name that leads to no checkpoint: no such folder, file or hub id, or offline
-├── CheckpointError      a checkpoint that can't be read: truncated, contradictory, a shard missing
-│   └── UnsafeError      a pickle that asks for code to be run
-├── ConfigError          a config without the fields, or with values that can't be true
-├── UnsupportedError     a family, tokenizer or format that headscope can't read correctly, refused by name
-├── InputError           what a person passed: an empty text, an id beyond the vocabulary, a head that isn't there
-├── MissingExtraError    something that an extra of the package would bring
-└── TraceError           a trace file that is not one, or that lacks what was asked of it
+    HeadscopeError
+    ├── NotFoundError        a name that leads to no checkpoint: no such folder, file or hub id, or offline
+    ├── CheckpointError      a checkpoint that can't be read: truncated, contradictory, a shard missing
+    │   └── UnsafeError      a pickle that asks for code to be run
+    ├── ConfigError          a config without the fields, or with values that can't be true
+    ├── UnsupportedError     a family, tokenizer or format that headscope can't read correctly, refused by name
+    ├── InputError           what a person passed: an empty text, an id beyond the vocabulary, a head that isn't there
+    ├── MissingExtraError    something that an extra of the package would bring
+    └── TraceError           a trace file that is not one, or that lacks what was asked of it
 """
 
 from __future__ import annotations
