@@ -1,4 +1,6 @@
-"""Every error headscope raises on purpose.
+"""Every error headscope raises on purpose. `hs.HeadscopeError` is what to catch.
+
+Each says what was found, where, and what to do.
 
     HeadscopeError
     ├── NotFoundError        a name that leads to no checkpoint: no such folder, file or hub id, or offline
