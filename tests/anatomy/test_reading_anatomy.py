@@ -26,11 +26,12 @@ def test_prefix_of_the_base_model(prefix: str, old_names: bool) -> None:
     assert (anatomy.extra.total, anatomy.missing, anatomy.problems) == (0, (), ())
 
 
-def test_wrapped_heads_on_top() -> None:
-    header = {f"module.{name}": said for name, said in tiny_bert(prefix="bert.", pretraining=True).items()}
+@pytest.mark.parametrize("outer", ["module.", "model.", "_orig_mod.model."])
+def test_wrapped_heads_on_top(outer: str) -> None:
+    header = {outer + name: said for name, said in tiny_bert(prefix="bert.", pretraining=True).items()}
     anatomy = anatomy_of(TINY_BERT, header)
     assert anatomy.extra[0].name == "cls.predictions.bias"
-    assert anatomy.extra[0].stored == "module.cls.predictions.bias"
+    assert anatomy.extra[0].stored == f"{outer}cls.predictions.bias"
     assert anatomy.tasks == ("masked_lm", "next_sentence")
 
 

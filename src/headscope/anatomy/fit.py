@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headscope.anatomy.families import FAMILIES, family_of
-from headscope.anatomy.names import WRAPPERS, modern_name
+from headscope.anatomy.names import modern_name
 from headscope.anatomy.parameters import Parameter, Parameters
 from headscope.anatomy.reading import base_specs, read_anatomy
 from headscope.anatomy.record import Anatomy
@@ -189,10 +189,10 @@ def repeat_row(anatomy: Anatomy, stored: str) -> Parameter:
 
 def wrapper_notes(anatomy: Anatomy) -> tuple[str, ...]:
     """Why nothing would load where every name carries a wrapper."""
-    for wrapper in WRAPPERS:
-        if anatomy.tensors and all(name.startswith(wrapper) for name in anatomy.tensors):
-            return (
-                f"every name begins with {wrapper!r}, which no class has: save model.module (or the module that was "
-                "compiled) and everything will be found",
-            )
-    return ()
+    outer = anatomy.place.outer if anatomy.place else ""
+    if not outer or not all(name.startswith(outer) for name in anatomy.tensors):
+        return ()
+    return (
+        f"every name begins with {outer!r}, which no class has: save the model inside (of DataParallel, "
+        "model.module) and everything will be found",
+    )

@@ -20,7 +20,7 @@ class Placement:
 
     Attributes:
         prefix: what stands before the base model's names: nothing, `bert.`, `module.bert.`, `encoder.`, ….
-        outer: what stands before the names of a class with something on top: nothing, `module.`.
+        outer: what stands before the names of a class with something on top: nothing, `module.`, `model.`, ….
         own: whether the names are laid out as the family's classes do; not where the base model sits in a
             foreign class (`encoder.`), of which the family's table knows nothing beyond the base model.
     """
@@ -57,9 +57,9 @@ def find_bases(names: Mapping[str, str], family: Family) -> tuple[str, ...]:
 
 def placement(prefix: str, family: Family) -> Placement:
     """What a base model's prefix says about the names around it."""
+    if f".{prefix}".endswith(f".{family.prefix}"):
+        return Placement(prefix=prefix, outer=prefix.removesuffix(family.prefix), own=True)
     outer = ""
-    rest = prefix
-    while wrapper := next((wrapper for wrapper in WRAPPERS if rest.startswith(wrapper)), ""):
+    while wrapper := next((one for one in WRAPPERS if prefix.startswith(outer + one)), ""):
         outer += wrapper
-        rest = rest.removeprefix(wrapper)
-    return Placement(prefix=prefix, outer=outer, own=rest in ("", family.prefix))
+    return Placement(prefix=prefix, outer=outer, own=outer == prefix)

@@ -74,13 +74,13 @@ def prefix_refusals(place: Placement, family: Family, families: Sequence[Family]
 
 
 def size_refusals(config: Mapping[str, Any], family: Family, dimensions: Dimensions) -> list[Refusal]:
-    """Reasons that the embedding tables give, where they have other sizes than config.json says."""
+    """Reasons that the embedding tables give, where they are there and of other sizes than config.json says."""
     found = []
     for ours in ("vocab", "positions", "types", "d_embedding"):
         theirs = family.config.get(ours)
         said = None if theirs is None else config.get(theirs)
         held = getattr(dimensions, ours)
-        if said is not None and said != held:
+        if said is not None and held and said != held:
             text = f"config.json says {theirs} {said!r}, the header holds {held}"
             advice = f"{SAVED_CONFIG}; if all else in it is right, set {theirs} to {held}"
             found.append(Refusal(text, advice, "config.json", damaged=True))

@@ -95,7 +95,7 @@ def _nothing(place: Place, names: list[str]) -> HeadscopeError:
     cached = [name for name in names if name.startswith("models--")]
     if cached:
         return NotFoundError(
-            f"no weights: this is the hub's cache of {len(cached)} models",
+            "no weights: this is the hub's cache",
             where=place.where,
             advice=f"give a model's id, such as {cached[0].strip('/').removeprefix('models--').replace('--', '/')}",
         )
