@@ -1,6 +1,6 @@
 """The scoreboard: headscope beside transformers, TransformerLens, torchlens, bertviz and torchinfo, in one table.
 
-    python benchmarks/scoreboard.py --peers FOLDER --json results.json --markdown table.md [--readme README.md]
+    python benchmarks/scoreboard.py --peers FOLDER --json results.json [--readme README*.md] [--picture FILE.svg]
     python benchmarks/scoreboard.py --peers FOLDER --json results.json --resume       # go on with an interrupted run
     python benchmarks/scoreboard.py --peers FOLDER --json smoke.json --quick          # tiny sizes, about two minutes
 
@@ -334,7 +334,13 @@ def write(report: dict[str, Any], asked: argparse.Namespace) -> None:
         asked.json.write_text(json.dumps(full, indent=1) + "\n", encoding="utf-8")
     if asked.markdown:
         asked.markdown.write_text(table(report), encoding="utf-8")
-    if not report["sections_left"] and not report["quick"]:
+    if report["sections_left"]:
+        return
+    if asked.picture:
+        from scoreboard_picture import draw  # at the end only: a child's peak memory counts what its parent held
+
+        draw(report, asked.picture)
+    if not report["quick"]:
         for path in asked.readme:
             path.write_text(put(table(report), path.read_text(encoding="utf-8")), encoding="utf-8")
 
@@ -348,6 +354,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=list(SECTIONS), default=list(SECTIONS), help="these sections")
     parser.add_argument("--json", type=Path, help="everything: versions, machine, rounds, raw figures")
     parser.add_argument("--markdown", type=Path, help="the table")
+    parser.add_argument("--picture", type=Path, help="the ratios as .svg or .png; needs matplotlib")
     parser.add_argument("--readme", type=Path, nargs="+", default=[], help="pages that show it between their markers")
     asked = parser.parse_args()
     if asked.resume and not asked.json:

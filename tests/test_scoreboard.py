@@ -10,6 +10,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
+from scoreboard_picture import draw, picture
 from scoreboard_table import BEGIN, END, figures, letters, put, shown, table, verdict
 
 
@@ -122,3 +123,17 @@ def test_the_readme_has_its_place() -> None:
     for wrong in ("", BEGIN, END + BEGIN, BEGIN + END + END):
         with pytest.raises(ValueError, match="no place for the table"):
             put("", wrong)
+
+
+def test_the_picture_has_a_mark_for_each_ratio(tmp_path: Path) -> None:
+    made = report(
+        row(cell("headscope", 1, 2), cell("transformers", 30, 20), cell("bertviz", 4, 4, way="head view")),
+        row(cell("headscope", 1), {"tool": "torchlens", "way": "", "no": "it can't"}),
+    )
+    (axes,) = picture(made).axes
+    marks = [line.get_xdata()[0] for line in axes.lines if line.get_marker() in "o^sDv"]
+    assert marks == [20, 3]  # 30/1 and 20/2; 4/1 and 4/2
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["a task  (1.50 s)"]
+    draw(made, tmp_path / "one.svg")
+    draw(made, tmp_path / "two.svg")
+    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
