@@ -17,7 +17,7 @@ from torch import nn
 
 import headscope
 from headscope.capture import ablate, capture, describe, modules_of_checkpoint, trace
-from headscope.errors import InputError
+from headscope.errors import InputError, MissingExtraError
 
 BERT = BY_NAME["BertModel"]
 
@@ -202,6 +202,13 @@ def test_describe_anything_and_nothing_else() -> None:
         describe("BertModel")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="NoSuchModel"):
         modules_of_checkpoint({"architectures": ["NoSuchModel"]})
+
+
+def test_modules_without_transformers_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "transformers" else find(name))
+    with pytest.raises(MissingExtraError, match=r"pip install 'headscope\[torch\]'"):
+        modules_of_checkpoint({"model_type": "bert"})
 
 
 def test_outputs_are_kept_where_they_are_small() -> None:

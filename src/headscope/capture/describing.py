@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
-from headscope.errors import InputError
+from headscope.errors import InputError, MissingExtraError
 
 
 @dataclass(frozen=True)
@@ -194,9 +195,17 @@ def modules_of_checkpoint(config: dict[str, Any], class_name: str | None = None)
         class_name: the class; the first that the config's `architectures` names, else the base class of its model type.
 
     Raises:
+        MissingExtraError: transformers is not installed.
         InputError: transformers has no such class, or knows no such model type.
     """
     import torch
+
+    if importlib.util.find_spec("transformers") is None:
+        raise MissingExtraError(
+            "transformers, which builds the class, is not installed",
+            where="modules",
+            advice="pip install 'headscope[torch]'",
+        )
     import transformers
 
     named = class_name or next(iter(config.get("architectures") or ()), None)

@@ -69,7 +69,7 @@ def tree(
     model: ModelName,
     revision: Revision = None,
     modules: Annotated[
-        bool, typer.Option("--modules", help="Every module, as transformers builds the class; needs headscope[torch].")
+        bool, typer.Option("--modules", help="Every module, as transformers builds the class; needs the extra torch.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
