@@ -304,6 +304,11 @@ def test_debug_after_two_dashes_is_text(small):
     assert found["tokens"] == ["[CLS]", "[UNK]", "[UNK]", "[UNK]", "[SEP]"]
 
 
+def test_words_that_the_vocabulary_lacks_are_said():
+    assert "8 tokens, 6 of them unknown to its vocabulary" in run("attend", "-", "吾輩は猫である。").stdout
+    assert "unknown" not in run("attend", "-", "The cat sat.").stdout
+
+
 def test_wrong_usage_exits_with_2(small):
     for args in (
         ["shapes"],

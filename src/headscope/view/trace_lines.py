@@ -29,9 +29,14 @@ def trace_record(trace: Trace) -> dict[str, Any]:
 
 
 def trace_aside(trace: Trace) -> str:
-    """The model, how many tokens, which heads were silenced."""
+    """The model, how many tokens, how many of them its vocabulary lacks, which heads were silenced."""
+    unknown = sum(token in ("[UNK]", "<unk>") for token in trace.tokens)
     silenced = ", ".join(f"{layer}.{head}" for layer, head in sorted(trace.ablated))
-    return f"{called(trace.model)}, {len(trace)} tokens" + (f", silenced: {silenced}" if silenced else "")
+    return (
+        f"{called(trace.model)}, {len(trace)} tokens"
+        + (f", {unknown} of them unknown to its vocabulary" if unknown else "")
+        + (f", silenced: {silenced}" if silenced else "")
+    )
 
 
 def shown_tokens(trace: Trace) -> tuple[str, ...]:
