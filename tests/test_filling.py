@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 import headscope as hs
-from headscope.errors import InputError, UnsupportedError
+from headscope.errors import CheckpointError, InputError, UnsupportedError
 from headscope.filling import fill
 from small_bert import small_bert
 
@@ -38,6 +39,15 @@ def test_all_pieces_together_have_probability_1(folder):
     (one,) = fill(hs.open(folder), "the cat", "[MASK] sat", top=10_000)
     assert one.position == 4
     assert sum(one.probabilities) == pytest.approx(1)
+
+
+def test_no_number_is_no_probability(tmp_path):
+    folder = small_bert(tmp_path)
+    tensors = load_file(folder / "model.safetensors")
+    tensors["cls.predictions.bias"] = np.full_like(tensors["cls.predictions.bias"], np.nan)
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(CheckpointError, match="no numbers"):
+        fill(hs.open(folder), "the [MASK]")
 
 
 def test_refusals(folder, tmp_path):

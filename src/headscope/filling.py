@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscope.errors import InputError, UnsupportedError
+from headscope.errors import CheckpointError, InputError, UnsupportedError
 
 if TYPE_CHECKING:
     from headscope.model import Model
@@ -44,6 +44,7 @@ def fill(
     Raises:
         UnsupportedError: the checkpoint has no masked-LM head, or its tokenizer no mask.
         InputError: the text has no mask; top is below 1.
+        CheckpointError: the weights hold NaN or infinity.
     """
     check_masks(model)
     return fill_trace(model, model.trace(text, pair, max_length=max_length), top=top)
@@ -87,6 +88,12 @@ def fill_trace(model: Model, trace: Trace, *, top: int = 5) -> tuple[Filled, ...
             advice=f"write {mask} where a piece is wanted: 'he took off his {mask}.'",
         )
     logits = model.tops.masked_lm(trace.outputs["last_hidden_state"].array[positions]).astype(np.float64)
+    if not np.isfinite(logits).all():
+        raise CheckpointError(
+            "the scores at the mask are no numbers: the weights hold NaN or infinity",
+            where=model.checkpoint.where,
+            advice="`headscope verify` names the tensors; use a checkpoint that was saved before training broke down",
+        )
     chances = np.exp(logits - logits.max(axis=-1, keepdims=True))
     chances /= chances.sum(axis=-1, keepdims=True)
     return tuple(

@@ -70,6 +70,14 @@ def test_tree_of_names_alone() -> None:
     assert root.children[0].children[0].shape == (50257, 768)
 
 
+def test_a_name_of_endless_parts_is_drawn() -> None:
+    root = tree(anatomy_of({"model_type": "gpt2"}, {"a." * 9000 + "weight": (3,)}))
+    depth = 0
+    while root.children:
+        root, depth = root.children[0], depth + 1
+    assert (root.count, depth < 100) == (3, True)
+
+
 def test_config_of_names_alone() -> None:
     table = explain_config(anatomy_of({"model_type": "gpt2", "n_ctx": 1024, "top_k": 50, "bos_token_id": 3}, gpt2()))
     assert dict(table) == {"model_type": "gpt2", "n_ctx": 1024, "top_k": 50, "bos_token_id": 3}

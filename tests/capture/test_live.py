@@ -17,7 +17,7 @@ from torch import nn
 
 import headscope
 from headscope.capture import ablate, capture, describe, modules_of_checkpoint, trace
-from headscope.errors import InputError, MissingExtraError
+from headscope.errors import InputError, MissingExtraError, UnsupportedError
 
 BERT = BY_NAME["BertModel"]
 
@@ -200,8 +200,11 @@ def test_describe_anything_and_nothing_else() -> None:
     assert [part.times for part in found.tree.parts] == [2, 1, 1]
     with pytest.raises(InputError, match=r"no nn\.Module"):
         describe("BertModel")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="NoSuchModel"):
-        modules_of_checkpoint({"architectures": ["NoSuchModel"]})
+    for odd in ("NoSuchModel", "logging", 5):
+        with pytest.raises(InputError, match=str(odd)):
+            modules_of_checkpoint({"architectures": [odd]})
+    with pytest.raises(UnsupportedError, match=r"BertModel of transformers .* does not take the config"):
+        modules_of_checkpoint({"model_type": "bert", "hidden_act": None})
 
 
 def test_modules_without_transformers_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -214,6 +214,12 @@ def test_config_json_is_not_weights(tmp_path: Path) -> None:
         open_checkpoint(write_config(tmp_path, {}))
 
 
+def test_a_config_that_says_no_limit(tmp_path: Path) -> None:
+    write_safetensors(tmp_path / "model.safetensors", {"x": np.ones(1)})
+    write_config(tmp_path, {"model_max_length": 10**30})
+    assert open_checkpoint(tmp_path).config["model_max_length"] == 10**30
+
+
 def test_a_revision_needs_the_hub(tmp_path: Path) -> None:
     write_safetensors(tmp_path / "model.safetensors", {"x": np.ones(1)})
     with pytest.raises(InputError, match="a revision"):

@@ -53,10 +53,13 @@ class _Growing:
     def at(self, path: str) -> _Growing:
         """The module at a path below this one, made where it is new."""
         here = self
-        for part in filter(None, path.split(".")):
+        for part in filter(None, path.split(".", DEEPEST)):
             here = here.children.setdefault(part, _Growing())
         return here
 
+
+DEEPEST = 50
+"""Modules inside each other that are told apart; whatever of a name is left over stays together."""
 
 LEAVES = ("Embedding", "Linear", "LayerNorm")
 """Classes that are drawn with their sizes instead of their parameters."""

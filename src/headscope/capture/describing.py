@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from headscope.errors import InputError, MissingExtraError
+from headscope.errors import InputError, MissingExtraError, UnsupportedError
 
 
 @dataclass(frozen=True)
@@ -197,6 +197,7 @@ def modules_of_checkpoint(config: dict[str, Any], class_name: str | None = None)
     Raises:
         MissingExtraError: transformers is not installed.
         InputError: transformers has no such class, or knows no such model type.
+        UnsupportedError: the class does not take this config.
     """
     import torch
 
@@ -210,14 +211,24 @@ def modules_of_checkpoint(config: dict[str, Any], class_name: str | None = None)
 
     named = class_name or next(iter(config.get("architectures") or ()), None)
     model_type = str(config.get("model_type", ""))
-    cls = getattr(transformers, named, None) if named else None
+    cls = getattr(transformers, named, None) if isinstance(named, str) else None
     if cls is None and named is None and model_type in transformers.CONFIG_MAPPING:
         cls = transformers.MODEL_MAPPING.get(transformers.CONFIG_MAPPING[model_type], None)
-    if cls is None:
+    is_model = isinstance(cls, type) and issubclass(cls, transformers.PreTrainedModel)
+    if cls is None or not is_model:
         raise InputError(
             f"transformers {transformers.__version__} has no class {named or 'for model type ' + repr(model_type)}",
             where="config.json",
             advice="name a class that it has, or install another version of transformers",
         )
-    with torch.device("meta"):
-        return describe(cls(cls.config_class(**config)))
+    try:
+        with torch.device("meta"):
+            built = cls(cls.config_class(**config))
+    except Exception as error:
+        raise UnsupportedError(
+            f"{cls.__name__} of transformers {transformers.__version__} does not take the config: "
+            + " ".join(str(error).split()),
+            where="config.json",
+            advice="correct config.json",
+        ) from error
+    return describe(built)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-INTEGER_DIGITS = 20
+INTEGER_DIGITS = 100
+"""Most digits of a number. Configs say "no limit" as 1000000000000000019884624838656; a header's are checked again."""
 
 
 class JsonError(Exception):
