@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
-from types import ModuleType
-from typing import Any
 
+from headscope.callable_packages import make_callable
 from headscope.errors import MissingExtraError
 
 if importlib.util.find_spec("torch") is None:
@@ -39,11 +37,4 @@ __all__ = [
 ]
 
 
-class _CallableModule(ModuleType):
-    """`headscope.capture` is this package and, as a name of headscope, the function: both may be called."""
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Captured:
-        return capture(*args, **kwargs)
-
-
-sys.modules[__name__].__class__ = _CallableModule
+make_callable(__name__, lambda: capture)

@@ -158,15 +158,15 @@ def excess(call: Call) -> float | None:
         if sample is None:
             continue
         difference = _difference(call, row, sample)
-        if bool(difference <= _least(call, row)):
+        if difference <= _least(call, row):
             continue
-        times = float(difference / _rounding(call, row, sample))
+        times = difference / _rounding(call, row, sample)
         if not times <= 1:
             return times
     return None
 
 
-def _difference(call: Call, row: int, sample: Sample) -> torch.Tensor:
+def _difference(call: Call, row: int, sample: Sample) -> float:
     """How far the worst number of the recomputed contexts is from the module's."""
     q, k, v = call.q[row][:, sample.index].float(), call.k[row].float(), call.v[row].float()
     lse = call.lse[row][:, sample.index, None].float()
@@ -177,10 +177,10 @@ def _difference(call: Call, row: int, sample: Sample) -> torch.Tensor:
         cells.view(heads, n, -1).add_(sample.hidden.to(q.device))
     ours = torch.bmm(cells.exp_(), v).view(heads, n, -1)
     if call.returned is None or call.projection is None:
-        return (ours - call.context[row][:, sample.index]).abs_().amax()
+        return _largest(ours - call.context[row][:, sample.index])
     weight, bias = call.projection.weight.float(), call.projection.bias
     joined = torch.nn.functional.linear(ours.transpose(0, 1).flatten(1), weight, None if bias is None else bias.float())
-    return (joined - call.returned[row][sample.index]).abs_().amax()
+    return _largest(joined - call.returned[row][sample.index])
 
 
 def _share(call: Call) -> float:
@@ -192,33 +192,34 @@ def _eps(call: Call) -> float:
     return torch.finfo(call.context.dtype if call.returned is None else call.returned.dtype).eps
 
 
-def _least(call: Call, row: int) -> torch.Tensor:
+def _least(call: Call, row: int) -> float:
     """A bound below `_rounding` from a few values, which spares looking at all of them where it will do."""
-    size = _largest(call.v[row, :, :SAMPLED_QUERIES].float())
+    size = _largest(call.v[row, :, :SAMPLED_QUERIES])
     if call.returned is not None and call.projection is not None:
-        size = size * call.projection.weight[0].float().abs().sum()
+        size *= float(call.projection.weight[0].float().abs().sum())
     return size * _share(call)
 
 
-def _rounding(call: Call, row: int, sample: Sample) -> torch.Tensor:
+def _rounding(call: Call, row: int, sample: Sample) -> float:
     """What rounding explains.
 
     Scores are sums in fp32, off by its spacing times |q| |k|; contexts are rounded to the model's precision, and where
     the model computed its weights itself, scores are too.
     """
     q, k, v = call.q[row][:, sample.index].float(), call.k[row].float(), call.v[row].float()
-    reach = abs(call.scale) * q.norm(dim=-1).amax() * k.norm(dim=-1).amax()
+    reach = abs(call.scale) * float(q.norm(dim=-1).amax() * k.norm(dim=-1).amax())
     share = _share(call) + 8 * torch.finfo(torch.float32).eps * reach
     if call.weights is not None or call.returned is not None:
         raw = scores(q, k, scale=call.scale)
         if sample.hidden is not None:
             raw = raw + sample.hidden.to(raw.device)
         share = share + 2 * _eps(call) * _largest(raw.masked_fill(raw == float("-inf"), 0))
-    size = _largest(v).clamp(min=1e-30)
+    size = max(_largest(v), 1e-30)
     if call.returned is not None and call.projection is not None:
-        size = size * call.projection.weight.float().abs().sum(1).amax()
+        size *= float(call.projection.weight.float().abs().sum(1).amax())
     return share * size
 
 
-def _largest(x: torch.Tensor) -> torch.Tensor:
-    return x.abs().amax()
+def _largest(x: torch.Tensor) -> float:
+    """The largest absolute value, NaN where there is one."""
+    return float(torch.linalg.vector_norm(x, float("inf")))
