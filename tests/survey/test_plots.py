@@ -13,6 +13,7 @@ from finished_survey import finished
 from headscope.errors import InputError, MissingExtraError
 from headscope.survey.figures import layer_ticks, round_up
 from headscope.survey.findings import read_findings
+from headscope.survey.labels import leader, place_labels
 from headscope.survey.plots import drawn, write_plots
 from headscope.survey.scaling import classical_scaling
 
@@ -67,6 +68,30 @@ def test_the_points_are_the_aggregates(tmp_path: Path) -> None:
     assert figures["special-tokens"].axes[0].get_ylabel() == "mean weight"
     labels = [text.get_text() for text in figures["clusters"].axes[0].texts]
     assert labels == [f"{layer}.{head}" for layer in range(3) for head in range(4) if (layer, head) != (1, 2)]
+
+
+@pytest.mark.parametrize(("heads", "spread"), [(1, 0), (4, 0), (12, 30), (144, 90), (384, 150)])
+def test_no_name_covers_another_or_a_point(heads: int, spread: float) -> None:
+    """Boxes of names and discs of points, held against each other pair by pair; near its point where there is room."""
+    points = np.random.default_rng(heads).normal(size=(heads, 2)) * spread + 500
+    widths = np.random.default_rng(1).uniform(8, 20, heads)
+    middles = place_labels(points, widths, 6, radius=3, low=(0, 0), high=(1000, 1000))
+    assert np.isfinite(middles).all()
+    halves = np.stack([widths, np.full(heads, 6)], -1) / 2
+    for at in range(heads):
+        gaps = np.abs(middles[at] - points) - halves[at]
+        assert (np.linalg.norm(np.maximum(gaps, 0), axis=-1) >= 3).all()
+        others = np.arange(heads) != at
+        apart = np.abs(middles[at] - middles[others]) - halves[at] - halves[others]
+        assert (apart.max(-1) >= 0).all()
+        line = leader(points[at], middles[at], widths[at], 6, 3)
+        near = np.linalg.norm(np.maximum(np.abs(middles[at] - points[at]) - halves[at], 0)) < 3 + 6
+        assert near if line is None else np.linalg.norm(line[0] - points[at]) == pytest.approx(3)
+
+
+def test_a_name_without_room_is_left_out() -> None:
+    found = place_labels(np.full((2, 2), 5.0), np.array([4.0, 11.0]), 3, radius=1, low=(0, 0), high=(10, 10))
+    assert np.isfinite(found).tolist() == [[True, True], [False, False]]
 
 
 @pytest.mark.parametrize(("layers", "heads", "similarity"), [(1, 1, True), (3, 4, True), (24, 16, False)])

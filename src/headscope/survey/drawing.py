@@ -9,6 +9,7 @@ import numpy as np
 from headscope.survey.colours import STEPS
 from headscope.survey.figures import FIGURES, LayerFigure, layer_ticks, round_up
 from headscope.survey.findings import Findings
+from headscope.survey.labels import label_widths, leader, place_labels
 from headscope.survey.scaling import classical_scaling
 from headscope.survey.wording import shown
 
@@ -16,6 +17,8 @@ WIDTH, HEIGHT = 300, 220
 LEFT, RIGHT, TOP, BOTTOM = 44, 10, 24, 34
 PLANE = 560
 """Side of the drawing of clusters."""
+DOT, NAME = 4.2, 8.0
+"""Radius of its points, and the size of their names."""
 
 
 def layer_figure(found: Findings, figure: LayerFigure) -> str:
@@ -86,16 +89,25 @@ def cluster_figure(found: Findings) -> str:
     middle = (points.max(0) + points.min(0)) / 2
     scale = (PLANE - 70) / reach
     tall = float(np.ptp(points[:, 1])) * scale + 90
-    parts = []
-    for (layer, head), point in zip(found.named, points, strict=True):
-        x = PLANE / 2 + (point[0] - middle[0]) * scale
-        y = tall / 2 - 12 - (point[1] - middle[1]) * scale
+    places = np.array([PLANE / 2, tall / 2 - 12]) + (points - middle) * scale * (1, -1)
+    names = [f"{layer}.{head}" for layer, head in found.named]
+    widths = label_widths(names, NAME)
+    at_names = place_labels(places, widths, NAME, radius=DOT, low=(0, 0), high=(PLANE, tall - 24))
+    lines, parts = [], []
+    for (layer, _), title, place, at_name, width in zip(found.named, names, places, at_names, widths, strict=True):
         colour = layer_class(found.layers.index(layer), len(found.layers))
         parts.append(
-            f'<circle class="{colour} head" cx="{x:.5g}" cy="{y:.5g}" r="4.2">'
-            f"<title>head {layer}.{head}</title></circle>"
-            f'<text class="name" x="{x + 5.5:.5g}" y="{y + 3:.5g}">{layer}.{head}</text>'
+            f'<circle class="{colour} head" cx="{place[0]:.5g}" cy="{place[1]:.5g}" r="{DOT}">'
+            f"<title>head {title}</title></circle>"
         )
+        if np.isnan(at_name).any():
+            continue
+        parts.append(f'<text class="name" x="{at_name[0]:.5g}" y="{at_name[1] + 0.36 * NAME:.5g}">{title}</text>')
+        ends = leader(place, at_name, width, NAME, DOT)
+        if ends is not None:
+            (x1, y1), (x2, y2) = ends
+            lines.append(f'<line class="leader" x1="{x1:.5g}" y1="{y1:.5g}" x2="{x2:.5g}" y2="{y2:.5g}"/>')
+    parts = lines + parts
     unit = round_up(reach / 8)
     parts.append(
         f'<line class="unit" x1="20" x2="{20 + unit * scale:.5g}" y1="{tall - 12:.5g}" y2="{tall - 12:.5g}"/>'

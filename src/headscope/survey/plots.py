@@ -11,6 +11,7 @@ import numpy as np
 from headscope.errors import MissingExtraError
 from headscope.survey.figures import CLUSTERS, FIGURES, LayerFigure, layer_ticks, round_up
 from headscope.survey.findings import Findings, read_findings
+from headscope.survey.labels import label_widths, leader, place_labels
 from headscope.survey.scaling import classical_scaling
 from headscope.writing import write_atomically
 
@@ -35,6 +36,8 @@ METADATA = {
 }
 POINT, LINE = "#0072B2", "#D55E00"
 """Blue and vermilion of Okabe and Ito: told apart in every common kind of colour blindness."""
+DOT = 2.2
+"""Radius of a head's point among the clusters."""
 
 
 def write_plots(folder: Path) -> list[Path]:
@@ -130,10 +133,16 @@ def _clusters(found: Findings) -> Figure:
     norm, colours = BoundaryNorm(edges, 256), colormaps["viridis"]
     made = Figure(figsize=(6, 5), layout="constrained")
     axes = made.subplots()
-    axes.scatter(points[:, 0], points[:, 1], c=places, norm=norm, cmap=colours, s=14, linewidths=0.3, edgecolors="0.2")
-    small = 5.5 if len(points) <= 144 else 3.5
-    for (layer, head), (x, y) in zip(found.named, points, strict=True):
-        axes.annotate(f"{layer}.{head}", (x, y), xytext=(2.2, 1.2), textcoords="offset points", fontsize=small)
+    axes.scatter(
+        points[:, 0],
+        points[:, 1],
+        c=places,
+        norm=norm,
+        cmap=colours,
+        s=(2 * DOT) ** 2,
+        linewidths=0.3,
+        edgecolors="0.2",
+    )
     axes.set_aspect("equal", adjustable="datalim")
     axes.set_xlabel("first coordinate (nats$^{1/2}$)")
     axes.set_ylabel("second coordinate (nats$^{1/2}$)")
@@ -141,4 +150,29 @@ def _clusters(found: Findings) -> Figure:
     bar = made.colorbar(ScalarMappable(norm, colours), ax=axes, label="layer", shrink=0.7, ticks=shown)
     bar.ax.set_yticklabels([str(found.layers[at]) for at in shown])
     bar.ax.minorticks_off()
+    _name_heads(made, axes, found, points)
     return made
+
+
+def _name_heads(made: Figure, axes: Axes, found: Findings, points: np.ndarray) -> None:
+    """Each head's name beside its point, or at the end of a thin line where points are crowded."""
+    from matplotlib.collections import LineCollection
+
+    made.draw_without_rendering()  # only then is it known where points come to stand
+    unit = made.dpi / 72
+    places = axes.transData.transform(points) / unit
+    low, high = axes.get_window_extent().get_points() / unit
+    size = 5.5 if len(points) <= 144 else 3.5
+    names = [f"{layer}.{head}" for layer, head in found.named]
+    widths = label_widths(names, size)
+    middles = place_labels(places, widths, size, radius=DOT, low=low, high=high)
+    style: dict[str, Any] = {"textcoords": "offset points", "fontsize": size, "ha": "center", "va": "center_baseline"}
+    lines = []
+    for name, point, place, middle, width in zip(names, points, places, middles, widths, strict=True):
+        if np.isnan(middle).any():
+            continue
+        axes.annotate(name, tuple(point), xytext=tuple(middle - place), **style)
+        ends = leader(place, middle, width, size, DOT)
+        if ends is not None:
+            lines.append(axes.transData.inverted().transform(np.array(ends) * unit))
+    axes.add_collection(LineCollection(lines, colors="0.6", linewidths=0.35, zorder=0.5), autolim=False)
