@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from headscope.checkpoint.json_text import JsonError, parse_object
 from headscope.errors import CheckpointError
 
 NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -166,18 +166,12 @@ def read_json(source: TokenizerSource, filename: str) -> dict[str, Any] | None:
 def parse_json(path: Path, where: str) -> dict[str, Any]:
     """A file that holds one JSON object.
 
-    Numbers may be long: published files give model_max_length as 1000000000000000019884624838656.
-    Errors: CheckpointError when it is not JSON, or not an object.
+    Errors: CheckpointError when it is not JSON, or not an object, or says two things under one name.
     """
     try:
-        value = json.loads(path.read_bytes().decode("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path.name} can't be read as JSON: {error}", where=where, advice=AGAIN) from error
-    if not isinstance(value, dict):
-        raise CheckpointError(
-            f"{path.name} holds a JSON {type(value).__name__}, and should hold an object", where=where, advice=AGAIN
-        )
-    return value
+        return parse_object(path.read_bytes(), unique=False)
+    except (OSError, JsonError) as error:
+        raise CheckpointError(f"{path.name} can't be read: {error}", where=where, advice=AGAIN) from error
 
 
 def _class_name(where: str, options: Mapping[str, Any], model: Mapping[str, Any]) -> tuple[str | None, str | None]:

@@ -1,0 +1,91 @@
+"""BertJapaneseTokenizer: what it needs beside its files, what of it is refused, and where its pieces stand."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizer_folders import BERT_SPECIALS, folder_with
+
+from headscope.checkpoint.tokenizer import Tokenizer, load_tokenizer
+from headscope.errors import InputError, MissingExtraError, UnsupportedError
+
+JAPANESE = [*BERT_SPECIALS, "猫", "は", "走る", "##る", "ガ", "走"]
+
+
+def japanese(path: Path, **options: Any) -> Tokenizer:
+    settings = {"tokenizer_class": "BertJapaneseTokenizer", "word_tokenizer_type": "mecab", **options}
+    return load_tokenizer(folder_with(path, {"model_type": "bert"}, vocab_txt=JAPANESE, tokenizer_config=settings))
+
+
+def test_japanese_without_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fugashi", None)
+    tokenizer = japanese(tmp_path)
+    with pytest.raises(MissingExtraError, match="fugashi") as caught:
+        tokenizer.encode("猫は走る")
+    assert "pip install 'headscope[japanese]'" in str(caught.value)
+    assert "words=" in str(caught.value)
+    assert tokenizer.encode_words(["猫", "は", "走る", "ｶﾞ", "[MASK]", "##る"]).ids == (2, 5, 6, 7, 9, 4, 8, 3)
+    assert tokenizer.encode_ids([5, 6]).tokens == ("猫", "は")
+
+
+def test_japanese_without_its_dictionary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("fugashi")
+    for name in ("ipadic", "unidic", "unidic_lite"):
+        monkeypatch.setitem(sys.modules, name, None)
+        with pytest.raises(MissingExtraError, match="dictionary") as caught:
+            japanese(tmp_path / name, mecab_kwargs={"mecab_dic": name}).encode("猫")
+        assert "headscope[japanese]" in str(caught.value)
+    system = japanese(
+        tmp_path / "system", mecab_kwargs={"mecab_dic": None, "mecab_option": "-d nowhere -r nowhere/mecabrc"}
+    )
+    with pytest.raises(MissingExtraError, match="can't open the dictionary"):
+        system.encode("猫")
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ({"word_tokenizer_type": "sudachi"}, "sudachi"),
+        ({"word_tokenizer_type": "jumanpp"}, "jumanpp"),
+        ({"mecab_kwargs": {"mecab_dic": "neologd"}}, "neologd"),
+        ({"mecab_kwargs": {"mecab_option": "-o stolen.txt"}}, "-o"),
+        ({"mecab_kwargs": {"mystery": 1}}, "mystery"),
+    ],
+)
+def test_japanese_segmenters_that_are_not_known(tmp_path: Path, options: dict[str, Any], found: str) -> None:
+    tokenizer = japanese(tmp_path, **options)
+    with pytest.raises(UnsupportedError) as caught:
+        tokenizer.encode("猫は走る")
+    assert found in str(caught.value)
+    assert tokenizer.encode_words(["猫"]).ids == (2, 5, 3)
+
+
+def test_japanese_by_sentencepiece(tmp_path: Path) -> None:
+    tokenizer = japanese(tmp_path, subword_tokenizer_type="sentencepiece")
+    with pytest.raises(UnsupportedError, match="sentencepiece"):
+        tokenizer.encode_words(["猫"])
+    assert tokenizer.encode_ids([5]).tokens == ("猫",)
+
+
+def test_what_mecab_can_not_read(tmp_path: Path) -> None:
+    pytest.importorskip("fugashi")
+    tokenizer = japanese(tmp_path)
+    with pytest.raises(InputError, match="character 1 is a NUL"):
+        tokenizer.encode("猫\0は")
+    with pytest.raises(InputError, match="40000 characters"):
+        tokenizer.encode("猫" * 40_000)
+
+
+def test_japanese_spans(tmp_path: Path) -> None:
+    pytest.importorskip("fugashi")
+    text = "猫は ｶﾞ[MASK]㍿走る"
+    encoded = japanese(tmp_path).encode(text)
+    found = [
+        (token, text[span[0] : span[1]]) for token, span in zip(encoded.tokens, encoded.spans, strict=True) if span
+    ]
+    assert found[:4] == [("猫", "猫"), ("は", "は"), ("ガ", "ｶﾞ"), ("[MASK]", "[MASK]")]
+    assert ("[UNK]", "㍿") in found
+    assert found[-1] == ("走る", "走る")
