@@ -16,6 +16,7 @@ from looking import HOSTILE, Watched, head_of, ranked, until
 
 import headscope as hs
 from headscope.view import html
+from small_bert import VOCABULARY, small_bert
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -137,7 +138,7 @@ def test_keyboard_alone(watch: Watch, cat_file: Path) -> None:
     assert page.locator("[data-test=numbers] td").count() > 100
     press("Escape")
     press("?")
-    assert page.locator("[role=dialog]").is_visible()
+    assert page.locator("dialog[open]").is_visible()
     press("Escape")
     press("4")
     assert page.locator(".drawing").is_visible()
@@ -238,6 +239,60 @@ def test_tokens_are_text_never_markup(watch: Watch, hostile: hs.Trace, tmp_path:
     svg = Path(download.value.path()).read_text(encoding="utf-8")
     assert "<img" not in svg
     assert "&lt;img" in svg
+
+
+def test_a_very_long_piece_pushes_no_number_out_of_sight(watch: Watch, tmp_path: Path) -> None:
+    folder = tmp_path / "long"
+    folder.mkdir()
+    model = hs.open(small_bert(folder, vocabulary=(*VOCABULARY[:-1], "a" * 200)))
+    last = len(VOCABULARY) - 1
+    trace = model.trace(ids=[2, 5, last, last, 6, 3])
+    page = watch().open(f"{trace.to_html(tmp_path / 'long.html').as_uri()}#q=2&k=3&l=1")
+    page.wait_for_selector("[data-test=weight]")
+    for panel, number in (
+        (".picture", "[data-test=value]"),
+        (".cell", "[data-test=cell] b"),
+        (".inspector", ".ranked b"),
+    ):
+        outer, inner = (page.locator(one).first.bounding_box() for one in (panel, number))
+        assert outer is not None
+        assert inner is not None
+        assert outer["x"] <= inner["x"] <= inner["x"] + inner["width"] <= outer["x"] + outer["width"]
+    assert page.locator(".looks").inner_text().split("\n")[0] == f"»\u2068{'a' * 20}…\u2069« looks at"
+    page.keyboard.press("t")
+    box = page.locator("[data-test=numbers] td:not(thead td)").first.bounding_box()
+    assert box is not None
+    assert box["x"] < 700
+
+
+@pytest.mark.parametrize("width", [1280, 828, 640, 400])
+def test_every_width_shows_all_panels_and_nothing_sticks_out(watch: Watch, cat_file: Path, width: int) -> None:
+    page = watch(viewport={"width": width, "height": 720}).open(f"{cat_file.as_uri()}#q=4&k=3")
+    page.wait_for_selector("[data-test=weight]")
+    for pane in ("1", "2", "3", "4"):
+        page.keyboard.press(pane)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), pane
+    page.keyboard.press("1")
+    boxes = {name: page.locator(name).bounding_box() for name in (".grid", ".picture", ".cell", ".inspector")}
+    grid, head = boxes[".grid"], boxes[".picture"]
+    assert grid is not None
+    assert head is not None
+    assert all(box is not None and box["width"] > 150 and box["height"] > 150 for box in boxes.values())
+    beside = grid["x"] + grid["width"] <= head["x"] and abs(grid["y"] - head["y"]) < 2
+    assert beside is (width > 720)
+
+
+def test_the_help_holds_the_focus_and_gives_it_back(watch: Watch, cat_file: Path) -> None:
+    page = watch().open(cat_file.as_uri())
+    page.locator("[data-test=help]").focus()
+    page.keyboard.press("?")
+    for _ in range(4):
+        page.keyboard.press("Tab")
+        assert page.evaluate(
+            "document.activeElement.closest('dialog') !== null || document.activeElement === document.body"
+        )
+    page.keyboard.press("Escape")
+    assert page.evaluate("document.activeElement.dataset.test") == "help"
 
 
 def test_compare_two_traces_and_rank_what_changed(watch: Watch, bert: hs.Model, tmp_path: Path) -> None:

@@ -118,6 +118,33 @@ def test_silence_a_head_and_mask_a_token(watch: Watch, bert: hs.Model, served: S
     assert page.locator("[role=tab]").count() == 2
 
 
+def test_before_and_after_stay_apart_whichever_is_looked_at(watch: Watch, served: Served) -> None:
+    """What was asked of one text is that text's own; the changed run still stands after the text it came from."""
+    page = watch().open(f"{served.session.address()}#pane=causes")
+    tokens = page.locator("[data-test=tokens] button")
+    tokens.nth(2).click()
+    assert tokens.nth(2).get_attribute("aria-pressed") == "true"
+    page.locator("[data-test=silence]").click()
+    page.locator("[data-test=run]").click()
+    page.wait_for_selector("[data-test=changed] li")
+    said = page.locator("[data-test=outcomes]").inner_text()
+    assert "not masked" in said
+    assert "where »\u2068cat\u2069« stood" in said
+    until(page, "document.querySelector('[data-test=changed]').getAttribute('aria-busy') === 'false'")
+    ranked_heads = page.locator("[data-test=changed]").inner_text()
+    page.keyboard.press("]")
+    until(page, "document.querySelectorAll('.tab')[1].classList.contains('on')")
+    assert page.locator("[data-test=outcomes]").inner_text() == said
+    until(page, "document.querySelector('[data-test=changed]').getAttribute('aria-busy') === 'false'")
+    assert page.locator("[data-test=changed]").inner_text() == ranked_heads
+    assert tokens.nth(2).inner_text() == "cat"
+    page.fill("[data-test=text]", "The dog!")
+    page.locator("[data-test=text]").press("Enter")
+    until(page, "document.querySelectorAll('[data-test=tokens] button').length === 5")
+    assert page.locator("[data-test=tokens] [aria-pressed=true]").count() == 0
+    assert page.locator("[data-test=run]").is_disabled()
+
+
 def test_page_and_answers_carry_a_strict_policy(served: Served) -> None:
     status, _, headers = ask(served, "GET", f"/?token={served.session.token}")
     policy = headers["content-security-policy"]

@@ -1,6 +1,6 @@
 // Everything works from the keyboard.
 import * as state from "./state";
-import { column, doc, docs, row, shown } from "./store";
+import { column, doc, lookAt, row, shown } from "./store";
 import { goToExtreme } from "./panels/grid";
 import { finding, step } from "./panels/headpane";
 import { nextStep } from "./panels/cell";
@@ -72,8 +72,8 @@ const KEYS: Record<string, () => void> = {
   t: () => { state.pane.value = "head"; tableOpen.value = !tableOpen.value; },
   T: () => { gridTableOpen.value = !gridTableOpen.value; },
   "?": () => { state.help.value = !state.help.value; },
-  "[": () => { state.trace.value = Math.max(0, state.trace.value - 1); },
-  "]": () => { state.trace.value = Math.min(docs.value.length - 1, state.trace.value + 1); },
+  "[": () => lookAt(state.trace.value - 1),
+  "]": () => lookAt(state.trace.value + 1),
 };
 
 export function listen(): void {

@@ -42,7 +42,7 @@ class Refused extends Error {}
 const megabytes = (bytes: number): string => (bytes / 1e6).toFixed(1);
 
 /** Run the model. The answer is lines of JSON about the progress, then one with the size, then the trace file. */
-export async function run(change: Change, name: string | null): Promise<Doc | null> {
+export async function run(change: Change, name: string | null, of: Doc["of"] = null): Promise<Doc | null> {
   if (running.value !== null) return null;
   trouble.value = null;
   const began = performance.now();
@@ -93,7 +93,7 @@ export async function run(change: Change, name: string | null): Promise<Doc | nu
     }
     outcomes.value = { ...outcomes.value, [file.id]: file.outcomes };
     if (file.moved !== null) moved.value = { ...moved.value, [file.id]: file.moved };
-    return await openTrace({ bytes: bytes.buffer }, name, file.id);
+    return await openTrace({ bytes: bytes.buffer }, name, file.id, of);
   } catch (error) {
     trouble.value = error instanceof Refused ? say("refused", { why: error.message }) : error instanceof TypeError ? say("cut") : String(error);
     return null;

@@ -5,20 +5,28 @@ import type { TraceInfo } from "./trace/trace";
 import { makeShown, type Shown } from "./shown";
 import * as state from "./state";
 
+/** What a run changes: heads by their numbers in the model, tokens by their places. */
+export interface Asked {
+  heads: [number, number][];
+  tokens: number[];
+}
+
 export interface Doc {
   id: number;
   name: string;
   info: TraceInfo;
   /** The server's name for it; null where the page has only the file. */
   remote: string | null;
+  /** What was changed of which trace, where it was. */
+  of: { origin: number; asked: Asked } | null;
 }
 
 export const docs = signal<Doc[]>([]);
 export const failure = signal<string | null>(null);
 export const doc = computed<Doc | null>(() => docs.value[Math.min(state.trace.value, docs.value.length - 1)] ?? null);
 export const otherDoc = computed<Doc | null>(() => {
-  const at = state.other.value;
-  return at === null ? null : (docs.value[at] ?? null);
+  const found = state.other.value === null ? null : (docs.value[state.other.value] ?? null);
+  return found === doc.value ? null : found;
 });
 export const at = computed(() => {
   const info = doc.value?.info;
@@ -92,15 +100,26 @@ let nextId = 0;
 /** Bytes of a trace file, or base64 of them in stretches, each let go when it was sent. */
 export type Source = { bytes: ArrayBuffer } | { parts: Iterable<string>; all: number };
 
-export async function openTrace(source: Source, name: string | null, remote: string | null = null): Promise<Doc> {
+export async function openTrace(
+  source: Source, name: string | null, remote: string | null = null, of: Doc["of"] = null,
+): Promise<Doc> {
   const id = nextId++;
   if ("parts" in source) for (const base64 of source.parts) await engine.ask("part", { id, base64, bytes: source.all });
   const info = await engine.ask("open", "parts" in source ? { id } : { id, bytes: source.bytes });
   const text = info.text === null ? info.queries.tokens.slice(0, 12).join(" ") : info.pair === null ? info.text : `${info.text} | ${info.pair}`;
-  const one: Doc = { id, name: name ?? text, info, remote };
+  const one: Doc = { id, name: name ?? text, info, remote, of };
   docs.value = [...docs.value, one];
   if (!info.thumbs || !info.statistics) void measureAll(one);
   return one;
+}
+
+/** Look at another trace. Where it was the one compared with, the two change places. */
+export function lookAt(index: number): void {
+  if (!docs.value[index]) return;
+  batch(() => {
+    if (state.other.value === index) state.other.value = state.trace.value;
+    state.trace.value = index;
+  });
 }
 
 export function closeTrace(index: number): void {

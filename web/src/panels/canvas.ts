@@ -1,6 +1,7 @@
 // What every canvas of the page needs: its size on the screen, the theme's colours, text that fits, numbers as pixels.
 import { paint } from "../colour";
 import * as state from "../state";
+import { letters } from "../words";
 
 const scratch = document.createElement("canvas");
 
@@ -50,13 +51,16 @@ export function fresh(canvas: HTMLCanvasElement, width: number, height: number):
   return context;
 }
 
-let segmenter: Intl.Segmenter | null = null;
-
 /** Cut text to a width, by whole characters as readers know them. */
 export function fitted(context: CanvasRenderingContext2D, text: string, most: number): string {
   if (context.measureText(text).width <= most) return text;
-  segmenter ??= new Intl.Segmenter();
-  const letters = [...segmenter.segment(text)].map(({ segment }) => segment);
-  while (letters.length > 1 && context.measureText(`${letters.join("")}…`).width > most) letters.pop();
-  return `${letters.join("")}…`;
+  const all = letters(text);
+  const cut = (count: number): string => `${all.slice(0, count).join("")}…`;
+  let [fits, over] = [1, all.length];
+  while (over - fits > 1) {
+    const middle = (fits + over) >> 1;
+    if (context.measureText(cut(middle)).width <= most) fits = middle;
+    else over = middle;
+  }
+  return cut(fits);
 }

@@ -1,115 +1,161 @@
 // Cause and effect: silence heads, mask tokens, run again, and see what changes.
-import { useSignal } from "@preact/signals";
-import { percent, say, number } from "../words";
+import { computed, signal } from "@preact/signals";
+import { number, percent, say } from "../words";
 import * as state from "../state";
-import { at, doc, docs, lookedRow, otherDoc, shown } from "../store";
+import { at, doc, docs, lookAt, lookedRow, otherDoc, shown, type Asked, type Doc } from "../store";
 import { moved, outcomes, run, running, start, type Outcome } from "../remote";
 import { Changed } from "./compare";
-import { signal } from "@preact/signals";
 
-/** The changes that are asked for, for the trace that is looked at. */
-export const silenced = signal<[number, number][]>([]);
-export const masked = signal<number[]>([]);
+const NOTHING: Asked = { heads: [], tokens: [] };
+/** What is asked for, by the text that it is asked of. */
+const wishes = signal<Record<number, Asked>>({});
+
+/** The text that is changed: of a changed run, the one that it came from. */
+const origin = computed<Doc | null>(() => {
+  const now = doc.value;
+  return docs.value.find((one) => one.id === now?.of?.origin) ?? now;
+});
+const wish = computed<Asked>(() => (origin.value && wishes.value[origin.value.id]) ?? NOTHING);
+/** The changed run that is looked at, or compared with. */
+const changedRun = computed<Doc | null>(() =>
+  [doc.value, otherDoc.value].find((one) => one?.of && one.of.origin === origin.value?.id) ?? null,
+);
+
+function ask(next: Asked): void {
+  if (origin.value) wishes.value = { ...wishes.value, [origin.value.id]: next };
+}
+
+const isSilent = (layer: number, head: number): boolean => wish.value.heads.some(([l, h]) => l === layer && h === head);
+
+function silence(layer: number, head: number): void {
+  const { heads, tokens } = wish.value;
+  ask({ tokens, heads: isSilent(layer, head) ? heads.filter(([l, h]) => l !== layer || h !== head) : [...heads, [layer, head]] });
+}
+
+function mask(places: number[]): void {
+  const { heads, tokens } = wish.value;
+  const has = places.every((place) => tokens.includes(place));
+  ask({ heads, tokens: has ? tokens.filter((place) => !places.includes(place)) : [...new Set([...tokens, ...places])].sort((a, b) => a - b) });
+}
+
+/** The chosen head's numbers in the model. */
+function chosen(): [number, number] {
+  const { layerNumbers, headNumbers } = doc.value!.info;
+  return [layerNumbers[at.value.layer], headNumbers[at.value.layer][at.value.head]];
+}
 
 export function toggleHead(): void {
-  const info = doc.value?.info;
-  if (!info || start.value.home !== "server") return;
-  const [l, h] = [info.layerNumbers[at.value.layer], info.headNumbers[at.value.layer][at.value.head]];
-  const has = silenced.value.some(([a, b]) => a === l && b === h);
-  silenced.value = has ? silenced.value.filter(([a, b]) => a !== l || b !== h) : [...silenced.value, [l, h]];
+  if (!doc.value || start.value.home !== "server") return;
+  silence(...chosen());
   state.pane.value = "causes";
 }
 
 export function toggleToken(): void {
-  const r = lookedRow.value;
-  const place = r === null ? undefined : shown.value?.rows[r]?.tokens;
-  if (!place || start.value.home !== "server" || !start.value.mask) return;
-  const has = place.every((token) => masked.value.includes(token));
-  masked.value = has ? masked.value.filter((token) => !place.includes(token)) : [...masked.value, ...place];
+  const places = lookedRow.value === null ? undefined : shown.value?.rows[lookedRow.value]?.tokens;
+  if (!places || start.value.home !== "server" || !start.value.mask) return;
+  mask(places);
   state.pane.value = "causes";
 }
 
+async function go(): Promise<void> {
+  const [before, asked] = [origin.value!, wish.value];
+  const parts = [
+    asked.heads.length ? `✕ ${asked.heads.map((one) => one.join(".")).join(" ")}` : "",
+    asked.tokens.length ? `${start.value.mask} ${asked.tokens.map((place) => before.info.queries.labels[place]).join(" ")}` : "",
+  ].filter(Boolean);
+  const found = await run(
+    { base: before.remote!, ablate: asked.heads, mask: asked.tokens }, `${parts.join(" · ")} · ${before.name}`, { origin: before.id, asked },
+  );
+  if (!found) return;
+  if (docs.value.includes(before)) lookAt(docs.value.indexOf(before));
+  state.other.value = docs.value.indexOf(found);
+}
+
 export function Causes() {
-  const info = doc.value?.info;
-  const base = useSignal<string | null>(null);
-  if (!info) return null;
+  const base = origin.value;
+  if (!base) return null;
   if (start.value.home !== "server") {
     return <main class="centre" id="head"><section class="panel"><p class="quiet hint">{say("causes_none")}</p></section></main>;
   }
-  const [l, h] = [info.layerNumbers[at.value.layer], info.headNumbers[at.value.layer][at.value.head]];
-  const silent = silenced.value.some(([a, b]) => a === l && b === h);
-  const r = lookedRow.value;
-  const token = r === null ? undefined : shown.value?.rows[r];
-  const hidden = token?.tokens.every((place) => masked.value.includes(place));
-  const before = doc.value!.remote ? outcomes.value[doc.value!.remote] : undefined;
-  const after = otherDoc.value?.remote ? outcomes.value[otherDoc.value.remote] : undefined;
-  const shift = otherDoc.value?.remote ? moved.value[otherDoc.value.remote] : undefined;
-  const go = async (): Promise<void> => {
-    base.value = doc.value!.remote;
-    const parts = [
-      silenced.value.length ? `✕ ${silenced.value.map((one) => one.join(".")).join(" ")}` : "",
-      masked.value.length ? `${start.value.mask} ${masked.value.map((place) => info.queries.labels[place]).join(" ")}` : "",
-    ].filter(Boolean);
-    const found = await run({ base: doc.value!.remote!, ablate: silenced.value, mask: masked.value }, `${parts.join(" · ")} · ${doc.value!.name}`);
-    if (found) state.other.value = docs.value.indexOf(found);
-  };
+  const asked = wish.value;
+  const [l, h] = chosen();
+  const labels = base.info.queries.labels;
+  const after = changedRun.value;
+  const shift = after?.remote ? moved.value[after.remote] : undefined;
+  const listed = (one: Doc | null): Outcome[] | undefined => (one?.remote ? outcomes.value[one.remote] : undefined);
   return (
     <main class="centre" id="head">
       <section class="panel picture causes">
         <h1>{say("pane_causes")}</h1>
-        <div class="row">
-          <button onClick={toggleHead} data-test="silence">{say(silent ? "causes_back_head" : "causes_this_head", { head: `${l}.${h}` })}</button>
-          <button disabled={!token || !start.value.mask} onClick={toggleToken} data-test="mask">
-            {start.value.mask ? say(hidden ? "causes_back_token" : "causes_this_token", { token: token?.text ?? "…" }) : say("causes_no_mask")}
-          </button>
-        </div>
-        <dl class="chosen">
+        <p class="quiet">{say("causes_how")}</p>
+        <dl class="wishes">
           <dt>{say("causes_heads")}</dt>
-          <dd>{silenced.value.length ? silenced.value.map(([a, b]) => <button key={`${a}.${b}`} onClick={() => { silenced.value = silenced.value.filter(([x, y]) => x !== a || y !== b); }}>{a}.{b} ×</button>) : say("causes_none_yet")}</dd>
-          <dt>{say("causes_tokens")}</dt>
-          <dd>{masked.value.length ? masked.value.map((place) => <button key={place} onClick={() => { masked.value = masked.value.filter((other) => other !== place); }}><bdi>{info.queries.labels[place]}</bdi> ×</button>) : say("causes_none_yet")}</dd>
+          <dd>
+            <button onClick={toggleHead} aria-pressed={isSilent(l, h)} data-test="silence">{say(isSilent(l, h) ? "causes_back_head" : "causes_this_head", { head: `${l}.${h}` })}</button>
+            {asked.heads.map(([a, b]) => <button key={`${a}.${b}`} class="on" onClick={() => silence(a, b)}>{a}.{b} ×</button>)}
+          </dd>
+          <dt>{say("causes_tokens")} <small>{say(start.value.mask ? "causes_press" : "causes_no_mask")}</small></dt>
+          <dd class="text" data-test="tokens">
+            {labels.map((label, place) => (
+              <button key={place} disabled={!start.value.mask} class={asked.tokens.includes(place) ? "on" : ""} aria-pressed={asked.tokens.includes(place)}
+                title={String(place)} onClick={() => mask([place])}><bdi>{label}</bdi></button>
+            ))}
+          </dd>
         </dl>
         <div class="row">
-          <button class="strong" data-test="run" disabled={running.value !== null || (!silenced.value.length && !masked.value.length)} onClick={() => void go()}>{say("causes_run")}</button>
+          <button class="strong" data-test="run" disabled={running.value !== null || (!asked.heads.length && !asked.tokens.length)} onClick={() => void go()}>{say("causes_run")}</button>
           <span class="quiet" role="status">{running.value}</span>
         </div>
-        <div class="outcomes" data-test="outcomes">
-          <OutcomeList title={say("causes_before")} list={before} against={undefined} />
-          <OutcomeList title={say("causes_after")} list={after} against={before} />
-        </div>
-        {before && before.length === 0 && <p class="quiet">{say("causes_no_outputs")}</p>}
+        <Outcomes before={listed(base) ?? []} after={listed(after)} labels={labels} />
+        {listed(base)?.length === 0 && <p class="quiet">{say("causes_no_outputs")}</p>}
         {shift !== undefined && <p>{say("causes_state", { n: percent(shift) })}</p>}
-        {after && <p class="quiet">{say("causes_later")}</p>}
+        {after && <p><button onClick={() => { state.pane.value = "compare"; }}>{say("causes_later")} (2)</button></p>}
       </section>
-      {otherDoc.value && after && <Changed a={doc.value!} b={otherDoc.value} />}
+      {after && otherDoc.value && (doc.value === base || otherDoc.value === base) && <Changed a={doc.value!} b={otherDoc.value} />}
     </main>
   );
 }
 
-function OutcomeList({ title, list, against }: { title: string; list: Outcome[] | undefined; against: Outcome[] | undefined }) {
-  if (!list) return <div />;
+const named = (one: Outcome): string => `${one.what}/${one.place}`;
+
+/** What the model says at each place, before at the left and after at the right. */
+function Outcomes({ before, after, labels }: { before: Outcome[]; after: Outcome[] | undefined; labels: string[] }) {
+  const all = new Map([...(after ?? []), ...before].map((one) => [named(one), one]));
+  const places = [...all.values()].sort((a, b) => (a.place ?? -1) - (b.place ?? -1));
+  if (!places.length) return <div class="outcomes" data-test="outcomes" />;
   return (
-    <div>
-      <h2>{title}</h2>
-      {list.map((one) => {
-        const before = against?.find((other) => other.what === one.what && other.place === one.place);
-        return (
-          <div key={`${one.what}/${one.place}`}>
-            <h3>{one.place === null ? say("causes_labels", { what: one.what }) : say("causes_prediction", { what: one.what, place: one.place, token: one.token ?? "" })}</h3>
-            <ol class="ranked">
-              {one.top.map(({ label, share }) => {
-                const was = before?.top.find((other) => other.label === label);
-                return (
-                  <li key={label}>
-                    <bdi>{label}</bdi><span class="bar"><i style={{ width: `${100 * share}%` }} /></span>
-                    <b>{number(share)}{before ? <em>{was ? ` ${share >= was.share ? "+" : "−"}${number(Math.abs(share - was.share))}` : " ↑"}</em> : null}</b>
-                  </li>
-                );
-              })}
-            </ol>
-          </div>
-        );
+    <div class="outcomes" data-test="outcomes">
+      <h2>{say("causes_before")}</h2><h2>{after ? say("causes_after") : ""}</h2>
+      {places.map((one) => {
+        const [was, is] = [before, after ?? []].map((list) => list.find((other) => named(other) === named(one)));
+        const stood = one.place === null || labels[one.place] === one.token ? null : labels[one.place].replace(/^·/u, "");
+        return [
+          <h3 key={named(one)}>
+            {one.place === null ? one.what : say("causes_place", { what: one.what, place: one.place })}
+            {stood !== null && <small class="quiet"> {say("causes_stood", { token: stood })}</small>}
+          </h3>,
+          was ? <Choices key={`${named(one)} before`} one={was} against={undefined} /> : <p key={`${named(one)} before`} class="quiet">{say("causes_not_masked")}</p>,
+          is ? <Choices key={`${named(one)} after`} one={is} against={was} /> : <p key={`${named(one)} after`} />,
+        ];
       })}
     </div>
+  );
+}
+
+/** The likeliest, and what became of their shares. */
+function Choices({ one, against }: { one: Outcome; against: Outcome | undefined }) {
+  return (
+    <ol class="ranked">
+      {one.top.map(({ label, share }) => {
+        const was = against?.top.find((other) => other.label === label);
+        const change = was ? `${share >= was.share ? "+" : "−"}${Math.abs(share - was.share).toFixed(3)}` : say("causes_new");
+        return (
+          <li key={label}>
+            <bdi>{label}</bdi><span class="bar"><i style={{ width: `${100 * share}%` }} /></span>
+            <b>{number(share)}</b><em>{against ? change : ""}</em>
+          </li>
+        );
+      })}
+    </ol>
   );
 }

@@ -16,6 +16,9 @@ export function nextStep(): void {
   state.step.value = state.step.value >= STEPS ? 1 : state.step.value + 1;
 }
 
+/** Three or four digits: room is scarce in a step. */
+const brief = (value: number): string => number(value, Math.abs(value) >= 10 ? 1 : 2);
+
 export function Cell() {
   const info = doc.value?.info;
   const words = shown.value;
@@ -31,20 +34,41 @@ export function Cell() {
       .catch(() => undefined);
   }, [key]);
   if (!info || !words) return null;
+  const rule = info.layers[layer];
+  const d = info.dHead;
+  const own = Math.abs(rule.scale - 1 / Math.sqrt(d)) < 1e-6;
+  const dModel = info.anatomy?.sizes.d_model ?? "d_model";
+  const formulas = [
+    <>q<sub>i</sub> <em>({d},)</em></>,
+    <>k<sub>j</sub> <em>({d},)</em></>,
+    <>q<sub>i</sub> ⊙ k<sub>j</sub> <em>({d},)</em></>,
+    <>s<sub>ij</sub>=q<sub>i</sub>·k<sub>j</sub>{own ? <>/√{d}</> : <>·scale</>}</>,
+    <>p<sub>ij</sub> = e<sup>s − lse</sup></>,
+    <>p<sub>ij</sub> v<sub>j</sub></>,
+    <>c<sub>i</sub> W<sub>O</sub> <em>({dModel},)</em></>,
+  ];
+  const titles = (query: string, key: string): string[] => [
+    say("s_q", { token: query }), say("s_k", { token: key }), say("s_product"), say("s_dot"), say("s_softmax"), say("s_value"), say("s_writes"),
+  ];
   if (r === null || c === null || i === undefined || j === undefined || !held) {
-    return <section class="panel cell empty" aria-label={say("cell")}><p class="quiet">{say("cell_pick")}</p></section>;
+    return (
+      <section class="panel cell empty" aria-label={say("cell")}>
+        <p>{say("cell_pick")}</p>
+        <div class="steps" aria-hidden="true">
+          {titles("…", "…").map((title, n) => <Step key={n} n={n + 1} of={STEPS} title={title} formula={formulas[n]} says=""><span /></Step>)}
+        </div>
+      </section>
+    );
   }
   const { chain } = held;
   const [from, to] = [words.rows[r], words.columns[c]];
-  const d = chain.q.length;
+  const named = titles(from.text, to.text);
   const steps = state.step.value === 0 ? STEPS : state.step.value;
   const most = Math.max(...chain.q.map(Math.abs), ...chain.k.map(Math.abs), 1e-9);
   const many = Math.max(...chain.product.map(Math.abs), 1e-9);
   const strongest = Array.from(chain.product.keys()).sort((a, b) => Math.abs(chain.product[b]) - Math.abs(chain.product[a])).slice(0, 3);
   const listed = largestPlaces(chain.weights, 4);
   if (!listed.includes(j)) listed[listed.length - 1] = j;
-  const rule = info.layers[layer];
-  const own = Math.abs(chain.scale - 1 / Math.sqrt(d)) < 1e-6;
   const index = (layer * info.heads + head) * info.queries.tokens.length + i;
   const norm = info.valueNorms?.[(layer * info.heads + head) * info.keys.tokens.length + j];
   const label = (token: number): string => info.keys.labels[token].replace(/^·/u, "");
@@ -53,47 +77,47 @@ export function Cell() {
   return (
     <section class="panel cell" aria-label={say("cell")}>
       <div class="row spread tools">
-        <h2 data-test="cell"><span>{say("cell")}</span> <bdi>{from.text}</bdi> → <bdi>{to.text}</bdi> <b>{number(chain.weight, 4)}</b></h2>
-        <span class="quiet small">{pieces ? say("s_piece", { token: pieces.text, n: pieces.tokens.length }) : rule.stage === "rotated" ? say("stage_rotated") : rule.stage === "scaled" ? say("stage_scaled") : ""}</span>
+        <h2 data-test="cell"><span>{say("cell")}</span> <bdi title={from.text}>{from.text}</bdi> → <bdi title={to.text}>{to.text}</bdi> <b>{number(chain.weight, 4)}</b></h2>
+        <span class="quiet small">{pieces ? say("s_piece", { token: pieces.text, n: pieces.tokens.length }) : rule.stage === "rotated" ? say("stage_rotated") : rule.stage === "scaled" ? say("stage_scaled") : words.renormalised || state.normed.value ? say("s_raw") : ""}</span>
         <span class="row">
           <button onClick={nextStep} data-test="step">{say(state.step.value === 0 ? "step_first" : "step_next")}</button>
           <button disabled={state.step.value === 0} onClick={() => { state.step.value = 0; }}>{say("step_all")}</button>
         </span>
       </div>
       <div class="steps">
-        <Step n={1} of={steps} title={say("s_q", { token: from.text })} formula={<>q<sub>i</sub> <em>({d},)</em></>} says={say("s_q_says", { token: from.text, d })}>
+        <Step n={1} of={steps} title={named[0]} formula={formulas[0]} says={say("s_q_says", { token: from.text, d })}>
           <Bars values={chain.q} most={most} kind="q" />
         </Step>
-        <Step n={2} of={steps} title={say("s_k", { token: to.text })} formula={<>k<sub>j</sub> <em>({d},)</em></>} says={say("s_k_says", { token: to.text, d })}>
+        <Step n={2} of={steps} title={named[1]} formula={formulas[1]} says={say("s_k_says", { token: to.text, d })}>
           <Bars values={chain.k} most={most} kind="k" />
         </Step>
-        <Step n={3} of={steps} title={say("s_product")} formula={<>q<sub>i</sub> ⊙ k<sub>j</sub> <em>({d},)</em></>} says={say("s_product_says")}>
+        <Step n={3} of={steps} title={named[2]} formula={formulas[2]} says={say("s_product_says")}>
           <Bars values={chain.product} most={many} kind="p" />
           <table class="terms"><tbody>{strongest.map((n) => (
-            <tr key={n}><td class="quiet">n={n}</td><td>{number(chain.q[n], 2)} x {number(chain.k[n], 2)}</td><td>= {number(chain.product[n], 2)}</td></tr>
+            <tr key={n}><td class="quiet">n={n}</td><td>{brief(chain.q[n])} x {brief(chain.k[n])}</td><td>= {brief(chain.product[n])}</td></tr>
           ))}</tbody></table>
         </Step>
-        <Step n={4} of={steps} title={say("s_dot")} formula={<>s<sub>ij</sub> = q<sub>i</sub>·k<sub>j</sub>{own ? <>/√{d}</> : <> · scale</>}</>}
+        <Step n={4} of={steps} title={named[3]} formula={formulas[3]}
           says={own ? say("s_dot_says", { d }) : say("s_dot_says_plain", { scale: number(chain.scale, 5) })}>
           <p class="sum">Σ = <b>{number(chain.dot, 3)}</b></p>
           <p class="sum">{own ? <>x 1/√{d}</> : <>x {number(chain.scale, 4)}</>}{chain.bias !== 0 && <> {say("s_bias", { bias: number(chain.bias, 3) })}</>}</p>
           <p class="sum">{chain.masked ? say("s_masked") : <>s = <b data-test="score">{number(chain.score, 4)}</b></>}</p>
         </Step>
-        <Step n={5} of={steps} title={say("s_softmax")} formula={<>p<sub>ij</sub> = e<sup>s − lse</sup></>} says={say("s_softmax_says", { lse: number(chain.lse, 4) })}>
+        <Step n={5} of={steps} title={named[4]} formula={formulas[4]} says={say("s_softmax_says", { lse: number(chain.lse, 4) })}>
           <table class="terms"><tbody>{listed.map((n) => (
             <tr key={n} class={n === j ? "chosen" : ""}>
-              <td><bdi>{label(n)}</bdi></td><td class="quiet">e^({number(chain.scores[n], 2)} − {number(chain.lse, 2)})</td>
+              <td class="who"><bdi>{label(n)}</bdi></td><td class="quiet">e^({brief(chain.scores[n])} − {brief(chain.lse)})</td>
               <td class="bar"><i style={{ width: `${100 * chain.weights[n]}%` }} /></td>
               <td><b data-test={n === j ? "weight" : undefined}>{number(chain.weights[n], 4)}</b></td>
             </tr>
           ))}</tbody></table>
         </Step>
-        <Step n={6} of={steps} title={say("s_value")} formula={<>p<sub>ij</sub> v<sub>j</sub> <em>({chain.v?.length ?? d},)</em></>}
+        <Step n={6} of={steps} title={named[5]} formula={<>{formulas[5]} <em>({chain.v?.length ?? d},)</em></>}
           says={chain.v ? say("s_value_says", { d: chain.v.length, token: to.text }) : say(start.value.home === "notebook" ? "s_value_none_notebook" : "s_value_none")}>
           {carried && chain.v && <Bars values={carried} most={Math.max(...chain.v.map(Math.abs), 1e-9)} kind="v" />}
           <p class="sum">{norm !== undefined ? say("s_value_norm", { n: number(norm, 3) }) : " "}</p>
         </Step>
-        <Step n={7} of={steps} title={say("s_writes")} formula={<>c<sub>i</sub> W<sub>O</sub> <em>({info.anatomy?.sizes.d_model ?? "d_model"},)</em></>}
+        <Step n={7} of={steps} title={named[6]} formula={formulas[6]}
           says={info.writes && info.shares
             ? say("s_writes_says", { token: from.text, n: number(info.writes[index], 3), share: percent(info.shares[index]) })
             : say("s_writes_none")}>

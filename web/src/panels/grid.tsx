@@ -235,7 +235,7 @@ export function Grid() {
         <button title={say("grid_table")} class={gridTableOpen.value ? "on" : ""} aria-pressed={gridTableOpen.value} data-test="grid-table-open"
           onClick={() => { gridTableOpen.value = !gridTableOpen.value; }}>⊞</button>
       </div>
-      <div
+      <div class="scroller"><div
         class="heads" ref={wrap} role="img"
         aria-label={`${say("grid")}. ${say("layer_head", { l: info.layerNumbers[at.value.layer], h: info.headNumbers[at.value.layer][at.value.head] })}`}
         onPointerMove={(event) => {
@@ -248,7 +248,7 @@ export function Grid() {
         onClick={(event) => { const n = headAt(event); if (n !== null) choose(info, n); }}
       >
         <canvas ref={base} /><canvas ref={over} class="over" />
-      </div>
+      </div></div>
       <GridTable />
       <Reading names={names} />
       <div class="scale">
@@ -261,6 +261,7 @@ export function Grid() {
       <p class="quiet small">{thumbs && (exact ? say("grid_exact") : say("grid_hint", { n: thumbs.rows, m: thumbs.columns }))}
         {info.measured > 1 ? ` · ${say("grid_measured", { n: info.measured })}` : ""}
         {every > 1 && (state.statistic.value === "similarity" || state.statistic.value === "change") ? ` · ${say("every_row", { n: every })}` : ""}</p>
+      {info.ablated.length > 0 && <p class="quiet small">{say("silenced", { heads: info.ablated.map((one) => one.join(".")).join(", ") })}</p>}
       {part && <p class="quiet small" data-test="part">{say("grid_part", {
         layers: info.layerNumbers.join(", "),
         heads: [...new Set(info.headNumbers.map((numbers) => numbers.join(", ")))].join(" | "),

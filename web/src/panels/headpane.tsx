@@ -8,7 +8,7 @@ import { computing, current, progress, rowNumbers, wanted } from "../pictures";
 import { at, doc, lookedColumn, lookedRow, shown } from "../store";
 import { Lines, linesCut } from "./lines";
 import { Legend } from "./legend";
-import { geometry, requestZoom } from "./map";
+import { requestZoom } from "./map";
 import { cellsInPixel, Matrix } from "./matrix";
 import { NumberTable, tableOpen } from "./table";
 
@@ -49,6 +49,8 @@ export function HeadPane() {
             <label title={say("mass_hint")}>{say("mass")} <input type="range" min="0.05" max="1" step="0.01" value={state.mass.value} data-test="mass"
               onInput={(event) => { state.mass.value = Number(event.currentTarget.value); }} /> <b class="figure">{percent(state.mass.value)}</b></label>
           )}
+        </div>
+        <div class="row tools">
           {hasPair && (
             <select value={state.filter.value} title={say("filter")} data-test="filter"
               onChange={(event) => { state.filter.value = event.currentTarget.value as state.Filter; state.box.value = null; }}>
@@ -73,9 +75,9 @@ export function HeadPane() {
           </div>}
           {tableOpen.value && <NumberTable />}
         </div>
+        <div class="badges" data-test="badges">{badges.map((badge) => <span key={String(badge)} class="badge">{badge}</span>)}</div>
         <div class="row spread status">
           <Status />
-          <span class="badges" data-test="badges">{badges.map((badge) => <span key={String(badge)} class="badge">{badge}</span>)}</span>
           <span class="row">
             <Progress />
             {picture && <Legend picture={picture} />}
@@ -104,8 +106,8 @@ function Status() {
   const value = numbers && c !== null && c < numbers.length ? numbers[c] : null;
   return (
     <span class="under" data-test="status" aria-live="polite">
-      {r !== null && words.rows[r] && <><bdi>{words.rows[r].text}</bdi><i>{r}</i></>}
-      {c !== null && words.columns[c] && <> → <bdi>{words.columns[c].text}</bdi><i>{c}</i></>}
+      {r !== null && words.rows[r] && <><bdi title={words.rows[r].text}>{words.rows[r].text}</bdi><i>{r}</i></>}
+      {c !== null && words.columns[c] && <> → <bdi title={words.columns[c].text}>{words.columns[c].text}</bdi><i>{c}</i></>}
       {value !== null && <b data-test="value">{number(value, 4)}</b>}
       {r === null && c === null && <span class="quiet">{say("queries")} ↓ {say("keys")} →{state.mode.value !== "lines" && cellsInPixel.value > 1.05 ? ` · ${say("pooled", { n: number(cellsInPixel.value, 1) })}` : ""}
         {linesCut.value && state.mode.value !== "matrix" ? ` · ${say("lines_cut", { n: count(linesCut.value[0]), all: count(linesCut.value[1]) })}` : ""}
@@ -131,14 +133,13 @@ function Finder() {
     const r = found[turn.value];
     state.query.value = words.rows[r].tokens[0];
     const box = state.box.value;
-    const picture = current.value;
-    if (box && picture) {
-      const g = geometry(600, 600, picture, box);
-      if (r < g.row || r > g.row + box.span - 1) state.box.value = { ...box, top: Math.max(0, r - box.span / 2), left: Math.max(0, r - box.span / 2) };
+    if (box) {
+      if (r < box.top || r > box.top + box.span - 1) state.box.value = { ...box, top: Math.max(0, r - box.span / 2), left: Math.max(0, r - box.span / 2) };
     }
   };
   return (
     <label class="finder">
+      <span class="quiet small">{wantedText ? (found.length ? say("find_count", { n: Math.max(0, turn.value) + 1, all: found.length }) : say("find_none", { text: text.value })) : ""}</span>
       <input ref={input} type="search" placeholder={`/ ${say("find")}`} value={text.value} data-test="find" dir="auto"
         onInput={(event) => { text.value = event.currentTarget.value; turn.value = -1; }}
         onKeyDown={(event) => {
@@ -146,7 +147,6 @@ function Finder() {
           if (event.key === "Enter" && !event.isComposing) go(event.shiftKey ? -1 : 1);
           if (event.key === "Escape") { text.value = ""; event.currentTarget.blur(); }
         }} />
-      <span class="quiet small">{wantedText ? (found.length ? say("find_count", { n: Math.max(0, turn.value) + 1, all: found.length }) : say("find_none", { text: text.value })) : ""}</span>
     </label>
   );
 }

@@ -1,4 +1,5 @@
 // The keys, and what a head is, in a paragraph.
+import { useEffect, useRef } from "preact/hooks";
 import { say, type Word } from "../words";
 import * as state from "../state";
 
@@ -8,17 +9,26 @@ const KEYS: [string, Word][] = [
   ["x · M", "help_causes"], ["t · T", "help_table"],
 ];
 
+const close = (): void => { state.help.value = false; };
+
 export function Help() {
-  if (!state.help.value) return null;
+  const dialog = useRef<HTMLDialogElement>(null);
+  // the browser's own dialog keeps the focus inside, and gives it back
+  const open = state.help.value;
+  useEffect(() => {
+    if (open === dialog.current!.open) return;
+    if (open) dialog.current!.showModal();
+    else dialog.current!.close();
+  }, [open]);
   return (
-    <div class="veil" onClick={() => { state.help.value = false; }}>
-      <div class="dialog" role="dialog" aria-modal="true" aria-label={say("help_title")} onClick={(event) => event.stopPropagation()}>
-        <div class="row spread"><h1>{say("help_what")}</h1><button autoFocus onClick={() => { state.help.value = false; }}>{say("close")}</button></div>
+    <dialog ref={dialog} aria-label={say("help_title")} onClose={close} onClick={(event) => { if (event.target === event.currentTarget) close(); }}>
+      <div class="dialog">
+        <div class="row spread"><h1>{say("help_what")}</h1><button onClick={close}>{say("close")}</button></div>
         <p>{say("help_what_says")}</p>
         <p class="formula">p<sub>ij</sub> = softmax<sub>j</sub>(q<sub>i</sub> · k<sub>j</sub> / √d)</p>
         <h1>{say("help_title")}</h1>
         <dl>{KEYS.map(([keys, word]) => <div key={keys}><dt><kbd>{keys}</kbd></dt><dd>{say(word)}</dd></div>)}</dl>
       </div>
-    </div>
+    </dialog>
   );
 }

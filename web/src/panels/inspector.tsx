@@ -34,7 +34,7 @@ export function Inspector() {
             return (
               <tr key={name} class={state.statistic.value === name ? "chosen" : ""} onClick={() => { state.statistic.value = name; }}>
                 <th scope="row">{say(`stat_${name}` as Word)}</th>
-                <td class="bar"><i style={{ width: `${100 * Math.min(1, (value ?? 0) / (limits[name] ?? 1))}%` }} /></td>
+                <td class="bar"><i style={{ width: `${100 * Math.min(1, (value || 0) / (limits[name] ?? 1))}%` }} /></td>
                 <td>{value === undefined ? "–" : number(value, name === "distance" ? 1 : 3)}</td>
               </tr>
             );

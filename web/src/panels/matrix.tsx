@@ -58,6 +58,8 @@ export function Matrix({ picture, wanted, rows, columns, linked, name }: Props) 
     const stops = [
       () => observer.disconnect(),
       () => element.removeEventListener("wheel", wheel),
+      // where there is nothing to pan, a finger scrolls the page
+      effect(() => { element.style.touchAction = state.box.value ? "none" : "pan-x pan-y pinch-zoom"; }),
       effect(() => draw()),
       effect(() => overlay()),
       effect(() => refine()),
@@ -265,6 +267,11 @@ export function Matrix({ picture, wanted, rows, columns, linked, name }: Props) 
     });
   }
 
+  function left(): void {
+    if (linked) batch(() => { state.hoverRow.value = null; state.hoverColumn.value = null; });
+    drag.current = null;
+  }
+
   function released(event: PointerEvent): void {
     const dragged = drag.current?.moved;
     drag.current = null;
@@ -282,12 +289,10 @@ export function Matrix({ picture, wanted, rows, columns, linked, name }: Props) 
 
   return (
     <div
-      class={`matrix${picture?.signed ? " signed" : ""}`} ref={wrap} role="img" aria-label={name}
+      class="matrix" ref={wrap} role="img" aria-label={name}
       onPointerMove={moved}
-      onPointerLeave={() => {
-        if (linked) batch(() => { state.hoverRow.value = null; state.hoverColumn.value = null; });
-        drag.current = null;
-      }}
+      onPointerLeave={left}
+      onPointerCancel={left}
       onPointerDown={(event) => {
         const g = seen.peek();
         if (g) drag.current = { x: event.clientX, y: event.clientY, row: g.row, column: g.column, moved: false };

@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import { count, LANGUAGES, say, spoken } from "../words";
 import * as state from "../state";
-import { closeTrace, doc, docs } from "../store";
+import { closeTrace, doc, docs, lookAt } from "../store";
 import { run, running, start, trouble } from "../remote";
 
 export function Top() {
@@ -41,8 +41,8 @@ export function Top() {
         <div class="row tabs" role="tablist">
           {docs.value.map((one, index) => (
             <span key={one.id} class={`tab${one === doc.value ? " on" : ""}`}>
-              <button role="tab" aria-selected={one === doc.value} title={one.name} onClick={() => { state.trace.value = index; }}><bdi>{one.name}</bdi></button>
-              {docs.value.length > 1 && <button class="plain" title={say("tab_close", { name: one.name })} onClick={() => closeTrace(index)}>×</button>}
+              <button role="tab" aria-selected={one === doc.value} title={one.name} onClick={() => lookAt(index)}><bdi>{one.name}</bdi></button>
+              <button class="plain" title={say("tab_close", { text: one.name })} onClick={() => closeTrace(index)}>×</button>
             </span>
           ))}
         </div>
@@ -67,7 +67,7 @@ function TextBox() {
       state.query.value = null;
       state.key.value = null;
       state.box.value = null;
-      state.trace.value = docs.value.indexOf(found);
+      lookAt(docs.value.indexOf(found));
     }
   };
   const keys = (event: KeyboardEvent): void => {
@@ -80,7 +80,7 @@ function TextBox() {
       <input value={text} aria-label={say("text")} data-test="text" onInput={(event) => write(event.currentTarget.value)} onKeyDown={keys} dir="auto" spellcheck={false} />
       {wide && <input value={pair} aria-label={say("text_pair")} placeholder={say("text_pair")} onInput={(event) => writePair(event.currentTarget.value)} onKeyDown={keys} dir="auto" spellcheck={false} />}
       <button type="button" title={say("text_pair")} onClick={() => widen(!wide)}>{wide ? "−" : "+"}</button>
-      <button type="submit" disabled={running.value !== null}>⏎</button>
+      <button type="submit" title={say("text_run")} disabled={running.value !== null}>⏎</button>
       <span class="quiet running" role="status">{running.value}</span>
     </form>
   );

@@ -20,8 +20,27 @@ export const spoken = computed<Language>(() => {
   return "en";
 });
 
+/** Parts that are somebody's text: they keep their own direction, and are cut where they would drown the sentence. */
+const QUOTED = new Set(["token", "text"]);
+const LONGEST = 20;
+let segmenter: Intl.Segmenter | null = null;
+
+/** Characters as readers know them: a letter and its accents, a family of emoji, are one. */
+export function letters(text: string): string[] {
+  segmenter ??= new Intl.Segmenter();
+  return Array.from(segmenter.segment(text), ({ segment }) => segment);
+}
+
+function quoted(text: string): string {
+  const all = text.length > LONGEST ? letters(text) : [];
+  return `\u2068${all.length > LONGEST ? `${all.slice(0, LONGEST).join("")}…` : text}\u2069`;
+}
+
 export function say(word: Word, parts: Record<string, string | number> = {}): string {
-  return TABLES[spoken.value][word].replace(/\{(\w+)\}/g, (whole, name: string) => String(parts[name] ?? whole));
+  return TABLES[spoken.value][word].replace(/\{(\w+)\}/g, (whole, name: string) => {
+    const part = parts[name];
+    return part === undefined ? whole : QUOTED.has(name) ? quoted(String(part)) : String(part);
+  });
 }
 
 export const count = (n: number): string => n.toLocaleString(spoken.value);
