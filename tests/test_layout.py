@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -14,6 +16,7 @@ import headscope as hs
 SOURCE = Path(hs.__file__).parent
 ORDER = [
     "errors",
+    "callable_packages",
     "writing",
     "checkpoint",
     "anatomy",
@@ -120,6 +123,17 @@ def test_the_public_names_are_these() -> None:
         assert callable(getattr(hs, name))
     with pytest.raises(AttributeError, match="no attribute 'banana'"):
         hs.banana
+
+
+def test_the_packages_that_can_be_called_say_how() -> None:
+    from headscope.capture.captured import capture
+    from headscope.capture.one_liner import trace
+    from headscope.survey.run import survey
+
+    for package, function in ((hs.capture, capture), (hs.trace, trace), (hs.survey, survey)):
+        assert isinstance(package, ModuleType)
+        assert inspect.signature(package) == inspect.signature(function)
+        assert package.__call__.__doc__ == function.__doc__
 
 
 def test_every_file_says_what_lives_there() -> None:

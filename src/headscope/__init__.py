@@ -16,9 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headscope.capture import Captured, ablate, describe
+    from headscope.capture.captured import capture
+    from headscope.capture.one_liner import trace
     from headscope.errors import HeadscopeError
     from headscope.model import Model
     from headscope.model import open_model as open
+    from headscope.survey.run import survey
     from headscope.trace import Trace, load
 
 __version__ = "0.1.0"

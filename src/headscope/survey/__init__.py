@@ -6,21 +6,20 @@ file; a file that is there is a part that is done. Aggregates are computed from 
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from headscope.callable_packages import make_callable
 
 if TYPE_CHECKING:
     from headscope.survey.result import Survey
 
 
-class _CallableModule(ModuleType):
-    """`headscope.survey` is this package and, as a name of headscope, a function: `hs.survey(model, documents)`."""
+def _function() -> Callable[..., Survey]:
+    """What `hs.survey(model, documents)` calls."""
+    from headscope.survey.run import survey
 
-    def __call__(self, model: Any, documents: Any, **options: Any) -> Survey:
-        from headscope.survey.run import survey
-
-        return survey(model, documents, **options)
+    return survey
 
 
-sys.modules[__name__].__class__ = _CallableModule
+make_callable(__name__, _function)

@@ -1,9 +1,10 @@
 """What one forward pass leaves behind, in memory and on disk."""
 
-import sys
-from types import ModuleType
-from typing import Any
+from __future__ import annotations
 
+from collections.abc import Callable
+
+from headscope.callable_packages import make_callable
 from headscope.trace.arrays import LazyMap, Named
 from headscope.trace.file import load
 from headscope.trace.head import HeadTrace
@@ -13,13 +14,11 @@ from headscope.trace.record import LayerRecord, TokenAxis, Trace
 __all__ = ["HeadTrace", "LayerRecord", "LazyMap", "Named", "Source", "TokenAxis", "Trace", "load"]
 
 
-class _CallableModule(ModuleType):
-    """`headscope.trace` is this package and, as a name of headscope, a function: `hs.trace(model, tokenizer, text)`."""
+def _function() -> Callable[..., Trace]:
+    """What `hs.trace(model, tokenizer, text)` calls."""
+    from headscope.capture import trace  # the face: it stands below this file
 
-    def __call__(self, model: Any, tokenizer: Any, text: str, pair: str | None = None, **options: Any) -> Trace:
-        from headscope.capture import trace  # the face: it stands below this file
-
-        return trace(model, tokenizer, text, pair, **options)
+    return trace
 
 
-sys.modules[__name__].__class__ = _CallableModule
+make_callable(__name__, _function)
