@@ -10,7 +10,7 @@ import torch
 from transformers.activations import ACT2FN
 
 from headscope.activations import ACTIVATIONS, BLOCK, activate, erf
-from headscope.anatomy import entries
+from headscope.anatomy import rules
 from headscope.anatomy.modules import ACTIVATION_CLASSES
 from headscope.errors import UnsupportedError
 
@@ -39,7 +39,7 @@ def test_blocks_cover_the_array_in_place(size: int) -> None:
 
 
 def test_the_glossary_and_the_tree_know_the_same_names() -> None:
-    assert set(ACTIVATIONS) == set(entries.ACTIVATIONS) == set(ACTIVATION_CLASSES)
+    assert set(ACTIVATIONS) == set(rules.ACTIVATIONS) == set(ACTIVATION_CLASSES)
 
 
 def test_an_unknown_name_is_refused() -> None:

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from headscope.anatomy.entries import ENTRIES, GENERATION, GENERATION_MEANING, UNDESCRIBED, Facts
+from headscope.anatomy.entries import ENTRIES, GENERATION, GENERATION_MEANING, UNDESCRIBED
 from headscope.anatomy.record import Anatomy
+from headscope.anatomy.rules import Facts
 
 Source = Literal["config.json", "default", "implied"]
 
@@ -83,13 +84,13 @@ def _field(name: str, value: Any, facts: Facts, source: Source) -> Field:
     entry = ENTRIES.get(name)
     if entry is None:
         return Field(name, value, UNDESCRIBED, "", source, described=False)
-    implies = entry.implies(value, facts) if facts.sizes is not None or entry.anywhere else ""
+    implies = entry.implies(value, facts) if facts.anatomy.dimensions is not None or entry.anywhere else ""
     return Field(name, value, entry.meaning, implies, source)
 
 
 def implied_fields(facts: Facts) -> tuple[Field, ...]:
     """What follows from the config and the header together."""
-    sizes = facts.sizes
+    sizes = facts.anatomy.dimensions
     if sizes is None:
         return ()
 
