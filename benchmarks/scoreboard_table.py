@@ -49,7 +49,7 @@ def verdict(row: dict[str, Any]) -> str:
         if cell["ratio"]["low"] > 1:
             ahead.append(name(cell))
         elif cell["ratio"]["high"] < 1:
-            behind.append(f"{name(cell)} ({shown(1 / cell['ratio']['median'])} times as much)")
+            behind.append(f"{name(cell)}: {shown(1 / cell['ratio']['median'])} times as much")
         else:
             even.append(name(cell))
     if not any("raw" in cell for cell in row["cells"] if cell["tool"] == "headscope"):
@@ -63,7 +63,7 @@ def verdict(row: dict[str, Any]) -> str:
 
 def name(cell: dict[str, Any]) -> str:
     """The tool, and which of its ways where it has several."""
-    return f"{cell['tool']}, {cell['way']}" if cell.get("way") else str(cell["tool"])
+    return f"{cell['tool']} ({cell['way']})" if cell.get("way") else str(cell["tool"])
 
 
 def shown(value: float) -> str:

@@ -62,7 +62,7 @@ def test_verdicts() -> None:
     behind = figures(
         row(cell("headscope", 2, 2), cell("bertviz", 0.5, 0.5, way="head view"), cell("transformers", 3, 4))
     )
-    assert verdict(behind) == "**behind** bertviz, head view (4.00 times as much); ahead of transformers"
+    assert verdict(behind) == "**behind** bertviz (head view): 4.00 times as much; ahead of transformers"
     assert verdict(figures(row(cell("headscope", 2), cell("yardstick", 1, way="one SDPA call")))) == "alone"
     lost = figures(row({"tool": "headscope", "way": "", "no": "killed"}, cell("bertviz", 1)))
     assert verdict(lost) == "**not measured**"
@@ -92,7 +92,7 @@ def test_the_table() -> None:
         "head view: 0.100 s (0.0500 to 0.200), 0.500×<br>model view: no (a)",
         "no (b)",
         "one SDPA call: 0.0100 s, 0.100×",
-        "**behind** bertviz, head view (2.00 times as much); ahead of transformers",
+        "**behind** bertviz (head view): 2.00 times as much; ahead of transformers",
     ]
     assert cells_of(made, 3)[1:] == ["1,230 MB", "-", "-", "-", "-", "no (b)", "-", "alone"]
     assert "(a) its page drew nothing" in made
