@@ -13,8 +13,10 @@ if TYPE_CHECKING:
 
 ANGLES = (0, 180, 30, -30, 150, -150, 60, -60, 120, -120, 90, -90)
 """Degrees from a point to its name, the best first."""
-RINGS = 24
+RINGS = 16
 """How many distances are tried."""
+CROWD = 6
+"""How many heights away other points make a crowd."""
 
 
 def label_widths(names: Sequence[str], size: float) -> Float[np.ndarray, " n"]:
@@ -41,23 +43,27 @@ def place_labels(
         radius: of the points, which names keep clear of.
         low, high: corners of the ground that names must stay on.
     """
-    turns = np.radians(np.tile(ANGLES, RINGS))
+    turns = np.radians(ANGLES)
     ways = np.stack([np.cos(turns), np.sin(turns)], -1)
-    rings = np.repeat(np.arange(RINGS), len(ANGLES)) * height * 0.75 + radius * 1.3
-    apart = np.abs(points[:, None] - points[None])
-    crowd = ((apart[..., 0] < 4 * widths[:, None]) & (apart[..., 1] < 6 * height)).sum(-1)
+    crowd = [int((np.abs(points - point) < CROWD * height).all(-1).sum()) for point in points]
     found = np.full(points.shape, np.nan)
-    taken = np.empty((0, 4))
-    for at in np.argsort(-crowd, kind="stable"):
+    discs = np.column_stack([points, np.full(points.shape, radius)])
+    for at in np.argsort(np.negative(crowd), kind="stable"):
         half = np.array([widths[at], height]) / 2
-        # From the point to the rim of the name it is `rings`, whichever way: a box is half.|way| thick.
-        middles = points[at] + ways * (rings + np.abs(ways) @ half)[:, None]
-        free = ((middles - half >= low) & (middles + half <= high)).all(-1)
-        free &= ~(np.abs(middles[:, None] - points) < half + radius).all(-1).any(-1)
-        free &= ~(np.abs(middles[:, None] - taken[:, :2]) < half + taken[:, 2:]).all(-1).any(-1)
-        if free.any():
-            found[at] = middles[np.argmax(free)]
-            taken = np.concatenate([taken, [[*found[at], *half]]])
+        # Only what is as near as a name can get counts: points, and names that have their place.
+        named = np.isfinite(found[:, 0])
+        others = np.concatenate([discs, np.column_stack([found, widths / 2, np.full(len(widths), height / 2)])[named]])
+        reach = RINGS * height + 2 * half + 2 * radius
+        others = others[(np.abs(others[:, :2] - points[at]) < reach + others[:, 2:]).all(-1)]
+        for ring in range(RINGS):
+            # From the point to the rim of the name it is so far, whichever way: a box is half.|way| thick.
+            away = 1.3 * radius + 0.75 * height * ring + np.abs(ways) @ half
+            middles = points[at] + ways * away[:, None]
+            free = ((middles - half >= low) & (middles + half <= high)).all(-1)
+            free &= ~(np.abs(middles[:, None] - others[:, :2]) < half + others[:, 2:]).all(-1).any(-1)
+            if free.any():
+                found[at] = middles[np.argmax(free)]
+                break
     return found
 
 
