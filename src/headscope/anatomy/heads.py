@@ -87,8 +87,9 @@ def check_index(index: int, size: int, noun: str, place: str) -> int:
 
 @dataclass(frozen=True, repr=False)
 class Head:
-    """One head of one layer. Every weight is read from the file at the moment it is asked for, in the file's dtype (BF16
-    as float32): widen half precision before you multiply.
+    """One head of one layer. Every weight is read from the file at the moment it is asked for.
+
+    It has the file's dtype (BF16 comes as float32): widen half precision before you multiply.
 
     With X (S, d_model) the input of the layer, Q = X W_Q + b_Q is (S, d_head); K and V likewise. The head writes
     softmax(Q K^T / sqrt(d_head)) V W_O, (S, d_model), to the residual stream. (Vaswani et al. 2017, 3.2.2.)
