@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import OrderedDict
 from typing import Any
 
 import numpy as np
@@ -232,3 +233,25 @@ def test_bf16(batch_first: bool, bfloat: bool) -> None:
     for row, trace in enumerate(captured.traces):
         ours = np.stack([np.asarray(trace[0, head].weights) for head in range(2)])
         np.testing.assert_allclose(ours, weights[row].float().numpy(), atol=4e-2)
+
+
+def test_named_blocks_of_a_container_are_one_stack_and_numbered_attributes_are_two() -> None:
+    """torchvision's encoder names its blocks encoder_layer_0, encoder_layer_1, … in an nn.Sequential."""
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention_1 = nn.MultiheadAttention(8, 2, batch_first=True)
+            self.attention_2 = nn.MultiheadAttention(8, 2, batch_first=True)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x + self.attention_1(x, x, x)[0]
+            return x + self.attention_2(x, x, x)[0]
+
+    model = nn.Sequential(OrderedDict((f"encoder_layer_{at}", Block()) for at in range(3))).eval()
+    with capture(model) as captured:
+        model(torch.randn(1, 5, 8))
+    first, second = captured.traces
+    assert (len(first.layers), len(second.layers)) == (3, 3)
+    assert first.stack != second.stack
+    assert first.verify().agrees

@@ -45,20 +45,35 @@ class Plan:
         return tuple(self.sizes)
 
 
-def pattern_of(path: str) -> str:
-    """A module's name with its counting numbers left out: `encoder.layer.*.attention.self`."""
-    return ".".join("*" if part.isdigit() else part for part in path.split("."))
+COUNTED = re.compile(r"(.*_)\d+")
+"""A name with a number at its end, as torchvision gives to the blocks of an nn.Sequential: `encoder_layer_0`."""
+
+
+def pattern_of(path: str, modules: Mapping[str, nn.Module]) -> str:
+    """A module's name with its counting numbers left out: `encoder.layer.*.attention.self`.
+
+    A number at the end of a name counts only in a container: attributes such as attn_1 and attn_2 are two things.
+    """
+    parts = path.split(".")
+    for at, part in enumerate(parts):
+        if part.isdigit():
+            parts[at] = "*"
+        elif found := COUNTED.fullmatch(part):
+            inside = modules.get(".".join(path.split(".")[:at]))
+            parts[at] = f"{found[1]}*" if isinstance(inside, (nn.Sequential, nn.ModuleDict)) else part
+    return ".".join(parts)
 
 
 def plan(modules: tuple[tuple[str, nn.Module], ...], is_attention: Callable[[nn.Module], bool]) -> Plan:
     """Sort attention modules into stacks and give each stack a name of its own."""
     paths: dict[int, str] = {}
     members: dict[str, list[int]] = {}
+    named = dict(modules)
     for path, module in modules:
         if not is_attention(module):
             continue
         paths[id(module)] = path
-        members.setdefault(pattern_of(path), []).append(id(module))
+        members.setdefault(pattern_of(path, named), []).append(id(module))
     names = _names(list(members))
     stacks: dict[int, Stack] = {}
     for pattern, ids in members.items():
