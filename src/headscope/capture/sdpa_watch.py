@@ -1,4 +1,4 @@
-"""Attention classes that call PyTorch's scaled_dot_product_attention by themselves, looked on while they run."""
+"""Classes that call PyTorch's scaled_dot_product_attention by themselves, looked on while they run."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
@@ -37,27 +38,46 @@ class SdpaWatch(TorchFunctionMode):
         if func is not scaled_dot_product_attention:
             return func(*args, **kwargs)
         given = {**dict(zip(NAMES, args, strict=False)), **kwargs}
-        seats = covering(self.module) if given["query"].dim() == 4 else []
+        seats = covering(self.module)
         self.calls += 1
         if not seats:
             return func(*args, **kwargs)
+        q, k, v = (given[name] for name in NAMES[:3])
+        if q.dim() not in (3, 4) or not q.dim() == k.dim() == v.dim():
+            raise UnsupportedError(
+                f"{type(self.module).__name__} calls scaled_dot_product_attention with tensors of "
+                f"{q.dim()}, {k.dim()} and {v.dim()} dimensions",
+                where=seats[0][0].plan.paths[id(self.module)],
+                advice="give it (batch, heads, tokens, d_head), or (batch, tokens, d) for one head",
+            )
+        one_head = q.dim() == 3
 
         def run(module: nn.Module, query: Any, key: Any, value: Any, mask: Any, **_: Any) -> tuple[Any, None]:
             # In memory as the interface's functions leave it, so that the class need not copy it for its projection.
-            return func(*args, **kwargs).transpose(1, 2).contiguous(), None
+            output = func(*args, **kwargs)
+            return (output.unsqueeze(2) if one_head else output.transpose(1, 2)).contiguous(), None
 
         result = look_on(
             run,
             "scaled_dot_product_attention",
             seats,
             self.module,
-            *(given[name] for name in NAMES[:3]),
-            given.get("attn_mask"),
+            *(x.unsqueeze(1) if one_head else x for x in (q, k, v)),
+            _of_four_dimensions(given.get("attn_mask"), one_head),
             dropout=given.get("dropout_p", 0.0),
             scaling=given.get("scale"),
             is_causal=bool(given.get("is_causal", False)),
         )
-        return result[0].transpose(1, 2)
+        return result[0].squeeze(2) if one_head else result[0].transpose(1, 2)
+
+
+def _of_four_dimensions(mask: torch.Tensor | None, one_head: bool) -> torch.Tensor | None:
+    """A mask as (1 or batch, 1 or heads, queries, keys), by PyTorch's rules of broadcasting."""
+    if mask is None:
+        return None
+    if one_head and mask.dim() == 3:
+        return mask.unsqueeze(1)
+    return mask[(None,) * (4 - mask.dim())]
 
 
 class Watched:
@@ -103,8 +123,9 @@ def _hook(module: nn.Module) -> list[Callable[[], None]]:
             raise UnsupportedError(
                 f"{type(module).__name__} computed its attention by itself in this call, out of sight",
                 where=type(module).__name__,
-                advice="switch to sdpa attention as the model is made (attn_implementation='sdpa'), and call it "
-                "without output_attentions and head_mask",
+                advice="let it call torch's scaled_dot_product_attention: in transformers attn_implementation='sdpa' as "
+                "the model is made, and no output_attentions or head_mask; in timm "
+                "timm.layers.set_fused_attn(True, experimental=True) before the model is made",
             )
 
     return [
