@@ -11,6 +11,7 @@ from headscope.anatomy import read_anatomy
 from headscope.anatomy.entries import ENTRIES, GENERATION, UNDESCRIBED
 from headscope.anatomy.glossary import explain_config
 from headscope.checkpoint import open_checkpoint
+from headscope.errors import InputError
 from making import bert_checkpoint
 
 
@@ -35,6 +36,15 @@ def test_bert_base_in_numbers(tmp_path: Path) -> None:
     assert table["tie_word_embeddings"] is True
     assert len(table) == len(list(table)) == len(table.fields)
     assert "num_attention_heads = 12" in repr(table)
+
+
+def test_a_field_that_is_not_there() -> None:
+    table = explain_config(anatomy_of(TINY_BERT, tiny_bert()))
+    for look in (table.field, table.__getitem__):
+        with pytest.raises(InputError, match=r"no field 'hiden_size'[\s\S]*did you mean 'hidden_size'\?"):
+            look("hiden_size")
+    assert "hiden_size" not in table
+    assert table.get("hiden_size") is None
 
 
 def test_config_json_comes_first_and_in_its_order() -> None:

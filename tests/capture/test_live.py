@@ -207,6 +207,12 @@ def test_describe_anything_and_nothing_else() -> None:
         modules_of_checkpoint({"model_type": "bert", "hidden_act": None})
 
 
+def test_what_is_no_live_model_is_refused_in_words() -> None:
+    for look in (capture, lambda model: ablate(model, {(0, 0)})):
+        with pytest.raises(InputError, match=r"Model is no nn\.Module[\s\S]*trace\(text\)"):
+            look(headscope.open())
+
+
 def test_modules_without_transformers_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "transformers" else find(name))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, Literal
 
 from headscope.anatomy.entries import ENTRIES, GENERATION, GENERATION_MEANING, UNDESCRIBED
 from headscope.anatomy.record import Anatomy
 from headscope.anatomy.rules import Facts
+from headscope.errors import InputError
 
 Source = Literal["config.json", "default", "implied"]
 
@@ -45,7 +47,7 @@ class ConfigTable(Mapping[str, Any]):
         self._by_name = {field.name: field for field in fields}
 
     def __getitem__(self, name: str) -> Any:
-        return self._by_name[name].value
+        return self.field(name).value
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._by_name)
@@ -54,7 +56,18 @@ class ConfigTable(Mapping[str, Any]):
         return len(self.fields)
 
     def field(self, name: str) -> Field:
-        """A field with its explanation."""
+        """A field with its explanation.
+
+        Raises:
+            InputError: neither config.json nor the class's defaults have it.
+        """
+        if name not in self._by_name:
+            close = get_close_matches(name, self._by_name, 1)
+            raise MissingFieldError(
+                f"the config has no field {name!r}",
+                where="config",
+                advice=f"did you mean {close[0]!r}?" if close else "`headscope config` lists them all",
+            )
         return self._by_name[name]
 
     def __repr__(self) -> str:
@@ -64,6 +77,12 @@ class ConfigTable(Mapping[str, Any]):
             lines.append(f"{field.name} = {field.value!r}{origin}")
             lines += [f"    {text}" for text in (field.meaning, field.implies) if text]
         return "\n".join(lines)
+
+
+class MissingFieldError(InputError, KeyError):
+    """A field that isn't there; a KeyError too, so that mappings behave."""
+
+    __str__ = InputError.__str__
 
 
 def explain_config(anatomy: Anatomy) -> ConfigTable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Iterable
 from contextlib import ExitStack
@@ -37,6 +38,10 @@ def plan_of(model: nn.Module) -> Plan:
     Raises:
         UnsupportedError: attention that capture can't see, or none at all.
     """
+    if not isinstance(model, nn.Module):
+        raise InputError(
+            f"{model!r:.60} is no nn.Module", where="model", advice="pass a model in memory, or a part of one"
+        )
     name = type(model).__name__
     if isinstance(model, nn.DataParallel) and len(model.device_ids) > 1:
         raise UnsupportedError(
@@ -51,9 +56,9 @@ def plan_of(model: nn.Module) -> Plan:
     if not found.paths:
         raise UnsupportedError(
             f"{name} has no attention that capture can see: none through transformers' attention interface, no "
-            "nn.MultiheadAttention",
+            "nn.MultiheadAttention, no module that calls scaled_dot_product_attention",
             where=name,
-            advice="capture models of transformers that go through its attention interface, or models of torch.nn",
+            advice="capture a model that has one of these",
         )
     return found
 
@@ -67,6 +72,12 @@ class Watching:
     """What `capture` and `ablate` have in common: a session over a model, opened and closed whole."""
 
     def __init__(self, model: nn.Module, listener: Listener) -> None:
+        if not isinstance(model, nn.Module):
+            raise InputError(
+                f"{type(model).__name__} is no nn.Module",
+                where="model",
+                advice="pass a live PyTorch model or a part of one; what hs.open returned has trace(text)",
+            )
         self.model = model
         self.plan = plan_of(model)
         self._listener = listener
@@ -91,7 +102,7 @@ class Watching:
             undo.callback(transformers_support.INSTALLED.leave)
             torch_nn.FAST_PATH.enter()
             undo.callback(torch_nn.FAST_PATH.leave)
-            if _any_compiled(modules):
+            if "torch._dynamo" in sys.modules:
                 stance = torch.compiler.set_stance("force_eager")
                 stance.__enter__()
                 undo.callback(stance.__exit__, None, None, None)
@@ -117,13 +128,6 @@ class Watching:
     ) -> None:
         assert self._open is not None
         self._open.close()
-
-
-def _any_compiled(modules: list[nn.Module]) -> bool:
-    if "torch._dynamo" not in sys.modules:
-        return False
-    compiled = sys.modules["torch._dynamo"].OptimizedModule
-    return any(isinstance(one, compiled) or one._compiled_call_impl is not None for one in modules)
 
 
 class _Fed:
@@ -255,7 +259,8 @@ def capture(
 
     Args:
         model: a model of transformers that goes through its attention interface, or any module with
-            nn.MultiheadAttention in it. A part of a model may be captured by itself.
+            nn.MultiheadAttention or calls of scaled_dot_product_attention in it. A part of a model may be captured by
+            itself.
         layers: numbers of the layers to keep; all unless told.
         heads: numbers of the heads to keep in each layer; all unless told.
         values: whether V is kept; contexts need it.
@@ -266,18 +271,40 @@ def capture(
     Raises:
         UnsupportedError: attention that can't be seen or can't be put into a trace; before anything runs, where the
             classes tell, else as the first layer runs.
-        InputError: a layer or head that isn't there, an unknown dtype.
+        InputError: no model, a layer or head that isn't there, an unknown dtype or device.
     """
     if dtype not in DTYPES:
         raise InputError(f"a capture can't keep {dtype!r}", where="dtype", advice='use "fp32" or "fp16"')
     selection = Selection(
-        layers=None if layers is None else frozenset(layers),
-        heads=None if heads is None else tuple(heads),
+        layers=None if layers is None else frozenset(_numbers("layers", layers)),
+        heads=None if heads is None else tuple(_numbers("heads", heads)),
         values=values,
         dtype=DTYPES[dtype],
-        device=torch.device(device),
+        device=_device(device),
     )
     return Captured(model, TraceBuilder(model, name_of(model), selection, vocabulary(tokenizer)))
+
+
+def _numbers(what: str, given: Iterable[int]) -> list[int]:
+    try:
+        found = [operator.index(one) for one in given]
+    except TypeError as error:
+        raise InputError(
+            f"{given!r:.60} is no list of numbers", where=what, advice=f"name them from 0 on: {what}=[0, 3]"
+        ) from error
+    if not found:
+        raise InputError(f"no {what} to keep", where=what, advice="name some, or leave it out to keep all")
+    return found
+
+
+def _device(given: str | torch.device) -> torch.device:
+    try:
+        return torch.empty(0, device=given).device
+    except (RuntimeError, AssertionError) as error:
+        said = str(error).splitlines()[0]
+        raise InputError(
+            f"copies can't be kept on {given!s:.40}: {said:.120}", where="device", advice='use "cpu"'
+        ) from error
 
 
 def feed(model: nn.Module, consumer: Consumer) -> Feeding:
