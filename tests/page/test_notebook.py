@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from looking import HOSTILE, Watched
 
 import headscope as hs
+from headscope.errors import InputError
 from headscope.view import notebook
 
 Watch = Callable[..., Watched]
@@ -53,6 +58,25 @@ def test_the_frame_may_run_scripts_and_nothing_else(bert: hs.Model) -> None:
     assert "height:300px" in opening
     assert "<script" not in text
     assert "require" not in opening
+
+
+def test_view_shows_the_frame_in_a_marimo_cell(bert: hs.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+    marimo = SimpleNamespace(
+        running_in_notebook=lambda: True, Html=lambda text: text, output=SimpleNamespace(append=shown.append)
+    )
+    monkeypatch.setitem(sys.modules, "marimo", marimo)
+    bert.trace("The cat sat.").view(height=300)
+    assert len(shown) == 1
+    assert "height:300px" in shown[0][: shown[0].index("srcdoc=")]
+
+
+def test_view_inside_an_event_loop_says_what_to_do(bert: hs.Model) -> None:
+    async def cell() -> None:
+        bert.trace("The cat sat.").view(open_browser=False)
+
+    with ThreadPoolExecutor(1) as thread, pytest.raises(InputError, match="event loop"):
+        thread.submit(lambda: asyncio.run(cell())).result()
 
 
 def test_a_large_trace_shows_words(bert: hs.Model, monkeypatch: pytest.MonkeyPatch) -> None:

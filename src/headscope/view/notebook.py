@@ -1,4 +1,4 @@
-"""A trace in a notebook cell: the page in an isolated frame. No script of ours runs in the notebook itself."""
+"""A trace in a cell of Jupyter or marimo: the page in an isolated frame. No script of ours runs in the notebook."""
 
 from __future__ import annotations
 
@@ -45,21 +45,29 @@ def mimebundle(trace: Trace) -> dict[str, str]:
     return bundle
 
 
-def in_notebook() -> bool:
-    """Whether this is a notebook's kernel: a cell can show HTML."""
+def in_jupyter() -> bool:
+    """Whether this is the kernel of a Jupyter notebook: a cell can show HTML."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return shell is not None and type(shell).__name__ != "TerminalInteractiveShell"
 
 
+def in_marimo() -> bool:
+    """Whether this is a cell of a marimo notebook."""
+    marimo = sys.modules.get("marimo")
+    return marimo is not None and bool(marimo.running_in_notebook())
+
+
 def show(trace: Trace, *, height: int | None = None, open_browser: bool = True) -> None:
     """The page in a cell of a notebook, else served until Ctrl-C."""
-    if not in_notebook():
+    if in_jupyter():
+        from IPython.display import display
+
+        display({"text/plain": repr(trace), "text/html": frame(trace, height=height or HEIGHT)}, raw=True)
+    elif in_marimo():
+        marimo = sys.modules["marimo"]
+        marimo.output.append(marimo.Html(frame(trace, height=height or HEIGHT)))
+    else:
         from headscope.view.server import serve
 
         serve(trace, open_browser=open_browser)
-        return
-    from IPython.display import display
-
-    bundle = {"text/plain": repr(trace), "text/html": frame(trace, height=height or HEIGHT)}
-    display(bundle, raw=True)

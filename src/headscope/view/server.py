@@ -248,6 +248,14 @@ def _whole_numbers(value: Any, size: int | None) -> list[int]:
     return list(value)
 
 
+def _loop_runs() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 def serve(
     trace: Trace,
     model: Model | None = None,
@@ -267,13 +275,19 @@ def serve(
 
     Raises:
         MissingExtraError: starlette or uvicorn is not installed.
-        InputError: the port is taken.
+        InputError: the port is taken, or an event loop runs in this thread already.
     """
     from headscope.model import Model
 
     source = trace.source
     session = Session(model=model if model is not None else source if isinstance(source, Model) else None)
     app = application(session)
+    if _loop_runs():
+        raise InputError(
+            "an event loop runs here already, so that nothing can be served from this thread",
+            where="view",
+            advice='write a file with trace.to_html("page.html"), or run headscope view in a terminal',
+        )
     import uvicorn
 
     session.keep(trace)
