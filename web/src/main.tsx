@@ -5,7 +5,7 @@ import "./style.css";
 import { App } from "./app";
 import { listen } from "./keyboard";
 import { outcomes, start, type Start } from "./remote";
-import { dark, followHash, fromHash, said, theme } from "./state";
+import { dark, followHash, said, theme } from "./state";
 import { followNumbers } from "./statistics";
 import { followRow, followSelection } from "./pictures";
 import { failure, followRest, openTrace } from "./store";
@@ -51,7 +51,6 @@ function* parts(n: number): Generator<string> {
 async function open(): Promise<void> {
   const about = JSON.parse(document.getElementById("hs-about")?.textContent ?? "{}") as Partial<Start>;
   start.value = { home: "file", traces: 0, ...about };
-  if (start.value.hash && !location.hash) fromHash(start.value.hash);
   if (!start.value.traces) failure.value = say("no_trace");
   for (let n = 0; n < start.value.traces; n++) {
     const all = start.value.bytes?.[n] ?? 0;

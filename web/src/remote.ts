@@ -12,7 +12,6 @@ export interface Start {
   remote?: string[];
   mask?: string | null;
   outcomes?: Outcome[][];
-  hash?: string;
 }
 
 /** What the model says at one place, likeliest first. */
