@@ -138,7 +138,7 @@ def test_keyboard_alone(watch: Watch, cat_file: Path) -> None:
     assert page.locator("[data-test=numbers] td").count() > 100
     press("Escape")
     press("?")
-    assert page.locator("dialog[open]").is_visible()
+    page.wait_for_selector("dialog[open]")
     press("Escape")
     press("4")
     assert page.locator(".drawing").is_visible()
@@ -286,13 +286,14 @@ def test_the_help_holds_the_focus_and_gives_it_back(watch: Watch, cat_file: Path
     page = watch().open(cat_file.as_uri())
     page.locator("[data-test=help]").focus()
     page.keyboard.press("?")
+    until(page, "document.querySelector('dialog').open")
     for _ in range(4):
         page.keyboard.press("Tab")
         assert page.evaluate(
             "document.activeElement.closest('dialog') !== null || document.activeElement === document.body"
         )
     page.keyboard.press("Escape")
-    assert page.evaluate("document.activeElement.dataset.test") == "help"
+    until(page, "document.activeElement.dataset.test === 'help'")
 
 
 def test_compare_two_traces_and_rank_what_changed(watch: Watch, bert: hs.Model, tmp_path: Path) -> None:
