@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 import tracemalloc
@@ -183,6 +184,7 @@ def test_bad_files_are_refused_and_the_others_read(tmp_path):
     (tmp_path / "e.txt").write_text("x" * 1001)
     (tmp_path / "f.txt").write_text("x" * 5001)
     (tmp_path / "g.txt").write_bytes("\ufeffmarked".encode())
+    (tmp_path / "h.txt.gz").write_bytes(gzip.compress(b"text"))
     corpus = open_corpus(tmp_path)
     assert corpus.kind == "text"
     assert {one.name: one.text for one in read(corpus) if isinstance(one, Document)} == {
@@ -195,6 +197,7 @@ def test_bad_files_are_refused_and_the_others_read(tmp_path):
         "d.txt": "empty",
         "e.txt": "too long",
         "f.txt": "too long",
+        "h.txt.gz": "packed",
     }
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from pyarrow import parquet
-from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, T5Config, T5Model
+from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, T5Config, T5Model, ViTConfig, ViTModel
 
 import headscope as hs
 from headscope.checkpoint.resolve import BUNDLED
@@ -229,6 +229,43 @@ def test_a_decoder_has_no_special_tokens(tmp_path):
         assert rows.column(name).to_numpy().reshape(2, 2) == pytest.approx(expected[name].array, abs=1e-5)
 
 
+class OwnClassifier(torch.nn.Module):
+    """Three of torch's encoder layers, of 4, 2 and 8 heads; its forward takes tokens and nothing else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding = torch.nn.Embedding(26, 16)
+        self.layers = torch.nn.ModuleList(
+            torch.nn.TransformerEncoderLayer(16, heads, 32, batch_first=True) for heads in (4, 2, 8)
+        )
+
+    def forward(self, input_ids):
+        x = self.embedding(input_ids)
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def test_layers_may_differ_in_heads():
+    """Against the weights that nn.MultiheadAttention returns."""
+    from transformers import PreTrainedTokenizerFast
+
+    model = OwnClassifier().eval()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=letters())
+    found = hs.survey(model, ["abcdefgh"], tokenizer=tokenizer, similarity=1)
+    assert found.manifest["model"]["heads"] == [[0, 1, 2, 3], [0, 1], list(range(8))]
+    expected = np.full((3, 8), np.nan)
+    with torch.inference_mode():
+        x = model.embedding(torch.tensor([tokenizer("abcdefgh")["input_ids"]]))
+        for at, layer in enumerate(model.layers):
+            _, weights = layer.self_attn(x, x, x, average_attn_weights=False)
+            expected[at, : weights.shape[1]] = torch.special.entr(weights).sum(-1).mean(-1).numpy()
+            x = layer(x)
+    np.testing.assert_allclose(found["entropy"].array, expected, rtol=1e-5)
+    assert parquet.read_table(found.folder / "similarity.parquet").num_rows == 14**2
+
+
 def letters():
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
@@ -260,6 +297,12 @@ def test_what_cannot_be_surveyed_is_refused_in_words(tmp_path, tokenizer, corpus
         hs.survey("-", ["text"], workers=2)
     with pytest.raises(InputError, match="can't be brought to 'cuda:77'"):
         hs.survey("-", ["text"], device="cuda:77")
+    for nothing in (None, {"a": "text"}, b"text"):
+        with pytest.raises(InputError, match="is no corpus"):
+            hs.survey("-", nothing)
+    sight = ViTConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1, image_size=8, patch_size=4)
+    with pytest.raises(UnsupportedError, match="ViTModel can't be run on a text alone"):
+        hs.survey(ViTModel(sight), ["text"], tokenizer=tokenizer)
     tiny = T5Config(vocab_size=4096, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
     with pytest.raises(UnsupportedError):
         hs.survey(T5Model(tiny), ["text"], tokenizer=tokenizer)

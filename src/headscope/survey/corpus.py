@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -107,9 +107,15 @@ def open_corpus(documents: str | os.PathLike[str] | Iterable[str], stdin: Binary
         stdin: what `-` reads; the process's own unless told.
 
     Raises:
-        InputError: it leads to no file, or to several datasets at once.
+        InputError: it leads to no file, or to several datasets at once, or is no corpus.
     """
     if not isinstance(documents, (str, os.PathLike)):
+        if isinstance(documents, (Mapping, bytes)) or not isinstance(documents, Iterable):
+            raise InputError(
+                f"{type(documents).__name__} is no corpus",
+                where="documents",
+                advice="pass a path, or a list of texts",
+            )
         again = iter(documents) is not documents
         return Corpus("texts", "texts", again=again, source=documents)
     name = os.fspath(documents)
@@ -130,7 +136,7 @@ def open_corpus(documents: str | os.PathLike[str] | Iterable[str], stdin: Binary
         "no file fits this pattern" if any(sign in name for sign in "*?[") else "there is no such file or folder",
         where=name,
         advice="name a folder or a pattern of text files, a .jsonl, .csv or .parquet file, a dataset saved with "
-        "save_to_disk, or - for standard input",
+        "save_to_disk, or - for standard input; in Python also a list of texts",
     )
 
 

@@ -22,6 +22,15 @@ Read = Iterator[Document | Refused]
 LONGEST_CHARACTER = 4
 """Bytes of UTF-8."""
 
+PACKED = {
+    b"\x1f\x8b": "gzip",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ": "xz",
+    b"\x28\xb5\x2f\xfd": "Zstandard",
+    b"PK\x03\x04": "a zip archive",
+}
+"""What a file of packed data begins with."""
+
 TABLE_ROWS = 256
 """Rows of a column that are in memory together."""
 
@@ -40,6 +49,9 @@ def decoded(name: str, data: bytes, weight: float, max_document: int) -> Documen
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
+        packed = next((kind for sign, kind in PACKED.items() if data.startswith(sign)), None)
+        if packed is not None:
+            return Refused(name, "packed", f"it is packed ({packed}): unpack it, or pipe it in as one document", weight)
         return Refused(name, "not UTF-8", f"byte {error.start} is {data[error.start]:#04x}: {error.reason}", weight)
     return checked(name, text, weight, max_document)
 

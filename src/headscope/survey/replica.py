@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from headscope.capture import capture
 from headscope.capture.captured import feed
@@ -60,6 +62,9 @@ class Replica:
         self.loaded = load(source, device=settings.device, dtype=settings.dtype)
         self.cutter = Cutter(self.loaded.tokenizer, window_length(self.loaded, settings.length))
         self._grams: dict[int, torch.Tensor] = {}
+        self._segments_wanted = "token_type_ids" in self.loaded.tokenizer.model_input_names and _takes(
+            self.loaded.model, "token_type_ids"
+        )
         self.described = self._describe(source)
 
     def run(self, part: Part, run: str) -> tuple[bytes, dict[str, Any]]:
@@ -126,7 +131,7 @@ class Replica:
     def _inputs(self, windows: list[Window]) -> dict[str, Any]:
         device = next(self.loaded.model.parameters()).device
         found = {"input_ids": np.stack([window.ids for window in windows])}
-        if "token_type_ids" in self.loaded.tokenizer.model_input_names:
+        if self._segments_wanted:
             found["token_type_ids"] = np.stack([window.segments for window in windows])
         return {name: torch.from_numpy(array).to(device) for name, array in found.items()}
 
@@ -150,11 +155,12 @@ class Replica:
                 model(**self._inputs([window]))
         except HeadscopeError:
             raise
-        except (TypeError, ValueError, RuntimeError, IndexError) as error:
+        except (TypeError, ValueError, RuntimeError, IndexError, AttributeError) as error:
             raise UnsupportedError(
                 f"{type(model).__name__} can't be run on a text alone: {first_line(error)}",
                 where=source.name,
-                advice="a survey runs encoders and decoders of text; pass the encoder of a model that has both",
+                advice="a survey calls model(input_ids=…): pass the encoder or the decoder of a model that has both; "
+                "wrap one that wants its tokens otherwise",
             ) from error
         finally:
             model.train(training)
@@ -192,3 +198,9 @@ class Replica:
                 raise
             return chosen(None, NORMS), dict.fromkeys(NORMS, error.found)
         return chosen(asked), {}
+
+
+def _takes(model: nn.Module, name: str) -> bool:
+    """Whether a model's forward has an argument of this name, or takes any."""
+    known = inspect.signature(model.forward).parameters
+    return name in known or any(one.kind is one.VAR_KEYWORD for one in known.values())

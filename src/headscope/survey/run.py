@@ -297,11 +297,7 @@ def _gather(
         first = next(iter(refused["documents"]), None)
         raise InputError(
             "the corpus has no document that could be read"
-            + (
-                f"; {counts['refused']:,} were refused, the first, {first['document']}: {first['detail']}"
-                if first
-                else ""
-            ),
+            + (f"; refused: {counts['refused']:,}, the first, {first['document']}: {first['detail']}" if first else ""),
             where=corpus.name,
             advice="name the field or column of the text with --field, or another corpus",
         )
