@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import warnings
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -42,6 +43,8 @@ def on_config(config: Any) -> Any:
     """Let the walkthroughs import their helper, and draw without a screen."""
     if str(FOLDER) not in sys.path:
         sys.path.insert(0, str(FOLDER))
+    # nn.TransformerEncoder's own fast path warns of itself on padded texts: nothing that a reader could mend.
+    warnings.filterwarnings("ignore", message="The PyTorch API of nested tensors is in prototype stage")
     return config
 
 
