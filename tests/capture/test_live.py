@@ -163,6 +163,15 @@ def test_the_one_liner() -> None:
         trace(model, tokenizer(), "")
 
 
+def test_the_one_liner_wants_a_model_that_takes_ids() -> None:
+    """A Sequential around a model, as SentenceTransformer is one, is called otherwise."""
+    wrapped = nn.Sequential(BERT.build())
+    with pytest.raises(UnsupportedError, match=r"Sequential isn't called with .*input_ids[\s\S]*hs\.capture"):
+        trace(wrapped, tokenizer(), "the cat")
+    with pytest.raises(InputError, match=r"Model is no nn\.Module"):
+        trace(headscope.open(), tokenizer(), "the cat")
+
+
 def test_packages_that_share_a_name_with_a_function() -> None:
     import headscope.capture
 
@@ -199,7 +208,7 @@ def test_describe_anything_and_nothing_else() -> None:
     found = describe(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 4)))
     assert [part.times for part in found.tree.parts] == [2, 1, 1]
     with pytest.raises(InputError, match=r"no nn\.Module"):
-        describe("BertModel")  # type: ignore[arg-type]
+        describe("BertModel")
     for odd in ("NoSuchModel", "logging", 5):
         with pytest.raises(InputError, match=str(odd)):
             modules_of_checkpoint({"architectures": [odd]})

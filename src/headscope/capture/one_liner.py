@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -9,11 +11,22 @@ import torch
 from torch import nn
 
 from headscope.capture.captured import capture
-from headscope.errors import InputError
+from headscope.errors import InputError, UnsupportedError
 from headscope.trace import TokenAxis, Trace
 
 
-def trace(model: nn.Module, tokenizer: Any, text: str, pair: str | None = None, **options: Any) -> Trace:
+def trace(
+    model: nn.Module,
+    tokenizer: Any,
+    text: str,
+    pair: str | None = None,
+    *,
+    layers: Iterable[int] | None = None,
+    heads: Iterable[int] | None = None,
+    values: bool = True,
+    dtype: str | torch.dtype | None = None,
+    device: str | torch.device = "cpu",
+) -> Trace:
     """One forward pass of a live transformers model over a text, and what it leaves behind.
 
     Args:
@@ -21,14 +34,14 @@ def trace(model: nn.Module, tokenizer: Any, text: str, pair: str | None = None, 
         tokenizer: its transformers tokenizer.
         text: the text.
         pair: a second one that goes with it.
-        options: as in hs.capture: layers, heads, values, dtype, device.
+        layers, heads, values, dtype, device: as in hs.capture.
 
     Returns:
         The trace, with words and spans where the tokenizer knows them. The model is run in eval mode and put back.
 
     Raises:
         InputError: an empty text, a tokenizer that is none, a model with several stacks.
-        UnsupportedError: attention that can't be seen.
+        UnsupportedError: attention that can't be seen; a model that is called with something else than ids.
     """
     if not text:
         raise InputError("the text is empty", where="text", advice="pass a text of at least one character")
@@ -38,16 +51,18 @@ def trace(model: nn.Module, tokenizer: Any, text: str, pair: str | None = None, 
             where="tokenizer",
             advice="pass transformers.AutoTokenizer.from_pretrained(…)",
         )
+    watch = capture(model, layers=layers, heads=heads, values=values, dtype=dtype, device=device, tokenizer=tokenizer)
     fast = bool(getattr(tokenizer, "is_fast", False))
     encoded = tokenizer(text, pair, return_tensors="pt", return_special_tokens_mask=True, return_offsets_mapping=fast)
     special = encoded.pop("special_tokens_mask")[0].tolist()
     spans = encoded.pop("offset_mapping")[0].tolist() if fast else None
     parameter = next(model.parameters(), None)
     inputs = {name: value if parameter is None else value.to(parameter.device) for name, value in encoded.items()}
+    _check_call(model, inputs)
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
-        with torch.inference_mode(), capture(model, tokenizer=tokenizer, **options) as captured:
+        with torch.inference_mode(), watch as captured:
             model(**inputs)
     finally:
         for module, training in modes:
@@ -66,6 +81,19 @@ def trace(model: nn.Module, tokenizer: Any, text: str, pair: str | None = None, 
             ),
         )
     return _with_axis(found, axis, text, pair)
+
+
+def _check_call(model: nn.Module, inputs: Mapping[str, torch.Tensor]) -> None:
+    """That the model is called as transformers calls its own."""
+    try:
+        inspect.signature(model.forward).bind(**inputs)
+    except TypeError as error:
+        raise UnsupportedError(
+            f"{type(model).__name__} isn't called with what its tokenizer gives, {', '.join(inputs)}: {error}",
+            where="model",
+            advice="pass the model of transformers inside it, or capture a call of your own: "
+            "with hs.capture(model, tokenizer=tokenizer) as captured: …",
+        ) from error
 
 
 def _words(words: list[int | None], sequences: list[int | None]) -> tuple[int | None, ...]:
