@@ -34,7 +34,11 @@ def trace(
         tokenizer: its transformers tokenizer.
         text: the text.
         pair: a second one that goes with it.
-        layers, heads, values, dtype, device: as in hs.capture.
+        layers: as in hs.capture, like the rest.
+        heads: numbers of the heads to keep in each layer.
+        values: whether V is kept.
+        dtype: "fp32", or "fp16" for half the memory.
+        device: where copies stay until traces are asked for.
 
     Returns:
         The trace, with words and spans where the tokenizer knows them. The model is run in eval mode and put back.
