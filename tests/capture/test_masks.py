@@ -107,3 +107,28 @@ def test_what_flash_attention_is_given(causal: bool, width: int | None) -> None:
             expected &= np.abs(back) < width
         kept = slice(0, 5) if row else slice(None)
         np.testing.assert_array_equal(cells(rules.row(row).mask, 7, 7)[kept], expected[kept])
+
+
+@pytest.mark.parametrize("kept", [[True] * 6, [False, True, True, True, True, False]])
+def test_keys_that_nobody_sees_are_padding_in_any_mask(kept: list[bool]) -> None:
+    """Chunks of 3 are no rule of ours, so that the mask stays a bias; its padding is found all the same."""
+    real = torch.tensor(kept)
+    place = torch.arange(6)
+    mask = (place[:, None] // 3 == place // 3) & (place <= place[:, None]) & real & real[:, None]
+    found = find_rules(Given(mask=mask[None, None]), 1, 6, 6, slice(0, 6)).row(0)
+    assert found.mask.bias is not None
+    expected = None if all(kept) else real.numpy()
+    np.testing.assert_array_equal(found.keys, expected)
+    np.testing.assert_array_equal(found.queries, expected)
+    cut = found.cut(found.queries, found.keys)
+    assert cut.bias is not None
+    np.testing.assert_array_equal(cut.bias[0] == 0, mask[real][:, real])
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(5, 5), (7, 5), (5, 7)])
+def test_causal_masks_begin_where_pytorch_lets_them_begin(queries: int, keys: int) -> None:
+    q, k, v = torch.randn(1, 1, queries, 4), torch.randn(1, 1, keys, 4), torch.eye(keys)[None, None]
+    theirs = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)[0, 0]
+    given = Given.causal_from_the_first(queries, keys)
+    rule = find_rules(given, 1, queries, keys, None).row(0).mask
+    np.testing.assert_array_equal(cells(rule, queries, keys), theirs.numpy() > 0)

@@ -68,6 +68,32 @@ class Adapted(nn.Module):
         return self.base(x) + self.up(self.down(x))
 
 
+class WithNumbers(nn.Module):
+    """The same, its additions kept as parameters and multiplied by hand."""
+
+    def __init__(self, base: nn.Linear) -> None:
+        super().__init__()
+        self.base = base
+        self.down = nn.Parameter(torch.randn(base.in_features, 2))
+        self.up = nn.Parameter(torch.randn(2, base.out_features))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.base(x) + x @ self.down @ self.up
+
+
+class OwnLinear(nn.Linear):
+    """A Linear that does more than a Linear."""
+
+    @classmethod
+    def of(cls, base: nn.Linear) -> OwnLinear:
+        made = cls(base.in_features, base.out_features, bias=False)
+        made.weight = base.weight
+        return made
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) + x.mean()
+
+
 def llama(change: Any) -> tuple[Any, Any]:
     """A Llama whose first layer's output projection was changed, and its trace."""
     family = BY_NAME["LlamaModel"]
@@ -83,6 +109,8 @@ def llama(change: Any) -> tuple[Any, Any]:
     ("change", "said"),
     [
         (Adapted, "2 modules read the contexts"),
+        (WithNumbers, "2 modules read the contexts"),
+        (OwnLinear.of, "OwnLinear with a forward of its own"),
         (lambda projection: nn.Sequential(nn.LayerNorm(32), projection), "no Linear as they are"),
     ],
 )

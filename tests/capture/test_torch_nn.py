@@ -160,6 +160,22 @@ def test_without_weights_and_unbatched(kind: str) -> None:
     np.testing.assert_allclose(total, output.numpy()[kept], atol=2e-5)
 
 
+@pytest.mark.parametrize("keys", [3, 5, 7])
+def test_the_causal_hint_over_other_keys_begins_with_the_first_key(keys: int) -> None:
+    """PyTorch drops the mask then, and lets query i see key j where j <= i, however many keys there are."""
+    torch.manual_seed(0)
+    mha = amplified(nn.MultiheadAttention(8, 2, batch_first=True))
+    query, key = torch.randn(1, 5, 8), torch.randn(1, keys, 8)
+    mask = torch.ones(5, keys, dtype=torch.bool).triu(1)
+    with torch.no_grad(), capture(mha) as captured:
+        mha(query, key, key, attn_mask=mask, is_causal=True, need_weights=False)
+        _, weights = mha(query, key, key, attn_mask=mask, average_attn_weights=False)
+    hinted = captured.traces[0]
+    assert hinted.verify().agrees
+    for head in range(2):
+        np.testing.assert_allclose(np.asarray(hinted[0, head].weights), weights[0, head].numpy(), atol=1e-5)
+
+
 class Classifier(nn.Module):
     """A person's own: a transformer nested in a module of theirs."""
 

@@ -149,6 +149,8 @@ def ablate(
     """
     ways = dict(heads) if isinstance(heads, Mapping) else dict.fromkeys(heads, "zero")
     for place, way in ways.items():
+        if not (isinstance(place, tuple) and len(place) == 2 and all(isinstance(one, int) for one in place)):
+            raise InputError(f"{place!r:.40} names no head", where="ablate", advice="name (layer, head): {(3, 5)}")
         if way not in WAYS:
             raise InputError(f"a head can't be silenced by {way!r}", where=f"head {place}", advice="use zero or mean")
     if not ways:

@@ -38,10 +38,6 @@ def plan_of(model: nn.Module) -> Plan:
     Raises:
         UnsupportedError: attention that capture can't see, or none at all.
     """
-    if not isinstance(model, nn.Module):
-        raise InputError(
-            f"{model!r:.60} is no nn.Module", where="model", advice="pass a model in memory, or a part of one"
-        )
     name = type(model).__name__
     if isinstance(model, nn.DataParallel) and len(model.device_ids) > 1:
         raise UnsupportedError(

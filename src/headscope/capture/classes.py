@@ -23,6 +23,9 @@ OWN_SOFTMAX = {
 }
 """Names that code refers to when it computes attention by itself."""
 
+LIBRARIES = ("torch.", "transformers.")
+"""Where functions are known by their names."""
+
 
 @dataclass(frozen=True)
 class Kind:
@@ -31,8 +34,8 @@ class Kind:
     Attributes:
         is_model: a transformers model, whose parts do the work.
         uses_interface: it looks its attention function up in transformers' interface.
-        calls_sdpa: an attention that calls PyTorch's scaled_dot_product_attention by itself, as BERT's did in 4.57.
-        computes_its_own: an attention that computes by itself, out of sight.
+        calls_sdpa: it calls PyTorch's scaled_dot_product_attention by itself, as many a hand-written attention does.
+        computes_its_own: an attention, by its name, that computes by itself, out of sight.
         rotates: its code rotates queries and keys.
     """
 
@@ -54,14 +57,14 @@ def _kind_of(cls: type, forward: object) -> Kind:
     is_model = transformers is not None and issubclass(cls, transformers.PreTrainedModel)
     used = names_used(cls)
     named = re.search("att(ention|n)", cls.__name__, re.IGNORECASE) is not None
-    attention = named and not is_model and not cls.__module__.startswith("torch.")
+    own = not is_model and not cls.__module__.startswith("torch.")
     uses_interface = not is_model and "ALL_ATTENTION_FUNCTIONS" in used
-    calls_sdpa = attention and not uses_interface and "scaled_dot_product_attention" in used
+    calls_sdpa = own and not uses_interface and "scaled_dot_product_attention" in used
     return Kind(
         is_model=is_model,
         uses_interface=uses_interface,
         calls_sdpa=calls_sdpa,
-        computes_its_own=attention and not uses_interface and not calls_sdpa and bool(OWN_SOFTMAX & used),
+        computes_its_own=own and named and not uses_interface and not calls_sdpa and bool(OWN_SOFTMAX & used),
         rotates=any(re.search("rotary|rotate|rope", name, re.IGNORECASE) for name in used),
     )
 
@@ -78,14 +81,24 @@ def names_used(cls: type) -> frozenset[str]:
 
 
 def _names_of_function(function: FunctionType) -> Iterator[str]:
-    """A function's names. Attention of its own file that goes by PyTorch's name, or stands in a table, is followed."""
+    """A function's names, and those of the functions that it calls, where these may be attention.
+
+    In transformers that is a function of the same file that goes by PyTorch's name or stands in a table; elsewhere any
+    that is no library's.
+    """
+    anybodys = not function.__module__.startswith(LIBRARIES)
     for name in _names_of(function.__code__):
         found = function.__globals__.get(name)
-        named = found if isinstance(found, dict) else {name: found} if name in OWN_SOFTMAX else {}
-        own = [one for one in named.values() if isinstance(one, FunctionType) and one.__module__ == function.__module__]
+        named = found if isinstance(found, dict) else {name: found} if anybodys or name in OWN_SOFTMAX else {}
+        own = [
+            one
+            for one in named.values()
+            if isinstance(one, FunctionType)
+            and (one.__module__ == function.__module__ or (anybodys and not one.__module__.startswith(LIBRARIES)))
+        ]
         for one in own:
             yield from _names_of(one.__code__)
-        if not own:
+        if not own or name not in OWN_SOFTMAX:
             yield name
 
 

@@ -39,6 +39,13 @@ class Given:
     causal: bool = False
     window: tuple[int | None, int | None] | None = None
 
+    @classmethod
+    def causal_from_the_first(cls, queries: int, keys: int, bias: torch.Tensor | None = None) -> Given:
+        """As PyTorch's scaled_dot_product_attention does it by `is_causal`: query i sees key j only if j <= i."""
+        if queries == keys:
+            return cls(causal=True, bias=bias)
+        return cls(window=(None, queries - keys), bias=bias)
+
     def same(self, other: Given) -> bool:
         """Whether both say the same; the same objects mostly, as models hand one mask to all layers."""
         return (
@@ -227,23 +234,25 @@ def _rule(mask: torch.Tensor, queries: int, keys: int, tokens: slice | None) -> 
     if mask.dtype != torch.bool and any(
         bool(((mask[:, rows] != 0) & (mask[:, rows] > NEGLIGIBLE)).any()) for rows in blocks
     ):
-        return Mask(bias=_as_bias(mask, queries))
+        return _dense_rule(mask, queries)
     if len(mask) > 1:
-        return Mask(bias=_as_bias(mask, queries))
+        return _dense_rule(mask, queries)
     one = mask[0]
     if not per_query:
         return Mask(keys=_allowed(one[0]).cpu().numpy())
     found = _guess(one, queries, keys, tokens)
-    return found if found is not None else Mask(bias=_as_bias(mask, queries))
+    return found if found is not None else _dense_rule(mask, queries)
 
 
-def _as_bias(mask: torch.Tensor, queries: int) -> torch.Tensor:
-    """A mask as numbers to add, -inf where masked, (1 or heads, queries, keys) in fp32."""
+def _dense_rule(mask: torch.Tensor, queries: int) -> Mask:
+    """A mask as the bias that it is, (1 or heads, queries, keys) in fp32, -inf where masked; keys that nobody sees."""
     if mask.dtype == torch.bool:
         bias = torch.zeros(mask.shape, device=mask.device).masked_fill_(~mask, float("-inf"))
     else:
         bias = mask.float().masked_fill(mask <= NEGLIGIBLE, float("-inf"))
-    return bias.expand(-1, queries, -1)
+    hidden = (bias == float("-inf")).flatten(0, 1).all(0)
+    keys = (~hidden).cpu().numpy() if bool(hidden.any()) else None
+    return Mask(keys=keys, bias=bias.expand(-1, queries, -1))
 
 
 def _guess(mask: torch.Tensor, queries: int, keys: int, tokens: slice | None) -> Mask | None:

@@ -67,9 +67,17 @@ class Output:
     d_value: int
 
 
-def may_be_projection(module: nn.Module) -> bool:
-    """Whether it may be an output projection: nn.Linear, and transformers' Conv1D, which stores W and not W^T."""
-    return isinstance(module, nn.Linear) or _is_conv1d(module)
+def may_read(module: nn.Module) -> bool:
+    """Whether it may take part in an output projection.
+
+    That is nn.Linear, transformers' Conv1D, which stores W and not W^T, and whoever has parameters of its own beside
+    one of these, as adapters have.
+    """
+    if isinstance(module, nn.Linear) or _is_conv1d(module):
+        return True
+    if all(one is None for one in module._parameters.values()):
+        return False
+    return any(isinstance(one, nn.Linear) or _is_conv1d(one) for one in module.children())
 
 
 def _is_conv1d(module: nn.Module) -> bool:
@@ -98,6 +106,13 @@ def rows_of_W_O(model: nn.Module, output: Output | None, layer: int, head: int) 
             advice="merge the adapter into the model first, then capture again",
         )
     module = model.get_submodule(output.paths[0])
+    if isinstance(module, nn.Linear) and type(module).forward is not nn.Linear.forward:
+        raise UnsupportedError(
+            f"{name}: {output.paths[0]} is a {type(module).__name__} with a forward of its own, so W_O may "
+            "be more than its weight",
+            where=where,
+            advice="merge what it adds into an nn.Linear first, then capture again",
+        )
     stored = getattr(module, "weight", None)
     if not isinstance(stored, torch.Tensor) or stored.dim() != 2 or not stored.is_floating_point():
         raise UnsupportedError(

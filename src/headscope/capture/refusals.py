@@ -14,6 +14,10 @@ WAY_OUT = (
     "capture a part of it that goes through transformers' attention interface (hs.capture(model.that_part)), use a "
     "relative that does, or ask the model itself: model(..., output_attentions=True)"
 )
+OWN_WAY_OUT = (
+    "let it call torch.nn.functional.scaled_dot_product_attention, or use nn.MultiheadAttention: capture reads both. "
+    "Or capture a part of the model that does"
+)
 
 
 def refuse_what_cannot_be_read(name: str, modules: Iterable[tuple[str, nn.Module]]) -> None:
@@ -30,11 +34,12 @@ def refuse_what_cannot_be_read(name: str, modules: Iterable[tuple[str, nn.Module
         cls = type(module)
         kind = kind_of(cls)
         if kind.computes_its_own:
+            theirs = cls.__module__.startswith("transformers.")
+            off = ", off transformers' attention interface" if theirs else ", out of sight"
             raise UnsupportedError(
-                f"{name} can't be captured: {cls.__name__} computes its attention by itself, off transformers' "
-                "attention interface",
+                f"{name} can't be captured: {cls.__name__} computes its attention by itself{off}",
                 where=path or name,
-                advice=WAY_OUT,
+                advice=WAY_OUT if theirs else OWN_WAY_OUT,
             )
         if not kind.uses_interface:
             continue

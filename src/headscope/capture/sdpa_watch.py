@@ -123,8 +123,8 @@ def _hook(module: nn.Module) -> list[Callable[[], None]]:
             raise UnsupportedError(
                 f"{type(module).__name__} computed its attention by itself in this call, out of sight",
                 where=type(module).__name__,
-                advice="let it call torch's scaled_dot_product_attention: in transformers attn_implementation='sdpa' as "
-                "the model is made, and no output_attentions or head_mask; in timm "
+                advice="let it call torch's scaled_dot_product_attention: in transformers attn_implementation='sdpa' "
+                "as the model is made, and no output_attentions or head_mask; in timm "
                 "timm.layers.set_fused_attn(True, experimental=True) before the model is made",
             )
 

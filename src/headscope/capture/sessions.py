@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from torch import nn
 
 from headscope.capture.calls import Call, Forward, Stack
-from headscope.capture.projections import Output, may_be_projection
+from headscope.capture.projections import Output, may_read
 
 if TYPE_CHECKING:
     import torch
@@ -67,7 +67,7 @@ class Session:
             self._handles.append(module.register_forward_hook(self._end, with_kwargs=True, always_call=True))
         self._handles += [module.register_forward_pre_hook(self._embed) for module in words]
         for path, module in self.plan.modules:
-            if may_be_projection(module):
+            if may_read(module):
                 self._handles.append(module.register_forward_pre_hook(partial(self._project, path)))
         with LOCK:
             for module_id in self.plan.paths:

@@ -105,14 +105,22 @@ def extra_keys(mha: nn.MultiheadAttention) -> tuple[str, ...]:
 
 
 def given_mask(
-    mha: nn.MultiheadAttention, given: dict[str, Any], batch: int, batched: bool, like: torch.Tensor
+    mha: nn.MultiheadAttention, given: dict[str, Any], keys: int, batched: bool, like: torch.Tensor
 ) -> Given:
-    """The masks of a call as one. In torch.nn True means that a key may not be looked at."""
+    """The masks of a call as one. In torch.nn True means that a key may not be looked at.
+
+    Args:
+        given: the call's arguments by name.
+        keys: how many there are, the extra ones included.
+        batched: whether the call's tensors have a batch.
+        like: (batch, heads, queries, d_head), the call's queries.
+    """
+    batch = len(like)
     heads, extra = mha.num_heads, len(extra_keys(mha))
     padding, mask = given["key_padding_mask"], given["attn_mask"]
     if given["is_causal"] and padding is None and not given["need_weights"]:
         if not extra:
-            return Given(causal=True)
+            return Given.causal_from_the_first(like.shape[2], keys)
         raise UnsupportedError(
             "is_causal as a hint, with bias_k or add_zero_attn: PyTorch drops the mask and counts the extra key too",
             where="nn.MultiheadAttention",
@@ -122,12 +130,12 @@ def given_mask(
     def widen(part: torch.Tensor) -> torch.Tensor:
         return F.pad(part, (0, extra), value=True if part.dtype == torch.bool else 0.0) if extra else part
 
-    keys = None
+    allowed = None
     if padding is not None:
         if not batched:
             padding = padding[None]
         if padding.dtype == torch.bool:
-            keys = widen(~padding)
+            allowed = widen(~padding)
         else:
             part = widen(padding)[:, None, None, :]
             if mask is None:
@@ -139,8 +147,8 @@ def given_mask(
             )
             return Given(mask=_shaped(widen(mask), batch, heads) + part)
     if mask is None:
-        return Given(keys=keys)
-    return Given(mask=_shaped(widen(~mask if mask.dtype == torch.bool else mask), batch, heads), keys=keys)
+        return Given(keys=allowed)
+    return Given(mask=_shaped(widen(~mask if mask.dtype == torch.bool else mask), batch, heads), keys=allowed)
 
 
 def _shaped(mask: torch.Tensor, batch: int, heads: int) -> torch.Tensor:
@@ -174,7 +182,7 @@ def look_at(
         batch, scale = len(q), q.shape[-1] ** -0.5
         tokens = slice(0, q.shape[2]) if own else None
         rules = seats[0][1].analyst.rules(
-            given_mask(mha, given, batch, batched, q), batch, q.shape[2], k.shape[2], tokens
+            given_mask(mha, given, k.shape[2], batched, q), batch, q.shape[2], k.shape[2], tokens
         )
         context, lse = contexts(q, k, v, scale, rules)
     weight, bias = mha.out_proj.weight, mha.out_proj.bias

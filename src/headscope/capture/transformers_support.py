@@ -194,5 +194,5 @@ def given_mask(
         return Given(mask=mask, bias=bias), keys
     if mask is None and bool(causal) and queries > 1:
         used = min(queries, keys)
-        return Given(causal=True, bias=None if bias is None else bias[..., :used]), used
+        return Given.causal_from_the_first(queries, used, None if bias is None else bias[..., :used]), used
     return Given(mask=mask, bias=bias), keys

@@ -37,9 +37,10 @@ def live(trace: Trace, *, reference: bool) -> tuple[list[Check], list[tuple[str,
             continue
         axes = ("head", "query") if len(witness.values) == len(record.q) else ("", "query")
         ours = witness.expect(record)
+        seen = np.isfinite(record.lse) if axes[0] else np.isfinite(record.lse).all(0, keepdims=True)
         for at, row in enumerate(witness.values):
             place = {"head": trace.head_numbers(number)[at]} if axes[0] else {}
-            outputs.see(ours[at], row, ("query",), layer=number, **place)
+            outputs.see(ours[at], np.where(seen[at], row, ours[at]), ("query",), layer=number, **place)
     if trace.layers[0].v is None:
         skipped.append(("module output", "the values were not kept"))
     elif len(unseen) < len(trace.layers):

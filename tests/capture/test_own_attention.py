@@ -1,0 +1,165 @@
+"""Attention that people write by hand around scaled_dot_product_attention, against its own weights."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from families import BY_NAME
+from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
+
+from headscope.capture import ablate, capture
+from headscope.capture.classes import kind_of
+from headscope.errors import InputError, UnsupportedError
+
+
+def attended(*given: Any, **options: Any) -> torch.Tensor:
+    """A function of one's own between the module and PyTorch's."""
+    return scaled_dot_product_attention(*given, **options)
+
+
+class Mixer(nn.Module):
+    """Four heads of 8, in a class whose name says nothing."""
+
+    def __init__(self, *, heads: int = 4) -> None:
+        super().__init__()
+        self.heads = heads
+        self.into = nn.Linear(32, 96)
+        self.out = nn.Linear(32, 32)
+
+    def parts(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        parts = self.into(x).chunk(3, -1)
+        if not self.heads:
+            return parts
+        return tuple(part.unflatten(-1, (self.heads, 32 // self.heads)).transpose(1, 2) for part in parts)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        mixed = scaled_dot_product_attention(*self.parts(x), attn_mask=mask)
+        return self.out(mixed if not self.heads else mixed.transpose(1, 2).flatten(2))
+
+
+class ByFunction(Mixer):
+    """The same, through a function of its file."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return self.out(attended(*self.parts(x), attn_mask=mask).transpose(1, 2).flatten(2))
+
+
+def weights_of(mixer: Mixer, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    """(batch, heads, queries, keys) by the formula."""
+    q, k, _ = mixer.parts(x)
+    raw = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
+    if mask is not None:
+        raw = raw.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else raw + mask
+    found = raw.softmax(-1)
+    return found if found.dim() == 4 else found[:, None]
+
+
+MASKS = {
+    "none": None,
+    "2d": torch.ones(6, 6, dtype=torch.bool).tril(),
+    "per head": torch.randn(4, 6, 6, generator=torch.Generator().manual_seed(1)),
+    "4d": (torch.arange(6) < 4)[None, None, None],
+}
+
+
+@pytest.mark.parametrize("kind", list(MASKS))
+@pytest.mark.parametrize("cls", [Mixer, ByFunction])
+def test_any_class_and_any_mask(cls: type[Mixer], kind: str) -> None:
+    torch.manual_seed(0)
+    mixer, x, mask = cls().eval(), torch.randn(2, 6, 32), MASKS[kind]
+    with torch.no_grad():
+        alone, theirs = mixer(x, mask), weights_of(mixer, x, mask)
+        with capture(mixer) as captured:
+            watched = mixer(x, mask)
+    assert torch.equal(alone, watched)
+    for row, trace in enumerate(captured.traces):
+        kept = slice(0, len(trace.keys))
+        for head in range(4):
+            np.testing.assert_allclose(trace[0, head].weights[:], theirs[row, head, kept, kept], atol=1e-6)
+        total = sum(trace[0, head].output for head in range(4)) + mixer.out.bias.detach().numpy()
+        np.testing.assert_allclose(total, alone[row, kept], atol=1e-5)
+        assert trace.verify().agrees
+
+
+@pytest.mark.parametrize("kind", ["none", "2d", "per row"])
+def test_one_head_without_an_axis_of_heads(kind: str) -> None:
+    torch.manual_seed(0)
+    mixer, x = Mixer(heads=0).eval(), torch.randn(2, 6, 32)
+    mask = torch.randn(2, 6, 6) if kind == "per row" else MASKS[kind]
+    with torch.no_grad():
+        alone, theirs = mixer(x, mask), weights_of(mixer, x, mask)
+        with capture(mixer) as captured:
+            assert torch.equal(mixer(x, mask), alone)
+        with ablate(mixer, [(0, 0)]):
+            torch.testing.assert_close(mixer(x, mask), mixer.out.bias.expand(2, 6, -1))
+    for row, trace in enumerate(captured.traces):
+        np.testing.assert_allclose(trace[0, 0].weights[:], theirs[row, 0], atol=1e-6)
+
+
+def test_more_axes_than_a_trace_has_are_refused() -> None:
+    class Windows(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return scaled_dot_product_attention(x, x, x)
+
+    with pytest.raises(UnsupportedError, match=r"Windows calls[\s\S]*5 dimensions"), capture(model := Windows()):
+        model(torch.randn(1, 2, 3, 4, 8))
+
+
+def test_a_class_that_was_given_another_forward_is_another_class() -> None:
+    class OddAttention(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return scaled_dot_product_attention(x, x, x)
+
+    assert kind_of(OddAttention).calls_sdpa
+    OddAttention.forward = lambda self, x: torch.softmax(x @ x.mT, -1) @ x  # type: ignore[method-assign]
+    with pytest.raises(UnsupportedError, match=r"OddAttention computes[\s\S]*nn\.MultiheadAttention"):
+        capture(OddAttention())
+
+
+def test_a_model_that_was_changed_before_the_block_opened() -> None:
+    model = nn.Sequential(Mixer(), Mixer())
+    captured = capture(model)
+    model[1] = Mixer()
+    with pytest.raises(InputError, match="replaced after this capture was made"), captured:
+        pass
+
+
+def test_numbers_that_are_not_finite_are_said_to_be_that() -> None:
+    family = BY_NAME["BertModel"]
+    model = family.build()
+    model.encoder.layer[1].attention.self.query.weight.data[0, 0] = float("nan")
+    with pytest.raises(UnsupportedError, match=r"not finite[\s\S]*layer 1"), torch.no_grad(), capture(model):
+        model(**family.inputs(padded=False))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"layers": 3}, "no list of numbers"),
+        ({"heads": "12"}, "no list of numbers"),
+        ({"layers": []}, "no layers to keep"),
+        ({"device": "nowhere"}, "can't be kept on nowhere"),
+    ],
+)
+def test_options_that_make_no_sense(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said) as caught:
+        capture(Mixer(), **options)
+    assert caught.value.advice
+    with pytest.raises(InputError, match="3 names no head"):
+        ablate(Mixer(), [3])  # type: ignore[list-item]
+
+
+def test_transformers_stays_away_from_models_of_torch_nn() -> None:
+    code = (
+        "import sys, torch, headscope as hs; model = torch.nn.MultiheadAttention(8, 2); x = torch.randn(5, 1, 8)\n"
+        "with hs.capture(model) as captured: model(x, x, x)\n"
+        "assert captured.trace.verify().agrees; assert 'transformers' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
