@@ -244,6 +244,8 @@ def refused(*args: str) -> str:
         (["attend", "{small}", "the", "--ablate", "3"], "names no head"),
         (["attend", "{small}", "the", "--ablate", "0.7"], "no head 7"),
         (["attend", "{small}", "1 x", "--ids"], "'x' is no token id"),
+        (["view", "{small}", "cat", "--html", "cat.html", "--layers", "0,x"], "'x' is no layer"),
+        (["view", "{small}", "cat", "--heads", "0"], "--heads is about the file"),
         (["attend", "{small}", "999", "--ids"], "999"),
         (["attend", "{small}", " ", "--words"], "no words"),
         (["attend", "{small}", "1", "--ids", "--words"], "both words and ids"),

@@ -45,7 +45,7 @@ def traced(
     ablate: list[str] | None,
 ) -> Trace:
     """One forward pass over what TEXT means."""
-    from headscope.view.typed import head_names, id_list, word_list
+    from headscope.view.typed import head_names, number_list, word_list
 
     silenced = head_names(ablate or ())
     if words and ids:
@@ -56,7 +56,8 @@ def traced(
         )
     with layers_shown(sys.stderr) as progress:
         if ids:
-            return model.trace(ids=id_list(text), max_length=max_length, ablate=silenced, progress=progress)
+            given = number_list(text, noun="token id", option="--ids", example="'101 7592 102'")
+            return model.trace(ids=given, max_length=max_length, ablate=silenced, progress=progress)
         if words:
             return model.trace(words=word_list(text), max_length=max_length, ablate=silenced, progress=progress)
         return model.trace(text, pair, max_length=max_length, ablate=silenced, progress=progress)
@@ -196,6 +197,13 @@ def view(
     revision: Revision = None,
 ) -> None:
     """The page: every head in the browser, served on this machine, or as one offline file."""
+    written = {"--layers": layers, "--heads": heads, "--values": values}
+    if html is None and (unused := [name for name, given in written.items() if given is not None]):
+        raise InputError(
+            f"{unused[0]} is about the file that --html writes; the served page has everything",
+            where=unused[0],
+            advice="give --html FILE too, or leave it out",
+        )
     one = opened(model, revision)
     trace = traced(one, text, pair, words=words, ids=ids, max_length=max_length, ablate=ablate)
     if html is None:
@@ -204,15 +212,15 @@ def view(
         serve(trace, one, open_browser=not no_open, port=port, said=typer.echo)
         return
     from headscope.view.html import write_page
-    from headscope.view.typed import id_list
+    from headscope.view.typed import number_list
 
     path, note = write_page(
         trace,
         html,
         dtype=dtype,
         values=values,
-        layers=None if layers is None else id_list(layers.replace(",", " ")),
-        heads=None if heads is None else id_list(heads.replace(",", " ")),
+        layers=None if layers is None else number_list(layers, noun="layer", option="--layers", example="0,3"),
+        heads=None if heads is None else number_list(heads, noun="head", option="--heads", example="0,3"),
         said=lambda note: typer.echo(note, err=True),
     )
     said_saved(path, note)

@@ -11,8 +11,13 @@ if TYPE_CHECKING:
     from headscope.view.matrix import Scale
 
 
-def id_list(text: str) -> list[int]:
-    """Token ids between spaces or commas.
+def number_list(text: str, *, noun: str, option: str, example: str) -> list[int]:
+    """Whole numbers between spaces or commas.
+
+    Args:
+        noun: what they number: token id, layer, head.
+        option: how they were given.
+        example: how they may be.
 
     Raises:
         InputError: something that is no whole number.
@@ -21,9 +26,9 @@ def id_list(text: str) -> list[int]:
     wrong = next((part for part in parts if not (part.isascii() and part.removeprefix("-").isdecimal())), None)
     if wrong is not None or not parts:
         raise InputError(
-            f"{wrong!r} is no token id" if wrong is not None else "there are no token ids",
-            where="--ids",
-            advice="give whole numbers between spaces or commas: --ids '101 7592 102'",
+            f"{wrong!r} is no {noun}" if wrong is not None else f"there are no {noun}s",
+            where=option,
+            advice=f"give whole numbers between spaces or commas: {option} {example}",
         )
     return [int(part) for part in parts]
 
