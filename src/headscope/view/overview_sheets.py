@@ -41,7 +41,7 @@ CELL = 5
 
 
 def overview_sheet(trace: Trace) -> Sheet:
-    """Every head\'s pattern in a grid, and where each pattern is strongest."""
+    """Every head's pattern in a grid, and where each pattern is strongest."""
     found = all_patterns(trace)
     clearest = max(found, key=lambda one: max(getattr(one, name) for name in MASSES))
     rows = _pattern_table(found)

@@ -33,7 +33,7 @@ def trace_aside(trace: Trace) -> str:
     unknown = sum(token in ("[UNK]", "<unk>") for token in trace.tokens)
     silenced = ", ".join(f"{layer}.{head}" for layer, head in sorted(trace.ablated))
     return (
-        f"{called(trace.model)}, {len(trace)} tokens"
+        f"{called(trace.model)}, {len(trace)} token{'' if len(trace) == 1 else 's'}"
         + (f", {unknown} of them unknown to its vocabulary" if unknown else "")
         + (f", silenced: {silenced}" if silenced else "")
     )
