@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -275,6 +276,48 @@ def test_a_damaged_file_is_refused_in_words(tmp_path: Path, trace: Trace, kind: 
     with pytest.raises(TraceError) as refused:
         hs.load(path)
     assert refused.value.where
+    assert refused.value.advice
+
+
+Change = Callable[[dict[str, Any], dict[str, np.ndarray]], Any]
+
+HOSTILE: dict[str, tuple[Change, str]] = {
+    "scale": (lambda about, _: about["layers"][0].update(scale=float("nan")), "the scale of layer 0 is nan"),
+    "text for a number": (lambda about, _: about["layers"][0].update(scale="inf"), "'inf' where float or int"),
+    "text for a flag": (lambda about, _: about["layers"][0].update(causal="no"), "'no' where bool"),
+    "window": (lambda about, _: about["layers"][0].update(window=[1.5, 2]), "1.5 where int"),
+    "window without end": (lambda about, _: about["layers"][0].update(window=[10**30, None]), "64 bits"),
+    "ids": (lambda about, _: about["queries"]["ids"].__setitem__(0, float("inf")), "inf where int"),
+    "tokens": (lambda about, _: about["queries"]["tokens"].__setitem__(0, None), "None where str"),
+    "outputs": (lambda about, _: about.update(outputs=[]), "where dict"),
+    "dims": (lambda about, _: about["outputs"]["last_hidden_state"].update(dims=["tokens"]), "1 dims"),
+    "the same layer twice": (lambda about, _: about["layers"][0].update(number=1), "numbered 1, 1, 2"),
+    "the same head twice": (lambda about, _: about["layers"][0].update(numbers=[1, 1, 2, 3]), "numbers 1, 1, 2, 3"),
+    "no layer": (lambda about, _: about.update(layers=[]), "there is no layer"),
+    "lse of other tokens": (lambda _, t: t.update({"layers.0.lse": t["layers.0.lse"][:, 1:]}), r"lse \(4, 10\)"),
+    "k of another width": (lambda _, t: t.update({"layers.0.k": t["layers.0.k"][..., 1:]}), r"k \(4, 11, 7\)"),
+    "three key heads": (lambda _, t: t.update({"layers.0.k": t["layers.0.k"][1:]}), r"k \(3, 11, 8\)"),
+    "v of other tokens": (lambda _, t: t.update({"layers.0.v": t["layers.0.v"][:, 1:]}), r"v \(4, 10, 8\)"),
+    "whole numbers": (lambda _, t: t.update({"layers.0.q": t["layers.0.q"].astype("i4")}), "q is int32"),
+    "mask": (lambda _, t: t.update({"layers.0.mask.keys": np.ones(5, bool)}), r"\(5,\) for 11 keys"),
+    "mask of numbers": (lambda _, t: t.update({"layers.0.mask.keys": np.ones(11, "f4")}), "not BOOL"),
+    "bias": (lambda _, t: t.update({"layers.0.mask.bias": np.ones((2, 11, 11), "f4")}), r"bias \(2, 11, 11\)"),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_numbers_are_refused_where_the_file_is_read(tmp_path: Path, trace: Trace, kind: str) -> None:
+    change, said = HOSTILE[kind]
+    path = trace.save(tmp_path / "t.safetensors")
+    raw, tensors = path.read_bytes(), dict(load_file(path))
+    length = int.from_bytes(raw[:8], "little")
+    about = json.loads(json.loads(raw[8 : 8 + length])["__metadata__"]["headscope"])
+    change(about, tensors)
+    tensors = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    save_file(tensors, path, metadata={"headscope": json.dumps(about)})
+    with pytest.raises(TraceError, match=said) as refused:
+        hs.load(path)
+    assert refused.value.where.startswith(str(path))
     assert refused.value.advice
 
 

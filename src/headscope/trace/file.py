@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscope.attention import Mask
-from headscope.errors import HeadscopeError, InputError, TraceError
+from headscope.errors import InputError, TraceError
 from headscope.trace.arrays import Named
 from headscope.trace.outputs import Source
 from headscope.trace.record import LayerRecord, TokenAxis, Trace
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 FORMAT = "headscope.trace"
 VERSION = 1
+NoneType = type(None)
 DTYPES = {"fp32": np.float32, "fp16": np.float16}
 
 
@@ -131,11 +133,11 @@ def load(path: str | os.PathLike[str], *, model: Source | None = None) -> Trace:
         )
     try:
         trace = _unpack(about, tensors, model)
-    except HeadscopeError:
-        raise
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except TraceError as error:
+        raise TraceError(error.found, where=f"{where}, {error.where}", advice=error.advice) from error
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise TraceError(
-            f"the trace lacks a part or holds a wrong one: {type(error).__name__} {error}",
+            f"the trace lacks a part or holds a wrong one: {_said(error)}",
             where=where,
             advice="the file is not whole: make the trace again",
         ) from error
@@ -149,6 +151,10 @@ def load(path: str | os.PathLike[str], *, model: Source | None = None) -> Trace:
     return trace
 
 
+def _said(error: Exception) -> str:
+    return f"there is no {error}" if isinstance(error, KeyError) else str(error)
+
+
 def _metadata(raw: bytes) -> dict[str, str]:
     length = int.from_bytes(raw[:8], "little")
     header = json.loads(raw[8 : 8 + length])
@@ -159,52 +165,63 @@ def _metadata(raw: bytes) -> dict[str, str]:
 def _unpack(about: Mapping[str, Any], tensors: Mapping[str, np.ndarray], source: Source | None) -> Trace:
     def full(name: str) -> Shaped[np.ndarray, "..."] | None:
         found = tensors.get(name)
+        if found is not None and found.dtype.kind != "f":
+            raise TypeError(f"{name} is {found.dtype}, not F32 or F16")
         return None if found is None else found.astype(np.float32)
+
+    def needed(name: str) -> Shaped[np.ndarray, "..."]:
+        found = full(name)
+        if found is None:
+            raise KeyError(name)
+        return found
 
     layers = []
     for index, layer in enumerate(about["layers"]):
         stem = f"layers.{index}"
-        window = layer["window"]
+        keys = tensors.get(f"{stem}.mask.keys")
+        if keys is not None and keys.dtype != bool:
+            raise TypeError(f"{stem}.mask.keys is {keys.dtype}, not BOOL")
+        scale = float(_of(layer["scale"], float, int))
+        if not math.isfinite(scale):
+            raise ValueError(f"the scale of layer {index} is {scale}")
         layers.append(
             LayerRecord(
-                q=tensors[f"{stem}.q"].astype(np.float32),
-                k=tensors[f"{stem}.k"].astype(np.float32),
+                q=needed(f"{stem}.q"),
+                k=needed(f"{stem}.k"),
                 v=full(f"{stem}.v"),
-                lse=tensors[f"{stem}.lse"],
-                scale=float(layer["scale"]),
-                stage=str(layer["stage"]),
-                name=str(layer.get("name", "")),
-                number=None if layer.get("number") is None else int(layer["number"]),
-                numbers=None if layer.get("numbers") is None else tuple(map(int, layer["numbers"])),
+                lse=needed(f"{stem}.lse"),
+                scale=scale,
+                stage=_of(layer["stage"], str),
+                name=_of(layer.get("name", ""), str),
+                number=_of(layer.get("number"), int, NoneType),
+                numbers=None if layer.get("numbers") is None else _all(layer["numbers"], int),
                 mask=Mask(
-                    causal=bool(layer["causal"]),
-                    window=None if window is None else (window[0], window[1]),
-                    keys=tensors.get(f"{stem}.mask.keys"),
-                    bias=tensors.get(f"{stem}.mask.bias"),
+                    causal=_of(layer["causal"], bool),
+                    window=None if layer["window"] is None else _pair(layer["window"], int, NoneType),
+                    keys=keys,
+                    bias=full(f"{stem}.mask.bias"),
                 ),
             )
         )
-    outputs = {
-        name: Named(
-            name=name,
-            dims=tuple(kept["dims"]),
-            array=tensors[f"outputs.{name}"],
-            labels=None if kept["labels"] is None else tuple(kept["labels"]),
-        )
-        for name, kept in about["outputs"].items()
-    }
+    outputs = {}
+    for name, kept in _of(about["outputs"], dict).items():
+        dims, array = _all(kept["dims"], str), needed(f"outputs.{name}")
+        if len(dims) != array.ndim:
+            raise ValueError(f"outputs.{name} has the shape {array.shape} and {len(dims)} dims")
+        labels = None if kept["labels"] is None else _all(kept["labels"], str)
+        outputs[name] = Named(name, dims, array, labels)
     return Trace(
-        model=str(about["model"]),
-        fingerprint=str(about["fingerprint"]),
+        model=_of(about["model"], str),
+        fingerprint=_of(about["fingerprint"], str),
         queries=_axis_in(about["queries"]),
         keys=None if about["keys"] is None else _axis_in(about["keys"]),
         layers=layers,
         outputs=outputs,
-        text=about["text"],
-        pair=about["pair"],
-        ablated=frozenset((int(layer), int(head)) for layer, head in about["ablated"]),
+        text=_of(about["text"], str, NoneType),
+        pair=_of(about["pair"], str, NoneType),
+        ablated=frozenset(_pair(one, int) for one in about["ablated"]),
         source=source,
-        stack=str(about.get("stack", "self")),
+        stack=_of(about.get("stack", "self"), str),
         precision="fp16" if tensors["layers.0.q"].dtype == np.float16 else "fp32",
     )
 
@@ -215,10 +232,34 @@ def _axis_out(axis: TokenAxis) -> dict[str, Any]:
 
 def _axis_in(kept: Mapping[str, Any]) -> TokenAxis:
     return TokenAxis(
-        tokens=tuple(map(str, kept["tokens"])),
-        ids=tuple(map(int, kept["ids"])),
-        segments=tuple(map(int, kept["segments"])),
-        special=tuple(map(bool, kept["special"])),
-        words=tuple(None if word is None else int(word) for word in kept["words"]),
-        spans=tuple(None if span is None else (int(span[0]), int(span[1])) for span in kept["spans"]),
+        tokens=_all(kept["tokens"], str),
+        ids=_all(kept["ids"], int),
+        segments=_all(kept["segments"], int),
+        special=_all(kept["special"], bool),
+        words=_all(kept["words"], int, NoneType),
+        spans=tuple(None if span is None else _pair(span, int) for span in _of(kept["spans"], list)),
     )
+
+
+def _of(value: Any, *kinds: type) -> Any:
+    """A value of the file, as it is, where it is of one of these kinds; true is no int.
+
+    Raises:
+        TypeError: it is of another kind, or an int beyond 64 bits.
+    """
+    if type(value) not in kinds:
+        raise TypeError(f"{repr(value)[:60]} where {' or '.join(kind.__name__ for kind in kinds)} belongs")
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise TypeError(f"{value:.3g} where an int of 64 bits belongs")
+    return value
+
+
+def _all(values: Any, *kinds: type) -> tuple[Any, ...]:
+    """A list of such values."""
+    return tuple(_of(value, *kinds) for value in _of(values, list))
+
+
+def _pair(values: Any, *kinds: type) -> tuple[Any, Any]:
+    """A list of two such values."""
+    first, second = _all(values, *kinds)
+    return first, second

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from headscope.verify import Report
 
 
+REMAKE = "the file or the capture is not whole: make the trace again"
+
+
 @dataclass(frozen=True)
 class TokenAxis:
     """The tokens along one axis of the maps.
@@ -139,14 +142,15 @@ class Trace:
         self.precision = precision
         self.stack = stack
         for index, record in enumerate(self.layers):
-            held = (record.q.shape[1], record.k.shape[1])
-            if held != (len(self.queries), len(self.keys)):
-                raise TraceError(
-                    f"layer {index} holds {held[0]} queries and {held[1]} keys for {len(self.queries)} and "
-                    f"{len(self.keys)} tokens",
-                    where=f"layer {index}",
-                    advice="the file or the capture is not whole: make the trace again",
-                )
+            wrong = _misfit(record, len(self.queries), len(self.keys))
+            if wrong is not None:
+                raise TraceError(f"layer {index} holds {wrong}", where=f"layer {index}", advice=REMAKE)
+        if not self.layers or min(self.numbers) < 0 or len(set(self.numbers)) != len(self.layers):
+            raise TraceError(
+                f"the layers are numbered {', '.join(map(str, self.numbers))}" if self.layers else "there is no layer",
+                where="the layers of a trace",
+                advice=REMAKE,
+            )
 
     @property
     def tokens(self) -> tuple[str, ...]:
@@ -314,6 +318,27 @@ class Trace:
         from headscope.view.notebook import mimebundle
 
         return mimebundle(self)
+
+
+def _misfit(record: LayerRecord, queries: int, keys: int) -> str | None:
+    """What doesn't fit in a layer's arrays, in words; None where all do."""
+    q, k, v, lse, mask = record.q, record.k, record.v, record.lse, record.mask
+    if q.ndim != 3 or k.ndim != 3 or q.shape[2] != k.shape[2] or not len(q) or not len(k) or len(q) % len(k):
+        return f"q {q.shape} and k {k.shape}: not (heads, queries, d_head) and (kv_heads, keys, d_head)"
+    if (q.shape[1], k.shape[1]) != (queries, keys):
+        return f"{q.shape[1]} queries and {k.shape[1]} keys for {queries} and {keys} tokens"
+    if v is not None and (v.ndim != 3 or v.shape[:2] != k.shape[:2]):
+        return f"v {v.shape} beside k {k.shape}"
+    if lse.shape != q.shape[:2]:
+        return f"lse {lse.shape} beside q {q.shape}"
+    if mask.keys is not None and np.shape(mask.keys) != (keys,):
+        return f"a mask of {np.shape(mask.keys)} for {keys} keys"
+    if mask.bias is not None and np.shape(mask.bias) not in ((1, queries, keys), (len(q), queries, keys)):
+        return f"a bias {np.shape(mask.bias)} for {len(q)} heads, {queries} queries and {keys} keys"
+    numbers = record.numbers
+    if numbers is not None and (len(numbers) != len(q) or len(set(numbers)) != len(q) or min(numbers) < 0):
+        return f"{len(q)} heads with the numbers {', '.join(map(str, numbers))}"
+    return None
 
 
 def _position(index: int, numbers: tuple[int, ...], noun: str, place: str) -> int:
