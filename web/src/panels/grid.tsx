@@ -10,6 +10,7 @@ import { coming, isUniform, NAMES, table } from "../statistics";
 import { fresh, ink } from "./canvas";
 import { GridTable, gridTableOpen } from "./table";
 import type { TraceInfo } from "../trace/trace";
+import { Sign } from "./sign";
 
 const GUTTER = 22;
 
@@ -231,9 +232,9 @@ export function Grid() {
           onChange={(event) => { state.order.value = event.currentTarget.value as state.Order; }}>
           {state.ORDERS.map((name) => <option key={name} value={name}>{say(`order_${name}`)}</option>)}
         </select>
-        <button title={say("extreme")} onClick={() => goToExtreme(true)}>⇧</button>
-        <button title={say("grid_table")} class={gridTableOpen.value ? "on" : ""} aria-pressed={gridTableOpen.value} data-test="grid-table-open"
-          onClick={() => { gridTableOpen.value = !gridTableOpen.value; }}>⊞</button>
+        <Sign says={say("extreme")} onClick={() => goToExtreme(true)}>⇧</Sign>
+        <Sign says={say("grid_table")} class={gridTableOpen.value ? "on" : ""} aria-pressed={gridTableOpen.value} data-test="grid-table-open"
+          onClick={() => { gridTableOpen.value = !gridTableOpen.value; }}>⊞</Sign>
       </div>
       <div class="scroller"><div
         class="heads" ref={wrap} role="img"

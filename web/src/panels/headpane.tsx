@@ -11,6 +11,7 @@ import { Legend } from "./legend";
 import { requestZoom } from "./map";
 import { cellsInPixel, Matrix } from "./matrix";
 import { NumberTable, tableOpen } from "./table";
+import { Sign } from "./sign";
 
 export function step(down: number, right: number): void {
   const info = doc.value?.info;
@@ -34,11 +35,11 @@ export function HeadPane() {
     <main class="centre" id="head">
       <section class="panel picture">
         <div class="row tools">
-          <button onClick={() => step(0, -1)} title={say("previous_head")}>‹</button>
+          <Sign onClick={() => step(0, -1)} says={say("previous_head")}>‹</Sign>
           <h1 data-test="head" style={{ color: headColour(head, info.heads, state.dark.value) }}>
             {say("layer_head", { l: info.layerNumbers[layer], h: info.headNumbers[layer][head] })}
           </h1>
-          <button onClick={() => step(0, 1)} title={say("next_head")}>›</button>
+          <Sign onClick={() => step(0, 1)} says={say("next_head")}>›</Sign>
           <span class="switch" role="group">
             {state.MODES.map((name) => (
               <button key={name} class={state.mode.value === name ? "on" : ""} aria-pressed={state.mode.value === name} data-test={`mode-${name}`}
@@ -82,10 +83,10 @@ export function HeadPane() {
             <Progress />
             {picture && <Legend picture={picture} />}
             {state.mode.value !== "lines" && <span class="row">
-              <button title={say("zoom_in")} onClick={() => requestZoom(0.6)}>+</button><button title={say("zoom_out")} onClick={() => requestZoom(1 / 0.6)}>−</button>
-              <button title={say("zoom_all")} onClick={() => { state.box.value = null; }}>▢</button>
+              <Sign says={say("zoom_in")} onClick={() => requestZoom(0.6)}>+</Sign><Sign says={say("zoom_out")} onClick={() => requestZoom(1 / 0.6)}>−</Sign>
+              <Sign says={say("zoom_all")} onClick={() => { state.box.value = null; }}>▢</Sign>
             </span>}
-            <button title={say("table")} class={tableOpen.value ? "on" : ""} data-test="table" onClick={() => { tableOpen.value = !tableOpen.value; }}>⊞</button>
+            <Sign says={say("table")} class={tableOpen.value ? "on" : ""} data-test="table" onClick={() => { tableOpen.value = !tableOpen.value; }}>⊞</Sign>
           </span>
         </div>
       </section>

@@ -4,6 +4,7 @@ import { count, LANGUAGES, say, spoken } from "../words";
 import * as state from "../state";
 import { closeTrace, doc, docs, lookAt } from "../store";
 import { run, running, start, trouble } from "../remote";
+import { Sign } from "./sign";
 
 export function Top() {
   const info = doc.value?.info;
@@ -29,11 +30,11 @@ export function Top() {
           <select value={spoken.value} title={say("language")} data-test="language" onChange={(event) => { state.language.value = event.currentTarget.value; }}>
             {Object.entries(LANGUAGES).map(([name, own]) => <option key={name} value={name}>{own}</option>)}
           </select>
-          <button title={`${say("theme")}: ${say(`theme_${state.theme.value}`)}`} data-test="theme"
+          <Sign says={`${say("theme")}: ${say(`theme_${state.theme.value}`)}`} data-test="theme"
             onClick={() => { state.theme.value = state.THEMES[(state.THEMES.indexOf(state.theme.value) + 1) % 3]; }}>
             {state.theme.value === "auto" ? "◐" : state.theme.value === "light" ? "○" : "●"}
-          </button>
-          <button title={say("help")} data-test="help" onClick={() => { state.help.value = !state.help.value; }}>?</button>
+          </Sign>
+          <Sign says={say("help")} data-test="help" onClick={() => { state.help.value = !state.help.value; }}>?</Sign>
         </div>
       </div>
       {server && info && <TextBox key={doc.value!.id} />}
@@ -42,7 +43,7 @@ export function Top() {
           {docs.value.map((one, index) => (
             <span key={one.id} class={`tab${one === doc.value ? " on" : ""}`}>
               <button role="tab" aria-selected={one === doc.value} title={one.name} onClick={() => lookAt(index)}><bdi>{one.name}</bdi></button>
-              <button class="plain" title={say("tab_close", { text: one.name })} onClick={() => closeTrace(index)}>×</button>
+              <Sign class="plain" says={say("tab_close", { text: one.name })} onClick={() => closeTrace(index)}>×</Sign>
             </span>
           ))}
         </div>
@@ -79,8 +80,8 @@ function TextBox() {
     <form class="row typed box" onSubmit={(event) => { event.preventDefault(); void send(); }}>
       <input value={text} aria-label={say("text")} data-test="text" onInput={(event) => write(event.currentTarget.value)} onKeyDown={keys} dir="auto" spellcheck={false} />
       {wide && <input value={pair} aria-label={say("text_pair")} placeholder={say("text_pair")} onInput={(event) => writePair(event.currentTarget.value)} onKeyDown={keys} dir="auto" spellcheck={false} />}
-      <button type="button" title={say("text_pair")} onClick={() => widen(!wide)}>{wide ? "−" : "+"}</button>
-      <button type="submit" title={say("text_run")} disabled={running.value !== null}>⏎</button>
+      <Sign type="button" says={say("text_pair")} onClick={() => widen(!wide)}>{wide ? "−" : "+"}</Sign>
+      <Sign type="submit" says={say("text_run")} disabled={running.value !== null}>⏎</Sign>
       <span class="quiet running" role="status">{running.value}</span>
     </form>
   );
