@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from fake_checkpoint import TINY_BERT, anatomy_of, class_header, every_class, tiny_bert
 
-from headscope.errors import CheckpointError, ConfigError, UnsupportedError
+from headscope.errors import CheckpointError, ConfigError, HeadscopeError, UnsupportedError
 
+WORDS = "embeddings.word_embeddings.weight"
 BASE_ONLY = {**TINY_BERT, "architectures": ["BertModel"]}
 
 
@@ -281,8 +282,46 @@ def test_two_base_models() -> None:
     anatomy = anatomy_of(BASE_ONLY, header)
     assert len(anatomy.parameters) == 78
     with pytest.raises(
-        UnsupportedError, match=r"holds 2 models with embeddings, their names begin with 'left.' and 'right.'"
+        UnsupportedError, match=r"holds 2 models with embeddings, their names begin with 'left.', 'right.'"
     ):
+        anatomy.known()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model_type": "x" * 9000},
+        {"hidden_size": "x" * 9000},
+        {"position_embedding_type": "x" * 9000},
+        {"pruned_heads": {"x" * 9000: [1]}},
+        {"id2label": {f"x{index}": "" for index in range(9000)}},
+        {"vocab_size": 10**99},
+        {"hidden_act": ["x"] * 9000},
+    ],
+)
+@pytest.mark.parametrize("names", [[], ["encoder.layer.0." + "x" * 9000], [f"{i}.{WORDS}" for i in range(9000)]])
+def test_messages_stay_short(change: dict[str, Any], names: list[str]) -> None:
+    header = tiny_bert(extra=[(name, (1,)) for name in names])
+
+    def refused() -> None:
+        anatomy = anatomy_of({**BASE_ONLY, **change}, header)
+        anatomy.computable()
+        anatomy.setting("activation")
+
+    with pytest.raises(HeadscopeError) as caught:
+        refused()
+    assert len(str(caught.value)) < 1500
+
+
+def test_a_header_of_many_names_is_read_at_once() -> None:
+    """Each of these takes minutes where something is done for every pair of them."""
+    config = {**BASE_ONLY, "num_hidden_layers": 5000}
+    far = [(f"encoder.layer.{layer}.output.dense.weight", (1,)) for layer in range(5000, 25_000)]
+    queries = [(f"encoder.layer.{layer}.attention.self.query.weight", (12, 12)) for layer in range(2, 5000)]
+    strange = [(f"encoder.layer.{layer}.attention.self.query.lora_A", (1,)) for layer in range(20_000)]
+    anatomy = anatomy_of(config, tiny_bert(extra=[*far, *queries, *strange]))
+    assert len(anatomy.extra) == 40_000
+    with pytest.raises(UnsupportedError, match="an adapter"):
         anatomy.known()
 
 

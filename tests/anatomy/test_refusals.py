@@ -39,6 +39,7 @@ def test_another_forward_pass(change: dict[str, Any], reason: str) -> None:
     ("change", "reason"),
     [
         ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, r"the weights are quantised \(gptq\)"),
+        ({"quantization": {"group_size": 64, "bits": 4}}, r"the weights are quantised \(4 bits\)"),
         ({"pruned_heads": {"0": [], "1": [0, 2]}}, r"heads were pruned \(layer 1: \[0, 2\]\)"),
         ({"per_layer_config": {"1": {"num_attention_heads": 1}}}, "per_layer_config"),
     ],

@@ -15,6 +15,7 @@ from headscope.anatomy.refusals import (
     config_refusals,
     dtype_refusals,
     explaining_first,
+    listed,
     missing_refusals,
     prefix_refusals,
     shape_refusals,
@@ -24,6 +25,7 @@ from headscope.anatomy.refusals import (
 from headscope.anatomy.schema import Family, Spec
 from headscope.anatomy.sizes import Dimensions, read_dimensions
 from headscope.anatomy.tops import ties_words, top_specs
+from headscope.checkpoint.json_text import brief, shortened
 
 if TYPE_CHECKING:
     from headscope.checkpoint import Checkpoint
@@ -84,8 +86,11 @@ def read_anatomy(checkpoint: Checkpoint) -> Anatomy:
 
     specs = top_specs(family, stem, config, names, place.outer) if place.own else {}
     extra, tied, buffers = sort_rest(checkpoint, family, place, names, rows, specs)
-    unplaced = [row for row in extra if row.component == UNPLACED]
-    beyond = [row for row in unplaced if layer_beyond(row, place, family, dimensions.layers)]
+    beyond: list[Parameter] = []
+    strangers: list[Parameter] = []
+    for row in extra:
+        if row.component == UNPLACED:
+            (beyond if layer_beyond(row, place, family, dimensions.layers) else strangers).append(row)
     problems = [
         *count_problems(beyond, rows, dimensions, family, place),
         *label_problems(extra, specs, dimensions),
@@ -97,7 +102,7 @@ def read_anatomy(checkpoint: Checkpoint) -> Anatomy:
             *size_refusals(config, family, dimensions),
             *shape_refusals(mismatches),
             *config_refusals(config, base_class),
-            *unplaced_refusals([row for row in unplaced if row not in beyond], rows, base_class),
+            *unplaced_refusals(strangers, rows, base_class),
             *dtype_refusals(rows),
             *missing_refusals(missing, base_class),
         ]
@@ -178,7 +183,7 @@ def family_unknown(checkpoint: Checkpoint) -> Refusal:
             "config.json",
             heads=True,
         )
-    return Refusal(f"heads are not known for this model: model_type {kind!r}", advice, "config.json", heads=True)
+    return Refusal(f"heads are not known for this model: model_type {brief(kind)}", advice, "config.json", heads=True)
 
 
 def no_single_base(family: Family, bases: Sequence[str]) -> Refusal:
@@ -195,7 +200,7 @@ def no_single_base(family: Family, bases: Sequence[str]) -> Refusal:
         )
     return Refusal(
         f"the checkpoint holds {len(bases)} models with embeddings, their names begin with "
-        + " and ".join(repr(prefix) for prefix in bases),
+        + listed([repr(prefix) for prefix in bases]),
         "save the one to look at on its own, as model.encoder.save_pretrained(folder) does; the parameter table works",
         anchor,
         heads=True,
@@ -294,4 +299,4 @@ def label_problems(extra: Sequence[Parameter], specs: Mapping[str, Spec], dimens
         for row in extra
         if (spec := specs.get(row.name)) is not None and row.shape != (wanted := dimensions.shape(spec))
     ]
-    return [f"{row.stored} has shape {row.shape}, config.json implies {wanted}" for row, wanted in wrong]
+    return [f"{shortened(row.stored)} has shape {row.shape}, config.json implies {wanted}" for row, wanted in wrong]

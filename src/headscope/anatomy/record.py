@@ -15,6 +15,7 @@ from headscope.anatomy.refusals import Refusal
 from headscope.anatomy.schema import Family, Top
 from headscope.anatomy.sizes import SAVED_CONFIG, Dimensions, config_value
 from headscope.anatomy.tops import held_tops, sure_tasks, ties_words
+from headscope.checkpoint.json_text import brief
 from headscope.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
@@ -196,7 +197,7 @@ class Anatomy:
         number = isinstance(value, (int, kind)) and not isinstance(value, bool)
         if not (isinstance(value, str) if kind is str else number and 0 <= value < math.inf):
             raise ConfigError(
-                f"config.json says {self.family.config[name]} = {value!r}, expected {KINDS[kind]}",
+                f"config.json says {self.family.config[name]} = {brief(value)}, expected {KINDS[kind]}",
                 where=self.where,
                 advice=SAVED_CONFIG,
             )

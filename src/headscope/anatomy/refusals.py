@@ -14,6 +14,7 @@ from headscope.anatomy.names import Placement
 from headscope.anatomy.parameters import Parameter
 from headscope.anatomy.schema import Family
 from headscope.anatomy.sizes import SAVED_CONFIG, Dimensions
+from headscope.checkpoint.json_text import brief, shortened
 from headscope.errors import CheckpointError, HeadscopeError, UnsupportedError
 
 ATTENTION_ROLES = ("layer.query.", "layer.key.", "layer.value.", "layer.attention_output.")
@@ -21,6 +22,9 @@ ATTENTION_ROLES = ("layer.query.", "layer.key.", "layer.value.", "layer.attentio
 FLOATS = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2")
 
 BEFORE_PRUNING = "heads that were pruned can't be told apart: open the checkpoint from before pruning"
+
+QUANTISED = ("quantization_config", "compression_config", "quantization")
+"""The fields by which transformers, compressed-tensors and MLX say how weights are quantised."""
 
 SAVE_PLAIN = (
     "if the plain model is what you want to look at, load it with transformers and save it again: "
@@ -49,7 +53,7 @@ class Refusal:
     def error(self, checkpoint: str) -> HeadscopeError:
         """The error to raise."""
         kind = CheckpointError if self.damaged else UnsupportedError
-        return kind(self.found, where=f"{checkpoint}: {self.where}", advice=self.advice)
+        return kind(self.found, where=f"{checkpoint}: {shortened(self.where)}", advice=self.advice)
 
 
 def explaining_first(refusals: Sequence[Refusal]) -> list[Refusal]:
@@ -61,8 +65,8 @@ def prefix_refusals(place: Placement, family: Family, families: Sequence[Family]
     """The reason that names of another family give: such a config.json is another model's."""
     return [
         Refusal(
-            f"config.json says {family.name}, but the names of the tensors begin with {place.prefix!r}, as those of "
-            f"{other.name} do",
+            f"config.json says {family.name}, but the names of the tensors begin with {brief(place.prefix)}, as those "
+            f"of {other.name} do",
             SAVED_CONFIG,
             place.prefix + other.embeddings[0].name,
             heads=True,
@@ -81,7 +85,7 @@ def size_refusals(config: Mapping[str, Any], family: Family, dimensions: Dimensi
         said = None if theirs is None else config.get(theirs)
         held = getattr(dimensions, ours)
         if said is not None and held and said != held:
-            text = f"config.json says {theirs} {said!r}, the header holds {held}"
+            text = f"config.json says {theirs} {brief(said)}, the header holds {held}"
             advice = f"{SAVED_CONFIG}; if all else in it is right, set {theirs} to {held}"
             found.append(Refusal(text, advice, "config.json", damaged=True))
     return found
@@ -98,7 +102,7 @@ def config_refusals(config: Mapping[str, Any], base_class: str) -> list[Refusal]
     kind = config.get("position_embedding_type")
     if kind not in (None, "absolute"):
         refuse(
-            f"position_embedding_type is {kind!r}: scores depend on the distance between tokens, which headscope "
+            f"position_embedding_type is {brief(kind)}: scores depend on the distance between tokens, which headscope "
             "doesn't compute",
             "heads' slices and the parameter table work; for attention, capture the live model with transformers",
         )
@@ -110,18 +114,20 @@ def config_refusals(config: Mapping[str, Any], base_class: str) -> list[Refusal]
         )
     if config.get("add_cross_attention"):
         refuse("add_cross_attention is true: the layers also attend to another model's output")
-    if config.get("quantization_config"):
-        method = config["quantization_config"]
-        name = method.get("quant_method") if isinstance(method, Mapping) else method
+    method = next((config[name] for name in QUANTISED if config.get(name)), None)
+    if method is not None:
+        name = method
+        if isinstance(method, Mapping):
+            name = method.get("quant_method") or f"{method.get('bits', 'an unknown number of')} bits"
         refuse(
-            f"the weights are quantised ({name}): stored numbers are codes, not weights",
+            f"the weights are quantised ({shortened(str(name))}): stored numbers are codes, not weights",
             "open the checkpoint that it was quantised from, or dequantise it with transformers "
             "(model.dequantize()) and save it",
             heads=True,
         )
     pruned = config.get("pruned_heads")
     if isinstance(pruned, Mapping) and any(pruned.values()):
-        layers = ", ".join(f"layer {layer}: {heads}" for layer, heads in pruned.items() if heads)
+        layers = shortened(", ".join(f"layer {layer}: {heads}" for layer, heads in pruned.items() if heads))
         refuse(
             f"heads were pruned ({layers}): layers have different numbers of heads",
             BEFORE_PRUNING,
@@ -132,7 +138,8 @@ def config_refusals(config: Mapping[str, Any], base_class: str) -> list[Refusal]
     custom = config.get("auto_map")
     if isinstance(custom, Mapping) and (classes := [name for name in custom if str(name).startswith("AutoModel")]):
         refuse(
-            f"auto_map says that the model has code of its own ({custom[classes[0]]}), which may compute anything",
+            f"auto_map says that the model has code of its own ({shortened(str(custom[classes[0]]))}), "
+            "which may compute anything",
             "heads' slices and the parameter table work; for attention, capture the live model with transformers",
         )
     return found
@@ -190,7 +197,7 @@ def shape_refusals(mismatches: Sequence[tuple[Parameter, tuple[int, ...]]]) -> l
         by_role.setdefault(row.role, []).append((row, wanted))
     return [
         Refusal(
-            f"{rows[0][0].stored} has shape {rows[0][0].shape}, config.json implies {rows[0][1]}"
+            f"{shortened(rows[0][0].stored)} has shape {rows[0][0].shape}, config.json implies {rows[0][1]}"
             + (f" (and {len(rows) - 1} more layers)" if len(rows) > 1 else ""),
             BEFORE_PRUNING if fewer_heads(*rows[0]) else SAVED_CONFIG,
             rows[0][0].stored,
@@ -228,5 +235,5 @@ def is_attention(row: Parameter) -> bool:
 
 def listed(names: Sequence[str], most: int = 3) -> str:
     """A few names, and how many more there are."""
-    shown = ", ".join(names[:most])
+    shown = ", ".join(map(shortened, names[:most]))
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

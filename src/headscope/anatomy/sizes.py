@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headscope.anatomy.schema import Family, Spec
+from headscope.checkpoint.json_text import brief
 from headscope.errors import ConfigError
 
 DEFAULT_LABELS = 2
@@ -68,7 +69,7 @@ def config_value(config: Mapping[str, Any], family: Family, ours: str, where: st
     other = None if alias is None else config.get(alias)
     if other is not None and value is not None and other != value:
         raise ConfigError(
-            f"config.json says {theirs} {value!r} and {alias} {other!r}, which are two names for one thing",
+            f"config.json says {theirs} {brief(value)} and {alias} {brief(other)}, which are two names for one thing",
             where=where,
             advice=SAVED_CONFIG,
         )
@@ -85,7 +86,7 @@ def config_size(config: Mapping[str, Any], family: Family, ours: str, where: str
     if is_size(value):
         return int(value)
     theirs = family.config[ours]
-    found = f"has no {theirs}" if value is None else f"says {theirs} = {value!r}, which is no size"
+    found = f"has no {theirs}" if value is None else f"says {theirs} = {brief(value)}, which is no size"
     raise ConfigError(f"config.json {found}", where=where, advice=SAVED_CONFIG)
 
 
@@ -104,7 +105,7 @@ def config_labels(config: Mapping[str, Any], where: str) -> int:
     if names is not None:
         if not isinstance(names, Mapping) or not all(str(index).isdecimal() for index in names):
             raise ConfigError(
-                f"config.json says id2label = {names!r}, which maps no index to a label",
+                f"config.json says id2label = {brief(names)}, which maps no index to a label",
                 where=where,
                 advice='write it as {"0": "negative", "1": "positive"}',
             )
@@ -114,7 +115,9 @@ def config_labels(config: Mapping[str, Any], where: str) -> int:
         return DEFAULT_LABELS
     if not is_size(labels):
         raise ConfigError(
-            f"config.json says num_labels = {labels!r}, which is no size", where=where, advice=SAVED_CONFIG
+            f"config.json says num_labels = {brief(labels)}, which is no size",
+            where=where,
+            advice=SAVED_CONFIG,
         )
     return int(labels)
 

@@ -57,8 +57,17 @@ def kind_of(value: Any) -> str:
 
 def shown(name: str) -> str:
     """A name from a file, quoted, escaped and short enough for a message."""
-    quoted = ascii(name) if not name.isprintable() else repr(name)
-    return quoted if len(quoted) <= 100 else f"{quoted[:80]}... ({len(name)} characters)"
+    return shortened(ascii(name) if not name.isprintable() else repr(name))
+
+
+def shortened(text: str) -> str:
+    """A text from a file, short enough for a message."""
+    return text if len(text) <= 100 else f"{text[:80]}... ({len(text)} characters)"
+
+
+def brief(value: object) -> str:
+    """A value from a file as Python writes it, short enough for a message."""
+    return shortened(repr(value))
 
 
 def _integer(digits: str) -> int:
