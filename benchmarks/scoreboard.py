@@ -36,8 +36,9 @@ NO_FUNCTION = "The tool has no function for this."
 LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
 TINY = {"hidden_size": 768, "num_hidden_layers": 2, "intermediate_size": 768}
 CAPTURES = [
-    ("headscope", ""),
-    ("transformers", ""),
+    ("headscope", "everything"),
+    ("headscope", "weights alone"),
+    ("transformers", "weights alone"),
     ("TransformerLens", "everything"),
     ("TransformerLens", "weights alone"),
     ("torchlens", "everything"),

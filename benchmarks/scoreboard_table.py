@@ -26,14 +26,16 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 def figures(row: dict[str, Any]) -> dict[str, Any]:
     """The row, each cell with its median, its spread and its ratio to headscope's: above 1, headscope needs less.
 
-    Ratios are taken round by round. A tool that ran in fewer rounds ran in the first ones.
+    Ratios are taken round by round. A tool that ran in fewer rounds ran in the first ones. Where headscope has several
+    ways, a cell is held against the way of its own name, or else against the first.
     """
-    ours = next((cell["raw"] for cell in row["cells"] if cell["tool"] == "headscope" and "raw" in cell), None)
+    mine = {cell["way"]: cell["raw"] for cell in row["cells"] if cell["tool"] == "headscope" and "raw" in cell}
     cells = []
     for cell in row["cells"]:
         if "raw" in cell:
             cell = {**cell, **spread(cell["raw"])}
-            if ours is not None and cell["tool"] != "headscope":
+            if mine and cell["tool"] != "headscope":
+                ours = mine.get(cell["way"], next(iter(mine.values())))
                 pairs = list(zip(ours, cell["raw"], strict=False))
                 cell["ratio"] = spread([a / b if row["more_is_better"] else b / a for a, b in pairs])
         cells.append(cell)

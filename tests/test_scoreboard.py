@@ -50,6 +50,13 @@ def test_a_tool_with_fewer_rounds_meets_the_first_ones() -> None:
     assert theirs["ratio"] == {"median": 7.5, "low": 5, "high": 10}
 
 
+def test_like_is_held_against_like() -> None:
+    ours = (cell("headscope", 8, way="everything"), cell("headscope", 4, way="weights alone"))
+    theirs = (cell("torchlens", 2, way="weights alone"), cell("torchlens", 24, way="everything"), cell("bertviz", 16))
+    made = figures(row(*ours, *theirs))["cells"]
+    assert [one["ratio"]["median"] for one in made[2:]] == [0.5, 3, 2]
+
+
 def test_more_is_better_turns_the_ratio() -> None:
     made = figures(row(cell("headscope", 300), cell("transformers", 100), unit="tokens/s", more=True))
     assert made["cells"][1]["ratio"]["median"] == 3

@@ -81,19 +81,23 @@ Ways = dict[str, Callable[[Any], Any]]
 
 
 def of_headscope(folder: str) -> Ways:
-    """Queries, keys and values of every head, from the model's own fast attention."""
+    """Queries, keys and values of every head, from the model's own fast attention; or no more than weights need."""
     from transformers import BertModel
 
     from headscope.capture import capture
 
     model = BertModel.from_pretrained(folder).eval()
 
-    def captured(ids: Any) -> Any:
-        with capture(model) as found:
+    def captured(ids: Any, values: bool) -> Any:
+        with capture(model, values=values) as found:
             model(input_ids=ids)
         return found, found.trace[LAYER, HEAD].weights[:]
 
-    return {"": captured, "own forward": lambda ids: model(input_ids=ids)}
+    return {
+        "everything": lambda ids: captured(ids, True),
+        "weights alone": lambda ids: captured(ids, False),
+        "own forward": lambda ids: model(input_ids=ids),
+    }
 
 
 def of_transformers(folder: str) -> Ways:
@@ -106,7 +110,7 @@ def of_transformers(folder: str) -> Ways:
         found = model(input_ids=ids, output_attentions=True)
         return found, found.attentions[LAYER][0, HEAD].numpy()
 
-    return {"": captured}
+    return {"weights alone": captured}
 
 
 def of_lens(folder: str) -> Ways:
