@@ -111,6 +111,57 @@ def test_more_axes_than_a_trace_has_are_refused() -> None:
         model(torch.randn(1, 2, 3, 4, 8))
 
 
+class AttentionClassifier(nn.Module):
+    """Its name and its softmax are no attention; two of its parts are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.TransformerEncoderLayer(32, 4, 32, batch_first=True)
+        self.mixer = Mixer()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.mixer(self.encoder(x)).mean(1).softmax(-1)
+
+
+class Uncalled(Mixer):
+    """Code that calls scaled_dot_product_attention, and a forward that doesn't."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return self.out(x)
+
+    def attend(self, x: torch.Tensor) -> torch.Tensor:
+        return scaled_dot_product_attention(x, x, x)
+
+
+def test_a_softmax_that_is_no_attention_is_in_nobodys_way() -> None:
+    model = nn.Sequential(Uncalled(), AttentionClassifier()).eval()
+    with torch.no_grad(), capture(model) as captured:
+        model(torch.randn(1, 5, 32))
+    assert sorted(trace.layers[0].name for trace in captured.traces) == ["1.encoder.self_attn", "1.mixer"]
+    assert all(trace.verify().agrees for trace in captured.traces)
+
+
+class AttentionPool(nn.Module):
+    """A transformers model, and its tokens weighed by a softmax."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bert = BY_NAME["BertModel"].build()
+        self.weigh = nn.Linear(32, 1)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        found = self.bert(ids).last_hidden_state
+        return (self.weigh(found).softmax(1) * found).sum(1)
+
+
+def test_what_stands_on_a_model_of_transformers_may_weigh_its_tokens() -> None:
+    model = AttentionPool().eval()
+    with torch.no_grad(), capture(model) as captured:
+        model(torch.tensor([[4, 5, 6]]))
+    assert captured.trace.ids == (4, 5, 6)
+    assert captured.trace.verify().agrees
+
+
 def test_a_class_that_was_given_another_forward_is_another_class() -> None:
     class OddAttention(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

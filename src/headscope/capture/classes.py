@@ -35,6 +35,7 @@ class Kind:
         is_model: a transformers model, whose parts do the work.
         uses_interface: it looks its attention function up in transformers' interface.
         calls_sdpa: it calls PyTorch's scaled_dot_product_attention by itself, as many a hand-written attention does.
+        also_otherwise: its code has another way to compute attention too.
         computes_its_own: an attention, by its name, that computes by itself, out of sight.
         rotates: its code rotates queries and keys.
     """
@@ -42,6 +43,7 @@ class Kind:
     is_model: bool
     uses_interface: bool
     calls_sdpa: bool
+    also_otherwise: bool
     computes_its_own: bool
     rotates: bool
 
@@ -64,6 +66,7 @@ def _kind_of(cls: type, forward: object) -> Kind:
         is_model=is_model,
         uses_interface=uses_interface,
         calls_sdpa=calls_sdpa,
+        also_otherwise=calls_sdpa and len(OWN_SOFTMAX & used) > 1,
         computes_its_own=own and named and not uses_interface and not calls_sdpa and bool(OWN_SOFTMAX & used),
         rotates=any(re.search("rotary|rotate|rope", name, re.IGNORECASE) for name in used),
     )

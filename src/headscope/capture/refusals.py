@@ -1,4 +1,4 @@
-"""transformers models that capture can't read, refused by name before anything runs."""
+"""Models that capture can't read, refused by name before anything runs."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def refuse_what_cannot_be_read(name: str, modules: Iterable[tuple[str, nn.Module
     for path, module in modules:
         cls = type(module)
         kind = kind_of(cls)
-        if kind.computes_its_own:
-            theirs = cls.__module__.startswith("transformers.")
+        theirs = cls.__module__.startswith("transformers.")
+        if kind.computes_its_own and (theirs or not _holds_attention(module)):
             off = ", off transformers' attention interface" if theirs else ", out of sight"
             raise UnsupportedError(
                 f"{name} can't be captured: {cls.__name__} computes its attention by itself{off}",
@@ -48,6 +48,15 @@ def refuse_what_cannot_be_read(name: str, modules: Iterable[tuple[str, nn.Module
             refuse_softcap(name, path, cap)
         if getattr(module, "sinks", None) is not None:
             refuse_sinks(name, path)
+
+
+def _holds_attention(module: nn.Module) -> bool:
+    """Whether attention that capture reads is among its parts: a softmax of its own is then its classifier's or pool's."""
+    parts = [one for one in module.modules() if one is not module]
+    kinds = [kind_of(type(one)) for one in parts]
+    return any(kind.uses_interface or kind.calls_sdpa for kind in kinds) or any(
+        isinstance(one, nn.MultiheadAttention) for one in parts
+    )
 
 
 def refuse_softcap(name: str, path: str, cap: Any) -> None:

@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
+from headscope.capture.classes import kind_of
 from headscope.capture.sessions import COVERED, LOCK, covering
 from headscope.capture.transformers_support import look_on
 from headscope.errors import UnsupportedError
@@ -118,8 +119,9 @@ def _hook(module: nn.Module) -> list[Callable[[], None]]:
     def leave(module: nn.Module, args: Any, output: Any) -> None:
         watch = active[threading.get_ident()].pop()
         watch.__exit__(None, None, None)  # type: ignore[no-untyped-call]
-        looking = any(session.forward() is not None for session in COVERED.get(id(module), ()))
-        if output is not None and looking and not watch.calls:
+        if output is None or watch.calls or not kind_of(type(module)).also_otherwise:
+            return
+        if any(session.forward() is not None for session in COVERED.get(id(module), ())):
             raise UnsupportedError(
                 f"{type(module).__name__} computed its attention by itself in this call, out of sight",
                 where=type(module).__name__,
