@@ -66,12 +66,14 @@ function Drawing({ model, tokens, head }: { model: Model; tokens: number; head: 
       <text x={x + side / 2} y={y + side + 14} text-anchor="middle">{part ? shape([d, d]) : ""}</text>
     </g>
   );
-  const arrow = (x1: number, y1: number, x2: number, y2: number, label: string) => (
+  const arrow = (x1: number, y1: number, x2: number, y2: number, label: string, side: "end" | "start" = "end") => (
     <g key={`${x1}/${y1}/${x2}/${y2}`} class="flow">
       <line class="arrow" x1={x1} y1={y1} x2={x2} y2={y2} marker-end="url(#tip)" />
       {x1 === x2
         ? <text x={x1 + 8} y={(y1 + y2) / 2 + 4} class="shape">{label}</text>
-        : <text x={(x1 + x2) / 2} y={(y1 + y2) / 2 - 6} text-anchor="middle" class="shape">{label}</text>}
+        : Math.abs(y2 - y1) > Math.abs(x2 - x1)
+          ? <text x={(x1 + x2) / 2 + (side === "end" ? -9 : 9)} y={(y1 + y2) / 2 + (side === "end" ? 4 : 12)} text-anchor={side} class="shape">{label}</text>
+          : <text x={(x1 + x2) / 2} y={(y1 + y2) / 2 - 6} text-anchor="middle" class="shape">{label}</text>}
     </g>
   );
   return (
@@ -96,7 +98,7 @@ function Drawing({ model, tokens, head }: { model: Model; tokens: number; head: 
       <text x="516" y="364" text-anchor="middle" class="name">p v</text><text x="516" y="382" text-anchor="middle">{narrow}</text>
       {arrow(576, 366, 640, 366, narrow)}
       {square(644, 320, "W_O", "rows", holder("layer.attention_output.weight"))}
-      {arrow(740, 366, 800, 300, wide)}
+      {arrow(740, 366, 800, 300, wide, "start")}
       <text x="690" y="452" text-anchor="middle">{say("anatomy_slice", { h: head, d: w, m: d })}</text>
       <g>
         <rect class="box" x="804" y="262" width="150" height="44" rx="4" /><text x="879" y="281" text-anchor="middle" class="name">{say("anatomy_add")} · {say("anatomy_norm")}</text><text x="879" y="297" text-anchor="middle">{wide}</text>
@@ -105,7 +107,7 @@ function Drawing({ model, tokens, head }: { model: Model; tokens: number; head: 
         <text x="879" y="172" text-anchor="middle">{wide} → {shape([tokens, f])}</text><text x="879" y="190" text-anchor="middle">→ {wide}</text>
         {arrow(879, 132, 879, 84, wide)}
         <rect class="box" x="804" y="36" width="150" height="44" rx="4" /><text x="879" y="55" text-anchor="middle" class="name">{say("anatomy_add")} · {say("anatomy_norm")}</text><text x="879" y="71" text-anchor="middle">{shape([tokens, d])}</text>
-        <g class="flow"><path class="arrow" d="M36 206V12H990V284H958" fill="none" marker-end="url(#tip)" /><text x="620" y="8" text-anchor="middle" class="shape">{wide}</text></g>
+        <g class="flow"><path class="arrow" d="M20 206V12H990V284H958" fill="none" marker-end="url(#tip)" /><text x="620" y="8" text-anchor="middle" class="shape">{wide}</text></g>
         <g class="flow"><path class="arrow" d="M800 284H780V58H800" fill="none" marker-end="url(#tip)" /><text x="774" y="174" text-anchor="end" class="shape">{wide}</text></g>
       </g>
     </svg>

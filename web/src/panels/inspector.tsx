@@ -4,6 +4,7 @@ import { memo } from "../memo";
 import { entropy } from "../trace/cells";
 import { largestPlaces } from "../trace/strongest";
 import { count, number, percent, say, spoken, type Word } from "../words";
+import { marked } from "../shown";
 import * as state from "../state";
 import { current, mostOf, rowNumbers, wanted, wantedKey, type Picture } from "../pictures";
 import { at, column, doc, lookedColumn, lookedRow, row, shown } from "../store";
@@ -112,7 +113,7 @@ function LookedBy({ picture }: { picture: Picture | null }) {
       {[0, 1, 2].map((place) => (
         <div key={place} class="row spread">
           {order[place] !== undefined && full && c !== null
-            ? <><bdi>{words.rows[order[place]].text}</bdi><b>{number(full[order[place] * picture.columns + c])}</b></>
+            ? <><bdi>{marked(words.rows[order[place]])}</bdi><b>{number(full[order[place] * picture.columns + c])}</b></>
             : " "}
         </div>
       ))}

@@ -3,6 +3,7 @@ import { useEffect } from "preact/hooks";
 import { signal, useSignal } from "@preact/signals";
 import { engine } from "../trace/engine";
 import { count, number, say, type Word } from "../words";
+import { marked } from "../shown";
 import * as state from "../state";
 import { coming, table } from "../statistics";
 import { wanted } from "../pictures";
@@ -42,11 +43,11 @@ export function NumberTable() {
             from: top, to: bottom - 1, left, right: right - 1, rows: count(words.rows.length), columns: count(words.columns.length),
           })}`}
         </caption>
-        <thead><tr><td />{words.columns.slice(left, right).map((label, n) => <th key={n} scope="col" title={label.text}><bdi>{label.text}</bdi></th>)}</tr></thead>
+        <thead><tr><td />{words.columns.slice(left, right).map((label, n) => <th key={n} scope="col" title={label.text}><bdi>{marked(label)}</bdi></th>)}</tr></thead>
         <tbody>
           {words.rows.slice(top, bottom).map((label, r) => (
             <tr key={r}>
-              <th scope="row" title={label.text}><bdi>{label.text}</bdi></th>
+              <th scope="row" title={label.text}><bdi>{marked(label)}</bdi></th>
               {Array.from({ length: wide }, (_, c) => <td key={c}>{numbers ? number(numbers[r * wide + c]) : ""}</td>)}
             </tr>
           ))}
