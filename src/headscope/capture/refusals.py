@@ -51,7 +51,7 @@ def refuse_what_cannot_be_read(name: str, modules: Iterable[tuple[str, nn.Module
 
 
 def _holds_attention(module: nn.Module) -> bool:
-    """Whether attention that capture reads is among its parts: a softmax of its own is then its classifier's or pool's."""
+    """Whether attention that capture reads is among its parts: a softmax of its own is then likely none."""
     parts = [one for one in module.modules() if one is not module]
     kinds = [kind_of(type(one)) for one in parts]
     return any(kind.uses_interface or kind.calls_sdpa for kind in kinds) or any(
