@@ -172,10 +172,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     def listing(self, identity: str, revision: str) -> None:
         if self.known(identity, revision):
-            files = sorted(path for path in (self.hub.root / identity).iterdir() if path.is_file())
+            root = self.hub.root / identity
             items = [
-                {"type": "file", "path": path.name, "size": path.stat().st_size, "oid": self.etag(path).strip('"')}
-                for path in files
+                {
+                    "type": "file",
+                    "path": path.relative_to(root).as_posix(),
+                    "size": path.stat().st_size,
+                    "oid": self.etag(path).strip('"'),
+                }
+                for path in sorted(root.rglob("*"))
+                if path.is_file()
             ]
             self.answer(200, {"Content-Type": "application/json"}, json.dumps(items).encode())
 

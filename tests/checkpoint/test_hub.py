@@ -185,6 +185,14 @@ def test_without_weights(hub: HubServer) -> None:
     assert "no weights: it holds config.json" in refused("owner/bare")
 
 
+def test_weights_further_down(hub: HubServer) -> None:
+    write_config(hub.root / "owner" / "parts", {})
+    write_safetensors(hub.root / "owner" / "parts" / "text_encoder" / "model.safetensors", {"x": np.ones(1)})
+    said = refused("owner/parts")
+    assert "no weights here, but in text_encoder" in said
+    assert "download the model" in said
+
+
 def test_offline(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
     small(hub)
     go_offline(monkeypatch)
