@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shutil
@@ -21,6 +22,8 @@ from headscope.survey.findings import read_findings
 from headscope.survey.report import write_report
 from headscope.survey.result import Survey
 from headscope.survey.wording import MOST, UNITS, shown, telling
+from headscope.view.survey_sheet import survey_sheet
+from headscope.view.terminal import put
 
 HOSTILE = ("</script><img src=x onerror=alert(1)>", "<!--<script>", "&lt;b&gt;", '"><svg onload=alert(1)>', "\u202eabc")
 
@@ -178,7 +181,17 @@ def test_every_statistic_has_a_unit_and_a_sentence() -> None:
     ]  # fmt: skip
 
 
+def test_a_model_of_one_head_has_numbers_too(tmp_path: Path) -> None:
+    """No head stands out where there is one; that is not the same as nothing to measure."""
+    sheet = survey_sheet(Survey(finished(tmp_path, layers=1, heads=1)))
+    screen = io.StringIO()
+    put(sheet.drawings, screen)
+    assert re.findall(r"nothing to measure in this corpus: (.*)", screen.getvalue()) == ["other_sentence"]
+
+
 def test_a_file_that_is_no_survey_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"there is no manifest\.json"):
+        Survey(tmp_path)
     with pytest.raises(InputError, match=r"there is no manifest\.json"):
         write_report(tmp_path)
     (tmp_path / "manifest.json").write_text("[]")

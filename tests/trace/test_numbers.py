@@ -41,6 +41,24 @@ def test_numbers_are_the_models(tmp_path: Path, through_file: bool) -> None:
     assert trace[-1, -1].layer == 5
 
 
+def test_a_trace_says_what_it_holds() -> None:
+    rng = np.random.default_rng(0)
+
+    def axis(size: int) -> TokenAxis:
+        nothing = (None,) * size
+        return TokenAxis(("a",) * size, (1,) * size, (0,) * size, (False,) * size, nothing, nothing)
+
+    def record(heads: int, keys: int) -> LayerRecord:
+        q, k = (rng.standard_normal((heads, n, 4)).astype(np.float32) for n in (3, keys))
+        return LayerRecord(q, k, None, np.zeros((heads, 3), np.float32), 0.5)
+
+    assert "made (encoder): 3 tokens, 2 layers x 2 heads of 4" in repr(some_layers())
+    uneven = Trace(model="made", queries=axis(3), layers=[record(2, 3), record(6, 3), record(4, 3)], outputs={})
+    assert "made: 3 tokens, 3 layers x 2 to 6 heads" in repr(uneven)
+    cross = Trace(model="made", queries=axis(3), keys=axis(5), layers=[record(2, 5)], outputs={}, stack="cross")
+    assert "made (cross): 3 queries, 5 keys, 1 layers x 2 heads of 4" in repr(cross)
+
+
 @pytest.mark.parametrize("place", [(1, 1), (5, 0), (6, 1)])
 def test_what_was_not_kept_is_refused(place: tuple[int, int]) -> None:
     with pytest.raises(InputError, match="was not kept"):

@@ -56,15 +56,7 @@ def read_findings(folder: Path) -> Findings:
         InputError: the folder has no survey, or one that is not complete.
         MissingExtraError: there are distances between heads, and pyarrow is not installed.
     """
-    manifest = _json(folder / "manifest.json")
-    if manifest.get("format") != FORMAT or not manifest.get("complete"):
-        raise InputError(
-            f"the manifest says format {manifest.get('format')!r}, complete {manifest.get('complete')!r}; "
-            f"expected {FORMAT!r}, complete True",
-            where=str(folder / "manifest.json"),
-            advice="run the same survey command again: it goes on where it stopped",
-        )
-    aggregates = _json(folder / "aggregates.json")
+    manifest, aggregates = read_records(folder)
     layers = tuple(aggregates["layers"])
     named = tuple((layer, head) for layer, row in zip(layers, aggregates["heads"], strict=True) for head in row)
     statistics = {
@@ -74,6 +66,23 @@ def read_findings(folder: Path) -> Findings:
     similar = folder / "similarity.parquet"
     distances = _distances(similar, named) if similar.exists() else None
     return Findings(manifest, layers, heads_across(aggregates), statistics, distances, named)
+
+
+def read_records(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The manifest and the aggregates of a finished survey.
+
+    Raises:
+        InputError: the folder has no survey, or one that is not complete.
+    """
+    manifest = _json(folder / "manifest.json")
+    if manifest.get("format") != FORMAT or not manifest.get("complete"):
+        raise InputError(
+            f"the manifest says format {manifest.get('format')!r}, complete {manifest.get('complete')!r}; "
+            f"expected {FORMAT!r}, complete True",
+            where=str(folder / "manifest.json"),
+            advice="run the same survey command again: it goes on where it stopped",
+        )
+    return manifest, _json(folder / "aggregates.json")
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from headscope.survey.drawing import cluster_figure, figures
 from headscope.survey.figures import CLUSTERS_TITLE
 from headscope.survey.findings import Findings
 from headscope.survey.scaling import classical_scaling
-from headscope.survey.wording import UNITS, Telling, meaning, shown, telling
+from headscope.survey.wording import UNITS, Telling, counted, meaning, shown, telling
 
 MANY = 12
 """Heads across from which the grid's cells are small."""
@@ -30,11 +30,6 @@ def visible(text: str) -> str:
 def name(text: str) -> str:
     """A name from a file or a person, kept from turning the line around it."""
     return f"<bdi>{visible(text)}</bdi>"
-
-
-def counted(number: int, thing: str) -> str:
-    """`1 file`, `2,000 files`."""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def title(found: Findings) -> str:

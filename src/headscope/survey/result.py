@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
+import os
 import shutil
 import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headscope.errors import InputError
 from headscope.statistics.table import spread_line
-from headscope.survey.findings import table_of
+from headscope.survey.findings import read_records, table_of
+from headscope.survey.wording import counted
 from headscope.trace import Named
 
 if TYPE_CHECKING:
@@ -21,18 +22,22 @@ if TYPE_CHECKING:
 class Survey(Mapping[str, Named]):
     """Statistic name -> (layers, heads), the mean over all windows, as `trace.statistics()` has it for one text.
 
+    `Survey("found")` opens a survey that was made before.
+
     Attributes:
         folder: where the files are.
         manifest: what was done, as in manifest.json.
         aggregates: every measure, as in aggregates.json.
+
+    Raises:
+        InputError: the folder has no survey, or one that is not complete.
     """
 
-    def __init__(self, folder: Path, *, keep: bool = True) -> None:
-        self.folder = folder
-        self.manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_bytes())
-        self.aggregates: dict[str, Any] = json.loads((folder / "aggregates.json").read_bytes())
+    def __init__(self, folder: str | os.PathLike[str], *, keep: bool = True) -> None:
+        self.folder = Path(folder)
+        self.manifest, self.aggregates = read_records(self.folder)
         if not keep:
-            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+            weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
 
     def measure(self, statistic: str, name: str) -> Named:
         """(layers, heads): count, mean, deviation, min, q05, q25, q50, q75, q95 or max of a statistic over windows.
@@ -78,9 +83,7 @@ class Survey(Mapping[str, Named]):
 
     def __repr__(self) -> str:
         counts = self.manifest["counts"]
-        lines = [
-            f"survey of {self.manifest['model']['name']}: {counts['documents']:,} documents, "
-            f"{counts['windows']:,} windows, {counts['tokens']:,} tokens; mean and range over heads"
-        ]
+        said = ", ".join(counted(counts[f"{thing}s"], thing) for thing in ("document", "window", "token"))
+        lines = [f"survey of {self.manifest['model']['name']}: {said}; mean and range over heads"]
         lines += [spread_line(name, self[name]) for name in self]
         return "\n".join([*lines, f"in {self.folder}"])

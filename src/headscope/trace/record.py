@@ -195,12 +195,12 @@ class Trace:
 
     @property
     def heads(self) -> int:
-        """Query heads in a layer."""
+        """Query heads in the first layer."""
         return len(self.layers[0].q)
 
     @property
     def d_head(self) -> int:
-        """The width of one head's queries and keys."""
+        """The width of the first layer's queries and keys, per head."""
         return self.layers[0].q.shape[-1]
 
     @property
@@ -233,9 +233,13 @@ class Trace:
 
     def __repr__(self) -> str:
         ablated = f", {len(self.ablated)} silenced" if self.ablated else ""
+        stack = "" if self.stack == "self" else f" ({self.stack})"
+        tokens = f"{len(self)} tokens" if self.keys is self.queries else f"{len(self)} queries, {len(self.keys)} keys"
+        heads = sorted({(len(record.q), record.q.shape[-1]) for record in self.layers})
+        each = f"{self.heads} heads of {self.d_head}" if len(heads) == 1 else f"{heads[0][0]} to {heads[-1][0]} heads"
         return (
-            f"trace of {self.model}: {len(self)} tokens, {len(self.layers)} layers x {self.heads} heads of "
-            f"{self.d_head}{ablated}, {self.nbytes / 1e6:.1f} MB of Q, K, V and lse"
+            f"trace of {self.model}{stack}: {tokens}, {len(self.layers)} layers x {each}{ablated}, "
+            f"{self.nbytes / 1e6:.1f} MB of Q, K, V and lse"
         )
 
     def save(self, path: str | Path, *, dtype: str = "fp32", values: bool = True) -> Path:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from headscope.survey.findings import read_findings
 from headscope.survey.wording import shown, telling
 from headscope.view.labels import called
@@ -46,7 +48,7 @@ def survey_sheet(survey: Survey) -> Sheet:
         blank,
         notes(["heads are layer.head, counted from 0; numbers are means over all windows"]),
     ]
-    empty = [name for name in survey if not telling(found, name)]
+    empty = [name for name in survey if not np.isfinite(found.values(name)).any()]
     if empty:
         drawings.append(notes([f"nothing to measure in this corpus: {', '.join(empty)}"]))
     drawings += [notes([f"without {name}: {why}"]) for name, why in manifest["left_out"].items()]
