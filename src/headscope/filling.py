@@ -54,14 +54,14 @@ def check_masks(model: Model) -> str:
     """The mask token of a checkpoint that can fill it.
 
     Raises:
-        UnsupportedError: there is no masked-LM head, or no mask token.
+        UnsupportedError: there is no masked-LM head, or no mask token, or the model is one that headscope doesn't run.
     """
+    model.anatomy.computable()
     tasks = model.anatomy.tasks
     if "masked_lm" not in tasks:
         on_top = ", ".join(part.name for part in model.extra_components) or "nothing"
-        base = model.anatomy.base_class or "the model"
         raise UnsupportedError(
-            f"the checkpoint has no masked-LM head; on top of {base} it has {on_top}",
+            f"the checkpoint has no masked-LM head; on top of {model.anatomy.base_class} it has {on_top}",
             where=model.checkpoint.where,
             advice="open a checkpoint that was saved from a …ForMaskedLM or …ForPreTraining class",
         )

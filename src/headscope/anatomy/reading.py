@@ -183,7 +183,12 @@ def family_unknown(checkpoint: Checkpoint) -> Refusal:
             "config.json",
             heads=True,
         )
-    return Refusal(f"heads are not known for this model: model_type {brief(kind)}", advice, "config.json", heads=True)
+    return Refusal(
+        f"heads are not known for this model: model_type {brief(kind)}",
+        f"{advice}; for its attention, load it with transformers and capture it: hs.capture(model)",
+        "config.json",
+        heads=True,
+    )
 
 
 def no_single_base(family: Family, bases: Sequence[str]) -> Refusal:
