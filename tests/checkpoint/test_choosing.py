@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -118,6 +119,13 @@ def test_a_file_that_is_not_what_its_name_says(tmp_path: Path, name: str, made: 
     (tmp_path / name).write_bytes(data)
     with pytest.raises(CheckpointError, match=said):
         open_checkpoint(tmp_path / name)
+
+
+def test_a_pipe_is_no_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "model.safetensors")
+    for name in (tmp_path, tmp_path / "model.safetensors"):
+        with pytest.raises(CheckpointError, match="not a regular file"):
+            open_checkpoint(name)
 
 
 @pytest.mark.parametrize(

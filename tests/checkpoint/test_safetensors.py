@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -203,8 +204,8 @@ def test_names_that_lead_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         open_checkpoint(name)
 
 
-@pytest.mark.parametrize("name", ["", " ", "a\0b", "a\nb"])
-def test_names_that_are_none(name: str) -> None:
+@pytest.mark.parametrize("name", ["", " ", "a\0b", "a\nb", None, 5, b"x"])
+def test_names_that_are_none(name: Any) -> None:
     with pytest.raises(InputError, match="can't be the name"):
         open_checkpoint(name)
 

@@ -67,7 +67,7 @@ def explain(error: Exception, identity: str, revision: str | None) -> tuple[NotF
             "the hub has no model of this id, and there is no such path", where=where, advice=advice
         ), False
     if isinstance(error, OfflineModeIsEnabled):
-        found = "the model is not in the cache, and HF_HUB_OFFLINE keeps from asking the hub"
+        found = "there is no such path, the model is not in the cache, and HF_HUB_OFFLINE keeps from asking the hub"
         return NotFoundError(found, where=where, advice=f"unset HF_HUB_OFFLINE, or {by_hand}"), False
     if isinstance(error, HfHubHTTPError):
         status = error.response.status_code

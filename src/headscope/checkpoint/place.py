@@ -45,8 +45,12 @@ class Folder:
         self.where = str(path)
 
     def source(self, name: str) -> Source | None:
-        path = self.path(name)
-        return LocalFile(path, name) if path is not None else None
+        path = self.folder / check_name(name)
+        try:
+            # What is neither a file nor a folder (a pipe, a device) is refused by LocalFile.
+            return LocalFile(path, name) if path.exists() and not path.is_dir() else None
+        except OSError as error:
+            raise unreadable(path, error) from error
 
     def path(self, name: str) -> Path | None:
         path = self.folder / check_name(name)

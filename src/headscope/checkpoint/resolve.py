@@ -39,7 +39,7 @@ def resolve(name: str | os.PathLike[str], revision: str | None) -> Found:
         NotFoundError: it leads nowhere.
         InputError: it can't be a name, or a revision was given for something that has none.
     """
-    text = os.fspath(name)
+    text = os.fspath(name) if isinstance(name, (str, bytes, os.PathLike)) else name
     if not isinstance(text, str) or not text.strip() or "\0" in text or not text.isprintable():
         raise InputError(
             f"{text!r} can't be the name of a checkpoint",

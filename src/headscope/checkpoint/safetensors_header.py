@@ -118,3 +118,9 @@ def _naturals(value: Any) -> bool:
 def _check_metadata(metadata: Any, where: str) -> None:
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise CheckpointError("__metadata__ is not an object of strings", where=where, advice=MALFORMED)
+    if metadata.get("format") == "headscope.trace":
+        raise CheckpointError(
+            "this is a trace that headscope saved, not a checkpoint",
+            where=where,
+            advice="hs.load(…) reads it, and `headscope view FILE` shows it",
+        )
