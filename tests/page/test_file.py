@@ -296,6 +296,46 @@ def test_the_help_holds_the_focus_and_gives_it_back(watch: Watch, cat_file: Path
     until(page, "document.activeElement.dataset.test === 'help'")
 
 
+def test_more_keys_than_queries_are_all_there(watch: Watch, tmp_path: Path) -> None:
+    """Cross-attention: two queries, 30 keys; no neighbours, and no number where there is none."""
+    from headscope.attention import attend
+    from headscope.trace import LayerRecord, TokenAxis, Trace
+
+    def axis(name: str, size: int) -> TokenAxis:
+        no = (None,) * size
+        return TokenAxis(
+            tuple(f"{name}{at}" for at in range(size)), tuple(range(size)), (0,) * size, (False,) * size, no, no
+        )
+
+    generator = np.random.default_rng(5)
+    q, k, v = (generator.normal(size=(1, size, 4)).astype(np.float32) for size in (2, 30, 30))
+    _, lse = attend(q, k, v, scale=0.5)
+    record = LayerRecord(q, k, v, lse=lse, scale=0.5)
+    trace = Trace(model="cross", queries=axis("q", 2), keys=axis("k", 30), layers=[record], outputs={})
+    page = watch(viewport={"width": 1280, "height": 1200}).open(
+        f"{trace.to_html(tmp_path / 'cross.html').as_uri()}#q=1"
+    )
+    assert page.locator(".left .token").all_inner_texts() == ["q0", "q1"]
+    assert page.locator(".right .token").all_inner_texts() == [f"k{at}" for at in range(30)]
+    names, numbers = (page.locator(f".facts {cell}").all_inner_texts() for cell in ("th", "td:last-child"))
+    assert {name for name, number in zip(names, numbers, strict=True) if number == "–"} == {
+        "previous token",
+        "next token",
+        "same token",
+        "mean distance",
+    }
+
+
+def test_a_pressed_button_can_be_read_under_the_pointer(watch: Watch, cat_file: Path) -> None:
+    page = watch().open(cat_file.as_uri())
+    for chosen in ("[data-test=mode-both]", "[data-test=mode-lines]"):
+        page.locator(chosen).hover()
+        look = f"getComputedStyle(document.querySelector('{chosen}'))"
+        assert page.evaluate(f"{look}.color !== {look}.backgroundColor")
+        backgrounds = page.evaluate(f"[{look}.backgroundColor, getComputedStyle(document.body).color]")
+        assert (backgrounds[0] == backgrounds[1]) is (chosen == "[data-test=mode-both]")
+
+
 def test_compare_two_traces_and_rank_what_changed(watch: Watch, bert: hs.Model, tmp_path: Path) -> None:
     from headscope.view.html import to_html
 

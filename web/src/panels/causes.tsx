@@ -134,8 +134,8 @@ function Outcomes({ before, after, labels }: { before: Outcome[]; after: Outcome
             {one.place === null ? one.what : say("causes_place", { what: one.what, place: one.place })}
             {stood !== null && <small class="quiet"> {say("causes_stood", { token: stood })}</small>}
           </h3>,
-          was ? <Choices key={`${named(one)} before`} one={was} against={undefined} /> : <p key={`${named(one)} before`} class="quiet">{say("causes_not_masked")}</p>,
-          is ? <Choices key={`${named(one)} after`} one={is} against={was} /> : <p key={`${named(one)} after`} />,
+          was ? <Choices key={`${named(one)} before`} when={say("causes_before")} one={was} against={undefined} /> : <p key={`${named(one)} before`} class="quiet">{say("causes_not_masked")}</p>,
+          is ? <Choices key={`${named(one)} after`} when={say("causes_after")} one={is} against={was} /> : <p key={`${named(one)} after`} />,
         ];
       })}
     </div>
@@ -143,9 +143,9 @@ function Outcomes({ before, after, labels }: { before: Outcome[]; after: Outcome
 }
 
 /** The likeliest, and what became of their shares. */
-function Choices({ one, against }: { one: Outcome; against: Outcome | undefined }) {
+function Choices({ when, one, against }: { when: string; one: Outcome; against: Outcome | undefined }) {
   return (
-    <ol class="ranked">
+    <ol class="ranked" data-when={when}>
       {one.top.map(({ label, share }) => {
         const was = against?.top.find((other) => other.label === label);
         const change = was ? `${share >= was.share ? "+" : "−"}${Math.abs(share - was.share).toFixed(3)}` : say("causes_new");

@@ -37,7 +37,7 @@ export function Cell() {
   const rule = info.layers[layer];
   const d = info.dHead;
   const own = Math.abs(rule.scale - 1 / Math.sqrt(d)) < 1e-6;
-  const dModel = info.anatomy?.sizes.d_model ?? "d_model";
+  const dModel = info.anatomy?.sizes.d_model;
   const formulas = [
     <>q<sub>i</sub> <em>({d},)</em></>,
     <>k<sub>j</sub> <em>({d},)</em></>,
@@ -45,7 +45,7 @@ export function Cell() {
     <>s<sub>ij</sub>=q<sub>i</sub>·k<sub>j</sub>{own ? <>/√{d}</> : <>·scale</>}</>,
     <>p<sub>ij</sub> = e<sup>s − lse</sup></>,
     <>p<sub>ij</sub> v<sub>j</sub></>,
-    <>c<sub>i</sub> W<sub>O</sub> <em>({dModel},)</em></>,
+    <>c<sub>i</sub> W<sub>O</sub>{dModel && <em> ({dModel},)</em>}</>,
   ];
   const titles = (query: string, key: string): string[] => [
     say("s_q", { token: query }), say("s_k", { token: key }), say("s_product"), say("s_dot"), say("s_softmax"), say("s_value"), say("s_writes"),

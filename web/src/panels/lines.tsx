@@ -101,17 +101,17 @@ export function Lines() {
     }
   }
 
-  const range = (): [number, number] => {
-    const rows = shown.value?.rows.length ?? 0;
+  /** What is in sight, and a little more, of a side with so many tokens: [from, to). */
+  const range = (all: number): [number, number] => {
     const from = Math.max(0, Math.floor(seen.value.top / HEIGHT) - 4);
-    return [Math.min(from, rows), Math.min(rows, Math.ceil((seen.value.top + seen.value.height) / HEIGHT) + 4)];
+    return [Math.min(from, all), Math.min(all, Math.ceil((seen.value.top + seen.value.height) / HEIGHT) + 4)];
   };
 
   /** A long text: only the rows that are seen are computed. */
   function fetchStrip(): void {
     const [now, held] = [wanted.value, current.value];
     if (!now || !held || held.full || !seen.value.height) return;
-    const [from, to] = range();
+    const [from, to] = range(now.shown.rows.length);
     const key = wantedKey(now);
     if (strip.peek()?.key === key && strip.peek()!.from === from && strip.peek()!.to === to) return;
     engine
@@ -130,7 +130,7 @@ export function Lines() {
     const colour = headColour(now.head, info.heads, state.dark.value);
     const looked = lookedRow.value;
     const onlyKey = looked === null ? (state.hoverColumn.value ?? column.value) : null;
-    const [from, to] = range();
+    const [from, to] = range(picture.rows);
     const own = rowNumbers.value;
     const rowAt = (r: number): Float32Array | null => {
       if (picture.full) return picture.full.subarray(r * picture.columns, (r + 1) * picture.columns);
@@ -187,8 +187,8 @@ export function Lines() {
 
   const words = shown.value;
   if (!words) return null;
-  const [from, to] = range();
-  const columnsTo = Math.min(words.columns.length, to + (words.columns.length > words.rows.length ? 4 : 0));
+  const [top, bottom] = range(words.rows.length);
+  const [first, last] = range(words.columns.length);
   const info = doc.value!.info;
   return (
     <div class="lines" ref={scroller} tabIndex={-1}>
@@ -197,11 +197,11 @@ export function Lines() {
         "--head": headColour(wanted.value?.head ?? 0, info.heads, state.dark.value),
       }}>
         <div class="side left" role="listbox" aria-label={say("queries")} ref={left}>
-          {words.rows.slice(from, to).map((label, n) => <Token key={from + n} label={label} at={from + n} side="row" />)}
+          {words.rows.slice(top, bottom).map((label, n) => <Token key={top + n} label={label} at={top + n} side="row" />)}
         </div>
         <canvas ref={canvas} style={{ height: `${seen.value.height}px` }} aria-hidden="true" />
         <div class="side right" role="listbox" aria-label={say("keys")} ref={right}>
-          {words.columns.slice(from, Math.max(to, columnsTo)).map((label, n) => <Token key={from + n} label={label} at={from + n} side="column" />)}
+          {words.columns.slice(first, last).map((label, n) => <Token key={first + n} label={label} at={first + n} side="column" />)}
         </div>
       </div>
     </div>

@@ -2,6 +2,7 @@
 export const en = {
   skip: "Skip to the head",
   layers_heads: "{layers} layers x {heads} heads",
+  tokens_one: "1 token",
   tokens: "{n} tokens",
   numbers: "{n} numbers",
   theme: "Light, dark, or as the system",

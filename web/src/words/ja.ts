@@ -4,6 +4,7 @@ import type { Word } from "./en";
 export const ja: Record<Word, string> = {
   skip: "ヘッドへ移動",
   layers_heads: "{layers} 層 x {heads} ヘッド",
+  tokens_one: "1 トークン",
   tokens: "{n} トークン",
   numbers: "{n} 個の数",
   theme: "明るい・暗い・システムに合わせる",

@@ -4,6 +4,7 @@ import type { Word } from "./en";
 export const zh: Record<Word, string> = {
   skip: "跳到注意力头",
   layers_heads: "{layers} 层 x {heads} 头",
+  tokens_one: "1 个词元",
   tokens: "{n} 个词元",
   numbers: "{n} 个数",
   theme: "浅色、深色或跟随系统",
