@@ -14,7 +14,7 @@ import torch
 import transformers
 from torch import nn
 
-from headscope.anatomy import FAMILIES, Family
+from headscope.anatomy import Family, family_of
 from headscope.checkpoint.resolve import BUNDLED
 from headscope.errors import InputError, NotFoundError, UnsupportedError
 from headscope.survey.settings import DTYPES, LENGTH
@@ -148,8 +148,8 @@ def window_length(loaded: Loaded, asked: int | None) -> int:
 
 
 def _family(config: Any) -> Family | None:
-    model_type = getattr(config, "model_type", "")
-    return next((family for family in FAMILIES if model_type in family.model_types), None)
+    found = family_of({"model_type": getattr(config, "model_type", "")})
+    return found[0] if found else None
 
 
 def weights_digest(model: nn.Module) -> tuple[str, int]:
