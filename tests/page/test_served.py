@@ -142,6 +142,7 @@ def test_before_and_after_stay_apart_whichever_is_looked_at(watch: Watch, served
     page.locator("[data-test=text]").press("Enter")
     until(page, "document.querySelectorAll('[data-test=tokens] button').length === 5")
     assert page.locator("[data-test=tokens] [aria-pressed=true]").count() == 0
+    assert "mask a token to see" in page.locator(".causes").inner_text()
     assert page.locator("[data-test=run]").is_disabled()
 
 

@@ -11,6 +11,8 @@ export interface Start {
   token?: string;
   remote?: string[];
   mask?: string | null;
+  /** Whether the model says what may stand at a mask. */
+  fills?: boolean;
   outcomes?: Outcome[][];
 }
 

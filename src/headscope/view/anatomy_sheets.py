@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headscope.view.labels import called, printable
+from headscope.checkpoint import called
+from headscope.view.labels import printable
 from headscope.view.tables import Column, Table
 from headscope.view.terminal import Drawing, Line, Paper, Sheet, bar, blank, notes, prose, table, title
 

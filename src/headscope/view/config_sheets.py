@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from headscope.checkpoint import called
 from headscope.view.anatomy_sheets import headline, problems
-from headscope.view.labels import called, fold, printable, width
+from headscope.view.labels import fold, printable, width
 from headscope.view.tables import Column, Table, shape_text
 from headscope.view.terminal import Drawing, Line, Paper, Sheet, blank, notes, prose, title
 

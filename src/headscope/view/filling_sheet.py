@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from headscope.view.labels import called, clip, pad, printable, width
+from headscope.checkpoint import called
+from headscope.view.labels import clip, pad, printable, width
 from headscope.view.tables import Column, Table
 from headscope.view.terminal import Drawing, Line, Paper, Sheet, bar, blank, notes, title
 from headscope.view.trace_lines import highlighted, shown_tokens

@@ -38,11 +38,6 @@ def _visible(text: str, index: int) -> str:
     return character
 
 
-def called(model: str) -> str:
-    """A model's name in a heading: what was typed, but for the bundled one's dash."""
-    return "the bundled model" if model == "-" else model
-
-
 def encodable(text: str, encoding: str | None) -> str:
     """The text as a stream of this encoding can take it, the rest as escapes."""
     encoding = encoding or "ascii"

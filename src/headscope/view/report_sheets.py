@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscope.anatomy.heads import HEAD_SLICES
-from headscope.view.labels import called
+from headscope.checkpoint import called
 from headscope.view.tables import Column, Table
 from headscope.view.terminal import Drawing, Sheet, blank, notes, prose, table, title
 

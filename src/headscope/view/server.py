@@ -132,6 +132,7 @@ def _first_page(session: Session, first: str) -> bytes:
         token=session.token,
         remote=[first],
         mask=None if model is None else model.tokenizer.mask_token,
+        fills=model is not None and "masked_lm" in model.anatomy.tasks,
         outcomes=[[] if model is None else [one.plain() for one in outcomes(model, shown)]],
     )
 

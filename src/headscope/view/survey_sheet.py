@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from headscope.checkpoint import called
 from headscope.survey.findings import read_findings
 from headscope.survey.wording import shown, telling
-from headscope.view.labels import called
 from headscope.view.tables import Column, Table
 from headscope.view.terminal import Drawing, Sheet, blank, notes, prose, table, title
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headscope.view.labels import called, width
+from headscope.checkpoint import called
+from headscope.view.labels import width
 from headscope.view.pieces import labels
 from headscope.view.terminal import Drawing, Line, Paper, prose
 

@@ -4,6 +4,7 @@ import { number, percent, say } from "../words";
 import * as state from "../state";
 import { at, doc, docs, lookAt, lookedRow, otherDoc, shown, type Asked, type Doc } from "../store";
 import { moved, outcomes, run, running, start, type Outcome } from "../remote";
+import { plainLabel } from "../trace/trace";
 import { Changed } from "./compare";
 
 const NOTHING: Asked = { heads: [], tokens: [] };
@@ -107,7 +108,7 @@ export function Causes() {
           <span class="quiet" role="status">{running.value}</span>
         </div>
         <Outcomes before={listed(base) ?? []} after={listed(after)} labels={labels} />
-        {listed(base)?.length === 0 && <p class="quiet">{say("causes_no_outputs")}</p>}
+        {listed(base)?.length === 0 && !listed(after)?.length && <p class="quiet">{say(start.value.fills ? "causes_mask_one" : "causes_no_outputs")}</p>}
         {shift !== undefined && <p>{say("causes_state", { n: percent(shift) })}</p>}
         {after && <p><button onClick={() => { state.pane.value = "compare"; }}>{say("causes_later")} (2)</button></p>}
       </section>
@@ -151,7 +152,7 @@ function Choices({ when, one, against }: { when: string; one: Outcome; against: 
         const change = was ? `${share >= was.share ? "+" : "−"}${Math.abs(share - was.share).toFixed(3)}` : say("causes_new");
         return (
           <li key={label}>
-            <bdi>{label}</bdi><span class="bar"><i style={{ width: `${100 * share}%` }} /></span>
+            <bdi>{one.place === null ? label : plainLabel(label, label.startsWith("##"))}</bdi><span class="bar"><i style={{ width: `${100 * share}%` }} /></span>
             <b>{number(share)}</b><em>{against ? change : ""}</em>
           </li>
         );

@@ -163,6 +163,7 @@ export const en = {
   causes_run: "Run and compare",
   causes_before: "before",
   causes_after: "after",
+  causes_mask_one: "This model fills in masks: mask a token to see what it would put there.",
   causes_no_outputs: "This checkpoint has nothing on top that predicts; the pictures of later heads change all the same.",
   causes_state: "last hidden state: moved by {n} of its length on average",
   causes_later: "see every head before and after",

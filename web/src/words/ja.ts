@@ -165,6 +165,7 @@ export const ja: Record<Word, string> = {
   causes_run: "実行して比較",
   causes_before: "前",
   causes_after: "後",
+  causes_mask_one: "このモデルはマスクを埋めます。トークンをマスクすると、そこに入る語の予測が見られます。",
   causes_no_outputs: "このチェックポイントに予測の出力はありませんが、後のヘッドの図は変わります。",
   causes_state: "最終隠れ状態：平均して長さの {n} だけ動きました",
   causes_later: "すべてのヘッドの前後を見る",

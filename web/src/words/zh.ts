@@ -165,6 +165,7 @@ export const zh: Record<Word, string> = {
   causes_run: "运行并比较",
   causes_before: "之前",
   causes_after: "之后",
+  causes_mask_one: "此模型会填充遮蔽：遮蔽一个词元，看它会填入什么。",
   causes_no_outputs: "此检查点没有预测输出；但后面的头的图仍会改变。",
   causes_state: "最后隐藏状态：平均移动了其长度的 {n}",
   causes_later: "查看每个头的前后对比",
