@@ -49,11 +49,13 @@ def test_a_sibling_class_of_the_same_names() -> None:
     assert fit(anatomy_of(config, header), "XLMRobertaForMaskedLM").complete
 
 
-@pytest.mark.parametrize(("prefix", "outer"), [("module.", "module."), ("model.bert.", "model.")])
+@pytest.mark.parametrize(
+    ("prefix", "outer"), [("module.", "module."), ("model.bert.", "model."), ("0.auto_model.", "0.auto_model.")]
+)
 def test_a_wrapper_keeps_everything_from_loading(prefix: str, outer: str) -> None:
     found = fit(anatomy_of(TINY_BERT, tiny_bert(prefix=prefix)), "BertModel")
     assert (found.loaded, len(found.initialised), len(found.ignored)) == (0, 39, 39)
-    assert found.notes[0].startswith(f"every name begins with '{outer}', which no class has")
+    assert found.notes[0].startswith(f"the base model's names begin with '{outer}', which no class has")
 
 
 def test_quantised_weights_are_said_to_be() -> None:

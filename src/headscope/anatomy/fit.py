@@ -188,11 +188,12 @@ def repeat_row(anatomy: Anatomy, stored: str) -> Parameter:
 
 
 def wrapper_notes(anatomy: Anatomy) -> tuple[str, ...]:
-    """Why nothing would load where every name carries a wrapper."""
-    outer = anatomy.place.outer if anatomy.place else ""
-    if not outer or not all(name.startswith(outer) for name in anatomy.tensors):
+    """Why nothing of the base model would load where its names carry what no class puts before them."""
+    place, family = anatomy.place, anatomy.family
+    if place is None or family is None or place.prefix in ("", family.prefix):
         return ()
+    before = place.outer or place.prefix
     return (
-        f"every name begins with {outer!r}, which no class has: save the model inside (of DataParallel, "
-        "model.module) and everything will be found",
+        f"the base model's names begin with {before!r}, which no class has: save the model inside (of DataParallel, "
+        "model.module) and they will be found",
     )
