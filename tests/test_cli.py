@@ -190,6 +190,35 @@ def test_attend_saves(small, tmp_path, ending):
     json.loads(result.stdout)
 
 
+def test_a_saved_trace_is_seen_again(small, tmp_path):
+    file = tmp_path / "cat.safetensors"
+    fresh = answer("attend", small, TEXT, "-L", "0", "-H", "1", "--save", file)
+    again = answer("attend", file, "-L", "0", "-H", "1")
+    assert again["tokens"] == fresh["tokens"]
+    np.testing.assert_array_equal(again["weights"], fresh["weights"])
+    page = run("view", file, "--html", tmp_path / "cat.html")
+    assert "wrote" in page.stderr
+    assert (tmp_path / "cat.html").stat().st_size > 10_000
+    assert "has been computed" in run("attend", file, "--ablate", "0.1", code=2).stderr
+    assert "hs.load" in run("shapes", file, code=2).stderr
+    assert "hs.load" in run("attend", file, TEXT, code=2).stderr
+
+
+def test_a_text_from_standard_input(small):
+    def piped(*args: str, given: bytes):
+        return CliRunner().invoke(app, [*args, "--json"], input=given)
+
+    read = piped("attend", small, "-", "-L", "0", "-H", "1", given=f"{TEXT}\n".encode())
+    assert json.loads(read.stdout) == answer("attend", small, TEXT, "-L", "0", "-H", "1")
+    assert "no UTF-8: byte 1 is 0xff" in piped("attend", small, "-", given=b"a\xff").stderr
+
+
+def test_a_text_that_was_left_out(small):
+    assert "- 'The cat sat.'" in run("attend", "The cat sat.", code=2).stderr
+    for command in ("attend", "view", "verify", "fill"):
+        assert f'{small} "The cat sat on the mat."' in run(command, small, code=2).stderr
+
+
 def test_verify_agrees(small):
     report = answer("verify", small, TEXT)
     assert report["agrees"] is True
@@ -213,6 +242,14 @@ def test_fill(small):
     chances = [piece["probability"] for piece in found["masks"][0]["pieces"]]
     assert len(chances) == 3
     assert chances == sorted(chances, reverse=True)
+
+
+def test_fill_with_a_head_silenced(small):
+    text = "the [MASK] sat on the mat."
+    assert answer("fill", small, text, "--ablate", "0.1") != answer("fill", small, text)
+    silenced = answer("fill", small, text, "--ablate", "0.1")["masks"][0]
+    (by_hand,) = hs.open(small).fill(text, ablate={(0, 1)})
+    assert [piece["probability"] for piece in silenced["pieces"]] == pytest.approx(by_hand.probabilities)
 
 
 # Errors: what, where, what to do; exit code 2; no traceback; nothing on stdout

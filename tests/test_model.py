@@ -167,3 +167,16 @@ def test_the_model_says_what_it_is(model: hs.Model) -> None:
     assert "BertModel, 3 layers x 4 heads of 8" in repr(model)
     assert "counted from 0" in repr(model.layers)
     assert "W_Q, W_K, W_V (32, 8)" in repr(model.layers[0].heads[1])
+
+
+def test_what_is_no_name_and_what_is_no_head_are_refused_in_words(model: hs.Model) -> None:
+    with pytest.raises(InputError, match=r"NoneType is no name[\s\S]*hs\.capture"):
+        hs.open(None)
+    with pytest.raises(InputError, match=r"\(0,\) names no head[\s\S]*ablate=\{\(3, 5\)\}"):
+        model.trace("a", ablate=(0, 0))
+
+
+def test_the_bundled_model_has_a_name() -> None:
+    bert = hs.open()
+    assert repr(bert).startswith("the bundled model: BertModel")
+    assert repr(bert.trace("hat")).startswith("trace of the bundled model: ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,13 @@ class Filled:
 
 
 def fill(
-    model: Model, text: str, pair: str | None = None, *, top: int = 5, max_length: int | None = None
+    model: Model,
+    text: str,
+    pair: str | None = None,
+    *,
+    top: int = 5,
+    max_length: int | None = None,
+    ablate: Iterable[tuple[int, int]] = (),
 ) -> tuple[Filled, ...]:
     """The best pieces for each mask of a text.
 
@@ -40,6 +47,8 @@ def fill(
         text: with the model's mask token ([MASK], <mask>) where a piece is wanted.
         pair: a second text that goes with it; masks in it count too.
         top: how many pieces for each.
+        max_length: cut a longer text there.
+        ablate: heads to silence, (layer, head).
 
     Raises:
         UnsupportedError: the checkpoint has no masked-LM head, or its tokenizer no mask.
@@ -47,7 +56,7 @@ def fill(
         CheckpointError: the weights hold NaN or infinity.
     """
     check_masks(model)
-    return fill_trace(model, model.trace(text, pair, max_length=max_length), top=top)
+    return fill_trace(model, model.trace(text, pair, max_length=max_length, ablate=ablate), top=top)
 
 
 def check_masks(model: Model) -> str:

@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, overload
 
 from headscope.anatomy import Anatomy, Component, Layer, Parameters, check_index, layers_of, read_anatomy
-from headscope.checkpoint import Checkpoint, open_checkpoint
+from headscope.checkpoint import Checkpoint, called, open_checkpoint
 from headscope.errors import InputError
 
 if TYPE_CHECKING:
@@ -39,9 +39,16 @@ def open_model(name: str | os.PathLike[str] = "-", *, revision: str | None = Non
 
     Raises:
         NotFoundError: the name leads nowhere.
+        InputError: it is no name.
         CheckpointError: the files can't be read as they claim to be.
         ConfigError: the config lacks a size, or holds one that can't be.
     """
+    if not isinstance(name, (str, os.PathLike)):
+        raise InputError(
+            f"{type(name).__name__} is no name",
+            where="open",
+            advice="pass a hub id, a folder or a file; for a model in memory there is hs.capture",
+        )
     checkpoint = open_checkpoint(name, revision=revision)
     return Model(checkpoint, read_anatomy(checkpoint))
 
@@ -246,20 +253,33 @@ class Model:
         """
         return (self.trace(text, pair) if isinstance(text, str) else text).verify(reference=reference)
 
-    def fill(self, text: str, pair: str | None = None, *, top: int = 5) -> tuple[Filled, ...]:
+    def fill(
+        self,
+        text: str,
+        pair: str | None = None,
+        *,
+        top: int = 5,
+        max_length: int | None = None,
+        ablate: Iterable[tuple[int, int]] = (),
+    ) -> tuple[Filled, ...]:
         """The best pieces for each mask of a text, with their probabilities. See headscope.filling."""
         from headscope.filling import fill
 
-        return fill(self, text, pair, top=top)
+        return fill(self, text, pair, top=top, max_length=max_length, ablate=ablate)
 
     def _heads(self, ablate: Iterable[tuple[int, int]]) -> frozenset[tuple[int, int]]:
         sizes = self.anatomy.known()
+        pairs = [tuple(one) if isinstance(one, Iterable) else (one,) for one in ablate]
+        if odd := next((one for one in pairs if len(one) != 2), None):
+            raise InputError(
+                f"{odd} names no head", where="ablate", advice="pass pairs of layer and head: ablate={(3, 5)}"
+            )
         return frozenset(
             (
                 check_index(layer, sizes.layers, "layer", "the model"),
                 check_index(head, sizes.heads, "head", f"layer {layer}"),
             )
-            for layer, head in ablate
+            for layer, head in pairs
         )
 
     @staticmethod
@@ -319,9 +339,9 @@ class Model:
         total = f"{self.parameters.total:,} numbers in {len(self.parameters)} parameters"
         sizes = self.anatomy.dimensions
         if sizes is None:
-            return f"{self.name}: {total}; heads are not known for this family"
+            return f"{called(self.name)}: {total}; heads are not known for this family"
         heads = f"{sizes.layers} layers x {sizes.heads} heads of {sizes.d_head}"
-        return f"{self.name}: {self.anatomy.base_class}, {heads}, {total}"
+        return f"{called(self.name)}: {self.anatomy.base_class}, {heads}, {total}"
 
 
 def _layers_done(progress: Callable[[int, int], None], layers: int, done: int) -> None:

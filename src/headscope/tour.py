@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from headscope.checkpoint import called
 from headscope.filling import Filled, check_masks, fill_trace
 from headscope.verify import verify
 from headscope.view.anatomy_sheets import share_bars
 from headscope.view.filling_sheet import guesses
-from headscope.view.labels import called
 from headscope.view.matrix import matrix
 from headscope.view.patterns import Patterns, all_patterns
 from headscope.view.terminal import Drawing, Line, Paper, blank, prose, text_line, title

@@ -236,7 +236,11 @@ class Captured(Watching):
             self._builder.check_selection()
 
     def __repr__(self) -> str:
-        return f"capture of {self._builder.name}: {len(self)} traces of {len(self._builder.finished)} forward passes"
+        traces, passes = len(self), len(self._builder.finished)
+        return (
+            f"capture of {self._builder.name}: {traces} trace{'' if traces == 1 else 's'} of {passes} forward "
+            f"pass{'' if passes == 1 else 'es'}"
+        )
 
 
 def capture(

@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from headscope.checkpoint.entry import TensorEntry
 from headscope.checkpoint.opening import Checkpoint, open_checkpoint
+from headscope.checkpoint.resolve import called
 
-__all__ = ["Checkpoint", "TensorEntry", "open_checkpoint"]
+__all__ = ["Checkpoint", "TensorEntry", "called", "open_checkpoint"]

@@ -17,6 +17,11 @@ HUB_ID = re.compile(r"(?:[A-Za-z0-9_][\w.-]{0,95}/)?[A-Za-z0-9_][\w.-]{0,95}", r
 FILE_SUFFIXES = (".safetensors", *PICKLE_SUFFIXES, ".json", ".h5", ".msgpack", ".onnx", ".gguf")
 
 
+def called(name: str) -> str:
+    """A model's name in a text: what was typed, but for the bundled one's dash."""
+    return "the bundled model" if name == "-" else name
+
+
 @dataclass(frozen=True)
 class Found:
     """Where a name leads.

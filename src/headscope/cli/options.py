@@ -10,7 +10,18 @@ ModelName = Annotated[
     str,
     typer.Argument(metavar="MODEL", show_default=False, help="A hub id, a folder, a file, or - for the bundled model."),
 ]
-Text = Annotated[str, typer.Argument(metavar="TEXT", show_default=False, help="The text to read.")]
+Text = Annotated[
+    str | None,
+    typer.Argument(metavar="TEXT", show_default=False, help="The text to read; - takes it from standard input."),
+]
+ModelOrTrace = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        show_default=False,
+        help="A hub id, a folder, a file, or - for the bundled model. Without TEXT: a trace that was saved.",
+    ),
+]
 Revision = Annotated[
     str | None, typer.Option("--revision", metavar="NAME", help="A branch, tag or commit of a hub id.")
 ]

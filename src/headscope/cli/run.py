@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +19,7 @@ from headscope.cli.options import (
     Ids,
     MaxLength,
     ModelName,
+    ModelOrTrace,
     Pair,
     Revision,
     Text,
@@ -35,16 +37,22 @@ DISAGREES = 1
 
 
 def traced(
-    model: Model,
-    text: str,
-    pair: str | None,
+    model: str,
+    text: str | None,
+    pair: str | None = None,
     *,
-    words: bool,
-    ids: bool,
-    max_length: int | None,
-    ablate: list[str] | None,
-) -> Trace:
-    """One forward pass over what TEXT means."""
+    revision: str | None,
+    words: bool = False,
+    ids: bool = False,
+    max_length: int | None = None,
+    ablate: list[str] | None = None,
+    check: Callable[[Model], object] = lambda model: None,
+) -> tuple[Model, Trace]:
+    """The model by its name, and its forward pass over what TEXT means.
+
+    Args:
+        check: is called with the model before any weight is read.
+    """
     from headscope.view.typed import head_names, number_list, word_list
 
     silenced = head_names(ablate or ())
@@ -54,19 +62,65 @@ def traced(
         raise InputError(
             "a second text goes with a first text only", where="--pair", advice="leave out --words, --ids or --pair"
         )
+    typed = given_text(text, model)
+    one = opened(model, revision)
+    check(one)
     with layers_shown(sys.stderr) as progress:
         if ids:
-            given = number_list(text, noun="token id", option="--ids", example="'101 7592 102'")
-            return model.trace(ids=given, max_length=max_length, ablate=silenced, progress=progress)
+            given = number_list(typed, noun="token id", option="--ids", example="'101 7592 102'")
+            return one, one.trace(ids=given, max_length=max_length, ablate=silenced, progress=progress)
         if words:
-            return model.trace(words=word_list(text), max_length=max_length, ablate=silenced, progress=progress)
-        return model.trace(text, pair, max_length=max_length, ablate=silenced, progress=progress)
+            return one, one.trace(words=word_list(typed), max_length=max_length, ablate=silenced, progress=progress)
+        return one, one.trace(typed, pair, max_length=max_length, ablate=silenced, progress=progress)
+
+
+def given_text(text: str | None, model: str) -> str:
+    """TEXT, from standard input where it is `-`.
+
+    Raises:
+        InputError: there is none, or standard input is no UTF-8.
+    """
+    if text is None:
+        if " " in model.strip():
+            advice = f"the first argument is the model, - is the bundled one: - {model!r}"
+        else:
+            advice = f'say what the model is to read: {model} "The cat sat on the mat."'
+        raise InputError("there is no TEXT", where=f"MODEL {model}", advice=advice)
+    if text != "-":
+        return text
+    try:
+        return sys.stdin.buffer.read().decode("utf-8").rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"the text is no UTF-8: byte {error.start} is {error.object[error.start]:#04x}",
+            where="standard input",
+            advice="convert it to UTF-8",
+        ) from error
+
+
+def saved_trace(model: str, text: str | None, *others: object) -> Trace | None:
+    """The trace that MODEL names where there is no TEXT; None where there is one, or MODEL is no trace.
+
+    Args:
+        others: the options that go with a text.
+    """
+    from headscope.trace import is_trace, load
+
+    if text is not None or not is_trace(model):
+        return None
+    if any(other not in (None, False) for other in others):
+        raise InputError(
+            "a trace that was saved has been computed: no option of the forward pass can change it",
+            where=model,
+            advice="leave out --pair, --words, --ids, --max-length, --ablate and --revision",
+        )
+    return load(model)
 
 
 @app.command(rich_help_panel=RUN)
 def attend(
-    model: ModelName,
-    text: Text,
+    model: ModelOrTrace,
+    text: Text = None,
     pair: Pair = None,
     layer: Annotated[int | None, typer.Option("--layer", "-L", metavar="L", help="A layer, counted from 0.")] = None,
     head: Annotated[int | None, typer.Option("--head", "-H", metavar="H", help="A head, counted from 0.")] = None,
@@ -96,7 +150,7 @@ def attend(
     as_csv: AsCsv = False,
     as_markdown: AsMarkdown = False,
 ) -> None:
-    """Attention weights: every head at a glance, or one head, or one token."""
+    """Attention weights: every head at a glance, or one head, or one token; of a text, or of a saved trace."""
     from headscope.view.attention_sheets import attend_sheet
     from headscope.view.saving import check_kind, save_attention
     from headscope.view.typed import scale_name
@@ -104,10 +158,24 @@ def attend(
     if save is not None:
         check_kind(save)
     drawn_on = scale_name(scale)
-    one = opened(model, revision)
-    if layer is not None:
-        one.layers[layer].heads[head or 0]  # refused here, before any weight is read
-    trace = traced(one, text, pair, words=words, ids=ids, max_length=max_length, ablate=ablate)
+
+    def check(one: Model) -> None:
+        if layer is not None:
+            one.layers[layer].heads[head or 0]  # refused here, before any weight is read
+
+    trace = saved_trace(model, text, pair, words, ids, max_length, ablate, revision)
+    if trace is None:
+        _, trace = traced(
+            model,
+            text,
+            pair,
+            revision=revision,
+            words=words,
+            ids=ids,
+            max_length=max_length,
+            ablate=ablate,
+            check=check,
+        )
     sheet = attend_sheet(
         trace, layer=layer, head=head, query=query, top=top, threshold=threshold, start=start, scale=drawn_on
     )
@@ -119,7 +187,7 @@ def attend(
 @app.command(rich_help_panel=RUN)
 def verify(
     model: ModelName,
-    text: Text,
+    text: Text = None,
     pair: Pair = None,
     words: Words = False,
     ids: Ids = False,
@@ -132,8 +200,8 @@ def verify(
     """Compute everything in independent ways; exit code 0 only if all agree."""
     from headscope.view.report_sheets import verify_sheet
 
-    one = opened(model, revision)
-    report = one.verify(traced(one, text, pair, words=words, ids=ids, max_length=max_length, ablate=None))
+    one, trace = traced(model, text, pair, revision=revision, words=words, ids=ids, max_length=max_length)
+    report = one.verify(trace)
     show(verify_sheet(report), as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
     if not report.agrees:
         raise typer.Exit(DISAGREES)
@@ -143,11 +211,17 @@ def verify(
 def fill(
     model: ModelName,
     text: Annotated[
-        str, typer.Argument(metavar="TEXT", show_default=False, help=r"A text with \[MASK] where a piece is wanted.")
-    ],
+        str | None,
+        typer.Argument(
+            metavar="TEXT",
+            show_default=False,
+            help=r"A text with \[MASK] where a piece is wanted; - takes it from standard input.",
+        ),
+    ] = None,
     pair: Pair = None,
     top: Annotated[int, typer.Option("--top", metavar="N", help="How many pieces for each mask.")] = 5,
     max_length: MaxLength = None,
+    ablate: Ablate = None,
     revision: Revision = None,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
@@ -157,17 +231,15 @@ def fill(
     from headscope.filling import check_masks, fill_trace
     from headscope.view.filling_sheet import fill_sheet
 
-    one = opened(model, revision)
-    check_masks(one)
-    trace = one.trace(text, pair, max_length=max_length)
+    one, trace = traced(model, text, pair, revision=revision, max_length=max_length, ablate=ablate, check=check_masks)
     sheet = fill_sheet(trace, fill_trace(one, trace, top=top))
     show(sheet, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
 
 
 @app.command(rich_help_panel=RUN)
 def view(
-    model: ModelName,
-    text: Text,
+    model: ModelOrTrace,
+    text: Text = None,
     pair: Pair = None,
     html: Annotated[
         Path | None,
@@ -196,7 +268,10 @@ def view(
     ablate: Ablate = None,
     revision: Revision = None,
 ) -> None:
-    """The page: every head in the browser, served on this machine, or as one offline file."""
+    """The page: every head in the browser, served on this machine, or as one offline file.
+
+    Of a text, or of a trace that was saved.
+    """
     written = {"--layers": layers, "--heads": heads, "--values": values}
     if html is None and (unused := [name for name, given in written.items() if given is not None]):
         raise InputError(
@@ -204,8 +279,12 @@ def view(
             where=unused[0],
             advice="give --html FILE too, or leave it out",
         )
-    one = opened(model, revision)
-    trace = traced(one, text, pair, words=words, ids=ids, max_length=max_length, ablate=ablate)
+    one = None
+    trace = saved_trace(model, text, pair, words, ids, max_length, ablate, revision)
+    if trace is None:
+        one, trace = traced(
+            model, text, pair, revision=revision, words=words, ids=ids, max_length=max_length, ablate=ablate
+        )
     if html is None:
         from headscope.view.server import serve
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from headscope.checkpoint import called
 from headscope.survey.drawing import cluster_figure, figures
 from headscope.survey.figures import CLUSTERS_TITLE
 from headscope.survey.findings import Findings
@@ -38,8 +39,7 @@ def title(found: Findings) -> str:
 
 
 def _called(found: Findings) -> str:
-    model = str(found.manifest["model"]["name"])
-    return "the bundled model" if model == "-" else model
+    return called(str(found.manifest["model"]["name"]))
 
 
 def sections(found: Findings) -> str:

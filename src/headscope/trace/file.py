@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 FORMAT = "headscope.trace"
 VERSION = 1
+LONGEST_HEADER = 100_000_000
+"""Bytes: what the safetensors format allows."""
 NoneType = type(None)
 DTYPES = {"fp32": np.float32, "fp16": np.float16}
 
@@ -153,6 +155,17 @@ def load(path: str | os.PathLike[str], *, model: Source | None = None) -> Trace:
 
 def _said(error: Exception) -> str:
     return f"there is no {error}" if isinstance(error, KeyError) else str(error)
+
+
+def is_trace(path: str | os.PathLike[str]) -> bool:
+    """Whether a file says of itself that it is a trace. Its header is read, no more."""
+    try:
+        with open(path, "rb") as file:
+            prefix = file.read(8)
+            length = int.from_bytes(prefix, "little")
+            return length <= LONGEST_HEADER and _metadata(prefix + file.read(length))["format"] == FORMAT
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return False
 
 
 def _metadata(raw: bytes) -> dict[str, str]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from headscope.anatomy.heads import check_index
 from headscope.attention import EVERYTHING, Mask
+from headscope.checkpoint import called
 from headscope.errors import InputError, TraceError
 from headscope.trace.arrays import Named
 from headscope.trace.head import HeadTrace
@@ -238,7 +239,7 @@ class Trace:
         heads = sorted({(len(record.q), record.q.shape[-1]) for record in self.layers})
         each = f"{self.heads} heads of {self.d_head}" if len(heads) == 1 else f"{heads[0][0]} to {heads[-1][0]} heads"
         return (
-            f"trace of {self.model}{stack}: {tokens}, {len(self.layers)} layers x {each}{ablated}, "
+            f"trace of {called(self.model)}{stack}: {tokens}, {len(self.layers)} layers x {each}{ablated}, "
             f"{self.nbytes / 1e6:.1f} MB of Q, K, V and lse"
         )
 
