@@ -88,14 +88,15 @@ def headscope_ways(tokens: int, device: str) -> dict[str, Callable[[], Any]]:
     model, eager, ids = bert(tokens).to(device), bert(tokens).to(device), ids_of(tokens, device)
     eager.set_attn_implementation("eager")
 
-    def captured(place: str) -> Any:
-        with capture(model, device=place) as found:
+    def captured(place: str, *, values: bool = True) -> Any:
+        with capture(model, device=place, values=values) as found:
             model(input_ids=ids)
         return found
 
     ways: dict[str, Callable[[], Any]] = {
         OWN: lambda: model(input_ids=ids),
         "headscope": lambda: captured("cpu"),
+        "headscope, without V": lambda: captured("cpu", values=False),
         "transformers, eager with output_attentions": lambda: eager(input_ids=ids, output_attentions=True),
     }
     if device == "cuda":

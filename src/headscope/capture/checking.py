@@ -112,7 +112,7 @@ _SAMPLES: WeakKeyDictionary[RowRule, Sample | None] = WeakKeyDictionary()
 
 
 def _sample(rule: RowRule, queries: int, keys: int) -> Sample | None:
-    """From the first to the last of the queries that are no padding and see a key; None where there is none."""
+    """The last of the queries that are no padding and see a key, and others over all of them; None where none is."""
     seen = np.ones(queries, dtype=bool) if rule.queries is None else rule.queries.copy()
     if rule.unseen is not None:
         seen &= ~rule.unseen
@@ -122,7 +122,7 @@ def _sample(rule: RowRule, queries: int, keys: int) -> Sample | None:
     index: slice | torch.Tensor
     if places[-1] - places[0] == len(places) - 1:
         step = max(1, (len(places) - 1) // (SAMPLED_QUERIES - 1))
-        rows = places[::step][:SAMPLED_QUERIES]
+        rows = places[::-step][:SAMPLED_QUERIES][::-1]
         index = slice(int(rows[0]), int(rows[-1]) + 1, step)
     else:
         rows = np.unique(places[np.linspace(0, len(places) - 1, SAMPLED_QUERIES).astype(int)])
