@@ -93,6 +93,21 @@ def test_pickle_protocols(tmp_path: Path, zipped: bool, protocol: int) -> None:
         np.testing.assert_array_equal(checkpoint.read(name), tensor.numpy(), strict=True)
 
 
+@FORMATS
+def test_tensors_outside_the_state_dict(tmp_path: Path, zipped: bool) -> None:
+    """What training keeps beside the model: an optimizer's moments, a generator's state, a best score."""
+    model = torch.nn.Linear(3, 4)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    state = {"rng": torch.get_rng_state(), "model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3}
+    save(state, tmp_path / "pytorch_model.bin", zipped)
+    checkpoint = open_checkpoint(tmp_path)
+    assert list(checkpoint.tensors) == ["weight", "bias"]
+    for name, tensor in model.state_dict().items():
+        np.testing.assert_array_equal(checkpoint.read(name), tensor.numpy(), strict=True)
+
+
 @pytest.mark.parametrize("nest", ["state_dict", "model", "module", "model_state_dict"])
 def test_a_state_dict_under_a_usual_name(tmp_path: Path, nest: str) -> None:
     save({"epoch": 3, nest: {"x": torch.ones(3)}, "best": 0.5}, tmp_path / "pytorch_model.bin")
@@ -104,7 +119,7 @@ def test_a_state_dict_under_a_usual_name(tmp_path: Path, nest: str) -> None:
 @pytest.mark.parametrize(
     ("state", "said"),
     [
-        (torch.ones(3), "PickledTensor"),
+        (torch.ones(3), "a tensor, not a state dict"),
         ([1, 2], "a list, not a state dict"),
         ({}, "holds no tensors"),
         ({"x": torch.ones(2), "y": {"z": torch.ones(2)}}, "'y' is a dict inside the state dict"),

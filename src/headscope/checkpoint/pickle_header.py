@@ -76,6 +76,7 @@ def _read_zip(source: Source) -> dict[str, TensorEntry]:
             f"its numbers are in byte order {order!r}, headscope reads little", where=source.where, advice=RESAVE
         )
     state, _ = read_pickle(content("data.pkl", PICKLE_LIMIT), 0, source.where)
+    _storages(state, source)
     starts: dict[str, int] = {}
 
     def begin(storage: Storage) -> int:
@@ -122,7 +123,7 @@ def _read_legacy(source: Source) -> dict[str, TensorEntry]:
             advice=RESAVE,
         )
     tensors = _tensors(state, source)
-    storages = {tensor.storage.key: tensor.storage for tensor in tensors.values()}
+    storages = _storages(state, source)
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys) or len(set(keys)) != len(keys):
         raise CheckpointError("the list of storages is not one of different keys", where=source.where, advice=DAMAGED)
     if set(keys) != set(storages):
@@ -151,15 +152,13 @@ def _read_legacy(source: Source) -> dict[str, TensorEntry]:
 
 
 def _tensors(state: object, source: Source) -> dict[str, PickledTensor]:
-    """The state dict of a pickle: itself, or what it keeps under one of the usual names."""
-    found = state
-    if isinstance(state, dict) and not any(isinstance(value, PickledTensor) for value in state.values()):
-        nests = [name for name in NESTS if isinstance(state.get(name), dict)]
-        found = state[nests[0]] if nests else state
-    if not isinstance(found, dict):
-        raise UnsupportedError(
-            f"this holds a {type(found).__name__}, not a state dict", where=source.where, advice=RESAVE
-        )
+    """The state dict of a pickle: what it keeps under one of the usual names, or itself."""
+    if not isinstance(state, dict):
+        kind = "tensor" if isinstance(state, PickledTensor) else type(state).__name__
+        raise UnsupportedError(f"this holds a {kind}, not a state dict", where=source.where, advice=RESAVE)
+    nests = [state[name] for name in NESTS if isinstance(state.get(name), dict)]
+    candidates = [*nests, state]
+    found = next((one for one in candidates if _holds_tensors(one)), candidates[0])
     tensors: dict[str, PickledTensor] = {}
     for name, value in found.items():
         if isinstance(value, PickledTensor):
@@ -174,13 +173,34 @@ def _tensors(state: object, source: Source) -> dict[str, PickledTensor]:
             )
     if not tensors:
         raise UnsupportedError("this holds no tensors", where=source.where, advice=RESAVE)
-    conflicting = {tensor.storage.key: tensor.storage for tensor in tensors.values()}
-    for tensor in tensors.values():
-        if conflicting[tensor.storage.key] != tensor.storage:
-            raise CheckpointError(
-                f"storage {shown(tensor.storage.key)} is described in two ways", where=source.where, advice=DAMAGED
-            )
     return tensors
+
+
+def _holds_tensors(state: dict[object, object]) -> bool:
+    return any(isinstance(value, PickledTensor) for value in state.values())
+
+
+def _storages(state: object, source: Source) -> dict[str, Storage]:
+    """Every storage by its key, those of tensors outside the state dict (an optimizer's) included."""
+    found: dict[str, Storage] = {}
+    seen: set[int] = set()
+    left = [state]
+    while left:
+        value = left.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, dict):
+            left += value.values()
+        elif isinstance(value, list | tuple):
+            left += value
+        elif isinstance(value, PickledTensor):
+            left.append(value.storage)
+        elif isinstance(value, Storage) and found.setdefault(value.key, value) != value:
+            raise CheckpointError(
+                f"storage {shown(value.key)} is described in two ways", where=source.where, advice=DAMAGED
+            )
+    return found
 
 
 def _entry(name: str, tensor: PickledTensor, begin: int, source: Source) -> TensorEntry:
