@@ -289,8 +289,11 @@ def test_what_cannot_be_surveyed_is_refused_in_words(tmp_path, tokenizer, corpus
         hs.survey("-", ["text"], length=2)
     with pytest.raises(InputError, match="precision 'fp8'"):
         hs.survey("-", ["text"], dtype="fp8")
-    with pytest.raises(InputError, match="part_size is 0"):
-        hs.survey("-", ["text"], part_size=0)
+    with pytest.raises(InputError, match="no statistic is named"):
+        hs.survey("-", ["text"], statistics=[])
+    for option, value in {"part_size": 0, "length": "12", "similarity": 1.5, "threads": 0, "workers": 0}.items():
+        with pytest.raises(InputError, match=f"{option} is {value!r}"):
+            hs.survey("-", ["text"], **{option: value})
     with pytest.raises(InputError, match="can be read once only"):
         hs.survey("-", iter(["text"]), similarity=1)
     with pytest.raises(InputError, match="without Ray"):

@@ -42,15 +42,15 @@ def chosen(names: Iterable[str] | None, without: Iterable[str] = ()) -> tuple[st
     """The statistics asked for, in the order of MEANINGS; all but `without` if None.
 
     Raises:
-        InputError: there is no such statistic.
+        InputError: there is no such statistic, or none is named.
     """
     if names is None:
         return tuple(name for name in MEANINGS if name not in without)
     asked = (names,) if isinstance(names, str) else tuple(names)
     unknown = [name for name in asked if name not in MEANINGS]
-    if unknown:
+    if unknown or not asked:
         raise InputError(
-            f"there is no statistic {unknown[0]!r}",
+            f"there is no statistic {unknown[0]!r}" if unknown else "no statistic is named",
             where="names",
             advice=f"ask for some of {', '.join(MEANINGS)}; trace.similarity() compares heads",
         )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from headscope.errors import InputError, MissingExtraError
 from headscope.survey.corpus import Corpus, open_corpus
 from headscope.survey.documents import Document, Part, parts
-from headscope.survey.settings import Settings, settings
+from headscope.survey.settings import Settings, check_number, settings
 
 if TYPE_CHECKING:
     import numpy as np
@@ -124,6 +124,8 @@ def survey(
     from headscope.survey.folder import Folder
     from headscope.survey.result import Survey
 
+    check_number("threads", threads)
+    check_number("workers", workers)
     source, own = _source(model, tokenizer, revision)
     options = {"batch_tokens": batch_tokens, "part_size": part_size, "max_document": max_document}
     chosen = settings(

@@ -60,6 +60,16 @@ class Settings:
         return {**found, "statistics": None if self.statistics is None else list(self.statistics)}
 
 
+def check_number(name: str, value: int | None, least: int = 1) -> None:
+    """That an option, where it is given, is a whole number of at least so much.
+
+    Raises:
+        InputError: it isn't.
+    """
+    if value is not None and (type(value) is not int or value < least):
+        raise InputError(f"{name} is {value!r}", where=name, advice=f"give a whole number of at least {least}")
+
+
 def settings(
     *,
     length: int | None = None,
@@ -88,8 +98,7 @@ def settings(
         ("part_size", part_size, 1),
         ("max_document", max_document, 1),
     ):
-        if value is not None and value < least:
-            raise InputError(f"{name} is {value}", where=name, advice=f"give a number of at least {least}")
+        check_number(name, value, least)
     return Settings(
         length=length,
         statistics=None if statistics is None else chosen(statistics),
