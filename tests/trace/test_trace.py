@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from safetensors.numpy import load_file, save_file
 
 import headscope as hs
@@ -75,6 +77,35 @@ def test_any_slice_of_a_map_is_the_slice_of_the_whole(data: st.DataObject) -> No
     lazy = LazyMap("cells", (3, 4), lambda r, c: whole[np.ix_(r, c)], lambda r, c: whole[r, c])
     index = tuple(data.draw(st.slices(size) | st.integers(-size, size - 1)) for size in (3, 4))
     np.testing.assert_array_equal(lazy[index], whole[index])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    whole=arrays(np.float32, (7, 4), elements=st.integers(-3, 3)),
+    axis=st.sampled_from([None, 0, 1, -1, -2]),
+    cells=st.integers(1, 40),
+)
+def test_a_map_is_summed_up_in_blocks_as_its_array_is(whole: np.ndarray, axis: int | None, cells: int) -> None:
+    largest = 0
+
+    def tile(rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        nonlocal largest
+        largest = max(largest, len(rows))
+        return whole[np.ix_(rows, columns)]
+
+    lazy = LazyMap("cells", (7, 4), tile, lambda r, c: whole[r, c])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("headscope.trace.arrays.TILE_CELLS", cells)
+        for name in ("sum", "mean", "max", "min", "argmax"):
+            np.testing.assert_allclose(getattr(lazy, name)(axis), getattr(whole, name)(axis))
+        np.testing.assert_allclose(np.sum(lazy, axis=axis), whole.sum(axis))
+    assert largest == min(7, max(1, cells // 4))
+
+
+def test_an_axis_that_a_map_lacks(trace: Trace) -> None:
+    with pytest.raises(InputError, match="no axis 2"):
+        trace[0, 0].weights.max(2)
+    np.testing.assert_allclose(trace[0, 0].weights.sum(-1), 1, atol=1e-5)
 
 
 def test_only_the_tile_that_is_asked_for_is_computed(trace: Trace) -> None:
@@ -351,3 +382,12 @@ def test_named_arrays_are_arrays(trace: Trace) -> None:
     assert (named[0] == 1).all()
     assert len(named) == 2
     assert named.dtype == np.float32
+    other = Named("x", ("a", "b"), np.arange(6.0).reshape(2, 3))
+    assert (other.max(), other.T.shape, other.argmax(-1).tolist()) == (5, (3, 2), [2, 2])
+    np.testing.assert_array_equal(other - named, other.array - 1)
+    np.testing.assert_array_equal(np.sqrt(other) > 1, np.sqrt(other.array) > 1)
+    np.testing.assert_array_equal(2 * other, 2 * other.array)
+    assert pickle.loads(pickle.dumps(other)).dims == ("a", "b")
+    assert other in {other}
+    with pytest.raises(AttributeError, match="banana"):
+        other.banana

@@ -61,6 +61,24 @@ class Statistics(Mapping[str, Named]):
     def __len__(self) -> int:
         return len(self._values)
 
+    def rows(self) -> list[dict[str, float]]:
+        """One for each head, or for each head and query: `pandas.DataFrame(statistics.rows())`, csv, JSON lines.
+
+        Layers and heads by their numbers in the model.
+        """
+        found: list[dict[str, float]] = []
+        for at, (layer, heads) in enumerate(zip(self.layers, self.heads, strict=True)):
+            for place, head in enumerate(heads):
+                of_head = {name: named.array[at, place] for name, named in self._values.items()}
+                first = next(iter(of_head.values()))
+                if first.ndim == 0:
+                    found.append({"layer": layer, "head": head, **{name: float(one) for name, one in of_head.items()}})
+                    continue
+                for query in range(len(first)):
+                    numbers = {name: float(one[query]) for name, one in of_head.items()}
+                    found.append({"layer": layer, "head": head, "query": query, **numbers})
+        return found
+
     def __repr__(self) -> str:
         lines = [f"statistics of {len(self.layers)} layers, mean and range over heads"]
         lines += [spread_line(name, named) for name, named in self._values.items()]

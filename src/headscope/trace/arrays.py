@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from headscope.attention import TILE_CELLS
 from headscope.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,8 +19,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Named:
+class Named(NDArrayOperatorsMixin):
     """An array with a word for each axis.
+
+    It computes as its array does (`named.max()`, `named - other`, `np.log(named)`); what comes out is a plain array.
 
     Attributes:
         name: what it is, in the library's usual words: last_hidden_state, pooler_output, logits.
@@ -45,11 +49,21 @@ class Named:
             return np.array(self.array, dtype=dtype)
         return np.asarray(self.array, dtype=dtype)
 
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        return getattr(ufunc, method)(*(one.array if isinstance(one, Named) else one for one in inputs), **options)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name in self.__dataclass_fields__:
+            raise AttributeError(name)
+        return getattr(self.array, name)
+
     def __getitem__(self, index: Any) -> Any:
         return self.array[index]
 
     def __len__(self) -> int:
         return len(self.array)
+
+    __hash__ = object.__hash__
 
     def __repr__(self) -> str:
         axes = ", ".join(f"{dim} {size}" for dim, size in zip(self.dims, self.shape, strict=True))
@@ -60,7 +74,8 @@ class LazyMap:
     """A map of one head, queries down and keys across, of which only the tile asked for is computed.
 
     It indexes as a NumPy array of its shape does: integers, slices, one array of integers or booleans, or two that
-    are paired. `np.asarray(map)` computes the whole (queries, keys).
+    are paired. `np.asarray(map)` computes the whole (queries, keys). sum, mean, max, min and argmax go over it in
+    blocks of queries.
     """
 
     def __init__(
@@ -100,6 +115,54 @@ class LazyMap:
         if _is_integer(second):
             tile = tile[:, 0]
         return tile[0] if _is_integer(first) else tile
+
+    def sum(self, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
+        """Over all cells, the queries (0) or the keys (1, -1); in fp64 unless told."""
+        return self._joined(axis, lambda rows: rows.sum(axis, dtype=dtype or np.float64), sum)
+
+    def mean(self, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
+        """Over all cells, the queries (0) or the keys (1, -1); in fp64 unless told."""
+        return self.sum(axis, dtype) / (self.size if axis is None else self.shape[axis])
+
+    def max(self, axis: int | None = None, out: None = None) -> Any:
+        """Over all cells, the queries (0) or the keys (1, -1)."""
+        return self._joined(axis, lambda rows: rows.max(axis), lambda parts: np.max(parts, axis=0))
+
+    def min(self, axis: int | None = None, out: None = None) -> Any:
+        """Over all cells, the queries (0) or the keys (1, -1)."""
+        return self._joined(axis, lambda rows: rows.min(axis), lambda parts: np.min(parts, axis=0))
+
+    def argmax(self, axis: int | None = None, out: None = None) -> Any:
+        """The key that each query gives most to (axis 1 or -1); the query that gives each key most (0); the cell."""
+        if self._over_keys(axis):
+            return self._joined(1, lambda rows: rows.argmax(1), list)
+        best: Any = -np.inf
+        where: Any = 0
+        start = 0
+        for rows in self._rows():
+            found, at = rows.max(axis), rows.argmax(axis)
+            at = at + start * (self.shape[1] if axis is None else 1)
+            where, best = np.where(found > best, at, where), np.maximum(found, best)
+            start += len(rows)
+        return int(where) if axis is None else where
+
+    def _joined(self, axis: int | None, each: Callable[[Any], Any], join: Callable[[list[Any]], Any]) -> Any:
+        over_keys = self._over_keys(axis)
+        parts = [each(rows) for rows in self._rows()]
+        return np.concatenate(parts) if over_keys else join(parts)
+
+    def _rows(self) -> Iterator[Float[np.ndarray, "n keys"]]:
+        """The rows, some at a time."""
+        step = max(1, TILE_CELLS // max(1, self.shape[1]))
+        for start in range(0, self.shape[0], step):
+            yield self[start : start + step]
+
+    def _over_keys(self, axis: int | None) -> bool:
+        if axis not in (None, 0, 1, -1, -2):
+            raise InputError(
+                f"there is no axis {axis}", where=self.kind, advice="0 are the queries, 1 or -1 the keys, None is all"
+            )
+        return axis in (1, -1)
 
     def _two(self, index: Any) -> tuple[Any, Any]:
         parts = index if isinstance(index, tuple) else (index,)
