@@ -36,8 +36,8 @@ METADATA = {
 }
 POINT, LINE = "#0072B2", "#D55E00"
 """Blue and vermilion of Okabe and Ito: told apart in every common kind of colour blindness."""
-DOT = 2.2
-"""Radius of a head's point among the clusters."""
+FEW = 144
+"""Heads up to which points and names of the clusters are of full size."""
 
 
 def write_plots(folder: Path) -> list[Path]:
@@ -128,6 +128,7 @@ def _clusters(found: Findings) -> Figure:
 
     assert found.distances is not None
     points = classical_scaling(found.distances).points
+    dot = 2.2 if len(points) <= FEW else 1.4
     places = np.array([found.layers.index(layer) for layer, _ in found.named])
     edges = np.arange(len(found.layers) + 1) - 0.5
     norm, colours = BoundaryNorm(edges, 256), colormaps["viridis"]
@@ -139,7 +140,7 @@ def _clusters(found: Findings) -> Figure:
         c=places,
         norm=norm,
         cmap=colours,
-        s=(2 * DOT) ** 2,
+        s=(2 * dot) ** 2,
         linewidths=0.3,
         edgecolors="0.2",
     )
@@ -150,11 +151,11 @@ def _clusters(found: Findings) -> Figure:
     bar = made.colorbar(ScalarMappable(norm, colours), ax=axes, label="layer", shrink=0.7, ticks=shown)
     bar.ax.set_yticklabels([str(found.layers[at]) for at in shown])
     bar.ax.minorticks_off()
-    _name_heads(made, axes, found, points)
+    _name_heads(made, axes, found, points, dot)
     return made
 
 
-def _name_heads(made: Figure, axes: Axes, found: Findings, points: np.ndarray) -> None:
+def _name_heads(made: Figure, axes: Axes, found: Findings, points: np.ndarray, dot: float) -> None:
     """Each head's name beside its point, or at the end of a thin line where points are crowded."""
     from matplotlib.collections import LineCollection
 
@@ -162,17 +163,17 @@ def _name_heads(made: Figure, axes: Axes, found: Findings, points: np.ndarray) -
     unit = made.dpi / 72
     places = axes.transData.transform(points) / unit
     low, high = axes.get_window_extent().get_points() / unit
-    size = 5.5 if len(points) <= 144 else 3.5
+    size = 2.5 * dot
     names = [f"{layer}.{head}" for layer, head in found.named]
     widths = label_widths(names, size)
-    middles = place_labels(places, widths, size, radius=DOT, low=low, high=high)
+    middles = place_labels(places, widths, size, radius=dot, low=low, high=high)
     style: dict[str, Any] = {"textcoords": "offset points", "fontsize": size, "ha": "center", "va": "center_baseline"}
     lines = []
     for name, point, place, middle, width in zip(names, points, places, middles, widths, strict=True):
         if np.isnan(middle).any():
             continue
         axes.annotate(name, tuple(point), xytext=tuple(middle - place), **style)
-        ends = leader(place, middle, width, size, DOT)
+        ends = leader(place, middle, width, size, dot)
         if ends is not None:
             lines.append(axes.transData.inverted().transform(np.array(ends) * unit))
     axes.add_collection(LineCollection(lines, colors="0.6", linewidths=0.35, zorder=0.5), autolim=False)
