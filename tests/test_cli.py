@@ -204,6 +204,16 @@ def test_a_saved_trace_is_seen_again(small, tmp_path):
     assert "hs.load" in run("attend", file, TEXT, code=2).stderr
 
 
+def test_what_looks_wrong_is_said_beside_the_answer(tmp_path):
+    """The config counts one layer, the file has two: one is computed, as transformers does, and that is said."""
+    folder = small_bert(tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 1}))
+    found = run("attend", folder, TEXT, "--json")
+    assert "num_hidden_layers" in found.stderr
+    assert json.loads(found.stdout)
+
+
 def test_a_text_from_standard_input(small):
     def piped(*args: str, given: bytes):
         return CliRunner().invoke(app, [*args, "--json"], input=given)

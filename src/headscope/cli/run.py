@@ -47,11 +47,13 @@ def traced(
     max_length: int | None = None,
     ablate: list[str] | None = None,
     check: Callable[[Model], object] = lambda model: None,
+    doubts: bool = True,
 ) -> tuple[Model, Trace]:
     """The model by its name, and its forward pass over what TEXT means.
 
     Args:
         check: is called with the model before any weight is read.
+        doubts: whether what looks wrong with the checkpoint is said on stderr.
     """
     from headscope.view.typed import head_names, number_list, word_list
 
@@ -68,10 +70,14 @@ def traced(
     with layers_shown(sys.stderr) as progress:
         if ids:
             given = number_list(typed, noun="token id", option="--ids", example="'101 7592 102'")
-            return one, one.trace(ids=given, max_length=max_length, ablate=silenced, progress=progress)
-        if words:
-            return one, one.trace(words=word_list(typed), max_length=max_length, ablate=silenced, progress=progress)
-        return one, one.trace(typed, pair, max_length=max_length, ablate=silenced, progress=progress)
+            trace = one.trace(ids=given, max_length=max_length, ablate=silenced, progress=progress)
+        elif words:
+            trace = one.trace(words=word_list(typed), max_length=max_length, ablate=silenced, progress=progress)
+        else:
+            trace = one.trace(typed, pair, max_length=max_length, ablate=silenced, progress=progress)
+    for problem in one.anatomy.problems if doubts else ():
+        typer.echo(f"! {problem}", err=True)
+    return one, trace
 
 
 def given_text(text: str | None, model: str) -> str:
@@ -200,7 +206,7 @@ def verify(
     """Compute everything in independent ways; exit code 0 only if all agree."""
     from headscope.view.report_sheets import verify_sheet
 
-    one, trace = traced(model, text, pair, revision=revision, words=words, ids=ids, max_length=max_length)
+    one, trace = traced(model, text, pair, revision=revision, words=words, ids=ids, max_length=max_length, doubts=False)
     report = one.verify(trace)
     show(verify_sheet(report), as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
     if not report.agrees:
