@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import threading
 from typing import Any
 
@@ -242,6 +243,30 @@ def test_compiled_models_run_uncompiled_while_captured() -> None:
     assert torch.compiler._is_compiling_flag is False
     with torch.no_grad():
         compiled(**inputs)
+
+
+def test_captures_that_close_in_another_order_leave_nothing_behind() -> None:
+    first, second = capture(BERT.build()), capture(nn.MultiheadAttention(8, 2))
+    compiled = torch.compile(lambda x: x + 1, backend=lambda graph, inputs: lambda x: (x + 2,))
+    with first:
+        second.__enter__()
+    assert compiled(torch.zeros(1)).item() == 1
+    assert not torch.backends.mha.get_fastpath_enabled()
+    second.__exit__(None, None, None)
+    assert compiled(torch.zeros(1)).item() == 2
+    assert torch.backends.mha.get_fastpath_enabled()
+
+
+def test_a_trace_goes_to_another_process_without_its_model() -> None:
+    model = BERT.build()
+    with torch.no_grad(), capture(model) as captured:
+        model(torch.tensor([[4, 5, 6]]))
+    again = pickle.loads(pickle.dumps(captured.trace))
+    np.testing.assert_array_equal(again[1, 2].weights[:], captured.trace[1, 2].weights[:])
+    report = again.verify()
+    assert report.agrees
+    assert report.skipped == (("eager weights", "the model is gone"),)
+    assert copy.deepcopy(captured.trace).verify().skipped == ()
 
 
 def test_data_parallel_over_one_place_works_and_over_more_is_refused() -> None:

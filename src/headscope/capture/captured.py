@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any
@@ -17,7 +17,7 @@ from headscope.capture.building import Selection, TraceBuilder
 from headscope.capture.calls import Call, Consumer, Forward, Stack
 from headscope.capture.classes import kind_of, models_in, word_embeddings
 from headscope.capture.refusals import refuse_what_cannot_be_read
-from headscope.capture.sessions import Listener, Session
+from headscope.capture.sessions import Listener, Session, WhileAnybodyLooks
 from headscope.capture.stacks import Plan, plan
 from headscope.capture.tokens import vocabulary
 from headscope.errors import InputError, UnsupportedError
@@ -64,6 +64,15 @@ def _is_attention(module: nn.Module) -> bool:
     return kind.uses_interface or kind.calls_sdpa or torch_nn.is_attention(module)
 
 
+def _run_uncompiled() -> Callable[[], None]:
+    stance = torch.compiler.set_stance("force_eager")
+    return lambda: stance.__exit__(None, None, None)
+
+
+UNCOMPILED = WhileAnybodyLooks(_run_uncompiled)
+"""Compiled models, run as they are written."""
+
+
 class Watching:
     """What `capture` and `ablate` have in common: a session over a model, opened and closed whole."""
 
@@ -99,9 +108,8 @@ class Watching:
             torch_nn.FAST_PATH.enter()
             undo.callback(torch_nn.FAST_PATH.leave)
             if "torch._dynamo" in sys.modules:
-                stance = torch.compiler.set_stance("force_eager")
-                stance.__enter__()
-                undo.callback(stance.__exit__, None, None, None)
+                UNCOMPILED.enter()
+                undo.callback(UNCOMPILED.leave)
             session = Session(self.model, self.plan, self._listener)
             for module in attention:
                 if torch_nn.is_attention(module):

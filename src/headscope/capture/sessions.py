@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -25,6 +26,32 @@ if TYPE_CHECKING:
 LOCK = threading.RLock()
 COVERED: dict[int, list[Session]] = {}
 """The sessions that cover a module, by the module's id."""
+
+
+class WhileAnybodyLooks:
+    """A setting of the whole process, made when the first one enters and put back when the last one leaves.
+
+    Threads leave in any order: who came first must not put it back under the others.
+    """
+
+    def __init__(self, make: Callable[[], Callable[[], None]]) -> None:
+        self._make = make
+        self._users = 0
+        self._undo: Callable[[], None] | None = None
+
+    def enter(self) -> None:
+        """Make it, unless it is made."""
+        with LOCK:
+            if self._users == 0:
+                self._undo = self._make()
+            self._users += 1
+
+    def leave(self) -> None:
+        """Put it back, unless others need it."""
+        with LOCK:
+            self._users -= 1
+            if self._users == 0 and self._undo is not None:
+                self._undo()
 
 
 class Listener(Protocol):

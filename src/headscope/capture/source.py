@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -52,8 +53,16 @@ class CapturedModel:
         self._projections = {
             layer: output for (pattern, layer), output in forward.projections.items() if pattern == stack.pattern
         }
-        self._model = weakref.ref(model)
-        self._called = weakref.ref(forward.module)
+        self._model: Callable[[], nn.Module | None] = weakref.ref(model)
+        self._called: Callable[[], nn.Module | None] = weakref.ref(forward.module)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the model: a trace goes to another process alone."""
+        return {**vars(self), "_model": _gone, "_called": _gone}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CapturedModel:
+        """Itself: nothing of it is ever changed."""
+        return self
 
     @property
     def model(self) -> nn.Module | None:
@@ -86,3 +95,7 @@ class CapturedModel:
     def late_outputs(self) -> tuple[str, ...]:
         """None."""
         return ()
+
+
+def _gone() -> None:
+    """What is left of a weak reference in another process."""

@@ -7,7 +7,7 @@ PyTorch's inference fast path would hide the call: it is switched off while a ca
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from headscope.capture.calls import Projection
 from headscope.capture.masks import Given
 from headscope.capture.projections import Output
 from headscope.capture.rows import contexts, kept_queries
-from headscope.capture.sessions import LOCK, asked, covering, hand_over, silence
+from headscope.capture.sessions import WhileAnybodyLooks, asked, covering, hand_over, silence
 from headscope.errors import UnsupportedError
 
 NAMES = ("query", "key", "value", "key_padding_mask", "need_weights", "attn_mask", "average_attn_weights", "is_causal")
@@ -49,30 +49,14 @@ def refuse_own_forwards(name: str, modules: Iterable[tuple[str, nn.Module]]) -> 
             )
 
 
-class FastPath:
-    """PyTorch's inference fast path, off while somebody looks. One for the whole process."""
-
-    def __init__(self) -> None:
-        self._users = 0
-        self._was = True
-
-    def enter(self) -> None:
-        """Switch it off."""
-        with LOCK:
-            if self._users == 0:
-                self._was = torch.backends.mha.get_fastpath_enabled()
-                torch.backends.mha.set_fastpath_enabled(False)
-            self._users += 1
-
-    def leave(self) -> None:
-        """Put it back when the last one leaves."""
-        with LOCK:
-            self._users -= 1
-            if self._users == 0:
-                torch.backends.mha.set_fastpath_enabled(self._was)
+def _switch_fast_path_off() -> Callable[[], None]:
+    was = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    return lambda: torch.backends.mha.set_fastpath_enabled(was)
 
 
-FAST_PATH = FastPath()
+FAST_PATH = WhileAnybodyLooks(_switch_fast_path_off)
+"""PyTorch's inference fast path, off."""
 
 
 def project(
