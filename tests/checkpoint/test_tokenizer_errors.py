@@ -148,15 +148,20 @@ def test_half_a_byte_level_bpe(tmp_path: Path) -> None:
 def test_casing_that_nothing_proves(tmp_path: Path) -> None:
     vocabulary = [*BERT_SPECIALS, *(f"word{i}" for i in range(300)), "Stray"]
     folder = folder_with(tmp_path, {"model_type": "bert"}, vocab_txt=vocabulary)
+    tokenizer = load_tokenizer(folder)
     with pytest.raises(UnsupportedError, match=r"1 of the vocabulary's 301 pieces .*'Stray'") as caught:
-        load_tokenizer(folder)
+        tokenizer.encode("word1")
     assert "do_lower_case" in str(caught.value.advice)
+    assert tokenizer.encode_ids([len(vocabulary) - 1]).tokens == ("Stray",)
 
 
 def test_a_vocabulary_made_by_an_unnamed_segmenter(tmp_path: Path) -> None:
     folder = folder_with(tmp_path, {"model_type": "bert"}, vocab_txt=[*BERT_SPECIALS, "東京", "猫", "the"])
-    with pytest.raises(UnsupportedError, match="word segmenter that no file names"):
-        load_tokenizer(folder)
+    tokenizer = load_tokenizer(folder)
+    for ask in (lambda: tokenizer.encode("猫"), lambda: tokenizer.encode_words(["猫"])):
+        with pytest.raises(UnsupportedError, match=r"word segmenter that no file names[\s\S]*ids="):
+            ask()
+    assert tokenizer.encode_ids([len(BERT_SPECIALS)]).tokens == ("東京",)
 
 
 def test_the_same_refusal_twice(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from headscope.checkpoint.tokenizer.known import BY_IDS
 from headscope.checkpoint.tokenizer.settings import Settings
 from headscope.errors import UnsupportedError
 
@@ -46,7 +47,7 @@ def decide_casing(vocabulary: Mapping[str, int], settings: Settings) -> Casing:
                 f"{len(upper)} of the vocabulary's {len(lettered)} pieces with letters hold an upper-case letter "
                 f"({_some(upper)})",
                 where=f"{settings.where}: vocab.txt",
-                advice='write {"do_lower_case": true} (or false) into tokenizer_config.json, or pass ids=',
+                advice=f'write {{"do_lower_case": true}} (or false) into tokenizer_config.json, or {BY_IDS}',
             )
         reasons.append(
             f"do_lower_case is {lower}: tokenizer_config.json does not say, and {len(upper)} of the vocabulary's "
@@ -68,7 +69,7 @@ def decide_casing(vocabulary: Mapping[str, int], settings: Settings) -> Casing:
                 "sets apart: this vocabulary was made with a word segmenter that no file names",
                 where=f"{settings.where}: vocab.txt",
                 advice="name it in tokenizer_config.json (tokenizer_class, word_tokenizer_type, "
-                "tokenize_chinese_chars), or pass words= or ids=",
+                f"tokenize_chinese_chars), or {BY_IDS}",
             )
     return Casing(lower, accents, ideographs, reasons)
 

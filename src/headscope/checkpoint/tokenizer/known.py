@@ -73,7 +73,7 @@ NEEDS = {
 
 SENTENCEPIECE_FILES = ("sentencepiece.bpe.model", "spiece.model", "spm.model", "tokenizer.model")
 
-OTHER_WAYS = "pass words= (words already cut, where the vocabulary is a vocab.txt) or ids= (ready-made ids)"
+BY_IDS = "pass ids= (ready-made ids)"
 CONVERT = (
     "convert it: AutoTokenizer.from_pretrained(...).save_pretrained(FOLDER) in transformers, with the packages that "
     "this tokenizer asks for, writes tokenizer.json where such a file can express it"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from headscope.checkpoint.tokenizer.face import Engine, Tokenizer
 from headscope.checkpoint.tokenizer.japanese import open_japanese
 from headscope.checkpoint.tokenizer.known import (
+    BY_IDS,
     BYTE_LEVEL,
     CONVERT,
     JAPANESE,
     NEEDS,
-    OTHER_WAYS,
     SENTENCEPIECE_FILES,
     WORDPIECE,
     effective_class,
@@ -54,14 +54,17 @@ def _open(
         return _refuse(checkpoint, settings, class_name or "a class of its own", "code that comes with the checkpoint")
     vocab_txt = checkpoint.file("vocab.txt")
     if vocab_txt is not None:
-        if class_name in WORDPIECE:
-            return from_vocab_txt(vocab_txt, settings), "vocab.txt"
-        if class_name is None and settings.model.get("model_type") is None:
-            engine = from_vocab_txt(vocab_txt, settings)
-            engine.notes.append(
-                "taken for BERT's tokenizer: vocab.txt has its special tokens, and no file names another"
-            )
-            return engine, "vocab.txt"
+        try:
+            if class_name in WORDPIECE:
+                return from_vocab_txt(vocab_txt, settings), "vocab.txt"
+            if class_name is None and settings.model.get("model_type") is None:
+                engine = from_vocab_txt(vocab_txt, settings)
+                engine.notes.append(
+                    "taken for BERT's tokenizer: vocab.txt has its special tokens, and no file names another"
+                )
+                return engine, "vocab.txt"
+        except UnsupportedError as error:
+            return Refused(error, _vocabulary(checkpoint, settings)), None
     vocab_json, merges = checkpoint.file("vocab.json"), checkpoint.file("merges.txt")
     if class_name in BYTE_LEVEL and vocab_json is not None and merges is not None:
         return from_vocab_and_merges(vocab_json, merges, settings), "vocab.json"
@@ -78,7 +81,7 @@ def _open(
             f"the checkpoint has {', '.join(files + found)} but no tokenizer.json, and nothing says which tokenizer "
             f"reads them: {known_by}",
             where=settings.where,
-            advice=f"{CONVERT}; or name tokenizer_class in tokenizer_config.json; or {OTHER_WAYS}",
+            advice=f"{CONVERT}; or name tokenizer_class in tokenizer_config.json; or {BY_IDS}",
         )
         return Refused(error, _vocabulary(checkpoint, settings)), None
     return _refuse(checkpoint, settings, class_name, f"a sentencepiece model ({found[0]})" if found else None)
@@ -91,7 +94,7 @@ def _refuse(
     error = UnsupportedError(
         f"the checkpoint's tokenizer is {class_name}, which needs {needs}",
         where=settings.where,
-        advice=f"{CONVERT}; or pass ids= (ready-made ids)",
+        advice=f"{CONVERT}; or {BY_IDS}",
     )
     return Refused(error, _vocabulary(checkpoint, settings)), None
 
@@ -104,7 +107,7 @@ def _incomplete(settings: Settings, class_name: str | None, vocab_json: bool, me
     return CheckpointError(
         f"the checkpoint has no tokenizer that could read text{named}: {files}",
         where=settings.where,
-        advice="put the model's tokenizer files beside its weights, or pass ids= (ready-made ids)",
+        advice=f"put the model's tokenizer files beside its weights, or {BY_IDS}",
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.checkpoint.tokenizer.backend import Backend, added_token, library_errors
 from headscope.checkpoint.tokenizer.casing import decide_casing
-from headscope.checkpoint.tokenizer.known import WORDPIECE, usual_specials
+from headscope.checkpoint.tokenizer.known import BY_IDS, WORDPIECE, usual_specials
 from headscope.checkpoint.tokenizer.settings import AGAIN, Settings, parse_json
 from headscope.errors import CheckpointError, UnsupportedError
 
@@ -51,7 +51,7 @@ def from_vocab_txt(path: Path, settings: Settings) -> Backend:
             raise UnsupportedError(
                 f"{option} is {value!r}: only transformers' old tokenizers in Python followed that",
                 where=f"{settings.where}: tokenizer_config.json",
-                advice="pass words= or ids=",
+                advice=BY_IDS,
             )
     vocabulary = read_vocab_txt(path, where)
     cls, sep, unk = (
