@@ -63,8 +63,8 @@ def _open(
                     "taken for BERT's tokenizer: vocab.txt has its special tokens, and no file names another"
                 )
                 return engine, "vocab.txt"
-        except UnsupportedError as error:
-            return Refused(error, _vocabulary(checkpoint, settings)), None
+        except UnsupportedError as refusal:
+            return Refused(refusal, _vocabulary(checkpoint, settings)), None
     vocab_json, merges = checkpoint.file("vocab.json"), checkpoint.file("merges.txt")
     if class_name in BYTE_LEVEL and vocab_json is not None and merges is not None:
         return from_vocab_and_merges(vocab_json, merges, settings), "vocab.json"
