@@ -15,7 +15,6 @@ from transformers import BertForMaskedLM
 import headscope as hs
 from data import HELD_OUT, Example, batches, encode, frame, read_document
 
-CORPUS = Path(__file__).parents[2] / "shared" / "corpus"
 WINDOW = 128  # pieces of context, [CLS] and [SEP] included
 MASKED = 0.15
 
@@ -136,7 +135,7 @@ def main() -> None:
     """Print an evaluation as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path, help="folder of the model")
-    parser.add_argument("--corpus", type=Path, default=CORPUS)
+    parser.add_argument("--corpus", type=Path, required=True, help="folder of the texts: see training/README.md")
     options = parser.parse_args()
     print(json.dumps(asdict(evaluate(options.model, options.corpus)), indent=1))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from evaluate import CORPUS, MASKED, WINDOW, Evaluation, evaluate
+from evaluate import MASKED, WINDOW, Evaluation, evaluate
 from matplotlib.figure import Figure
 from tokenizer import save_tokenizer
 from tokenizers import Tokenizer
@@ -78,7 +78,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", type=Path, help="folder that train.py wrote")
     parser.add_argument("folder", type=Path, nargs="?", default=BUNDLED)
-    parser.add_argument("--corpus", type=Path, default=CORPUS)
+    parser.add_argument("--corpus", type=Path, required=True, help="folder of the texts: see training/README.md")
     options = parser.parse_args()
     folder: Path = options.folder
 

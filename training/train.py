@@ -19,8 +19,6 @@ from transformers import BertForMaskedLM
 
 from data import Batch, Ids, blocks, encode, endless, read_corpus
 
-CORPUS = Path(__file__).parents[2] / "shared" / "corpus"
-
 
 @dataclass(frozen=True)
 class Recipe:
@@ -204,7 +202,7 @@ def main() -> None:
     """Read the command line, prepare text and tokenizer, then train or go on training."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", type=Path, help="folder of the run; an interrupted one is continued")
-    parser.add_argument("--corpus", type=Path, default=CORPUS)
+    parser.add_argument("--corpus", type=Path, required=True, help="folder of the texts: see training/README.md")
     parser.add_argument("--minutes", type=float, default=70)
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
