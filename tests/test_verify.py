@@ -44,6 +44,23 @@ def test_a_silenced_head_is_verified_too(tmp_path: Path) -> None:
     assert hs.open(tmp_path).trace(ids=ids(9), ablate={(0, 1), (2, 3)}).verify().agrees
 
 
+def test_large_scores_are_allowed_their_rounding_and_no_more(tmp_path: Path) -> None:
+    """Scores in the hundreds: fp32 keeps them to about 1e-5, and with them the weights."""
+    made(tmp_path, "Bert")
+    weights = load_file(tmp_path / "model.safetensors")
+    sharp = {name: tensor * (100 if ".query." in name else 1) for name, tensor in weights.items()}
+    save_file(sharp, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    trace = hs.open(tmp_path).trace(ids=ids(17))
+    assert max(np.abs(layer.lse).max() for layer in trace.layers) > 150
+    report = trace.verify()
+    assert report.agrees
+    (rows,) = (check for check in report.checks if check.name == "row sums")
+    assert 2e-5 < rows.tolerance < 1e-3
+    layers = [dataclasses.replace(layer, lse=layer.lse + np.float32(2e-3)) for layer in trace.layers]
+    moved = Trace(model="moved", queries=trace.queries, layers=layers, outputs={})
+    assert not moved.verify().agrees
+
+
 def tampered(trace: Trace, part: str, layer: int, index: tuple[int, int, int]) -> Trace:
     """The trace with one number of one layer changed."""
     layers = list(trace.layers)

@@ -11,11 +11,12 @@ import numpy as np
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from headscope.trace import Trace
+    from headscope.trace import LayerRecord, Trace
 
 ROW_BLOCK = 64
 """Queries whose rows are held at a time."""
 
+EPS = float(np.finfo(np.float32).eps)
 FP32_REASON = "fp32 rounds each product of a few hundred terms to about 1e-6 of its size"
 FP16_REASON = "the trace was stored in half precision, which keeps 11 bits"
 
@@ -150,8 +151,26 @@ class Worst:
 
 
 def tolerance_of(trace: Trace) -> tuple[float, str]:
-    """What two right computations may differ by, for numbers around 1, and why."""
-    return (2e-5, FP32_REASON) if trace.precision == "fp32" else (1e-2, FP16_REASON)
+    """What two right computations may differ by, for numbers around 1, and why.
+
+    A weight is exp(s - lse): its relative error is the absolute error of its score, which grows with the scores.
+    """
+    if trace.precision != "fp32":
+        return 1e-2, FP16_REASON
+    size = max(map(_score_size, trace.layers), default=0.0)
+    if EPS * size <= 2e-5:
+        return 2e-5, FP32_REASON
+    return (
+        EPS * size,
+        f"fp32 has a spacing of {EPS:.1e} at 1, and the scores are large: it is {EPS * size:.1e} for theirs",
+    )
+
+
+def _score_size(record: LayerRecord) -> float:
+    """How large a layer's scores are where they count, or how long the vectors are that they are products of."""
+    seen = np.abs(record.lse[np.isfinite(record.lse)])
+    longest = [np.sqrt(np.square(one, dtype=np.float64).sum(-1)).max(initial=0.0) for one in (record.q, record.k)]
+    return float(max(4 * seen.max(initial=0.0), abs(record.scale) * longest[0] * longest[1]))
 
 
 def row_blocks(count: int) -> Iterator[slice]:
