@@ -15,6 +15,9 @@ TOOLS = ("headscope", "transformers", "TransformerLens", "torchlens", "bertviz",
 YARDSTICK = "yardstick"
 """The column of what does less than the task: a bound, nothing that headscope could be ahead of or behind."""
 
+CLOSE = 0.01
+"""A ratio that is nearer to 1 than this puts nobody ahead."""
+
 BEGIN, END = "<!-- scoreboard -->", "<!-- /scoreboard -->"
 
 
@@ -43,14 +46,17 @@ def figures(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def verdict(row: dict[str, Any]) -> str:
-    """In words, from a row with figures: what headscope is ahead of, even with (the rounds disagree) and behind."""
+    """In words, from a row with figures: what headscope is ahead of, even with and behind.
+
+    Even is where the rounds disagree, or one of them finds less than CLOSE between the two.
+    """
     ahead, even, behind = [], [], []
     for cell in row["cells"]:
         if "ratio" not in cell or cell["tool"] == YARDSTICK:
             continue
-        if cell["ratio"]["low"] > 1:
+        if cell["ratio"]["low"] > 1 + CLOSE:
             ahead.append(name(cell))
-        elif cell["ratio"]["high"] < 1:
+        elif cell["ratio"]["high"] < 1 - CLOSE:
             behind.append(f"{name(cell)}: {shown(1 / cell['ratio']['median'])} times as much")
         else:
             even.append(name(cell))

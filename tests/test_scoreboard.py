@@ -66,6 +66,7 @@ def test_more_is_better_turns_the_ratio() -> None:
 def test_verdicts() -> None:
     assert verdict(figures(row(cell("headscope", 1, 1), cell("bertviz", 2, 3)))) == "ahead"
     assert verdict(figures(row(cell("headscope", 1, 1), cell("bertviz", 0.9, 1.1)))) == "even with bertviz"
+    assert verdict(figures(row(cell("headscope", 1000), cell("bertviz", 998)))) == "even with bertviz"
     behind = figures(
         row(cell("headscope", 2, 2), cell("bertviz", 0.5, 0.5, way="head view"), cell("transformers", 3, 4))
     )

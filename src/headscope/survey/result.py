@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headscope.checkpoint import called
 from headscope.errors import InputError
 from headscope.statistics.table import spread_line
 from headscope.survey.findings import read_records, table_of
@@ -84,6 +85,6 @@ class Survey(Mapping[str, Named]):
     def __repr__(self) -> str:
         counts = self.manifest["counts"]
         said = ", ".join(counted(counts[f"{thing}s"], thing) for thing in ("document", "window", "token"))
-        lines = [f"survey of {self.manifest['model']['name']}: {said}; mean and range over heads"]
+        lines = [f"survey of {called(self.manifest['model']['name'])}: {said}; mean and range over heads"]
         lines += [spread_line(name, self[name]) for name in self]
         return "\n".join([*lines, f"in {self.folder}"])
