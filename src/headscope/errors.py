@@ -70,3 +70,8 @@ class MissingExtraError(HeadscopeError):
 
 class TraceError(HeadscopeError):
     """A trace file that is not one, or that lacks what was asked of it."""
+
+
+def first_line(error: Exception) -> str:
+    """Of what another library's error says; its name where it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -14,7 +14,7 @@ from headscope.anatomy.names import Placement
 from headscope.anatomy.parameters import Parameter
 from headscope.anatomy.schema import Family
 from headscope.anatomy.sizes import SAVED_CONFIG, Dimensions
-from headscope.checkpoint.json_text import brief, shortened
+from headscope.checkpoint.json_text import brief, few, shortened
 from headscope.errors import CheckpointError, HeadscopeError, UnsupportedError
 
 ATTENTION_ROLES = ("layer.query.", "layer.key.", "layer.value.", "layer.attention_output.")
@@ -235,5 +235,4 @@ def is_attention(row: Parameter) -> bool:
 
 def listed(names: Sequence[str], most: int = 3) -> str:
     """A few names, and how many more there are."""
-    shown = ", ".join(map(shortened, names[:most]))
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+    return few([*map(shortened, names[:most]), *names[most:]], most)

@@ -20,7 +20,7 @@ from headscope.capture.refusals import refuse_what_cannot_be_read
 from headscope.capture.sessions import Listener, Session, WhileAnybodyLooks
 from headscope.capture.stacks import Plan, plan
 from headscope.capture.tokens import vocabulary
-from headscope.errors import InputError, UnsupportedError
+from headscope.errors import InputError, UnsupportedError, first_line
 from headscope.trace import Trace
 
 DTYPES = {
@@ -309,9 +309,8 @@ def _device(given: str | torch.device) -> torch.device:
     try:
         return torch.empty(0, device=given).device
     except (RuntimeError, AssertionError) as error:
-        said = str(error).splitlines()[0]
         raise InputError(
-            f"copies can't be kept on {given!s:.40}: {said:.120}", where="device", advice='use "cpu"'
+            f"copies can't be kept on {given!s:.40}: {first_line(error):.120}", where="device", advice='use "cpu"'
         ) from error
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from headscope.checkpoint.formats import PACKED_SUFFIXES, PICKLE_SUFFIXES, PREFERENCE, foreign_kind
-from headscope.checkpoint.json_text import JsonError, parse_object, shown
+from headscope.checkpoint.json_text import JsonError, few, parse_object, shown
 from headscope.checkpoint.place import Folder, Place
 from headscope.errors import HeadscopeError, NotFoundError, UnsupportedError
 
@@ -17,6 +17,8 @@ NO_WEIGHTS = re.compile(r"(training_args|optimizer|scheduler|scaler|rng_state|ra
 
 SHARD = re.compile(r"-\d+-of-\d+\.\w+$")
 ADAPTER_CONFIG_LIMIT = 1_000_000
+MOST_NAMES = 6
+"""Files and folders that a message names."""
 
 
 def choose_weights(place: Place) -> str:
@@ -51,7 +53,7 @@ def _several(place: Place, weights: list[str]) -> HeadscopeError:
     if all(SHARD.search(name) for name in weights):
         advice = "get the index.json that belongs to these shards, and put it beside them"
     return NotFoundError(
-        f"{len(weights)} files of weights and no index that joins them: {_listed(weights)}",
+        f"{len(weights)} files of weights and no index that joins them: {few(weights, MOST_NAMES)}",
         where=place.where,
         advice=advice,
     )
@@ -86,7 +88,7 @@ def _nothing(place: Place, names: list[str]) -> HeadscopeError:
     if inner:
         local = isinstance(place, Folder)
         return NotFoundError(
-            f"no weights here, but in {_listed(inner)}",
+            f"no weights here, but in {few(inner, MOST_NAMES)}",
             where=place.where,
             advice=f"give the folder that holds them, such as {place.where}/{inner[0]}"
             if local
@@ -108,13 +110,9 @@ def _nothing(place: Place, names: list[str]) -> HeadscopeError:
         )
     packed = [name for name in names if name.endswith(PACKED_SUFFIXES)]
     return NotFoundError(
-        f"no weights: {f'it holds {_listed(names)}' if names else 'it is empty'}",
+        f"no weights: {f'it holds {few(names, MOST_NAMES)}' if names else 'it is empty'}",
         where=place.where,
         advice=f"unpack {packed[0]}, and give the folder that comes out of it"
         if packed
         else "a checkpoint holds model.safetensors or pytorch_model.bin (or their index.json and shards)",
     )
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")

@@ -39,6 +39,9 @@ PACKED_SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".gz")
 LONGEST_HEADER = 100_000_000
 """The most bytes that safetensors allows a header."""
 
+TRACE_FORMAT = "headscope.trace"
+"""What a trace's safetensors metadata calls its format."""
+
 LFS_POINTER = b"version https://git-lfs"
 RENAME = "rename it to {name}, or get the file again"
 AGAIN = "get the file again"

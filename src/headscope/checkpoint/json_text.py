@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 INTEGER_DIGITS = 100
@@ -68,6 +69,12 @@ def shortened(text: str) -> str:
 def brief(value: object) -> str:
     """A value from a file as Python writes it, short enough for a message."""
     return shortened(repr(value))
+
+
+def few(names: Sequence[str], most: int) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def _integer(digits: str) -> int:

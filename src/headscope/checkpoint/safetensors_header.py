@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from headscope.checkpoint.entry import DTYPE_BITS, LARGEST, TensorEntry, element_count
-from headscope.checkpoint.formats import LONGEST_HEADER, check_first_bytes
+from headscope.checkpoint.formats import LONGEST_HEADER, TRACE_FORMAT, check_first_bytes
 from headscope.checkpoint.json_text import JsonError, kind_of, parse_object, shown
 from headscope.checkpoint.source import Source
 from headscope.errors import CheckpointError
@@ -118,7 +118,7 @@ def _naturals(value: Any) -> bool:
 def _check_metadata(metadata: Any, where: str) -> None:
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise CheckpointError("__metadata__ is not an object of strings", where=where, advice=MALFORMED)
-    if metadata.get("format") == "headscope.trace":
+    if metadata.get("format") == TRACE_FORMAT:
         raise CheckpointError(
             "this is a trace that headscope saved, not a checkpoint",
             where=where,

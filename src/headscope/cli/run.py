@@ -104,23 +104,40 @@ def given_text(text: str | None, model: str) -> str:
         ) from error
 
 
-def saved_trace(model: str, text: str | None, *others: object) -> Trace | None:
-    """The trace that MODEL names where there is no TEXT; None where there is one, or MODEL is no trace.
-
-    Args:
-        others: the options that go with a text.
-    """
+def saved_or_traced(
+    model: str,
+    text: str | None,
+    pair: str | None,
+    *,
+    revision: str | None,
+    words: bool,
+    ids: bool,
+    max_length: int | None,
+    ablate: list[str] | None,
+    check: Callable[[Model], object] = lambda model: None,
+) -> tuple[Model | None, Trace]:
+    """The trace that MODEL names, where there is no TEXT and it names one; else as `traced`."""
     from headscope.trace import is_trace, load
 
     if text is not None or not is_trace(model):
-        return None
-    if any(other not in (None, False) for other in others):
+        return traced(
+            model,
+            text,
+            pair,
+            revision=revision,
+            words=words,
+            ids=ids,
+            max_length=max_length,
+            ablate=ablate,
+            check=check,
+        )
+    if any(given not in (None, False) for given in (pair, revision, words, ids, max_length, ablate)):
         raise InputError(
             "a trace that was saved has been computed: no option of the forward pass can change it",
             where=model,
             advice="leave out --pair, --words, --ids, --max-length, --ablate and --revision",
         )
-    return load(model)
+    return None, load(model)
 
 
 @app.command(rich_help_panel=RUN)
@@ -169,19 +186,17 @@ def attend(
         if layer is not None:
             one.layers[layer].heads[head or 0]  # refused here, before any weight is read
 
-    trace = saved_trace(model, text, pair, words, ids, max_length, ablate, revision)
-    if trace is None:
-        _, trace = traced(
-            model,
-            text,
-            pair,
-            revision=revision,
-            words=words,
-            ids=ids,
-            max_length=max_length,
-            ablate=ablate,
-            check=check,
-        )
+    _, trace = saved_or_traced(
+        model,
+        text,
+        pair,
+        revision=revision,
+        words=words,
+        ids=ids,
+        max_length=max_length,
+        ablate=ablate,
+        check=check,
+    )
     sheet = attend_sheet(
         trace, layer=layer, head=head, query=query, top=top, threshold=threshold, start=start, scale=drawn_on
     )
@@ -285,12 +300,9 @@ def view(
             where=unused[0],
             advice="give --html FILE too, or leave it out",
         )
-    one = None
-    trace = saved_trace(model, text, pair, words, ids, max_length, ablate, revision)
-    if trace is None:
-        one, trace = traced(
-            model, text, pair, revision=revision, words=words, ids=ids, max_length=max_length, ablate=ablate
-        )
+    one, trace = saved_or_traced(
+        model, text, pair, revision=revision, words=words, ids=ids, max_length=max_length, ablate=ablate
+    )
     if html is None:
         from headscope.view.server import serve
 

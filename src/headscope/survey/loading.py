@@ -16,7 +16,7 @@ from torch import nn
 
 from headscope.anatomy import Family, family_of
 from headscope.checkpoint.resolve import BUNDLED
-from headscope.errors import InputError, NotFoundError, UnsupportedError
+from headscope.errors import InputError, NotFoundError, UnsupportedError, first_line
 from headscope.survey.settings import DTYPES, LENGTH
 
 
@@ -196,11 +196,6 @@ def _pretrained(source: Source) -> tuple[nn.Module, Any]:
             advice="use a checkpoint that was saved whole",
         )
     return model, tokenizer
-
-
-def first_line(error: Exception) -> str:
-    """Of what an error says; its name where it says nothing."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 @contextmanager

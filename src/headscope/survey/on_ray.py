@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 import numpy as np
 import ray
 
-from headscope.errors import HeadscopeError, InputError
+from headscope.errors import HeadscopeError, InputError, first_line
 from headscope.survey.documents import Document, Part
 from headscope.survey.likeness import Chosen
-from headscope.survey.loading import Source, first_line
+from headscope.survey.loading import Source
 from headscope.survey.replica import Described, Replica
 from headscope.survey.settings import Settings
 

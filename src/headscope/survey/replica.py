@@ -12,11 +12,11 @@ from torch import nn
 
 from headscope.capture import capture
 from headscope.capture.captured import feed
-from headscope.errors import HeadscopeError, UnsupportedError
+from headscope.errors import HeadscopeError, UnsupportedError, first_line
 from headscope.statistics.definitions import NORMS, chosen, gram_of
 from headscope.statistics.similarity import similarity
 from headscope.survey.documents import Document, Part, Refused
-from headscope.survey.loading import Source, first_line, load, window_length
+from headscope.survey.loading import Source, load, window_length
 from headscope.survey.measuring import Measure
 from headscope.survey.settings import Settings
 from headscope.survey.table import part_bytes

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscope.attention import Mask
+from headscope.checkpoint.formats import LONGEST_HEADER, TRACE_FORMAT
 from headscope.errors import InputError, TraceError
 from headscope.trace.arrays import Named
 from headscope.trace.outputs import Source
@@ -21,10 +22,7 @@ from headscope.writing import write_atomically
 if TYPE_CHECKING:
     from jaxtyping import Shaped
 
-FORMAT = "headscope.trace"
 VERSION = 1
-LONGEST_HEADER = 100_000_000
-"""Bytes: what the safetensors format allows."""
 NoneType = type(None)
 DTYPES = {"fp32": np.float32, "fp16": np.float16}
 
@@ -77,7 +75,7 @@ def pack(
         tensors[f"outputs.{name}"] = np.ascontiguousarray(output.array, dtype=np.float32)
         outputs[name] = {"dims": output.dims, "labels": output.labels}
     about = {
-        "format": FORMAT,
+        "format": TRACE_FORMAT,
         "version": VERSION,
         "model": trace.model,
         "fingerprint": trace.fingerprint,
@@ -91,7 +89,7 @@ def pack(
         "stack": trace.stack,
     }
     return {name: np.ascontiguousarray(array) for name, array in tensors.items()}, {
-        "format": FORMAT,
+        "format": TRACE_FORMAT,
         "headscope": json.dumps(about, ensure_ascii=False),
     }
 
@@ -119,7 +117,7 @@ def load(path: str | os.PathLike[str], *, model: Source | None = None) -> Trace:
     try:
         tensors = from_bytes(raw)
         about = json.loads(_metadata(raw)["headscope"])
-        if about["format"] != FORMAT:
+        if about["format"] != TRACE_FORMAT:
             raise KeyError("format")
     except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise TraceError(
@@ -163,7 +161,7 @@ def is_trace(path: str | os.PathLike[str]) -> bool:
         with open(path, "rb") as file:
             prefix = file.read(8)
             length = int.from_bytes(prefix, "little")
-            return length <= LONGEST_HEADER and _metadata(prefix + file.read(length))["format"] == FORMAT
+            return length <= LONGEST_HEADER and _metadata(prefix + file.read(length))["format"] == TRACE_FORMAT
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return False
 

@@ -23,7 +23,7 @@ from headscope.trace import Trace
 from headscope.verify.captured import live
 from headscope.verify.health import health
 from headscope.verify.opened import input_states, paper, transformers_eager
-from headscope.verify.report import Check, Report, Worst, row_blocks, tolerance_of
+from headscope.verify.report import Check, Limit, Report, Worst, row_blocks, tolerance_of
 
 __all__ = ["Check", "Report", "Worst", "verify"]
 
@@ -36,15 +36,16 @@ def verify(trace: Trace, *, reference: bool = True) -> Report:
             (`hs.load(file, model=hs.open(…))`) for all but its own consistency.
         reference: whether to run transformers too, where it is installed; that takes seconds to import.
     """
-    checks = [consistency(trace)]
+    limit = tolerance_of(trace)
+    checks = [consistency(trace, limit)]
     notes: list[str] = []
     skipped: list[tuple[str, str]] = []
     model = trace.source
     if isinstance(model, Model):
         states = input_states(trace, model)
-        checks += paper(trace, model, states)
+        checks += paper(trace, model, states, limit)
         if reference:
-            found, reason = transformers_eager(trace, model, states)
+            found, reason = transformers_eager(trace, model, states, limit)
             checks += found
             skipped += [("transformers", reason)] if reason else []
         else:
@@ -53,15 +54,15 @@ def verify(trace: Trace, *, reference: bool = True) -> Report:
     elif model is None:
         skipped.append(("the paper's way", "the trace has no model: hs.load(file, model=hs.open(…)) gives it one"))
     else:
-        found, left = live(trace, reference=reference)
+        found, left = live(trace, limit, reference=reference)
         checks += found
         skipped += left
     return Report(trace.model, tuple(checks), tuple(notes), tuple(skipped))
 
 
-def consistency(trace: Trace) -> Check:
+def consistency(trace: Trace, limit: Limit) -> Check:
     """Every row of weights sums to 1: exp(s - lse) with the lse that the trace kept."""
-    worst = Worst("row sums", "each query's weights against 1", *tolerance_of(trace))
+    worst = Worst("row sums", "each query's weights against 1", *limit)
     for layer in trace.numbers:
         for head in trace.head_numbers(layer):
             one = trace[layer, head]

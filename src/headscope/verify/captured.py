@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscope.verify.report import Check, Worst, row_blocks, tolerance_of
+from headscope.verify.report import Check, Limit, Worst, row_blocks
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from headscope.trace import Trace
 
 
-def live(trace: Trace, *, reference: bool) -> tuple[list[Check], list[tuple[str, str]]]:
+def live(trace: Trace, limit: Limit, *, reference: bool) -> tuple[list[Check], list[tuple[str, str]]]:
     """A trace of a live model: against what its modules gave while it was captured, and its eager weights."""
     from headscope.capture.replay import eager_weights
     from headscope.capture.source import CapturedModel
@@ -25,7 +25,7 @@ def live(trace: Trace, *, reference: bool) -> tuple[list[Check], list[tuple[str,
     checks: list[Check] = []
     skipped: list[tuple[str, str]] = []
     eps = max([1e-7, *(one.eps for one in source.witnesses if one is not None)])
-    tolerance, reason = tolerance_of(trace)
+    tolerance, reason = limit
     tolerance *= 5
     if eps > 1e-5:
         tolerance, reason = max(tolerance, 8 * eps), f"the model computes in a precision with a spacing of {eps:.1e}"

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headscope.attention import entropy
+from headscope.checkpoint.json_text import few
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
     from headscope.model import Model
     from headscope.trace import Trace
+
+MOST_NAMES = 5
+"""Tensors or heads that a note names."""
 
 UNIFORM = 0.98
 """A head whose mean entropy is above this share of log S is called near-uniform."""
@@ -23,17 +27,17 @@ def health(trace: Trace, model: Model) -> list[str]:
     anatomy = model.anatomy
     notes = [f"contradiction: {problem}" for problem in anatomy.problems]
     if anatomy.missing:
-        notes.append(f"missing tensors: {_few(anatomy.missing)}")
+        notes.append(f"missing tensors: {few(anatomy.missing, MOST_NAMES)}")
     unexpected = [row.stored for row in anatomy.extra if row.role is None]
     if unexpected:
-        notes.append(f"unexpected tensors: {_few(unexpected)}")
+        notes.append(f"unexpected tensors: {few(unexpected, MOST_NAMES)}")
     broken = []
     for name in model.checkpoint.tensors:
         values = model.checkpoint.read(name)
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             broken.append(name)
     if broken:
-        notes.append(f"NaN or infinity in: {_few(broken)}")
+        notes.append(f"NaN or infinity in: {few(broken, MOST_NAMES)}")
     shares = entropy_shares(trace)
     if len(shares) and bool((shares > UNIFORM).all()):
         notes.append(
@@ -43,7 +47,7 @@ def health(trace: Trace, model: Model) -> list[str]:
     elif len(shares):
         uniform = np.argwhere(shares > UNIFORM)
         if len(uniform):
-            named = _few([f"{layer}.{head}" for layer, head in uniform])
+            named = few([f"{layer}.{head}" for layer, head in uniform], MOST_NAMES)
             notes.append(f"near-uniform heads (layer.head): {named}")
     return notes
 
@@ -58,8 +62,3 @@ def entropy_shares(trace: Trace) -> Float[np.ndarray, "layers heads"]:
             for record in trace.layers
         ]
     ) / np.log(len(trace.keys))
-
-
-def _few(names: list[str] | tuple[str, ...], most: int = 5) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more

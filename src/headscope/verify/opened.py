@@ -9,7 +9,7 @@ import numpy as np
 
 from headscope.errors import HeadscopeError
 from headscope.reference import run_eager
-from headscope.verify.report import Check, Worst, row_blocks, tolerance_of
+from headscope.verify.report import Check, Limit, Worst, row_blocks
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -27,9 +27,8 @@ def input_states(trace: Trace, model: Model) -> list[Float[np.ndarray, "tokens d
     return [state.array for state in kept]
 
 
-def paper(trace: Trace, model: Model, states: list[Float[np.ndarray, "tokens d_model"]]) -> list[Check]:
+def paper(trace: Trace, model: Model, states: list[Float[np.ndarray, "tokens d_model"]], limit: Limit) -> list[Check]:
     """The paper's way, head by head in fp64, and the sum over heads."""
-    limit = tolerance_of(trace)
     parts = {
         name: Worst(name, f"the fused product's split against X W_i + b_i of each head, {symbol}, in fp64", *limit)
         for name, symbol in (("queries", "W_Q"), ("keys", "W_K"), ("values", "W_V"))
@@ -66,7 +65,7 @@ def paper(trace: Trace, model: Model, states: list[Float[np.ndarray, "tokens d_m
 
 
 def transformers_eager(
-    trace: Trace, model: Model, states: list[Float[np.ndarray, "tokens d_model"]]
+    trace: Trace, model: Model, states: list[Float[np.ndarray, "tokens d_model"]], limit: Limit
 ) -> tuple[list[Check], str]:
     """transformers' own eager attentions and hidden states, or the reason why not."""
     if importlib.util.find_spec("torch") is None or importlib.util.find_spec("transformers") is None:
@@ -75,7 +74,6 @@ def transformers_eager(
         eager = run_eager(model, trace)
     except HeadscopeError as error:
         return [], error.found
-    limit = tolerance_of(trace)
     cells = Worst("weights (eager)", "against transformers' eager attentions", *limit)
     hidden = Worst("hidden states", "of the embeddings and every layer, against transformers'", *limit)
     for layer, attention in enumerate(eager.attentions):

@@ -150,8 +150,12 @@ class Worst:
         return Check(**self._fixed, worst=self._worst, tolerance=tolerance, **self._place)  # type: ignore[arg-type]
 
 
-def tolerance_of(trace: Trace) -> tuple[float, str]:
-    """What two right computations may differ by, for numbers around 1, and why.
+Limit = tuple[float, str]
+"""What two right computations may differ by, for numbers around 1, and why."""
+
+
+def tolerance_of(trace: Trace) -> Limit:
+    """The limit of a trace's numbers.
 
     A weight is exp(s - lse): its relative error is the absolute error of its score, which grows with the scores.
     """

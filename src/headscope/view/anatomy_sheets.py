@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headscope.checkpoint import called
+from headscope.checkpoint.json_text import few
 from headscope.view.labels import printable
 from headscope.view.tables import Column, Table
 from headscope.view.terminal import Drawing, Line, Paper, Sheet, bar, blank, notes, prose, table, title
@@ -72,9 +73,7 @@ def problems(anatomy: Anatomy) -> list[Drawing]:
     """What is wrong or missing, loudly."""
     said = [*anatomy.problems]
     if anatomy.missing:
-        listed = ", ".join(anatomy.missing[:3])
-        more = f" and {len(anatomy.missing) - 3} more" if len(anatomy.missing) > 3 else ""
-        said.append(f"missing from the checkpoint: {listed}{more}")
+        said.append(f"missing from the checkpoint: {few(anatomy.missing, 3)}")
     return [prose(line, "yellow", mark="! ") for line in said]
 
 
