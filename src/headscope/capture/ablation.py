@@ -51,7 +51,7 @@ class Silencer:
 
     def silences(self, stack: Stack, layer: int) -> dict[int, str]:
         """The heads of this layer, and how."""
-        if stack.name != self.stack:
+        if self.stack not in (stack.name, stack.base, f"{stack.base}.{stack.call + 1}"):
             return {}
         self.met.add(layer)
         return {head: way for (at, head), way in self.heads.items() if at == layer}
@@ -67,7 +67,7 @@ class Ablation(Watching):
 
     def __init__(self, model: nn.Module, stack: str | None, heads: Mapping[tuple[int, int], str]) -> None:
         self._silencer = Silencer("", heads)
-        super().__init__(model, self._silencer)
+        super().__init__(model, self._silencer, strict=False)
         self.heads = heads
         self.stack = self._silencer.stack = self._choose(stack)
         self._check()
@@ -76,8 +76,8 @@ class Ablation(Watching):
         names = self.plan.names
         if stack is None and len(names) == 1:
             return names[0]
-        if stack in names:
-            return stack
+        if stack in names or (stack or "").rpartition(".")[0] in names:
+            return str(stack)
         raise InputError(
             f"{type(self.model).__name__} has {len(names)} stacks of attention: {', '.join(names)}"
             + ("" if stack is None else f"; there is none called {stack!r}"),
@@ -86,16 +86,10 @@ class Ablation(Watching):
         )
 
     def _check(self) -> None:
-        modules = [
-            module
-            for _, module in self.plan.modules
-            if id(module) in self.plan.paths and self.plan.stacks[id(module)].name == self.stack
-        ]
-        numbers = [getattr(module, "layer_idx", None) for module in modules]
-        own = [number for number in numbers if isinstance(number, int)]
-        known = len(set(own)) == len(modules)
-        layers = sorted(own) if known else list(range(len(modules)))
-        repeated = not known and len(modules) < (_setting(modules[0], self.model, "num_hidden_layers") or 0)
+        base = self.stack if self.stack in self.plan.names else self.stack.rpartition(".")[0]
+        of = {self.plan.number(module): module for module in self.plan.members(base)}
+        layers = sorted(of)
+        repeated = len(of) < (_setting(of[layers[0]], self.model, "num_hidden_layers") or 0)
         for layer, head in self.heads:
             if layer < 0 or (layer not in layers and not repeated):
                 raise InputError(
@@ -103,7 +97,7 @@ class Ablation(Watching):
                     where="ablate",
                     advice="layers count from 0",
                 )
-            heads = heads_of(modules[layers.index(layer) if layer in layers else 0], self.model)
+            heads = heads_of(of.get(layer, of[layers[0]]), self.model)
             if head < 0 or (heads is not None and head >= heads):
                 raise InputError(
                     f"there is no head {head}: layer {layer} has {heads}",
@@ -141,7 +135,8 @@ def ablate(
         model: as in hs.capture.
         heads: (layer, head) -> "zero": the head's context is 0; or "mean": every query gets the mean of the head's
             contexts over the text, padding left out. Without ways, zero.
-        stack: which attention, where the model has several: encoder, decoder, cross, ….
+        stack: which attention, where the model has several: encoder, decoder, cross, …. Where a layer attends more than
+            once each time it runs, `self` is all of its calls and `self.2` the second.
 
     Raises:
         InputError: a layer, head or stack that isn't there, or another way.

@@ -53,6 +53,7 @@ class Group:
     """The layers of one stack over the same tokens."""
 
     stack: Stack
+    turn: int
     sizes: tuple[int, int, int]
     before: int
     own: bool
@@ -124,11 +125,12 @@ class TraceBuilder:
         batch, heads, queries, _ = call.q.shape
         chosen = self._heads(call, heads)
         self._check(call)
-        key = (call.stack.pattern, batch, queries, call.k.shape[2])
+        key = (call.stack, call.turn, batch, queries, call.k.shape[2])
         groups = self._open[forward.number]
         if key not in groups:
             groups[key] = Group(
                 call.stack,
+                call.turn,
                 (batch, queries, call.k.shape[2]),
                 forward.calls,
                 call.own,
@@ -295,6 +297,8 @@ class TraceBuilder:
                 self.model,
                 forward,
                 group.stack,
+                group.turn,
+                group.sizes[1:],
                 row,
                 tuple(one.witness for one in group.rows[row]),
                 group.queries_kept[row],
@@ -302,13 +306,18 @@ class TraceBuilder:
             ),
             precision="fp32" if self.selection.dtype == torch.float32 else "fp16",
             stack=group.stack.name,
+            unrecorded=tuple(str(one) for one in forward.unrecorded),
         )
 
     @staticmethod
     def _queries_kept(call: Call, groups: dict[tuple[Any, ...], Group]) -> list[np.ndarray | None]:
         """Queries that are not padding; in cross-attention, by the self-attention over the same queries."""
         if not call.own:
-            same = [one for one in groups.values() if one.own and one.sizes[:2] == (len(call.q), call.q.shape[2])]
+            same = [
+                one
+                for one in groups.values()
+                if one.own and one.turn == call.turn and one.sizes[:2] == (len(call.q), call.q.shape[2])
+            ]
             if same:
                 return same[-1].queries_kept
         return [call.rules.row(row).queries for row in range(len(call.q))]

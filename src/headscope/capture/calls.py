@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from headscope.attention import Mask
 from headscope.capture.masks import Analyst, Rules
+from headscope.capture.progress import Progress
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    from headscope.capture.progress import Missed
     from headscope.capture.projections import Awaited, Output
 
 
@@ -27,11 +29,39 @@ class Stack:
         pattern: their names in the model with the counting numbers left out: `encoder.layers.*.self_attn`.
         name: in one word, within this model: self, cross, encoder, decoder, vision_model, ….
         cross: whether keys come from elsewhere than queries.
+        call: 0 for the first attention that a layer's module computes each time it runs; 1 for the second, which is a
+            stack of its own, `self.2`; and so on.
     """
 
     pattern: str
     name: str
     cross: bool
+    call: int = 0
+
+    @property
+    def base(self) -> str:
+        """The name of the stack of which this is one call."""
+        return self.name if not self.call else self.name.removesuffix(f".{self.call + 1}")
+
+
+@dataclass(frozen=True)
+class Unrecorded:
+    """Attention that ran in a forward pass and was not recorded.
+
+    Attributes:
+        module: the name in the model of the innermost module that was running.
+        kind: the class that computed it.
+        operator: the operator that ran: `aten::_scaled_dot_product_flash_attention_for_cpu`, `aten::_softmax`, ….
+        forward: the forward pass, counted from 0 within the capture.
+    """
+
+    module: str
+    kind: str
+    operator: str
+    forward: int
+
+    def __str__(self) -> str:
+        return f"{self.operator} in {self.module or 'the model itself'} ({self.kind})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +85,8 @@ class Call:
         module: the attention module.
         path: its name in the model.
         stack: which stack it belongs to.
-        layer: its number in that stack, from 0.
+        layer: its number in that stack, as the model counts, from 0.
+        turn: how many times the transformer that it is part of had been called before in this forward pass.
         q: (batch, heads, queries, d_head).
         k: (batch, kv_heads, keys, d_head): not repeated under grouped-query attention.
         v: (batch, kv_heads, keys, d_value), likewise.
@@ -92,6 +123,7 @@ class Call:
     extra_keys: tuple[str, ...] = ()
     silenced: frozenset[int] = frozenset()
     dropout: float = 0.0
+    turn: int = 0
 
     def mask(self, row: int) -> Mask:
         """The rule of one row of the batch, over all of its positions, padding included."""
@@ -110,10 +142,12 @@ class Forward:
             been made before.
         calls: how many calls of attention have been made.
         output: what came out, once it has.
-        counts: for each stack's pattern, the last layer that was called.
         analyst: who knows the masks that were met.
         awaited: the last attention's output, until its projection has read it.
-        projections: what read it, for each stack's pattern and layer.
+        projections: what read it, for each stack and layer.
+        progress: which modules have been entered, which layers have been numbered.
+        missed: attention and softmaxes that ran outside of what capture reads, each once.
+        unrecorded: those of them that are attention, when the forward pass is over.
     """
 
     number: int
@@ -123,10 +157,12 @@ class Forward:
     embedded: list[tuple[int, torch.Tensor]] = field(default_factory=list)
     calls: int = 0
     output: Any = None
-    counts: dict[str, int] = field(default_factory=dict)
     analyst: Analyst = field(default_factory=Analyst)
     awaited: Awaited | None = None
-    projections: dict[tuple[str, int], Output] = field(default_factory=dict)
+    projections: dict[tuple[Stack, int], Output] = field(default_factory=dict)
+    progress: Progress = field(default_factory=Progress)
+    missed: dict[Missed, None] = field(default_factory=dict)
+    unrecorded: tuple[Unrecorded, ...] = ()
 
 
 class Consumer(Protocol):

@@ -14,11 +14,11 @@ from torch import nn
 
 from headscope.capture import sdpa_watch, torch_nn, transformers_support
 from headscope.capture.building import Selection, TraceBuilder
-from headscope.capture.calls import Call, Consumer, Forward, Stack
+from headscope.capture.calls import Call, Consumer, Forward, Stack, Unrecorded
 from headscope.capture.classes import kind_of, models_in, word_embeddings
-from headscope.capture.refusals import refuse_what_cannot_be_read
+from headscope.capture.refusals import out_of_sight, refuse_what_cannot_be_read
 from headscope.capture.sessions import Listener, Session, WhileAnybodyLooks
-from headscope.capture.stacks import Plan, plan
+from headscope.capture.stacks import Plan
 from headscope.capture.tokens import vocabulary
 from headscope.errors import InputError, UnsupportedError, first_line
 from headscope.trace import Trace
@@ -32,8 +32,12 @@ DTYPES = {
 }
 
 
-def plan_of(model: nn.Module) -> Plan:
+def plan_of(model: nn.Module, *, strict: bool = True) -> Plan:
     """The attention modules of a model, refused here and now where they can't be read.
+
+    Args:
+        model: the model.
+        strict: whether one module that capture can't see is enough to refuse the model.
 
     Raises:
         UnsupportedError: attention that capture can't see, or none at all.
@@ -46,9 +50,9 @@ def plan_of(model: nn.Module) -> Plan:
             advice="capture the model inside: with hs.capture(model.module): model.module(**inputs)",
         )
     modules = tuple(model.named_modules())
-    refuse_what_cannot_be_read(name, modules)
+    refuse_what_cannot_be_read(name, modules, strict=strict)
     torch_nn.refuse_own_forwards(name, modules)
-    found = plan(modules, _is_attention)
+    found = Plan(modules, _is_attention, [module for _, module in modules if _is_transformer(module)])
     if not found.paths:
         raise UnsupportedError(
             f"{name} has no attention that capture can see: none through transformers' attention interface, no "
@@ -64,6 +68,10 @@ def _is_attention(module: nn.Module) -> bool:
     return kind.uses_interface or kind.calls_sdpa or torch_nn.is_attention(module)
 
 
+def _is_transformer(module: nn.Module) -> bool:
+    return isinstance(module, (nn.TransformerEncoder, nn.TransformerDecoder)) or kind_of(type(module)).is_model
+
+
 def _run_uncompiled() -> Callable[[], None]:
     stance = torch.compiler.set_stance("force_eager")
     return lambda: stance.__exit__(None, None, None)
@@ -76,7 +84,7 @@ UNCOMPILED = WhileAnybodyLooks(_run_uncompiled)
 class Watching:
     """What `capture` and `ablate` have in common: a session over a model, opened and closed whole."""
 
-    def __init__(self, model: nn.Module, listener: Listener) -> None:
+    def __init__(self, model: nn.Module, listener: Listener, *, strict: bool) -> None:
         if not isinstance(model, nn.Module):
             raise InputError(
                 f"{type(model).__name__} is no nn.Module",
@@ -84,8 +92,9 @@ class Watching:
                 advice="pass a live PyTorch model or a part of one; what hs.open returned has trace(text)",
             )
         self.model = model
-        self.plan = plan_of(model)
+        self.plan = plan_of(model, strict=strict)
         self._listener = listener
+        self._strict = strict
         self._open: ExitStack | None = None
         self._session: Session | None = None
 
@@ -110,15 +119,20 @@ class Watching:
             if "torch._dynamo" in sys.modules:
                 UNCOMPILED.enter()
                 undo.callback(UNCOMPILED.leave)
-            session = Session(self.model, self.plan, self._listener)
+            sdpa_watch.install()
+            session = Session(
+                self.model,
+                self.plan,
+                self._listener,
+                strict=self._strict,
+                surely=frozenset(id(module) for module in modules if out_of_sight(module)),
+                otherwise=frozenset(id(module) for module in attention if kind_of(type(module)).also_otherwise),
+            )
             for module in attention:
                 if torch_nn.is_attention(module):
                     # Before the session's own hooks: where the model is this very module, its forward ends there.
                     handle = module.register_forward_hook(torch_nn.look_at, with_kwargs=True)
                     undo.callback(handle.remove)
-                elif kind_of(type(module)).calls_sdpa:
-                    sdpa_watch.WATCHED.enter(module)
-                    undo.callback(sdpa_watch.WATCHED.leave, module)
             undo.callback(session.close)
             models = models_in(modules)
             starts = {id(one): one for one in (self.model, *self.model.children(), *models)}
@@ -154,8 +168,8 @@ class Feeding(Watching):
     `with feed(model, consumer): model(**inputs)`. The consumer gets live tensors; see headscope.capture.calls.
     """
 
-    def __init__(self, model: nn.Module, consumer: Consumer) -> None:
-        super().__init__(model, _Fed(consumer))
+    def __init__(self, model: nn.Module, consumer: Consumer, *, strict: bool) -> None:
+        super().__init__(model, _Fed(consumer), strict=strict)
 
 
 class Captured(Watching):
@@ -166,8 +180,8 @@ class Captured(Watching):
         plan: its attention modules, sorted into stacks.
     """
 
-    def __init__(self, model: nn.Module, builder: TraceBuilder) -> None:
-        super().__init__(model, builder)
+    def __init__(self, model: nn.Module, builder: TraceBuilder, *, strict: bool) -> None:
+        super().__init__(model, builder, strict=strict)
         self._builder = builder
         self._built: dict[int, list[Trace]] = {}
         self._stack: str | None = None
@@ -176,6 +190,14 @@ class Captured(Watching):
     def stacks(self) -> tuple[str, ...]:
         """The attentions that this model has, each with traces of its own: self, or encoder, decoder, cross, …."""
         return self.plan.names
+
+    @property
+    def unrecorded(self) -> tuple[Unrecorded, ...]:
+        """Attention that ran in a forward pass and was not recorded: the module, its class, the operator. () for none.
+
+        Unless the capture was made with `strict=False`, a forward pass that leaves something here raises an error.
+        """
+        return tuple(self._session.unrecorded) if self._session else ()
 
     @property
     def forwards(self) -> list[list[Trace]]:
@@ -260,6 +282,7 @@ def capture(
     dtype: str | torch.dtype | None = None,
     device: str | torch.device = "cpu",
     tokenizer: Any = None,
+    strict: bool = True,
 ) -> Captured:
     """Record Q, K, V, the mask's rule and the scale of every attention layer while the model runs its own fast path.
 
@@ -275,10 +298,12 @@ def capture(
         dtype: "fp32" (what every precision is kept as unless told) or "fp16", for half the memory.
         device: where copies stay until traces are asked for: "cpu", or the model's own device to spare the transfer.
         tokenizer: to spell ids as pieces: a transformers tokenizer, a tokenizers.Tokenizer, or a list of pieces.
+        strict: whether a forward pass in which attention ran that can't be recorded raises an error. If not,
+            `captured.unrecorded` lists it, and so does `trace.unrecorded` of each trace.
 
     Raises:
         UnsupportedError: attention that can't be seen or can't be put into a trace; before anything runs, where the
-            classes tell, else as the first layer runs.
+            classes tell, else as the layer runs, or at the end of the forward pass.
         InputError: no model, a layer or head that isn't there, an unknown dtype or device.
     """
     if dtype not in DTYPES:
@@ -290,7 +315,7 @@ def capture(
         dtype=DTYPES[dtype],
         device=_device(device),
     )
-    return Captured(model, TraceBuilder(model, name_of(model), selection, vocabulary(tokenizer)))
+    return Captured(model, TraceBuilder(model, name_of(model), selection, vocabulary(tokenizer)), strict=strict)
 
 
 def _numbers(what: str, given: Iterable[int]) -> list[int]:
@@ -314,9 +339,9 @@ def _device(given: str | torch.device) -> torch.device:
         ) from error
 
 
-def feed(model: nn.Module, consumer: Consumer) -> Feeding:
+def feed(model: nn.Module, consumer: Consumer, *, strict: bool = True) -> Feeding:
     """Hand every call of a model's attention to a consumer while the block is open. See headscope.capture.calls."""
-    return Feeding(model, consumer)
+    return Feeding(model, consumer, strict=strict)
 
 
 def name_of(model: nn.Module) -> str:

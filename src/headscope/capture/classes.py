@@ -7,21 +7,30 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
-from types import CodeType, FunctionType
+from functools import cache, partial
+from types import CellType, CodeType, FunctionType
 from typing import Any
 
 from torch import nn
+from torch._ops import OpOverload, OpOverloadPacket
+from torch.nn.functional import scaled_dot_product_attention
+
+SDPA_NAME = "scaled_dot_product_attention"
 
 OWN_SOFTMAX = {
     "softmax",
     "Softmax",
     "logsumexp",
-    "scaled_dot_product_attention",
+    SDPA_NAME,
     "multi_head_attention_forward",
     "_flash_attention_forward",
 }
 """Names that code refers to when it computes attention by itself."""
+
+ATTENTION = re.compile("att(ention|n)", re.IGNORECASE)
+"""What names of attention contain."""
+
+OPERATOR = (OpOverload, OpOverloadPacket)
 
 LIBRARIES = ("torch.", "transformers.")
 """Where functions are known by their names."""
@@ -38,6 +47,7 @@ class Kind:
         also_otherwise: its code has another way to compute attention too.
         computes_its_own: an attention, by its name, that computes by itself, out of sight.
         rotates: its code rotates queries and keys.
+        may_attend: its name or its code speaks of attention or of a softmax.
     """
 
     is_model: bool
@@ -46,6 +56,7 @@ class Kind:
     also_otherwise: bool
     computes_its_own: bool
     rotates: bool
+    may_attend: bool
 
 
 def kind_of(cls: type) -> Kind:
@@ -58,10 +69,10 @@ def _kind_of(cls: type, forward: object) -> Kind:
     transformers = sys.modules.get("transformers")
     is_model = transformers is not None and issubclass(cls, transformers.PreTrainedModel)
     used = names_used(cls)
-    named = re.search("att(ention|n)", cls.__name__, re.IGNORECASE) is not None
+    named = ATTENTION.search(cls.__name__) is not None
     own = not is_model and not cls.__module__.startswith("torch.")
     uses_interface = not is_model and "ALL_ATTENTION_FUNCTIONS" in used
-    calls_sdpa = own and not uses_interface and "scaled_dot_product_attention" in used
+    calls_sdpa = own and not uses_interface and (SDPA_NAME in used or _leads_to_sdpa(cls))
     return Kind(
         is_model=is_model,
         uses_interface=uses_interface,
@@ -69,18 +80,64 @@ def _kind_of(cls: type, forward: object) -> Kind:
         also_otherwise=calls_sdpa and len(OWN_SOFTMAX & used) > 1,
         computes_its_own=own and named and not uses_interface and not calls_sdpa and bool(OWN_SOFTMAX & used),
         rotates=any(re.search("rotary|rotate|rope", name, re.IGNORECASE) for name in used),
+        may_attend=own and (named or bool(OWN_SOFTMAX & used) or any(map(ATTENTION.search, used))),
     )
 
 
 def names_used(cls: type) -> frozenset[str]:
     """The names that a class's own code refers to, that of its parents included where it isn't overridden."""
-    names: set[str] = set()
+    return frozenset(name for function in _functions_of(cls) for name in _names_of_function(function))
+
+
+def _functions_of(cls: type) -> Iterator[FunctionType]:
+    """The functions of a class and of its parents, but for PyTorch's own."""
     for attribute in {name for base in cls.__mro__ if base not in (nn.Module, object) for name in vars(base)}:
         function = inspect.unwrap(value) if callable(value := getattr(cls, attribute, None)) else None
         function = getattr(function, "__func__", function)
         if isinstance(function, FunctionType) and not function.__module__.startswith("torch.nn"):
-            names |= set(_names_of_function(function))
-    return frozenset(names)
+            yield function
+
+
+def _leads_to_sdpa(cls: type) -> bool:
+    """Whether a class that is no library's can reach PyTorch's attention under another name.
+
+    An alias, a table of functions, a partial, a string for getattr, or any chain of functions that are no library's.
+    """
+    if cls.__module__.startswith(LIBRARIES):
+        return False
+    waiting: list[Any] = list(_functions_of(cls))
+    met: dict[int, Any] = {}
+    while waiting:
+        thing = waiting.pop()
+        if id(thing) in met:
+            continue
+        met[id(thing)] = thing
+        if thing is scaled_dot_product_attention or _names_sdpa(thing):
+            return True
+        if isinstance(thing, dict):
+            waiting += thing.values()
+        elif isinstance(thing, (list, tuple, set, frozenset)):
+            waiting += thing
+        elif isinstance(thing, partial):
+            waiting.append(thing.func)
+        elif isinstance(thing, CodeType):
+            waiting += thing.co_consts
+        elif isinstance(thing, FunctionType) and not thing.__module__.startswith(LIBRARIES):
+            waiting += [thing.__globals__[name] for name in set(_names_of(thing.__code__)) & thing.__globals__.keys()]
+            waiting += [cell.cell_contents for cell in thing.__closure__ or () if cell != CellType()]
+            waiting += [*thing.__code__.co_consts, *(thing.__defaults__ or ()), *(thing.__kwdefaults__ or {}).values()]
+            if SDPA_NAME in _names_of(thing.__code__):
+                return True
+        elif (
+            isinstance(thing, type) and not issubclass(thing, nn.Module) and not thing.__module__.startswith(LIBRARIES)
+        ):
+            waiting += [getattr(one, "__func__", one) for one in vars(thing).values()]
+    return False
+
+
+def _names_sdpa(thing: Any) -> bool:
+    """Whether it is the name of PyTorch's attention, or that as an operator: torch.ops.aten.…."""
+    return thing == SDPA_NAME if isinstance(thing, str) else isinstance(thing, OPERATOR) and SDPA_NAME in str(thing)
 
 
 def _names_of_function(function: FunctionType) -> Iterator[str]:

@@ -26,6 +26,7 @@ def trace(
     values: bool = True,
     dtype: str | torch.dtype | None = None,
     device: str | torch.device = "cpu",
+    strict: bool = True,
 ) -> Trace:
     """One forward pass of a live transformers model over a text, and what it leaves behind.
 
@@ -39,6 +40,7 @@ def trace(
         values: whether V is kept.
         dtype: "fp32", or "fp16" for half the memory.
         device: where copies stay until traces are asked for.
+        strict: whether attention that can't be recorded raises an error; if not, `trace.unrecorded` lists it.
 
     Returns:
         The trace, with words and spans where the tokenizer knows them. The model is run in eval mode and put back.
@@ -55,7 +57,16 @@ def trace(
             where="tokenizer",
             advice="pass transformers.AutoTokenizer.from_pretrained(…)",
         )
-    watch = capture(model, layers=layers, heads=heads, values=values, dtype=dtype, device=device, tokenizer=tokenizer)
+    watch = capture(
+        model,
+        layers=layers,
+        heads=heads,
+        values=values,
+        dtype=dtype,
+        device=device,
+        tokenizer=tokenizer,
+        strict=strict,
+    )
     fast = bool(getattr(tokenizer, "is_fast", False))
     encoded = tokenizer(text, pair, return_tensors="pt", return_special_tokens_mask=True, return_offsets_mapping=fast)
     special = encoded.pop("special_tokens_mask")[0].tolist()
@@ -122,4 +133,5 @@ def _with_axis(found: Trace, axis: TokenAxis, text: str, pair: str | None) -> Tr
         source=found.source,
         precision=found.precision,
         stack=found.stack,
+        unrecorded=found.unrecorded,
     )

@@ -8,6 +8,7 @@ norm, a gate), or more than one Linear reads it (an adapter), there is no W_O th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,6 +16,9 @@ from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from headscope.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from headscope.capture.calls import Stack
 
 ADVICE = "the head's context is there: trace[layer, head].context; W_O needs a Linear that takes all heads' contexts"
 
@@ -24,22 +28,22 @@ class Awaited:
     """An attention's output on its way to the projection. Holds no memory.
 
     Attributes:
-        place: the stack's pattern and the layer.
+        place: the stack and the layer.
         storage: a weak reference to the memory; `pointer`: where in it the output begins.
         shape: (batch, queries, heads, d_value).
     """
 
-    place: tuple[str, int]
+    place: tuple[Stack, int]
     storage: StorageWeakRef
     pointer: int
     shape: tuple[int, ...]
 
     @classmethod
-    def of(cls, output: torch.Tensor, pattern: str, layer: int) -> Awaited | None:
+    def of(cls, output: torch.Tensor, stack: Stack, layer: int) -> Awaited | None:
         """What to wait for after an attention gave `output`, (batch, queries, heads, d_value); None if it has gaps."""
         if not output.is_contiguous():
             return None
-        return cls((pattern, layer), _weakly(output), output.data_ptr(), tuple(output.shape))
+        return cls((stack, layer), _weakly(output), output.data_ptr(), tuple(output.shape))
 
     def is_in(self, given: object) -> bool:
         """Whether what a Linear was given is this output, with the heads side by side."""

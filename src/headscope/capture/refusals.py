@@ -20,12 +20,20 @@ OWN_WAY_OUT = (
 )
 
 
-def refuse_what_cannot_be_read(name: str, modules: Iterable[tuple[str, nn.Module]]) -> None:
+def out_of_sight(module: nn.Module) -> bool:
+    """Whether a module computes its attention by itself, as far as its class tells."""
+    kind = kind_of(type(module))
+    theirs = type(module).__module__.startswith("transformers.")
+    return kind.computes_its_own and (theirs or not _holds_attention(module))
+
+
+def refuse_what_cannot_be_read(name: str, modules: Iterable[tuple[str, nn.Module]], *, strict: bool) -> None:
     """Refuse, by name and before anything runs, attention that capture can't see or can't put into a trace.
 
     Args:
         name: the model's class.
         modules: all of its modules with their names in it.
+        strict: whether attention that can't be seen is refused, too.
 
     Raises:
         UnsupportedError: attention off the interface, soft caps, sinks.
@@ -34,7 +42,7 @@ def refuse_what_cannot_be_read(name: str, modules: Iterable[tuple[str, nn.Module
         cls = type(module)
         kind = kind_of(cls)
         theirs = cls.__module__.startswith("transformers.")
-        if kind.computes_its_own and (theirs or not _holds_attention(module)):
+        if strict and out_of_sight(module):
             off = ", off transformers' attention interface" if theirs else ", out of sight"
             raise UnsupportedError(
                 f"{name} can't be captured: {cls.__name__} computes its attention by itself{off}",

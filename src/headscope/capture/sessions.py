@@ -1,4 +1,4 @@
-"""Who is looking at which module: sessions open and close, forwards begin and end, calls are counted.
+"""Who is looking at which module: sessions open and close, forwards begin and end, calls find their places.
 
 A session covers the modules of one model. Sessions may be nested and may run in several threads: each call is offered
 to every session that covers the module, and each thread's forward is its own.
@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from torch import nn
 
-from headscope.capture.calls import Call, Forward, Stack
+from headscope.capture import operators
+from headscope.capture.calls import Call, Forward, Stack, Unrecorded
+from headscope.capture.progress import Missed, Place
 from headscope.capture.projections import Output, may_read
+from headscope.checkpoint.json_text import few
+from headscope.errors import UnsupportedError
 
 if TYPE_CHECKING:
     import torch
@@ -26,6 +30,19 @@ if TYPE_CHECKING:
 LOCK = threading.RLock()
 COVERED: dict[int, list[Session]] = {}
 """The sessions that cover a module, by the module's id."""
+
+
+class _Here(threading.local):
+    """The forward passes that are under way in this thread, those that began first standing first."""
+
+    def __init__(self) -> None:
+        self.open: list[tuple[Session, Forward]] = []
+
+
+HERE = _Here()
+
+MOST_NAMED = 4
+"""Calls that an error names."""
 
 
 class WhileAnybodyLooks:
@@ -66,12 +83,33 @@ class Listener(Protocol):
 
 
 class Session:
-    """One `with` block over one model."""
+    """One `with` block over one model.
 
-    def __init__(self, model: nn.Module, plan: Plan, listener: Listener) -> None:
+    Attributes:
+        strict: whether a forward pass with attention that was not recorded raises an error.
+        surely: modules, by id, whose own softmax is attention as far as their code tells.
+        otherwise: modules of attention, by id, whose code has another way to attend, out of sight.
+        unrecorded: the attention that was not recorded, of all forward passes.
+        stray: calls of attention outside of any forward pass.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        plan: Plan,
+        listener: Listener,
+        *,
+        strict: bool,
+        surely: frozenset[int],
+        otherwise: frozenset[int],
+    ) -> None:
         self.model = model
         self.plan = plan
         self.listener = listener
+        self.strict = strict
+        self.surely = surely
+        self.otherwise = otherwise
+        self.unrecorded: list[Unrecorded] = []
         self.stray = 0
         self._handles: list[RemovableHandle] = []
         self._open: dict[int, tuple[nn.Module, Forward]] = {}
@@ -92,10 +130,14 @@ class Session:
         for module in starts:
             self._handles.append(module.register_forward_pre_hook(self._begin, prepend=True, with_kwargs=True))
             self._handles.append(module.register_forward_hook(self._end, with_kwargs=True, always_call=True))
-        self._handles += [module.register_forward_pre_hook(self._embed) for module in words]
+        begun = {id(module) for module in starts}
+        counted = {*self.plan.paths, *self.plan.homes.values()} - begun
         for path, module in self.plan.modules:
+            if id(module) in counted:
+                self._handles.append(module.register_forward_pre_hook(self._enter))
             if may_read(module):
                 self._handles.append(module.register_forward_pre_hook(partial(self._project, path)))
+        self._handles += [module.register_forward_pre_hook(self._embed) for module in words]
         with LOCK:
             for module_id in self.plan.paths:
                 COVERED.setdefault(module_id, []).append(self)
@@ -113,35 +155,73 @@ class Session:
             handle.remove()
         self._handles.clear()
         self._open.clear()
+        HERE.open = [one for one in HERE.open if one[0] is not self]
+        operators.watch(bool(HERE.open))
 
-    def count(self, forward: Forward, module: nn.Module) -> int:
-        """The layer of this call: the module's own layer_idx where it has one that goes up, else the count of calls."""
-        stack = self.plan.stacks[id(module)]
-        last = forward.counts.get(stack.pattern, -1)
-        own = getattr(module, "layer_idx", None)
-        layer = own if isinstance(own, int) and not isinstance(own, bool) and own > last else last + 1
-        forward.counts[stack.pattern] = layer
-        return layer
+    def admit(self, module: nn.Module) -> bool:
+        """Cover a module that was found to attend as it ran. False where its layer can't be told."""
+        if id(module) in self.plan.paths:
+            return True
+        admitted = self.plan.admit(module)
+        for one in admitted:
+            with LOCK:
+                COVERED.setdefault(id(one), []).append(self)
+            self._handles.append(one.register_forward_pre_hook(self._enter))
+        forward = self.forward()
+        if admitted and forward is not None:
+            forward.progress.enter(module)
+        return bool(admitted)
 
     def _begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         thread = threading.get_ident()
-        if thread in self._open:
-            return
-        forward = Forward(next(self._numbers), module, args, kwargs)
-        self._open[thread] = (module, forward)
-        self.listener.begin(forward)
+        if thread not in self._open:
+            forward = Forward(next(self._numbers), module, args, kwargs)
+            self._open[thread] = (module, forward)
+            HERE.open.append((self, forward))
+            operators.watch(True)
+            self.listener.begin(forward)
+        self._open[thread][1].progress.enter(module)
 
     def _end(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         thread = threading.get_ident()
         if thread not in self._open or self._open[thread][0] is not module:
             return
         _, forward = self._open.pop(thread)
+        HERE.open = [one for one in HERE.open if one[0] is not self]
+        operators.watch(bool(HERE.open))
         forward.awaited = None
         if output is None:
             self.listener.drop(forward)
             return
         forward.output = output
+        forward.unrecorded = self._unrecorded(forward)
+        self.unrecorded += forward.unrecorded
+        if forward.unrecorded and self.strict:
+            self.listener.drop(forward)
+            raise UnsupportedError(
+                f"{type(self.model).__name__}: attention ran that was not recorded: "
+                f"{few([str(one) for one in forward.unrecorded], MOST_NAMED)}",
+                where=forward.unrecorded[0].module or type(self.model).__name__,
+                advice=WAY_OUT,
+            )
         self.listener.end(forward)
+
+    def _enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        forward = self.forward()
+        if forward is not None:
+            forward.progress.enter(module)
+
+    def _unrecorded(self, forward: Forward) -> tuple[Unrecorded, ...]:
+        """What ran unread and is attention, and the modules that attended in a way that nothing showed."""
+        progress = forward.progress
+        found = [one for one in forward.missed if progress.is_attention(one)]
+        silent = self.otherwise & progress.entered.keys() - progress.read - {one.module for one in found}
+        names = {
+            id(module): (path, type(module).__name__) for path, module in self.plan.modules if id(module) in silent
+        }
+        found += [Missed(at, path, kind, "attention of its own") for at, (path, kind) in names.items()]
+        seen = dict.fromkeys((one.path, one.kind, one.operator) for one in found)
+        return tuple(Unrecorded(*one, forward=forward.number) for one in seen)
 
     def _embed(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         forward = self.forward()
@@ -157,35 +237,61 @@ class Session:
         forward.projections[awaited.place] = Output((*known.paths, path), known.d_value)
 
 
-Seat = tuple[Session, Forward, Stack, int]
-"""Who looks at a call: the session, its forward, and which layer of which stack the call is there."""
+WAY_OUT = (
+    "let every layer attend through scaled_dot_product_attention, nn.MultiheadAttention or transformers' attention "
+    "interface: in transformers attn_implementation='sdpa' as the model is made, and no output_attentions; in timm "
+    "timm.layers.set_fused_attn(True, experimental=True). To accept that it is missing, or if it is not attention: "
+    "hs.capture(model, strict=False), whose traces list it"
+)
 
 
-def covering(module: nn.Module) -> list[Seat]:
-    """The sessions that this call belongs to, the forward of each, and which layer it is. Counts the call."""
+class Seat(NamedTuple):
+    """Who looks at a call: the session, its forward, and which attention of the model the call is there."""
+
+    session: Session
+    forward: Forward
+    place: Place
+
+
+def covering(module: nn.Module, queries: int, keys: int, sizes: Hashable) -> list[Seat]:
+    """The sessions that this call belongs to, the forward of each, and which attention it is. Counts the call.
+
+    Args:
+        queries, keys: how many the call has.
+        sizes: these and the batch's.
+    """
     found = []
     for session in list(COVERED.get(id(module), ())):
         forward = session.forward()
         if forward is None:
             session.stray += 1
             continue
-        found.append((session, forward, session.plan.stacks[id(module)], session.count(forward, module)))
+        forward.progress.sizes.add((queries, keys))
+        forward.progress.read.add(id(module))
+        found.append(Seat(session, forward, forward.progress.place(session.plan, module, sizes)))
     return found
 
 
 def asked(seats: list[Seat]) -> tuple[list[Seat], dict[int, str]]:
     """The seats that want to see this call, and the heads that are being ablated in it, with how."""
     silenced: dict[int, str] = {}
-    for session, forward, stack, layer in seats:
+    for session, forward, place in seats:
         forward.calls += 1
-        silenced.update(session.listener.silences(stack, layer))
-    return [seat for seat in seats if seat[0].listener.wants(seat[2], seat[3])], silenced
+        silenced.update(session.listener.silences(place.stack, place.layer))
+    return [seat for seat in seats if seat.session.listener.wants(seat.place.stack, seat.place.layer)], silenced
 
 
 def hand_over(module: nn.Module, seats: list[Seat], **seen: Any) -> None:
-    """Give each seat its Call: what was seen, and which layer of which stack it is there."""
-    for session, forward, stack, layer in seats:
-        call = Call(module=module, path=session.plan.paths[id(module)], stack=stack, layer=layer, **seen)
+    """Give each seat its Call: what was seen, and which attention of the model it is there."""
+    for session, forward, place in seats:
+        call = Call(
+            module=module,
+            path=session.plan.paths[id(module)],
+            stack=place.stack,
+            layer=place.layer,
+            turn=place.turn,
+            **seen,
+        )
         session.listener.take(forward, call)
 
 

@@ -24,6 +24,8 @@ class CapturedModel:
     Attributes:
         name: the model's name.
         stack: which attention of it the trace is of; `row`: which row of the batch.
+        turn: how many times the transformer had been called before in the forward pass.
+        sizes: queries and keys of the batch, padding included.
         args, kwargs: what the model was called with.
         witnesses: for each layer what was kept of the module's own output, or None.
         queries, keys: bool over the batch's positions, those that are not padding; None for all.
@@ -37,6 +39,8 @@ class CapturedModel:
         model: nn.Module,
         forward: Forward,
         stack: Stack,
+        turn: int,
+        sizes: tuple[int, int],
         row: int,
         witnesses: tuple[Witness | None, ...],
         queries: np.ndarray | None,
@@ -44,15 +48,15 @@ class CapturedModel:
     ) -> None:
         self.name = name
         self.stack = stack
+        self.turn = turn
+        self.sizes = sizes
         self.row = row
         self.args: tuple[Any, ...] = forward.args
         self.kwargs: dict[str, Any] = forward.kwargs
         self.witnesses = witnesses
         self.queries = queries
         self.keys = keys
-        self._projections = {
-            layer: output for (pattern, layer), output in forward.projections.items() if pattern == stack.pattern
-        }
+        self._projections = {layer: output for (of, layer), output in forward.projections.items() if of == stack}
         self._model: Callable[[], nn.Module | None] = weakref.ref(model)
         self._called: Callable[[], nn.Module | None] = weakref.ref(forward.module)
 

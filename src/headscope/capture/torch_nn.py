@@ -16,9 +16,10 @@ from torch import nn
 
 from headscope.capture.calls import Projection
 from headscope.capture.masks import Given
+from headscope.capture.operators import Unwatched
 from headscope.capture.projections import Output
 from headscope.capture.rows import contexts, kept_queries
-from headscope.capture.sessions import WhileAnybodyLooks, asked, covering, hand_over, silence
+from headscope.capture.sessions import Seat, WhileAnybodyLooks, asked, covering, hand_over, silence
 from headscope.errors import UnsupportedError
 
 NAMES = ("query", "key", "value", "key_padding_mask", "need_weights", "attn_mask", "average_attn_weights", "is_causal")
@@ -143,20 +144,38 @@ def look_at(
     mha: nn.MultiheadAttention, args: tuple[Any, ...], kwargs: dict[str, Any], output: tuple[torch.Tensor, Any]
 ) -> tuple[torch.Tensor, Any] | None:
     """A forward hook: hand over what this call saw, and silence what is to be silenced."""
-    seats = covering(mha)
-    wanted, silenced = asked(seats)
-    if not wanted and not silenced:
-        return None
     given: dict[str, Any] = dict(zip(NAMES, (None, None, None, None, True, None, True, False), strict=True))
     given.update(zip(NAMES, args, strict=False))
     given.update(kwargs)
     inputs = [given[name] for name in ("query", "key", "value")]
     batched = inputs[0].dim() == 3
+    queries, keys = (len(x) if not batched else x.shape[1 if mha.batch_first else 0] for x in inputs[:2])
+    seats = covering(mha, queries, keys, (inputs[0].shape, inputs[1].shape))
+    for seat in seats:  # what ran inside is what is read here
+        for missed in [one for one in seat.forward.missed if one.module == id(mha)]:
+            del seat.forward.missed[missed]
+    wanted, silenced = asked(seats)
+    if not wanted and not silenced:
+        return None
+    with Unwatched():
+        return _read(mha, seats, wanted, silenced, given, inputs, batched, output)
+
+
+def _read(
+    mha: nn.MultiheadAttention,
+    seats: list[Seat],
+    wanted: list[Seat],
+    silenced: dict[int, str],
+    given: dict[str, Any],
+    inputs: list[torch.Tensor],
+    batched: bool,
+    output: tuple[torch.Tensor, Any],
+) -> tuple[torch.Tensor, Any] | None:
     dropout = mha.dropout if mha.training else 0.0
     if silenced and dropout:
         raise UnsupportedError(
             "a head can't be silenced while nn.MultiheadAttention drops weights out",
-            where=seats[0][0].plan.paths[id(mha)],
+            where=seats[0].session.plan.paths[id(mha)],
             advice="call model.eval() first, or set dropout to 0",
         )
     own = _same_tokens(inputs[0], inputs[1])
@@ -165,14 +184,14 @@ def look_at(
         q, k, v = project(mha, *inputs)
         batch, scale = len(q), q.shape[-1] ** -0.5
         tokens = slice(0, q.shape[2]) if own else None
-        rules = seats[0][1].analyst.rules(
+        rules = seats[0].forward.analyst.rules(
             given_mask(mha, given, k.shape[2], batched, q), batch, q.shape[2], k.shape[2], tokens
         )
         context, lse = contexts(q, k, v, scale, rules)
     weight, bias = mha.out_proj.weight, mha.out_proj.bias
-    for session, forward, stack, layer in wanted:
+    for session, forward, place in wanted:
         path = ".".join(filter(None, (session.plan.paths[id(mha)], "out_proj")))
-        forward.projections[stack.pattern, layer] = Output((path,), mha.head_dim)
+        forward.projections[place.stack, place.layer] = Output((path,), mha.head_dim)
     hand_over(
         mha,
         wanted,

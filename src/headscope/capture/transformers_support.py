@@ -19,6 +19,7 @@ from torch import nn
 
 from headscope.capture.classes import kind_of, stage_of
 from headscope.capture.masks import Given
+from headscope.capture.operators import Unwatched
 from headscope.capture.projections import Awaited
 from headscope.capture.refusals import refuse_sinks, refuse_softcap
 from headscope.capture.rows import kept_queries, log_sum_exps
@@ -98,10 +99,11 @@ def watched(original: Callable[..., Any], name: str) -> Callable[..., Any]:
     def attention(
         module: nn.Module, query: Any, key: Any, value: Any, attention_mask: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        seats = covering(module)
+        seats = covering(module, query.shape[2], key.shape[2], (query.shape, key.shape))
         if not seats:
             return original(module, query, key, value, attention_mask, *args, **kwargs)
-        return look_on(original, name, seats, module, query, key, value, attention_mask, *args, **kwargs)
+        with Unwatched():
+            return look_on(original, name, seats, module, query, key, value, attention_mask, *args, **kwargs)
 
     if "torch._dynamo" not in sys.modules:
         return attention
@@ -122,7 +124,7 @@ def look_on(
     **kwargs: Any,
 ) -> Any:
     """Run the model's own attention function, silence what is to be silenced, and hand over."""
-    name_of_model, path = type(seats[0][0].model).__name__, seats[0][0].plan.paths[id(module)]
+    name_of_model, path = type(seats[0].session.model).__name__, seats[0].session.plan.paths[id(module)]
     if kwargs.get("softcap") is not None:
         refuse_softcap(name_of_model, path, kwargs["softcap"])
     if kwargs.get("s_aux") is not None:
@@ -136,9 +138,9 @@ def look_on(
     with torch.no_grad():
         batch = max(len(query), len(key))
         given, used = given_mask(name, module, query, key, attention_mask, kwargs)
-        own = not seats[0][2].cross and query.shape[2] <= used
+        own = not seats[0].place.stack.cross and query.shape[2] <= used
         tokens = slice(used - query.shape[2], used) if own else None
-        rules = seats[0][1].analyst.rules(given, batch, query.shape[2], used, tokens)
+        rules = seats[0].forward.analyst.rules(given, batch, query.shape[2], used, tokens)
         if wanted:
             scaling = kwargs.get("scaling")
             scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
@@ -163,8 +165,8 @@ def look_on(
     if silenced:
         kept = kept_queries(rules, batch, query)
         result = (silence(result[0].transpose(1, 2), silenced, kept).transpose(1, 2).contiguous(), *result[1:])
-    for _, forward, stack, layer in wanted:
-        forward.awaited = Awaited.of(result[0], stack.pattern, layer)
+    for _, forward, place in wanted:
+        forward.awaited = Awaited.of(result[0], place.stack, place.layer)
     return result
 
 

@@ -87,6 +87,7 @@ def pack(
         "outputs": outputs,
         "ablated": sorted(trace.ablated),
         "stack": trace.stack,
+        "unrecorded": trace.unrecorded,
     }
     return {name: np.ascontiguousarray(array) for name, array in tensors.items()}, {
         "format": TRACE_FORMAT,
@@ -233,6 +234,7 @@ def _unpack(about: Mapping[str, Any], tensors: Mapping[str, np.ndarray], source:
         ablated=frozenset(_pair(one, int) for one in about["ablated"]),
         source=source,
         stack=_of(about.get("stack", "self"), str),
+        unrecorded=_all(about.get("unrecorded", []), str),
         precision="fp16" if tensors["layers.0.q"].dtype == np.float16 else "fp32",
     )
 

@@ -111,6 +111,8 @@ class Trace:
         ablated: the heads that were silenced, (layer, head).
         source: the model itself, where it is at hand.
         stack: which attention of the model this is: self, cross, encoder, decoder, vision_model, ….
+        unrecorded: attention that ran in the same forward pass and is in no trace, in words; empty unless the capture
+            was told to accept that.
         precision: fp32, or fp16 where Q, K and V were rounded to half precision on the way through a file.
     """
 
@@ -129,6 +131,7 @@ class Trace:
         source: Source | None = None,
         precision: str = "fp32",
         stack: str = "self",
+        unrecorded: tuple[str, ...] = (),
     ) -> None:
         self.model = model
         self.fingerprint = fingerprint
@@ -142,6 +145,7 @@ class Trace:
         self.source = source
         self.precision = precision
         self.stack = stack
+        self.unrecorded = unrecorded
         for index, record in enumerate(self.layers):
             wrong = _misfit(record, len(self.queries), len(self.keys))
             if wrong is not None:
@@ -234,12 +238,13 @@ class Trace:
 
     def __repr__(self) -> str:
         ablated = f", {len(self.ablated)} silenced" if self.ablated else ""
+        missing = f", unrecorded attention: {'; '.join(self.unrecorded)}" if self.unrecorded else ""
         stack = "" if self.stack == "self" else f" ({self.stack})"
         tokens = f"{len(self)} tokens" if self.keys is self.queries else f"{len(self)} queries, {len(self.keys)} keys"
         heads = sorted({(len(record.q), record.q.shape[-1]) for record in self.layers})
         each = f"{self.heads} heads of {self.d_head}" if len(heads) == 1 else f"{heads[0][0]} to {heads[-1][0]} heads"
         return (
-            f"trace of {called(self.model)}{stack}: {tokens}, {len(self.layers)} layers x {each}{ablated}, "
+            f"trace of {called(self.model)}{stack}: {tokens}, {len(self.layers)} layers x {each}{ablated}{missing}, "
             f"{self.nbytes / 1e6:.1f} MB of Q, K, V and lse"
         )
 

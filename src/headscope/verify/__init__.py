@@ -57,6 +57,7 @@ def verify(trace: Trace, *, reference: bool = True) -> Report:
         found, left = live(trace, limit, reference=reference)
         checks += found
         skipped += left
+    notes += [f"unrecorded attention, in no trace and not verified: {one}" for one in trace.unrecorded]
     return Report(trace.model, tuple(checks), tuple(notes), tuple(skipped))
 
 

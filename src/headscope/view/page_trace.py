@@ -192,6 +192,7 @@ def _like(trace: Trace, records: list[LayerRecord]) -> Trace:
         pair=trace.pair,
         ablated=trace.ablated,
         stack=trace.stack,
+        unrecorded=trace.unrecorded,
     )
 
 

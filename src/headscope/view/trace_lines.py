@@ -26,6 +26,7 @@ def trace_record(trace: Trace) -> dict[str, Any]:
         "ids": trace.ids,
         "segments": trace.segments,
         "ablated": sorted(trace.ablated),
+        **({"unrecorded": trace.unrecorded} if trace.unrecorded else {}),
     }
 
 
@@ -37,6 +38,7 @@ def trace_aside(trace: Trace) -> str:
         f"{called(trace.model)}, {len(trace)} token{'' if len(trace) == 1 else 's'}"
         + (f", {unknown} of them unknown to its vocabulary" if unknown else "")
         + (f", silenced: {silenced}" if silenced else "")
+        + (f", unrecorded attention: {'; '.join(trace.unrecorded)}" if trace.unrecorded else "")
     )
 
 

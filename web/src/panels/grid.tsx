@@ -263,6 +263,7 @@ export function Grid() {
         {info.measured > 1 ? ` · ${say("grid_measured", { n: info.measured })}` : ""}
         {every > 1 && (state.statistic.value === "similarity" || state.statistic.value === "change") ? ` · ${say("every_row", { n: every })}` : ""}</p>
       {info.ablated.length > 0 && <p class="quiet small">{say("silenced", { heads: info.ablated.map((one) => one.join(".")).join(", ") })}</p>}
+      {info.unrecorded.length > 0 && <p class="small" data-test="unrecorded">{say("unrecorded", { names: info.unrecorded.join("; ") })}</p>}
       {part && <p class="quiet small" data-test="part">{say("grid_part", {
         layers: info.layerNumbers.join(", "),
         heads: [...new Set(info.headNumbers.map((numbers) => numbers.join(", ")))].join(" | "),

@@ -60,6 +60,8 @@ export interface TraceInfo {
   dHead: number;
   hasValues: boolean;
   ablated: [number, number][];
+  /** Attention that ran in the same forward pass and is in no trace, in words. */
+  unrecorded: string[];
   precision: string;
   bytes: number;
   anatomy: Anatomy | null;
@@ -151,6 +153,7 @@ export class HeldTrace {
       dHead: first.shape[2],
       hasValues: entries.has("layers.0.v"),
       ablated: about.ablated,
+      unrecorded: about.unrecorded ?? [],
       precision: first.dtype,
       bytes: raw.byteLength,
       anatomy: view?.anatomy ?? null,

@@ -44,6 +44,7 @@ export const en = {
   uniform_count: "{n} near-uniform heads, marked ◌",
   uniform_none: "no near-uniform heads",
   silenced: "✕ silenced: {heads}",
+  unrecorded: "Attention that ran and is not shown here: {names}",
   layer_head: "Layer {l} · Head {h}",
   previous_head: "Previous head",
   next_head: "Next head",

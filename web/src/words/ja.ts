@@ -46,6 +46,7 @@ export const ja: Record<Word, string> = {
   uniform_count: "ほぼ一様なヘッド {n} 個（◌ 印）",
   uniform_none: "ほぼ一様なヘッドはありません",
   silenced: "✕ 停止：{heads}",
+  unrecorded: "実行されたが記録されていないアテンション：{names}",
   layer_head: "層 {l} · ヘッド {h}",
   previous_head: "前のヘッド",
   next_head: "次のヘッド",

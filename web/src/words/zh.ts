@@ -46,6 +46,7 @@ export const zh: Record<Word, string> = {
   uniform_count: "{n} 个近似均匀的头，标记 ◌",
   uniform_none: "没有近似均匀的头",
   silenced: "✕ 已关闭：{heads}",
+  unrecorded: "已运行但未被记录的注意力：{names}",
   layer_head: "第 {l} 层 · 第 {h} 头",
   previous_head: "上一个头",
   next_head: "下一个头",

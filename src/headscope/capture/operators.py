@@ -1,0 +1,117 @@
+"""Every attention operator and every softmax that runs in a watched thread, whoever calls it and by whatever name.
+
+PyTorch finds an operator's kernel by dispatch keys, and a thread may carry one key more than its tensors ask for. None
+of PyTorch's own operators has a kernel under `PreDispatch`, so a thread that carries this key runs as before, at no
+cost, except for the operators to which `install` gave a kernel there. These kernels call an observer, which runs the
+operator as it would have run. Aliases, tables of functions, `torch.ops` and TorchScript all lead here.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from functools import partial
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch._C import DispatchKey
+
+KEY = DispatchKey.PreDispatch
+
+SDPA = torch.ops.aten.scaled_dot_product_attention.default
+"""PyTorch's attention, whole: below it the fused kernels and the unfused one."""
+
+SOFTMAX = frozenset(
+    getattr(torch.ops.aten, name).default
+    for name in ("_softmax", "_log_softmax", "_masked_softmax", "logsumexp")
+    if hasattr(torch.ops.aten, name)
+)
+"""What a softmax comes down to, however it was called."""
+
+FUSED = re.compile(r"attention|attn|mha_fwd|transformer_encoder_layer_fwd", re.IGNORECASE)
+NOT_FORWARD = re.compile(r"backward|bwd", re.IGNORECASE)
+"""Operators that compute attention, by their names: PyTorch's own and those of any library that registers some."""
+
+Run = Callable[..., Any]
+Observer = Callable[[Any, Run, tuple[Any, ...], dict[str, Any]], Any]
+"""Called with an operator, a function that runs it, and its arguments; returns what the operator's caller gets."""
+
+
+def watch(on: bool) -> None:
+    """Start or stop watching this thread."""
+    torch._C._dispatch_tls_set_dispatch_key_included(KEY, on)
+
+
+class Unwatched:
+    """`with Unwatched(): …`: what runs inside, in this thread, is not observed."""
+
+    __slots__ = ("_was",)
+
+    def __enter__(self) -> None:
+        self._was = torch._C._dispatch_tls_is_dispatch_key_included(KEY)
+        watch(False)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        watch(self._was)
+
+
+class Operators:
+    """The operators that have been given a kernel under `PreDispatch`. One for the whole process, never undone.
+
+    The kernels do nothing in threads that are not watched, so there is nothing to restore.
+    """
+
+    def __init__(self) -> None:
+        self._libraries: dict[str, torch.library.Library] = {}
+        self._known: set[str] = set()
+        self._modules = 0
+
+    def install(self, observer: Observer) -> None:
+        """Give a kernel to every operator of attention that is registered by now."""
+        if len(sys.modules) == self._modules:
+            return
+        self._modules = len(sys.modules)
+        wanted = [op.name() for op in (SDPA, *SOFTMAX)]
+        names: list[str] = torch._C._dispatch_get_all_op_names()
+        wanted += [name for name in names if FUSED.search(name) and not NOT_FORWARD.search(name)]
+        for name in wanted:
+            if name not in self._known:
+                self._known.add(name)
+                self._give(name, observer)
+        for hop in list(torch._ops._higher_order_ops.values()):
+            if KEY not in hop.py_kernels:
+                hop.py_impl(KEY)(partial(_pass_on, hop, observer))
+
+    def _give(self, name: str, observer: Observer) -> None:
+        space, _, rest = name.partition("::")
+        packet, _, overload = rest.partition(".")
+        op = getattr(getattr(getattr(torch.ops, space), packet), overload or "default")
+        below = torch._C._dispatch_keyset_full_after(KEY)
+
+        def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
+            with Unwatched():
+                return observer(op, partial(op.redispatch, keys & below), args, kwargs)
+
+        if space not in self._libraries:
+            self._libraries[space] = torch.library.Library(space, "IMPL")
+        self._libraries[space].impl(op, kernel, KEY.name, with_keyset=True)
+
+
+def _pass_on(hop: Any, observer: Observer, *args: Any, **kwargs: Any) -> Any:
+    """A higher-order operator as it would have run; flex_attention observed, the bodies of others watched."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        keys = torch._ops._compute_keyset(args, kwargs, hop.non_fallthrough_keys).remove(KEY)
+        return hop.dispatch(keys.highestPriorityTypeId(), *args, **kwargs)
+
+    if FUSED.search(hop.name()) and not NOT_FORWARD.search(hop.name()):
+        with Unwatched():
+            return observer(hop, run, args, kwargs)
+    return run(*args, **kwargs)
+
+
+OPERATORS = Operators()

@@ -1,0 +1,242 @@
+"""Layers are numbered as the model numbers them: attention twice in a layer, layers left out, models called twice."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from families import BY_NAME
+from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
+
+import headscope as hs
+from headscope.capture import ablate, capture
+from headscope.errors import InputError
+
+
+class Attention(nn.Module):
+    """Four heads of 8."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.into = nn.Linear(32, 96)
+        self.out = nn.Linear(32, 32)
+
+    def parts(self, x: torch.Tensor) -> list[torch.Tensor]:
+        return [part.unflatten(-1, (4, 8)).transpose(1, 2) for part in self.into(x).chunk(3, -1)]
+
+    def weights(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, _ = self.parts(x)
+        return (q @ k.mT / 8**0.5).softmax(-1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.out(scaled_dot_product_attention(*self.parts(x)).transpose(1, 2).flatten(2))
+
+
+class Twice(Attention):
+    """Attends twice each time it runs, the second time from keys to queries."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.parts(x)
+        found = scaled_dot_product_attention(q, k, v) - 0.3 * scaled_dot_product_attention(k, q, v)
+        return x + self.out(found.transpose(1, 2).flatten(2))
+
+
+def diff_llama() -> nn.Module:
+    from transformers import DiffLlamaConfig, DiffLlamaModel
+
+    torch.manual_seed(0)
+    return DiffLlamaModel(
+        DiffLlamaConfig(
+            vocab_size=50,
+            hidden_size=32,
+            intermediate_size=16,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            num_key_value_heads=4,
+        )
+    ).eval()
+
+
+def test_diff_llama_has_two_maps_a_layer() -> None:
+    model = diff_llama()
+    ids = torch.arange(3, 9)[None]
+    with torch.no_grad():
+        with capture(model) as captured:
+            model(ids, use_cache=False)
+        model.set_attn_implementation("eager")  # type: ignore[operator]
+        eager = model(ids, use_cache=False, output_attentions=True).attentions
+    assert captured.stacks == ("self", "self.2")
+    assert [(trace.stack, trace.numbers) for trace in captured.traces] == [("self", (0, 1, 2)), ("self.2", (0, 1, 2))]
+    for trace in captured.traces:
+        assert trace.verify().agrees
+        for layer, theirs in enumerate(eager):
+            for head in range(4):
+                np.testing.assert_allclose(trace[layer, head].weights[:], theirs[0, head], atol=1e-6)
+    assert [trace.stack for trace in captured["self.2"]] == ["self.2"]
+
+
+def test_silencing_a_layer_of_diff_llama_silences_that_layer() -> None:
+    model = diff_llama()
+    ids = torch.arange(3, 9)[None]
+    inputs: dict[int, torch.Tensor] = {}
+    for layer, one in enumerate(model.layers):  # type: ignore[arg-type]
+        one.self_attn.o_proj.register_forward_pre_hook(  # type: ignore[union-attr]
+            lambda module, given, layer=layer: inputs.__setitem__(layer, given[0])
+        )
+    with torch.no_grad(), capture(model) as captured, ablate(model, [(1, head) for head in range(4)]):
+        model(ids, use_cache=False)
+    assert [bool(inputs[layer].abs().sum()) for layer in range(3)] == [True, False, True]
+    assert all(trace.ablated == {(1, head) for head in range(4)} for trace in captured.traces)
+
+
+def test_a_part_can_be_silenced_alone() -> None:
+    torch.manual_seed(0)
+    model, x = nn.Sequential(Attention(), Twice()).eval(), torch.randn(1, 6, 32)
+    heads = [(1, head) for head in range(4)]
+    with torch.no_grad():
+        hidden = model[0](x)
+        layer: Twice = model[1]  # type: ignore[assignment]
+        q, k, v = layer.parts(hidden)
+        first, second = scaled_dot_product_attention(q, k, v), -0.3 * scaled_dot_product_attention(k, q, v)
+        left = {"self": torch.zeros_like(first), "self.1": second, "self.2": first}
+        for stack, context in left.items():
+            with ablate(model, heads, stack=stack):
+                found = model(x)
+            torch.testing.assert_close(found, hidden + layer.out(context.transpose(1, 2).flatten(2)))
+    with pytest.raises(InputError, match=r"there is none called 'other'"):
+        ablate(model, heads, stack="other")
+
+
+def test_a_layer_left_out_leaves_its_number_free() -> None:
+    """As LayerDrop, early exit and stochastic depth do."""
+
+    class Skipping(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(Attention() for _ in range(4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for at in (0, 2, 3):
+                x = self.layers[at](x)
+            return x
+
+    torch.manual_seed(0)
+    model, x = Skipping().eval(), torch.randn(1, 6, 32)
+    with torch.no_grad():
+        with capture(model) as captured:
+            model(x)
+        with ablate(model, [(2, head) for head in range(4)]):
+            silenced = model(x)
+        hidden = model.layers[0](x)
+        expected = model.layers[3](hidden + model.layers[2].out.bias)  # type: ignore[union-attr,operator]
+        weights = model.layers[2].weights(hidden)  # type: ignore[operator]
+    trace = captured.trace
+    assert trace.numbers == (0, 2, 3)
+    assert [record.name for record in trace.layers] == ["layers.0", "layers.2", "layers.3"]
+    torch.testing.assert_close(silenced, expected)
+    for head in range(4):
+        np.testing.assert_allclose(trace[2, head].weights[:], weights[0, head], atol=1e-6)
+
+
+def test_shared_layers_are_counted_as_they_run() -> None:
+    class Universal(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.ModuleList([Attention()]), nn.ModuleList([Attention()])
+            self.layers = nn.ModuleList([Attention(), Attention()])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for _ in range(3):
+                for layer in self.layers:
+                    x = layer(x)
+            return x
+
+    model, x = Universal().eval(), torch.randn(1, 6, 32)
+    with torch.no_grad(), capture(model) as captured:
+        model(x)
+    assert captured.trace.numbers == (0, 1, 2, 3, 4, 5)
+    assert [record.name for record in captured.trace.layers] == ["layers.0", "layers.1"] * 3
+
+
+class Siamese(nn.Module):
+    """One encoder, called for each of two texts, as people train embeddings."""
+
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.cat([self._of(a), self._of(b)], 1)
+
+    def _of(self, x: torch.Tensor) -> torch.Tensor:
+        found = self.encoder(x)
+        return found if isinstance(found, torch.Tensor) else found.last_hidden_state
+
+
+@pytest.mark.parametrize("second", [[9, 8, 7, 6, 5], [9, 8, 7]])
+def test_an_encoder_called_twice_leaves_two_traces(second: list[int]) -> None:
+    family = BY_NAME["BertModel"]
+    model = Siamese(family.build()).eval()
+    texts = [torch.tensor([[4, 5, 6, 7, 8]]), torch.tensor([second])]
+    layers = model.encoder.config.num_hidden_layers  # type: ignore[union-attr]
+    with torch.no_grad():
+        with capture(model) as captured:
+            model(*texts)
+        apart = [hs_trace for text in texts for hs_trace in _traces(model.encoder, text)]
+    assert [trace.ids for trace in captured.traces] == [(4, 5, 6, 7, 8), tuple(second)]
+    for trace, alone in zip(captured.traces, apart, strict=True):
+        assert trace.numbers == tuple(range(layers))
+        assert trace.verify().agrees
+        for layer in trace.numbers:
+            np.testing.assert_allclose(trace[layer, 0].weights[:], alone[layer, 0].weights[:], atol=1e-6)
+
+
+def _traces(model: nn.Module, text: torch.Tensor) -> list[hs.Trace]:
+    with capture(model) as captured:
+        model(text)
+    return list(captured.traces)
+
+
+def test_an_encoder_of_torch_called_twice_leaves_two_traces() -> None:
+    layer = nn.TransformerEncoderLayer(32, 4, 32, batch_first=True)
+    model = Siamese(nn.TransformerEncoder(layer, 3, enable_nested_tensor=False)).eval()
+    with torch.no_grad(), capture(model) as captured:
+        model(torch.randn(1, 5, 32), torch.randn(1, 5, 32))
+    assert [trace.numbers for trace in captured.traces] == [(0, 1, 2), (0, 1, 2)]
+    assert all(trace.verify().agrees for trace in captured.traces)
+
+
+def test_albert_with_groups_counts_on() -> None:
+    from transformers import AlbertConfig, AlbertModel
+
+    config = AlbertConfig(
+        vocab_size=50,
+        embedding_size=16,
+        hidden_size=32,
+        intermediate_size=16,
+        num_hidden_layers=6,
+        num_hidden_groups=2,
+        num_attention_heads=4,
+    )
+    model = AlbertModel(config).eval()
+    with torch.no_grad():
+        with capture(model) as captured:
+            model(torch.arange(3, 9)[None])
+        model.set_attn_implementation("eager")
+        eager = model(torch.arange(3, 9)[None], output_attentions=True).attentions
+    assert captured.trace.numbers == (0, 1, 2, 3, 4, 5)
+    for layer, theirs in enumerate(eager):
+        np.testing.assert_allclose(captured.trace[layer, 2].weights[:], theirs[0, 2], atol=1e-6)
+
+
+def test_the_page_names_the_parts(tmp_path: object) -> None:
+    from pathlib import Path
+
+    model, x = nn.Sequential(Twice(), Twice()).eval(), torch.randn(1, 6, 32)
+    with torch.no_grad(), capture(model) as captured:
+        model(x)
+    assert isinstance(tmp_path, Path)
+    kept = [hs.load(trace.save(tmp_path / f"{trace.stack}.safetensors")) for trace in captured.traces]
+    assert [(trace.stack, trace.numbers) for trace in kept] == [("self", (0, 1)), ("self.2", (0, 1))]
+    assert "self.2" in repr(kept[1])

@@ -1,0 +1,441 @@
+"""Attention under other names, by hand, or in kernels that capture doesn't read: recorded or listed, never missing."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from families import BY_NAME
+from torch import nn
+from torch.nn.attention.flex_attention import flex_attention
+from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention as sdpa
+
+import headscope as hs
+from headscope.capture import ablate, capture
+from headscope.capture.operators import KEY
+from headscope.errors import UnsupportedError
+
+KERNELS = {"fast": scaled_dot_product_attention}
+BY_PARTIAL = functools.partial(sdpa, dropout_p=0.0)
+
+
+def first(*given: torch.Tensor) -> torch.Tensor:
+    return second(*given)
+
+
+def second(*given: torch.Tensor) -> torch.Tensor:
+    return sdpa(*given)
+
+
+class Backend:
+    """A class of functions, as libraries keep their backends."""
+
+    @staticmethod
+    def run(*given: torch.Tensor) -> torch.Tensor:
+        return sdpa(*given)
+
+
+class Base(nn.Module):
+    """Four heads of 8, through PyTorch's attention by its name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.into = nn.Linear(32, 96)
+        self.out = nn.Linear(32, 32)
+
+    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return scaled_dot_product_attention(q, k, v)
+
+    def parts(self, x: torch.Tensor) -> list[torch.Tensor]:
+        return [part.unflatten(-1, (4, 8)).transpose(1, 2) for part in self.into(x).chunk(3, -1)]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = x + self.out(self.attend(*self.parts(x)).transpose(1, 2).flatten(2))
+        return found
+
+
+class Alias(Base):
+    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return sdpa(q, k, v)
+
+
+class HelperOfHelper(Base):
+    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return first(q, k, v)
+
+
+class Table(Base):
+    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return KERNELS["fast"](q, k, v)
+
+
+class Partial(Base):
+    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return BY_PARTIAL(q, k, v)
+
+
+class ByGetattr(Base):
+    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = getattr(F, "scaled_dot_product" + "_attention")(q, k, v)
+        return found
+
+
+class ByOperator(Base):
+    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = torch.ops.aten.scaled_dot_product_attention(q, k, v)
+        return found
+
+
+class ByBackend(Base):
+    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return Backend.run(q, k, v)
+
+
+class InAttribute(Base):
+    """The function is set from outside: no code of the class names it."""
+
+    kernel: Callable[..., torch.Tensor]
+
+    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return self.kernel(q, k, v)
+
+
+class Scripted(Base):
+    def __init__(self) -> None:
+        super().__init__()
+        self.kernel = _scripted()
+
+    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.kernel(q, k, v)
+        return found
+
+
+def _scripted() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # TorchScript is deprecated; models that use it are still there
+
+        def kernel(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v)
+
+        return torch.jit.script(kernel)
+
+
+READ = [Alias, HelperOfHelper, Table, Partial, ByGetattr, ByOperator, ByBackend, Scripted]
+
+
+class ByHand(Base):
+    """A softmax, in a class whose name says nothing."""
+
+    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(q @ k.mT / 8**0.5, -1) @ v
+
+
+class ByEinsum(Base):
+    """Queries before heads, as code from JAX has it."""
+
+    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        weights = torch.einsum("bhqd,bhkd->bqhk", q, k).div(8**0.5).softmax(-1)
+        return torch.einsum("bqhk,bhkd->bhqd", weights, v)
+
+
+class ByLogSumExp(Base):
+    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        scores = q @ k.mT / 8**0.5
+        return (scores - scores.logsumexp(-1, keepdim=True)).exp() @ v
+
+
+class ByKernel(Base):
+    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v)[0]
+        return found
+
+
+class ByFlex(Base):
+    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # uncompiled on purpose
+            found: torch.Tensor = flex_attention(q, k, v)
+        return found
+
+
+class ByFastPath(Base):
+    """PyTorch's fused kernel of a whole multi-head attention."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        into, out = self.into, self.out
+        found = torch._native_multi_head_attention(
+            x, x, x, 32, 4, into.weight, into.bias, out.weight, out.bias, need_weights=False
+        )
+        return x + found[0]
+
+
+LISTED = {
+    ByHand: "aten::_softmax",
+    ByEinsum: "aten::_softmax",
+    ByLogSumExp: "aten::logsumexp",
+    ByKernel: "aten::_scaled_dot_product_flash_attention_for_cpu",
+    ByFlex: "flex_attention",
+    ByFastPath: "aten::_native_multi_head_attention",
+}
+
+
+def model_of(*classes: type[Base]) -> nn.Sequential:
+    torch.manual_seed(0)
+    model = nn.Sequential(*(cls() for cls in classes)).eval()
+    for one in model:
+        if isinstance(one, InAttribute):
+            one.kernel = sdpa
+    return model
+
+
+def by_hand(one: Any, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """What a layer gives and its weights, by the formula."""
+    q, k, v = one.parts(x)
+    weights = (q @ k.mT / 8**0.5).softmax(-1)
+    return x + one.out((weights @ v).transpose(1, 2).flatten(2)), weights
+
+
+@pytest.fixture(params=["enable_grad", "no_grad", "inference_mode"])
+def mode(request: pytest.FixtureRequest) -> Iterator[None]:
+    with getattr(torch, request.param)():
+        yield
+
+
+@pytest.mark.parametrize("cls", READ)
+def test_pytorchs_attention_is_read_by_whatever_name_it_is_called(cls: type[Base], mode: None) -> None:
+    """The layer stands between others that are seen: none may go missing, none may take another's number."""
+    model, x = model_of(Base, cls, Base), torch.randn(2, 7, 32)
+    alone = model(x)
+    with capture(model) as captured:
+        watched = model(x)
+    assert torch.equal(alone, watched)
+    assert captured.unrecorded == ()
+    assert [trace.numbers for trace in captured.traces] == [(0, 1, 2)] * 2
+    hidden = x
+    for layer, one in enumerate(model):
+        hidden, weights = by_hand(one, hidden)
+        for row, trace in enumerate(captured.traces):
+            assert trace.layers[layer].name == str(layer)
+            for head in range(4):
+                np.testing.assert_allclose(trace[layer, head].weights[:], weights[row, head].detach(), atol=1e-6)
+    assert all(trace.verify().agrees for trace in captured.traces)
+
+
+@pytest.mark.parametrize("cls", READ)
+def test_heads_are_silenced_by_whatever_name_attention_is_called(cls: type[Base]) -> None:
+    model, x = model_of(Base, cls, Base), torch.randn(2, 7, 32)
+    with torch.no_grad():
+        with ablate(model, [(1, head) for head in range(4)]):
+            watched = model(x)
+        first = model[0](x)
+        torch.testing.assert_close(watched, model[2](first + model[1].out.bias))  # type: ignore[union-attr,operator]
+
+
+@pytest.mark.parametrize("cls", READ)
+def test_gradients_flow_as_they_would(cls: type[Base]) -> None:
+    model, x = model_of(Base, cls), torch.randn(1, 5, 32)
+    alone = torch.autograd.grad(model(x).sum(), list(model.parameters()))
+    with capture(model):
+        watched = torch.autograd.grad(model(x).sum(), list(model.parameters()))
+    for a, b in zip(alone, watched, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_what_no_code_names_is_read_where_its_layer_can_be_told() -> None:
+    """By itself it is a stack; among others that were numbered without it, it is listed."""
+    model, x = model_of(InAttribute, InAttribute), torch.randn(1, 7, 32)
+    blocks = nn.ModuleDict({"seen": Base(), "others": model}).eval()
+    blocks.forward = lambda x: blocks["others"](blocks["seen"](x))  # type: ignore[method-assign]
+    with torch.no_grad():
+        with capture(blocks) as captured:
+            blocks(x)
+        hidden = blocks["seen"](x)
+        for layer, one in enumerate(model):
+            hidden, weights = by_hand(one, hidden)
+            np.testing.assert_allclose(captured["others"][0][layer, 3].weights[:], weights[0, 3], atol=1e-6)
+    mixed = model_of(Base, InAttribute, Base)
+    with torch.no_grad(), pytest.raises(UnsupportedError, match=r"in 1 \(InAttribute\)"), capture(mixed):
+        mixed(x)
+
+
+@pytest.mark.parametrize("cls", list(LISTED))
+def test_what_is_not_recorded_raises_at_the_end_of_the_forward_pass(cls: type[Base], mode: None) -> None:
+    if cls in (ByFastPath, ByFlex) and torch.is_grad_enabled():
+        cls = ByHand  # these kernels have no gradient on a CPU
+    model, x = model_of(Base, cls, Base), torch.randn(1, 7, 32)
+    captured = capture(model)
+    said = rf"{LISTED[cls]} in 1 \({cls.__name__}\)[\s\S]*strict=False"
+    with pytest.raises(UnsupportedError, match=said), captured:
+        model(x)
+    assert len(captured) == 0
+    assert [(one.module, one.kind, one.operator) for one in captured.unrecorded] == [("1", cls.__name__, LISTED[cls])]
+
+
+@pytest.mark.parametrize("cls", list(LISTED))
+def test_what_is_not_recorded_is_listed_where_that_was_asked_for(cls: type[Base], tmp_path: Any) -> None:
+    model, x = model_of(Base, cls, Base), torch.randn(1, 7, 32)
+    with torch.no_grad():
+        alone = model(x)
+        with capture(model, strict=False) as captured:
+            assert torch.equal(model(x), alone)
+    trace = captured.trace
+    assert trace.numbers == (0, 2)  # the layer that is missing leaves its number free
+    assert trace.unrecorded == (f"{LISTED[cls]} in 1 ({cls.__name__})",)
+    assert f"unrecorded attention: {LISTED[cls]} in 1" in repr(trace)
+    assert hs.load(trace.save(tmp_path / "one.safetensors")).unrecorded == trace.unrecorded
+    with torch.no_grad():
+        hidden, weights = by_hand(model[0], x)
+        np.testing.assert_allclose(trace[0, 1].weights[:], weights[0, 1], atol=1e-6)
+        _, weights = by_hand(model[2], model[1](hidden))
+    np.testing.assert_allclose(trace[2, 1].weights[:], weights[0, 1].detach(), atol=1e-6)
+
+
+def test_a_report_on_an_incomplete_trace_says_so() -> None:
+    model, x = model_of(Base, ByHand), torch.randn(1, 7, 32)
+    with torch.no_grad(), capture(model, strict=False) as captured:
+        model(x)
+    assert "unrecorded" in str(captured.trace.verify())
+
+
+def test_a_class_that_is_refused_before_anything_runs_is_listed_too() -> None:
+    class HandAttention(ByHand):
+        """Its name says attention, so that it is known before it runs, and its softmax is over other sizes."""
+
+        def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            return torch.softmax(q @ k[..., :3, :].mT, -1) @ v[..., :3, :]
+
+    model, x = model_of(Base, HandAttention), torch.randn(1, 7, 32)
+    with pytest.raises(UnsupportedError, match="HandAttention computes its attention by itself"):
+        capture(model)
+    with torch.no_grad(), capture(model, strict=False) as captured:
+        model(x)
+    assert [one.kind for one in captured.unrecorded] == ["HandAttention"]
+
+
+class Gated(Base):
+    """A softmax over its channels, beside attention that is read."""
+
+    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return sdpa(q, k, v) * torch.softmax(q, -1)
+
+
+def test_a_softmax_over_something_else_is_no_attention() -> None:
+    model, x = model_of(Gated, Gated), torch.randn(1, 7, 32)
+    with torch.no_grad(), capture(model) as captured:
+        model(x).log_softmax(-1)
+    assert captured.unrecorded == ()
+    assert captured.trace.numbers == (0, 1)
+
+
+def test_a_router_of_transformers_is_no_attention() -> None:
+    """As many experts as tokens: the softmax has the sizes of a map."""
+    from transformers import MixtralConfig, MixtralModel
+
+    config = MixtralConfig(
+        vocab_size=60,
+        hidden_size=32,
+        intermediate_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        num_local_experts=6,
+    )
+    model = MixtralModel(config).eval()
+    with torch.no_grad(), capture(model) as captured:
+        model(torch.arange(6)[None])
+    assert captured.unrecorded == ()
+    assert captured.trace.numbers == (0, 1)
+
+
+def test_what_changes_from_one_forward_pass_to_the_next_is_seen() -> None:
+    class Turning(Base):
+        def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            if q.shape[2] < 8:
+                return sdpa(q, k, v)
+            return torch.softmax(q @ k.mT / 8**0.5, -1) @ v
+
+    model = model_of(Base, Turning)
+    with torch.no_grad(), capture(model) as captured:
+        model(torch.randn(1, 5, 32))
+        with pytest.raises(UnsupportedError, match=r"_softmax in 1 \(Turning\)"):
+            model(torch.randn(1, 9, 32))
+    assert [trace.numbers for trace in captured.traces] == [(0, 1)]
+
+
+def test_a_module_that_the_model_does_not_know_is_listed() -> None:
+    class Hiding(Base):
+        """Keeps a layer where named_modules() doesn't find it."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.hidden = [Base().eval()]
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.hidden[0](super().forward(x))
+
+    model = model_of(Base, Hiding)
+    with torch.no_grad(), pytest.raises(UnsupportedError, match=r"in 1 \(Base\)"), capture(model):
+        model(torch.randn(1, 5, 32))
+
+
+def test_multihead_attention_called_around_its_hooks_is_listed() -> None:
+    class Around(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mha = nn.MultiheadAttention(32, 4, batch_first=True)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.mha.forward(x, x, x, need_weights=False)[0]
+
+    model = nn.Sequential(Base(), Around()).eval()
+    with torch.no_grad(), pytest.raises(UnsupportedError, match=r"1\.mha"), capture(model):
+        model(torch.randn(1, 5, 32))
+
+
+def test_threads_without_a_capture_are_left_alone() -> None:
+    model, x = model_of(Base, ByHand), torch.randn(1, 5, 32)
+    included = torch._C._dispatch_tls_is_dispatch_key_included
+    with torch.no_grad():
+        with capture(model, strict=False):
+            model(x)
+            assert not included(KEY)
+            with pytest.raises(RuntimeError):
+                model(torch.randn(1, 5, 31))
+            assert not included(KEY)
+        with capture(model):
+            pass
+    assert not included(KEY)
+
+
+def test_a_forward_of_somebody_elses_inside_a_capture_is_not_watched() -> None:
+    """Only what runs within the captured model's forward pass counts."""
+    model, x = model_of(Base, Base), torch.randn(1, 5, 32)
+    with torch.no_grad(), capture(model) as captured:
+        model(x)
+        ByHand()(x)
+    assert captured.unrecorded == ()
+
+
+def test_bert_is_not_slowed_by_a_kernel_of_ours() -> None:
+    """What the interface's functions run is read there: no operator of a BERT layer passes through an observer."""
+    from headscope.capture import sdpa_watch
+
+    seen: list[str] = []
+    family = BY_NAME["BertModel"]
+    model = family.build()
+    original = sdpa_watch._missed
+    sdpa_watch._missed = lambda session, running, op, *rest: seen.append(op.name())  # type: ignore[assignment]
+    try:
+        with torch.no_grad(), capture(model) as captured:
+            model(**family.inputs(padded=False))
+    finally:
+        sdpa_watch._missed = original
+    assert seen == []
+    assert captured.traces
