@@ -214,12 +214,14 @@ class Session:
     def _unrecorded(self, forward: Forward) -> tuple[Unrecorded, ...]:
         """What ran unread and is attention, and the modules that attended in a way that nothing showed."""
         progress = forward.progress
-        found = [one for one in forward.missed if progress.is_attention(one)]
-        silent = self.otherwise & progress.entered.keys() - progress.read - {one.module for one in found}
-        names = {
-            id(module): (path, type(module).__name__) for path, module in self.plan.modules if id(module) in silent
-        }
-        found += [Missed(at, path, kind, "attention of its own") for at, (path, kind) in names.items()]
+        silent = self.otherwise & progress.entered.keys() - progress.read
+        found = [one for one in forward.missed if one.module in silent or progress.is_attention(one)]
+        silent -= {one.module for one in found}
+        found += [
+            Missed(id(module), path, type(module).__name__, "attention of its own, out of sight")
+            for path, module in self.plan.modules
+            if id(module) in silent
+        ]
         seen = dict.fromkeys((one.path, one.kind, one.operator) for one in found)
         return tuple(Unrecorded(*one, forward=forward.number) for one in seen)
 

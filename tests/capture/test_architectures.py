@@ -1,0 +1,32 @@
+"""docs/capture.md lists the architectures of transformers as capture itself finds them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import transformers
+from architectures import architectures, as_markdown
+from families import FAMILIES
+
+DOCS = Path(__file__).parents[2] / "docs" / "capture.md"
+BLOCK = re.compile(r"(<!-- architectures of transformers (\S+) -->\n).*(\n<!-- end -->)", re.DOTALL)
+
+
+def test_the_documented_architectures_are_those_of_the_installed_version(pytestconfig: pytest.Config) -> None:
+    """`pytest --refresh-screens` writes the lists anew. They are compared where the version is the documented one."""
+    found = list(architectures())
+    compared = {getattr(transformers, family.name).__module__.split(".")[2] for family in FAMILIES}
+    lists = as_markdown(found, compared)
+    text = DOCS.read_text(encoding="utf-8")
+    if pytestconfig.getoption("--refresh-screens"):
+        block = f"<!-- architectures of transformers {transformers.__version__} -->\n{lists}\n<!-- end -->"
+        text = BLOCK.sub(lambda _: block, text)
+        DOCS.write_text(text, encoding="utf-8")
+    kept = BLOCK.search(text)
+    assert kept is not None
+    if kept[2] == transformers.__version__:
+        assert kept[0].split("\n", 1)[1].rsplit("\n", 1)[0] == lists
+    by_name = {one.name: one for one in found}
+    assert all(by_name[name].reads or not by_name[name].alone for name in compared)
