@@ -179,7 +179,7 @@ def look_at(
         q=q.detach(),
         k=k.detach(),
         v=v.detach(),
-        lse=lse.detach(),
+        kernel_lse=lse.detach(),
         context=context.detach(),
         scale=scale,
         rules=rules,
