@@ -9,13 +9,15 @@ Once lse is known, any cell costs one dot product, so nothing here builds a whol
 queries and keys. Arrays are q (heads, queries, d_head), k and v (kv_heads, keys, d_head). Under grouped-query
 attention kv_heads divides heads, and query head h looks at key head h // (heads / kv_heads).
 
-A query whose keys are all masked has lse = -inf, weights 0 and context 0.
+A query whose keys are all masked (-inf or False) has lse = -inf, weights 0 and context 0. No other query does: a finite
+number added to a whole row leaves its softmax as it is, but for what the sum's rounding takes (see `scores`).
 """
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +33,10 @@ Array = Any
 
 TILE_CELLS = 1 << 18
 """Most cells of one tile of the block-wise functions: 1 MiB in fp32, so that a tile stays in a core's cache."""
+
+
+FAR = 100.0
+"""A number in a mask beyond which its sum with a score is rounded as the kernels round it: to fp32."""
 
 
 def namespace(array: Array) -> ModuleType:
@@ -54,6 +60,12 @@ class Mask:
     window: tuple[int | None, int | None] | None = None
     keys: Bool[Array, " keys"] | None = None
     bias: Float[Array, "bias_heads queries keys"] | None = None
+
+    def of_head(self, head: int) -> Mask:
+        """The mask of one head: only a bias may differ from head to head."""
+        if self.bias is None or len(self.bias) == 1:
+            return self
+        return replace(self, bias=self.bias[head : head + 1])
 
     @property
     def everything(self) -> bool:
@@ -104,6 +116,11 @@ def scores(
 ) -> Float[Array, "heads n m"]:
     """A tile of scores, (heads, n, m): scale * q k^T, plus the bias, -inf where masked.
 
+    A row of a mask may be shifted as a whole, by -20000 or by the least finite number. Softmax doesn't mind, but the
+    kernels add the shift in fp32, which keeps of a score what fits beside the shift: 1/512 beside -20000, nothing
+    beside -1e9, whose rows come out uniform. Where NumPy's numbers in a bias are beyond FAR, sums are rounded in the
+    same way, whatever the precision of q and k, so that every computation sees the scores that the model saw.
+
     Args:
         q: the tile's queries, cut out already.
         k: its keys, likewise.
@@ -129,7 +146,13 @@ def scores(
     rows = np.arange(n) if rows is None else rows
     columns = np.arange(m) if columns is None else columns
     if mask.bias is not None:
-        tile = tile + mask.bias[:, rows][:, :, columns]
+        bias = mask.bias[:, rows][:, :, columns]
+        far = np.isfinite(bias) & (np.abs(bias) > FAR) if xp is np else None
+        if far is not None and far.any():
+            wide = (grouped.astype(np.float64) @ k[:, None].swapaxes(-1, -2)).reshape(heads, n, m).astype(np.float32)
+            tile = np.where(far, wide + bias.astype(np.float32), tile + bias).astype(tile.dtype)
+        else:
+            tile = tile + bias
     allowed = mask.allowed(rows, columns, sizes or (n, m))
     if allowed is None:
         return tile
@@ -139,10 +162,66 @@ def scores(
 
 
 def weights(tile: Float[Array, "heads n m"], lse: Float[Array, "heads n"]) -> Float[Array, "heads n m"]:
-    """A tile of weights, (heads, n, m): exp(scores - lse). Rows that see nothing (lse = -inf) are 0."""
+    """A tile of weights, (heads, n, m): exp(scores - lse). Rows that see nothing (lse = -inf) are 0.
+
+    A lse in fp64 beside scores in fp32 is subtracted in two parts, so that none of it is lost.
+    """
     xp = namespace(tile)
     lse = lse[..., None]
-    return xp.exp(tile - xp.where(lse == float("-inf"), xp.zeros_like(lse), lse))
+    lse = xp.where(lse == float("-inf"), xp.zeros_like(lse), lse)
+    if xp is np and lse.dtype != tile.dtype:
+        whole = lse.astype(tile.dtype)
+        return np.exp((tile - whole) - (lse - whole).astype(tile.dtype))
+    return xp.exp(tile - lse)
+
+
+def _powers(
+    q: Float[Array, "heads queries d_head"],
+    k: Float[Array, "kv_heads keys d_head"],
+    *,
+    scale: float,
+    mask: Mask,
+) -> Iterator[tuple[slice, Array, Array, Array]]:
+    """A softmax over whole rows, a few at a time: which rows, exp(s - max s) of them, its sum, and max s (0 for -inf).
+
+    The three are (heads, n, keys), (heads, n) and (heads, n).
+    """
+    xp = namespace(q)
+    heads, queries, _ = q.shape
+    keys = k.shape[1]
+    columns = np.arange(keys)
+    step = max(1, TILE_CELLS // max(1, heads * keys))
+    for start in range(0, queries, step):
+        part = slice(start, min(start + step, queries))
+        rows = np.arange(part.start, part.stop)
+        tile = scores(q[:, part], k, scale=scale, mask=mask, rows=rows, columns=columns, sizes=(queries, keys))
+        highest = xp.amax(tile, -1, keepdims=True)
+        highest = xp.where(highest == float("-inf"), xp.zeros_like(highest), highest)
+        tile = xp.exp(tile - highest) if xp is not np else np.exp(np.subtract(tile, highest, out=tile), out=tile)
+        yield part, tile, tile.sum(-1), highest[..., 0]
+
+
+def log_sum_exps(
+    q: Float[np.ndarray, "heads queries d_head"],
+    k: Float[np.ndarray, "kv_heads keys d_head"],
+    *,
+    scale: float,
+    mask: Mask = EVERYTHING,
+) -> Float[np.ndarray, "heads queries"]:
+    """Log-sum-exps (heads, queries) in fp64, in blocks of queries: -inf where a query sees no key.
+
+    They are taken from the scores in fp32 of which weights are made, so that each row of weights sums to 1 as closely
+    as a softmax over that row does: a fused kernel's own log-sum-exps are ten times as far off at 512 tokens.
+    """
+    shared = len(q) // len(k)
+    found = np.empty(q.shape[:2])
+    for head in range(len(q)):
+        at = head // shared
+        one, keys = (x.astype(np.float32, copy=False) for x in (q[head : head + 1], k[at : at + 1]))
+        for rows, _, total, highest in _powers(one, keys, scale=scale, mask=mask.of_head(head)):
+            with np.errstate(divide="ignore"):
+                found[head, rows] = np.log(total[0].astype(np.float64)) + highest[0]
+    return found
 
 
 def attend(
@@ -163,22 +242,13 @@ def attend(
     like: dict[str, Any] = {"dtype": q.dtype} if xp is np else {"dtype": q.dtype, "device": q.device}
     context = xp.empty((heads, queries, d_value), **like)
     lse = xp.empty((heads, queries), **like)
-    columns = np.arange(keys)
-    step = max(1, TILE_CELLS // max(1, heads * keys))
-    for start in range(0, queries, step):
-        part = slice(start, min(start + step, queries))
-        rows = np.arange(part.start, part.stop)
-        tile = scores(q[:, part], k, scale=scale, mask=mask, rows=rows, columns=columns, sizes=(queries, keys))
-        highest = xp.amax(tile, -1, keepdims=True)
-        highest = xp.where(highest == float("-inf"), xp.zeros_like(highest), highest)
-        tile = xp.exp(tile - highest) if xp is not np else np.exp(np.subtract(tile, highest, out=tile), out=tile)
-        total = tile.sum(-1)
-        n = len(rows)
+    for part, tile, total, highest in _powers(q, k, scale=scale, mask=mask):
+        n = part.stop - part.start
         mixed = (tile.reshape(kv_heads, heads // kv_heads, n, keys) @ v[:, None]).reshape(heads, n, d_value)
         unseen = total == 0
         context[:, part] = mixed / xp.where(unseen, xp.ones_like(total), total)[..., None]
         empty = xp.full_like(total, float("-inf"))
-        lse[:, part] = xp.where(unseen, empty, xp.log(xp.where(unseen, xp.ones_like(total), total)) + highest[..., 0])
+        lse[:, part] = xp.where(unseen, empty, xp.log(xp.where(unseen, xp.ones_like(total), total)) + highest)
     return context, lse
 
 

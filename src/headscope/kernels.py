@@ -63,11 +63,13 @@ class KernelWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     Attributes:
         calls: how many fused kernels ran.
+        dtype: what queries were when they came to the last of them: autocast may have cast them before.
     """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.calls = 0
+        self.dtype: torch.dtype | None = None
         self._found: torch.Tensor | None = None
 
     def lse(self, batch: int, heads: int, queries: int) -> torch.Tensor | None:
@@ -99,8 +101,17 @@ class KernelWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 kwargs = {**kwargs, "compute_log_sumexp": True}
         result = func(*args, **kwargs)
         self.calls += 1
+        self.dtype = args[0].dtype
         self._found = result[1]
         return result
+
+
+def autocast_dtype(x: torch.Tensor) -> torch.dtype:
+    """What attention's products take this tensor as: autocast casts all of them, but no tensor in fp64."""
+    kind = x.device.type
+    if x.dtype == torch.float64 or not x.is_floating_point() or not torch.is_autocast_enabled(kind):
+        return x.dtype
+    return torch.get_autocast_dtype(kind)
 
 
 def is_fused(
@@ -289,7 +300,12 @@ def _fused_form(
     bias = None
     unseen = None
     if mask.bias is not None:
-        bias = torch.as_tensor(mask.bias, device=q.device, dtype=q.dtype)[None]
+        bias = torch.as_tensor(mask.bias, device=q.device)[None]
+        if bias.dtype != q.dtype:
+            # A finite number beyond q's range stays finite: a row of them is not empty.
+            wide = bias.to(torch.promote_types(bias.dtype, q.dtype))
+            finite = wide.clamp(torch.finfo(q.dtype).min, torch.finfo(q.dtype).max)
+            bias = torch.where(wide == float("-inf"), wide, finite).to(q.dtype)
         if mask.keys is not None:
             return None
         unseen = (bias == float("-inf")).all(-1)

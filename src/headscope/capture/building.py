@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -204,7 +204,6 @@ class TraceBuilder:
                 "q": copy(call.q, chosen, at_queries, keep.dtype),
                 "k": copy(call.k, kv_chosen, at_keys, keep.dtype),
                 "v": copy(call.v, kv_chosen, at_keys, keep.dtype) if keep.values else None,
-                "lse": copy(call.lse, chosen, at_queries, torch.float32),
             },
             witness=witness(call, row, chosen, at_queries),
             silenced=call.silenced,
@@ -279,12 +278,12 @@ class TraceBuilder:
             key_axis = axes[1].row(row, tokens, None if kept is None else kept[:tokens], self.words)
             if group.extras:
                 key_axis = with_extras(key_axis, group.extras)
+        in_order = [one.call["number"] for one in group.rows[row]] == list(range(len(group.rows[row])))
         layers = []
         for one in group.rows[row]:
             arrays = {name: None if x is None else x.cpu().numpy() for name, x in one.tensors.items()}
-            layers.append(LayerRecord(**arrays, **one.call))  # type: ignore[arg-type]
-        if [record.number for record in layers] == list(range(len(layers))):
-            layers = [replace(record, number=None) for record in layers]
+            call = {**one.call, "number": None} if in_order else one.call
+            layers.append(LayerRecord(**arrays, lse=None, **call))  # type: ignore[arg-type]
         return Trace(
             model=self.name,
             queries=query_axis,

@@ -7,11 +7,13 @@ them; the consumer copies, or computes statistics on the device, or compares.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headscope.attention import Mask
 from headscope.capture.masks import Analyst, Rules
 from headscope.capture.progress import Progress
+from headscope.capture.rows import log_sum_exps
 
 if TYPE_CHECKING:
     import torch
@@ -90,7 +92,8 @@ class Call:
         q: (batch, heads, queries, d_head).
         k: (batch, kv_heads, keys, d_head): not repeated under grouped-query attention.
         v: (batch, kv_heads, keys, d_value), likewise.
-        lse: (batch, heads, queries), log-sum-exp of each query's scores.
+        kernel_lse: (batch, heads, queries), log-sum-exp of each query's scores as the module's own kernel computed them;
+            None where it computed none. `lse` has them in any case.
         context: (batch, heads, queries, d_value): what the module's attention gave, before its output projection.
         scale: what q . k is multiplied by.
         rules: for each row of the batch, the mask as a rule, and where the padding is.
@@ -111,7 +114,7 @@ class Call:
     q: torch.Tensor
     k: torch.Tensor
     v: torch.Tensor
-    lse: torch.Tensor
+    kernel_lse: torch.Tensor | None
     context: torch.Tensor
     scale: float
     rules: Rules
@@ -124,6 +127,11 @@ class Call:
     silenced: frozenset[int] = frozenset()
     dropout: float = 0.0
     turn: int = 0
+
+    @cached_property
+    def lse(self) -> torch.Tensor:
+        """(batch, heads, queries): log-sum-exp of each query's scores, by one more fused call where there is none yet."""
+        return log_sum_exps(self.kernel_lse, self.q, self.k, self.v, self.scale, self.rules)
 
     def mask(self, row: int) -> Mask:
         """The rule of one row of the batch, over all of its positions, padding included."""

@@ -169,13 +169,12 @@ def excess(call: Call) -> float | None:
 def _difference(call: Call, row: int, sample: Sample) -> float:
     """How far the worst number of the recomputed contexts is from the module's."""
     q, k, v = call.q[row][:, sample.index].float(), call.k[row].float(), call.v[row].float()
-    lse = call.lse[row][:, sample.index, None].float()
     heads, n, _ = q.shape
     shared = (len(k), heads // len(k) * n, -1)
-    cells = torch.baddbmm(lse.reshape(shared), q.reshape(shared), k.transpose(1, 2), beta=-1, alpha=call.scale)
+    cells = torch.bmm(q.reshape(shared), k.transpose(1, 2)).mul_(call.scale)
     if sample.hidden is not None:
         cells.view(heads, n, -1).add_(sample.hidden.to(q.device))
-    ours = torch.bmm(cells.exp_(), v).view(heads, n, -1)
+    ours = torch.bmm(torch.softmax(cells, -1), v).view(heads, n, -1)
     if call.returned is None or call.projection is None:
         return _largest(ours - call.context[row][:, sample.index])
     weight, bias = call.projection.weight.float(), call.projection.bias

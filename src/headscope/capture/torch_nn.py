@@ -198,7 +198,7 @@ def _read(
         q=q.detach(),
         k=k.detach(),
         v=v.detach(),
-        lse=lse.detach(),
+        kernel_lse=lse.detach(),
         context=context.detach(),
         scale=scale,
         rules=rules,

@@ -22,10 +22,10 @@ from headscope.capture.masks import Given
 from headscope.capture.operators import Unwatched
 from headscope.capture.projections import Awaited
 from headscope.capture.refusals import refuse_sinks, refuse_softcap
-from headscope.capture.rows import kept_queries, log_sum_exps
+from headscope.capture.rows import kept_queries
 from headscope.capture.sessions import LOCK, Seat, asked, covering, hand_over, silence
 from headscope.errors import UnsupportedError
-from headscope.kernels import KernelWatch
+from headscope.kernels import KernelWatch, autocast_dtype
 
 
 class Installed:
@@ -144,15 +144,16 @@ def look_on(
         if wanted:
             scaling = kwargs.get("scaling")
             scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
-            q = query.detach().expand(batch, -1, -1, -1)
-            k, v = (x.detach()[:, :, :used].expand(batch, -1, -1, -1) for x in (key, value))
+            dtype = watch.dtype or product_dtype(name, module, query)
+            q = query.detach().to(dtype).expand(batch, -1, -1, -1)
+            k, v = (x.detach()[:, :, :used].to(dtype).expand(batch, -1, -1, -1) for x in (key, value))
             hand_over(
                 module,
                 wanted,
                 q=q,
                 k=k,
                 v=v,
-                lse=log_sum_exps(watch, q, k, v, scale, rules),
+                kernel_lse=watch.lse(*q.shape[:3]),
                 context=result[0].detach().transpose(1, 2),
                 scale=scale,
                 rules=rules,
@@ -168,6 +169,22 @@ def look_on(
     for _, forward, place in wanted:
         forward.awaited = Awaited.of(result[0], place.stack, place.layer)
     return result
+
+
+def product_dtype(name: str, module: nn.Module, query: torch.Tensor) -> torch.dtype:
+    """What queries and keys are when an attention function of this name multiplies them.
+
+    Flash attention takes no fp32: where autocast is off, transformers casts to the precision of the module's weights.
+    """
+    dtype = autocast_dtype(query)
+    if not name.startswith("flash") or dtype != torch.float32:
+        return dtype
+    config = getattr(module, "config", None)
+    if hasattr(config, "_is_quantized"):
+        quantized: torch.dtype = config.dtype
+        return quantized
+    weights = (part.weight.dtype for part in module.modules() if isinstance(part, nn.Linear))
+    return next(weights, dtype)
 
 
 def given_mask(

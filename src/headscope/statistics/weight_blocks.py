@@ -36,7 +36,7 @@ class Block:
         rows: which queries.
         scores: (heads, n, keys), before the softmax; -inf where masked.
         weights: (heads, n, keys), after it; rows that see nothing are 0.
-        lse: (heads, n), log-sum-exp of the scores; -inf where a row sees nothing.
+        lse: (heads, n), log-sum-exp of the scores, in fp64; -inf where a row sees nothing.
     """
 
     rows: slice
@@ -69,7 +69,7 @@ def blocks(
         unseen = total == 0
         safe = np.where(unseen, np.float32(1), total)
         weights /= safe[..., None]
-        lse = np.where(unseen, np.float32(-np.inf), np.log(safe) + highest[..., 0])
+        lse = np.where(unseen, -np.inf, np.log(safe.astype(np.float64)) + highest[..., 0])
         yield Block(rows, tile, weights, lse)
 
 

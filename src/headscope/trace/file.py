@@ -54,7 +54,7 @@ def pack(
         tensors[f"{stem}.k"] = record.k.astype(dtype)
         if values and record.v is not None:
             tensors[f"{stem}.v"] = record.v.astype(dtype)
-        tensors[f"{stem}.lse"] = record.lse.astype(np.float32)
+        tensors[f"{stem}.lse"] = record.lse
         if record.mask.keys is not None:
             tensors[f"{stem}.mask.keys"] = np.asarray(record.mask.keys, dtype=bool)
         if record.mask.bias is not None:
@@ -175,14 +175,14 @@ def _metadata(raw: bytes) -> dict[str, str]:
 
 
 def _unpack(about: Mapping[str, Any], tensors: Mapping[str, np.ndarray], source: Source | None) -> Trace:
-    def full(name: str) -> Shaped[np.ndarray, "..."] | None:
+    def full(name: str, keep: type | None = None) -> Shaped[np.ndarray, "..."] | None:
         found = tensors.get(name)
         if found is not None and found.dtype.kind != "f":
             raise TypeError(f"{name} is {found.dtype}, not F32 or F16")
-        return None if found is None else found.astype(np.float32)
+        return found if found is None or found.dtype == keep else found.astype(np.float32)
 
-    def needed(name: str) -> Shaped[np.ndarray, "..."]:
-        found = full(name)
+    def needed(name: str, keep: type | None = None) -> Shaped[np.ndarray, "..."]:
+        found = full(name, keep)
         if found is None:
             raise KeyError(name)
         return found
@@ -201,7 +201,7 @@ def _unpack(about: Mapping[str, Any], tensors: Mapping[str, np.ndarray], source:
                 q=needed(f"{stem}.q"),
                 k=needed(f"{stem}.k"),
                 v=full(f"{stem}.v"),
-                lse=needed(f"{stem}.lse"),
+                lse=needed(f"{stem}.lse", keep=np.float64),
                 scale=scale,
                 stage=_of(layer["stage"], str),
                 name=_of(layer.get("name", ""), str),

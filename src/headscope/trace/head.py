@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscope.attention import Mask, attend, scores, weights
+from headscope.attention import attend, scores, weights
 from headscope.errors import TraceError
 from headscope.trace.arrays import LazyMap
 
@@ -86,9 +86,8 @@ class HeadTrace:
     @property
     def context(self) -> Float[np.ndarray, "queries d_value"]:
         """(queries, d_value): weights @ V, in blocks of queries. For a silenced head, what it would have been."""
-        context, _ = attend(
-            self.q[None], self.k[None], self.v[None], scale=self.scale, mask=self._mask(self._record.mask)
-        )
+        mask = self._record.mask.of_head(self._at)
+        context, _ = attend(self.q[None], self.k[None], self.v[None], scale=self.scale, mask=mask)
         return context[0]
 
     @property
@@ -110,11 +109,6 @@ class HeadTrace:
             return np.zeros((len(self.q), W_O.shape[1]), dtype=np.float32)
         return self.context @ W_O
 
-    def _mask(self, mask: Mask) -> Mask:
-        if mask.bias is None or len(mask.bias) == 1:
-            return mask
-        return Mask(mask.causal, mask.window, mask.keys, mask.bias[self._at : self._at + 1])
-
     def _map(self, kind: str, normalised: bool) -> LazyMap:
         sizes = (len(self.q), len(self.k))
 
@@ -123,7 +117,7 @@ class HeadTrace:
                 self.q[rows][None],
                 self.k[columns][None],
                 scale=self.scale,
-                mask=self._mask(self._record.mask),
+                mask=self._record.mask.of_head(self._at),
                 rows=rows,
                 columns=columns,
                 sizes=sizes,

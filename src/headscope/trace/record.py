@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
 from headscope.anatomy.heads import check_index
-from headscope.attention import EVERYTHING, Mask
+from headscope.attention import EVERYTHING, Mask, log_sum_exps
 from headscope.checkpoint import called
 from headscope.errors import InputError, TraceError
 from headscope.trace.arrays import Named
@@ -60,6 +60,26 @@ class TokenAxis:
         return len(self.ids)
 
 
+class LogSumExps:
+    """The attribute `lse` of a layer's record: as it was given, else computed when it is first asked for, and kept."""
+
+    @overload
+    def __get__(self, record: None, owner: type) -> LogSumExps: ...
+    @overload
+    def __get__(self, record: LayerRecord, owner: type) -> Float[np.ndarray, "heads queries"]: ...
+    def __get__(self, record: LayerRecord | None, owner: type) -> LogSumExps | Float[np.ndarray, "heads queries"]:
+        if record is None:
+            raise AttributeError("lse")  # so a dataclass is told that the field has no default
+        if vars(record)["lse"] is None:
+            found = log_sum_exps(record.q, record.k, scale=record.scale, mask=record.mask)
+            vars(record)["lse"] = found
+        kept: Float[np.ndarray, "heads queries"] = vars(record)["lse"]
+        return kept
+
+    def __set__(self, record: LayerRecord, value: Float[np.ndarray, "heads queries"] | None) -> None:
+        vars(record)["lse"] = value
+
+
 @dataclass(frozen=True, eq=False)
 class LayerRecord:
     """What attention saw in one layer.
@@ -68,7 +88,8 @@ class LayerRecord:
         q: (heads, queries, d_head).
         k: (kv_heads, keys, d_head).
         v: (kv_heads, keys, d_value); None where it was not kept.
-        lse: (heads, queries), log-sum-exp of each query's scores.
+        lse: (heads, queries), log-sum-exp of each query's scores. None has it computed from q and k, in fp64, when it is
+            first asked for.
         scale: what q . k is multiplied by.
         mask: which keys a query may look at.
         stage: what q and k are: `projected` (X W + b), `scaled` (the scale is in q already), `rotated` (RoPE).
@@ -80,8 +101,8 @@ class LayerRecord:
     q: Float[np.ndarray, "heads queries d_head"]
     k: Float[np.ndarray, "kv_heads keys d_head"]
     v: Float[np.ndarray, "kv_heads keys d_value"] | None
-    lse: Float[np.ndarray, "heads queries"]
-    scale: float
+    lse: LogSumExps = LogSumExps()
+    scale: float  # type: ignore[misc]  # lse has no default: see LogSumExps
     mask: Mask = EVERYTHING
     stage: str = "projected"
     name: str = ""
@@ -90,8 +111,10 @@ class LayerRecord:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of q, k, v and lse."""
-        return sum(part.nbytes for part in (self.q, self.k, self.v, self.lse) if part is not None)
+        """Bytes of q, k, v and lse; where lse is yet to be computed, of what it will be."""
+        given = vars(self)["lse"]
+        size = 8 * self.q.shape[0] * self.q.shape[1] if given is None else given.nbytes
+        return size + sum(part.nbytes for part in (self.q, self.k, self.v) if part is not None)
 
 
 class Trace:
@@ -332,14 +355,14 @@ class Trace:
 
 def _misfit(record: LayerRecord, queries: int, keys: int) -> str | None:
     """What doesn't fit in a layer's arrays, in words; None where all do."""
-    q, k, v, lse, mask = record.q, record.k, record.v, record.lse, record.mask
+    q, k, v, lse, mask = record.q, record.k, record.v, vars(record)["lse"], record.mask
     if q.ndim != 3 or k.ndim != 3 or q.shape[2] != k.shape[2] or not len(q) or not len(k) or len(q) % len(k):
         return f"q {q.shape} and k {k.shape}: not (heads, queries, d_head) and (kv_heads, keys, d_head)"
     if (q.shape[1], k.shape[1]) != (queries, keys):
         return f"{q.shape[1]} queries and {k.shape[1]} keys for {queries} and {keys} tokens"
     if v is not None and (v.ndim != 3 or v.shape[:2] != k.shape[:2]):
         return f"v {v.shape} beside k {k.shape}"
-    if lse.shape != q.shape[:2]:
+    if lse is not None and lse.shape != q.shape[:2]:
         return f"lse {lse.shape} beside q {q.shape}"
     if mask.keys is not None and np.shape(mask.keys) != (keys,):
         return f"a mask of {np.shape(mask.keys)} for {keys} keys"

@@ -153,11 +153,14 @@ def _narrow(
         number = trace.numbers[at]
         own = trace.head_numbers(number)
         kept = _chosen(heads, own, "head")
-        q, k, v, lse, bias = record.q, record.k, record.v, record.lse, record.mask.bias
+        q, k, v, bias = record.q, record.k, record.v, record.mask.bias
+        # Where every query is measured, log-sum-exps come from there.
+        lse = None if measured_share(len(trace.queries), len(trace.keys)) == 1 else record.lse
         if len(kept) < len(q):
             groups = len(q) // len(k)
             key_heads = [head // groups for head in kept]
-            q, k, v, lse = q[kept], k[key_heads], None if v is None else v[key_heads], lse[kept]
+            q, k, v = q[kept], k[key_heads], None if v is None else v[key_heads]
+            lse = None if lse is None else lse[kept]
             bias = bias[kept] if bias is not None and len(bias) > 1 else bias
         records.append(
             replace(
@@ -211,7 +214,7 @@ def _measure(
     row_of = np.arange(queries) * rows // queries
     column_starts = np.searchsorted(np.arange(keys) * columns // keys, np.arange(columns))
     pooled = np.zeros((heads, rows, columns), dtype=np.float32)
-    lse = record.lse.astype(np.float32)
+    lse = np.full((heads, queries), -np.inf) if measured_share(queries, keys) == 1 else record.lse.astype(np.float64)
     parts = []
     for block in _walk(record):
         parts.append(measured_statistics(block, roles, record.mask, queries))
