@@ -16,7 +16,7 @@ from headscope.capture.masks import RowRule
 from headscope.capture.source import CapturedModel
 from headscope.capture.tokens import Axis, Vocabulary, axis_of, with_extras
 from headscope.errors import InputError, UnsupportedError
-from headscope.trace import LayerRecord, Named, TokenAxis, Trace
+from headscope.trace import Cut, LayerRecord, Named, TokenAxis, Trace
 
 
 @dataclass(frozen=True)
@@ -306,6 +306,7 @@ class TraceBuilder:
             precision="fp32" if self.selection.dtype == torch.float32 else "fp16",
             stack=group.stack.name,
             unrecorded=tuple(str(one) for one in forward.unrecorded),
+            cut=Cut(row, _kept(group.queries_kept[row], queries), _kept(group.keys_kept[row], keys), (queries, keys)),
         )
 
     @staticmethod
@@ -345,6 +346,10 @@ def outputs_of(forward: Forward, group: Group, row: int) -> dict[str, Named]:
             one = one if places is None else one[places]
             kept[name] = Named(name, ("tokens", "d_model"), one.float().cpu().numpy())
     return kept
+
+
+def _kept(flags: np.ndarray | None, size: int) -> tuple[int, ...]:
+    return tuple(range(size)) if flags is None else tuple(np.flatnonzero(flags).tolist())
 
 
 def _places(kept: np.ndarray | None, device: torch.device) -> torch.Tensor | None:

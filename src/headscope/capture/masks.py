@@ -3,6 +3,9 @@
 A rule (padding, causal, window) is a few numbers where the mask is a map of all pairs. The rule is guessed from each
 query's first and last key, then held against every cell of the mask, a block of queries at a time; where one cell
 disagrees, the mask is kept as the dense bias that it is. Rows of padding are not compared: they are cut away.
+
+Padding is what is masked before the first and after the last key that may be looked at. A token masked out between them
+stays, as a key that is hidden: what speaks of positions (causal, windows, distances) then has the model's own.
 """
 
 from __future__ import annotations
@@ -76,12 +79,14 @@ class RowRule:
         mask: over all positions of the batch; its bias is a torch tensor on the model's device.
         queries, keys: (queries,) and (keys,) bool, the positions that are not padding; None for all.
         unseen: (queries,) bool, queries that see no key; None where there are none.
+        counted: (queries,) bool, the positions that are neither padding nor masked out; None for all.
     """
 
     mask: Mask
     queries: np.ndarray | None = None
     keys: np.ndarray | None = None
     unseen: np.ndarray | None = None
+    counted: np.ndarray | None = None
 
     def cut(self, queries: np.ndarray | None, keys: np.ndarray | None) -> Mask:
         """The mask over the positions that are kept (bool over all; None for all), in NumPy."""
@@ -174,15 +179,27 @@ def _row(mask: Mask, queries: int, keys: int, tokens: slice | None) -> RowRule:
     allowed = mask.keys
     if allowed is not None and allowed.all():
         mask, allowed = replace(mask, keys=None), None
-    kept_queries = allowed[tokens] if allowed is not None and tokens is not None else None
-    if kept_queries is not None and (kept_queries.all() or not kept_queries.any()):
-        kept_queries = None
     if allowed is not None and not allowed.any():
         return RowRule(mask, unseen=np.ones(queries, dtype=bool))
-    holes = allowed is not None and np.count_nonzero(np.diff(np.flatnonzero(allowed)) > 1) > 0
-    if holes and mask.window is not None:
-        mask = replace(mask, window=None, bias=_dense(mask, queries, keys))
-    return RowRule(mask, kept_queries, allowed, _unseen(mask, queries, keys))
+    kept = None if allowed is None else span(allowed)
+    counted, kept_queries = (
+        None if flags is None or tokens is None else _some(flags[tokens]) for flags in (allowed, kept)
+    )
+    return RowRule(mask, kept_queries, _some(kept), _unseen(mask, queries, keys), counted)
+
+
+def span(flags: np.ndarray) -> np.ndarray:
+    """True from the first True to the last."""
+    found = np.zeros_like(flags)
+    places = np.flatnonzero(flags)
+    if len(places):
+        found[places[0] : places[-1] + 1] = True
+    return found
+
+
+def _some(flags: np.ndarray | None) -> np.ndarray | None:
+    """Flags that leave something out and keep something; else None."""
+    return None if flags is None or flags.all() or not flags.any() else flags
 
 
 def _unseen(mask: Mask, queries: int, keys: int) -> np.ndarray | None:
@@ -199,14 +216,6 @@ def _unseen(mask: Mask, queries: int, keys: int) -> np.ndarray | None:
         by_bias = (mask.bias == float("-inf")).all(-1).all(0).cpu().numpy()
         found = by_bias if found is None else found | by_bias
     return found if found is not None and found.any() else None
-
-
-def _dense(mask: Mask, queries: int, keys: int) -> torch.Tensor:
-    """A mask's rules as a bias, 0 and -inf, (1, queries, keys)."""
-    allowed = mask.allowed(np.arange(queries), np.arange(keys), (queries, keys))
-    assert allowed is not None
-    bias = torch.zeros(1, queries, keys).masked_fill_(torch.from_numpy(~allowed), float("-inf"))
-    return bias if mask.bias is None else bias.to(mask.bias.device) + mask.bias
 
 
 def _row_blocks(queries: int, keys: int) -> Iterator[np.ndarray]:
@@ -268,8 +277,8 @@ def _guess(mask: torch.Tensor, queries: int, keys: int, tokens: slice | None) ->
     real = seen.cpu().numpy()
     first, last = torch.cat(firsts).cpu().numpy(), torch.cat(lasts).cpu().numpy()
     compared = torch.cat(anys).cpu().numpy()
-    if tokens is not None:
-        compared = compared & real[tokens]
+    kept = np.ones(queries, dtype=bool) if tokens is None else span(real)[tokens]
+    compared = compared & kept
     if not compared.any():
         return Mask(keys=real) if not real.any() else None
     place = np.arange(queries) + keys - queries
@@ -286,7 +295,6 @@ def _guess(mask: torch.Tensor, queries: int, keys: int, tokens: slice | None) ->
         keys=None if real.all() else real,
     )
     columns = np.arange(keys)
-    kept = np.ones(queries, dtype=bool) if tokens is None else real[tokens]
     for rows in _row_blocks(queries, keys):
         rows = rows[kept[rows]]
         if not len(rows):

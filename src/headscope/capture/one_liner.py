@@ -12,7 +12,7 @@ from torch import nn
 
 from headscope.capture.captured import capture
 from headscope.errors import InputError, UnsupportedError
-from headscope.trace import TokenAxis, Trace
+from headscope.trace import Trace
 
 
 def trace(
@@ -95,7 +95,7 @@ def trace(
                 for span, flag, one in zip(spans, special, sequences, strict=True)
             ),
         )
-    return _with_axis(found, axis, text, pair)
+    return found.replaced(queries=axis, keys=None, text=text, pair=pair)
 
 
 def _check_call(model: nn.Module, inputs: Mapping[str, torch.Tensor]) -> None:
@@ -118,20 +118,4 @@ def _words(words: list[int | None], sequences: list[int | None]) -> tuple[int | 
     return tuple(
         None if word is None else word + (offset if part == 1 else 0)
         for word, part in zip(words, sequences, strict=True)
-    )
-
-
-def _with_axis(found: Trace, axis: TokenAxis, text: str, pair: str | None) -> Trace:
-    return Trace(
-        model=found.model,
-        queries=axis,
-        layers=found.layers,
-        outputs=found.outputs.kept,
-        text=text,
-        pair=pair,
-        ablated=found.ablated,
-        source=found.source,
-        precision=found.precision,
-        stack=found.stack,
-        unrecorded=found.unrecorded,
     )

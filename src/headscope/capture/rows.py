@@ -40,11 +40,11 @@ def log_sum_exps(
 
 
 def kept_queries(rules: Rules, batch: int, like: torch.Tensor) -> torch.Tensor | None:
-    """(batch, queries) bool: positions that are not padding; None where all are."""
-    if all(row.queries is None for row in rules.rows):
+    """(batch, queries) bool: positions that are neither padding nor masked out; None where all are."""
+    if all(row.counted is None for row in rules.rows):
         return None
     rows = [
         torch.ones(like.shape[2], dtype=torch.bool) if one is None else torch.from_numpy(one.copy())
-        for one in (rules.row(i).queries for i in range(batch))
+        for one in (rules.row(i).counted for i in range(batch))
     ]
     return torch.stack(rows).to(like.device)

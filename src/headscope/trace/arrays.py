@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from headscope.attention import TILE_CELLS
 from headscope.errors import InputError
+from headscope.trace import numpy_calls
+from headscope.trace.elementwise import elementwise
+from headscope.trace.reductions import NOTHING, axes_of, first_best, reduce
+from headscope.trace.tiled import AXES, Tiled, transposed
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int
-
-    Index = Int[np.ndarray, " n"]
+    from jaxtyping import Float
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -70,138 +72,230 @@ class Named(NDArrayOperatorsMixin):
         return f"{self.name} ({axes})"
 
 
-class LazyMap:
-    """A map of one head, queries down and keys across, of which only the tile asked for is computed.
+class LazyMap(NDArrayOperatorsMixin, Tiled):
+    """A map, queries down and keys across, of which only the tile asked for is computed.
 
-    It indexes as a NumPy array of its shape does: integers, slices, one array of integers or booleans, or two that
-    are paired. `np.asarray(map)` computes the whole (queries, keys). sum, mean, max, min and argmax go over it in
-    blocks of queries.
+    The map of one head is (queries, keys), of a layer (heads, queries, keys), of a trace (layers, heads, queries,
+    keys). It computes as a NumPy array of its shape does, and holds a few rows at a time where NumPy holds them all:
+
+    - An index (`weights[3]`, `weights[:5, ::2]`, `weights[mask]`) gives the array of the cells asked for.
+    - What works cell by cell (`weights * 2`, `np.log(weights)`, `a.weights - b.weights`, `weights > 0.1`) gives a map
+      again; so do `.T`, `transpose`, `swapaxes`, `astype`, `clip` and `round`.
+    - Sums, means, extremes, `std`, `any`, `argmax`, … go over the rows in blocks; sums of weights are taken in fp64.
+      So does a matrix product with an array, `weights @ v`, which is computed at once.
+    - `np.asarray(weights)`, `weights[...]`, `reshape`, and every NumPy function that is not named here compute the
+      whole map, with as much memory as it has cells.
+
+    Attributes:
+        kind: what its cells are: weights, scores, or what was computed from them.
+        shape: its size along each axis.
+        dtype: of its cells.
     """
 
-    def __init__(
-        self,
-        kind: str,
-        shape: tuple[int, int],
-        tile: Callable[[Index, Index], Float[np.ndarray, "n m"]],
-        cells: Callable[[Index, Index], Float[np.ndarray, " n"]],
-    ) -> None:
-        self.kind = kind
-        self.shape = shape
-        self._tile = tile
-        self._cells = cells
-
-    dtype = np.dtype(np.float32)
-    ndim = 2
-
-    @property
-    def size(self) -> int:
-        return self.shape[0] * self.shape[1]
+    @classmethod
+    def of(cls, source: Tiled) -> LazyMap:
+        """The same map as one that NumPy computes with."""
+        return cls(source.kind, source.shape, source.tile, source.dtype)
 
     def __len__(self) -> int:
         return self.shape[0]
 
+    def __getitem__(self, index: Any) -> Any:
+        return self.at(index)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self.at(row) for row in range(len(self)))
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
             raise ValueError(f"{self.kind} are computed when asked for: there is no array to share")
-        return np.asarray(self[:, :], dtype=dtype)
+        return np.asarray(self.whole(), dtype=dtype)
 
-    def __getitem__(self, index: Any) -> Any:
-        first, second = self._two(index)
-        rows, columns = self._positions(first, 0), self._positions(second, 1)
-        if _is_list(first) and _is_list(second):
-            rows, columns = np.broadcast_arrays(rows, columns)
-            return self._cells(rows.ravel(), columns.ravel()).reshape(rows.shape)
-        tile = self._tile(rows, columns)
-        if _is_integer(second):
-            tile = tile[:, 0]
-        return tile[0] if _is_integer(first) else tile
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        return numpy_calls.ufunc(LazyMap, ufunc, method, inputs, options)
 
-    def sum(self, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
-        """Over all cells, the queries (0) or the keys (1, -1); in fp64 unless told."""
-        return self._joined(axis, lambda rows: rows.sum(axis, dtype=dtype or np.float64), sum)
+    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
+        return numpy_calls.function(LazyMap, function, args, options)
 
-    def mean(self, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
-        """Over all cells, the queries (0) or the keys (1, -1); in fp64 unless told."""
-        return self.sum(axis, dtype) / (self.size if axis is None else self.shape[axis])
+    __hash__ = object.__hash__
 
-    def max(self, axis: int | None = None, out: None = None) -> Any:
-        """Over all cells, the queries (0) or the keys (1, -1)."""
-        return self._joined(axis, lambda rows: rows.max(axis), lambda parts: np.max(parts, axis=0))
+    def __bool__(self) -> bool:
+        return bool(self.whole())
 
-    def min(self, axis: int | None = None, out: None = None) -> Any:
-        """Over all cells, the queries (0) or the keys (1, -1)."""
-        return self._joined(axis, lambda rows: rows.min(axis), lambda parts: np.min(parts, axis=0))
+    def __float__(self) -> float:
+        return float(self.item())
 
-    def argmax(self, axis: int | None = None, out: None = None) -> Any:
-        """The key that each query gives most to (axis 1 or -1); the query that gives each key most (0); the cell."""
-        if self._over_keys(axis):
-            return self._joined(1, lambda rows: rows.argmax(1), list)
-        best: Any = -np.inf
-        where: Any = 0
-        start = 0
-        for rows in self._rows():
-            found, at = rows.max(axis), rows.argmax(axis)
-            at = at + start * (self.shape[1] if axis is None else 1)
-            where, best = np.where(found > best, at, where), np.maximum(found, best)
-            start += len(rows)
-        return int(where) if axis is None else where
+    def __contains__(self, value: Any) -> bool:
+        return bool((self == value).any())
 
-    def _joined(self, axis: int | None, each: Callable[[Any], Any], join: Callable[[list[Any]], Any]) -> Any:
-        over_keys = self._over_keys(axis)
-        parts = [each(rows) for rows in self._rows()]
-        return np.concatenate(parts) if over_keys else join(parts)
+    @property
+    def T(self) -> LazyMap:
+        """The map with its axes in the opposite order."""
+        return self.transpose()
 
-    def _rows(self) -> Iterator[Float[np.ndarray, "n keys"]]:
-        """The rows, some at a time."""
-        step = max(1, TILE_CELLS // max(1, self.shape[1]))
-        for start in range(0, self.shape[0], step):
-            yield self[start : start + step]
+    @property
+    def mT(self) -> LazyMap:
+        """The map with queries and keys exchanged."""
+        return self.swapaxes(-1, -2)
 
-    def _over_keys(self, axis: int | None) -> bool:
-        if axis not in (None, 0, 1, -1, -2):
+    def transpose(self, *axes: Any) -> LazyMap:
+        """The map with its axes in another order, the opposite one by default."""
+        order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
+        found = axes_of(self, tuple(order or reversed(range(self.ndim))))
+        if len(found) != self.ndim:
             raise InputError(
-                f"there is no axis {axis}", where=self.kind, advice="0 are the queries, 1 or -1 the keys, None is all"
+                f"{len(found)} axes for a map of {self.ndim}",
+                where=f"{self.kind}.transpose",
+                advice="name each axis once",
             )
-        return axis in (1, -1)
+        return LazyMap.of(transposed(self, found))
 
-    def _two(self, index: Any) -> tuple[Any, Any]:
-        parts = index if isinstance(index, tuple) else (index,)
-        if any(part is Ellipsis for part in parts):
-            at = next(i for i, part in enumerate(parts) if part is Ellipsis)
-            rest = len(parts) - 1
-            parts = (*parts[:at], *[slice(None)] * (2 - rest), *parts[at + 1 :])
-        if len(parts) > 2:
-            raise InputError(
-                f"{len(parts)} indices for the {self.kind} of one head, which have two axes",
-                where=f"{self.kind}[{index!r}]",
-                advice="index as [query, key]",
-            )
-        return (*parts, *[slice(None)] * (2 - len(parts)))
+    def swapaxes(self, first: int, second: int) -> LazyMap:
+        """The map with two axes exchanged."""
+        order = list(range(self.ndim))
+        order[first], order[second] = order[second], order[first]
+        return self.transpose(*order)
 
-    def _positions(self, part: Any, axis: int) -> Index:
-        size = self.shape[axis]
-        try:
-            found = np.arange(size)[part]
-        except IndexError:
-            noun = ("query", "key")[axis]
-            raise CellError(
-                f"there is no {noun} {part!r}: the text has {size} of them",
-                where=f"{self.kind}, axis {axis}",
-                advice=f"tokens count from 0, so the last one is {size - 1}",
-            ) from None
-        return np.atleast_1d(found)
+    def astype(self, dtype: Any, **_: Any) -> LazyMap:
+        """The map in another precision."""
+        return LazyMap(self.kind, self.shape, lambda *parts: self.tile(*parts).astype(dtype), dtype)
+
+    def clip(self, a_min: Any = None, a_max: Any = None, **options: Any) -> LazyMap:
+        """The map with its cells kept between two bounds."""
+        return LazyMap.of(elementwise(np.clip, "clip", (self, a_min, a_max), options))
+
+    def round(self, decimals: int = 0) -> LazyMap:
+        """The map with its cells rounded."""
+        return LazyMap.of(elementwise(np.round, "round", (self,), {"decimals": decimals}))
+
+    def sum(
+        self,
+        axis: Any = None,
+        dtype: Any = None,
+        out: Any = None,
+        keepdims: bool = False,
+        initial: Any = NOTHING,
+        where: Any = True,
+    ) -> Any:
+        """Over all cells or some axes; in fp64 by default."""
+        return reduce(self, np.add, axis, dtype=dtype, out=out, keepdims=keepdims, initial=initial, where=where)
+
+    def prod(
+        self,
+        axis: Any = None,
+        dtype: Any = None,
+        out: Any = None,
+        keepdims: bool = False,
+        initial: Any = NOTHING,
+        where: Any = True,
+    ) -> Any:
+        """The product of all cells, or along some axes."""
+        return reduce(self, np.multiply, axis, dtype=dtype, out=out, keepdims=keepdims, initial=initial, where=where)
+
+    def max(
+        self, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = NOTHING, where: Any = True
+    ) -> Any:
+        """The largest of all cells, or along some axes."""
+        return reduce(self, np.maximum, axis, out=out, keepdims=keepdims, initial=initial, where=where)
+
+    def min(
+        self, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = NOTHING, where: Any = True
+    ) -> Any:
+        """The smallest of all cells, or along some axes."""
+        return reduce(self, np.minimum, axis, out=out, keepdims=keepdims, initial=initial, where=where)
+
+    def any(self, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True) -> Any:
+        """Whether any cell is not 0."""
+        return reduce(self, np.logical_or, axis, out=out, keepdims=keepdims, where=where)
+
+    def all(self, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True) -> Any:
+        """Whether no cell is 0."""
+        return reduce(self, np.logical_and, axis, out=out, keepdims=keepdims, where=where)
+
+    def mean(
+        self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True
+    ) -> Any:
+        """Over all cells or some axes; in fp64 by default."""
+        total = self.sum(axis, dtype or np.float64, None, keepdims, where=where)
+        found = total / self._count(axis, keepdims, where)
+        return found if out is None else _into(out, found)
+
+    def var(
+        self,
+        axis: Any = None,
+        dtype: Any = None,
+        out: Any = None,
+        ddof: int | float = 0,
+        keepdims: bool = False,
+        *,
+        where: Any = True,
+        correction: Any = NOTHING,
+        mean: Any = NOTHING,
+    ) -> Any:
+        """The variance of all cells, or along some axes, in fp64: once for the mean, once for the distances from it."""
+        centre = self.mean(axis, dtype, keepdims=True, where=where) if mean is NOTHING else mean
+        distance = self.astype(dtype or np.float64) - centre
+        total = (distance * distance).sum(axis, keepdims=keepdims, where=where)
+        found = total / (self._count(axis, keepdims, where) - (ddof if correction is NOTHING else correction))
+        return found if out is None else _into(out, found)
+
+    def std(self, axis: Any = None, dtype: Any = None, out: Any = None, *args: Any, **options: Any) -> Any:
+        """The standard deviation: the root of `var`."""
+        found = np.sqrt(self.var(axis, dtype, None, *args, **options))
+        return found if out is None else _into(out, found)
+
+    def argmax(self, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Any:
+        """Where the largest cell stands: along -1 the key that each query gives most to."""
+        return first_best(self, np.argmax, axis, out, keepdims)
+
+    def argmin(self, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Any:
+        """Where the smallest cell stands."""
+        return first_best(self, np.argmin, axis, out, keepdims)
+
+    def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+        """The cells whose positions along two axes differ by `offset`, as the result's last axis."""
+        first, second = axes_of(self, (axis1, axis2))
+        others = [axis for axis in range(self.ndim) if axis not in (first, second)]
+        turned = self.transpose(*others, first, second)
+        start, rows, columns = max(0, -offset), *turned.shape[-2:]
+        along = np.arange(start, max(start, min(rows, columns - offset)))
+        return turned[..., along, along + offset]
+
+    def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1, **options: Any) -> Any:
+        """The sum of a diagonal."""
+        return self.diagonal(offset, axis1, axis2).sum(-1, **options)
+
+    def dot(self, other: Any) -> Any:
+        """`self @ other` of a map of one head."""
+        return np.dot(self, other)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in OF_THE_WHOLE:
+            raise AttributeError(f"a map of {self.__dict__.get('kind', 'cells')} has no {name!r}")
+        return getattr(self.whole(), name)
+
+    def _count(self, axis: Any, keepdims: bool, where: Any) -> Any:
+        """How many cells a sum is over."""
+        if where is True:
+            return math.prod(self.shape[at] for at in axes_of(self, axis))
+        return np.broadcast_to(np.asarray(where, dtype=bool), self.shape).sum(axis, keepdims=keepdims)
 
     def __repr__(self) -> str:
-        return f"{self.kind} ({self.shape[0]} queries, {self.shape[1]} keys), computed when indexed"
+        names = AXES[-self.ndim :] if self.ndim <= len(AXES) else ()
+        plurals = {"query": "queries"}
+        sizes = [f"{size} {plurals.get(name, name + 's')}" for size, name in zip(self.shape, names, strict=bool(names))]
+        return f"{self.kind} ({', '.join(sizes) or self.shape}), computed when indexed"
 
 
-class CellError(InputError, IndexError):
-    """A query or key that isn't there; an IndexError too, so that sequences behave."""
+OF_THE_WHOLE = frozenset(
+    {
+        *("argsort", "choose", "compress", "copy", "cumprod", "cumsum", "flat", "flatten", "item", "nonzero", "ravel"),
+        *("real", "repeat", "reshape", "searchsorted", "squeeze", "take", "tobytes", "tofile", "tolist"),
+    }
+)
+"""What a map has from its array, all of which is then computed."""
 
 
-def _is_integer(part: Any) -> bool:
-    return isinstance(part, (int, np.integer)) and not isinstance(part, (bool, np.bool_))
-
-
-def _is_list(part: Any) -> bool:
-    return isinstance(part, (list, np.ndarray))
+def _into(out: Any, found: Any) -> Any:
+    out[...] = found
+    return out

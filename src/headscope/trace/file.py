@@ -15,6 +15,7 @@ from headscope.attention import Mask
 from headscope.checkpoint.formats import LONGEST_HEADER, TRACE_FORMAT
 from headscope.errors import InputError, TraceError
 from headscope.trace.arrays import Named
+from headscope.trace.cut import Cut
 from headscope.trace.outputs import Source
 from headscope.trace.record import LayerRecord, TokenAxis, Trace
 from headscope.writing import write_atomically
@@ -88,6 +89,7 @@ def pack(
         "ablated": sorted(trace.ablated),
         "stack": trace.stack,
         "unrecorded": trace.unrecorded,
+        "cut": _cut_out(trace),
     }
     return {name: np.ascontiguousarray(array) for name, array in tensors.items()}, {
         "format": TRACE_FORMAT,
@@ -235,7 +237,26 @@ def _unpack(about: Mapping[str, Any], tensors: Mapping[str, np.ndarray], source:
         source=source,
         stack=_of(about.get("stack", "self"), str),
         unrecorded=_all(about.get("unrecorded", []), str),
+        cut=_cut_in(about.get("cut")),
         precision="fp16" if tensors["layers.0.q"].dtype == np.float16 else "fp32",
+    )
+
+
+def _cut_out(trace: Trace) -> dict[str, Any] | None:
+    cut = trace.cut
+    if cut == Cut.none(len(trace.queries), len(trace.keys)):
+        return None
+    return {"row": cut.row, "queries": cut.queries, "keys": cut.keys, "sizes": cut.sizes}
+
+
+def _cut_in(kept: Mapping[str, Any] | None) -> Cut | None:
+    if kept is None:
+        return None
+    return Cut(
+        row=_of(kept["row"], int),
+        queries=_all(kept["queries"], int),
+        keys=_all(kept["keys"], int),
+        sizes=_pair(kept["sizes"], int),
     )
 
 

@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscope.attention import attend, scores, weights
-from headscope.errors import TraceError
+from headscope.anatomy.heads import check_index
+from headscope.attention import Mask, attend, scores, weights
+from headscope.errors import InputError, TraceError
 from headscope.trace.arrays import LazyMap
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from headscope.trace.arrays import Index
     from headscope.trace.record import LayerRecord, Trace
+    from headscope.trace.tiled import Index
 
 
 class HeadTrace:
@@ -36,12 +37,12 @@ class HeadTrace:
     @property
     def q(self) -> Float[np.ndarray, "queries d_head"]:
         """(queries, d_head): a query for each token that looks."""
-        return _full(self._record.q[self._at])
+        return full(self._record.q[self._at])
 
     @property
     def k(self) -> Float[np.ndarray, "keys d_head"]:
         """(keys, d_head): a key for each token that is looked at."""
-        return _full(self._record.k[self._key_head])
+        return full(self._record.k[self._key_head])
 
     @property
     def v(self) -> Float[np.ndarray, "keys d_value"]:
@@ -50,13 +51,7 @@ class HeadTrace:
         Raises:
             TraceError: the trace was kept without values.
         """
-        if self._record.v is None:
-            raise TraceError(
-                "the values were not kept",
-                where=f"layer {self.layer}, head {self.head}",
-                advice="make the trace again with its values",
-            )
-        return _full(self._record.v[self._key_head])
+        return full(kept_values(self._record, f"layer {self.layer}, head {self.head}")[self._key_head])
 
     @property
     def lse(self) -> Float[np.ndarray, " queries"]:
@@ -124,10 +119,7 @@ class HeadTrace:
             )
             return (weights(raw, self.lse[rows][None]) if normalised else raw)[0]
 
-        def cells(rows: Index, columns: Index) -> Float[np.ndarray, " n"]:
-            return np.array([tile(rows[i : i + 1], columns[i : i + 1])[0, 0] for i in range(len(rows))], np.float32)
-
-        return LazyMap(kind, sizes, tile, cells)
+        return LazyMap(kind, sizes, tile)
 
     def __repr__(self) -> str:
         silenced = ", silenced" if self.silenced else ""
@@ -137,6 +129,30 @@ class HeadTrace:
         )
 
 
-def _full(array: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+def full(array: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
     """Half precision widened for arithmetic."""
     return array.astype(np.float32) if array.dtype == np.float16 else array
+
+
+def kept_values(record: LayerRecord, where: str) -> Float[np.ndarray, "kv_heads keys d_value"]:
+    """A layer's values.
+
+    Raises:
+        TraceError: the trace was kept without values.
+    """
+    if record.v is None:
+        raise TraceError("the values were not kept", where=where, advice="make the trace again with its values")
+    return record.v
+
+
+def position_of(index: int, numbers: tuple[int, ...], noun: str, place: str) -> int:
+    """Where a layer or head with this number stands among those that were kept."""
+    if numbers == tuple(range(len(numbers))) or index < 0:
+        return check_index(index, len(numbers), noun, place)
+    if index in numbers:
+        return numbers.index(index)
+    raise InputError(
+        f"{noun} {index} was not kept: {place} has {noun}s {', '.join(map(str, numbers))}",
+        where=f"{noun} {index}",
+        advice=f"capture again with {noun}s=[…, {index}]",
+    )

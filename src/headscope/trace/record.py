@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 import numpy as np
 
-from headscope.anatomy.heads import check_index
 from headscope.attention import EVERYTHING, Mask, log_sum_exps
 from headscope.checkpoint import called
 from headscope.errors import InputError, TraceError
-from headscope.trace.arrays import Named
-from headscope.trace.head import HeadTrace
+from headscope.trace.arrays import LazyMap, Named
+from headscope.trace.cut import Cut
+from headscope.trace.head import HeadTrace, position_of
+from headscope.trace.layer import LayerTrace
 from headscope.trace.outputs import Outputs, Source
+from headscope.trace.tiled import stacked
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -120,7 +123,7 @@ class LayerRecord:
 class Trace:
     """What one forward pass leaves behind.
 
-    `trace[l, h]` is one head; everything a person sees of it is a function of this record.
+    `trace[l]` is one layer, `trace[l, h]` one head; everything a person sees of it is a function of this record.
 
     Attributes:
         model: the name of the model.
@@ -136,6 +139,7 @@ class Trace:
         stack: which attention of the model this is: self, cross, encoder, decoder, vision_model, ….
         unrecorded: attention that ran in the same forward pass and is in no trace, in words; empty unless the capture
             was told to accept that.
+        cut: the row of a batch, and the positions of it, that this is.
         precision: fp32, or fp16 where Q, K and V were rounded to half precision on the way through a file.
     """
 
@@ -155,6 +159,7 @@ class Trace:
         precision: str = "fp32",
         stack: str = "self",
         unrecorded: tuple[str, ...] = (),
+        cut: Cut | None = None,
     ) -> None:
         self.model = model
         self.fingerprint = fingerprint
@@ -169,6 +174,12 @@ class Trace:
         self.precision = precision
         self.stack = stack
         self.unrecorded = unrecorded
+        self.cut = Cut.none(len(self.queries), len(self.keys)) if cut is None else cut
+        sizes, positions = (len(self.queries), len(self.keys)), (len(self.cut.queries), len(self.cut.keys))
+        if sizes != positions:
+            raise TraceError(
+                f"{positions} positions of a batch for {sizes} queries and keys", where="positions", advice=REMAKE
+            )
         for index, record in enumerate(self.layers):
             wrong = _misfit(record, len(self.queries), len(self.keys))
             if wrong is not None:
@@ -206,6 +217,45 @@ class Trace:
         return self.queries.words
 
     @property
+    def row(self) -> int:
+        """The row of the batch that this trace is of; 0 where there was one text."""
+        return self.cut.row
+
+    @property
+    def positions(self) -> tuple[int, ...]:
+        """Where its queries stand in the row of the batch, padding counted: 0, 1, 2, … where there is none before them.
+
+        `attentions[layer][trace.row][:, trace.positions][:, :, trace.key_positions]` is this trace's part of what the
+        model returned as `attentions`.
+        """
+        return self.cut.queries
+
+    @property
+    def key_positions(self) -> tuple[int, ...]:
+        """Where its keys stand in the row, likewise."""
+        return self.cut.keys
+
+    def replaced(self, **changes: Any) -> Trace:
+        """This trace with some of the constructor's arguments changed."""
+        fields: dict[str, Any] = {
+            "model": self.model,
+            "fingerprint": self.fingerprint,
+            "queries": self.queries,
+            "keys": None if self.keys is self.queries else self.keys,
+            "layers": self.layers,
+            "outputs": self.outputs.kept,
+            "text": self.text,
+            "pair": self.pair,
+            "ablated": self.ablated,
+            "source": self.source,
+            "precision": self.precision,
+            "stack": self.stack,
+            "cut": self.cut,
+            "unrecorded": self.unrecorded,
+        }
+        return Trace(**{**fields, **changes})
+
+    @property
     def hidden_states(self) -> tuple[Named, ...]:
         """(S, d_model) of the embeddings and of every layer, where the trace was made with hidden_states=True."""
         names = [f"hidden_states.{index}" for index in range(len(self.layers) + 1)]
@@ -240,24 +290,57 @@ class Trace:
         """How many tokens."""
         return len(self.queries)
 
-    def __getitem__(self, index: tuple[int, int]) -> HeadTrace:
-        """One head: `trace[layer, head]`, counted from 0.
+    @overload
+    def __getitem__(self, index: int) -> LayerTrace: ...
+    @overload
+    def __getitem__(self, index: tuple[int, int]) -> HeadTrace: ...
+    def __getitem__(self, index: int | tuple[int, int]) -> LayerTrace | HeadTrace:
+        """One layer, `trace[layer]`, or one head of it, `trace[layer, head]`, counted from 0.
 
         Raises:
             InputError: there is no such layer or head.
         """
-        if not (isinstance(index, tuple) and len(index) == 2):
+        parts = index if isinstance(index, tuple) and len(index) == 2 else (index,)
+        if not all(isinstance(one, SupportsIndex) for one in parts):
             raise InputError(
-                f"trace[{index!r}] names no head",
+                f"trace[{index!r:.60}] names no head and no layer",
                 where="trace[layer, head]",
-                advice="index a trace with a layer and a head, both counted from 0",
+                advice="index a trace with a layer, or with a layer and a head, both counted from 0",
             )
-        at = _position(index[0], self.numbers, "layer", "the trace")
-        layer = self.numbers[at]
-        record = self.layers[at]
-        heads = self.head_numbers(layer)
-        head = _position(index[1], heads, "head", f"layer {layer}")
-        return HeadTrace(self, layer, heads[head], record, head)
+        at = position_of(operator.index(parts[0]), self.numbers, "layer", "the trace")
+        layer = LayerTrace(self, self.numbers[at], self.layers[at])
+        return layer if len(parts) == 1 else layer[operator.index(parts[1])]
+
+    __iter__ = None
+    """A trace is as long as its text, and its indices are layers: iterate over `trace.layers` or `trace.tokens`."""
+
+    @property
+    def weights(self) -> LazyMap:
+        """(layers, heads, queries, keys), after the softmax, of the layers that were kept, in order.
+
+        Raises:
+            InputError: the layers differ in their number of heads.
+        """
+        return self._stacked("weights")
+
+    @property
+    def scores(self) -> LazyMap:
+        """(layers, heads, queries, keys), before the softmax; -inf where masked.
+
+        Raises:
+            InputError: the layers differ in their number of heads.
+        """
+        return self._stacked("scores")
+
+    def _stacked(self, kind: str) -> LazyMap:
+        counts = [len(record.q) for record in self.layers]
+        if len(set(counts)) > 1:
+            raise InputError(
+                f"the layers have {min(counts)} to {max(counts)} heads, so their {kind} are not one array",
+                where=f"trace.{kind}",
+                advice=f"take them layer by layer: trace[{self.numbers[0]}].{kind}",
+            )
+        return LazyMap.of(stacked([getattr(self[number], kind) for number in self.numbers]))
 
     def __repr__(self) -> str:
         ablated = f", {len(self.ablated)} silenced" if self.ablated else ""
@@ -285,11 +368,17 @@ class Trace:
 
     # The face: what other parts of headscope make of a trace. They stand below this file and are imported late.
 
-    def verify(self, *, reference: bool = True) -> Report:
-        """Recompute this trace in independent ways and compare. See headscope.verify."""
+    def verify(self, *, reference: bool = True, against: Any = None) -> Report:
+        """Recompute this trace in independent ways and compare. See headscope.verify.
+
+        Args:
+            reference: whether to run the model's eager attention, or transformers, too.
+            against: weights from anywhere, to compare with these alone: the `attentions` that a model of transformers
+                returned, or arrays of (layers, heads, queries, keys). See headscope.verify.against.
+        """
         from headscope.verify import verify
 
-        return verify(self, reference=reference)
+        return verify(self, reference=reference, against=against)
 
     def statistics(
         self,
@@ -372,16 +461,3 @@ def _misfit(record: LayerRecord, queries: int, keys: int) -> str | None:
     if numbers is not None and (len(numbers) != len(q) or len(set(numbers)) != len(q) or min(numbers) < 0):
         return f"{len(q)} heads with the numbers {', '.join(map(str, numbers))}"
     return None
-
-
-def _position(index: int, numbers: tuple[int, ...], noun: str, place: str) -> int:
-    """Where a layer or head with this number stands among those that were kept."""
-    if numbers == tuple(range(len(numbers))) or index < 0:
-        return check_index(index, len(numbers), noun, place)
-    if index in numbers:
-        return numbers.index(index)
-    raise InputError(
-        f"{noun} {index} was not kept: {place} has {noun}s {', '.join(map(str, numbers))}",
-        where=f"{noun} {index}",
-        advice=f"capture again with {noun}s=[…, {index}]",
-    )

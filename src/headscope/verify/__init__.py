@@ -10,16 +10,21 @@ The trace was made the fused way, in fp32: one product for all heads, then a spl
 A trace that was captured from a live model is held against what the model's modules gave at that moment, and against
 its eager attention, run once more.
 
+Or against anybody's weights, handed over as arrays: `trace.verify(against=attentions)`.
+
 A query whose keys are all masked has weights 0 here; eager attention in transformers is uniform there. Such rows are
 left out of that comparison.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from headscope.model import Model
 from headscope.trace import Trace
+from headscope.verify.against import compare
 from headscope.verify.captured import live
 from headscope.verify.health import health
 from headscope.verify.opened import input_states, paper, transformers_eager
@@ -28,15 +33,21 @@ from headscope.verify.report import Check, Limit, Report, Worst, row_blocks, tol
 __all__ = ["Check", "Report", "Worst", "verify"]
 
 
-def verify(trace: Trace, *, reference: bool = True) -> Report:
+def verify(trace: Trace, *, reference: bool = True, against: Any = None) -> Report:
     """Compute what a trace holds in independent ways, and compare.
 
     Args:
         trace: what a forward pass left behind. One that was read from a file needs its model
             (`hs.load(file, model=hs.open(…))`) for all but its own consistency.
         reference: whether to run transformers too, where it is installed; that takes seconds to import.
+        against: weights to compare with, and nothing else then. See headscope.verify.against.
+
+    Raises:
+        InputError: `against` is no set of weights of this trace's size.
     """
     limit = tolerance_of(trace)
+    if against is not None:
+        return Report(trace.model, (compare(trace, against, limit),))
     checks = [consistency(trace, limit)]
     notes: list[str] = []
     skipped: list[tuple[str, str]] = []

@@ -35,6 +35,8 @@ class Check:
         head: likewise.
         query: likewise.
         key: likewise.
+        ours: the number there, as the trace has it.
+        theirs: the other one.
     """
 
     name: str
@@ -46,6 +48,8 @@ class Check:
     head: int | None = None
     query: int | None = None
     key: int | None = None
+    ours: float | None = None
+    theirs: float | None = None
 
     @property
     def agrees(self) -> bool:
@@ -90,7 +94,8 @@ class Report:
 
         def row(check: Check) -> dict[str, Any]:
             kept = {name: getattr(check, name) for name in check.__dataclass_fields__}
-            return {**kept, "worst": check.worst if np.isfinite(check.worst) else None, "agrees": check.agrees}
+            unknown = {name: None for name, one in kept.items() if isinstance(one, float) and not np.isfinite(one)}
+            return {**kept, **unknown, "agrees": check.agrees}
 
         return {
             "model": self.model,
@@ -119,6 +124,7 @@ class Worst:
         self._size = 0.0
         self._worst = -1.0
         self._place: dict[str, int] = {}
+        self._numbers: dict[str, float] = {}
 
     def see(
         self, ours: Float[np.ndarray, "..."], theirs: Float[np.ndarray, "..."], axes: tuple[str, ...], **place: int
@@ -129,7 +135,8 @@ class Worst:
             axes: what the first axes of the arrays are; later axes are not named.
             place: where the arrays stand; an axis that is named in both is an offset.
         """
-        difference = np.abs(np.asarray(ours, dtype=np.float64) - theirs)
+        ours, theirs = np.asarray(ours, dtype=np.float64), np.asarray(theirs)
+        difference = np.abs(ours - theirs)
         if not difference.size:
             return
         self._size = max(self._size, float(np.max(np.abs(theirs))))
@@ -139,6 +146,7 @@ class Worst:
             return
         index = np.unravel_index(at, difference.shape)
         self._worst = worst
+        self._numbers = {"ours": float(ours[index]), "theirs": float(theirs[index])}
         self._place = {
             **place,
             **{axis: int(i) + place.get(axis, 0) for axis, i in zip(axes, index, strict=False)},
@@ -147,7 +155,7 @@ class Worst:
     def check(self) -> Check:
         """The comparison's result; the tolerance grows with the numbers compared, where they are beyond 1."""
         tolerance = self._tolerance * max(1.0, self._size if np.isfinite(self._size) else 1.0)
-        return Check(**self._fixed, worst=self._worst, tolerance=tolerance, **self._place)  # type: ignore[arg-type]
+        return Check(**self._fixed, worst=self._worst, tolerance=tolerance, **self._numbers, **self._place)  # type: ignore[arg-type]
 
 
 Limit = tuple[float, str]

@@ -81,7 +81,7 @@ def page_file(
         drawn.append(thumbs)
         tables.append(table)
         records.append(replace(record, lse=lse))
-    narrow = _like(narrow, records)
+    narrow = narrow.replaced(layers=records)
     tensors, header = pack(narrow, DTYPES[dtype], values)
     names = list(tables[0]) if tables else []
     tensors["view.thumbs"] = np.stack(drawn)
@@ -180,23 +180,7 @@ def _narrow(
             where="page",
             advice="choose heads that every layer has: heads=[…]",
         )
-    return _like(trace, records)
-
-
-def _like(trace: Trace, records: list[LayerRecord]) -> Trace:
-    return Trace(
-        model=trace.model,
-        fingerprint=trace.fingerprint,
-        queries=trace.queries,
-        keys=None if trace.keys is trace.queries else trace.keys,
-        layers=records,
-        outputs={},
-        text=trace.text,
-        pair=trace.pair,
-        ablated=trace.ablated,
-        stack=trace.stack,
-        unrecorded=trace.unrecorded,
-    )
+    return trace.replaced(layers=records, outputs={}, source=None, precision="fp32")
 
 
 def _measure(

@@ -219,17 +219,8 @@ def rerun(
             raise InputError("this tokenizer has no mask token", where="mask", advice="silence heads instead")
         ids[at], tokens[at] = tokenizer.mask_id, tokenizer.mask_token
     made = model.trace(ids=ids, segments=list(base.segments), ablate=ablate, progress=progress)
-    return Trace(
-        model=made.model,
-        fingerprint=made.fingerprint,
-        queries=replace(base.queries, tokens=tuple(tokens), ids=tuple(ids)),
-        layers=made.layers,
-        outputs=made.outputs.kept,
-        text=base.text,
-        pair=base.pair,
-        ablated=made.ablated,
-        source=model,
-    )
+    axis = replace(base.queries, tokens=tuple(tokens), ids=tuple(ids))
+    return made.replaced(queries=axis, text=base.text, pair=base.pair, source=model)
 
 
 def _list(value: Any, where: str) -> list[Any]:
