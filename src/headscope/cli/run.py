@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headscope.cli import survey_options as options
-from headscope.cli.app import app, opened, said_saved, show
+from headscope.cli.app import app, opened, said_saved, show, tell
 from headscope.cli.options import (
     Ablate,
     AsCsv,
@@ -76,7 +76,7 @@ def traced(
         else:
             trace = one.trace(typed, pair, max_length=max_length, ablate=silenced, progress=progress)
     for problem in one.anatomy.problems if doubts else ():
-        typer.echo(f"! {problem}", err=True)
+        tell(f"! {problem}")
     return one, trace
 
 
@@ -318,7 +318,7 @@ def view(
         values=values,
         layers=None if layers is None else number_list(layers, noun="layer", option="--layers", example="0,3"),
         heads=None if heads is None else number_list(heads, noun="head", option="--heads", example="0,3"),
-        said=lambda note: typer.echo(note, err=True),
+        said=tell,
     )
     said_saved(path, note)
 
