@@ -170,7 +170,8 @@ def attend(
         rows = np.arange(part.start, part.stop)
         tile = scores(q[:, part], k, scale=scale, mask=mask, rows=rows, columns=columns, sizes=(queries, keys))
         highest = xp.amax(tile, -1, keepdims=True)
-        highest = xp.where(highest == float("-inf"), xp.zeros_like(highest), highest)
+        if not mask.everything:  # without a mask only infinite numbers make a row of -inf, and its weights are NaN
+            highest = xp.where(highest == float("-inf"), xp.zeros_like(highest), highest)
         tile = xp.exp(tile - highest) if xp is not np else np.exp(np.subtract(tile, highest, out=tile), out=tile)
         total = tile.sum(-1)
         n = len(rows)

@@ -128,6 +128,8 @@ export function remarks(): string[] {
   else if (words.partial) found.push(say("partial"));
   if (state.merged.value) found.push(say("merged_note"));
   if (wanted.value?.normed) found.push(say("normed_note"));
+  const info = doc.value?.info;
+  if (info?.broken.has(at.value.layer * info.heads + at.value.head)) found.push(say("broken_says"));
   return found;
 }
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from headscope.view.terminal import Sheet
 
 
+DOUBTFUL = 1
+"""Exit code of an answer that is shown but not to be trusted: computations differ, or NaN is among the numbers."""
 USAGE_ERROR: Any = typer.BadParameter.__base__
 """What is wrong with the command line, as typer says it. Its module has moved from version to version."""
 

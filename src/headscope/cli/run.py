@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headscope.cli import survey_options as options
-from headscope.cli.app import app, opened, said_saved, show, tell
+from headscope.cli.app import DOUBTFUL, app, opened, said_saved, show, tell
 from headscope.cli.options import (
     Ablate,
     AsCsv,
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from headscope.trace import Trace
 
 RUN = "What it does with a text"
-DISAGREES = 1
 
 
 def traced(
@@ -78,6 +77,16 @@ def traced(
     for problem in one.anatomy.problems if doubts else ():
         tell(f"! {problem}")
     return one, trace
+
+
+def exit_code(trace: Trace) -> int:
+    """How to end when the rest has been shown: 1 where the model's numbers are not finite, which is said here."""
+    from headscope.trace import broken_line
+
+    if (line := broken_line(trace)) is None:
+        return 0
+    tell(f"! {line}")
+    return DOUBTFUL
 
 
 def given_text(text: str | None, model: str) -> str:
@@ -202,7 +211,9 @@ def attend(
     )
     if save is not None:
         said_saved(save, save_attention(trace, save, layer=layer, head=head))
+    code = exit_code(trace)
     show(sheet, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
+    raise typer.Exit(code)
 
 
 @app.command(rich_help_panel=RUN)
@@ -223,9 +234,9 @@ def verify(
 
     one, trace = traced(model, text, pair, revision=revision, words=words, ids=ids, max_length=max_length, doubts=False)
     report = one.verify(trace)
+    code = exit_code(trace)
     show(verify_sheet(report), as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
-    if not report.agrees:
-        raise typer.Exit(DISAGREES)
+    raise typer.Exit(code if report.agrees else DOUBTFUL)
 
 
 @app.command(rich_help_panel=RUN)
@@ -303,11 +314,12 @@ def view(
     one, trace = saved_or_traced(
         model, text, pair, revision=revision, words=words, ids=ids, max_length=max_length, ablate=ablate
     )
+    code = exit_code(trace)
     if html is None:
         from headscope.view.server import serve
 
         serve(trace, one, open_browser=not no_open, port=port, said=typer.echo)
-        return
+        raise typer.Exit(code)
     from headscope.view.html import write_page
     from headscope.view.typed import number_list
 
@@ -321,6 +333,7 @@ def view(
         said=tell,
     )
     said_saved(path, note)
+    raise typer.Exit(code)
 
 
 @app.command(rich_help_panel=RUN)

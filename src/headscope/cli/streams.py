@@ -100,7 +100,6 @@ class Interrupt:
         self.seen = True
         raise KeyboardInterrupt
 
-
     def show(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         """What the interpreter calls with an error that nobody caught."""
         if self.seen:
@@ -112,12 +111,9 @@ def prepare() -> Interrupt:
     """Make the process's streams, environment and Ctrl-C safe. Called once, before any file is opened."""
     interrupt = Interrupt()
     for number, mode in enumerate(CLOSED):
-        try:
-            os.fstat(number)
-        except OSError:  # closed: the next file that is opened would get this number, and be written to
+        if not _is_open(number):  # the next file that is opened would get this number, and be written to
             os.open(os.devnull, mode)
-    if sys.stdin is None:
-        sys.stdin = open(0, encoding="utf-8", closefd=False)
+    sys.stdin = sys.stdin or io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), encoding="utf-8")
     sys.stdout, sys.stderr = Output.of(sys.stdout, 1), Messages.of(sys.stderr, 2)
     for name in SIZES:
         if not usable_size(os.environ.get(name, "")):
@@ -125,11 +121,20 @@ def prepare() -> Interrupt:
     if not usable_size(os.environ.get("COMP_CWORD", "1")):
         os.environ["COMP_CWORD"] = "0"
     sys.unraisablehook = lambda problem: None if interrupt.seen else sys.__unraisablehook__(problem)
+    warnings.filterwarnings("ignore", category=RuntimeWarning, module="headscope")  # NaN and infinity are said in words
     formatted = warnings.formatwarning
     warnings.formatwarning = lambda *about, **more: printable_lines(formatted(*about, **more))
     sys.excepthook = interrupt.show
     interrupt.watch()
     return interrupt
+
+
+def _is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
 
 
 def finish(error: OutputError) -> NoReturn:

@@ -6,12 +6,26 @@ from collections.abc import Callable
 
 from headscope.callable_packages import make_callable
 from headscope.trace.arrays import LazyMap, Named
+from headscope.trace.broken import BROKEN, broken_line, broken_rows
 from headscope.trace.file import is_trace, load
 from headscope.trace.head import HeadTrace
 from headscope.trace.outputs import Source
 from headscope.trace.record import LayerRecord, TokenAxis, Trace
 
-__all__ = ["HeadTrace", "LayerRecord", "LazyMap", "Named", "Source", "TokenAxis", "Trace", "is_trace", "load"]
+__all__ = [
+    "BROKEN",
+    "HeadTrace",
+    "LayerRecord",
+    "LazyMap",
+    "Named",
+    "Source",
+    "TokenAxis",
+    "Trace",
+    "broken_line",
+    "broken_rows",
+    "is_trace",
+    "load",
+]
 
 
 def _function() -> Callable[..., Trace]:

@@ -14,6 +14,7 @@ from headscope.attention import EVERYTHING, Mask
 from headscope.checkpoint import called
 from headscope.errors import InputError, TraceError
 from headscope.trace.arrays import Named
+from headscope.trace.broken import broken_heads
 from headscope.trace.head import HeadTrace
 from headscope.trace.outputs import Outputs, Source
 
@@ -208,6 +209,11 @@ class Trace:
     def nbytes(self) -> int:
         """Bytes of Q, K, V and lse of all layers: linear in the number of tokens."""
         return sum(record.nbytes for record in self.layers)
+
+    @property
+    def broken(self) -> tuple[tuple[int, int], ...]:
+        """(layer, head) of each head whose weights are not numbers, because NaN or infinity is in the model."""
+        return broken_heads(self)
 
     def __len__(self) -> int:
         """How many tokens."""

@@ -26,6 +26,7 @@ def trace_record(trace: Trace) -> dict[str, Any]:
         "ids": trace.ids,
         "segments": trace.segments,
         "ablated": sorted(trace.ablated),
+        "broken": trace.broken,
     }
 
 
