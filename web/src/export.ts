@@ -166,8 +166,8 @@ async function numbers(): Promise<{ rows: Label[]; columns: Label[]; data: Float
   return { rows: words.rows.slice(top, bottom), columns: words.columns.slice(left, right), data: found.data };
 }
 
-/** A cell of CSV: quoted, and never read as a formula by a spreadsheet. */
-const csv = (value: string): string => `"${(/^[=+\-@\t\r]/.test(value) ? `'${value}` : value).replace(/"/g, '""')}"`;
+/** A cell of CSV: quoted, and never read as a formula by a spreadsheet. src/headscope/view/tables.py has the same rule. */
+const csv = (value: string): string => `"${(/^[=+\-@\t\r\n＝＋－＠]/.test(value) ? `'${value}` : value).replace(/"/g, '""')}"`;
 
 export async function saveCsv(): Promise<void> {
   const { rows, columns, data } = await numbers();

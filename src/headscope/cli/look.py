@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from headscope.cli.app import DOUBTFUL, app, opened, said_saved, show, tell
-from headscope.cli.options import AsCsv, AsJson, AsMarkdown, ModelName, Revision
+from headscope.cli.options import AsCsv, AsJson, AsMarkdown, ModelName, Revision, number
 
 LOOK = "What is in a checkpoint"
 
@@ -105,8 +105,12 @@ def fit(
 @app.command(rich_help_panel=LOOK)
 def head(
     model: ModelName,
-    layer: Annotated[int, typer.Argument(metavar="L", show_default=False, help="The layer, counted from 0.")],
-    index: Annotated[int, typer.Argument(metavar="H", show_default=False, help="The head, counted from 0.")],
+    layer: Annotated[
+        int, typer.Argument(parser=number, metavar="L", show_default=False, help="The layer, counted from 0.")
+    ],
+    index: Annotated[
+        int, typer.Argument(parser=number, metavar="H", show_default=False, help="The head, counted from 0.")
+    ],
     save: Annotated[
         Path | None, typer.Option("--save", metavar="FILE.npz", help="Write the slices to a file, all numbers.")
     ] = None,

@@ -24,9 +24,11 @@ from headscope.cli.options import (
     Revision,
     Text,
     Words,
+    number,
 )
 from headscope.cli.progress import layers_shown
 from headscope.errors import InputError
+from headscope.view.labels import printable
 
 if TYPE_CHECKING:
     from headscope.model import Model
@@ -93,7 +95,7 @@ def given_text(text: str | None, model: str) -> str:
     """TEXT, from standard input where it is `-`.
 
     Raises:
-        InputError: there is none, or standard input is no UTF-8.
+        InputError: there is none, or standard input can't be read or is not valid UTF-8.
     """
     if text is None:
         if " " in model.strip():
@@ -105,6 +107,12 @@ def given_text(text: str | None, model: str) -> str:
         return text
     try:
         return sys.stdin.buffer.read().decode("utf-8").rstrip("\r\n")
+    except OSError as error:
+        raise InputError(
+            f"it can't be read: {error.strerror or error}",
+            where="standard input",
+            advice="pipe the text in, or give it as TEXT",
+        ) from error
     except UnicodeDecodeError as error:
         raise InputError(
             f"the text is no UTF-8: byte {error.start} is {error.object[error.start]:#04x}",
@@ -154,19 +162,25 @@ def attend(
     model: ModelOrTrace,
     text: Text = None,
     pair: Pair = None,
-    layer: Annotated[int | None, typer.Option("--layer", "-L", metavar="L", help="A layer, counted from 0.")] = None,
-    head: Annotated[int | None, typer.Option("--head", "-H", metavar="H", help="A head, counted from 0.")] = None,
+    layer: Annotated[
+        int | None, typer.Option("--layer", "-L", parser=number, metavar="L", help="A layer, counted from 0.")
+    ] = None,
+    head: Annotated[
+        int | None, typer.Option("--head", "-H", parser=number, metavar="H", help="A head, counted from 0.")
+    ] = None,
     query: Annotated[
         str | None,
         typer.Option("--query", "-q", metavar="TOKEN", help="Only what one token takes: its position or its piece."),
     ] = None,
-    top: Annotated[int | None, typer.Option("--top", metavar="N", help="At most N keys for each query.")] = None,
+    top: Annotated[
+        int | None, typer.Option("--top", parser=number, metavar="N", help="At most N keys for each query.")
+    ] = None,
     threshold: Annotated[
         float | None,
         typer.Option("--threshold", metavar="SHARE", help="The fewest keys that hold this share of each query's mass."),
     ] = None,
     start: Annotated[
-        int, typer.Option("--from", metavar="TOKEN", help="The first token drawn, where not all fit.")
+        int, typer.Option("--from", parser=number, metavar="TOKEN", help="The first token drawn, where not all fit.")
     ] = 0,
     scale: Annotated[str, typer.Option("--scale", metavar="sqrt|linear", help="How weights become shades.")] = "sqrt",
     save: Annotated[
@@ -251,7 +265,7 @@ def fill(
         ),
     ] = None,
     pair: Pair = None,
-    top: Annotated[int, typer.Option("--top", metavar="N", help="How many pieces for each mask.")] = 5,
+    top: Annotated[int, typer.Option("--top", parser=number, metavar="N", help="How many pieces for each mask.")] = 5,
     max_length: MaxLength = None,
     ablate: Ablate = None,
     revision: Revision = None,
@@ -364,7 +378,7 @@ def survey(
     from headscope.survey.run import survey as run
     from headscope.view.survey_sheet import survey_sheet
 
-    with shown(sys.stderr, out) as progress:
+    with shown(sys.stderr, Path(printable(str(out)))) as progress:
         found = run(
             model,
             corpus,

@@ -9,8 +9,9 @@ import signal
 import sys
 import traceback
 import warnings
-from typing import TYPE_CHECKING, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
+from headscope.errors import InputError
 from headscope.view.labels import printable_lines
 from headscope.view.terminal import usable_size
 
@@ -85,6 +86,18 @@ class Messages(Stream):
             return
 
 
+class ClosedInput(io.RawIOBase):
+    """Standard input that was closed."""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        raise InputError(
+            "standard input is closed", where="standard input", advice="pipe the text in, or give it as an argument"
+        )
+
+
 class Interrupt:
     """Ctrl-C as KeyboardInterrupt, and remembered: libraries turn it into errors of their own, or swallow it."""
 
@@ -113,7 +126,7 @@ def prepare() -> Interrupt:
     for number, mode in enumerate(CLOSED):
         if not _is_open(number):  # the next file that is opened would get this number, and be written to
             os.open(os.devnull, mode)
-    sys.stdin = sys.stdin or io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), encoding="utf-8")
+    sys.stdin = sys.stdin or io.TextIOWrapper(io.BufferedReader(ClosedInput()), encoding="utf-8")
     sys.stdout, sys.stderr = Output.of(sys.stdout, 1), Messages.of(sys.stderr, 2)
     for name in SIZES:
         if not usable_size(os.environ.get(name, "")):
