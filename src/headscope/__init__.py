@@ -12,9 +12,11 @@ Nothing heavy is imported until it is used.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # typing's own would be most of this module's import, and Ctrl-C is not handled before it ends
 if TYPE_CHECKING:
+    from typing import Any
+
     from headscope.capture import Captured, ablate, describe
     from headscope.capture.captured import capture
     from headscope.capture.one_liner import trace

@@ -196,7 +196,8 @@ def _powers(
         rows = np.arange(part.start, part.stop)
         tile = scores(q[:, part], k, scale=scale, mask=mask, rows=rows, columns=columns, sizes=(queries, keys))
         highest = xp.amax(tile, -1, keepdims=True)
-        highest = xp.where(highest == float("-inf"), xp.zeros_like(highest), highest)
+        if not mask.everything:  # without a mask only infinite numbers make a row of -inf, and its weights are NaN
+            highest = xp.where(highest == float("-inf"), xp.zeros_like(highest), highest)
         tile = xp.exp(tile - highest) if xp is not np else np.exp(np.subtract(tile, highest, out=tile), out=tile)
         yield part, tile, tile.sum(-1), highest[..., 0]
 

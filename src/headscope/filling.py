@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headscope.errors import CheckpointError, InputError, UnsupportedError
+from headscope.trace import broken_line
 
 if TYPE_CHECKING:
     from headscope.model import Model
@@ -99,7 +100,7 @@ def fill_trace(model: Model, trace: Trace, *, top: int = 5) -> tuple[Filled, ...
     logits = model.tops.masked_lm(trace.outputs["last_hidden_state"].array[positions]).astype(np.float64)
     if not np.isfinite(logits).all():
         raise CheckpointError(
-            "the scores at the mask are no numbers: the weights hold NaN or infinity",
+            f"the scores at the mask are not numbers. {broken_line(trace) or 'The head on top holds NaN or infinity.'}",
             where=model.checkpoint.where,
             advice="`headscope verify` names the tensors; use a checkpoint that was saved before training broke down",
         )

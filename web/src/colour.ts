@@ -23,6 +23,9 @@ export function oklch(lightness: number, chroma: number, hue: number): RGB {
   }
 }
 
+/** What is drawn for NaN: on neither map. */
+const BROKEN: RGB = [214, 0, 60];
+
 const css = ([r, g, b]: RGB): string => `rgb(${r} ${g} ${b})`;
 
 /** 256 colours, equal steps of lightness, so that it reads in grey as well. From the page's ground to the strongest. */
@@ -63,12 +66,14 @@ export function diverging(): Uint8Array {
 }
 
 export function sequentialCss(t: number, dark: boolean): string {
+  if (Number.isNaN(t)) return css(BROKEN);
   const at = 3 * Math.round(255 * Math.min(1, Math.max(0, t)));
   const map = sequential(dark);
   return css([map[at], map[at + 1], map[at + 2]]);
 }
 
 export function divergingCss(t: number): string {
+  if (Number.isNaN(t)) return css(BROKEN);
   const at = 3 * (255 + Math.round(255 * Math.min(1, Math.max(-1, t))));
   const map = diverging();
   return css([map[at], map[at + 1], map[at + 2]]);
@@ -93,11 +98,13 @@ const palettes = new Map<Uint8Array, Uint32Array>();
 function palette(map: Uint8Array): Uint32Array {
   let found = palettes.get(map);
   if (!found) {
-    found = Uint32Array.from({ length: map.length / 3 }, (_, n) => 0xff000000 + (map[3 * n + 2] << 16) + (map[3 * n + 1] << 8) + map[3 * n]);
+    found = Uint32Array.from({ length: map.length / 3 }, (_, n) => pixel([map[3 * n], map[3 * n + 1], map[3 * n + 2]]));
     palettes.set(map, found);
   }
   return found;
 }
+
+const pixel = ([r, g, b]: RGB): number => 0xff000000 + (b << 16) + (g << 8) + r;
 
 /** Numbers as pixels. Signed numbers go on the diverging map. */
 export function paint(
@@ -107,13 +114,14 @@ export function paint(
   const colours = palette(signed ? diverging() : sequential(dark));
   const share = most > 0 ? 1 / most : 0;
   const [root, log] = [scale === "sqrt", scale === "log"];
+  const broken = pixel(BROKEN);
   for (let n = 0; n < data.length; n++) {
     const value = data[n];
     let t = Math.min(1, Math.abs(value) * share);
     if (root) t = Math.sqrt(t);
     else if (log) t = t <= 1e-4 ? 0 : 1 + Math.log10(t) / 4;
     const shade = (255 * t + 0.5) | 0;
-    out[n] = colours[signed ? (value < 0 ? 255 - shade : 255 + shade) : shade];
+    out[n] = Number.isNaN(value) ? broken : colours[signed ? (value < 0 ? 255 - shade : 255 + shade) : shade];
   }
   return new Uint8ClampedArray(out.buffer);
 }

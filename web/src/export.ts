@@ -128,6 +128,8 @@ export function remarks(): string[] {
   else if (words.partial) found.push(say("partial"));
   if (state.merged.value) found.push(say("merged_note"));
   if (wanted.value?.normed) found.push(say("normed_note"));
+  const info = doc.value?.info;
+  if (info?.broken.has(at.value.layer * info.heads + at.value.head)) found.push(say("broken_says"));
   return found;
 }
 
@@ -164,8 +166,8 @@ async function numbers(): Promise<{ rows: Label[]; columns: Label[]; data: Float
   return { rows: words.rows.slice(top, bottom), columns: words.columns.slice(left, right), data: found.data };
 }
 
-/** A cell of CSV: quoted, and never read as a formula by a spreadsheet. */
-const csv = (value: string): string => `"${(/^[=+\-@\t\r]/.test(value) ? `'${value}` : value).replace(/"/g, '""')}"`;
+/** A cell of CSV: quoted, and never read as a formula by a spreadsheet. src/headscope/view/tables.py has the same rule. */
+const csv = (value: string): string => `"${(/^[=+\-@\t\r\n＝＋－＠]/.test(value) ? `'${value}` : value).replace(/"/g, '""')}"`;
 
 export async function saveCsv(): Promise<void> {
   const { rows, columns, data } = await numbers();

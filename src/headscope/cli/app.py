@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from headscope.cli.streams import INTERRUPTED, REFUSED, OutputError, finish, prepare
 from headscope.errors import HeadscopeError, InputError
+from headscope.view.labels import printable
 
 if TYPE_CHECKING:
     from headscope.model import Model
     from headscope.view.terminal import Sheet
 
-REFUSED = 2
-INTERRUPTED = 130
-PIPE_CLOSED = 141
+
+DOUBTFUL = 1
+"""Exit code of an answer that is shown but not to be trusted: computations differ, or NaN is among the numbers."""
+USAGE_ERROR: Any = typer.BadParameter.__base__
+"""What is wrong with the command line, as typer says it. Its module has moved from version to version."""
 
 
 class Commands(TyperGroup):
@@ -29,12 +33,18 @@ class Commands(TyperGroup):
         end = args.index("--") if "--" in args else len(args)
         if "--debug" in args[:end]:
             args = ["--debug", *(arg for arg in args[:end] if arg != "--debug"), *args[end:]]
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except USAGE_ERROR as error:
+            error.message = printable(error.message)
+            raise
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            result = super().invoke(ctx)
-            sys.stdout.flush()
+            return super().invoke(ctx)
+        except USAGE_ERROR as error:
+            error.message = printable(error.message)
+            raise
         except HeadscopeError as error:
             if ctx.params.get("debug"):
                 raise
@@ -44,10 +54,6 @@ class Commands(TyperGroup):
             raise typer.Exit(REFUSED) from error
         except KeyboardInterrupt as error:
             raise typer.Exit(INTERRUPTED) from error
-        except BrokenPipeError as error:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(PIPE_CLOSED) from error
-        return result
 
 
 app = typer.Typer(
@@ -109,14 +115,29 @@ def headscope(
         put(tour_drawings(take_tour(opened("-", None))), sys.stdout)
 
 
+def tell(line: str) -> None:
+    """Say something beside the answer, on stderr, so that stdout stays what was asked for."""
+    typer.echo(printable(line), err=True)
+
+
 def said_saved(path: Path, what: str) -> None:
-    """Say on stderr what was written, so that stdout stays what was asked for."""
-    typer.echo(f"wrote {path}: {what}", err=True)
+    """Say what was written, and where."""
+    tell(f"wrote {path}: {what}")
 
 
 def main() -> None:
     """The entry point of the `headscope` command."""
+    interrupt = prepare()
     try:
-        app(prog_name="headscope")
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+        try:
+            app(prog_name="headscope")
+        finally:
+            sys.excepthook = interrupt.show  # typer has put its own there
+            if not interrupt.seen:
+                sys.stdout.flush()
+    except OutputError as error:
+        finish(error)
+    except SystemExit as end:
+        if interrupt.seen:
+            os._exit(end.code if isinstance(end.code, int) else 0)  # threads may still compute: nobody waits for them
+        raise

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from headscope.cli.app import app, opened, said_saved, show
-from headscope.cli.options import AsCsv, AsJson, AsMarkdown, ModelName, Revision
+from headscope.cli.app import DOUBTFUL, app, opened, said_saved, show, tell
+from headscope.cli.options import AsCsv, AsJson, AsMarkdown, ModelName, Revision, number
 
 LOOK = "What is in a checkpoint"
 
@@ -105,8 +105,12 @@ def fit(
 @app.command(rich_help_panel=LOOK)
 def head(
     model: ModelName,
-    layer: Annotated[int, typer.Argument(metavar="L", show_default=False, help="The layer, counted from 0.")],
-    index: Annotated[int, typer.Argument(metavar="H", show_default=False, help="The head, counted from 0.")],
+    layer: Annotated[
+        int, typer.Argument(parser=number, metavar="L", show_default=False, help="The layer, counted from 0.")
+    ],
+    index: Annotated[
+        int, typer.Argument(parser=number, metavar="H", show_default=False, help="The head, counted from 0.")
+    ],
     save: Annotated[
         Path | None, typer.Option("--save", metavar="FILE.npz", help="Write the slices to a file, all numbers.")
     ] = None,
@@ -116,10 +120,14 @@ def head(
     as_markdown: AsMarkdown = False,
 ) -> None:
     """One head's slices of W_Q, W_K, W_V and W_O."""
-    from headscope.view.report_sheets import head_sheet, save_head
+    from headscope.view.report_sheets import broken_slices, head_sheet, save_head
 
     one = opened(model, revision)
     sheet = head_sheet(one, layer, index)
     if save is not None:
         said_saved(save, save_head(one.layers[layer].heads[index], save))
+    line = broken_slices(one.layers[layer].heads[index])
+    if line is not None:
+        tell(f"! {line}")
     show(sheet, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
+    raise typer.Exit(DOUBTFUL if line is not None else 0)

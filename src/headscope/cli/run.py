@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headscope.cli import survey_options as options
-from headscope.cli.app import app, opened, said_saved, show
+from headscope.cli.app import DOUBTFUL, app, opened, said_saved, show, tell
 from headscope.cli.options import (
     Ablate,
     AsCsv,
@@ -24,16 +24,17 @@ from headscope.cli.options import (
     Revision,
     Text,
     Words,
+    number,
 )
 from headscope.cli.progress import layers_shown
 from headscope.errors import InputError
+from headscope.view.labels import printable
 
 if TYPE_CHECKING:
     from headscope.model import Model
     from headscope.trace import Trace
 
 RUN = "What it does with a text"
-DISAGREES = 1
 
 
 def traced(
@@ -76,15 +77,25 @@ def traced(
         else:
             trace = one.trace(typed, pair, max_length=max_length, ablate=silenced, progress=progress)
     for problem in one.anatomy.problems if doubts else ():
-        typer.echo(f"! {problem}", err=True)
+        tell(f"! {problem}")
     return one, trace
+
+
+def exit_code(trace: Trace) -> int:
+    """How to end when the rest has been shown: 1 where the model's numbers are not finite, which is said here."""
+    from headscope.trace import broken_line
+
+    if (line := broken_line(trace)) is None:
+        return 0
+    tell(f"! {line}")
+    return DOUBTFUL
 
 
 def given_text(text: str | None, model: str) -> str:
     """TEXT, from standard input where it is `-`.
 
     Raises:
-        InputError: there is none, or standard input is no UTF-8.
+        InputError: there is none, or standard input can't be read or is not valid UTF-8.
     """
     if text is None:
         if " " in model.strip():
@@ -96,6 +107,12 @@ def given_text(text: str | None, model: str) -> str:
         return text
     try:
         return sys.stdin.buffer.read().decode("utf-8").rstrip("\r\n")
+    except OSError as error:
+        raise InputError(
+            f"it can't be read: {error.strerror or error}",
+            where="standard input",
+            advice="pipe the text in, or give it as TEXT",
+        ) from error
     except UnicodeDecodeError as error:
         raise InputError(
             f"the text is no UTF-8: byte {error.start} is {error.object[error.start]:#04x}",
@@ -145,19 +162,25 @@ def attend(
     model: ModelOrTrace,
     text: Text = None,
     pair: Pair = None,
-    layer: Annotated[int | None, typer.Option("--layer", "-L", metavar="L", help="A layer, counted from 0.")] = None,
-    head: Annotated[int | None, typer.Option("--head", "-H", metavar="H", help="A head, counted from 0.")] = None,
+    layer: Annotated[
+        int | None, typer.Option("--layer", "-L", parser=number, metavar="L", help="A layer, counted from 0.")
+    ] = None,
+    head: Annotated[
+        int | None, typer.Option("--head", "-H", parser=number, metavar="H", help="A head, counted from 0.")
+    ] = None,
     query: Annotated[
         str | None,
         typer.Option("--query", "-q", metavar="TOKEN", help="Only what one token takes: its position or its piece."),
     ] = None,
-    top: Annotated[int | None, typer.Option("--top", metavar="N", help="At most N keys for each query.")] = None,
+    top: Annotated[
+        int | None, typer.Option("--top", parser=number, metavar="N", help="At most N keys for each query.")
+    ] = None,
     threshold: Annotated[
         float | None,
         typer.Option("--threshold", metavar="SHARE", help="The fewest keys that hold this share of each query's mass."),
     ] = None,
     start: Annotated[
-        int, typer.Option("--from", metavar="TOKEN", help="The first token drawn, where not all fit.")
+        int, typer.Option("--from", parser=number, metavar="TOKEN", help="The first token drawn, where not all fit.")
     ] = 0,
     scale: Annotated[str, typer.Option("--scale", metavar="sqrt|linear", help="How weights become shades.")] = "sqrt",
     save: Annotated[
@@ -202,7 +225,9 @@ def attend(
     )
     if save is not None:
         said_saved(save, save_attention(trace, save, layer=layer, head=head))
+    code = exit_code(trace)
     show(sheet, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
+    raise typer.Exit(code)
 
 
 @app.command(rich_help_panel=RUN)
@@ -223,9 +248,9 @@ def verify(
 
     one, trace = traced(model, text, pair, revision=revision, words=words, ids=ids, max_length=max_length, doubts=False)
     report = one.verify(trace)
+    code = exit_code(trace)
     show(verify_sheet(report), as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
-    if not report.agrees:
-        raise typer.Exit(DISAGREES)
+    raise typer.Exit(code if report.agrees else DOUBTFUL)
 
 
 @app.command(rich_help_panel=RUN)
@@ -240,7 +265,7 @@ def fill(
         ),
     ] = None,
     pair: Pair = None,
-    top: Annotated[int, typer.Option("--top", metavar="N", help="How many pieces for each mask.")] = 5,
+    top: Annotated[int, typer.Option("--top", parser=number, metavar="N", help="How many pieces for each mask.")] = 5,
     max_length: MaxLength = None,
     ablate: Ablate = None,
     revision: Revision = None,
@@ -303,11 +328,12 @@ def view(
     one, trace = saved_or_traced(
         model, text, pair, revision=revision, words=words, ids=ids, max_length=max_length, ablate=ablate
     )
+    code = exit_code(trace)
     if html is None:
         from headscope.view.server import serve
 
         serve(trace, one, open_browser=not no_open, port=port, said=typer.echo)
-        return
+        raise typer.Exit(code)
     from headscope.view.html import write_page
     from headscope.view.typed import number_list
 
@@ -318,9 +344,10 @@ def view(
         values=values,
         layers=None if layers is None else number_list(layers, noun="layer", option="--layers", example="0,3"),
         heads=None if heads is None else number_list(heads, noun="head", option="--heads", example="0,3"),
-        said=lambda note: typer.echo(note, err=True),
+        said=tell,
     )
     said_saved(path, note)
+    raise typer.Exit(code)
 
 
 @app.command(rich_help_panel=RUN)
@@ -351,7 +378,7 @@ def survey(
     from headscope.survey.run import survey as run
     from headscope.view.survey_sheet import survey_sheet
 
-    with shown(sys.stderr, out) as progress:
+    with shown(sys.stderr, Path(printable(str(out)))) as progress:
         found = run(
             model,
             corpus,

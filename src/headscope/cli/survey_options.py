@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from headscope.cli.options import number
+
 MODEL = "The model"
 WORK = "The work"
 RAY = "On Ray"
@@ -32,7 +34,12 @@ Out = Annotated[
 Field = Annotated[str, typer.Option("--field", metavar="NAME", help="The field or column of tables with the text.")]
 Length = Annotated[
     int | None,
-    typer.Option("--length", metavar="N", help="Tokens of a window; 512, or as many as the model takes, unless told."),
+    typer.Option(
+        "--length",
+        parser=number,
+        metavar="N",
+        help="Tokens of a window; 512, or as many as the model takes, unless told.",
+    ),
 ]
 StatisticNames = Annotated[
     str | None, typer.Option("--statistics", metavar="NAME,NAME…", help="Only these; all unless told.")
@@ -40,7 +47,10 @@ StatisticNames = Annotated[
 Similarity = Annotated[
     int,
     typer.Option(
-        "--similarity", metavar="N", help="Also compare all pairs of heads, over N windows. Quadratic, so off."
+        "--similarity",
+        parser=number,
+        metavar="N",
+        help="Also compare all pairs of heads, over N windows. Quadratic, so off.",
     ),
 ]
 Device = Annotated[str, typer.Option("--device", metavar="NAME", help="cpu, cuda, cuda:1, mps.", rich_help_panel=MODEL)]
@@ -49,20 +59,29 @@ DType = Annotated[
 ]
 BatchTokens = Annotated[
     int | None,
-    typer.Option("--batch-tokens", metavar="N", help="Tokens that go through together.", rich_help_panel=WORK),
+    typer.Option(
+        "--batch-tokens", parser=number, metavar="N", help="Tokens that go through together.", rich_help_panel=WORK
+    ),
 ]
 PartSize = Annotated[
     int | None,
     typer.Option(
-        "--part-size", metavar="N", help="Characters between one saved part and the next.", rich_help_panel=WORK
+        "--part-size",
+        parser=number,
+        metavar="N",
+        help="Characters between one saved part and the next.",
+        rich_help_panel=WORK,
     ),
 ]
 MaxDocument = Annotated[
     int | None,
-    typer.Option("--max-document", metavar="N", help="Refuse documents of more characters.", rich_help_panel=WORK),
+    typer.Option(
+        "--max-document", parser=number, metavar="N", help="Refuse documents of more characters.", rich_help_panel=WORK
+    ),
 ]
 Threads = Annotated[
-    int | None, typer.Option("--threads", metavar="N", help="Threads of each replica.", rich_help_panel=WORK)
+    int | None,
+    typer.Option("--threads", min=1, max=4096, metavar="N", help="Threads of each replica.", rich_help_panel=WORK),
 ]
 OnRay = Annotated[
     bool, typer.Option("--ray", help="Work on Ray: on this machine, or where it is running.", rich_help_panel=RAY)
@@ -73,7 +92,14 @@ Address = Annotated[
 ]
 Workers = Annotated[
     int | None,
-    typer.Option("--workers", metavar="N", help="Replicas; one per GPU, or per CPU, unless told.", rich_help_panel=RAY),
+    typer.Option(
+        "--workers",
+        min=1,
+        max=4096,
+        metavar="N",
+        help="Replicas; one per GPU, or per CPU, unless told.",
+        rich_help_panel=RAY,
+    ),
 ]
 NoReport = Annotated[bool, typer.Option("--no-report", help="Don't write report.html.")]
 Plots = Annotated[bool, typer.Option("--plots", help="Also write plots as SVG and PDF; needs the extra plot.")]

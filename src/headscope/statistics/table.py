@@ -12,7 +12,7 @@ from headscope.errors import HeadscopeError, InputError, MissingExtraError, Trac
 from headscope.statistics.definitions import MEANINGS, NORMS, chosen
 from headscope.statistics.plain import plain_statistics
 from headscope.statistics.roles import Roles, roles_of
-from headscope.trace import Named
+from headscope.trace import Named, broken_rows
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -30,6 +30,7 @@ class Statistics(Mapping[str, Named]):
         layers: the number of each layer in the model.
         heads: for each layer the numbers of its heads. Where layers differ in heads, the missing ones are NaN.
         left_out: statistics that this trace can't give -> the reason.
+        broken: (layer, head) of heads whose weights are not numbers: theirs are NaN.
     """
 
     def __init__(
@@ -39,11 +40,13 @@ class Statistics(Mapping[str, Named]):
         layers: tuple[int, ...],
         heads: tuple[tuple[int, ...], ...],
         left_out: Mapping[str, str],
+        broken: tuple[tuple[int, int], ...] = (),
     ) -> None:
         self._values = dict(values)
         self.layers = layers
         self.heads = heads
         self.left_out = dict(left_out)
+        self.broken = broken
 
     def __getitem__(self, name: str) -> Named:
         if name in self._values:
@@ -83,6 +86,8 @@ class Statistics(Mapping[str, Named]):
         lines = [f"statistics of {len(self.layers)} layers, mean and range over heads"]
         lines += [spread_line(name, named) for name, named in self._values.items()]
         lines += [f"without {name}: {reason}" for name, reason in self.left_out.items()]
+        if self.broken:
+            lines.append(f"{len(self.broken)} heads are not in these: their weights are NaN (see .broken)")
         return "\n".join(lines)
 
 
@@ -144,13 +149,20 @@ def statistics(
     if not special:
         table[..., roles.query_special] = np.nan
     dims: tuple[str, ...] = ("layers", "heads", "queries")
-    if not per_query:
+    lost = np.zeros(table.shape[1:], dtype=bool)
+    for at, record in enumerate(trace.layers):
+        lost[at, : len(record.q)] = broken_rows(record)
+    if per_query:
+        table[:, lost] = np.nan
+    else:
         table, dims = over_queries(table), dims[:2]
+        table[:, lost.any(-1)] = np.nan  # a mean over the other queries would look like any other
     return Statistics(
         {name: Named(name, dims, values) for name, values in zip(wanted, table, strict=True)},
         layers=trace.numbers,
         heads=tuple(trace.head_numbers(number) for number in trace.numbers),
         left_out=left_out,
+        broken=trace.broken,
     )
 
 

@@ -63,7 +63,8 @@ def blocks(
             q[:, rows], k, scale=scale, mask=mask, rows=positions, columns=np.arange(keys), sizes=(queries, keys)
         )
         highest = tile.max(-1, keepdims=True)
-        highest = np.where(np.isneginf(highest), np.float32(0), highest)
+        if not mask.everything:  # as in headscope.attention.attend
+            highest = np.where(np.isneginf(highest), np.float32(0), highest)
         weights = np.exp(tile - highest)
         total = weights.sum(-1)
         unseen = total == 0

@@ -28,6 +28,8 @@ def shown(stream: TextIO, folder: Path) -> Iterator[Callable[[Tally], None]]:
 
             yield said
     except KeyboardInterrupt:
+        if not done:
+            raise
         stream.write(f"stopped: {done:,} finished parts are kept in {folder}; run the same command to go on\n")
         raise
 

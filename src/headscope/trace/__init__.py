@@ -7,6 +7,7 @@ from collections.abc import Callable
 from headscope.callable_packages import make_callable
 from headscope.trace.arrays import LazyMap, Named
 from headscope.trace.cut import Cut
+from headscope.trace.broken import BROKEN, broken_line, broken_rows
 from headscope.trace.file import is_trace, load
 from headscope.trace.head import HeadTrace
 from headscope.trace.layer import LayerTrace
@@ -14,6 +15,7 @@ from headscope.trace.outputs import Source
 from headscope.trace.record import LayerRecord, TokenAxis, Trace
 
 __all__ = [
+    "BROKEN",
     "Cut",
     "HeadTrace",
     "LayerRecord",
@@ -23,6 +25,8 @@ __all__ = [
     "Source",
     "TokenAxis",
     "Trace",
+    "broken_line",
+    "broken_rows",
     "is_trace",
     "load",
 ]

@@ -14,6 +14,7 @@ from headscope.attention import EVERYTHING, Mask, log_sum_exps
 from headscope.checkpoint import called
 from headscope.errors import InputError, TraceError
 from headscope.trace.arrays import LazyMap, Named
+from headscope.trace.broken import broken_heads
 from headscope.trace.cut import Cut
 from headscope.trace.head import HeadTrace, position_of
 from headscope.trace.layer import LayerTrace
@@ -285,6 +286,11 @@ class Trace:
     def nbytes(self) -> int:
         """Bytes of Q, K, V and lse of all layers: linear in the number of tokens."""
         return sum(record.nbytes for record in self.layers)
+
+    @property
+    def broken(self) -> tuple[tuple[int, int], ...]:
+        """(layer, head) of each head whose weights are not numbers, because NaN or infinity is in the model."""
+        return broken_heads(self)
 
     def __len__(self) -> int:
         """How many tokens."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from headscope.attention import entropy
 from headscope.checkpoint.json_text import few
+from headscope.trace import broken_line
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -31,6 +32,8 @@ def health(trace: Trace, model: Model) -> list[str]:
     unexpected = [row.stored for row in anatomy.extra if row.role is None]
     if unexpected:
         notes.append(f"unexpected tensors: {few(unexpected, MOST_NAMES)}")
+    if (line := broken_line(trace)) is not None:
+        notes.append(line)
     broken = []
     for name in model.checkpoint.tensors:
         values = model.checkpoint.read(name)

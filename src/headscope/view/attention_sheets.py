@@ -122,11 +122,14 @@ def _one_head(
         )
 
     heading = _head_title(trace, chosen)
+    lost = int(np.isnan(weights).any(-1).sum())
+    warning = notes([f"{lost} of {len(weights)} rows are not numbers: NaN (? in a narrow cell)"] if lost else [])
     if not listed:
         picture = matrix(weights, shown, shown_keys(trace), start=start, scale=scale)
-        return Sheet(record, rows, (heading, blank, picture))
+        return Sheet(record, rows, (heading, blank, picture, warning))
     picture = each_query(weights, shown, shown_keys(trace), keys)
-    return Sheet(record, rows, (heading, notes([_rule(top, threshold, each="each query")]), blank, picture))
+    rule = notes([_rule(top, threshold, each="each query")])
+    return Sheet(record, rows, (heading, rule, blank, picture, warning))
 
 
 def _weight_row(trace: Trace, chosen: tuple[int, int], query: int, key: int, weight: Any) -> tuple[Any, ...]:

@@ -24,6 +24,11 @@ def printable(text: str) -> str:
     return "".join(_visible(text, index) for index in range(len(text)))
 
 
+def printable_lines(text: str) -> str:
+    """As `printable`, line by line."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
 def _visible(text: str, index: int) -> str:
     character = text[index]
     kind = unicodedata.category(character)

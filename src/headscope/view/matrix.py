@@ -28,6 +28,7 @@ NARROWEST_CELL = 2
 REST = 6
 LEAST_SHOWN = 0.005
 """Weights below half a per cent are drawn as nothing."""
+BROKEN_STYLE = "bold red"
 LEAST_INK = math.sqrt(LEAST_SHOWN)
 """The ink from which a cell gets at least the lightest shade."""
 
@@ -76,6 +77,8 @@ def shade_of(ink: float, paper: Paper) -> str:
 
 def cell_text(weight: float, ink: float, size: int, paper: Paper) -> str:
     """A cell of `size` columns: shades, and from four columns on the weight in per cent."""
+    if math.isnan(weight):
+        return f"{'NaN' if size >= 4 else '?'} ".rjust(size)
     percent = f"{weight * 100:.0f}" if weight >= LEAST_SHOWN else ""
     if paper.colour:
         return f"{percent} ".rjust(size) if size >= 4 else " " * size
@@ -173,8 +176,11 @@ def _row(
     line = [(f"{query:>{digits}} ", "dim"), (pad(clipped, label) + " ", "")]
     for key in window.columns:
         ink = inked(row[key], scale)
-        line.append((cell_text(row[key], ink, size, paper), style_of(ink) if paper.colour else ""))
-    if partial:
+        style = BROKEN_STYLE if math.isnan(ink) else style_of(ink) if paper.colour else ""
+        line.append((cell_text(row[key], ink, size, paper), style))
+    if partial and math.isnan(sum(row)):
+        line.append((f" {'NaN':>3}", BROKEN_STYLE))
+    elif partial:
         outside = 1.0 - sum(row[key] for key in window.columns) / (sum(row) or 1.0)
         line.append((f" {max(outside, 0.0) * 100:>3.0f} %", "dim"))
     return tuple(line)
@@ -233,8 +239,13 @@ def _left_out(window: Window, queries: int, keys: int) -> Drawing:
 
 
 def strongest(weights: Float[np.ndarray, " keys"], top: int | None, threshold: float | None) -> list[int]:
-    """Keys from the strongest on: at most `top`, and the fewest that hold `threshold` (0 to 1) of the row's mass."""
+    """Keys from the strongest on: at most `top`, and the fewest that hold `threshold` (0 to 1) of the row's mass.
+
+    None where the row is not made of numbers.
+    """
     row = [float(weight) for weight in weights]
+    if any(map(math.isnan, row)):
+        return []
     order = sorted(range(len(row)), key=lambda key: (-row[key], key))
     if threshold is not None:
         mass, wanted = 0.0, threshold * sum(row)
@@ -251,6 +262,9 @@ def bars(weights: Float[np.ndarray, " keys"], keys: Sequence[str], chosen: Seque
 
     def draw(paper: Paper) -> Iterable[Line]:
         row = [float(weight) for weight in weights]
+        if any(map(math.isnan, row)):
+            yield text_line("NaN: these weights are not numbers", BROKEN_STYLE)
+            return
         digits = len(str(len(keys) - 1))
         label = min(paper.width // 3, max(3, *(width(keys[key]) for key in chosen)))
         full = max((row[key] for key in chosen), default=0.0) or 1.0
@@ -287,7 +301,7 @@ def each_query(
         margin = digits + 1 + label + 2
         yield text_line(f"{'':>{digits}} {'query':<{label}}  keys, strongest first", "bold")
         for query, name in enumerate(queries):
-            entries = [f"{pad(keys[key], 0)} {float(weights[query][key]):.2f}" for key in chosen[query]]
+            entries = [f"{pad(keys[key], 0)} {float(weights[query][key]):.2f}" for key in chosen[query]] or ["NaN"]
             lines = _filled(entries, paper.width - margin)
             head = ((f"{query:>{digits}} ", "dim"), (pad(clip(name, label, paper.sign("…", ".")), label) + "  ", ""))
             for at, line in enumerate(lines):

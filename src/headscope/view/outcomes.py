@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -47,8 +48,10 @@ class Outcome:
 
 
 def outcomes(model: Model, trace: Trace) -> list[Outcome]:
-    """Everything that the heads on top of a model predict for a text; empty where there are none."""
+    """Everything that the heads on top of a model predict for a text; empty where there are none, or only NaN."""
     found: list[Outcome] = []
+    if not all(np.isfinite(named.array).all() for named in trace.outputs.kept.values()):
+        return found
     tasks = model.anatomy.tasks
     if "masked_lm" in tasks and model.tokenizer.mask_id in trace.ids:
         found += [
@@ -70,13 +73,14 @@ def outcomes(model: Model, trace: Trace) -> list[Outcome]:
 
 
 def moved(before: Trace, after: Trace) -> float | None:
-    """How far the last hidden state moved: mean over tokens of |after - before| / |before|."""
+    """How far the last hidden state moved: mean over tokens of |after - before| / |before|; None where that is NaN."""
     if not {"last_hidden_state"} <= set(before.outputs.kept) & set(after.outputs.kept):
         return None
     a, b = before.outputs["last_hidden_state"].array, after.outputs["last_hidden_state"].array
     if a.shape != b.shape:
         return None
-    return float(np.mean(np.linalg.norm(b - a, axis=-1) / np.maximum(np.linalg.norm(a, axis=-1), 1e-12)))
+    shift = float(np.mean(np.linalg.norm(b - a, axis=-1) / np.maximum(np.linalg.norm(a, axis=-1), 1e-12)))
+    return shift if math.isfinite(shift) else None
 
 
 def _ranked(logits: np.ndarray, labels: tuple[str, ...] | None) -> tuple[Choice, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headscope.view.patterns import EVEN, MASSES, MEANINGS, MEASURES, STRONG, Patterns, all_patterns
+from headscope.view.patterns import EVEN, MASSES, MEANINGS, MEASURES, NAN, STRONG, Patterns, all_patterns
 from headscope.view.tables import Column, Table
 from headscope.view.terminal import Drawing, Line, Paper, Sheet, blank, notes, table, text_line, title
 from headscope.view.trace_lines import tokens_line, trace_aside, trace_record
@@ -21,6 +21,7 @@ SIGNS = {
     "separators": ("◆", "s"),
     "even": ("≈", "e"),
     "mixed": ("·", "."),
+    NAN: (NAN, NAN),
 }
 COLOURS = {
     "previous": "#4c9be8",
@@ -30,6 +31,7 @@ COLOURS = {
     "separators": "#3fa98a",
     "even": "dim",
     "mixed": "",
+    NAN: "bold red",
 }
 PATTERN_COLUMNS = (
     Column("layer", align="right"),
@@ -43,7 +45,12 @@ CELL = 5
 def overview_sheet(trace: Trace) -> Sheet:
     """Every head's pattern in a grid, and where each pattern is strongest."""
     found = all_patterns(trace)
-    clearest = max(found, key=lambda one: max(getattr(one, name) for name in MASSES))
+    whole = [one for one in found if not one.broken]
+    below: list[Drawing] = []
+    if whole:
+        clearest = max(whole, key=lambda one: max(getattr(one, name) for name in MASSES))
+        draw_one = f"draw one: headscope attend MODEL TEXT --layer {clearest.layer} --head {clearest.head}"
+        below = [blank, table(_extremes(whole)), blank, notes([draw_one])]
     rows = _pattern_table(found)
     return Sheet(
         record=lambda: {**trace_record(trace), "heads": rows.records()},
@@ -55,10 +62,7 @@ def overview_sheet(trace: Trace) -> Sheet:
             tokens_line(trace),
             blank,
             _grid(found),
-            blank,
-            table(_extremes(found)),
-            blank,
-            notes([f"draw one: headscope attend MODEL TEXT --layer {clearest.layer} --head {clearest.head}"]),
+            *below,
         ),
     )
 

@@ -15,7 +15,7 @@ from headscope.attention import attend, scores, weights
 from headscope.errors import InputError, TraceError, UnsupportedError
 from headscope.statistics import Block, Roles, blocks, mean_over_queries, measured_statistics, roles_of
 from headscope.statistics.definitions import value_norms
-from headscope.trace import LayerRecord, Source, Trace
+from headscope.trace import LayerRecord, Source, Trace, broken_rows
 from headscope.trace.file import DTYPES, pack
 from headscope.view.pieces import labels
 
@@ -208,8 +208,9 @@ def _measure(
         starts = np.flatnonzero(np.diff(targets, prepend=-1))
         down = np.maximum.reduceat(across, starts, axis=1)
         pooled[:, targets[starts]] = np.maximum(pooled[:, targets[starts]], down)
-    thumbs = np.rint(255 * np.sqrt(np.minimum(pooled, 1))).astype(np.uint8)
-    return thumbs, mean_over_queries(parts), lse
+    thumbs = np.rint(255 * np.sqrt(np.minimum(np.nan_to_num(pooled), 1))).astype(np.uint8)
+    broken = broken_rows(record).any(-1)  # the page says so over their thumbnails, by their lse
+    return thumbs, {name: np.where(broken, np.nan, mean) for name, mean in mean_over_queries(parts).items()}, lse
 
 
 def _walk(record: LayerRecord) -> Iterator[Block]:

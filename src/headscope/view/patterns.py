@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
@@ -9,9 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headscope.statistics import head_statistics
+from headscope.trace import broken_rows
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Bool, Float
 
     from headscope.trace import Trace
 
@@ -33,6 +35,8 @@ class Patterns:
         separators: mass on the other special tokens ([SEP], </s>).
         entropy: in nats; log(keys) where every key gets the same.
         evenness: entropy / log(keys), 0 to 1.
+
+    All measures of a head whose weights are not numbers are NaN.
     """
 
     layer: int
@@ -46,14 +50,22 @@ class Patterns:
     evenness: float
 
     @property
+    def broken(self) -> bool:
+        """Whether the weights are not numbers."""
+        return math.isnan(self.entropy)
+
+    @property
     def name(self) -> str:
-        """The strongest pattern where it is strong; else `even`, or `mixed`."""
+        """The strongest pattern where it is strong; else `even`, or `mixed`. `NaN` for a broken head."""
+        if self.broken:
+            return NAN
         strongest = max(MASSES, key=lambda name: getattr(self, name))
         if getattr(self, strongest) >= STRONG:
             return strongest
         return "even" if self.evenness >= EVEN else "mixed"
 
 
+NAN = "NaN"
 MASSES = ("previous", "same", "next", "first", "separators")
 MEANINGS = {
     "previous": "the token before",
@@ -63,16 +75,25 @@ MEANINGS = {
     "separators": "[SEP] and the like",
     "even": "nearly the same for all",
     "mixed": "none of these",
+    NAN: "not a number",
 }
 MEASURES = tuple(field.name for field in fields(Patterns))[2:]
 
 
 def patterns_of(
-    found: Mapping[str, Float[np.ndarray, " heads"]], keys: int, layer: int, heads: Sequence[int]
+    found: Mapping[str, Float[np.ndarray, " heads"]],
+    keys: int,
+    layer: int,
+    heads: Sequence[int],
+    broken: Bool[np.ndarray, " heads"],
 ) -> list[Patterns]:
-    """The patterns of a layer's heads (their numbers), from their statistics over `keys` keys."""
+    """The patterns of a layer's heads (their numbers), from their statistics over `keys` keys.
+
+    Args:
+        broken: the heads whose weights are not numbers.
+    """
     widest = float(np.log(keys)) if keys > 1 else 1.0
-    found = {name: np.nan_to_num(values) for name, values in found.items()}
+    found = {name: np.where(broken, np.nan, np.nan_to_num(values)) for name, values in found.items()}
     return [
         Patterns(
             layer=layer,
@@ -99,5 +120,6 @@ def all_patterns(trace: Trace, layers: Sequence[int] | None = None) -> list[Patt
         found = head_statistics(
             record.q, record.k, scale=record.scale, special=special, mask=record.mask, aligned=aligned
         )
-        rows += patterns_of(found, len(special), layer, trace.head_numbers(layer))
+        broken = broken_rows(record).any(-1)
+        rows += patterns_of(found, len(special), layer, trace.head_numbers(layer), broken)
     return rows

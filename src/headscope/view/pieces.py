@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from headscope.errors import InputError
 from headscope.view.labels import printable
+from headscope.view.typed import shortened, whole_number
 
 if TYPE_CHECKING:
     from headscope.trace import TokenAxis
@@ -68,10 +69,10 @@ def find_token(wanted: str, tokens: Sequence[str], shown: Sequence[str]) -> int:
     Raises:
         InputError: no such position or piece, or a piece that occurs more than once.
     """
-    number = wanted.removeprefix("-")
-    if number.isascii() and number.isdecimal():
-        if -len(tokens) <= int(wanted) < len(tokens):
-            return int(wanted) % len(tokens)
+    number = whole_number(wanted)
+    if number is not None:
+        if -len(tokens) <= number < len(tokens):
+            return number % len(tokens)
         raise InputError(
             f"there is no token {wanted}: the text has {len(tokens)} tokens",
             where="--query",
@@ -93,7 +94,7 @@ def find_token(wanted: str, tokens: Sequence[str], shown: Sequence[str]) -> int:
             )
     listed = " ".join(f"{at}:{label}" for at, label in enumerate(shown[:40]))
     raise InputError(
-        f"no token is {wanted!r}",
+        f"no token is {shortened(wanted)}",
         where="--query",
         advice=f"the tokens are {listed}{' …' if len(shown) > 40 else ''}",
     )

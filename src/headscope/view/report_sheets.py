@@ -8,6 +8,7 @@ import numpy as np
 
 from headscope.anatomy.heads import HEAD_SLICES
 from headscope.checkpoint import called
+from headscope.trace import BROKEN
 from headscope.view.tables import Column, Table
 from headscope.view.terminal import Drawing, Sheet, blank, notes, prose, table, title
 
@@ -99,6 +100,12 @@ def _shared_start(names: list[str]) -> str:
 def head_arrays(head: Head) -> dict[str, np.ndarray[Any, np.dtype[Any]]]:
     """The head's slices by the paper's names."""
     return {name: np.asarray(getattr(head, name)) for name, _, _ in HEAD_SLICES}
+
+
+def broken_slices(head: Head) -> str | None:
+    """A line that names the slices with NaN or infinity in them; None where all numbers are finite."""
+    names = [name for name, array in head_arrays(head).items() if not np.isfinite(array).all()]
+    return f"{BROKEN} in {', '.join(names)} of layer {head.layer}, head {head.index}" if names else None
 
 
 def save_head(head: Head, path: Path) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscope.errors import InputError
+from headscope.view.tables import guarded
 from headscope.writing import write_atomically
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ def save_attention(trace: Trace, path: Path, *, layer: int | None = None, head: 
     """Write the weights of the chosen heads, all without a layer and a head; what was written, in words.
 
     - .npz: `weights` (layers, heads, S, S) float32, `layers` and `heads` their numbers, `tokens`, `ids`, `segments`;
-    - .csv: one line per cell: layer, head, query, query_token, key, key_token, weight;
+    - .csv: one line per cell: layer, head, query, query_token, key, key_token, weight; tokens that a spreadsheet would
+      run have an apostrophe before them;
     - .safetensors: the trace itself, from which every head's weights can be computed.
 
     Raises:
@@ -99,11 +101,11 @@ def _csv(trace: Trace, layers: Sequence[int], heads: Sequence[int] | None) -> by
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["layer", "head", "query", "query_token", "key", "key_token", "weight"])
+    queries, keys = (tuple(map(guarded, axis.tokens)) for axis in (trace.queries, trace.keys))
     for layer in layers:
         for head in trace.head_numbers(layer) if heads is None else heads:
             for query, row in enumerate(np.asarray(trace[layer, head].weights).astype(np.float32).astype("U")):
                 writer.writerows(
-                    (layer, head, query, trace.tokens[query], key, trace.keys.tokens[key], weight)
-                    for key, weight in enumerate(row)
+                    (layer, head, query, queries[query], key, keys[key], weight) for key, weight in enumerate(row)
                 )
     return out.getvalue().encode()

@@ -7,10 +7,12 @@ import hmac
 import json
 import secrets
 import socket
+import threading
 import webbrowser
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from headscope.errors import HeadscopeError, InputError, MissingExtraError
 from headscope.trace import Trace
@@ -30,6 +32,12 @@ HOST = "127.0.0.1"
 LONGEST_REQUEST = 1 << 20
 """Bytes of a request's body: a text of a few hundred pages."""
 KEPT_TRACES = 64
+THREADS = 4
+T = TypeVar("T")
+
+
+class LeftError(Exception):
+    """Nobody waits for this answer any more."""
 
 
 @dataclass
@@ -41,12 +49,38 @@ class Session:
         model: what runs other texts; None where only a trace is shown.
         traces: by the name that the page calls them.
         port: where it listens; the Host header must name it.
+        stopping: set when the server ends: nobody waits for an answer any more.
+        threads: where the model runs and pages are made.
     """
 
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     model: Model | None = None
     traces: dict[str, Trace] = field(default_factory=dict)
     port: int = 0
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(THREADS, "headscope-page"))
+
+    def stop(self) -> None:
+        """Let go of whatever is still computed: a forward pass ends at its next layer."""
+        self.stopping.set()
+        self.threads.shutdown(wait=False, cancel_futures=True)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """The result of work in a thread.
+
+        Raises:
+            LeftError: the server ends.
+        """
+        result = asyncio.get_running_loop().run_in_executor(self.threads, work)
+        result.add_done_callback(lambda done: done.cancelled() or done.exception())  # an error that nobody waits for
+        end = asyncio.ensure_future(self.stopping.wait())
+        try:
+            await asyncio.wait((result, end), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            end.cancel()
+        if not result.done():
+            raise LeftError
+        return result.result()
 
     def keep(self, trace: Trace) -> str:
         """Hold a trace, and let the oldest go beyond KEPT_TRACES."""
@@ -65,6 +99,7 @@ def application(session: Session) -> Starlette:
     """The server: `/` is the page, `/api/trace` runs the model."""
     try:
         from starlette.applications import Starlette
+        from starlette.requests import ClientDisconnect
         from starlette.responses import PlainTextResponse, Response, StreamingResponse
         from starlette.routing import Route
     except ImportError as error:
@@ -78,7 +113,7 @@ def application(session: Session) -> Starlette:
         return PlainTextResponse(why, status, headers=HEADERS)
 
     def stranger(request: Request, token: str) -> Response | None:
-        """Refuse a request that another site's page, or a name that was bent to this address, may have sent."""
+        """Refuse a request that another site's page, or DNS rebinding, may have sent."""
         hosts = request.headers.getlist("host")
         if hosts not in ([f"{HOST}:{session.port}"], [f"localhost:{session.port}"]):
             return refused(f"this server answers for {HOST}:{session.port} only", 421)
@@ -96,7 +131,10 @@ def application(session: Session) -> Starlette:
         if wrong is not None:
             return wrong
         first = next(iter(session.traces))
-        whole = await asyncio.to_thread(_first_page, session, first)
+        try:
+            whole = await session.run(lambda: _first_page(session, first))
+        except LeftError:
+            return refused("the server ends", 503)
         policy = server_policy(whole)
         return Response(
             whole, media_type="text/html; charset=utf-8", headers={**HEADERS, "Content-Security-Policy": policy}
@@ -107,10 +145,13 @@ def application(session: Session) -> Starlette:
         if wrong is not None:
             return wrong
         body = b""
-        async for part in request.stream():
-            body += part
-            if len(body) > LONGEST_REQUEST:
-                return refused(f"the request is longer than {LONGEST_REQUEST:,} bytes", 413)
+        try:
+            async for part in request.stream():
+                body += part
+                if len(body) > LONGEST_REQUEST:
+                    return refused(f"the request is longer than {LONGEST_REQUEST:,} bytes", 413)
+        except ClientDisconnect:
+            return refused("the request is not whole", 400)
         try:
             asked = json.loads(body)
             if not isinstance(asked, dict):
@@ -141,24 +182,31 @@ async def _answer(session: Session, asked: dict[str, Any]) -> AsyncIterator[byte
     """Lines of JSON about the progress, then one with the size, then the trace file."""
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[tuple[int, int] | None] = asyncio.Queue()
+    left = threading.Event()
 
     def progress(done: int, of: int) -> None:
+        if left.is_set():
+            raise LeftError
         loop.call_soon_threadsafe(queue.put_nowait, (done, of))
 
     def work() -> tuple[str, bytes, list[Outcome], float | None]:
         try:
             return _run(session, asked, progress)
         finally:
-            loop.call_soon_threadsafe(queue.put_nowait, None)
+            if not left.is_set():
+                loop.call_soon_threadsafe(queue.put_nowait, None)
 
-    running = asyncio.create_task(asyncio.to_thread(work))
-    while (step := await queue.get()) is not None:
-        yield json.dumps({"done": step[0], "all": step[1]}).encode() + b"\n"
+    running = asyncio.ensure_future(session.run(work))
     try:
+        while (step := await queue.get()) is not None:
+            yield json.dumps({"done": step[0], "all": step[1]}).encode() + b"\n"
         name, content, found, shift = await running
     except HeadscopeError as error:
         yield json.dumps({"refused": str(error)}).encode() + b"\n"
         return
+    finally:
+        left.set()
+        running.cancel()
     head = {"id": name, "bytes": len(content), "outcomes": [one.plain() for one in found], "moved": shift}
     yield json.dumps(head).encode() + b"\n"
     step_size = 1 << 18
@@ -280,13 +328,14 @@ def serve(
             where="view",
             advice='write a file with trace.to_html("page.html"), or run headscope view in a terminal',
         )
-    import uvicorn
+    from headscope.view.connections import server_of
 
     session.keep(trace)
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((HOST, port))
+        listener.listen()  # a browser that is quick waits in the queue
     except OSError as error:
         listener.close()
         raise InputError(
@@ -296,9 +345,7 @@ def serve(
         ) from error
     session.port = listener.getsockname()[1]
     said(f"headscope is at {session.address()}\nCtrl-C stops it")
-    server = uvicorn.Server(
-        uvicorn.Config(app, log_level="error", access_log=False, lifespan="off", timeout_graceful_shutdown=2)
-    )
+    server = server_of(app, stop=session.stop)
     if open_browser:
         webbrowser.open(session.address())
     try:

@@ -11,8 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from headscope.view.labels import printable
+
 PLAIN = str.maketrans({character: f"\\{character}" for character in "\\|*_<`[]~"})
 """What Markdown would read as its own signs."""
+FORMULA = "=+-@\t\r\n＝＋－＠"
+"""How a cell begins that a spreadsheet may run. web/src/export.ts has the same rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +88,17 @@ class Table:
         return [dict(zip(keys, map(plain, row), strict=True)) for row in self.rows]
 
     def csv(self) -> str:
-        """RFC 4180 with a header line and \\n at line ends; a shape is 768x768, nothing is an empty field."""
+        """RFC 4180 with a header line and \\n at line ends; a shape is 768x768, nothing is an empty field.
+
+        Text is made fit for a screen (see `printable`) and a spreadsheet (see `guarded`); JSON has it as it is.
+        """
         import csv
         import io
 
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow([column.key for column in self.columns])
-        writer.writerows([field_text(value) for value in row] for row in self.rows)
+        writer.writerows([printable(field_text(value)) for value in row] for row in self.rows)
         return out.getvalue()
 
     def markdown(self) -> str:
@@ -130,7 +137,7 @@ def json_text(record: Mapping[str, Any]) -> str:
 
     Lists of numbers stay on one line, one mapping of a list takes one line, so that a person can read it too.
     """
-    return _json(plain(record), "") + "\n"
+    return _json(plain(record), "").replace("\x7f", "\\u007f") + "\n"  # the one control character that JSON leaves
 
 
 def _json(value: Any, indent: str) -> str:
@@ -153,8 +160,15 @@ def _deep(value: dict[str, Any]) -> bool:
     )
 
 
+def guarded(text: str) -> str:
+    """Text as a cell of CSV that no spreadsheet takes for a formula: an apostrophe before what begins like one."""
+    return f"'{text}" if text.startswith(tuple(FORMULA)) else text
+
+
 def field_text(value: object) -> str:
     """A value as a CSV field."""
+    if isinstance(value, str):
+        return guarded(value)
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -166,8 +180,6 @@ def field_text(value: object) -> str:
 
 def markdown_cell(column: Column, value: object) -> str:
     """A value as a cell of a Markdown table, its own signs disarmed."""
-    from headscope.view.labels import printable
-
     text = printable(column.show(value).replace("\n", " ") if column.kind == "prose" else column.show(value))
     if not text or column.kind != "code":
         return text.translate(PLAIN)

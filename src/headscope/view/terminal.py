@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TextIO
 
-from headscope.view.labels import encodable, fold, pad, printable, width, wrap
+from headscope.view.labels import encodable, fold, pad, printable, printable_lines, width, wrap
 from headscope.view.tables import Column, Table, json_text
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ Line = tuple[tuple[str, str], ...]
 GAP = 2
 PIPE_WIDTH = 80
 LEAST_PROSE = 24
+MOST_COLUMNS = 9999
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +252,7 @@ class _Layout:
 def _cell_text(column: Column, value: object) -> str:
     """A value as its cell shows it; only prose has lines of its own."""
     text = column.show(value)
-    return "\n".join(map(printable, text.split("\n"))) if column.kind == "prose" else printable(text)
+    return printable_lines(text) if column.kind == "prose" else printable(text)
 
 
 def bar(share: float, size: int, paper: Paper) -> str:
@@ -307,13 +308,18 @@ def console_for(stream: TextIO) -> Console | None:
     return console if console.is_terminal else None
 
 
+def usable_size(text: str) -> bool:
+    """Return True for a number of columns or lines, 1 to MOST_COLUMNS, as an environment variable gives it."""
+    return text.isascii() and text.isdecimal() and len(text) <= len(str(MOST_COLUMNS)) and 0 < int(text) <= MOST_COLUMNS
+
+
 def paper_for(stream: TextIO, console: Console | None) -> Paper:
     """The paper that a stream is: as wide as the window, or as COLUMNS says, or 80 columns."""
     encoding = (stream.encoding or "ascii").lower().replace("-", "")
     unicode = encoding.startswith("utf")
     if console is None:
         said = os.environ.get("COLUMNS", "")
-        columns = int(said) if said.isdecimal() and int(said) > 0 else PIPE_WIDTH
+        columns = int(said) if usable_size(said) else PIPE_WIDTH
         return Paper(width=columns, unicode=unicode, colour=False, folds=False)
     colour = not console.no_color and console.color_system in ("256", "truecolor")
     columns = console.width or shutil.get_terminal_size().columns

@@ -27,6 +27,7 @@ def trace_record(trace: Trace) -> dict[str, Any]:
         "segments": trace.segments,
         "ablated": sorted(trace.ablated),
         **({"unrecorded": trace.unrecorded} if trace.unrecorded else {}),
+        "broken": trace.broken,
     }
 
 

@@ -11,6 +11,22 @@ if TYPE_CHECKING:
     from headscope.view.matrix import Scale
 
 
+MOST_DIGITS = 18
+"""Digits of a number that is read: what has more is beyond every count here, and beyond 64 bits."""
+LONGEST = 40
+
+
+def whole_number(text: str) -> int | None:
+    """The whole number that a text spells; None where it spells none, or one of more than MOST_DIGITS digits."""
+    digits = text.removeprefix("-")
+    return int(text) if digits.isascii() and digits.isdecimal() and len(digits) <= MOST_DIGITS else None
+
+
+def shortened(text: str) -> str:
+    """What was typed, as a message quotes it."""
+    return repr(text) if len(text) <= LONGEST else f"{text[:LONGEST]!r}… ({len(text):,} characters)"
+
+
 def number_list(text: str, *, noun: str, option: str, example: str) -> list[int]:
     """Whole numbers between spaces or commas.
 
@@ -22,15 +38,21 @@ def number_list(text: str, *, noun: str, option: str, example: str) -> list[int]
     Raises:
         InputError: something that is no whole number.
     """
-    parts = text.replace(",", " ").split()
-    wrong = next((part for part in parts if not (part.isascii() and part.removeprefix("-").isdecimal())), None)
-    if wrong is not None or not parts:
-        raise InputError(
-            f"{wrong!r} is no {noun}" if wrong is not None else f"there are no {noun}s",
-            where=option,
-            advice=f"give whole numbers between spaces or commas: {option} {example}",
-        )
-    return [int(part) for part in parts]
+    numbers = []
+    for part in text.replace(",", " ").split():
+        number = whole_number(part)
+        if number is None:
+            break
+        numbers.append(number)
+    else:
+        if numbers:
+            return numbers
+        part = ""
+    raise InputError(
+        f"{shortened(part)} is no {noun}" if part else f"there are no {noun}s",
+        where=option,
+        advice=f"give whole numbers between spaces or commas: {option} {example}",
+    )
 
 
 def word_list(text: str) -> list[str]:
@@ -52,12 +74,14 @@ def head_names(names: Iterable[str]) -> set[tuple[int, int]]:
     """
     found = set()
     for name in names:
-        layer, dot, head = name.partition(".")
-        if not (dot and layer.isascii() and layer.isdecimal() and head.isascii() and head.isdecimal()):
+        layer, head = map(whole_number, name.partition(".")[::2])
+        if layer is None or head is None or "-" in name:
             raise InputError(
-                f"{name!r} names no head", where="--ablate", advice="layer, dot, head, counted from 0: --ablate 3.5"
+                f"{shortened(name)} names no head",
+                where="--ablate",
+                advice="layer, dot, head, counted from 0: --ablate 3.5",
             )
-        found.add((int(layer), int(head)))
+        found.add((layer, head))
     return found
 
 

@@ -157,7 +157,7 @@ export function Grid() {
         context.fillRect(x, y + cell + 1, Math.max(1, cell * share), bar - 2);
       }
       const [layer, head] = [info.layerNumbers[Math.floor(n / info.heads)], info.headNumbers[Math.floor(n / info.heads)][n % info.heads]];
-      if (isUniform(info, n) || silenced.has(layer * 10000 + head)) {
+      if (info.broken.has(n) || isUniform(info, n) || silenced.has(layer * 10000 + head)) {
         context.fillStyle = ink(canvas, "--panel");
         context.globalAlpha *= 0.75;
         context.fillRect(x, y, cell, cell);
@@ -165,7 +165,7 @@ export function Grid() {
         context.fillStyle = ink(canvas, "--ink");
         context.textAlign = "center";
         context.font = `${Math.min(15, cell)}px ${ink(canvas, "--text")}`;
-        context.fillText(silenced.has(layer * 10000 + head) ? "✕" : "◌", x + cell / 2, y + cell / 2);
+        context.fillText(info.broken.has(n) ? "NaN" : silenced.has(layer * 10000 + head) ? "✕" : "◌", x + cell / 2, y + cell / 2, cell);
       }
       if (sorted && cell >= 18) {
         const label = `${layer}.${head}`;
@@ -258,6 +258,7 @@ export function Grid() {
           onInput={(event) => { state.least.value = Number(event.currentTarget.value); }} />
         <span>{number(high, 2)}</span>
       </div>
+      {info.broken.size > 0 && <p class="note" data-test="broken">{say("broken_count", { n: count(info.broken.size) })}</p>}
       <p class="quiet small">{say("at_least")} {number(low + state.least.value * (high - low), 2)} · {uniform ? say("uniform_count", { n: count(uniform) }) : say("uniform_none")}</p>
       <p class="quiet small">{thumbs && (exact ? say("grid_exact") : say("grid_hint", { n: thumbs.rows, m: thumbs.columns }))}
         {info.measured > 1 ? ` · ${say("grid_measured", { n: info.measured })}` : ""}

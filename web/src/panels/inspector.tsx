@@ -42,7 +42,7 @@ export function Inspector() {
           })}
         </tbody>
       </table>
-      <p class="note">{isUniform(info, n) ? say("near_uniform_says") : sink ? say("sink", { token: words.columns[sink.column].text, share: percent(sink.share) }) : " "}</p>
+      <p class="note">{info.broken.has(n) ? say("broken_says") : isUniform(info, n) ? say("near_uniform_says") : sink ? say("sink", { token: words.columns[sink.column].text, share: percent(sink.share) }) : " "}</p>
       <Spark values={fresh && !state.normed.value ? fresh.entropies : null} most={most} colour={colour} language={spoken.value} />
       <Looks most={fresh ? mostOf(fresh) : 1} colour={colour} />
       <LookedBy picture={fresh} />

@@ -56,13 +56,20 @@ function allowed(head: HeadArrays, place: number, j: number): boolean {
   return !(keys && !keys[j]);
 }
 
-/** Scores become weights in place, the softmax taken over this very row; 0 everywhere where it sees no key. Entropy comes back. */
-function soften(keys: number, row: Float32Array): number {
+/** Whether every query sees every key, with nothing added. */
+const bare = ({ bias, rule }: HeadArrays): boolean => !bias && !rule.causal && !rule.window && !rule.keys;
+
+/**
+ * Scores become weights in place, the softmax taken over this very row; 0 everywhere where it sees no key, NaN where the
+ * scores are not numbers. Entropy comes back.
+ */
+function soften(keys: number, row: Float32Array, masked: boolean): number {
   let highest = -Infinity;
   for (let j = 0; j < keys; j++) if (row[j] > highest) highest = row[j];
   if (highest === -Infinity) {
-    row.fill(0, 0, keys);
-    return 0;
+    const found = masked && !row.subarray(0, keys).some(Number.isNaN) ? 0 : NaN;
+    row.fill(found, 0, keys);
+    return found;
   }
   let total = 0;
   let mixed = 0;
@@ -85,7 +92,7 @@ function soften(keys: number, row: Float32Array): number {
 /** Weights of query i over all keys; its entropy in nats comes back. */
 export function weightRow(head: HeadArrays, i: number, out: Float32Array): number {
   scoreRow(head, i, 0, head.keys, out);
-  return soften(head.keys, out);
+  return soften(head.keys, out, !bare(head));
 }
 
 /** Of one row of weights, in nats. */
@@ -137,14 +144,13 @@ function fill(
   const every = left === 0 && right === size(columns);
   const width = right - left;
   if (every && !view.renormalise && plain(columns, keys) && rows.members.length === size(rows)) {
-    const bare = !head.bias && !head.rule.causal && !head.rule.window && !head.rule.keys;
     let r = from;
-    if (bare) {
+    if (bare(head)) {
       for (; r + FOUR <= to; r += FOUR) {
         const part = out.subarray((r - from) * keys, (r - from + FOUR) * keys);
         scoreFour(head, rows.members, r, part);
         for (let n = 0; n < FOUR; n++) {
-          const nats = soften(keys, part.subarray(n * keys, (n + 1) * keys));
+          const nats = soften(keys, part.subarray(n * keys, (n + 1) * keys), false);
           if (entropies) entropies[r - from + n] = nats;
         }
       }
@@ -179,7 +185,7 @@ function fill(
         const lse = head.lse[i];
         for (let j = 0; j < part.length; j++) part[j] = lse === -Infinity ? 0 : Math.exp(part[j] - lse);
       }
-      const share = kept > 0 ? 1 / (kept * (last - first)) : 0;
+      const share = kept === 0 ? 0 : 1 / (kept * (last - first));
       const base = (r - from) * width;
       for (let c = left; c < right; c++) {
         let sum = 0;

@@ -1,4 +1,4 @@
-// Many cells in one: what lies furthest from 0 stands for all, so that a single bright cell doesn't vanish.
+// Many cells in one: what lies furthest from 0 stands for all, so that a single bright cell doesn't vanish. NaN neither.
 
 /** For each of `across` columns, which of `width` pooled columns it goes to. */
 export function columnsOf(across: number, width: number): Int32Array {
@@ -10,6 +10,6 @@ export function poolRow(values: Float32Array, from: number, columnOf: Int32Array
   for (let c = 0; c < columnOf.length; c++) {
     const value = values[from + c];
     const at = base + columnOf[c];
-    if (Math.abs(value) > Math.abs(out[at])) out[at] = value;
+    if (Math.abs(value) > Math.abs(out[at]) || Number.isNaN(value)) out[at] = value;
   }
 }

@@ -62,6 +62,8 @@ export interface TraceInfo {
   ablated: [number, number][];
   /** Attention that ran in the same forward pass and is in no trace, in words. */
   unrecorded: string[];
+  /** Heads (layer * heads + head) whose weights are not numbers. */
+  broken: ReadonlySet<number>;
   precision: string;
   bytes: number;
   anatomy: Anatomy | null;
@@ -154,6 +156,7 @@ export class HeldTrace {
       hasValues: entries.has("layers.0.v"),
       ablated: about.ablated,
       unrecorded: about.unrecorded ?? [],
+      broken: this.broken(about.layers.length, heads),
       precision: first.dtype,
       bytes: raw.byteLength,
       anatomy: view?.anatomy ?? null,
@@ -220,6 +223,17 @@ export class HeldTrace {
   private optional(name: string): Float32Array | null {
     const entry = this.file.entries.get(name);
     return entry ? floats(this.file.bytes(name), entry.dtype) : null;
+  }
+
+  private broken(layers: number, heads: number): Set<number> {
+    const found = new Set<number>();
+    for (let layer = 0; layer < layers; layer++) {
+      const lse = this.whole(`layers.${layer}.lse`);
+      lse.forEach((value, n) => {
+        if (Number.isNaN(value)) found.add(layer * heads + Math.floor((n * heads) / lse.length));
+      });
+    }
+    return found;
   }
 
   private statistics(names: string[] | undefined): Record<string, Float32Array> | null {
