@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from headscope.checkpoint.json_text import JsonError, parse_object
+from headscope.checkpoint.json_text import JsonError, read_object
 from headscope.errors import CheckpointError
 
 NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -169,8 +169,8 @@ def parse_json(path: Path, where: str) -> dict[str, Any]:
     Errors: CheckpointError when it is not JSON, or not an object, or says two things under one name.
     """
     try:
-        return parse_object(path.read_bytes(), unique=False)
-    except (OSError, JsonError) as error:
+        return read_object(path, unique=False)
+    except JsonError as error:
         raise CheckpointError(f"{path.name} can't be read: {error}", where=where, advice=AGAIN) from error
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headscope.checkpoint.files import read_whole
+from headscope.checkpoint.json_text import MOST_BYTES, JsonError, check_structure
 from headscope.checkpoint.tokenizer.backend import Backend, added_token, library_errors
 from headscope.checkpoint.tokenizer.casing import decide_casing
 from headscope.checkpoint.tokenizer.known import BY_IDS, WORDPIECE, usual_specials
@@ -14,6 +17,12 @@ from headscope.errors import CheckpointError, UnsupportedError
 
 if TYPE_CHECKING:
     import tokenizers
+
+MOST_LINES = 2_000_000
+"""Most lines of a vocab.txt or merges.txt; the largest vocabulary in use has a million pieces."""
+
+MOST_TOKENIZER_ITEMS = 5_000_000
+"""Most items of a tokenizer.json: one of 260,000 pieces and 580,000 merges has two million."""
 
 
 def from_tokenizer_json(path: Path, settings: Settings, class_name: str | None) -> Backend:
@@ -27,8 +36,14 @@ def from_tokenizer_json(path: Path, settings: Settings, class_name: str | None) 
 
     where = f"{settings.where}: tokenizer.json"
     advice = f"{AGAIN}; a file written by a newer tokenizers library needs that version (pip install -U tokenizers)"
+    try:
+        data = read_whole(path, MOST_BYTES)
+        check_structure(data, MOST_TOKENIZER_ITEMS)
+    except (OSError, JsonError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise CheckpointError(f"tokenizer.json can't be read: {reason}", where=where, advice=advice) from error
     with library_errors(where, advice):
-        rust = Tokenizer.from_file(str(path))
+        rust = Tokenizer.from_buffer(data)
         notes = _overrule(rust, settings, class_name)
         _mark_special(rust, settings, class_name)
     backend = Backend(rust, where=where, settings=settings)
@@ -135,9 +150,16 @@ def read_vocab_txt(path: Path, where: str) -> dict[str, int]:
 
 def _read_text(path: Path, where: str) -> str:
     try:
-        return path.read_bytes().decode("utf-8")
+        data = read_whole(path, MOST_BYTES)
+        lines = data.count(b"\n")
+        if lines > MOST_LINES:
+            raise OSError(errno.EFBIG, f"it has {lines:,} lines, at most {MOST_LINES:,} are read")
+        return data.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise CheckpointError(f"{path.name} can't be read as UTF-8 text: {error}", where=where, advice=AGAIN) from error
+        reason = getattr(error, "strerror", None) or error
+        raise CheckpointError(
+            f"{path.name} can't be read as UTF-8 text: {reason}", where=where, advice=AGAIN
+        ) from error
 
 
 def _read_vocab_json(path: Path, where: str) -> dict[str, int]:
