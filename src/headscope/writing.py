@@ -135,7 +135,7 @@ def _keep_attributes(partial: str, target: Path, status: os.stat_result) -> None
             try:
                 os.chown(partial, -1, status.st_gid)
             except OSError:  # then our own group must not get what was another's
-                mode = mode & ~0o070 | mode & 0o007 << 3
+                mode = (mode & ~0o070) | ((mode & 0o007) << 3)
     os.chmod(partial, mode)
     if sys.platform == "linux":
         with suppress(OSError):  # a file system without such attributes

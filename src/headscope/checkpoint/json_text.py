@@ -121,9 +121,9 @@ def shown(name: str) -> str:
     return shortened(ascii(name) if not name.isprintable() else repr(name))
 
 
-def shortened(text: str) -> str:
+def shortened(text: str, most: int = 100) -> str:
     """A text from a file, short enough for a message."""
-    return text if len(text) <= 100 else f"{text[:80]}... ({len(text)} characters)"
+    return text if len(text) <= most else f"{text[: most - 20]}... ({len(text)} characters)"
 
 
 def brief(value: object) -> str:

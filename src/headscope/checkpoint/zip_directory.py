@@ -119,7 +119,7 @@ def _parse_directory(source: Source, directory: bytes, count: int, directory_sta
         how = "encrypted" if flags & ENCRYPTED else "compressed" if method or packed != size else None
         found.append((name, size, crc, flags, header, how))
     found.sort(key=lambda item: item[4])
-    ends = [item[4] for item in found[1:]] + [directory_start]
+    ends = [*(item[4] for item in found[1:]), directory_start][: len(found)]
     entries: dict[str, ZipEntry] = {}
     for (name, size, crc, flags, header, how), following in zip(found, ends, strict=True):
         if name in entries:

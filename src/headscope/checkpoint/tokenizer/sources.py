@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.checkpoint.files import read_whole
-from headscope.checkpoint.json_text import MOST_BYTES, JsonError, check_structure
-from headscope.checkpoint.tokenizer.backend import Backend, added_token, library_errors
+from headscope.checkpoint.json_text import MOST_BYTES, JsonError, brief, check_structure, shown
+from headscope.checkpoint.tokenizer.backend import Backend, added_token
 from headscope.checkpoint.tokenizer.casing import decide_casing
 from headscope.checkpoint.tokenizer.known import BY_IDS, WORDPIECE, usual_specials
+from headscope.checkpoint.tokenizer.panics import library_errors
 from headscope.checkpoint.tokenizer.settings import AGAIN, Settings, parse_json
 from headscope.errors import CheckpointError, UnsupportedError
 
@@ -23,6 +25,10 @@ MOST_LINES = 2_000_000
 
 MOST_TOKENIZER_ITEMS = 5_000_000
 """Most items of a tokenizer.json: one of 260,000 pieces and 580,000 merges has two million."""
+
+
+LONG_ID = re.compile(rb":\s*[0-9]{7}")
+"""A number that could be an id beyond `MOST_TOKENIZER_ITEMS`. To list a vocabulary takes as long as to read it."""
 
 
 def from_tokenizer_json(path: Path, settings: Settings, class_name: str | None) -> Backend:
@@ -44,6 +50,8 @@ def from_tokenizer_json(path: Path, settings: Settings, class_name: str | None) 
         raise CheckpointError(f"tokenizer.json can't be read: {reason}", where=where, advice=advice) from error
     with library_errors(where, advice):
         rust = Tokenizer.from_buffer(data)
+        if LONG_ID.search(data):
+            _check_ids(rust.get_vocab(with_added_tokens=True), where)
         notes = _overrule(rust, settings, class_name)
         _mark_special(rust, settings, class_name)
     backend = Backend(rust, where=where, settings=settings)
@@ -167,11 +175,23 @@ def _read_vocab_json(path: Path, where: str) -> dict[str, int]:
     if not value:
         raise CheckpointError("vocab.json holds no pieces", where=where, advice=AGAIN)
     for piece, index in value.items():
-        if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < 2**32:
+        if not isinstance(index, int) or isinstance(index, bool):
             raise CheckpointError(
-                f"the id of {piece!r} is {index!r}, and should be a whole number from 0", where=where, advice=AGAIN
+                f"the id of {shown(piece)} is {brief(index)}, and should be a whole number", where=where, advice=AGAIN
             )
+    _check_ids(value, where)
     return value
+
+
+def _check_ids(vocabulary: Mapping[str, int], where: str) -> None:
+    """Refuse ids far beyond the vocabulary: the tokenizers library walks over all of them when it copies one."""
+    for piece, index in vocabulary.items():
+        if not 0 <= index < MOST_TOKENIZER_ITEMS:
+            raise CheckpointError(
+                f"the id of {shown(piece)} is {index}, and should be from 0 to {MOST_TOKENIZER_ITEMS - 1}",
+                where=where,
+                advice=AGAIN,
+            )
 
 
 def _read_merges(path: Path, where: str) -> list[tuple[str, str]]:
