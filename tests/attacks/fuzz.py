@@ -39,8 +39,8 @@ from headscope.errors import HeadscopeError  # noqa: E402
 
 CHUNK = 500
 MOST_MEMORY = 8 << 30
-LONGEST_SECONDS = 300
-"""A guard against hanging: a worker that takes so long over one chunk without a sign of life is ended."""
+LONGEST_SECONDS = 600
+"""A guard against hanging: a process that takes longer over 100 mutations is ended."""
 
 CODE = ("os.system", "os.exec", "os.posix_spawn", "os.fork", "os.spawn", "subprocess.Popen", "pickle.find_class")
 CODE += ("socket.connect", "socket.bind", "ctypes.dlopen", "shutil.rmtree", "os.remove")
@@ -108,6 +108,20 @@ def _audit(event: str, _arguments: object) -> None:
         _events.append(event)
 
 
+_places: dict[str, tuple[list[bytes], TemporaryDirectory[str]]] = {}
+
+
+def prepared(name: str) -> tuple[list[bytes], Path]:
+    """A reader's whole files and its folder, made once in this process; the first file is read as it is."""
+    if name not in _places:
+        place = TemporaryDirectory(prefix="headscope-fuzz-")
+        files = READERS[name].prepare(Path(place.name))
+        READERS[name].read(files[0], Path(place.name))
+        _places[name] = files, place
+    files, place = _places[name]
+    return files, Path(place.name)
+
+
 def mutation(name: str, index: int, seed: int, files: list[bytes]) -> bytes:
     """Mutation `index` of a reader."""
     rng = random.Random(f"{seed}/{name}/{index}")
@@ -123,15 +137,14 @@ def fuzz(name: str, indices: Iterable[int], seed: int, keep: Path | None = None)
     global _watching
     counts = Counts()
     reader = READERS[name]
-    with TemporaryDirectory(prefix="headscope-fuzz-") as place, warnings.catch_warnings(), _stderr() as held:
+    files, folder = prepared(name)
+    with warnings.catch_warnings(), _stderr() as held:
         warnings.simplefilter("error")
-        folder = Path(place)
-        files = reader.prepare(folder)
-        reader.read(files[0], folder)
         _reset_peak()
         for index in indices:
             data = mutation(name, index, seed, files)
-            faulthandler.dump_traceback_later(LONGEST_SECONDS, exit=True)
+            if counts.mutations % 100 == 0:
+                faulthandler.dump_traceback_later(LONGEST_SECONDS, exit=True)
             counts.mutations += 1
             before = counts.foreign
             started = time.perf_counter()
@@ -223,6 +236,8 @@ def run(names: list[str], indices: range, seed: int, jobs: int, keep: Path | Non
         def done(name: str, counts: Counts) -> None:
             results[name].add(counts)
             progress.update(tasks[name], completed=results[name].mutations)
+            if results[name].mutations == len(indices) and not progress.console.is_terminal:
+                print(name, results[name], file=sys.stderr, flush=True)
 
         if jobs == 1:
             try:
@@ -265,7 +280,7 @@ def show(results: dict[str, Counts], seed: int) -> None:
         table.add_column(column, justify="left" if column == "reader" else "right", no_wrap=True)
     for name, counts in results.items():
         numbers = (counts.mutations, counts.read, counts.refused, counts.foreign, counts.code)
-        slowest = f"{counts.slowest[0] * 1e3:,.0f} ms"
+        slowest = f"{counts.slowest[0] * 1e3:,.0f} ms (#{counts.slowest[1]})"
         table.add_row(name, *(f"{number:,}" for number in numbers), slowest, f"{counts.peak / 1e6:,.0f} MB")
     console.print(table)
     for counts in results.values():

@@ -120,7 +120,7 @@ def load(path: str | os.PathLike[str], *, model: Source | None = None) -> Trace:
     tensors, about = _contents(path)
     if about.get("version") != VERSION:
         raise TraceError(
-            f"the trace has format version {about.get('version')!r}, this headscope reads {VERSION}",
+            f"the trace has format version {brief(about.get('version'))}, this headscope reads {VERSION}",
             where=where,
             advice="make the trace again, or use the headscope that wrote it",
         )

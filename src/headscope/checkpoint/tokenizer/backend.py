@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from headscope.checkpoint.json_text import brief
 from headscope.checkpoint.tokenizer.encoded import Layout, Pieces, Slot, Special
 from headscope.checkpoint.tokenizer.panics import library_errors
 from headscope.checkpoint.tokenizer.settings import AGAIN, AddedPiece, Settings
@@ -155,7 +156,7 @@ class Backend:
             found = self.id(piece.content)
             if found != index:
                 raise CheckpointError(
-                    f"the added token {piece.content!r} is declared with id {index}, but the vocabulary gives it "
+                    f"the added token {brief(piece.content)} is declared with id {index}, but the vocabulary gives it "
                     f"{found} ({self.size} pieces)",
                     where=settings.where,
                     advice="save the tokenizer again with transformers' save_pretrained, so that its files agree",

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from tempfile import TemporaryFile
 from threading import RLock
 
@@ -58,14 +59,25 @@ def _without_panics() -> Iterator[None]:
         except OSError:  # closed: nothing can be written to it
             yield
             return
-        with TemporaryFile() as held:
-            os.dup2(held.fileno(), STDERR)
-            try:
-                yield
-            finally:
-                os.dup2(stderr, STDERR)
-                os.close(stderr)
-                held.seek(0)
-                text = PANIC.sub(b"", held.read())
+        held = _held_file(os.getpid())
+        os.dup2(held, STDERR)
+        try:
+            yield
+        finally:
+            os.dup2(stderr, STDERR)
+            os.close(stderr)
+            size = os.lseek(held, 0, os.SEEK_CUR)
+            if size:
+                os.lseek(held, 0, os.SEEK_SET)
+                text = PANIC.sub(b"", os.read(held, size))
+                os.lseek(held, 0, os.SEEK_SET)
+                os.ftruncate(held, 0)
                 while text:
                     text = text[os.write(STDERR, text) :]
+
+
+@cache
+def _held_file(_process: int) -> int:
+    """A file of this process alone that holds what is written to standard error: a forked child gets its own."""
+    with TemporaryFile() as file:
+        return os.dup(file.fileno())

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.checkpoint.files import read_whole
-from headscope.checkpoint.json_text import MOST_BYTES, JsonError, brief, check_structure, shown
+from headscope.checkpoint.json_text import MOST_BYTES, JsonError, brief, check_structure, shortened, shown
 from headscope.checkpoint.tokenizer.backend import Backend, added_token
 from headscope.checkpoint.tokenizer.casing import decide_casing
 from headscope.checkpoint.tokenizer.known import BY_IDS, WORDPIECE, usual_specials
@@ -72,7 +72,7 @@ def from_vocab_txt(path: Path, settings: Settings) -> Backend:
         value = settings.options.get(option)
         if value not in (harmless, None, []):
             raise UnsupportedError(
-                f"{option} is {value!r}: only transformers' old tokenizers in Python followed that",
+                f"{option} is {brief(value)}: only transformers' old tokenizers in Python followed that",
                 where=f"{settings.where}: tokenizer_config.json",
                 advice=BY_IDS,
             )
@@ -84,7 +84,7 @@ def from_vocab_txt(path: Path, settings: Settings) -> Backend:
     missing = [token for token in (cls, sep, unk) if token not in vocabulary]
     if missing:
         raise CheckpointError(
-            f"the vocabulary of {len(vocabulary)} pieces lacks {', '.join(missing)}",
+            f"the vocabulary of {len(vocabulary)} pieces lacks {', '.join(map(shortened, missing))}",
             where=where,
             advice="name the special tokens in tokenizer_config.json (cls_token, sep_token, unk_token), or pass ids=",
         )
@@ -123,7 +123,7 @@ def from_vocab_and_merges(vocab: Path, merges: Path, settings: Settings) -> Back
     missing = [token for token in (cls, sep) if token not in vocabulary]
     if missing:
         raise CheckpointError(
-            f"the vocabulary of {len(vocabulary)} pieces lacks {', '.join(missing)}",
+            f"the vocabulary of {len(vocabulary)} pieces lacks {', '.join(map(shortened, missing))}",
             where=where,
             advice="name the special tokens in tokenizer_config.json (cls_token, sep_token), or pass ids=",
         )
