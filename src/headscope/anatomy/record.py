@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -43,6 +42,9 @@ MEANINGS = {
 
 KINDS: Mapping[type, str] = {str: "text", int: "a whole number from 0", float: "a number from 0"}
 SETTINGS: Mapping[str, type] = {"activation": str, "norm_eps": float, "padding_id": int}
+
+LARGEST_SETTING = 3e38
+"""The encoder computes in float32, which has no larger numbers."""
 
 
 @dataclass(frozen=True)
@@ -195,7 +197,7 @@ class Anatomy:
             return self.family.fixed.get(name, self.family.defaults.get(self.family.config.get(name, name)))
         kind = SETTINGS[name]
         number = isinstance(value, (int, kind)) and not isinstance(value, bool)
-        if not (isinstance(value, str) if kind is str else number and 0 <= value < math.inf):
+        if not (isinstance(value, str) if kind is str else number and 0 <= value <= LARGEST_SETTING):
             raise ConfigError(
                 f"config.json says {self.family.config[name]} = {brief(value)}, expected {KINDS[kind]}",
                 where=self.where,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from headscope.checkpoint.formats import PACKED_SUFFIXES, PICKLE_SUFFIXES, PREFERENCE, foreign_kind
-from headscope.checkpoint.json_text import JsonError, few, parse_object, shown
+from headscope.checkpoint.json_text import JsonError, few, read_object, shown
 from headscope.checkpoint.place import Folder, Place
 from headscope.errors import HeadscopeError, NotFoundError, UnsupportedError
 
@@ -72,10 +72,10 @@ def _base_of_adapter(place: Place) -> str | None:
     """The model that adapter_config.json says it goes on; None where it doesn't."""
     path = place.path("adapter_config.json")
     try:
-        if path is None or path.stat().st_size > ADAPTER_CONFIG_LIMIT:
+        if path is None:
             return None
-        config = parse_object(path.read_bytes(), unique=False)
-    except (JsonError, OSError):
+        config = read_object(path, unique=False, most=ADAPTER_CONFIG_LIMIT)
+    except JsonError:
         return None
     base = config.get("base_model_name_or_path") or config.get("model_name")
     return shown(base) if isinstance(base, str) else None

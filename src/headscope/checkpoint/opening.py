@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.checkpoint.choosing import choose_weights
 from headscope.checkpoint.entry import TensorEntry
-from headscope.checkpoint.json_text import JsonError, parse_object, shown
+from headscope.checkpoint.json_text import JsonError, read_object, shown
 from headscope.checkpoint.place import Place
 from headscope.checkpoint.resolve import resolve
 from headscope.checkpoint.weights import Weights, find_shared, read_header, read_weights
@@ -20,7 +20,8 @@ from headscope.errors import CheckpointError, ConfigError, InputError
 if TYPE_CHECKING:
     import numpy as np
 
-CONFIG_LIMIT = 16_000_000
+CONFIG_LIMIT, CONFIG_ITEMS = 16_000_000, 500_000
+"""Most bytes and items of a config: id2label of 100,000 classes, with label2id, has 400,000 items."""
 
 
 def open_checkpoint(name: str | os.PathLike[str], *, revision: str | None = None) -> Checkpoint:
@@ -158,16 +159,8 @@ def read_config(place: Place) -> dict[str, Any] | None:
     path = place.path("config.json")
     if path is None:
         return None
-    advice = "download or copy config.json again; it is a JSON object in UTF-8"
+    advice = "download or copy config.json again, and check that you may read it; it is a JSON object in UTF-8"
     try:
-        if path.stat().st_size > CONFIG_LIMIT:
-            raise JsonError(f"it has {path.stat().st_size} bytes")
-        return parse_object(path.read_bytes(), unique=False)
+        return read_object(path, unique=False, most=CONFIG_LIMIT, items=CONFIG_ITEMS)
     except JsonError as error:
         raise ConfigError(f"config.json can't be read: {error}", where=str(path), advice=advice) from error
-    except OSError as error:
-        raise ConfigError(
-            f"config.json can't be read: {error.strerror or error}",
-            where=str(path),
-            advice="check that you may read it",
-        ) from error

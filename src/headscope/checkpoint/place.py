@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
+from headscope.checkpoint.files import check_regular
 from headscope.checkpoint.source import LocalFile, Source, unreadable
 from headscope.errors import CheckpointError, InputError
 
@@ -55,9 +56,12 @@ class Folder:
     def path(self, name: str) -> Path | None:
         path = self.folder / check_name(name)
         try:
-            return path if path.is_file() else None
+            if not path.exists():
+                return None
+            check_regular(path.stat())
         except OSError as error:
             raise unreadable(path, error) from error
+        return path
 
     def names(self) -> list[str]:
         try:

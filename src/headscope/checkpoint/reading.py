@@ -65,9 +65,9 @@ def read_tensor(
             np.frombuffer(span, dtype=stored), shape, tuple(step * size for step in strides), writeable=False
         )
     if entry.dtype == "BF16":
-        array = (array.astype(np.uint32) << 16).view(np.float32)
+        array = np.asarray(array.astype(np.uint32) << 16).view(np.float32)  # of shape () NumPy makes a bare number
     elif entry.dtype in WIDENED:
-        array = _eight_bit_values(entry.dtype)[array]
+        array = np.asarray(_eight_bit_values(entry.dtype)[array])
     array.flags.writeable = False
     return array
 

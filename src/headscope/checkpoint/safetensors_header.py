@@ -20,46 +20,31 @@ MALFORMED = "the file was not written by the safetensors library: save it again 
 
 
 def read_safetensors_header(source: Source) -> dict[str, TensorEntry]:
-    """Every tensor of a safetensors file, in the order of its bytes. Only the header is read.
+    """Every tensor of a checkpoint's safetensors file, in the order of its bytes. Only the header is read.
+
+    Raises:
+        CheckpointError: the header is not what the format asks for, or disagrees with the file's length; or the file
+            is a trace.
+    """
+    entries, metadata = read_entries_and_metadata(source)
+    if metadata.get("format") == TRACE_FORMAT:
+        raise CheckpointError(
+            "this is a trace that headscope saved, not a checkpoint",
+            where=source.where,
+            advice="hs.load(…) reads it, and `headscope view FILE` shows it",
+        )
+    return entries
+
+
+def read_entries_and_metadata(source: Source) -> tuple[dict[str, TensorEntry], dict[str, str]]:
+    """Every tensor of a safetensors file, in the order of its bytes, and the header's `__metadata__`.
 
     Raises:
         CheckpointError: the header is not what the format asks for, or disagrees with the file's length.
     """
-    where = source.where
-    if source.size < 8:
-        raise CheckpointError(
-            f"the file has {source.size} bytes, too few for a safetensors header", where=where, advice=DAMAGED
-        )
-    prefix = source.read(0, 8)
-    length = int.from_bytes(prefix, "little")
-    if length > LONGEST_HEADER or 8 + length > source.size:
-        check_first_bytes(source, "a safetensors file")
-        limit = (
-            f"the format allows {LONGEST_HEADER}" if length > LONGEST_HEADER else f"the file has {source.size} bytes"
-        )
-        raise CheckpointError(
-            f"its header says it is {length} bytes long, but {limit}",
-            where=where,
-            advice="the file is truncated, or not a safetensors file: download or copy it again",
-        )
-    return parse_safetensors_header(source.read(8, 8 + length), size=source.size, file=source.name, where=where)
-
-
-def parse_safetensors_header(header: bytes, *, size: int, file: str, where: str) -> dict[str, TensorEntry]:
-    """The entries of a header's JSON, checked against the size of the whole file.
-
-    Raises:
-        CheckpointError: as for `read_safetensors_header`.
-    """
-    begin = 8 + len(header)
-    try:
-        if not header.startswith(b"{"):
-            raise JsonError("a header begins with '{'")
-        values = parse_object(header, unique=True)
-    except JsonError as error:
-        raise CheckpointError(f"the safetensors header is damaged: {error}", where=where, advice=DAMAGED) from error
-    _check_metadata(values.pop("__metadata__", {}), where)
-    entries = [_entry(name, value, begin, file, where) for name, value in values.items()]
+    where, size = source.where, source.size
+    values, metadata, begin = _read_header(source)
+    entries = [_entry(name, value, begin, source.name, where) for name, value in values.items()]
     entries.sort(key=lambda entry: (entry.start, entry.stop))
     reached = begin
     for entry in entries:
@@ -77,7 +62,47 @@ def parse_safetensors_header(header: bytes, *, size: int, file: str, where: str)
         raise CheckpointError(
             f"the file {fault}: its header describes {reached} bytes, it has {size}", where=where, advice=DAMAGED
         )
-    return {entry.name: entry for entry in entries}
+    return {entry.name: entry for entry in entries}, metadata
+
+
+def read_metadata(source: Source) -> dict[str, str]:
+    """A header's `__metadata__` alone; nothing is said about the tensors.
+
+    Raises:
+        CheckpointError: the header is damaged.
+    """
+    return _read_header(source)[1]
+
+
+def _read_header(source: Source) -> tuple[dict[str, Any], dict[str, str], int]:
+    """The header's values but for `__metadata__`, that, and the byte at which the tensors begin."""
+    where = source.where
+    if source.size < 8:
+        raise CheckpointError(
+            f"the file has {source.size} bytes, too few for a safetensors header", where=where, advice=DAMAGED
+        )
+    length = int.from_bytes(source.read(0, 8), "little")
+    if length > LONGEST_HEADER or 8 + length > source.size:
+        check_first_bytes(source, "a safetensors file")
+        limit = (
+            f"the format allows {LONGEST_HEADER}" if length > LONGEST_HEADER else f"the file has {source.size} bytes"
+        )
+        raise CheckpointError(
+            f"its header says it is {length} bytes long, but {limit}",
+            where=where,
+            advice="the file is truncated, or not a safetensors file: download or copy it again",
+        )
+    header = source.read(8, 8 + length)
+    try:
+        if not header.startswith(b"{"):
+            raise JsonError("a header begins with '{'")
+        values = parse_object(header, unique=True)
+    except JsonError as error:
+        raise CheckpointError(f"the safetensors header is damaged: {error}", where=where, advice=DAMAGED) from error
+    metadata = values.pop("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        raise CheckpointError("__metadata__ is not an object of strings", where=where, advice=MALFORMED)
+    return values, metadata, 8 + length
 
 
 def _entry(name: str, value: Any, begin: int, file: str, where: str) -> TensorEntry:
@@ -113,14 +138,3 @@ def _entry(name: str, value: Any, begin: int, file: str, where: str) -> TensorEn
 
 def _naturals(value: Any) -> bool:
     return isinstance(value, list) and all(type(item) is int and 0 <= item <= LARGEST for item in value)
-
-
-def _check_metadata(metadata: Any, where: str) -> None:
-    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise CheckpointError("__metadata__ is not an object of strings", where=where, advice=MALFORMED)
-    if metadata.get("format") == TRACE_FORMAT:
-        raise CheckpointError(
-            "this is a trace that headscope saved, not a checkpoint",
-            where=where,
-            advice="hs.load(…) reads it, and `headscope view FILE` shows it",
-        )

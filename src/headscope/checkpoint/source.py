@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import mmap
-import stat
 from pathlib import Path
 from typing import Protocol
 
+from headscope.checkpoint.files import check_regular, open_regular, read_span
 from headscope.errors import CheckpointError
 
 
@@ -53,29 +53,22 @@ class LocalFile:
         self.where = str(path)
         try:
             status = path.stat()
+            check_regular(status)
         except OSError as error:
             raise unreadable(path, error) from error
-        if not stat.S_ISREG(status.st_mode):
-            raise CheckpointError(
-                "this is not a regular file", where=str(path), advice="give a weight file or the folder that holds it"
-            )
         self.size = status.st_size
         self._map: mmap.mmap | None = None
 
     def read(self, start: int, stop: int) -> bytes:
         check_span(self, start, stop)
         try:
-            with open(self.path, "rb", buffering=0) as file:
-                file.seek(start)
-                data = bytearray()
-                while len(data) < stop - start:
-                    piece = file.read(stop - start - len(data))
-                    if not piece:
-                        raise self._changed()
-                    data += piece
+            with open_regular(self.path) as file:
+                data = read_span(file, start, stop)
         except OSError as error:
             raise unreadable(self.path, error) from error
-        return bytes(data)
+        if len(data) < stop - start:
+            raise self._changed()
+        return data
 
     def view(self, start: int, stop: int) -> memoryview:
         check_span(self, start, stop)
@@ -83,7 +76,7 @@ class LocalFile:
             return memoryview(b"")
         if self._map is None:
             try:
-                with open(self.path, "rb") as file:
+                with open_regular(self.path) as file:
                     self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             except OSError as error:
                 raise unreadable(self.path, error) from error
@@ -101,9 +94,9 @@ class LocalFile:
 
 
 def unreadable(path: Path, error: OSError) -> CheckpointError:
-    """The error for a file that the operating system would not give us."""
+    """The error for a file that the operating system would not give us, or that is not a regular one."""
     return CheckpointError(
         f"it can't be read: {error.strerror or error}",
         where=str(path),
-        advice="check that it exists and that you may read it",
+        advice="give a regular file that exists and that you may read",
     )

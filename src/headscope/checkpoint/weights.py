@@ -6,13 +6,11 @@ from dataclasses import dataclass
 
 from headscope.checkpoint.entry import TensorEntry
 from headscope.checkpoint.formats import PACKED_SUFFIXES, PICKLE_SUFFIXES, foreign_kind
-from headscope.checkpoint.json_text import JsonError, parse_object, shown
+from headscope.checkpoint.json_text import JsonError, read_object, shown
 from headscope.checkpoint.place import Place
 from headscope.checkpoint.safetensors_header import read_safetensors_header
 from headscope.checkpoint.source import Source
 from headscope.errors import CheckpointError, NotFoundError, UnsupportedError
-
-INDEX_LIMIT = 100_000_000
 
 
 @dataclass(frozen=True)
@@ -132,9 +130,7 @@ def _read_index(place: Place, index_name: str, where: str) -> dict[str, str]:
     if path is None:
         raise NotFoundError(f"there is no {index_name}", where=place.where, advice="check the name")
     try:
-        if path.stat().st_size > INDEX_LIMIT:
-            raise JsonError(f"an index of {path.stat().st_size} bytes")
-        weight_map = parse_object(path.read_bytes(), unique=True).get("weight_map")
+        weight_map = read_object(path, unique=True).get("weight_map")
         if not isinstance(weight_map, dict) or not weight_map:
             raise JsonError("it has no weight_map from tensor names to shard files")
         for name, file in weight_map.items():

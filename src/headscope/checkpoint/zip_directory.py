@@ -10,7 +10,7 @@ from headscope.checkpoint.source import Source
 from headscope.errors import CheckpointError
 
 END, END64, LOCATOR64, CENTRAL, LOCAL = b"PK\5\6", b"PK\6\6", b"PK\6\7", b"PK\1\2", b"PK\3\4"
-DIRECTORY_LIMIT = 64_000_000
+DIRECTORY_LIMIT = 16_000_000
 TORCH_ALIGNMENT = 64
 DESCRIPTOR_BYTES = (16, 24, 12, 20)
 ENCRYPTED, DESCRIPTOR_FOLLOWS = 0x1, 0x8
@@ -119,7 +119,7 @@ def _parse_directory(source: Source, directory: bytes, count: int, directory_sta
         how = "encrypted" if flags & ENCRYPTED else "compressed" if method or packed != size else None
         found.append((name, size, crc, flags, header, how))
     found.sort(key=lambda item: item[4])
-    ends = [item[4] for item in found[1:]] + [directory_start]
+    ends = [*(item[4] for item in found[1:]), directory_start][: len(found)]
     entries: dict[str, ZipEntry] = {}
     for (name, size, crc, flags, header, how), following in zip(found, ends, strict=True):
         if name in entries:

@@ -12,8 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscope.attention import Mask
-from headscope.checkpoint.formats import LONGEST_HEADER, TRACE_FORMAT
-from headscope.errors import InputError, TraceError
+from headscope.checkpoint.formats import TRACE_FORMAT
+from headscope.checkpoint.json_text import JsonError, brief, check_structure, parse_object
+from headscope.checkpoint.reading import read_tensor
+from headscope.checkpoint.safetensors_header import read_entries_and_metadata, read_metadata
+from headscope.checkpoint.source import LocalFile
+from headscope.errors import CheckpointError, HeadscopeError, InputError, TraceError, UnsupportedError
 from headscope.trace.arrays import Named
 from headscope.trace.cut import Cut
 from headscope.trace.outputs import Source
@@ -39,6 +43,14 @@ def save(trace: Trace, path: Path, *, dtype: str, values: bool) -> Path:
     if dtype not in DTYPES:
         raise InputError(f"a trace can't be saved as {dtype!r}", where="dtype", advice="use fp32 or fp16")
     tensors, header = pack(trace, DTYPES[dtype], values)
+    try:
+        check_structure(header["headscope"].encode("utf-8", "surrogatepass"))
+    except JsonError as error:
+        raise InputError(
+            f"the trace can't be saved: of {len(trace)} tokens, {error}",
+            where=str(path),
+            advice="trace a shorter text; no file with more is read",
+        ) from error
     write_atomically(path, to_bytes(tensors, metadata=header))
     return path
 
@@ -106,31 +118,12 @@ def load(path: str | os.PathLike[str], *, model: Source | None = None) -> Trace:
     Raises:
         TraceError: the file is no trace, is not whole, or came from another model than the one passed.
     """
-    from safetensors import SafetensorError
-    from safetensors.numpy import load as from_bytes
-
     path = Path(path)
     where = str(path)
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise TraceError(
-            f"the trace can't be read: {error.strerror or error}", where=where, advice="check the path"
-        ) from error
-    try:
-        tensors = from_bytes(raw)
-        about = json.loads(_metadata(raw)["headscope"])
-        if about["format"] != TRACE_FORMAT:
-            raise KeyError("format")
-    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise TraceError(
-            f"the file is not a headscope trace: {type(error).__name__} {error}",
-            where=where,
-            advice="pass a file that Trace.save or `headscope attend --save` wrote",
-        ) from error
+    tensors, about = _contents(path)
     if about.get("version") != VERSION:
         raise TraceError(
-            f"the trace has format version {about.get('version')!r}, this headscope reads {VERSION}",
+            f"the trace has format version {brief(about.get('version'))}, this headscope reads {VERSION}",
             where=where,
             advice="make the trace again, or use the headscope that wrote it",
         )
@@ -143,6 +136,12 @@ def load(path: str | os.PathLike[str], *, model: Source | None = None) -> Trace:
             f"the trace lacks a part or holds a wrong one: {_said(error)}",
             where=where,
             advice="the file is not whole: make the trace again",
+        ) from error
+    except MemoryError as error:
+        raise TraceError(
+            f"the trace of {path.stat().st_size:,} bytes doesn't fit into memory",
+            where=where,
+            advice="make the trace again, of fewer layers or of a shorter text",
         ) from error
     made_by = getattr(model, "fingerprint", "")
     if made_by and trace.fingerprint and made_by != trace.fingerprint:
@@ -159,21 +158,58 @@ def _said(error: Exception) -> str:
 
 
 def is_trace(path: str | os.PathLike[str]) -> bool:
-    """Whether a file says of itself that it is a trace. Its header is read, no more."""
+    """Return True if a file's header says that it is a trace. Nothing else of it is read.
+
+    Raises:
+        TraceError: a pipe, a device or a socket, which is neither a trace nor the name of a model.
+    """
+    path = Path(path)
     try:
-        with open(path, "rb") as file:
-            prefix = file.read(8)
-            length = int.from_bytes(prefix, "little")
-            return length <= LONGEST_HEADER and _metadata(prefix + file.read(length))["format"] == TRACE_FORMAT
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        if not path.exists() or path.is_dir():
+            return False
+    except (OSError, ValueError):  # too long for a file's name, or with a NUL
+        return False
+    source = _opened(path)
+    try:
+        return read_metadata(source).get("format") == TRACE_FORMAT
+    except CheckpointError:
         return False
 
 
-def _metadata(raw: bytes) -> dict[str, str]:
-    length = int.from_bytes(raw[:8], "little")
-    header = json.loads(raw[8 : 8 + length])
-    metadata: dict[str, str] = header["__metadata__"]
-    return metadata
+def _opened(path: Path) -> LocalFile:
+    """A trace's file.
+
+    Raises:
+        TraceError: it is not there, not a regular file, or may not be read.
+    """
+    try:
+        return LocalFile(path)
+    except CheckpointError as error:
+        raise TraceError(
+            error.found, where=error.where, advice="pass a trace's file, as Trace.save wrote it"
+        ) from error
+
+
+def _contents(path: Path) -> tuple[dict[str, Shaped[np.ndarray, "..."]], dict[str, Any]]:
+    """The tensors of a trace's file, and what its metadata says about them.
+
+    Raises:
+        TraceError: it can't be read, or is not a trace.
+    """
+    source = _opened(path)
+    try:
+        entries, metadata = read_entries_and_metadata(source)
+        about = parse_object(metadata.get("headscope", ""), unique=False)
+        if about.get("format") != TRACE_FORMAT:
+            raise JsonError(f"its format is {brief(about.get('format'))}")
+        tensors = {name: read_tensor(source, entry, None, None) for name, entry in entries.items()}
+    except (CheckpointError, UnsupportedError, JsonError) as error:
+        raise TraceError(
+            f"the file is not a headscope trace: {error.found if isinstance(error, HeadscopeError) else error}",
+            where=str(path),
+            advice="pass a file that Trace.save or `headscope attend --save` wrote",
+        ) from error
+    return tensors, about
 
 
 def _unpack(about: Mapping[str, Any], tensors: Mapping[str, np.ndarray], source: Source | None) -> Trace:
@@ -212,7 +248,7 @@ def _unpack(about: Mapping[str, Any], tensors: Mapping[str, np.ndarray], source:
                 mask=Mask(
                     causal=_of(layer["causal"], bool),
                     window=None if layer["window"] is None else _pair(layer["window"], int, NoneType),
-                    keys=keys,
+                    keys=None if keys is None else np.array(keys),
                     bias=full(f"{stem}.mask.bias"),
                 ),
             )

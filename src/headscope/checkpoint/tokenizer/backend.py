@@ -1,38 +1,20 @@
-"""Pieces by the `tokenizers` library: the one place that calls it, with its failures turned into errors of ours."""
+"""Pieces by the `tokenizers` library: the one place that calls it."""
 
 from __future__ import annotations
 
 import copy
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from headscope.checkpoint.json_text import brief
 from headscope.checkpoint.tokenizer.encoded import Layout, Pieces, Slot, Special
+from headscope.checkpoint.tokenizer.panics import library_errors
 from headscope.checkpoint.tokenizer.settings import AGAIN, AddedPiece, Settings
-from headscope.errors import CheckpointError, HeadscopeError, UnsupportedError
+from headscope.errors import CheckpointError, UnsupportedError
 
 if TYPE_CHECKING:
     import tokenizers
-
-
-@contextmanager
-def library_errors(where: str, advice: str) -> Iterator[None]:
-    """Turn what the `tokenizers` library raises into a CheckpointError.
-
-    It raises plain Exception for bad files and, where its Rust code panics, a PanicException that derives from
-    BaseException alone.
-    """
-    try:
-        yield
-    except HeadscopeError:
-        raise
-    except Exception as error:
-        raise CheckpointError(f"the tokenizers library says: {error}", where=where, advice=advice) from error
-    except BaseException as error:
-        if type(error).__name__ != "PanicException":
-            raise
-        raise CheckpointError(f"the tokenizers library broke down: {error}", where=where, advice=advice) from error
 
 
 class Backend:
@@ -117,11 +99,16 @@ class Backend:
         with library_errors(self._where, AGAIN):
             samples = [placeholder.encode("x") for _ in range(texts)]
             full = self._rust.post_process(samples[0], samples[1] if texts == 2 else None, add_special_tokens=True)
+        columns = (full.ids, full.tokens, full.type_ids, full.sequence_ids, full.special_tokens_mask)
+        if len(set(map(len, columns))) > 1:
+            raise CheckpointError(
+                f"the tokenizer's template gives {len(full.ids)} ids and {len(full.tokens)} tokens to one text",
+                where=self._where,
+                advice=AGAIN,
+            )
         layout: list[Special | Slot] = []
         texts_met = 0
-        for index, token, segment, text, added in zip(
-            full.ids, full.tokens, full.type_ids, full.sequence_ids, full.special_tokens_mask, strict=True
-        ):
+        for index, token, segment, text, added in zip(*columns, strict=True):
             layout.append(
                 Special(index, token, segment) if added else Slot(texts_met if text is None else text, segment)
             )
@@ -169,7 +156,7 @@ class Backend:
             found = self.id(piece.content)
             if found != index:
                 raise CheckpointError(
-                    f"the added token {piece.content!r} is declared with id {index}, but the vocabulary gives it "
+                    f"the added token {brief(piece.content)} is declared with id {index}, but the vocabulary gives it "
                     f"{found} ({self.size} pieces)",
                     where=settings.where,
                     advice="save the tokenizer again with transformers' save_pretrained, so that its files agree",

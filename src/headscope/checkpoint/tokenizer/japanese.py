@@ -9,6 +9,7 @@ import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 
+from headscope.checkpoint.json_text import brief, shortened
 from headscope.checkpoint.tokenizer.encoded import Layout, Pieces, Slot, Span, Special
 from headscope.checkpoint.tokenizer.known import JAPANESE
 from headscope.checkpoint.tokenizer.refused import Refused
@@ -33,7 +34,7 @@ def open_japanese(source: TokenizerSource, settings: Settings) -> tuple[Japanese
     subwords = settings.text("subword_tokenizer_type", "wordpiece")
     if subwords not in ("wordpiece", "character"):
         error: HeadscopeError = UnsupportedError(
-            f"{JAPANESE} with subword_tokenizer_type {subwords!r} needs more than headscope knows to be right",
+            f"{JAPANESE} with subword_tokenizer_type {brief(subwords)} needs more than headscope knows to be right",
             where=where,
             advice=f"pass ids= (ready-made ids, by transformers' {JAPANESE})",
         )
@@ -64,7 +65,7 @@ class Japanese:
         missing = [token for token in (self._cls, self._sep, self._unknown) if token not in vocabulary]
         if missing:
             raise CheckpointError(
-                f"the vocabulary of {len(vocabulary)} pieces lacks {', '.join(missing)}",
+                f"the vocabulary of {len(vocabulary)} pieces lacks {', '.join(map(shortened, missing))}",
                 where=f"{settings.where}: vocab.txt",
                 advice="name the special tokens in tokenizer_config.json (cls_token, sep_token, unk_token)",
             )
@@ -175,7 +176,7 @@ class Japanese:
         if kind == "mecab":
             return mecab(self._mecab_options(), lower=self._lower, keep=self._kept(), where=self._where)
         raise UnsupportedError(
-            f"{JAPANESE} with word_tokenizer_type {kind!r}: headscope knows mecab and basic to be right",
+            f"{JAPANESE} with word_tokenizer_type {brief(kind)}: headscope knows mecab and basic to be right",
             where=self._where,
             advice="pass words= (words already cut by that segmenter) or ids= (ready-made ids)",
         )
@@ -187,7 +188,9 @@ class Japanese:
         options = self._settings.options.get("mecab_kwargs") or {}
         if not isinstance(options, dict):
             raise CheckpointError(
-                f"mecab_kwargs is {options!r}, and should be an object", where=self._where, advice="pass words= or ids="
+                f"mecab_kwargs is {brief(options)}, and should be an object",
+                where=self._where,
+                advice="pass words= or ids=",
             )
         return options
 
@@ -195,7 +198,7 @@ class Japanese:
         listed = self._settings.options.get("never_split") or []
         if not isinstance(listed, list) or not all(isinstance(word, str) for word in listed):
             raise CheckpointError(
-                f"never_split is {listed!r}, and should be a list of strings",
+                f"never_split is {brief(listed)}, and should be a list of strings",
                 where=self._where,
                 advice="pass words= or ids=",
             )
@@ -220,13 +223,13 @@ def _added_ids(vocabulary: Mapping[str, int], settings: Settings) -> dict[str, i
     for index, piece in sorted(settings.added.items()):
         if piece.single_word:
             raise UnsupportedError(
-                f"the added token {piece.content!r} counts only as a single word, which {JAPANESE} is not read with",
+                f"the added token {brief(piece.content)} counts only as a single word, and {JAPANESE} is read without",
                 where=f"{settings.where}: tokenizer_config.json",
                 advice="pass ids= (ready-made ids)",
             )
         if vocabulary.get(piece.content, index) != index:
             raise CheckpointError(
-                f"the added token {piece.content!r} is declared with id {index}, but vocab.txt gives it "
+                f"the added token {brief(piece.content)} is declared with id {index}, but vocab.txt gives it "
                 f"{vocabulary[piece.content]}",
                 where=f"{settings.where}: tokenizer_config.json",
                 advice="save the tokenizer again with transformers' save_pretrained, so that its files agree",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headscope.checkpoint.json_text import brief
 from headscope.checkpoint.tokenizer.settings import AddedPiece, Settings
 
 # BERT's basic tokenizer and WordPiece over vocab.txt, [CLS] A [SEP] B [SEP].
@@ -99,7 +100,7 @@ def effective_class(settings: Settings) -> tuple[str | None, str]:
     model_type = settings.model.get("model_type")
     if isinstance(model_type, str) and model_type in CLASS_OF_MODEL:
         return CLASS_OF_MODEL[model_type], f"the tokenizer of model_type {model_type}"
-    return None, f"no file names it, and model_type is {model_type!r}"
+    return None, f"no file names it, and model_type is {brief(model_type)}"
 
 
 def reads_segments(settings: Settings, class_name: str | None) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from headscope.checkpoint.json_text import brief, few, shortened
 from headscope.checkpoint.tokenizer.encoded import Span
 from headscope.errors import CheckpointError, InputError, MissingExtraError, UnsupportedError
 
@@ -47,7 +48,9 @@ def mecab(options: Mapping[str, Any], *, lower: bool, keep: frozenset[str], wher
     unknown = sorted(set(options) - {"normalize_text", "mecab_dic", "mecab_option"})
     if unknown:
         raise UnsupportedError(
-            f"mecab_kwargs holds {', '.join(unknown)}, which is not known", where=where, advice="pass words= or ids="
+            f"mecab_kwargs holds {few([*map(shortened, unknown)], 5)}, which is not known",
+            where=where,
+            advice="pass words= or ids=",
         )
     tagger = _tagger(options.get("mecab_dic", "unidic_lite"), options.get("mecab_option"), where)
     normalize = options.get("normalize_text", True) is not False
@@ -123,15 +126,15 @@ def nfkc_with_origins(text: str) -> tuple[str, list[Span] | None]:
 
 
 def _tagger(dictionary: Any, option: Any, where: str) -> Callable[[str], list[str]]:
-    if dictionary is not None and dictionary not in DICTIONARIES:
+    if dictionary is not None and (not isinstance(dictionary, str) or dictionary not in DICTIONARIES):
         raise UnsupportedError(
-            f"mecab_dic is {dictionary!r}; known are {', '.join(DICTIONARIES)}",
+            f"mecab_dic is {brief(dictionary)}; known are {', '.join(DICTIONARIES)}",
             where=where,
             advice="pass words= or ids=",
         )
     if option is not None and not isinstance(option, str):
         raise CheckpointError(
-            f"mecab_option is {option!r}, and should be a string", where=where, advice="pass words= or ids="
+            f"mecab_option is {brief(option)}, and should be a string", where=where, advice="pass words= or ids="
         )
     _check_option(option or "", where)
     fugashi = _module("fugashi", "fugashi (MeCab)", "", where)
@@ -167,7 +170,7 @@ def _check_option(option: str, where: str) -> None:
         name = argument.split("=")[0]
         if name.startswith("-") and not name.startswith(DICTIONARY_OPTIONS):
             raise UnsupportedError(
-                f"mecab_option holds {argument!r}; only options that name a dictionary are followed "
+                f"mecab_option holds {brief(argument)}; only options that name a dictionary are followed "
                 f"({', '.join(DICTIONARY_OPTIONS)})",
                 where=where,
                 advice="pass words= or ids=",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from headscope.checkpoint.json_text import JsonError, parse_object
+from headscope.checkpoint.json_text import JsonError, brief, read_object
 from headscope.errors import CheckpointError
 
 NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -78,7 +78,7 @@ class Settings:
             return default
         if not isinstance(value, bool):
             raise CheckpointError(
-                f"{key} is {value!r}, and should be true or false",
+                f"{key} is {brief(value)}, and should be true or false",
                 where=f"{self.where}: tokenizer_config.json",
                 advice=f"correct {key} in tokenizer_config.json",
             )
@@ -91,7 +91,7 @@ class Settings:
             return default
         if not isinstance(value, str):
             raise CheckpointError(
-                f"{key} is {value!r}, and should be a string",
+                f"{key} is {brief(value)}, and should be a string",
                 where=f"{self.where}: tokenizer_config.json",
                 advice=f"correct {key} in tokenizer_config.json",
             )
@@ -169,8 +169,8 @@ def parse_json(path: Path, where: str) -> dict[str, Any]:
     Errors: CheckpointError when it is not JSON, or not an object, or says two things under one name.
     """
     try:
-        return parse_object(path.read_bytes(), unique=False)
-    except (OSError, JsonError) as error:
+        return read_object(path, unique=False)
+    except JsonError as error:
         raise CheckpointError(f"{path.name} can't be read: {error}", where=where, advice=AGAIN) from error
 
 
@@ -222,9 +222,8 @@ def _index(where: str, filename: str, value: Any) -> int:
 
 
 def _wrong(where: str, filename: str, key: str, value: Any, expected: str) -> CheckpointError:
-    shown = repr(value)
     return CheckpointError(
-        f"{key} is {shown if len(shown) <= 80 else shown[:77] + '...'}, and should be {expected}",
+        f"{key} is {brief(value)}, and should be {expected}",
         where=f"{where}: {filename}",
         advice=f"correct it in {filename}, or save the tokenizer again with transformers' save_pretrained",
     )

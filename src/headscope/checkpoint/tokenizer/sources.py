@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import errno
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headscope.checkpoint.tokenizer.backend import Backend, added_token, library_errors
+from headscope.checkpoint.files import read_whole
+from headscope.checkpoint.json_text import MOST_BYTES, JsonError, brief, check_structure, shortened, shown
+from headscope.checkpoint.tokenizer.backend import Backend, added_token
 from headscope.checkpoint.tokenizer.casing import decide_casing
 from headscope.checkpoint.tokenizer.known import BY_IDS, WORDPIECE, usual_specials
+from headscope.checkpoint.tokenizer.panics import library_errors
 from headscope.checkpoint.tokenizer.settings import AGAIN, Settings, parse_json
 from headscope.errors import CheckpointError, UnsupportedError
 
 if TYPE_CHECKING:
     import tokenizers
+
+MOST_LINES = 2_000_000
+"""Most lines of a vocab.txt or merges.txt; the largest vocabulary in use has a million pieces."""
+
+MOST_TOKENIZER_ITEMS = 5_000_000
+"""Most items of a tokenizer.json: one of 260,000 pieces and 580,000 merges has two million."""
+
+
+LONG_ID = re.compile(rb":\s*[0-9]{7}")
+"""A number that could be an id beyond `MOST_TOKENIZER_ITEMS`. To list a vocabulary takes as long as to read it."""
 
 
 def from_tokenizer_json(path: Path, settings: Settings, class_name: str | None) -> Backend:
@@ -27,8 +42,16 @@ def from_tokenizer_json(path: Path, settings: Settings, class_name: str | None) 
 
     where = f"{settings.where}: tokenizer.json"
     advice = f"{AGAIN}; a file written by a newer tokenizers library needs that version (pip install -U tokenizers)"
+    try:
+        data = read_whole(path, MOST_BYTES)
+        check_structure(data, MOST_TOKENIZER_ITEMS)
+    except (OSError, JsonError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise CheckpointError(f"tokenizer.json can't be read: {reason}", where=where, advice=advice) from error
     with library_errors(where, advice):
-        rust = Tokenizer.from_file(str(path))
+        rust = Tokenizer.from_buffer(data)
+        if LONG_ID.search(data):
+            _check_ids(rust.get_vocab(with_added_tokens=True), where)
         notes = _overrule(rust, settings, class_name)
         _mark_special(rust, settings, class_name)
     backend = Backend(rust, where=where, settings=settings)
@@ -49,7 +72,7 @@ def from_vocab_txt(path: Path, settings: Settings) -> Backend:
         value = settings.options.get(option)
         if value not in (harmless, None, []):
             raise UnsupportedError(
-                f"{option} is {value!r}: only transformers' old tokenizers in Python followed that",
+                f"{option} is {brief(value)}: only transformers' old tokenizers in Python followed that",
                 where=f"{settings.where}: tokenizer_config.json",
                 advice=BY_IDS,
             )
@@ -61,7 +84,7 @@ def from_vocab_txt(path: Path, settings: Settings) -> Backend:
     missing = [token for token in (cls, sep, unk) if token not in vocabulary]
     if missing:
         raise CheckpointError(
-            f"the vocabulary of {len(vocabulary)} pieces lacks {', '.join(missing)}",
+            f"the vocabulary of {len(vocabulary)} pieces lacks {', '.join(map(shortened, missing))}",
             where=where,
             advice="name the special tokens in tokenizer_config.json (cls_token, sep_token, unk_token), or pass ids=",
         )
@@ -100,7 +123,7 @@ def from_vocab_and_merges(vocab: Path, merges: Path, settings: Settings) -> Back
     missing = [token for token in (cls, sep) if token not in vocabulary]
     if missing:
         raise CheckpointError(
-            f"the vocabulary of {len(vocabulary)} pieces lacks {', '.join(missing)}",
+            f"the vocabulary of {len(vocabulary)} pieces lacks {', '.join(map(shortened, missing))}",
             where=where,
             advice="name the special tokens in tokenizer_config.json (cls_token, sep_token), or pass ids=",
         )
@@ -135,9 +158,16 @@ def read_vocab_txt(path: Path, where: str) -> dict[str, int]:
 
 def _read_text(path: Path, where: str) -> str:
     try:
-        return path.read_bytes().decode("utf-8")
+        data = read_whole(path, MOST_BYTES)
+        lines = data.count(b"\n")
+        if lines > MOST_LINES:
+            raise OSError(errno.EFBIG, f"it has {lines:,} lines, at most {MOST_LINES:,} are read")
+        return data.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise CheckpointError(f"{path.name} can't be read as UTF-8 text: {error}", where=where, advice=AGAIN) from error
+        reason = getattr(error, "strerror", None) or error
+        raise CheckpointError(
+            f"{path.name} can't be read as UTF-8 text: {reason}", where=where, advice=AGAIN
+        ) from error
 
 
 def _read_vocab_json(path: Path, where: str) -> dict[str, int]:
@@ -145,11 +175,23 @@ def _read_vocab_json(path: Path, where: str) -> dict[str, int]:
     if not value:
         raise CheckpointError("vocab.json holds no pieces", where=where, advice=AGAIN)
     for piece, index in value.items():
-        if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < 2**32:
+        if not isinstance(index, int) or isinstance(index, bool):
             raise CheckpointError(
-                f"the id of {piece!r} is {index!r}, and should be a whole number from 0", where=where, advice=AGAIN
+                f"the id of {shown(piece)} is {brief(index)}, and should be a whole number", where=where, advice=AGAIN
             )
+    _check_ids(value, where)
     return value
+
+
+def _check_ids(vocabulary: Mapping[str, int], where: str) -> None:
+    """Refuse ids far beyond the vocabulary: the tokenizers library walks over all of them when it copies one."""
+    for piece, index in vocabulary.items():
+        if not 0 <= index < MOST_TOKENIZER_ITEMS:
+            raise CheckpointError(
+                f"the id of {shown(piece)} is {index}, and should be from 0 to {MOST_TOKENIZER_ITEMS - 1}",
+                where=where,
+                advice=AGAIN,
+            )
 
 
 def _read_merges(path: Path, where: str) -> list[tuple[str, str]]:

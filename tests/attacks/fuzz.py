@@ -1,0 +1,314 @@
+"""Damaged files for every reader, by the hundred thousand: `python tests/attacks/fuzz.py --mutations 100000`.
+
+Each mutation is read in its own right and counted: read (the damage was harmless), refused (by an error of ours), or a
+finding: an exception that is not ours, a result that breaks the rules, text on stderr, code that was run. A finding is
+printed with the command that repeats it. The exit code is 0 only if there is none.
+
+Mutation i of a reader is always the same for one seed, however many run and in how many processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import os
+import random
+import resource
+import signal
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory, TemporaryFile
+from typing import BinaryIO
+
+if __name__ in ("__main__", "__mp_main__"):
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")  # one process per core
+
+from attacks.readers import READERS  # noqa: E402
+from headscope.errors import HeadscopeError  # noqa: E402
+
+CHUNK = 500
+MOST_MEMORY = 8 << 30
+LONGEST_SECONDS = 600
+"""A guard against hanging: a process that takes longer over 100 mutations is ended."""
+
+CODE = ("os.system", "os.exec", "os.posix_spawn", "os.fork", "os.spawn", "subprocess.Popen", "pickle.find_class")
+CODE += ("socket.connect", "socket.bind", "ctypes.dlopen", "shutil.rmtree", "os.remove")
+"""Audit events that no reader has a reason for while it reads."""
+
+
+@dataclass
+class Finding:
+    """One mutation that was neither read nor refused.
+
+    Attributes:
+        reader: its name.
+        index: which of the reader's mutations.
+        kind: the exception's class and the place that raised it, or what else happened.
+        detail: the end of the traceback.
+    """
+
+    reader: str
+    index: int
+    kind: str
+    detail: str
+
+
+@dataclass
+class Counts:
+    """What came of a reader's mutations.
+
+    Attributes:
+        mutations, read, refused, foreign, code: how many; code that was run counts as foreign too.
+        slowest: seconds, and the mutation that took them.
+        peak: bytes of memory, of the whole process.
+        findings: one of each kind, the first.
+    """
+
+    mutations: int = 0
+    read: int = 0
+    refused: int = 0
+    foreign: int = 0
+    code: int = 0
+    slowest: tuple[float, int] = (0.0, 0)
+    peak: int = 0
+    findings: dict[str, Finding] = field(default_factory=dict)
+
+    def add(self, other: Counts) -> None:
+        for name in ("mutations", "read", "refused", "foreign", "code"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.slowest = max(self.slowest, other.slowest)
+        self.peak = max(self.peak, other.peak)
+        for kind, finding in other.findings.items():
+            first = self.findings.setdefault(kind, finding)
+            if finding.index < first.index:
+                self.findings[kind] = finding
+
+    def found(self, finding: Finding) -> None:
+        self.foreign += 1
+        self.findings.setdefault(finding.kind, finding)
+
+
+_events: list[str] = []
+_watching = False
+
+
+def _audit(event: str, _arguments: object) -> None:
+    if _watching and event in CODE:
+        _events.append(event)
+
+
+_places: dict[str, tuple[list[bytes], TemporaryDirectory[str]]] = {}
+
+
+def prepared(name: str) -> tuple[list[bytes], Path]:
+    """A reader's whole files and its folder, made once in this process; the first file is read as it is."""
+    if name not in _places:
+        place = TemporaryDirectory(prefix="headscope-fuzz-")
+        files = READERS[name].prepare(Path(place.name))
+        READERS[name].read(files[0], Path(place.name))
+        _places[name] = files, place
+    files, place = _places[name]
+    return files, Path(place.name)
+
+
+def mutation(name: str, index: int, seed: int, files: list[bytes]) -> bytes:
+    """Mutation `index` of a reader."""
+    rng = random.Random(f"{seed}/{name}/{index}")
+    return rng.choice(READERS[name].mutations)(rng, rng.choice(files), files)
+
+
+def fuzz(name: str, indices: Iterable[int], seed: int, keep: Path | None = None) -> Counts:
+    """Read these mutations of one reader, in this process.
+
+    Args:
+        keep: a folder for the files of findings.
+    """
+    global _watching
+    counts = Counts()
+    reader = READERS[name]
+    files, folder = prepared(name)
+    with warnings.catch_warnings(), _stderr() as held:
+        warnings.simplefilter("error")
+        _reset_peak()
+        for index in indices:
+            data = mutation(name, index, seed, files)
+            if counts.mutations % 100 == 0:
+                faulthandler.dump_traceback_later(LONGEST_SECONDS, exit=True)
+            counts.mutations += 1
+            before = counts.foreign
+            started = time.perf_counter()
+            _watching = True
+            try:
+                reader.read(data, folder)
+                counts.read += 1
+            except HeadscopeError as error:
+                counts.refused += 1
+                if not (error.where and error.advice and len(str(error)) < 5000):
+                    counts.found(Finding(name, index, "an error without place or advice, or a long one", str(error)))
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # noqa: BLE001 -- a panic of Rust code derives from BaseException alone
+                counts.found(_finding(name, index, error))
+            finally:
+                _watching = False
+            counts.slowest = max(counts.slowest, (time.perf_counter() - started, index))
+            if _events:
+                counts.code += 1
+                counts.found(Finding(name, index, f"code: {_events[0]}", ", ".join(_events)))
+                _events.clear()
+            written = os.fstat(held.fileno()).st_size
+            if written:
+                held.seek(0)
+                text = held.read().decode("utf-8", "replace")
+                counts.found(Finding(name, index, "text on stderr", text[-2000:]))
+                held.seek(0)
+                held.truncate()
+            if keep is not None and counts.foreign > before:
+                (keep / f"{name}-{index}").write_bytes(data)
+        faulthandler.cancel_dump_traceback_later()
+        counts.peak = _peak()
+    return counts
+
+
+def _finding(name: str, index: int, error: BaseException) -> Finding:
+    frames = traceback.extract_tb(error.__traceback__)
+    inside = [frame for frame in frames if "headscope" in frame.filename] or frames
+    kind = f"{type(error).__name__} at {Path(inside[-1].filename).name}:{inside[-1].lineno}"
+    return Finding(name, index, kind, "".join(traceback.format_exception(error)[-6:])[-2000:])
+
+
+@contextmanager
+def _stderr() -> Iterator[BinaryIO]:
+    """What is written to the process's standard error meanwhile, by whatever language."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with TemporaryFile() as held:
+        os.dup2(held.fileno(), 2)
+        try:
+            yield held
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+def _reset_peak() -> None:
+    if sys.platform == "linux":
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def _peak() -> int:
+    """The most memory since the reset; where there is none to reset, since the process began."""
+    if sys.platform == "linux":
+        status = Path("/proc/self/status").read_text()
+        return next(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM"))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def _start(worker: bool) -> None:
+    if worker:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
+    sys.addaudithook(_audit)
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
+
+
+def run(names: list[str], indices: range, seed: int, jobs: int, keep: Path | None) -> tuple[dict[str, Counts], bool]:
+    """All mutations of all readers, in several processes; what came of them, and whether it was interrupted."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    results = {name: Counts() for name in names}
+    bar = (TextColumn("{task.description:>22}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    chunks = [(name, indices[at : at + CHUNK]) for name in names for at in range(0, len(indices), CHUNK)]
+    with Progress(*bar, console=Console(stderr=True)) as progress:
+        tasks = {name: progress.add_task(name, total=len(indices)) for name in names}
+
+        def done(name: str, counts: Counts) -> None:
+            results[name].add(counts)
+            progress.update(tasks[name], completed=results[name].mutations)
+            if results[name].mutations == len(indices) and not progress.console.is_terminal:
+                print(name, results[name], file=sys.stderr, flush=True)
+
+        if jobs == 1:
+            try:
+                _start(worker=False)
+                for name, part in chunks:
+                    done(name, fuzz(name, part, seed, keep))
+            except KeyboardInterrupt:
+                return results, True
+            return results, False
+        pool = ProcessPoolExecutor(jobs, get_context("spawn"), _start, (True,))
+        waiting: dict[Future[Counts], tuple[str, range]] = {}
+        try:
+            waiting = {pool.submit(fuzz, name, part, seed, keep): (name, part) for name, part in chunks}
+            for future in as_completed(waiting):
+                name, part = waiting[future]
+                done(name, future.result())
+        except BrokenProcessPool:
+            lost = [waiting[future] for future in waiting if not future.done() or future.exception() is not None]
+            name, part = lost[0]
+            detail = f"a process died or hung in one of: {', '.join(f'{one} {two}' for one, two in lost[:jobs])}"
+            results[name].found(Finding(name, part[0], "a process died", detail))
+        except KeyboardInterrupt:
+            return results, True
+        finally:
+            for process in list((pool._processes or {}).values()):
+                process.terminate()
+            pool.shutdown(wait=False, cancel_futures=True)
+    return results, False
+
+
+def show(results: dict[str, Counts], seed: int) -> None:
+    """The counts as a table, then each kind of finding."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(width=None if sys.stdout.isatty() else 110)
+    table = Table(title=f"mutations with seed {seed}")
+    columns = ("reader", "mutations", "read", "refused", "foreign", "code run", "slowest", "peak memory")
+    for column in columns:
+        table.add_column(column, justify="left" if column == "reader" else "right", no_wrap=True)
+    for name, counts in results.items():
+        numbers = (counts.mutations, counts.read, counts.refused, counts.foreign, counts.code)
+        slowest = f"{counts.slowest[0] * 1e3:,.0f} ms (#{counts.slowest[1]})"
+        table.add_row(name, *(f"{number:,}" for number in numbers), slowest, f"{counts.peak / 1e6:,.0f} MB")
+    console.print(table)
+    for counts in results.values():
+        for finding in counts.findings.values():
+            console.print(f"\n{finding.reader}: {finding.kind}", style="bold", markup=False, highlight=False)
+            console.print(finding.detail, markup=False, highlight=False)
+            again = f"python tests/attacks/fuzz.py --reader {finding.reader} --seed {seed} --only {finding.index}"
+            console.print(f"again: {again} --keep FOLDER", markup=False, highlight=False)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--mutations", type=int, default=100_000, help="per reader")
+    parser.add_argument("--reader", action="append", choices=list(READERS), help="only this one; may be repeated")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument("--only", type=int, help="only this mutation")
+    parser.add_argument("--keep", type=Path, help="a folder for the files of findings")
+    given = parser.parse_args()
+    if given.keep is not None:
+        given.keep.mkdir(parents=True, exist_ok=True)
+    indices = range(given.mutations) if given.only is None else range(given.only, given.only + 1)
+    results, interrupted = run(given.reader or list(READERS), indices, given.seed, given.jobs, given.keep)
+    show(results, given.seed)
+    if interrupted:
+        return 130
+    return int(any(counts.foreign for counts in results.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

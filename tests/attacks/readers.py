@@ -1,0 +1,397 @@
+"""Every reader of files that headscope has, for the fuzz run: what it reads, how that is damaged, what must hold.
+
+To add a reader, add an entry to READERS: files that it reads as they are, ways to damage them, and a function that
+reads one and uses what came of it. It raises what it raises; errors of ours are refusals, all others are findings.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+import headscope as hs
+from attacks import mutations as ways
+from attacks.pickle_files import ARCHIVES, GOOD, LEGACY_DATA, PICKLES, UNSAFE, legacy, state, storage, tensor
+from attacks.safetensors_files import shards
+from headscope.checkpoint.entry import DTYPE_BITS, TensorEntry
+from headscope.checkpoint.pickle_header import read_pickle_header
+from headscope.checkpoint.place import Folder
+from headscope.checkpoint.reading import read_tensor
+from headscope.checkpoint.safetensors_header import read_safetensors_header
+from headscope.checkpoint.source import check_span
+from headscope.checkpoint.tokenizer import load_tokenizer
+from headscope.checkpoint.weights import read_weights
+from headscope.errors import HeadscopeError, UnsupportedError
+from making import SIZES, header_bytes
+from small_bert import VOCABULARY, small_bert
+
+
+@dataclass(frozen=True)
+class Reader:
+    """One kind of file.
+
+    Attributes:
+        prepare: makes what lies beside the file in a folder, and returns whole files to start from.
+        mutations: ways to damage them.
+        read: reads the bytes, from the folder where it needs one, and uses what it got.
+    """
+
+    prepare: Callable[[Path], list[bytes]]
+    mutations: tuple[ways.Mutation, ...]
+    read: Callable[[bytes, Path], object]
+
+
+@dataclass
+class InMemory:
+    """A Source of these bytes."""
+
+    data: bytes
+    remote: bool = False
+    name: str = "x.safetensors"
+    where: str = "memory"
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+    def read(self, start: int, stop: int) -> bytes:
+        check_span(self, start, stop)
+        return self.data[start:stop]
+
+    def view(self, start: int, stop: int) -> memoryview:
+        return memoryview(self.read(start, stop))
+
+
+def check_entries(source: InMemory, entries: dict[str, TensorEntry]) -> None:
+    """Every tensor lies inside the file, takes the bytes that it says, and can be read or is refused."""
+    for name, entry in entries.items():
+        assert entry.name == name
+        assert 0 <= entry.start <= entry.stop <= source.size
+        assert entry.dtype in DTYPE_BITS
+        if entry.strides is None:
+            assert entry.nbytes == entry.stop - entry.start
+        with suppress(UnsupportedError):
+            array = read_tensor(source, entry, None, None)
+            assert array.shape == entry.shape
+            assert not array.flags.writeable
+
+
+def read_safetensors(data: bytes, _: Path) -> None:
+    source = InMemory(data)
+    entries = read_safetensors_header(source)
+    check_entries(source, entries)
+    assert sum(entry.nbytes for entry in entries.values()) == len(data) - 8 - int.from_bytes(data[:8], "little")
+
+
+def read_pickle(data: bytes, _: Path) -> None:
+    refusal = None
+    for remote in (True, False):
+        source = InMemory(data, remote, "x.bin")
+        try:
+            check_entries(source, read_pickle_header(source))
+        except HeadscopeError as error:
+            refusal = error
+    if refusal is not None:
+        raise refusal
+
+
+def in_file(name: str, use: Callable[[Path], object]) -> Callable[[bytes, Path], object]:
+    """A reader of a file of this name in the folder."""
+
+    def read(data: bytes, folder: Path) -> object:
+        (folder / name).write_bytes(data)
+        return use(folder)
+
+    return read
+
+
+def read_index(folder: Path) -> None:
+    weights = read_weights(Folder(folder), "model.safetensors.index.json")
+    assert set(weights.tensors) <= {"a", "b"}
+
+
+def read_config(folder: Path) -> None:
+    """Everything that is said of a model, then a trace of it."""
+    model = hs.open(folder)
+    repr(model.config), model.tree(), model.memory(), model.fingerprint, model.components, model.extra_components
+    with suppress(HeadscopeError):
+        model.fit("BertForTokenClassification")
+    model.layers[0].heads[0].W_Q
+    trace = model.trace(ids=[2, 5, 6, 3])
+    assert np.isfinite(trace[0, 0].weights[:]).all()
+    dict(trace.outputs.kept)
+
+
+def read_tokenizer(folder: Path) -> None:
+    """The tokenizer of a folder, over texts, pairs and words."""
+    config = json.loads((folder / "config.json").read_bytes())
+    tokenizer = load_tokenizer(TokenizerFiles(folder, config))
+    tokenizer.mask_token, tokenizer.mask_id, tokenizer.pad_id, tokenizer.size, tokenizer.notes
+    tokenizer.id("cat")
+    with suppress(HeadscopeError):
+        tokenizer.token(1)
+    with suppress(HeadscopeError):
+        tokenizer.encode_ids([2, 5, 3])
+    with suppress(HeadscopeError):
+        tokenizer.encode_words(["The", "##ed", "Ġcat"])
+    with suppress(HeadscopeError):
+        tokenizer.encode("Unaffable é 猫 [MASK]\0", "the mat</s>", max_length=9)
+    tokenizer.encode("The cat sat, tired.")
+
+
+@dataclass(frozen=True)
+class TokenizerFiles:
+    """The part of a checkpoint that a tokenizer is read from."""
+
+    folder: Path
+    config: dict[str, Any]
+    name: str = "fuzz"
+
+    @property
+    def where(self) -> str:
+        return str(self.folder)
+
+    def file(self, filename: str) -> Path | None:
+        return Folder(self.folder).path(filename)
+
+
+def read_trace(folder: Path) -> None:
+    """A trace and what is computed from it."""
+    trace = hs.load(folder / "t.safetensors")
+    repr(trace)
+    for layer in trace.numbers:
+        for head in trace.head_numbers(layer):
+            with np.errstate(all="ignore"):
+                assert trace[layer, head].weights[:2].shape == (min(2, len(trace)), len(trace.keys))
+    trace.save(folder / "again.safetensors")
+    hs.load(folder / "again.safetensors")
+
+
+def safetensors_files(_: Path) -> list[bytes]:
+    files = []
+    for metadata in (None, {"format": "pt"}):
+        for dtypes in (("F32", "F16"), ("BF16", "I64"), ("F8_E4M3", "BOOL"), ("F64", "U8")):
+            tensors = {
+                f"x.{dtype}": (dtype, shape) for dtype in dtypes for shape in ((2, 3), ())[: 1 + (dtype != "F16")]
+            }
+            tensors |= {"scalar": (dtypes[0], ()), "empty": (dtypes[1], (0, 3))}
+            size = sum(int(np.prod(shape, dtype=int)) * SIZES[dtype] for dtype, shape in tensors.values())
+            files.append(header_bytes(tensors, metadata) + bytes(size))
+    return files
+
+
+def zip_files(folder: Path) -> list[bytes]:
+    several = state(
+        tensor(), tensor((2, 2), (2, 1)), tensor((2, 2), (1, 2)), tensor((), (), 3), tensor((3, 2), (0, 1), 2)
+    )
+    whole = [GOOD, _archive(several)]
+    return whole + [data for data in _made(folder, {**UNSAFE, **PICKLES, **ARCHIVES}) if _is_archive(data)]
+
+
+def legacy_files(folder: Path) -> list[bytes]:
+    whole = [legacy(state(tensor()), LEGACY_DATA), legacy(state(tensor(), tensor((2, 2), (1, 2))), LEGACY_DATA)]
+    whole.append(legacy(state(tensor(held=storage(kind="torch\nBFloat16Storage"))), LEGACY_DATA[:16]))
+    return whole + [data for data in _made(folder, {**UNSAFE, **ARCHIVES}) if data.startswith(b"\x80")]
+
+
+def _archive(pickled: bytes) -> bytes:
+    from attacks.pickle_files import archive
+
+    return archive(pickled)
+
+
+def _made(folder: Path, attacks: dict[str, Any]) -> list[bytes]:
+    """The files that the makers of hostile checkpoints make, the smaller ones."""
+    files = []
+    for make, _kind, _message in attacks.values():
+        with TemporaryDirectory(dir=folder) as inner:
+            make(Path(inner))
+            files += [path.read_bytes() for path in Path(inner).iterdir() if path.stat().st_size < 3000]
+    return files
+
+
+def _is_archive(data: bytes) -> bool:
+    import zipfile
+
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            return bool(archive.namelist()) and archive.testzip() is None
+    except (zipfile.BadZipFile, RuntimeError, NotImplementedError, EOFError, ValueError):
+        return False
+
+
+def index_files(folder: Path) -> list[bytes]:
+    shards({"a": "1.safetensors", "b": "2.safetensors"})(folder)
+    index = folder / "model.safetensors.index.json"
+    metadata = {"metadata": {"total_size": 16}, **json.loads(index.read_bytes())}
+    return [index.read_bytes(), json.dumps(metadata).encode()]
+
+
+def config_files(folder: Path) -> list[bytes]:
+    small_bert(folder)
+    config = json.loads((folder / "config.json").read_bytes())
+    more = {
+        "id2label": {"0": "no", "1": "yes"},
+        "label2id": {"no": 0, "yes": 1},
+        "position_embedding_type": "absolute",
+        "pruned_heads": {},
+        "tie_word_embeddings": True,
+        "torch_dtype": "float32",
+        "classifier_dropout": None,
+        "is_decoder": False,
+        "auto_map": {},
+        "quantization_config": None,
+        "tokenizer_class": "BertTokenizer",
+    }
+    return [json.dumps(config).encode(), json.dumps({**config, **more}).encode()]
+
+
+def tokenizer_json_files(folder: Path) -> list[bytes]:
+    """One of each kind: WordPiece, byte-level BPE, Unigram, whole words."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+
+    _write_config(folder)
+    vocabulary = {piece: index for index, piece in enumerate(VOCABULARY)}
+    wordpiece = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    wordpiece.normalizer = normalizers.BertNormalizer(lowercase=True)
+    wordpiece.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    wordpiece.post_processor = processors.TemplateProcessing(
+        single="[CLS]:0 $A:0 [SEP]:0",
+        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+    )
+    wordpiece.decoder = decoders.WordPiece()
+    wordpiece.add_special_tokens(["[MASK]", "[CLS]", "[SEP]"])
+    wordpiece.enable_truncation(8)
+    wordpiece.enable_padding(length=8)
+    pieces, merges = _byte_level()
+    byte_level = Tokenizer(models.BPE(pieces, merges))
+    byte_level.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    byte_level.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    unigram = Tokenizer(models.Unigram([("<unk>", 0.0), ("▁", -2.0), ("c", -3.0), ("▁the", -1.5), ("at", -2.5)], 0))
+    unigram.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace("``", '"')])
+    unigram.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")]
+    )
+    words = Tokenizer(models.WordLevel({"[UNK]": 0, "cat": 1, "the": 2}, unk_token="[UNK]"))
+    words.pre_tokenizer = pre_tokenizers.Split(" ", "isolated")
+    words.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    return [made.to_str().encode() for made in (wordpiece, byte_level, unigram, words)]
+
+
+def _byte_level() -> tuple[dict[str, int], list[tuple[str, str]]]:
+    pieces = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", "T", "h", "e", "Ġ", "c", "a", "t", "he", "at", "Ġc", "Ġcat"]
+    return {piece: index for index, piece in enumerate(pieces)}, [("h", "e"), ("a", "t"), ("Ġ", "c"), ("Ġc", "at")]
+
+
+def _write_config(folder: Path, **config: Any) -> None:
+    (folder / "config.json").write_text(json.dumps({"model_type": "bert", "vocab_size": len(VOCABULARY), **config}))
+
+
+def vocab_txt_files(folder: Path) -> list[bytes]:
+    _write_config(folder)
+    return ["\n".join(VOCABULARY).encode() + b"\n", "\r\n".join((*VOCABULARY, "Cat", "é")).encode()]
+
+
+def small_files(name: str) -> Callable[[Path], list[bytes]]:
+    """The small files beside a vocab.txt: what they say of special and added tokens."""
+    token = {"content": "[CLS]", "lstrip": False, "normalized": False, "rstrip": False, "single_word": False}
+    files: dict[str, list[Any]] = {
+        "tokenizer_config.json": [
+            {
+                "do_lower_case": True,
+                "strip_accents": None,
+                "tokenizer_class": "BertTokenizer",
+                "cls_token": "[CLS]",
+                "mask_token": token,
+                "model_max_length": 512,
+                "additional_special_tokens": ["<x>"],
+                "truncation_side": "right",
+                "model_input_names": ["input_ids"],
+                "added_tokens_decoder": {"25": {**token, "content": "<x>", "special": True}},
+            },
+            {
+                "tokenizer_class": "BertJapaneseTokenizer",
+                "word_tokenizer_type": "basic",
+                "subword_tokenizer_type": "wordpiece",
+                "do_lower_case": False,
+                "never_split": ["cat"],
+                "mecab_kwargs": {"mecab_dic": "ipadic"},
+            },
+            {
+                "tokenizer_class": "BertJapaneseTokenizer",
+                "word_tokenizer_type": "mecab",
+                "subword_tokenizer_type": "character",
+                "mecab_kwargs": {"mecab_dic": "unidic_lite", "mecab_option": "", "normalize_text": True},
+            },
+        ],
+        "special_tokens_map.json": [{"cls_token": token, "sep_token": "[SEP]", "additional_special_tokens": ["<x>"]}],
+        "added_tokens.json": [{"<x>": 25, "<y>": 26}],
+    }
+
+    def prepare(folder: Path) -> list[bytes]:
+        _write_config(folder)
+        (folder / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n", encoding="utf-8")
+        return [json.dumps(value).encode() for value in files[name]]
+
+    return prepare
+
+
+def byte_level_files(name: str) -> Callable[[Path], list[bytes]]:
+    """vocab.json and merges.txt, one of which is damaged."""
+
+    def prepare(folder: Path) -> list[bytes]:
+        _write_config(folder, model_type="roberta")
+        pieces, merges = _byte_level()
+        files = {
+            "vocab.json": json.dumps(pieces).encode(),
+            "merges.txt": "".join(["#version: 0.2\n", *(" ".join(pair) + "\n" for pair in merges)]).encode(),
+        }
+        for file, content in files.items():
+            (folder / file).write_bytes(content)
+        return [files[name]]
+
+    return prepare
+
+
+def trace_files(folder: Path) -> list[bytes]:
+    with TemporaryDirectory(dir=folder) as inner:
+        model = hs.open(small_bert(Path(inner)))
+        files = []
+        for text, pair, dtype in (("the cat sat", None, "fp32"), ("the cat", "she took", "fp16")):
+            path = model.trace(text, pair, ablate={(0, 1)}).save(Path(inner) / "t.safetensors", dtype=dtype)
+            files.append(path.read_bytes())
+    return files
+
+
+BYTES_AND_JSON = (ways.mutate_bytes, ways.mutate_json)
+BYTES_AND_LINES = (ways.mutate_bytes, ways.mutate_lines)
+
+READERS: dict[str, Reader] = {
+    "safetensors": Reader(safetensors_files, (ways.mutate_bytes, ways.mutate_header), read_safetensors),
+    "pickle-zip": Reader(zip_files, (ways.mutate_bytes, ways.mutate_archive, ways.mutate_archive), read_pickle),
+    "pickle-legacy": Reader(legacy_files, (ways.mutate_bytes,), read_pickle),
+    "index": Reader(index_files, BYTES_AND_JSON, in_file("model.safetensors.index.json", read_index)),
+    "config": Reader(config_files, BYTES_AND_JSON, in_file("config.json", read_config)),
+    "tokenizer.json": Reader(tokenizer_json_files, BYTES_AND_JSON, in_file("tokenizer.json", read_tokenizer)),
+    "vocab.txt": Reader(vocab_txt_files, BYTES_AND_LINES, in_file("vocab.txt", read_tokenizer)),
+    "vocab.json": Reader(byte_level_files("vocab.json"), BYTES_AND_JSON, in_file("vocab.json", read_tokenizer)),
+    "merges.txt": Reader(byte_level_files("merges.txt"), BYTES_AND_LINES, in_file("merges.txt", read_tokenizer)),
+    **{
+        name: Reader(small_files(name), BYTES_AND_JSON, in_file(name, read_tokenizer))
+        for name in ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+    },
+    "trace": Reader(
+        trace_files,
+        (ways.mutate_bytes, ways.mutate_header, ways.mutate_about, ways.mutate_about),
+        in_file("t.safetensors", read_trace),
+    ),
+}
