@@ -20,6 +20,8 @@ def write_atomically(path: Path, content: bytes) -> None:
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
+                file.flush()
+                os.fsync(file.fileno())  # or a power cut may leave the new name with empty contents
             umask = os.umask(0)
             os.umask(umask)
             os.chmod(beside, 0o666 & ~umask)

@@ -153,13 +153,17 @@ def _family(config: Any) -> Family | None:
 
 
 def weights_digest(model: nn.Module) -> tuple[str, int]:
-    """sha256 over names, precisions, shapes and bytes of all weights but the pooler's; how many numbers they are."""
+    """sha256 over names, precisions, shapes and bytes of all weights but the pooler's; how many numbers they are.
+
+    Buffers that are not saved (rotations, slopes) are in the hash, not in the count.
+    """
     digest = hashlib.sha256()
     count = 0
-    for name, tensor in sorted(model.state_dict().items()):
+    saved = model.state_dict()
+    for name, tensor in sorted({**dict(model.named_buffers()), **saved}.items()):
         if name.startswith("pooler."):
             continue  # no attention depends on it, and where a checkpoint has none it is made of random numbers
-        count += tensor.numel()
+        count += tensor.numel() if name in saved else 0
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         data = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
         digest.update(memoryview(data))
