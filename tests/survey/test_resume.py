@@ -16,7 +16,7 @@ from surveying import OPTIONS, contents
 
 import headscope as hs
 from headscope.errors import InputError
-from headscope.survey.folder import DamageWarning
+from headscope.survey.seal import DamageWarning
 
 FORKING = """
 import os, sys

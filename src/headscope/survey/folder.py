@@ -15,7 +15,7 @@ from typing import Any
 from headscope.errors import InputError
 from headscope.survey.durable import make_folder, sync_folder, write_durably
 from headscope.survey.findings import FORMAT, ManifestError, file_fault, file_record, parse_manifest
-from headscope.survey.seal import BLANK, fault, sealed
+from headscope.survey.seal import BLANK, DamageWarning, fault, sealed
 from headscope.survey.table import part_record
 
 LEFT_OVER = re.compile(r"^\.(part-\d+\.parquet|window-\d+\.npy|manifest\.json|aggregates\.\w+|similarity\.parquet)\.")
@@ -37,10 +37,6 @@ MOST_REFUSED = 1000
 
 IDENTITY = ("model", "settings", "versions", "corpus", "statistics", "left_out")
 """What two runs must have in common to resume each other's survey."""
-
-
-class DamageWarning(UserWarning):
-    """A file of a survey was damaged. It was set aside, and is made again."""
 
 
 class Folder:

@@ -17,6 +17,7 @@ from torch import nn
 from headscope.anatomy import Family, family_of
 from headscope.checkpoint.resolve import BUNDLED
 from headscope.errors import InputError, NotFoundError, UnsupportedError, first_line
+from headscope.survey.documents import spelled
 from headscope.survey.settings import DTYPES, LENGTH
 
 
@@ -37,7 +38,8 @@ class Source:
     @property
     def said(self) -> str:
         """The name without this machine's folders."""
-        return Path(self.name).resolve().name if self.name != "-" and os.path.isdir(self.name) else self.name
+        name = Path(self.name).resolve().name if self.name != "-" and os.path.isdir(self.name) else self.name
+        return spelled(name)
 
 
 @dataclass(frozen=True, eq=False)

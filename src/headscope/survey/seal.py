@@ -14,6 +14,10 @@ BLANK = MARK + b"0" * 64
 """What stands in a file before it is sealed."""
 
 
+class DamageWarning(UserWarning):
+    """A file of a survey was damaged. It was set aside, and is made again."""
+
+
 def sealed(data: bytes) -> bytes:
     """A file's bytes with their hash in the place of the last BLANK."""
     at = data.rindex(BLANK)
