@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headscope.statistics import MEANINGS
+from headscope.survey.findings import FORMAT
 
 ROOF = {"entropy": 5.0, "effective_tokens": 60.0, "distance": 70.0, "norm": 12.0}
 LEVELS = {"min": 0.0, "q05": 0.05, "q25": 0.25, "q50": 0.5, "q75": 0.75, "q95": 0.95, "max": 1.0}
@@ -61,7 +63,7 @@ def finished(
     aggregates = {"windows": windows, "layers": list(range(layers)), "heads": numbers, "statistics": statistics}
     (folder / "aggregates.json").write_text(json.dumps(aggregates))
     manifest: dict[str, Any] = {
-        "format": "headscope survey 1",
+        "format": FORMAT,
         "complete": True,
         "model": {
             "name": name,
@@ -96,5 +98,15 @@ def finished(
             | {"distance": pa.array(apart.ravel()), "windows": pa.array([1] * len(pairs), pa.int32())}
         )
         pq.write_table(table, folder / "similarity.parquet")
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    for path in folder.iterdir():
+        if path.name in ("aggregates.json", "similarity.parquet"):
+            data = path.read_bytes()
+            manifest["files"][path.name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    write_manifest(folder, manifest)
     return folder
+
+
+def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
+    """Write manifest.json with its seal: the hash of all its bytes, with zeros where the hash will stand."""
+    text = json.dumps({**manifest, "seal": "headscope-sha256:" + "0" * 64})
+    (folder / "manifest.json").write_text(text.replace("0" * 64, hashlib.sha256(text.encode()).hexdigest()))

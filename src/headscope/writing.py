@@ -79,6 +79,8 @@ def _replace(target: Path, status: os.stat_result | None, content: bytes) -> Non
     with _partial_file(target, 0o666 if status is None else 0o600) as (handle, partial):
         with os.fdopen(handle, "wb", closefd=sys.platform == "win32") as file:
             file.write(content)
+            file.flush()
+            os.fsync(file.fileno())  # or a power cut may leave the new name with empty contents
         if status is not None:
             _keep_attributes(partial, target, status)
         os.replace(partial, target)

@@ -14,6 +14,7 @@ from hypothesis.extra.numpy import arrays
 from pyarrow import parquet
 
 from headscope.survey.aggregates import MEASURES, aggregate, aggregates_parquet, aggregates_record, measures
+from headscope.survey.seal import fault
 from headscope.survey.table import part_bytes, part_record
 
 HEADS = ((0, 0), (0, 1), (2, 0))
@@ -112,10 +113,11 @@ def test_a_part_is_the_same_bytes_and_knows_its_record(tmp_path):
         (tmp_path / name).mkdir()
     (one,), (other,) = written(tmp_path / "a", values, []), written(tmp_path / "b", values, [])
     assert one.read_bytes() == other.read_bytes()
-    assert part_record(one) == {"part": 0}
-    one.write_bytes(one.read_bytes()[:-1])
-    assert part_record(one) is None
-    assert part_record(tmp_path / "none") is None
+    assert part_record(one.read_bytes()) == {"part": 0}
+    assert fault(one.read_bytes()) is None
+    assert fault(one.read_bytes()[:-1]) == "its bytes do not match the hash written with them"
+    assert fault(one.read_bytes()[:1000]) == "the hash written with it is missing"
+    assert fault(b"") == "it is empty"
 
 
 def test_nothing_is_null_in_a_part_and_no_nan(tmp_path):

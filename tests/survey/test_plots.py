@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from finished_survey import finished
+from finished_survey import finished, write_manifest
 from headscope.errors import InputError, MissingExtraError
 from headscope.survey.figures import layer_ticks, round_up
 from headscope.survey.findings import read_findings
@@ -122,7 +122,7 @@ def test_without_matplotlib_it_says_what_to_install(tmp_path: Path, monkeypatch:
 def test_a_survey_that_is_not_finished_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"there is no manifest\.json"):
         write_plots(tmp_path)
-    (tmp_path / "manifest.json").write_text('{"format": "headscope survey 1", "complete": false}')
+    write_manifest(tmp_path, {"format": "headscope survey 2", "complete": False})
     with pytest.raises(InputError, match="complete False"):
         write_plots(tmp_path)
 

@@ -16,6 +16,7 @@ from surveying import OPTIONS, contents
 
 import headscope as hs
 from headscope.errors import InputError
+from headscope.survey.seal import DamageWarning
 
 FORKING = """
 import os, sys
@@ -140,9 +141,12 @@ def test_what_was_stopped_goes_on_and_parts_that_are_done_are_not_made_again(beg
 
 def test_a_damaged_part_is_made_anew(begun, corpus, whole):
     part = begun / "parts" / "part-00001.parquet"
-    part.write_bytes(part.read_bytes()[:-20])
-    hs.survey("-", corpus, out=begun, similarity=2, **OPTIONS)
-    assert contents(begun) == contents(whole.folder)
+    part.write_bytes(broken := part.read_bytes()[:-20])
+    with pytest.warns(DamageWarning, match=r"parts/part-00001\.parquet: its bytes do not match .* kept as damaged/"):
+        hs.survey("-", corpus, out=begun, similarity=2, **OPTIONS)
+    found = contents(begun)
+    assert found.pop("damaged/parts-part-00001.parquet") == broken
+    assert found == contents(whole.folder)
 
 
 @pytest.mark.parametrize(

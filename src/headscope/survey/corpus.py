@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,12 +13,12 @@ from typing import Any, BinaryIO
 
 from headscope.checkpoint.json_text import JsonError, parse_object
 from headscope.errors import InputError
-from headscope.survey.documents import Document, Refused, checked
+from headscope.survey.csv_rows import read_csv
+from headscope.survey.documents import Document, Refused, checked, spelled
 from headscope.survey.readers import (
     LONGEST_CHARACTER,
     decoded,
     read_arrow,
-    read_csv,
     read_json_lines,
     read_parquet,
     read_text,
@@ -120,12 +121,22 @@ def open_corpus(documents: str | os.PathLike[str] | Iterable[str], stdin: Binary
         return Corpus("texts", "texts", again=again, source=documents)
     name = os.fspath(documents)
     if name == "-":
+        if stdin is None and sys.stdin is None:
+            raise InputError("standard input is closed", where="-", advice="pipe a text in, or name a file")
         return Corpus("-", "stdin", source=StandardInput(sys.stdin.buffer if stdin is None else stdin))
+    if "\0" in name:
+        raise InputError("a path can't hold a NUL character", where=repr(name), advice="name a file or folder")
     path = Path(name)
     if path.is_dir():
         return _folder(path)
-    if path.exists():
+    if path.is_file():
         return _of_files(path.name, path.parent, [path])
+    if path.exists():
+        raise InputError(
+            "it is no regular file: a pipe or a device can be read once only",
+            where=name,
+            advice="pipe it in, and name - for standard input",
+        )
     if any(sign in name for sign in "*?["):
         found = [Path(one) for one in glob.glob(name, recursive=True)]
         fixed = Path(*_fixed(path))
@@ -160,14 +171,32 @@ def _folder(folder: Path) -> Corpus:
         )
     if (folder / "state.json").is_file():
         return _of_files(folder.name, folder, _arrow_files(folder), kind="hf")
-    files = [
-        one
-        for one in folder.rglob("*")
-        if one.is_file() and not any(part.startswith(".") for part in one.relative_to(folder).parts)
-    ]
+    files = list(_files_in(folder))
     if not files:
         raise InputError("the folder has no files", where=str(folder), advice="name a folder with texts in it")
     return _of_files(folder.resolve().name, folder, files)
+
+
+def _files_in(folder: Path) -> Iterator[Path]:
+    """Every regular file in depth but hidden ones.
+
+    Raises:
+        InputError: a folder can't be listed; leaving out its documents would make another corpus.
+    """
+
+    def stop(error: OSError) -> None:
+        raise InputError(
+            f"the folder can't be listed: {error.strerror or error}",
+            where=str(error.filename),
+            advice="change its permissions, move it elsewhere, or name the files with a pattern",
+        ) from error
+
+    for place, folders, names in os.walk(folder, onerror=stop):
+        folders[:] = [one for one in folders if not one.startswith(".")]
+        for name in names:
+            path = Path(place, name)
+            if not name.startswith(".") and path.is_file():
+                yield path
 
 
 def _arrow_files(folder: Path) -> list[Path]:
@@ -201,12 +230,19 @@ def _of_files(name: str, root: Path, files: Iterable[Path], kind: str | None = N
     rows = []
     for path in files:
         relative = path.relative_to(root) if path.is_relative_to(root) else Path(path.name)
-        rows.append((path, relative.as_posix(), path.stat().st_size))
+        rows.append((path, spelled(relative.as_posix()), path.stat().st_size))
+    twice = [name for name, count in Counter(name for _, name, _ in rows).items() if count > 1]
+    if twice:
+        raise InputError(
+            f"{len(twice)} names of files are the same once they are written in UTF-8, the first of them {twice[0]}",
+            where=str(root),
+            advice="rename one of the files",
+        )
     if kind is None:
         rows.sort(key=lambda row: row[1])
         kinds = {_kind_of(path)[0] for path, _, _ in rows}
         kind = kinds.pop() if len(kinds) == 1 else "mixed"
-    return Corpus(name, kind, tuple(rows))
+    return Corpus(spelled(name), kind, tuple(rows))
 
 
 def _kind_of(path: Path) -> tuple[str, Reader]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -79,6 +80,19 @@ def checked(name: str, text: Any, weight: float, max_document: int) -> Document 
     if not text.strip():
         return Refused(name, "empty", "it has no characters but spaces" if text else "it has no characters", weight)
     return Document(name, text, weight)
+
+
+def spelled(name: str) -> str:
+    """A name as it can be written anywhere: what isn't UTF-8 in a file's name, as \\xe9."""
+    bytes_as_surrogates = re.sub("[\udc80-\udcff]", lambda found: f"\\x{ord(found[0]) - 0xDC00:02x}", name)
+    return bytes_as_surrogates.encode("utf-8", "backslashreplace").decode()
+
+
+def no_field(field: str, there: Iterable[str]) -> str:
+    """That a table lacks a field, and which it has."""
+    names = [spelled(name) for name in there]
+    shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
+    return f"there is no field {field!r}; there are {shown or 'none'}; --field names another"
 
 
 def parts(documents: Iterable[Document | Refused], part_size: int) -> Iterator[Part]:

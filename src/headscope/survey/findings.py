@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,13 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headscope.checkpoint.json_text import JsonError, brief, few, parse_object
 from headscope.errors import InputError, MissingExtraError
+from headscope.survey.seal import fault
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-FORMAT = "headscope survey 1"
+FORMAT = "headscope survey 2"
 """What a manifest says that it is."""
+
+AGAIN = (
+    "run the same survey command again: it resumes, and what is damaged or missing is made again "
+    "(damaged files are kept in damaged/)"
+)
+"""What to do where a survey isn't whole."""
 
 FIELDS = ("mean", "deviation", "min", "q05", "q25", "q50", "q75", "q95", "max")
 """What there is of every statistic; q05 is the quantile below which 5% of the windows lie."""
@@ -49,58 +58,116 @@ class Findings:
         return np.full((len(self.layers), len(self.heads)), np.nan)
 
 
-def read_findings(folder: Path) -> Findings:
-    """Read a finished survey.
+def read_findings(folder: Path, *, parts: bool = True) -> Findings:
+    """Read a finished survey. Arguments and errors as for `read_records`.
 
     Raises:
-        InputError: the folder has no survey, or one that is not complete.
         MissingExtraError: there are distances between heads, and pyarrow is not installed.
     """
-    manifest, aggregates = read_records(folder)
+    manifest, aggregates = read_records(folder, parts=parts)
     layers = tuple(aggregates["layers"])
     named = tuple((layer, head) for layer, row in zip(layers, aggregates["heads"], strict=True) for head in row)
     statistics = {
         name: {field: table_of(aggregates, name, field) for field in (*FIELDS, "count")}
         for name in aggregates["statistics"]
     }
-    similar = folder / "similarity.parquet"
-    distances = _distances(similar, named) if similar.exists() else None
+    distances = _distances(folder / "similarity.parquet", named) if "similarity" in manifest else None
     return Findings(manifest, layers, heads_across(aggregates), statistics, distances, named)
 
 
-def read_records(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The manifest and the aggregates of a finished survey.
+def read_records(folder: Path, *, parts: bool = True) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The manifest and the aggregates of a finished survey, all of whose files are what was written.
+
+    Args:
+        parts: whether the parts are checked too; False where they have just been.
 
     Raises:
-        InputError: the folder has no survey, or one that is not complete.
+        InputError: the folder has no survey, or one that is not complete, or a file is damaged or missing.
     """
-    manifest = _json(folder / "manifest.json")
-    if manifest.get("format") != FORMAT or not manifest.get("complete"):
-        raise InputError(
-            f"the manifest says format {manifest.get('format')!r}, complete {manifest.get('complete')!r}; "
-            f"expected {FORMAT!r}, complete True",
-            where=str(folder / "manifest.json"),
-            advice="run the same survey command again: it goes on where it stopped",
-        )
-    return manifest, _json(folder / "aggregates.json")
+    where = folder / "manifest.json"
+    manifest = parse_manifest(where)
+    if not manifest["complete"]:
+        raise InputError("the survey is not finished: its manifest says complete False", where=str(where), advice=AGAIN)
+    listed = {**manifest["files"], **({one["name"]: one for one in manifest["parts"]} if parts else {})}
+    problems = {name: problem for name, record in listed.items() if (problem := file_fault(folder / name, record))}
+    if problems:
+        name, problem = next(iter(problems.items()))
+        more = f"; {len(problems) - 1} more are damaged: {few(list(problems)[1:], 5)}" if len(problems) > 1 else ""
+        raise InputError(f"{name}: {problem}{more}", where=str(folder / name), advice=AGAIN)
+    aggregates: dict[str, Any] = json.loads((folder / "aggregates.json").read_bytes())
+    return manifest, aggregates
 
 
-def _json(path: Path) -> dict[str, Any]:
+class ManifestError(InputError):
+    """A manifest that can't be used.
+
+    Attributes:
+        foreign: it seems to be no damaged manifest of a survey, but a whole one of something else.
+    """
+
+    def __init__(self, problem: str, path: Path, advice: str, *, foreign: bool = False) -> None:
+        super().__init__(problem, where=str(path), advice=advice)
+        self.foreign = foreign
+
+
+def parse_manifest(path: Path) -> dict[str, Any]:
+    """A manifest, once its bytes have been held against the hash written with them.
+
+    Raises:
+        ManifestError: there is none, it is damaged, or it is one of something else.
+        InputError: it may not be read.
+    """
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        data = path.read_bytes()
     except FileNotFoundError as error:
+        advice = "name the folder that `headscope survey --out` wrote"
+        if any(path.parent.glob("parts/part-*.parquet")):
+            advice = AGAIN
+        raise ManifestError("there is no manifest.json", path.parent, advice) from error
+    except OSError as error:
         raise InputError(
-            f"there is no {path.name}",
-            where=str(path.parent),
-            advice="name the folder that `headscope survey --out` wrote",
+            f"the manifest can't be read: {error.strerror or error}", where=str(path), advice="check the folder"
         ) from error
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"the file can't be read: {error}", where=str(path), advice="run the same survey command again"
-        ) from error
-    if not isinstance(found, dict):
-        raise InputError("the file holds no JSON object", where=str(path), advice="run the same survey command again")
+    problem = fault(data)
+    try:
+        if problem is None:
+            found: dict[str, Any] = json.loads(data)
+        else:
+            found = parse_object(data, unique=False)
+    except (JsonError, ValueError, RecursionError) as error:
+        problem = f"{problem or 'its hash is right'}, and it holds no JSON object ({error})"
+        raise ManifestError(f"the manifest can't be read: {problem}", path, AGAIN) from error
+    if found.get("format") != FORMAT:
+        raise ManifestError(
+            f"its manifest is not one of {FORMAT!r} but of {brief(found.get('format'))}",
+            path,
+            "name another folder; if it was a survey's, run the same survey command again",
+            foreign=True,
+        )
+    if problem is not None:
+        raise ManifestError(f"the manifest is damaged: {problem}", path, AGAIN)
     return found
+
+
+def file_fault(path: Path, listed: Mapping[str, Any]) -> str | None:
+    """What is wrong with a file that a manifest lists, in words; None if nothing is."""
+    try:
+        found = file_record(path)
+    except FileNotFoundError:
+        return "the file is missing"
+    except OSError as error:
+        return f"it can't be read: {error.strerror or error}"
+    same = all(found[name] == listed[name] for name in found)
+    return None if same else "its bytes do not match the hash in manifest.json"
+
+
+def file_record(path: Path) -> dict[str, Any]:
+    """Bytes and sha256 of a file."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+        return {"bytes": file.tell(), "sha256": digest.hexdigest()}
 
 
 def heads_across(aggregates: Mapping[str, Any]) -> tuple[int, ...]:

@@ -6,24 +6,37 @@ import hashlib
 import json
 import os
 import re
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from headscope.errors import InputError
-from headscope.survey.findings import FORMAT
+from headscope.survey.durable import make_folder, sync_folder, write_durably
+from headscope.survey.findings import FORMAT, ManifestError, file_fault, file_record, parse_manifest
+from headscope.survey.seal import BLANK, DamageWarning, fault, sealed
 from headscope.survey.table import part_record
-from headscope.writing import write_atomically
 
 LEFT_OVER = re.compile(r"^\.(part-\d+\.parquet|window-\d+\.npy|manifest\.json|aggregates\.\w+|similarity\.parquet)\.")
 """What a process that was killed leaves beside a file that it was writing."""
+
+OWN = re.compile(
+    r"manifest\.json|aggregates\.(parquet|json)|similarity\.parquet|report\.html|plots|damaged"
+    r"|parts(/part-\d+\.parquet)?|similarity(/window-\d+\.npy)?"
+)
+"""The names that a survey writes."""
+
+PART = re.compile(r"part-(\d{5,18})\.parquet")
+
+DAMAGED = "damaged"
+"""The folder within the survey's to which damaged files are moved."""
 
 MOST_REFUSED = 1000
 """Refused documents that the manifest names; all are counted."""
 
 IDENTITY = ("model", "settings", "versions", "corpus", "statistics", "left_out")
-"""What two runs must have in common to go on with each other's parts."""
+"""What two runs must have in common to resume each other's survey."""
 
 
 class Folder:
@@ -31,12 +44,15 @@ class Folder:
 
     Attributes:
         path: the folder.
+        stamp: of the survey that is being written: what each of its parts and matrices says that it belongs to.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.manifest_path = path / "manifest.json"
-        self.run = ""
+        self.stamp: dict[str, Any] = {}
+        self._listed: dict[str, dict[str, Any]] = {}
+        """Files by name -> bytes and hash, as a complete manifest lists them."""
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -46,7 +62,7 @@ class Folder:
             InputError: it can't be made, it holds something else, or another survey is writing there.
         """
         try:
-            (self.path / "parts").mkdir(parents=True, exist_ok=True)
+            make_folder(self.path / "parts")
             handle = os.open(self.path, os.O_RDONLY)
         except OSError as error:
             raise InputError(
@@ -75,80 +91,178 @@ class Folder:
             ) from error
 
     def begin(self, identity: dict[str, Any]) -> None:
-        """Say what is being done, or go on where the same was begun.
+        """Say what is being done, or resume the same survey that was begun there.
+
+        A manifest that is missing or damaged is made again where the parts say that they are of this very survey.
 
         Raises:
             InputError: the folder holds another survey, or something else.
         """
         identity = json.loads(json.dumps(identity))
-        text = json.dumps(identity, sort_keys=True)
-        self.run = hashlib.sha256(text.encode()).hexdigest()
+        self.stamp = {"run": _digest(identity), "survey": _brief(identity)}
         for place in (self.path, self.path / "parts", self.path / "similarity"):
             if place.is_dir():
                 for one in place.iterdir():
                     if LEFT_OVER.match(one.name):
                         one.unlink()
-        if not self.manifest_path.exists():
-            others = [one.name for one in self.path.iterdir() if one.name != "parts"]
-            others += [f"parts/{one.name}" for one in (self.path / "parts").iterdir()]
-            if others:
-                raise InputError(
-                    f"the folder holds other things: {', '.join(sorted(others)[:5])}",
-                    where=str(self.path),
-                    advice="name a folder that is empty or isn't there",
-                )
-            self.write_json("manifest.json", {"format": FORMAT, "complete": False, **identity})
+        try:
+            begun = parse_manifest(self.manifest_path)
+        except ManifestError as error:
+            self._begin_anew(identity, error)
             return
-        begun = self.manifest()
-        for name in IDENTITY:
-            if begun.get(name) != identity[name]:
-                raise InputError(
-                    f"a survey with {NAMES[name]} was begun there: {_difference(begun.get(name), identity[name])}",
-                    where=str(self.path),
-                    advice="name another folder with --out, or run what was begun there",
-                )
+        self._compare(begun, identity, "a survey with {} was begun there")
+        if begun["complete"]:
+            self._listed = {one["name"]: one for one in begun["parts"]} | begun["files"]
+            for name in begun["files"]:
+                problem = file_fault(self.path / name, begun["files"][name])
+                if problem is not None and (self.path / name).exists():
+                    self.set_aside(name, problem)
 
-    def manifest(self) -> dict[str, Any]:
-        """The manifest as it stands.
+    def _begin_anew(self, identity: dict[str, Any], error: ManifestError) -> None:
+        """Write a manifest where there is none that can be read, if nothing speaks against it.
 
         Raises:
-            InputError: it is none.
+            InputError: the folder holds parts of another survey, or other things.
         """
-        try:
-            found = json.loads(self.manifest_path.read_bytes())
-        except (OSError, ValueError) as error:
-            raise InputError(
-                f"its manifest can't be read: {error}", where=str(self.manifest_path), advice="name another folder"
-            ) from error
-        if not isinstance(found, dict) or found.get("format") != FORMAT:
-            raise InputError(
-                f"its manifest is not one of {FORMAT!r}", where=str(self.manifest_path), advice="name another folder"
-            )
+        there = self.manifest_path.exists()
+        stamps = self._stamps()
+        if not any(stamp["run"] == self.stamp["run"] for stamp in stamps):
+            if stamps:
+                begun = "its manifest " + ("can't be used" if there else "is gone") + ", and its parts are of a survey"
+                self._compare(stamps[0]["survey"], self.stamp["survey"], f"{begun} with {{}}")
+            names = [one.relative_to(self.path).as_posix() for one in self.path.iterdir()]
+            names += [f"parts/{one.name}" for one in (self.path / "parts").iterdir()]
+            empty = {"parts", DAMAGED, "manifest.json"}
+            others = sorted(one for one in names if one not in empty and not (there and OWN.fullmatch(one)))
+            if error.foreign or others:
+                raise InputError(
+                    error.found if there else f"the folder holds other things: {', '.join(others[:5])}",
+                    where=str(self.manifest_path if there else self.path),
+                    advice="name a folder that is empty or isn't there",
+                )
+        if there:
+            self.set_aside("manifest.json", error.found)
+        elif stamps:
+            warnings.warn(DamageWarning(f"{self.manifest_path} is gone: it is made again from the parts"), stacklevel=2)
+        self.write_json("manifest.json", {"format": FORMAT, "complete": False, **identity})
+
+    def _stamps(self) -> list[dict[str, Any]]:
+        """What each part that is whole says that it belongs to."""
+        found = []
+        for path in sorted((self.path / "parts").glob("part-*.parquet")):
+            try:
+                data = path.read_bytes()
+            except OSError:
+                continue
+            if fault(data) is None:
+                found.append(part_record(data))
         return found
+
+    def _compare(self, begun: dict[str, Any], asked: dict[str, Any], how: str) -> None:
+        """That two identities are the same.
+
+        Raises:
+            InputError: they differ; the message says in what.
+        """
+        differing = [name for name in IDENTITY if begun.get(name) != asked.get(name)]
+        if not differing:
+            return
+        lines = [line for name in differing for line in _differences(begun.get(name), asked.get(name), name)]
+        differences = list(dict.fromkeys(line.removeprefix("settings.") for line in lines))
+        more = f"; and {len(differences) - MOST_DIFFERENCES} more" if len(differences) > MOST_DIFFERENCES else ""
+        raise InputError(
+            f"{how.format(NAMES[differing[0]])}: {'; '.join(differences[:MOST_DIFFERENCES])}{more}",
+            where=str(self.path),
+            advice="name another folder with --out, or run what was begun there",
+        )
 
     def part_path(self, index: int) -> Path:
         """Where a part is, or will be."""
         return self.path / "parts" / f"part-{index:05}.parquet"
 
     def finished(self, index: int) -> dict[str, Any] | None:
-        """The record of a part that is done; None where there is none, or one that is damaged or of another survey."""
-        record = part_record(self.part_path(index))
-        return record if record is not None and record.get("run") == self.run else None
+        """The record of a part that is done; None where there is none. A damaged or foreign one is set aside."""
+        path = self.part_path(index)
+        name = f"parts/{path.name}"
+        data = self.read(name)
+        if data is None:
+            return None
+        record = part_record(data)
+        problem = None
+        if record["run"] != self.stamp["run"]:
+            problem = "it belongs to another survey"
+        elif record["part"] != index:
+            problem = f"it is part {record['part']}, not part {index}"
+        if problem is None:
+            return record
+        self.set_aside(name, problem)
+        return None
+
+    def read(self, name: str) -> bytes | None:
+        """The bytes of a sealed file; None where there is none. A damaged one is set aside.
+
+        Raises:
+            InputError: it may not be read.
+        """
+        path = self.path / name
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except PermissionError as error:
+            raise InputError(
+                "the file may not be read", where=str(path), advice="change its permissions, and run again"
+            ) from error
+        except OSError as error:  # a bad sector, a folder of that name
+            self.set_aside(name, f"it can't be read: {error.strerror or error}")
+            return None
+        problem = fault(data)
+        listed = self._listed.get(name)
+        if problem is None and listed is not None and hashlib.sha256(data).hexdigest() != listed["sha256"]:
+            problem = "it is not the file that the manifest lists"
+        if problem is None:
+            return data
+        self.set_aside(name, problem)
+        return None
+
+    def set_aside(self, name: str, problem: str) -> None:
+        """Move a file that can't be used out of the way, and say so."""
+        plain = name.replace("/", "-")
+        number = 1
+        while (kept := self.path / DAMAGED / (plain if number == 1 else f"{plain}.{number}")).exists():
+            number += 1
+        try:
+            make_folder(self.path / DAMAGED)
+            os.rename(self.path / name, kept)
+            sync_folder(kept.parent)
+            sync_folder((self.path / name).parent)
+        except OSError as error:
+            raise InputError(
+                f"{problem}, and the file can't be set aside: {error.strerror or error}",
+                where=str(self.path / name),
+                advice="move it out of the folder yourself, and run again",
+            ) from error
+        warnings.warn(
+            DamageWarning(f"{self.path / name}: {problem}; kept as {kept.relative_to(self.path)}, and made again"),
+            stacklevel=2,
+        )
 
     def clear(self) -> None:
-        """Take away what was begun: nothing in it is worth going on with."""
-        for one in (self.path / "parts").iterdir():
+        """Remove what was begun: nothing in it is worth resuming."""
+        for one in (self.path / "parts").glob("part-*.parquet"):
             one.unlink()
         self.manifest_path.unlink()
 
     def check_no_more(self, count: int) -> None:
-        """That there are so many parts and no others.
+        """That there are so many parts and no others. A damaged or foreign one is set aside.
 
         Raises:
             InputError: there are others.
         """
         expected = {self.part_path(index).name for index in range(count)}
         others = sorted(one.name for one in (self.path / "parts").iterdir() if one.name not in expected)
+        parts = {name: int(found[1]) for name in others if (found := PART.fullmatch(name))}
+        others = [name for name in others if name not in parts or self.finished(parts[name]) is not None]
         if others:
             raise InputError(
                 f"there are parts that don't come from this corpus: {', '.join(others[:5])}",
@@ -157,21 +271,19 @@ class Folder:
             )
 
     def write(self, name: str, data: bytes) -> None:
-        """A file of the folder, whole or not at all."""
-        write_atomically(self.path / name, data)
+        """A file of the folder, whole or not at all; once this returns, it outlasts a power cut."""
+        self._listed.pop(name, None)
+        write_durably(self.path / name, data)
 
     def write_json(self, name: str, record: dict[str, Any]) -> None:
-        """The same, as JSON."""
-        text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False)
-        self.write(name, (text + "\n").encode())
+        """The same, as JSON with a seal."""
+        text = json.dumps({**record, "seal": BLANK.decode()}, indent=1, ensure_ascii=False, allow_nan=False)
+        # What UTF-8 can't hold, as a part of a name that isn't UTF-8, is escaped as JSON escapes it.
+        self.write(name, sealed((text + "\n").encode("utf-8", "backslashreplace")))
 
     def file_record(self, name: str) -> dict[str, Any]:
         """Bytes and sha256 of a file of the folder."""
-        digest = hashlib.sha256()
-        with (self.path / name).open("rb") as file:
-            while piece := file.read(1 << 20):
-                digest.update(piece)
-            return {"bytes": file.tell(), "sha256": digest.hexdigest()}
+        return file_record(self.path / name)
 
 
 NAMES = {
@@ -184,13 +296,30 @@ NAMES = {
 }
 """How a difference is named: a survey with …."""
 
+MOST_DIFFERENCES = 8
+"""Differences that an error spells out."""
 
-def _difference(begun: Any, asked: Any) -> str:
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def _brief(identity: dict[str, Any]) -> dict[str, Any]:
+    """An identity that is short enough to stand in every part: long lists as hashes."""
+    model, corpus = identity["model"], identity["corpus"]
+    modules = {"sha256": model["modules"]["sha256"]}
+    files = {"count": len(corpus["files"]), "sha256": _digest(corpus["files"])}
+    return {**identity, "model": {**model, "modules": modules}, "corpus": {**corpus, "files": files}}
+
+
+def _differences(begun: Any, asked: Any, path: str) -> Iterator[str]:
     """Where two records differ, in words."""
     if isinstance(begun, dict) and isinstance(asked, dict):
-        names = [name for name in {**begun, **asked} if begun.get(name) != asked.get(name)]
-        return "; ".join(f"{name} was {_short(begun.get(name))}, is {_short(asked.get(name))}" for name in names)
-    return f"it was {_short(begun)}, is {_short(asked)}"
+        for name in {**begun, **asked}:
+            if begun.get(name) != asked.get(name):
+                yield from _differences(begun.get(name), asked.get(name), f"{path}.{name}")
+        return
+    yield f"{path} was {_short(begun)}, is {_short(asked)}"
 
 
 def _short(value: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -26,21 +27,24 @@ def gathered(folder: Folder, paths: Sequence[Path]) -> dict[str, Any]:
     documents: list[dict[str, Any]] = []
     found = []
     for path in paths:
-        record = part_record(path)
-        if record is None:
+        name = f"parts/{path.name}"
+        data = folder.read(name)
+        if data is None:
             raise InputError(
                 "a part that was done is gone or damaged",
                 where=str(path),
-                advice="run the same command again: it is made anew",
+                advice="run the same command again: it is made again",
             )
+        record = part_record(data)
         refused = record["refused"]
-        own = {name: len(refused) if name == "refused" else record[name] for name in COUNTS}
-        for name, number in own.items():
-            counts[name] += number
+        own = {what: len(refused) if what == "refused" else record[what] for what in COUNTS}
+        for what, number in own.items():
+            counts[what] += number
         reasons.update(one["reason"] for one in refused)
         documents += refused[: MOST_REFUSED - len(documents)]
-        name = f"parts/{path.name}"
-        found.append({"name": name, **folder.file_record(name), **own, "texts": record["texts"]})
+        found.append(
+            {"name": name, "bytes": len(data), "sha256": sha256(data).hexdigest(), **own, "texts": record["texts"]}
+        )
     return {
         "counts": counts,
         "refused": {"reasons": dict(sorted(reasons.items())), "documents": documents},

@@ -9,16 +9,19 @@ from __future__ import annotations
 import hashlib
 import heapq
 import io
-from collections.abc import Iterable, Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow
 from pyarrow import parquet
 
-from headscope.survey.documents import Document, Refused
+from headscope.errors import InputError
+from headscope.survey.documents import Document, Part
+from headscope.survey.seal import BLANK, sealed
 from headscope.survey.table import columns_of
 
 if TYPE_CHECKING:
@@ -54,26 +57,52 @@ def choose(paths: Sequence[Path], heads: int, count: int) -> list[Chosen]:
     return [Chosen(rank, document, window) for rank, (_, document, window) in enumerate(smallest)]
 
 
-def tasks(chosen: Iterable[Chosen], documents: Iterable[Document | Refused]) -> Iterator[tuple[Chosen, Document]]:
-    """Each chosen window with its document, in the order of the corpus, which is read up to the last of them."""
+def tasks(chosen: Iterable[Chosen], parts: Iterable[Part], texts: Sequence[str]) -> Iterator[tuple[Chosen, Document]]:
+    """Each chosen window with its document, in the order of the corpus, which is read up to the last of them.
+
+    Args:
+        chosen: the windows.
+        parts: the corpus, read again.
+        texts: of each part, what it was when the survey's rows were made.
+
+    Raises:
+        InputError: the corpus has changed in between.
+    """
     wanted: dict[str, list[Chosen]] = {}
     for one in chosen:
         wanted.setdefault(one.document, []).append(one)
     if not wanted:
         return
-    for document in documents:
-        if isinstance(document, Document) and document.name in wanted:
-            for one in wanted.pop(document.name):
+    for part in parts:
+        if part.index < len(texts) and part.texts != texts[part.index]:
+            break
+        for document in part.documents:
+            for one in wanted.pop(document.name, ()):
                 yield one, document
-            if not wanted:
-                return
+        if not wanted:
+            return
+    raise InputError(
+        f"the corpus has changed while it was surveyed: {next(iter(wanted))} is not what it was",
+        where="similarity",
+        advice="name another folder with --out",
+    )
 
 
-def matrix_bytes(matrix: Float[np.ndarray, "heads_total heads_total"]) -> bytes:
-    """A matrix as .npy, in fp32."""
+def matrix_bytes(matrix: Float[np.ndarray, "heads_total heads_total"], one: Chosen, stamp: Mapping[str, Any]) -> bytes:
+    """A matrix as .npy, in fp32. What it is of, and its seal, stand behind the array: readers of .npy ignore that."""
     sink = io.BytesIO()
     np.save(sink, matrix.astype(np.float32), allow_pickle=False)
-    return sink.getvalue()
+    record = {"run": stamp["run"], "document": one.document, "window": one.window, "seal": BLANK.decode()}
+    sink.write(json.dumps(record).encode())
+    return sealed(sink.getvalue())
+
+
+def matrix_is_of(data: bytes, one: Chosen, stamp: Mapping[str, Any]) -> bool:
+    """Return True if the bytes of a matrix say that they are of this window and this survey."""
+    source = io.BytesIO(data)
+    np.load(source, allow_pickle=False)
+    record = json.loads(source.read())
+    return bool((record["run"], record["document"], record["window"]) == (stamp["run"], one.document, one.window))
 
 
 def similarity_parquet(paths: Sequence[Path], heads: Sequence[tuple[int, int]]) -> bytes:

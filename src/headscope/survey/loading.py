@@ -17,6 +17,7 @@ from torch import nn
 from headscope.anatomy import Family, family_of
 from headscope.checkpoint.resolve import BUNDLED
 from headscope.errors import InputError, NotFoundError, UnsupportedError, first_line
+from headscope.survey.documents import spelled
 from headscope.survey.settings import DTYPES, LENGTH
 
 
@@ -37,7 +38,8 @@ class Source:
     @property
     def said(self) -> str:
         """The name without this machine's folders."""
-        return Path(self.name).resolve().name if self.name != "-" and os.path.isdir(self.name) else self.name
+        name = Path(self.name).resolve().name if self.name != "-" and os.path.isdir(self.name) else self.name
+        return spelled(name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,13 +155,17 @@ def _family(config: Any) -> Family | None:
 
 
 def weights_digest(model: nn.Module) -> tuple[str, int]:
-    """sha256 over names, precisions, shapes and bytes of all weights but the pooler's; how many numbers they are."""
+    """sha256 over names, precisions, shapes and bytes of all weights but the pooler's; how many numbers they are.
+
+    Buffers that are not saved (rotations, slopes) are in the hash, not in the count.
+    """
     digest = hashlib.sha256()
     count = 0
-    for name, tensor in sorted(model.state_dict().items()):
+    saved = model.state_dict()
+    for name, tensor in sorted({**dict(model.named_buffers()), **saved}.items()):
         if name.startswith("pooler."):
             continue  # no attention depends on it, and where a checkpoint has none it is made of random numbers
-        count += tensor.numel()
+        count += tensor.numel() if name in saved else 0
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         data = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
         digest.update(memoryview(data))

@@ -37,10 +37,10 @@ class LocalWorkers:
         """What it knows of the model."""
         return self._replica.described
 
-    def run(self, todo: Iterator[Part], run: str) -> Iterator[tuple[Part, bytes, dict[str, Any]]]:
+    def run(self, todo: Iterator[Part], stamp: dict[str, Any]) -> Iterator[tuple[Part, bytes, dict[str, Any]]]:
         """In order."""
         for part in todo:
-            yield part, *self._replica.run(part, run)
+            yield part, *self._replica.run(part, stamp)
 
     def compare(self, todo: Iterator[tuple[Chosen, Document]]) -> Iterator[tuple[Chosen, np.ndarray]]:
         """In order."""

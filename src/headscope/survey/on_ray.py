@@ -54,9 +54,9 @@ class Worker:
         """What the replica knows of the model."""
         return self._ready(lent).described
 
-    def run(self, lent: list[Any], part: Part, run: str) -> tuple[bytes, dict[str, Any]]:
+    def run(self, lent: list[Any], part: Part, stamp: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
         """See Replica.run."""
-        return self._ready(lent).run(part, run)
+        return self._ready(lent).run(part, stamp)
 
     def compare(self, lent: list[Any], document: Document, number: int) -> np.ndarray:
         """See Replica.compare."""
@@ -125,9 +125,9 @@ class RayWorkers:
         """What they know of the model."""
         return self._described
 
-    def run(self, todo: Iterator[Part], run: str) -> Iterator[tuple[Part, bytes, dict[str, Any]]]:
+    def run(self, todo: Iterator[Part], stamp: dict[str, Any]) -> Iterator[tuple[Part, bytes, dict[str, Any]]]:
         """In the order in which they are done."""
-        for part, (data, record) in self._each(todo, lambda actor, part: actor.run.remote(self._lent, part, run)):
+        for part, (data, record) in self._each(todo, lambda actor, part: actor.run.remote(self._lent, part, stamp)):
             yield part, data, record
 
     def compare(self, todo: Iterator[tuple[Chosen, Document]]) -> Iterator[tuple[Chosen, np.ndarray]]:

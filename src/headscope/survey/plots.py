@@ -40,12 +40,15 @@ FEW = 144
 """Heads up to which points and names of the clusters are of full size."""
 
 
-def write_plots(folder: Path) -> list[Path]:
+def write_plots(folder: Path, *, parts: bool = True) -> list[Path]:
     """Write plots/NAME.svg and plots/NAME.pdf into a finished survey's folder.
 
     special-tokens, neighbours and entropy: a statistic by layer, every head a point. clusters: the heads on a plane by
     their Jensen-Shannon distances, where the survey has them. No names of models or documents are in the figures: that
     is for the caption. The same survey and the same matplotlib give the same bytes.
+
+    Args:
+        parts: whether every part is held against its hash first.
 
     Returns:
         What was written, in that order, SVG before PDF.
@@ -63,7 +66,7 @@ def write_plots(folder: Path) -> list[Path]:
             where="the figures of a survey",
             advice="pip install 'headscope[plot]'; report.html has the same figures without it",
         ) from error
-    found = read_findings(folder)
+    found = read_findings(folder, parts=parts)
     (folder / "plots").mkdir(exist_ok=True)
     written = []
     with matplotlib.rc_context(SETTINGS):

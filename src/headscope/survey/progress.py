@@ -1,12 +1,13 @@
-"""How far a survey is, on a terminal: documents, tokens a second, time left. Anywhere else nothing is said."""
+"""How far a survey is, on a terminal: documents, tokens a second, time left. Anywhere else only what was damaged."""
 
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,17 +18,11 @@ if TYPE_CHECKING:
 @contextmanager
 def shown(stream: TextIO, folder: Path) -> Iterator[Callable[[Tally], None]]:
     """What a survey is to call after each part. Where it is interrupted, what is done and how to go on is said."""
-    done = 0
     try:
-        with _drawn(stream) as draw:
-
-            def said(tally: Tally) -> None:
-                nonlocal done
-                done = tally.parts
-                draw(tally)
-
-            yield said
+        with _drawn(stream) as (draw, say), _damage_said(say):
+            yield draw
     except KeyboardInterrupt:
+        done = len(list(folder.glob("parts/part-*.parquet")))
         if not done:
             raise
         stream.write(f"stopped: {done:,} finished parts are kept in {folder}; run the same command to go on\n")
@@ -35,9 +30,29 @@ def shown(stream: TextIO, folder: Path) -> Iterator[Callable[[Tally], None]]:
 
 
 @contextmanager
-def _drawn(stream: TextIO) -> Iterator[Callable[[Tally], None]]:
+def _damage_said(say: Callable[[str], None]) -> Iterator[None]:
+    """A DamageWarning as a line of its own, not as Python shows warnings."""
+    from headscope.survey.seal import DamageWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", DamageWarning)
+        otherwise = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+            if issubclass(category, DamageWarning):
+                say(f"damaged: {message}")
+            else:
+                otherwise(message, category, *place, **more)
+
+        warnings.showwarning = show
+        yield
+
+
+@contextmanager
+def _drawn(stream: TextIO) -> Iterator[tuple[Callable[[Tally], None], Callable[[str], None]]]:
+    """How to draw a bar, and how to say a line above it."""
     if not stream.isatty():
-        yield lambda tally: None
+        yield lambda tally: None, lambda line: print(line, file=stream)
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
@@ -53,7 +68,7 @@ def _drawn(stream: TextIO) -> Iterator[Callable[[Tally], None]]:
             seconds = time.monotonic() - started[0]
             bar.update(task, description=described(tally, seconds), total=tally.total, completed=tally.weight)
 
-        yield said
+        yield said, lambda line: bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def described(tally: Tally, seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""Files into documents, one after the other: text, JSON lines, CSV, Parquet, and the Arrow files of Hugging Face.
+"""Files into documents, one after the other: text, JSON lines, Parquet, and the Arrow files of Hugging Face.
 
 What can't be read is handed on as a `Refused` document: one bad file or row never stops a survey. Names of rows are
 `file#number`, counted from 1; in JSON lines the number is the line's.
@@ -6,13 +6,13 @@ What can't be read is handed on as a `Refused` document: one bad file or row nev
 
 from __future__ import annotations
 
-import csv
-import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headscope.survey.documents import Document, Refused, checked
+from headscope.checkpoint.json_text import JsonError, parse_object
+from headscope.errors import first_line
+from headscope.survey.documents import Document, Refused, checked, no_field
 
 if TYPE_CHECKING:
     import pyarrow
@@ -38,10 +38,13 @@ TABLE_ROWS = 256
 def read_text(path: Path, name: str, *, field: str, max_document: int) -> Read:
     """The whole file is one document."""
     weight = path.stat().st_size
-    if weight > LONGEST_CHARACTER * max_document:
+    most = LONGEST_CHARACTER * max_document
+    with path.open("rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
         yield Refused(name, "too long", f"it has {weight:,} bytes; {max_document:,} characters are the most", weight)
         return
-    yield decoded(name, path.read_bytes(), weight, max_document)
+    yield decoded(name, data, weight, max_document)
 
 
 def decoded(name: str, data: bytes, weight: float, max_document: int) -> Document | Refused:
@@ -53,6 +56,9 @@ def decoded(name: str, data: bytes, weight: float, max_document: int) -> Documen
         if packed is not None:
             return Refused(name, "packed", f"it is packed ({packed}): unpack it, or pipe it in as one document", weight)
         return Refused(name, "not UTF-8", f"byte {error.start} is {data[error.start]:#04x}: {error.reason}", weight)
+    if "\0" in text:
+        detail = f"character {text.index(chr(0))} is NUL: it is not text, or text in UTF-16 or UTF-32"
+        return Refused(name, "not text", detail, weight)
     return checked(name, text, weight, max_document)
 
 
@@ -78,77 +84,28 @@ def _json_document(name: str, line: bytes, weight: float, field: str, max_docume
         text = line.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         return Refused(name, "not UTF-8", f"byte {error.start} is {line[error.start]:#04x}: {error.reason}", weight)
+    if text.lstrip().startswith("["):
+        return Refused(name, "no field", "the line holds a list, not an object", weight)
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        found = parse_object(text.encode(), unique=False)
+    except JsonError as error:
         return Refused(name, "not JSON", str(error), weight)
-    if not isinstance(found, dict):
-        return Refused(name, "no field", f"the line holds {type(found).__name__}, not an object", weight)
     if field not in found:
-        return Refused(name, "no field", _no_field(field, found), weight)
+        return Refused(name, "no field", no_field(field, found), weight)
     return checked(name, found[field], weight, max_document)
-
-
-def read_csv(path: Path, name: str, *, field: str, max_document: int) -> Read:
-    """Each row's cell in the column of that name. Tabs part the columns of a file that ends in .tsv."""
-    weight = 0
-
-    def lines(file: Iterable[str]) -> Iterator[str]:
-        nonlocal weight
-        for line in file:
-            weight += len(line)
-            yield line
-
-    # Bytes that are no UTF-8 become surrogates, which `checked` refuses row by row.
-    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-        rows = csv.reader(lines(file), delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
-        number = 0
-        column = -1
-        while True:
-            try:
-                row = _next_row(rows, LONGEST_CHARACTER * max_document)
-            except (csv.Error, ValueError) as error:
-                rest = path.stat().st_size - weight
-                yield Refused(f"{name}#{number}", "not CSV", f"{error}; what follows is left out", max(rest, 0))
-                return
-            if row is None:
-                return
-            taken, weight = float(weight), 0
-            if column < 0:
-                if field not in row:
-                    yield Refused(name, "no field", _no_field(field, row), path.stat().st_size)
-                    return
-                column = row.index(field)
-            elif row:
-                place = f"{name}#{number}"
-                if column < len(row):
-                    yield checked(place, row[column], taken, max_document)
-                else:
-                    yield Refused(place, "no field", f"the row has {len(row)} cells", taken)
-            number += bool(row)
-
-
-def _next_row(rows: Iterator[list[str]], longest: int) -> list[str] | None:
-    """The next row. The csv module's limit is one for the whole process: it is put back at once."""
-    before = csv.field_size_limit(longest)
-    try:
-        return next(rows, None)
-    finally:
-        csv.field_size_limit(before)
 
 
 def read_parquet(path: Path, name: str, *, field: str, max_document: int) -> Read:
     """Each row of a column of texts."""
-    import pyarrow
     from pyarrow import parquet
 
     try:
         file = parquet.ParquetFile(path)
-    except (pyarrow.ArrowException, OSError) as error:
-        yield Refused(name, "not Parquet", str(error), path.stat().st_size)
+        columns = file.schema_arrow.names
+    except arrow_errors() as error:
+        yield Refused(name, "not Parquet", _without(path, name, error), path.stat().st_size)
         return
     with file:
-        columns = file.schema_arrow.names
         share = path.stat().st_size / max(file.metadata.num_rows, 1)
 
         def batches() -> Iterator[pyarrow.RecordBatch]:
@@ -168,8 +125,20 @@ def read_arrow(path: Path, name: str, *, field: str, max_document: int) -> Read:
         share = size / max(rows, 1)
         with pyarrow.memory_map(str(path)) as source, pyarrow.ipc.open_stream(source) as stream:
             yield from _columns(name, stream.schema.names, lambda: iter(stream), share, field, max_document)
-    except (pyarrow.ArrowException, OSError) as error:
-        yield Refused(name, "not Arrow", str(error), size)
+    except arrow_errors() as error:
+        yield Refused(name, "not Arrow", _without(path, name, error), size)
+
+
+def arrow_errors() -> tuple[type[Exception], ...]:
+    """What pyarrow raises over a damaged file."""
+    import pyarrow
+
+    return (pyarrow.ArrowException, OSError, UnicodeDecodeError, OverflowError)
+
+
+def _without(path: Path, name: str, error: Exception) -> str:
+    """An error's first line, without the folders of this machine."""
+    return first_line(error).replace(str(path), name)
 
 
 def _columns(
@@ -181,30 +150,49 @@ def _columns(
     max_document: int,
 ) -> Read:
     """The documents of one column, row by row."""
-    import pyarrow
-
     if field not in columns:
-        yield Refused(name, "no field", _no_field(field, columns))
+        yield Refused(name, "no field", no_field(field, columns))
         return
     number = 0
     try:
         for batch in batches():
-            column = batch.column(batch.schema.names.index(field))
-            for row in column:
+            for cell in _cells(batch.column(batch.schema.names.index(field))):
                 number += 1
-                yield _cell(f"{name}#{number}", row, share, max_document)
-    except (pyarrow.ArrowException, OSError) as error:
-        yield Refused(f"{name}#{number + 1}", "damaged", f"{error}; what follows is left out")
+                yield _cell(f"{name}#{number}", cell, share, max_document)
+    except arrow_errors() as error:
+        yield Refused(f"{name}#{number + 1}", "damaged", f"{first_line(error)}; what follows is left out")
 
 
-def _cell(name: str, row: Any, share: float, max_document: int) -> Document | Refused:
-    try:
-        return checked(name, row.as_py(), share, max_document)
-    except UnicodeDecodeError as error:
-        return Refused(name, "not UTF-8", f"byte {error.start}: {error.reason}", share)
+def _cells(column: pyarrow.Array) -> Iterator[Any]:
+    """The values of a column, each made when it is asked for; texts as bytes: nobody has checked that they are UTF-8.
+
+    Raises:
+        ArrowException: the column points out of its buffers.
+    """
+    import pyarrow
+
+    kinds = {pyarrow.string(): pyarrow.binary(), pyarrow.large_string(): pyarrow.large_binary()}
+    values = column.type.value_type if pyarrow.types.is_dictionary(column.type) else column.type
+    texts = values in kinds
+    if texts and values != column.type:
+        column = pyarrow.DictionaryArray.from_arrays(column.indices, column.dictionary.view(kinds[values]), safe=False)
+    elif texts:
+        column = column.view(kinds[values])
+    column.validate(full=True)  # or a damaged file makes pyarrow read beyond its memory
+    for cell in column:
+        value = cell.as_py()
+        yield _Text(value) if texts and value is not None else value
 
 
-def _no_field(field: str, there: Iterable[str]) -> str:
-    names = list(there)
-    shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
-    return f"there is no field {field!r}; there are {shown or 'none'}; --field names another"
+class _Text(bytes):
+    """The bytes of a text, apart from those of a column of bytes."""
+
+
+def _cell(name: str, value: Any, share: float, max_document: int) -> Document | Refused:
+    if isinstance(value, _Text):
+        try:
+            value = value.decode()
+        except UnicodeDecodeError as error:
+            detail = f"byte {error.start} is {value[error.start]:#04x}: {error.reason}"
+            return Refused(name, "not UTF-8", detail, share)
+    return checked(name, value, share, max_document)

@@ -16,6 +16,7 @@ from headscope.errors import HeadscopeError, UnsupportedError, first_line
 from headscope.statistics.definitions import NORMS, chosen, gram_of
 from headscope.statistics.similarity import similarity
 from headscope.survey.documents import Document, Part, Refused
+from headscope.survey.identity import config_record, modules_record, running_record, tokenizer_record
 from headscope.survey.loading import Source, load, window_length
 from headscope.survey.measuring import Measure
 from headscope.survey.settings import Settings
@@ -34,7 +35,7 @@ class Described:
     """What a replica knows of its model.
 
     Attributes:
-        model: for the manifest: name, class, sha256, parameters, layers, heads.
+        model: for the manifest: name, class, sha256, parameters, layers, heads, config, modules, tokenizer, running.
         length: tokens of a window.
         statistics: the columns.
         left_out: statistics that the model can't give -> why.
@@ -65,13 +66,21 @@ class Replica:
         self._segments_wanted = "token_type_ids" in self.loaded.tokenizer.model_input_names and _takes(
             self.loaded.model, "token_type_ids"
         )
+        # Before the model runs for the first time: some models keep what a run leaves.
+        model, tokenizer = self.loaded.model, self.loaded.tokenizer
+        self._identity = {
+            "config": config_record(model),
+            "tokenizer": tokenizer_record(tokenizer),
+            "modules": modules_record(model),
+            "running": running_record(model, settings.device),
+        }
         self.described = self._describe(source)
 
-    def run(self, part: Part, run: str) -> tuple[bytes, dict[str, Any]]:
+    def run(self, part: Part, stamp: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
         """A part as Parquet, and its record.
 
         Args:
-            run: what the survey is, as a digest: parts of another one don't fit.
+            stamp: of the survey, from `Folder.stamp`: the record begins with it.
         """
         windows = self.cutter.cut([one.text for one in part.documents])
         cut = {window.document for window in windows}
@@ -82,8 +91,8 @@ class Replica:
         about = self.described
         values = self._measure(windows)
         record = {
+            **stamp,
             "part": part.index,
-            "run": run,
             "texts": part.texts,
             "documents": len(cut),
             "windows": len(windows),
@@ -176,6 +185,7 @@ class Replica:
             "parameters": self.loaded.parameters,
             "layers": list(heads),
             "heads": [list(of) for of in heads.values()],
+            **self._identity,
         }
         return Described(
             model=record,

@@ -21,17 +21,20 @@ NEAREST = 5
 """How many of the heads most like it are named for each head."""
 
 
-def write_report(folder: Path) -> Path:
+def write_report(folder: Path, *, parts: bool = True) -> Path:
     """Write report.html into a finished survey's folder, from its manifest, aggregates and distances.
 
     One file that needs no network. The same survey gives the same bytes. Names of models and documents are text that
     nobody vouches for: they are escaped, and the page's policy runs no script but its own.
 
+    Args:
+        parts: whether every part is held against its hash first.
+
     Raises:
         InputError: the folder has no finished survey, or the file can't be written.
     """
     path = Path(folder) / "report.html"
-    write_atomically(path, report_html(read_findings(Path(folder))).encode())
+    write_atomically(path, report_html(read_findings(Path(folder), parts=parts)).encode())
     return path
 
 

@@ -31,12 +31,18 @@ class Survey(Mapping[str, Named]):
         aggregates: every measure, as in aggregates.json.
 
     Raises:
-        InputError: the folder has no survey, or one that is not complete.
+        InputError: the folder has no survey, or one that is not complete, or a file of it is damaged or missing.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], *, keep: bool = True) -> None:
+    def __init__(self, folder: str | os.PathLike[str], *, keep: bool = True, parts: bool = True) -> None:
+        """Open a survey.
+
+        Args:
+            keep: False: the folder is removed with this object.
+            parts: whether every part is held against its hash, which reads all of them.
+        """
         self.folder = Path(folder)
-        self.manifest, self.aggregates = read_records(self.folder)
+        self.manifest, self.aggregates = read_records(self.folder, parts=parts)
         if not keep:
             weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
 

@@ -7,6 +7,7 @@ import importlib.util
 import os
 import shutil
 import tempfile
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -60,7 +61,7 @@ class Workers(Protocol):
     def described(self) -> Described:
         """What they know of the model."""
 
-    def run(self, todo: Iterator[Part], run: str) -> Iterator[tuple[Part, bytes, dict[str, Any]]]:
+    def run(self, todo: Iterator[Part], stamp: dict[str, Any]) -> Iterator[tuple[Part, bytes, dict[str, Any]]]:
         """Each part with its file and record, in whatever order they are done."""
 
     def compare(self, todo: Iterator[tuple[Chosen, Document]]) -> Iterator[tuple[Chosen, np.ndarray]]:
@@ -151,12 +152,12 @@ def survey(
         if report:
             from headscope.survey.report import write_report
 
-            write_report(path)
+            write_report(path, parts=False)
         if plots:
             from headscope.survey.plots import write_plots
 
-            write_plots(path)
-        return Survey(path, keep=out is not None)
+            write_plots(path, parts=False)
+        return Survey(path, keep=out is not None, parts=False)
 
 
 @contextmanager
@@ -271,7 +272,7 @@ def _fill(
             said(tally)
 
     said(tally)
-    for part, data, record in crew.run(todo(), folder.run):
+    for part, data, record in crew.run(todo(), folder.stamp):
         folder.write(f"parts/{folder.part_path(part.index).name}", data)
         tally.parts += 1
         tally.weight += part.weight
@@ -288,6 +289,7 @@ def _gather(
 ) -> None:
     """Aggregates, similarity and the manifest, from the parts."""
     from headscope.survey.aggregates import aggregate, aggregates_parquet, aggregates_record
+    from headscope.survey.findings import FORMAT
     from headscope.survey.gathering import gathered
 
     about = crew.described
@@ -309,12 +311,13 @@ def _gather(
     files = ["aggregates.parquet", "aggregates.json"]
     more: dict[str, Any] = {}
     if chosen.similarity:
-        more["similarity"] = _compare(folder, corpus, chosen, crew, paths)
+        texts = [one["texts"] for one in said["parts"]]
+        more["similarity"] = _compare(folder, corpus, chosen, crew, paths, texts)
         files.append("similarity.parquet")
     folder.write_json(
         "manifest.json",
         {
-            "format": folder.manifest()["format"],
+            "format": FORMAT,
             "complete": True,
             **identity,
             "counts": counts,
@@ -326,17 +329,28 @@ def _gather(
     )
 
 
-def _compare(folder: Folder, corpus: Corpus, chosen: Settings, crew: Workers, paths: list[Path]) -> dict[str, Any]:
+def _compare(
+    folder: Folder, corpus: Corpus, chosen: Settings, crew: Workers, paths: list[Path], texts: list[str]
+) -> dict[str, Any]:
     """similarity.parquet; which windows it is of."""
-    from headscope.survey.likeness import choose, matrix_bytes, similarity_parquet, tasks
+    from headscope.survey.durable import make_folder
+    from headscope.survey.likeness import choose, matrix_bytes, matrix_is_of, similarity_parquet, tasks
 
     heads = crew.described.heads
     windows = choose(paths, len(heads), chosen.similarity)
-    (folder.path / "similarity").mkdir(exist_ok=True)
+    make_folder(folder.path / "similarity")
     names = [f"similarity/window-{one.rank:05}.npy" for one in windows]
-    lacking = [one for one, name in zip(windows, names, strict=True) if not (folder.path / name).exists()]
-    for one, matrix in crew.compare(tasks(lacking, corpus.documents(chosen.field, chosen.max_document))):
-        folder.write(names[one.rank], matrix_bytes(matrix))
+    lacking = []
+    for one, name in zip(windows, names, strict=True):
+        data = folder.read(name)
+        if data is not None and not matrix_is_of(data, one, folder.stamp):
+            folder.set_aside(name, "it is of another window, or of another survey")
+            data = None
+        if data is None:
+            lacking.append(one)
+    again = parts(corpus.documents(chosen.field, chosen.max_document), chosen.part_size)
+    for one, matrix in crew.compare(tasks(lacking, again, texts)):
+        folder.write(names[one.rank], matrix_bytes(matrix, one, folder.stamp))
     folder.write("similarity.parquet", similarity_parquet([folder.path / name for name in names], heads))
     return {"windows": [{"document": one.document, "window": one.window} for one in windows]}
 
@@ -344,4 +358,5 @@ def _compare(folder: Folder, corpus: Corpus, chosen: Settings, crew: Workers, pa
 def _versions() -> dict[str, str]:
     from headscope import __version__
 
-    return {"headscope": __version__, **{name: importlib.metadata.version(name) for name in VERSIONS}}
+    versions = {name: importlib.metadata.version(name) for name in VERSIONS}
+    return {"headscope": __version__, **versions, "unicode": unicodedata.unidata_version}

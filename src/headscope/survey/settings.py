@@ -8,6 +8,7 @@ from typing import Any
 
 from headscope.errors import InputError
 from headscope.statistics.definitions import chosen
+from headscope.survey.documents import spelled
 
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 """Our name of a precision -> torch's."""
@@ -89,6 +90,12 @@ def settings(
     """
     if dtype not in DTYPES:
         raise InputError(f"there is no precision {dtype!r}", where="dtype", advice=f"use one of {', '.join(DTYPES)}")
+    if field != spelled(field):
+        raise InputError(
+            f"the name {spelled(field)!r} is not valid UTF-8",
+            where="field",
+            advice="give the name of a field or column",
+        )
     if batch_tokens is None:
         batch_tokens = BATCH_TOKENS.get(device.partition(":")[0], BATCH_TOKENS_ELSEWHERE)
     for name, value, least in (

@@ -11,6 +11,8 @@ import numpy as np
 import pyarrow
 from pyarrow import parquet
 
+from headscope.survey.seal import BLANK, sealed
+
 if TYPE_CHECKING:
     from jaxtyping import Float
 
@@ -25,6 +27,9 @@ KEYS = (
 
 RECORD = b"headscope.part"
 """Where in a file's metadata its record is."""
+
+SEAL = b"headscope.seal"
+"""Where in a file's metadata its hash is."""
 
 
 def schema(statistics: Sequence[str]) -> pyarrow.Schema:
@@ -62,21 +67,18 @@ def part_bytes(
         pyarrow.array(np.ascontiguousarray(values[..., at].reshape(-1)), pyarrow.float32(), from_pandas=True)
         for at in range(len(statistics))
     ]
-    columns_of = schema(statistics).with_metadata({RECORD: _spelled(record)})
+    # The seal comes after the record: of all places in the file where a name may spell one, its own is the last.
+    columns_of = schema(statistics).with_metadata({RECORD: _spelled(record), SEAL: BLANK})
     table = pyarrow.Table.from_arrays(columns, schema=columns_of)
     sink = pyarrow.BufferOutputStream()
     parquet.write_table(table, sink, compression="zstd")
-    found: bytes = sink.getvalue().to_pybytes()
-    return found
+    return sealed(sink.getvalue().to_pybytes())
 
 
-def part_record(path: Path) -> dict[str, Any] | None:
-    """The record of a part on disk; None where the file isn't a whole part."""
-    try:
-        metadata = parquet.read_metadata(path).metadata or {}
-        found: dict[str, Any] = json.loads(metadata[RECORD])
-    except (OSError, KeyError, ValueError, pyarrow.ArrowException):
-        return None
+def part_record(data: bytes) -> dict[str, Any]:
+    """The record in the bytes of a part whose seal is whole."""
+    metadata = parquet.read_metadata(pyarrow.BufferReader(data)).metadata
+    found: dict[str, Any] = json.loads(metadata[RECORD])
     return found
 
 

@@ -29,7 +29,7 @@ SHOWN_REFUSED = 3
 
 def survey_sheet(survey: Survey) -> Sheet:
     """The sheet of a survey that is done."""
-    found = read_findings(survey.folder)
+    found = read_findings(survey.folder, parts=False)  # checked when it was opened
     manifest = survey.manifest
     rows = []
     for name in survey:
