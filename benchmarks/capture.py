@@ -82,8 +82,8 @@ def own_forward(tokens: int, device: str) -> Callable[[], Any]:
 
 
 def headscope_ways(tokens: int, device: str) -> dict[str, Callable[[], Any]]:
-    """The forward pass, the same under capture, and transformers' own way to the weights."""
-    from headscope.capture import capture
+    """The forward pass, the same watched and under capture, and transformers' own way to the weights."""
+    from headscope.capture import capture, operators, sdpa_watch
 
     model, eager, ids = bert(tokens).to(device), bert(tokens).to(device), ids_of(tokens, device)
     eager.set_attn_implementation("eager")
@@ -93,8 +93,17 @@ def headscope_ways(tokens: int, device: str) -> dict[str, Callable[[], Any]]:
             model(input_ids=ids)
         return found
 
+    def watched() -> Any:
+        sdpa_watch.install()
+        operators.watch(True)
+        try:
+            return model(input_ids=ids)
+        finally:
+            operators.watch(False)
+
     ways: dict[str, Callable[[], Any]] = {
         OWN: lambda: model(input_ids=ids),
+        "the same, watched for attention that is not recorded": watched,
         "headscope": lambda: captured("cpu"),
         "headscope, without V": lambda: captured("cpu", values=False),
         "transformers, eager with output_attentions": lambda: eager(input_ids=ids, output_attentions=True),

@@ -97,15 +97,16 @@ class Operators:
                 return observer(op, partial(op.redispatch, keys & below), args, kwargs)
 
         if space not in self._libraries:
-            self._libraries[space] = torch.library.Library(space, "IMPL")
-        self._libraries[space].impl(op, kernel, KEY.name, with_keyset=True)
+            self._libraries[space] = torch.library.Library(space, "IMPL")  # type: ignore[no-untyped-call]
+        self._libraries[space].impl(op, kernel, KEY.name, with_keyset=True)  # type: ignore[no-untyped-call]
 
 
 def _pass_on(hop: Any, observer: Observer, *args: Any, **kwargs: Any) -> Any:
     """A higher-order operator as it would have run; flex_attention observed, the bodies of others watched."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        keys = torch._ops._compute_keyset(args, kwargs, hop.non_fallthrough_keys).remove(KEY)
+        found = torch._ops._compute_keyset(args, kwargs, hop.non_fallthrough_keys)  # type: ignore[no-untyped-call]
+        keys = found.remove(KEY)
         return hop.dispatch(keys.highestPriorityTypeId(), *args, **kwargs)
 
     if FUSED.search(hop.name()) and not NOT_FORWARD.search(hop.name()):

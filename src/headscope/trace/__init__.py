@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from headscope.callable_packages import make_callable
 from headscope.trace.arrays import LazyMap, Named
-from headscope.trace.cut import Cut
 from headscope.trace.broken import BROKEN, broken_line, broken_rows
+from headscope.trace.cut import Cut
 from headscope.trace.file import is_trace, load
 from headscope.trace.head import HeadTrace
 from headscope.trace.layer import LayerTrace

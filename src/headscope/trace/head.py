@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headscope.anatomy.heads import check_index
-from headscope.attention import Mask, attend, scores, weights
+from headscope.attention import attend, scores, weights
 from headscope.errors import InputError, TraceError
 from headscope.trace.arrays import LazyMap
 
