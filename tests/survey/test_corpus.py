@@ -6,6 +6,8 @@ import csv
 import gzip
 import io
 import json
+import os
+import struct
 import tracemalloc
 from collections.abc import Iterable
 from pathlib import Path
@@ -256,3 +258,167 @@ def test_memory_is_flat_over_the_length_of_the_corpus(tmp_path, kind):
     files = 16 * 500 * 600 if kind == "txt" else 0  # a folder's names and sizes are held
     assert large < small + 300_000 + files
     assert large < 2_500_000 + files
+
+
+GOOD = [f"row {number}" for number in range(1, 9)]
+
+
+@pytest.mark.parametrize("at", range(8))
+@pytest.mark.parametrize("rest", ["", ",1"])
+def test_a_quote_that_is_never_closed_takes_in_no_row(tmp_path, at, rest):
+    """The line is named, and what came before it is read."""
+    file = tmp_path / "a.csv"
+    rows = [f"{row}{rest}" for row in GOOD]
+    rows[at] = f'"{rows[at]}'
+    file.write_text("\n".join([f"text{rest and ',n'}", *rows, ""]))
+    found = read(open_corpus(file))
+    assert [one.text for one in found if isinstance(one, Document)] == GOOD[:at]
+    (refused,) = [one for one in found if isinstance(one, Refused)]
+    assert (refused.name, refused.reason) == (f"a.csv#{at + 1}", "not CSV")
+    assert f"the row that begins on line {at + 2}" in refused.detail
+    assert "its quote is never closed; what follows is left out" in refused.detail
+
+
+def test_a_quote_that_a_later_one_seems_to_close(tmp_path):
+    """The csv module by itself makes one document of lines 3 to 5, and mangles it."""
+    file = tmp_path / "a.csv"
+    file.write_text('text,n\nfirst,1\n"left open,2\nthird,3\n"fourth, quoted",4\nfifth,5\n')
+    found = read(open_corpus(file))
+    assert [one.text for one in found if isinstance(one, Document)] == ["first"]
+    (refused,) = [one for one in found if isinstance(one, Refused)]
+    assert "the row that begins on line 3, up to line 5: ',' expected after '\"'; what follows is left out" in (
+        refused.detail
+    )
+
+
+def test_a_line_with_even_quotes_costs_its_own_row_only(tmp_path):
+    file = tmp_path / "a.csv"
+    file.write_text('text,n\nfirst,1\n"a" quoted word,2\nthird 5" wide,3\n"two\nlines",4\n')
+    found = read(open_corpus(file))
+    assert [one.text for one in found if isinstance(one, Document)] == ["first", 'third 5" wide', "two\nlines"]
+    assert [(one.name, one.reason) for one in found if isinstance(one, Refused)] == [("a.csv#2", "not CSV")]
+    assert sum(one.weight for one in found) == file.stat().st_size - len("text,n\n")
+
+
+def test_lines_of_csv_are_bounded(tmp_path):
+    """A line without an end is passed over without being held; the row after it is read."""
+    file = tmp_path / "a.csv"
+    with file.open("w") as sink:
+        sink.write("text,n\nfirst,1\n")
+        for _ in range(300):
+            sink.write("x" * 100_000)
+        sink.write(",2\nlast,3\n")
+    tracemalloc.start()
+    try:
+        found = read(open_corpus(file))
+        assert tracemalloc.get_traced_memory()[1] < 3_000_000
+    finally:
+        tracemalloc.stop()
+    assert [one.text for one in found if isinstance(one, Document)] == ["first", "last"]
+    assert [(one.name, one.reason) for one in found if isinstance(one, Refused)] == [("a.csv#2", "too long")]
+
+
+def test_names_that_are_not_utf_8(tmp_path):
+    """They are read, and spelled so that they can be written anywhere."""
+    folder = tmp_path / "corp\udce9"
+    folder.mkdir()
+    (folder / "caf\udce9.txt").write_text("coffee")
+    (folder / "a.csv").write_bytes(b"te\xe9t\nx\n")
+    corpus = open_corpus(folder)
+    assert corpus.name == "corp\\xe9"
+    found = read(corpus)
+    assert [one.name for one in found] == ["a.csv", "caf\\xe9.txt"]
+    assert isinstance(found[0], Refused)
+    assert "there are te\\xe9t" in found[0].detail
+    json.dumps([corpus.record(), found[0].record()], ensure_ascii=False).encode()
+    (folder / "caf\\xe9.txt").write_text("another")
+    with pytest.raises(InputError, match=r"1 names of files are the same .* caf\\xe9\.txt"):
+        open_corpus(folder)
+
+
+def test_what_is_no_regular_file(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for name in (tmp_path / "pipe", "/dev/zero"):
+        with pytest.raises(InputError, match="no regular file"):
+            open_corpus(name)
+    (tmp_path / "a.txt").write_text("text")
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    assert texts(open_corpus(tmp_path)) == {"a.txt": "text"}
+    with pytest.raises(InputError, match="NUL"):
+        open_corpus("a\0b")
+
+
+def test_a_folder_that_cannot_be_listed(tmp_path, monkeypatch):
+    """Its documents would silently be missing."""
+    (tmp_path / "closed").mkdir()
+    (tmp_path / "a.txt").write_text("text")
+    real = os.scandir
+
+    def scandir(path):
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(InputError, match="can't be listed: Permission denied") as caught:
+        open_corpus(tmp_path)
+    assert str(caught.value.where).endswith("closed")
+
+
+def test_standard_input_that_is_closed(monkeypatch):
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(InputError, match="standard input is closed"):
+        open_corpus("-")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32-le", "latin-1", "cp1252"])
+def test_other_encodings_are_refused(tmp_path, encoding):
+    (tmp_path / "a.txt").write_bytes("“Ça”, she said: 5".replace("“", '"').replace("”", '"').encode(encoding))
+    assert set(refusals(open_corpus(tmp_path))) == {"a.txt"}
+    (tmp_path / "a.txt").write_bytes("plain".encode(encoding))
+    expected = {"a.txt"} if encoding.startswith("utf") else set()
+    assert set(refusals(open_corpus(tmp_path))) == expected
+
+
+def test_hostile_json_lines(tmp_path):
+    file = tmp_path / "a.jsonl"
+    lines = ["[" * 100_000, '{"a":' * 100_000, '{"n": ' + "9" * 5000 + "}", "\0", '{"text": "a", "text": "b"}', "{"]
+    file.write_text("\n".join([*lines, '{"text": "good"}', '{"text": "a\\u0000b"}']))
+    found = read(open_corpus(file), most=10**6)
+    assert [one.text for one in found if isinstance(one, Document)] == ["good", "a\0b"]
+    assert len([one for one in found if isinstance(one, Refused)]) == len(lines)
+
+
+def test_parquet_and_arrow_files_cut_off_anywhere(tmp_path):
+    """Whatever is missing: rows that are whole, or refusals that say what is wrong."""
+    table = pyarrow.table({"text": TEXTS})
+    parquet.write_table(table, tmp_path / "whole.parquet", row_group_size=2)
+    with pyarrow.OSFile(str(tmp_path / "whole.arrow"), "wb") as sink, pyarrow.ipc.new_stream(sink, table.schema) as out:
+        out.write_table(table, max_chunksize=2)
+    for ending in ("parquet", "arrow"):
+        data = (tmp_path / f"whole.{ending}").read_bytes()
+        file = tmp_path / f"cut.{ending}"
+        for size in range(0, len(data), 7):
+            file.write_bytes(data[:size])
+            found = read(open_corpus(file))
+            assert [one.text for one in found if isinstance(one, Document)] in [TEXTS[:2], TEXTS[:4], TEXTS, []]
+            assert any(isinstance(one, Refused) for one in found) or (ending == "arrow" and size > len(data) - 9)
+            assert not any(str(tmp_path) in one.detail for one in found if isinstance(one, Refused))
+
+
+@pytest.mark.parametrize("kind", ["string", "large_string", "dictionary"])
+def test_arrow_offsets_that_point_out_of_the_file(tmp_path, kind):
+    """pyarrow by itself reads beyond its memory."""
+    texts = pyarrow.array(["one text", "another text", "a third"], pyarrow.large_string() if "large" in kind else None)
+    table = pyarrow.table({"text": texts.dictionary_encode() if kind == "dictionary" else texts})
+    file = tmp_path / "a.arrow"
+    with pyarrow.OSFile(str(file), "wb") as sink, pyarrow.ipc.new_stream(sink, table.schema) as out:
+        out.write_table(table)
+    width = "q" if "large" in kind else "i"
+    offsets = struct.pack(f"<4{width}", 0, 8, 20, 27)
+    data = file.read_bytes()
+    assert data.count(offsets) == 1
+    file.write_bytes(data.replace(offsets, struct.pack(f"<4{width}", 0, 8, 2**30, 2**30 + 7)))
+    (refused,) = read(open_corpus(file))
+    assert isinstance(refused, Refused)
+    assert refused.reason == "damaged"
