@@ -88,7 +88,7 @@ class LayerRecord:
         q: (heads, queries, d_head).
         k: (kv_heads, keys, d_head).
         v: (kv_heads, keys, d_value); None where it was not kept.
-        lse: (heads, queries), log-sum-exp of each query's scores. None has it computed from q and k, in fp64, when it is
+        lse: (heads, queries), log-sum-exp of each query's scores; given None, computed from q and k in fp64 when it is
             first asked for.
         scale: what q . k is multiplied by.
         mask: which keys a query may look at.

@@ -8,7 +8,8 @@ The trace was made the fused way, in fp32: one product for all heads, then a spl
 - transformers' own eager attentions and hidden states, where torch and transformers are installed.
 
 A trace that was captured from a live model is held against what the model's modules gave at that moment, and against
-its eager attention, run once more.
+its eager attention, run once more. What may differ by how much follows from the precisions at work: see
+headscope.verify.rounding.
 
 A query whose keys are all masked has weights 0 here; eager attention in transformers is uniform there. Such rows are
 left out of that comparison.
@@ -23,7 +24,8 @@ from headscope.trace import Trace
 from headscope.verify.captured import live
 from headscope.verify.health import health
 from headscope.verify.opened import input_states, paper, transformers_eager
-from headscope.verify.report import Check, Limit, Report, Worst, row_blocks, tolerance_of
+from headscope.verify.report import Check, Limit, Report, Worst, row_blocks
+from headscope.verify.rounding import limits_of
 
 __all__ = ["Check", "Report", "Worst", "verify"]
 
@@ -36,16 +38,16 @@ def verify(trace: Trace, *, reference: bool = True) -> Report:
             (`hs.load(file, model=hs.open(…))`) for all but its own consistency.
         reference: whether to run transformers too, where it is installed; that takes seconds to import.
     """
-    limit = tolerance_of(trace)
-    checks = [consistency(trace, limit)]
+    limits = limits_of(trace)
+    checks = [consistency(trace, (limits.sums, limits.reason))]
     notes: list[str] = []
     skipped: list[tuple[str, str]] = []
     model = trace.source
     if isinstance(model, Model):
         states = input_states(trace, model)
-        checks += paper(trace, model, states, limit)
+        checks += paper(trace, model, states, limits)
         if reference:
-            found, reason = transformers_eager(trace, model, states, limit)
+            found, reason = transformers_eager(trace, model, states, limits)
             checks += found
             skipped += [("transformers", reason)] if reason else []
         else:
@@ -54,7 +56,7 @@ def verify(trace: Trace, *, reference: bool = True) -> Report:
     elif model is None:
         skipped.append(("the paper's way", "the trace has no model: hs.load(file, model=hs.open(…)) gives it one"))
     else:
-        found, left = live(trace, limit, reference=reference)
+        found, left = live(trace, limits, reference=reference)
         checks += found
         skipped += left
     return Report(trace.model, tuple(checks), tuple(notes), tuple(skipped))
