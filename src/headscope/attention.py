@@ -36,7 +36,7 @@ TILE_CELLS = 1 << 18
 
 
 FAR = 100.0
-"""A number in a mask beyond which its sum with a score is rounded as the kernels round it: to fp32."""
+"""A row of a mask whose highest number is beyond this is shifted as a whole: see `scores`."""
 
 
 def namespace(array: Array) -> ModuleType:
@@ -117,9 +117,9 @@ def scores(
     """A tile of scores, (heads, n, m): scale * q k^T, plus the bias, -inf where masked.
 
     A row of a mask may be shifted as a whole, by -20000 or by the least finite number. Softmax doesn't mind, but the
-    kernels add the shift in fp32, which keeps of a score what fits beside the shift: 1/512 beside -20000, nothing
-    beside -1e9, whose rows come out uniform. Where NumPy's numbers in a bias are beyond FAR, sums are rounded in the
-    same way, whatever the precision of q and k, so that every computation sees the scores that the model saw.
+    kernels add the shift in fp32, which keeps of a score what fits beside it: 1/512 beside -20000, nothing beside -1e9,
+    whose rows come out uniform. Here such a sum is rounded in the same way, whatever the precision of q and k, and then
+    the shift is removed: every computation sees the scores that the model saw, and none has to carry the shift.
 
     Args:
         q: the tile's queries, cut out already.
@@ -146,11 +146,17 @@ def scores(
     rows = np.arange(n) if rows is None else rows
     columns = np.arange(m) if columns is None else columns
     if mask.bias is not None:
-        bias = mask.bias[:, rows][:, :, columns]
-        far = np.isfinite(bias) & (np.abs(bias) > FAR) if xp is np else None
-        if far is not None and far.any():
-            wide = (grouped.astype(np.float64) @ k[:, None].swapaxes(-1, -2)).reshape(heads, n, m).astype(np.float32)
-            tile = np.where(far, wide + bias.astype(np.float32), tile + bias).astype(tile.dtype)
+        bias = mask.bias[:, rows]
+        shift = xp.amax(bias, -1, keepdims=True)
+        bias = bias[:, :, columns]
+        far = (abs(shift) > FAR) & (shift > float("-inf"))
+        if far.any():
+            if xp is np:  # from fp64, so that a cell is rounded alike in every tile
+                wide = (grouped.astype(np.float64) @ k[:, None].swapaxes(-1, -2)).reshape(heads, n, m)
+                rounded = (wide.astype(np.float32) + bias) - xp.where(far, shift, xp.zeros_like(shift))
+                tile = np.where(far, rounded, tile + bias).astype(tile.dtype)
+            else:
+                tile = xp.where(far, ((tile.float() + bias) - shift).to(tile.dtype), tile + bias)
         else:
             tile = tile + bias
     allowed = mask.allowed(rows, columns, sizes or (n, m))

@@ -14,12 +14,19 @@ from headscope.trace import LayerRecord, TokenAxis, Trace
 from headscope.view.page_trace import page_bytes
 
 SIZE, HEADS, D = 12, 4, 16
+SHIFTED = np.linspace(-1, 1, SIZE * SIZE, dtype=np.float32).reshape(1, SIZE, SIZE)
+SHIFTED[0, 2] -= 20_000
+SHIFTED[0, 4] = np.finfo(np.float32).min
+SHIFTED[0, 5] = -np.inf
+SHIFTED[0, 7, 3:] = -np.inf
+SHIFTED[0, 7, :3] += 1e6
 MASKS = (
     Mask(),
     Mask(causal=True),
     Mask(keys=np.arange(SIZE) < 9),
     Mask(window=(2, 3)),
     Mask(bias=np.where(np.arange(SIZE)[:, None] == 3, np.float32(-np.inf), np.zeros((1, SIZE, SIZE), np.float32))),
+    Mask(bias=SHIFTED),
     Mask(bias=np.linspace(-2, 2, SIZE * SIZE, dtype=np.float32).reshape(1, SIZE, SIZE)),
 )
 

@@ -92,8 +92,8 @@ class Call:
         q: (batch, heads, queries, d_head).
         k: (batch, kv_heads, keys, d_head): not repeated under grouped-query attention.
         v: (batch, kv_heads, keys, d_value), likewise.
-        kernel_lse: (batch, heads, queries), log-sum-exp of each query's scores as the module's own kernel computed them;
-            None where it computed none. `lse` has them in any case.
+        kernel_lse: (batch, heads, queries), log-sum-exp of each query's scores, as the module's own kernel computed it;
+            None where there was none. `lse` is there in any case.
         context: (batch, heads, queries, d_value): what the module's attention gave, before its output projection.
         scale: what q . k is multiplied by.
         rules: for each row of the batch, the mask as a rule, and where the padding is.
@@ -130,7 +130,7 @@ class Call:
 
     @cached_property
     def lse(self) -> torch.Tensor:
-        """(batch, heads, queries): log-sum-exp of each query's scores, by one more fused call where there is none yet."""
+        """(batch, heads, queries): log-sum-exps of the scores; one more fused call where the kernel gave none."""
         return log_sum_exps(self.kernel_lse, self.q, self.k, self.v, self.scale, self.rules)
 
     def mask(self, row: int) -> Mask:

@@ -18,12 +18,14 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 
-from headscope.attention import attend, scores
+from headscope.attention import FAR, attend, scores
 
 if TYPE_CHECKING:
     from headscope.capture.calls import Call
     from headscope.capture.masks import RowRule
     from headscope.trace import LayerRecord
+
+EPS = torch.finfo(torch.float32).eps
 
 SAMPLED_QUERIES = 4
 """Queries that are recomputed in the first and in the last row of a batch."""
@@ -46,20 +48,32 @@ class Witness:
         directions: (heads, d_value): r, or each head's rows of W_O times r.
         offset: the projection's bias times r.
         eps: the spacing of numbers around 1 in the model's precision.
+        fused: whether a fused kernel computed it, which sums scores in fp32.
+        length: |r| times that of the longest output; None where what was seen came before the projection.
     """
 
     values: np.ndarray
     directions: np.ndarray
     offset: float
     eps: float
+    fused: bool
+    length: float | None
 
-    def expect(self, record: LayerRecord) -> np.ndarray:
-        """What `values` must be if the layer's record is right, in fp64."""
+    def expect(self, record: LayerRecord) -> tuple[np.ndarray, np.ndarray]:
+        """What `values` must be if the layer's record is right, in fp64.
+
+        Returns:
+            That, and (heads, queries): sum_j p_ij |v_j|, the length of what each query gathers.
+        """
         assert record.v is not None
+        shared = len(record.q) // len(record.k)
         q, k, v = (part.astype(np.float64) for part in (record.q, record.k, record.v))
-        context, _ = attend(q, k, v, scale=record.scale, mask=record.mask)
-        found: np.ndarray = np.einsum("hqd,hd->hq", context, self.directions.astype(np.float64))
-        return found if len(self.values) > 1 or len(found) == 1 else found.sum(0, keepdims=True) + self.offset
+        seen = np.einsum("hkd,hd->hk", np.repeat(v, shared, 0), self.directions.astype(np.float64))
+        lengths = np.repeat(np.sqrt(np.square(v).sum(-1)), shared, 0)
+        columns = np.stack([seen, lengths], -1)
+        mixed, _ = attend(q, np.repeat(k, shared, 0), columns, scale=record.scale, mask=record.mask)
+        found, gathered = mixed[..., 0], mixed[..., 1]
+        return found.sum(0, keepdims=True) + self.offset if self.length is not None else found, gathered
 
 
 def witness(call: Call, row: int, heads: list[int] | None, queries: torch.Tensor | None) -> Witness | None:
@@ -78,7 +92,7 @@ def witness(call: Call, row: int, heads: list[int] | None, queries: torch.Tensor
         # As the interface's functions leave it in memory: query by query, the heads side by side.
         values = (call.context[row].transpose(0, 1).float() @ r).T
         directions = r.expand(count, -1).cpu().numpy()
-        offset = 0.0
+        offset, length = 0.0, None
     else:
         if call.silenced or heads is not None or call.projection is None:
             return None
@@ -87,11 +101,13 @@ def witness(call: Call, row: int, heads: list[int] | None, queries: torch.Tensor
         directions = (r @ call.projection.weight.float()).reshape(count, d_value).cpu().numpy()
         bias = call.projection.bias
         offset = 0.0 if bias is None else float(bias.float() @ r)
+        length = float(call.returned[row].float().norm(dim=-1).amax()) * len(r) ** 0.5
     if heads is not None:
         values, directions = values[heads], directions[heads]
     if queries is not None:
         values = values[:, queries]
-    return Witness(values.cpu().numpy(), directions, offset, eps)
+    fused = call.kernel_lse is not None and call.weights is None and call.returned is None
+    return Witness(values.cpu().numpy(), directions, offset, eps, fused, length)
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,16 +146,10 @@ def _sample(rule: RowRule, queries: int, keys: int) -> Sample | None:
     if rule.mask.everything:
         return Sample(index, None)
     bias = rule.mask.bias
-    nothing = torch.zeros(1, 1, 1) if bias is None else bias.new_zeros(1, 1, 1)
-    hidden = scores(
-        nothing.expand(1 if bias is None else len(bias), len(rows), 1),
-        nothing.expand(1, keys, 1),
-        scale=1.0,
-        mask=rule.mask,
-        rows=rows,
-        columns=np.arange(keys),
-        sizes=(queries, keys),
-    )
+    hidden = torch.zeros(1, len(rows), keys) if bias is None else bias[:, rows]
+    allowed = rule.mask.allowed(rows, np.arange(keys), (queries, keys))
+    if allowed is not None:
+        hidden = hidden.masked_fill(torch.from_numpy(~allowed).to(hidden.device), float("-inf"))
     return Sample(index, hidden)
 
 
@@ -202,17 +212,22 @@ def _least(call: Call, row: int) -> float:
 def _rounding(call: Call, row: int, sample: Sample) -> float:
     """What rounding explains.
 
-    Scores are sums in fp32, off by its spacing times |q| |k|; contexts are rounded to the model's precision, and where
-    the model computed its weights itself, scores are too.
+    Scores are sums in fp32, off by its spacing times |q| |k|, and by that of the number that shifts a row; contexts are
+    rounded to the model's precision, and where the model computed its weights itself, scores are too. Half precision
+    beside a row's shift would leave little of the scores: the weights are then not those of Q and K, and refused.
     """
     q, k, v = call.q[row][:, sample.index].float(), call.k[row].float(), call.v[row].float()
     reach = abs(call.scale) * float(q.norm(dim=-1).amax() * k.norm(dim=-1).amax())
-    share = _share(call) + 8 * torch.finfo(torch.float32).eps * reach
+    share = _share(call) + 8 * EPS * reach
     if call.weights is not None or call.returned is not None:
         raw = scores(q, k, scale=call.scale)
         if sample.hidden is not None:
-            raw = raw + sample.hidden.to(raw.device)
-        share = share + 2 * _eps(call) * _largest(raw.masked_fill(raw == float("-inf"), 0))
+            hidden = sample.hidden.to(raw.device)
+            raw = raw + hidden.masked_fill(hidden.abs() > FAR, 0)
+        share = share + 2 * _eps(call) * _largest(raw)
+    if sample.hidden is not None:
+        shift = sample.hidden.amax(-1)
+        share = share + min(float(shift.masked_fill(shift == float("-inf"), 0).abs().amax()) * EPS, 1.0)
     size = max(_largest(v), 1e-30)
     if call.returned is not None and call.projection is not None:
         size *= float(call.projection.weight.float().abs().sum(1).amax())

@@ -3,6 +3,7 @@
 A rule (padding, causal, window) is a few numbers where the mask is a map of all pairs. The rule is guessed from each
 query's first and last key, then held against every cell of the mask, a block of queries at a time; where one cell
 disagrees, the mask is kept as the dense bias that it is. Rows of padding are not compared: they are cut away.
+headscope.capture.levels says which cells are masked and which rows are padding.
 
 Padding is what is masked before the first and after the last key that may be looked at. A token masked out between them
 stays, as a key that is hidden: what speaks of positions (causal, windows, distances) then has the model's own.
@@ -10,19 +11,14 @@ stays, as a key that is hidden: what speaks of positions (causal, windows, dista
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
 from headscope.attention import Mask
-
-BLOCK_CELLS = 1 << 20
-"""Cells of a mask that are looked at together."""
-
-NEGLIGIBLE = -1e4
-"""An additive mask at or below this is a masked cell: libraries write -10000, -1e9, the least finite number, -inf."""
+from headscope.capture.levels import BLOCK_CELLS, NEGLIGIBLE, UNDERFLOW, Levels
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,9 +104,15 @@ class RowRule:
 
 @dataclass(frozen=True, eq=False)
 class Rules:
-    """The rules of a batch: one for each row, or one for all."""
+    """The rules of a batch: one for each row, or one for all.
+
+    Attributes:
+        rows: the rules.
+        relied: how far apart the scores of a row may be, that finite numbers of the mask count as -inf.
+    """
 
     rows: tuple[RowRule, ...]
+    relied: float = float("inf")
 
     def row(self, index: int) -> RowRule:
         """The rule of one row of the batch."""
@@ -126,21 +128,42 @@ class Analyst:
     """Finds rules during one forward pass, each distinct mask once."""
 
     def __init__(self) -> None:
-        self._known: list[tuple[Given, tuple[int, int, int, slice | None], Rules]] = []
+        self._known: list[tuple[Given, tuple[int, int, int, slice | None, bool], Rules]] = []
 
-    def rules(self, given: Given, batch: int, queries: int, keys: int, tokens: slice | None) -> Rules:
+    def rules(
+        self,
+        given: Given,
+        batch: int,
+        queries: int,
+        keys: int,
+        tokens: slice | None,
+        *,
+        reach: Callable[[], float] | None = None,
+        where: str = "mask",
+    ) -> Rules:
         """The rules of a batch.
 
         Args:
             tokens: where the queries stand among the keys, so that a key of padding is a query of padding; None in
                 cross-attention.
+            reach: gives a bound of all scores. Where finite numbers of the mask may not be masked beside such scores,
+                they are kept as what they are.
+            where: the module, for errors.
+
+        Raises:
+            UnsupportedError: the mask holds NaN or infinity.
         """
-        sizes = (batch, queries, keys, tokens)
+        found = self._rules(given, (batch, queries, keys, tokens, False), where)
+        if reach is not None and found.relied < float("inf") and not 2 * reach() + UNDERFLOW <= found.relied:
+            return self._rules(given, (batch, queries, keys, tokens, True), where)
+        return found
+
+    def _rules(self, given: Given, sizes: tuple[int, int, int, slice | None, bool], where: str) -> Rules:
         rules: Rules
         for known, its_sizes, rules in reversed(self._known):
             if its_sizes == sizes and given.same(known):
                 return rules
-        found: Rules = find_rules(given, batch, queries, keys, tokens)
+        found: Rules = find_rules(given, *sizes[:4], exact=sizes[4], where=where)
         self._known.append((given, sizes, found))
         return found
 
@@ -149,11 +172,25 @@ class Analyst:
         self._known.clear()
 
 
-def find_rules(given: Given, batch: int, queries: int, keys: int, tokens: slice | None) -> Rules:
-    """The rules behind a mask. See Analyst.rules."""
+def find_rules(
+    given: Given,
+    batch: int,
+    queries: int,
+    keys: int,
+    tokens: slice | None,
+    *,
+    exact: bool = False,
+    where: str = "mask",
+) -> Rules:
+    """The rules behind a mask. See Analyst.rules.
+
+    Args:
+        exact: whether only -inf is masked, and no number that is merely far below the others.
+    """
     parts = [part for part in (given.mask, given.bias, given.keys) if part is not None]
     shared = all(len(part) == 1 or part.stride(0) == 0 for part in parts)
     rows = []
+    relied = float("inf")
     for index in range(1 if shared else batch):
         at = {
             name: None if part is None else part[index if len(part) > 1 else 0]
@@ -162,17 +199,19 @@ def find_rules(given: Given, batch: int, queries: int, keys: int, tokens: slice 
         mask = Mask(given.causal, given.window)
         allowed_keys = None if at["keys"] is None else at["keys"].bool().cpu().numpy()
         if at["mask"] is not None:
-            found = _rule(at["mask"][..., :keys], queries, keys, tokens)
+            levels = _levels(at["mask"][..., :keys], float("-inf") if exact else NEGLIGIBLE, where)
+            found = _rule(levels, queries, keys, tokens)
+            relied = min(relied, levels.relied)
             mask = replace(found, causal=found.causal or given.causal, window=found.window or given.window)
             if found.keys is not None:
                 allowed_keys = found.keys if allowed_keys is None else allowed_keys & found.keys
         if at["bias"] is not None:
-            bias = at["bias"][..., :keys].float()
+            bias = at["bias"][..., :keys]
             if bool((bias != 0).any()):
-                bias = bias.expand(-1, queries, -1)
+                bias = Levels(bias, float("-inf"), where).bias().expand(-1, queries, -1)
                 mask = replace(mask, bias=bias if mask.bias is None else bias + mask.bias)
         rows.append(_row(replace(mask, keys=allowed_keys), queries, keys, tokens))
-    return Rules(tuple(rows))
+    return Rules(tuple(rows), relied)
 
 
 def _row(mask: Mask, queries: int, keys: int, tokens: slice | None) -> RowRule:
@@ -224,57 +263,53 @@ def _row_blocks(queries: int, keys: int) -> Iterator[np.ndarray]:
         yield np.arange(start, min(start + step, queries))
 
 
-def _allowed(block: torch.Tensor) -> torch.Tensor:
-    return block if block.dtype == torch.bool else block > NEGLIGIBLE
+def _levels(mask: torch.Tensor, negligible: float, where: str) -> Levels:
+    """The mask of one row of the batch, (1 or heads, 1 or queries, keys), with rows and heads that are alike once."""
+    if mask.shape[-2] == 1 or mask.stride(-2) == 0:
+        mask = mask[:, :1]
+    if mask.stride(0) == 0:
+        mask = mask[:1]
+    levels = Levels(mask, negligible, where)
+    alike = len(mask) > 1 and all(bool((mask[1:, rows] == mask[:1, rows]).all()) for rows in levels.blocks())
+    return Levels(mask[:1], negligible, where) if alike else levels
 
 
-def _rule(mask: torch.Tensor, queries: int, keys: int, tokens: slice | None) -> Mask:
-    """The rule of one row of the batch, or its mask as a dense bias.
+def _rule(levels: Levels, queries: int, keys: int, tokens: slice | None) -> Mask:
+    """The rule of one row of the batch, or its mask as a dense bias."""
+    heads, rows, _ = levels.mask.shape
+    padding = levels.padding(tokens) if tokens is not None and rows > 1 else None
+    real = levels.seen(None if padding is None else ~padding)
+    if heads > 1 or _numbers(levels, padding):
+        return Mask(keys=None if real.all() else real, bias=levels.bias().expand(-1, queries, -1))
+    if rows == 1:
+        return Mask(keys=real)
+    found = _guess(levels, real, queries, keys, tokens)
+    if found is None:
+        return Mask(keys=None if real.all() else real, bias=levels.bias())
+    return found
+
+
+def _numbers(levels: Levels, padding: np.ndarray | None) -> bool:
+    """Whether rows that are no padding hold numbers other than 0 where they are not masked."""
+    for rows in levels.blocks():
+        found = levels.numbers(rows).cpu().numpy()
+        if (found if padding is None else found & ~padding[rows]).any():
+            return True
+    return False
+
+
+def _guess(levels: Levels, real: np.ndarray, queries: int, keys: int, tokens: slice | None) -> Mask | None:
+    """The rule of a mask of one head, or None where none gives the mask cell for cell.
 
     Args:
-        mask: (1 or heads, 1 or queries, keys).
+        real: keys that are no padding.
     """
-    per_query = mask.shape[-2] > 1 and mask.stride(-2) != 0
-    if not per_query:
-        mask = mask[:, :1]
-    blocks = list(_row_blocks(mask.shape[-2], keys * len(mask)))
-    if len(mask) > 1 and (mask.stride(0) == 0 or all(bool((mask[1:, r] == mask[:1, r]).all()) for r in blocks)):
-        mask = mask[:1]
-    if mask.dtype != torch.bool and any(
-        bool(((mask[:, rows] != 0) & (mask[:, rows] > NEGLIGIBLE)).any()) for rows in blocks
-    ):
-        return _dense_rule(mask, queries)
-    if len(mask) > 1:
-        return _dense_rule(mask, queries)
-    one = mask[0]
-    if not per_query:
-        return Mask(keys=_allowed(one[0]).cpu().numpy())
-    found = _guess(one, queries, keys, tokens)
-    return found if found is not None else _dense_rule(mask, queries)
-
-
-def _dense_rule(mask: torch.Tensor, queries: int) -> Mask:
-    """A mask as the bias that it is, (1 or heads, queries, keys) in fp32, -inf where masked; keys that nobody sees."""
-    if mask.dtype == torch.bool:
-        bias = torch.zeros(mask.shape, device=mask.device).masked_fill_(~mask, float("-inf"))
-    else:
-        bias = mask.float().masked_fill(mask <= NEGLIGIBLE, float("-inf"))
-    hidden = (bias == float("-inf")).flatten(0, 1).all(0)
-    keys = (~hidden).cpu().numpy() if bool(hidden.any()) else None
-    return Mask(keys=keys, bias=bias.expand(-1, queries, -1))
-
-
-def _guess(mask: torch.Tensor, queries: int, keys: int, tokens: slice | None) -> Mask | None:
-    """The rule of a mask (queries, keys), or None where none gives the mask cell for cell."""
-    seen = torch.zeros(keys, dtype=torch.bool, device=mask.device)
     firsts, lasts, anys = [], [], []
-    for rows in _row_blocks(queries, keys):
-        block = _allowed(mask[rows[0] : rows[-1] + 1])
-        seen |= block.any(0)
+    for rows in levels.blocks():
+        block = levels.allowed(rows)[0]
         anys.append(block.any(1))
         firsts.append(block.byte().argmax(1))
         lasts.append(keys - 1 - block.flip(1).byte().argmax(1))
-    real = seen.cpu().numpy()
     first, last = torch.cat(firsts).cpu().numpy(), torch.cat(lasts).cpu().numpy()
     compared = torch.cat(anys).cpu().numpy()
     kept = np.ones(queries, dtype=bool) if tokens is None else span(real)[tokens]
@@ -295,11 +330,11 @@ def _guess(mask: torch.Tensor, queries: int, keys: int, tokens: slice | None) ->
         keys=None if real.all() else real,
     )
     columns = np.arange(keys)
-    for rows in _row_blocks(queries, keys):
-        rows = rows[kept[rows]]
+    for part in levels.blocks():
+        rows = np.arange(part.start, part.stop)[kept[part]]
         if not len(rows):
             continue
-        theirs = _allowed(mask[torch.from_numpy(rows).to(mask.device)]).cpu().numpy()
+        theirs = levels.allowed(part)[0].cpu().numpy()[kept[part]]
         ours = rule.allowed(rows, columns, (queries, keys))
         if not (theirs.all() if ours is None else np.array_equal(ours, theirs)):
             return None

@@ -39,6 +39,14 @@ def log_sum_exps(
     return lse.masked_fill(torch.stack(rows).to(lse.device)[:, None], float("-inf"))
 
 
+def score_bound(q: torch.Tensor, k: torch.Tensor, scale: float) -> float:
+    """No score is larger than this (Cauchy-Schwarz)."""
+    if not q.numel() or not k.numel():
+        return 0.0
+    longest = [float(torch.linalg.vector_norm(x.detach().float(), dim=-1).amax()) for x in (q, k)]
+    return abs(scale) * longest[0] * longest[1]
+
+
 def kept_queries(rules: Rules, batch: int, like: torch.Tensor) -> torch.Tensor | None:
     """(batch, queries) bool: positions that are neither padding nor masked out; None where all are."""
     if all(row.counted is None for row in rules.rows):

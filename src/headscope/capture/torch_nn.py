@@ -8,6 +8,7 @@ PyTorch's inference fast path would hide the call: it is switched off while a ca
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from headscope.capture.calls import Projection
 from headscope.capture.masks import Given
 from headscope.capture.operators import Unwatched
 from headscope.capture.projections import Output
-from headscope.capture.rows import contexts, kept_queries
+from headscope.capture.rows import contexts, kept_queries, score_bound
 from headscope.capture.sessions import Seat, WhileAnybodyLooks, asked, covering, hand_over, silence
 from headscope.errors import UnsupportedError
 
@@ -185,7 +186,13 @@ def _read(
         batch, scale = len(q), q.shape[-1] ** -0.5
         tokens = slice(0, q.shape[2]) if own else None
         rules = seats[0].forward.analyst.rules(
-            given_mask(mha, given, k.shape[2], batched, q), batch, q.shape[2], k.shape[2], tokens
+            given_mask(mha, given, k.shape[2], batched, q),
+            batch,
+            q.shape[2],
+            k.shape[2],
+            tokens,
+            reach=partial(score_bound, q, k, scale),
+            where=seats[0].session.plan.paths[id(mha)],
         )
         context, lse = contexts(q, k, v, scale, rules)
     weight, bias = mha.out_proj.weight, mha.out_proj.bias

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
-from functools import wraps
+from functools import partial, wraps
 from types import ModuleType
 from typing import Any
 
@@ -22,7 +22,7 @@ from headscope.capture.masks import Given
 from headscope.capture.operators import Unwatched
 from headscope.capture.projections import Awaited
 from headscope.capture.refusals import refuse_sinks, refuse_softcap
-from headscope.capture.rows import kept_queries
+from headscope.capture.rows import kept_queries, score_bound
 from headscope.capture.sessions import LOCK, Seat, asked, covering, hand_over, silence
 from headscope.errors import UnsupportedError
 from headscope.kernels import KernelWatch, autocast_dtype
@@ -137,13 +137,18 @@ def look_on(
         result = original(module, query, key, value, attention_mask, *args, **kwargs)
     with torch.no_grad():
         batch = max(len(query), len(key))
-        given, used = given_mask(name, module, query, key, attention_mask, kwargs)
+        mask = attention_mask
+        if query.dtype == torch.float64 and isinstance(mask, torch.Tensor) and mask.is_floating_point():
+            mask = mask.double()  # the precision in which it is added
+        given, used = given_mask(name, module, query, key, mask, kwargs)
         own = not seats[0].place.stack.cross and query.shape[2] <= used
         tokens = slice(used - query.shape[2], used) if own else None
-        rules = seats[0].forward.analyst.rules(given, batch, query.shape[2], used, tokens)
+        scaling = kwargs.get("scaling")
+        scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
+        rules = seats[0].forward.analyst.rules(
+            given, batch, query.shape[2], used, tokens, reach=partial(score_bound, query, key, scale), where=path
+        )
         if wanted:
-            scaling = kwargs.get("scaling")
-            scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
             dtype = watch.dtype or product_dtype(name, module, query)
             q = query.detach().to(dtype).expand(batch, -1, -1, -1)
             k, v = (x.detach()[:, :, :used].to(dtype).expand(batch, -1, -1, -1) for x in (key, value))

@@ -8,7 +8,8 @@ The trace was made the fused way, in fp32: one product for all heads, then a spl
 - transformers' own eager attentions and hidden states, where torch and transformers are installed.
 
 A trace that was captured from a live model is held against what the model's modules gave at that moment, and against
-its eager attention, run once more.
+its eager attention, run once more. What may differ by how much follows from the precisions at work: see
+headscope.verify.rounding.
 
 Or against anybody's weights, handed over as arrays: `trace.verify(against=attentions)`.
 
@@ -28,7 +29,8 @@ from headscope.verify.against import compare
 from headscope.verify.captured import live
 from headscope.verify.health import health
 from headscope.verify.opened import input_states, paper, transformers_eager
-from headscope.verify.report import Check, Limit, Report, Worst, row_blocks, tolerance_of
+from headscope.verify.report import Check, Limit, Report, Worst, row_blocks
+from headscope.verify.rounding import limits_of
 
 __all__ = ["Check", "Report", "Worst", "verify"]
 
@@ -45,18 +47,18 @@ def verify(trace: Trace, *, reference: bool = True, against: Any = None) -> Repo
     Raises:
         InputError: `against` is no set of weights of this trace's size.
     """
-    limit = tolerance_of(trace)
+    limits = limits_of(trace)
     if against is not None:
-        return Report(trace.model, (compare(trace, against, limit),))
-    checks = [consistency(trace, limit)]
+        return Report(trace.model, (compare(trace, against, (limits.weights, limits.reason)),))
+    checks = [consistency(trace, (limits.sums, limits.reason))]
     notes: list[str] = []
     skipped: list[tuple[str, str]] = []
     model = trace.source
     if isinstance(model, Model):
         states = input_states(trace, model)
-        checks += paper(trace, model, states, limit)
+        checks += paper(trace, model, states, limits)
         if reference:
-            found, reason = transformers_eager(trace, model, states, limit)
+            found, reason = transformers_eager(trace, model, states, limits)
             checks += found
             skipped += [("transformers", reason)] if reason else []
         else:
@@ -65,7 +67,7 @@ def verify(trace: Trace, *, reference: bool = True, against: Any = None) -> Repo
     elif model is None:
         skipped.append(("the paper's way", "the trace has no model: hs.load(file, model=hs.open(…)) gives it one"))
     else:
-        found, left = live(trace, limit, reference=reference)
+        found, left = live(trace, limits, reference=reference)
         checks += found
         skipped += left
     notes += [f"unrecorded attention, in no trace and not verified: {one}" for one in trace.unrecorded]

@@ -9,13 +9,14 @@ import numpy as np
 
 from headscope.errors import HeadscopeError
 from headscope.reference import run_eager
-from headscope.verify.report import Check, Limit, Worst, row_blocks
+from headscope.verify.report import Check, Worst, row_blocks
+from headscope.verify.rounding import FP32_REASON, Limits
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
     from headscope.model import Model
-    from headscope.trace import Trace
+    from headscope.trace import LayerRecord, Trace
 
 
 def input_states(trace: Trace, model: Model) -> list[Float[np.ndarray, "tokens d_model"]]:
@@ -27,15 +28,20 @@ def input_states(trace: Trace, model: Model) -> list[Float[np.ndarray, "tokens d
     return [state.array for state in kept]
 
 
-def paper(trace: Trace, model: Model, states: list[Float[np.ndarray, "tokens d_model"]], limit: Limit) -> list[Check]:
+def paper(trace: Trace, model: Model, states: list[Float[np.ndarray, "tokens d_model"]], limits: Limits) -> list[Check]:
     """The paper's way, head by head in fp64, and the sum over heads."""
+    why = limits.reason
+    split = "the fused product's split against X W_i + b_i of each head"
     parts = {
-        name: Worst(name, f"the fused product's split against X W_i + b_i of each head, {symbol}, in fp64", *limit)
+        name: Worst(name, f"{split}, {symbol}, in fp64", limits.numbers, why)
         for name, symbol in (("queries", "W_Q"), ("keys", "W_K"), ("values", "W_V"))
     }
-    cells = Worst("weights", "exp(s - lse) against softmax(Q K^T / sqrt(d_head)) of whole rows in fp64", *limit)
-    contexts = Worst("context", "weights @ V in fp32 against fp64", *limit)
-    summed = Worst("sum over heads", "sum of context_i W_i^O + b_O against Concat(context) W^O + b_O in fp64", *limit)
+    softmax = "exp(s - lse) against softmax(Q K^T / sqrt(d_head)) of whole rows in fp64"
+    cells = Worst("weights", softmax, limits.weights, why)
+    contexts = Worst("context", "weights @ V in fp32 against fp64", limits.contexts, why)
+    together = "sum of context_i W_i^O + b_O against Concat(context) W^O + b_O in fp64"
+    summed = Worst("sum over heads", together, limits.contexts, why)
+    rounded = trace.precision != "fp32"
     for layer, x in enumerate(states[:-1]):
         x = x.astype(np.float64)
         concat, adds_up = [], np.zeros_like(x)
@@ -54,18 +60,29 @@ def paper(trace: Trace, model: Model, states: list[Float[np.ndarray, "tokens d_m
                 p /= p.sum(axis=-1, keepdims=True)
                 cells.see(one.weights[rows], p, ("query", "key"), **place, query=rows.start)
                 context[rows] = p @ v
-            contexts.see(one.context, context, ("query",), **place)
+            contexts.see(one.context, context, ("query",), size=float(np.abs(v).max()) if rounded else 0.0, **place)
             concat.append(np.zeros_like(context) if one.silenced else context)
             adds_up += one.output
         stored = model.anatomy.parameter("layer.attention_output.weight", layer).stored
         b_O = model.layers[layer].b_O
-        together = np.concatenate(concat, axis=1) @ model.checkpoint.read(stored).T.astype(np.float64) + b_O
-        summed.see(adds_up + b_O, together, ("query",), layer=layer)
+        W_O = model.checkpoint.read(stored).T.astype(np.float64)
+        theirs = np.concatenate(concat, axis=1) @ W_O + b_O
+        summed.see(
+            adds_up + b_O, theirs, ("query",), size=_written(trace.layers[layer], W_O) if rounded else 0.0, layer=layer
+        )
     return [worst.check() for worst in (*parts.values(), cells, contexts, summed)]
 
 
+def _written(record: LayerRecord, W_O: Float[np.ndarray, "width d_model"]) -> float:
+    """What no number exceeds that the heads together write: sum_h max_j |v_j| max_m |W_O[:, m]|, rows of head h."""
+    assert record.v is not None
+    rows = W_O.reshape(len(record.q), -1, W_O.shape[1])
+    lengths = [np.sqrt(np.square(part, dtype=np.float64).sum(axis)) for part, axis in ((record.v, -1), (rows, 1))]
+    return float((lengths[0].max(-1) * lengths[1].max(-1)).sum())
+
+
 def transformers_eager(
-    trace: Trace, model: Model, states: list[Float[np.ndarray, "tokens d_model"]], limit: Limit
+    trace: Trace, model: Model, states: list[Float[np.ndarray, "tokens d_model"]], limits: Limits
 ) -> tuple[list[Check], str]:
     """transformers' own eager attentions and hidden states, or the reason why not."""
     if importlib.util.find_spec("torch") is None or importlib.util.find_spec("transformers") is None:
@@ -74,8 +91,9 @@ def transformers_eager(
         eager = run_eager(model, trace)
     except HeadscopeError as error:
         return [], error.found
-    cells = Worst("weights (eager)", "against transformers' eager attentions", *limit)
-    hidden = Worst("hidden states", "of the embeddings and every layer, against transformers'", *limit)
+    cells = Worst("weights (eager)", "against transformers' eager attentions", limits.weights, limits.reason)
+    every = "of the embeddings and every layer, against transformers'"
+    hidden = Worst("hidden states", every, limits.fp32, FP32_REASON)
     for layer, attention in enumerate(eager.attentions):
         for head in range(trace.heads):
             for rows in row_blocks(len(trace)):

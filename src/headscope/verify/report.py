@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headscope.verify.rounding import limits_of
+
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from headscope.trace import LayerRecord, Trace
+    from headscope.trace import Trace
 
 ROW_BLOCK = 64
 """Queries whose rows are held at a time."""
-
-EPS = float(np.finfo(np.float32).eps)
-FP32_REASON = "fp32 rounds each product of a few hundred terms to about 1e-6 of its size"
-FP16_REASON = "the trace was stored in half precision, which keeps 11 bits"
 
 
 @dataclass(frozen=True)
@@ -116,36 +114,53 @@ class Report:
 
 
 class Worst:
-    """Keeps the largest difference of one comparison over all layers and heads, and where it was."""
+    """Keeps the largest difference of one comparison over all layers and heads, and where it was.
+
+    Where each number has a tolerance of its own, the largest is the one that is furthest beyond its own.
+    """
 
     def __init__(self, name: str, compared: str, tolerance: float, reason: str) -> None:
         self._fixed = {"name": name, "compared": compared, "reason": reason}
         self._tolerance = tolerance
         self._size = 0.0
         self._worst = -1.0
+        self._share = -1.0
+        self._own: float | None = None
         self._place: dict[str, int] = {}
         self._numbers: dict[str, float] = {}
 
     def see(
-        self, ours: Float[np.ndarray, "..."], theirs: Float[np.ndarray, "..."], axes: tuple[str, ...], **place: int
+        self,
+        ours: Float[np.ndarray, "..."],
+        theirs: Float[np.ndarray, "..."],
+        axes: tuple[str, ...],
+        *,
+        allowed: Float[np.ndarray, "..."] | None = None,
+        size: float = 0.0,
+        **place: int,
     ) -> None:
         """Compare two arrays.
 
         Args:
             axes: what the first axes of the arrays are; later axes are not named.
+            allowed: what each number may differ by, instead of the tolerance.
+            size: how large the numbers are that these are sums of, where that is more than they are themselves.
             place: where the arrays stand; an axis that is named in both is an offset.
         """
         ours, theirs = np.asarray(ours, dtype=np.float64), np.asarray(theirs)
         difference = np.abs(ours - theirs)
         if not difference.size:
             return
-        self._size = max(self._size, float(np.max(np.abs(theirs))))
-        at = int(np.argmax(np.where(np.isnan(difference), np.inf, difference)))
-        worst = float(difference.reshape(-1)[at])
-        if np.isnan(self._worst) or not (np.isnan(worst) or worst > self._worst):
+        self._size = max(self._size, size, float(np.max(np.abs(theirs))))
+        shares = difference if allowed is None else difference / np.maximum(allowed, np.finfo(np.float64).tiny)
+        at = int(np.argmax(np.where(np.isnan(shares), np.inf, shares)))
+        share = float(shares.reshape(-1)[at])
+        if np.isnan(self._share) or not (np.isnan(share) or share > self._share):
             return
         index = np.unravel_index(at, difference.shape)
-        self._worst = worst
+        self._share = share
+        self._worst = float(difference.reshape(-1)[at])
+        self._own = None if allowed is None else float(np.broadcast_to(allowed, difference.shape)[index])
         self._numbers = {"ours": float(ours[index]), "theirs": float(theirs[index])}
         self._place = {
             **place,
@@ -154,35 +169,14 @@ class Worst:
 
     def check(self) -> Check:
         """The comparison's result; the tolerance grows with the numbers compared, where they are beyond 1."""
-        tolerance = self._tolerance * max(1.0, self._size if np.isfinite(self._size) else 1.0)
+        tolerance = self._own
+        if tolerance is None:
+            tolerance = self._tolerance * max(1.0, self._size if np.isfinite(self._size) else 1.0)
         return Check(**self._fixed, worst=self._worst, tolerance=tolerance, **self._numbers, **self._place)  # type: ignore[arg-type]
 
 
 Limit = tuple[float, str]
 """What two right computations may differ by, for numbers around 1, and why."""
-
-
-def tolerance_of(trace: Trace) -> Limit:
-    """The limit of a trace's numbers.
-
-    A weight is exp(s - lse): its relative error is the absolute error of its score, which grows with the scores.
-    """
-    if trace.precision != "fp32":
-        return 1e-2, FP16_REASON
-    size = max(map(_score_size, trace.layers), default=0.0)
-    if EPS * size <= 2e-5:
-        return 2e-5, FP32_REASON
-    return (
-        EPS * size,
-        f"fp32 has a spacing of {EPS:.1e} at 1, and the scores are large: it is {EPS * size:.1e} for theirs",
-    )
-
-
-def _score_size(record: LayerRecord) -> float:
-    """How large a layer's scores are where they count, or how long the vectors are that they are products of."""
-    seen = np.abs(record.lse[np.isfinite(record.lse)])
-    longest = [np.sqrt(np.square(one, dtype=np.float64).sum(-1)).max(initial=0.0) for one in (record.q, record.k)]
-    return float(max(4 * seen.max(initial=0.0), abs(record.scale) * longest[0] * longest[1]))
 
 
 def row_blocks(count: int) -> Iterator[slice]:

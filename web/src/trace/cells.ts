@@ -18,6 +18,18 @@ export interface View {
 
 export const size = (groups: Groups): number => groups.starts.length - 1;
 
+/** A row of a mask whose highest number is beyond this is shifted as a whole: see `scores` in headscope.attention. */
+const FAR = 100;
+
+/** What query i's row of the mask is shifted by; 0 where it is not. */
+export function shiftOf(head: HeadArrays, i: number): number {
+  const { bias, keys } = head;
+  if (!bias) return 0;
+  let highest = -Infinity;
+  for (let n = i * keys; n < (i + 1) * keys; n++) if (bias[n] > highest) highest = bias[n];
+  return highest !== -Infinity && Math.abs(highest) > FAR ? highest : 0;
+}
+
 /** Scores of query i with keys [from, to), into out[0 .. to - from): scale * q_i . k_j + bias, -Infinity where masked. */
 export function scoreRow(head: HeadArrays, i: number, from: number, to: number, out: Float32Array): void {
   const { q, k, d, rule, bias, keys, queries } = head;
@@ -39,7 +51,14 @@ export function scoreRow(head: HeadArrays, i: number, from: number, to: number, 
     for (let n = whole; n < d; n++) a += q[at + n] * k[key + n];
     out[j - from] = (a + b + c + e) * scale;
   }
-  if (bias) for (let j = from; j < to; j++) out[j - from] += bias[i * keys + j];
+  if (bias) {
+    // The sum is rounded to 32 bits, as the model's kernel rounds it, before a shift is removed.
+    const shift = shiftOf(head, i);
+    for (let j = from; j < to; j++) {
+      out[j - from] += bias[i * keys + j];
+      if (shift) out[j - from] -= shift;
+    }
+  }
   if (rule.causal || rule.window || rule.keys) {
     const place = i + keys - queries;
     for (let j = from; j < to; j++) if (!allowed(head, place, j)) out[j - from] = -Infinity;

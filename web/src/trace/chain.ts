@@ -1,5 +1,5 @@
 // One query meets one key: every number between q, k and the weight.
-import { scoreRow, weightRow } from "./cells";
+import { scoreRow, shiftOf, weightRow } from "./cells";
 import type { HeadArrays } from "./trace";
 
 /** Everything between one query and one key. */
@@ -35,7 +35,7 @@ export function chain(head: HeadArrays, values: { v: Float32Array; d: number } |
   return {
     q, k, product, dot,
     scale: rule.scale,
-    bias: head.bias ? head.bias[i * keys + j] : 0,
+    bias: head.bias ? head.bias[i * keys + j] - shiftOf(head, i) : 0,
     masked: scores[j] === -Infinity,
     score: scores[j],
     lse: highest + Math.log(total),

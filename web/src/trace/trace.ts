@@ -77,7 +77,7 @@ export interface TraceInfo {
 export interface HeadArrays {
   q: Float32Array;
   k: Float32Array;
-  lse: Float32Array;
+  lse: Float32Array | Float64Array;
   bias: Float32Array | null;
   valueNorms: Float32Array | null;
   rule: LayerRule;
@@ -111,6 +111,7 @@ export class HeldTrace {
   readonly info: TraceInfo;
   private readonly file: Safetensors;
   private readonly kept = new Map<string, Float32Array>();
+  private readonly sums = new Map<string, Float32Array | Float64Array>();
 
   constructor(raw: Uint8Array) {
     this.file = readSafetensors(raw);
@@ -177,7 +178,7 @@ export class HeldTrace {
     const keyHead = this.keyHead(layer, head);
     const { rows: keys, part: k } = this.slice(`layers.${layer}.k`, keyHead);
     const rule = info.layers[layer];
-    const lse = this.whole(`layers.${layer}.lse`).subarray(head * queries, (head + 1) * queries);
+    const lse = this.logSumExps(layer).subarray(head * queries, (head + 1) * queries);
     const bias = rule.biasHeads ? this.slice(`layers.${layer}.mask.bias`, rule.biasHeads > 1 ? head : 0).part : null;
     const at = (layer * info.heads + head) * keys;
     const valueNorms = info.valueNorms ? info.valueNorms.subarray(at, at + keys) : null;
@@ -211,13 +212,16 @@ export class HeldTrace {
     return { part, rows, d };
   }
 
-  private whole(name: string): Float32Array {
-    let part = this.kept.get(name);
-    if (!part) {
-      part = floats(this.file.bytes(name), this.file.entries.get(name)!.dtype);
-      this.kept.set(name, part);
-    }
-    return part;
+  /** (heads, queries), in 64 bits where the file has them so. */
+  private logSumExps(layer: number): Float32Array | Float64Array {
+    const name = `layers.${layer}.lse`;
+    const known = this.sums.get(name);
+    if (known) return known;
+    const { dtype } = this.file.entries.get(name)!;
+    const bytes = this.file.bytes(name);
+    const found = dtype === "F64" ? new Float64Array(bytes.slice().buffer) : floats(bytes, dtype);
+    this.sums.set(name, found);
+    return found;
   }
 
   private optional(name: string): Float32Array | null {

@@ -1,0 +1,200 @@
+"""Weights under any mask that PyTorch takes, against its own softmax of the scores and the mask."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
+
+from headscope.capture import capture
+from headscope.errors import UnsupportedError
+from headscope.statistics import statistics
+from headscope.trace import Trace, load
+
+LEAST = torch.finfo(torch.float32).min
+INF = float("inf")
+
+
+class Attend(nn.Module):
+    """Attention and nothing else."""
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        return scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+
+def drawn(batch: int, heads: int, tokens: int, size: float = 1.0) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(tokens)
+    return [size * torch.randn(batch, heads, tokens, 8, generator=generator) for _ in range(3)]
+
+
+def captured(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> list[Trace]:
+    with torch.no_grad(), capture(Attend()) as found:
+        found.model(q, k, v, mask)
+    return found.traces
+
+
+def exact(q: torch.Tensor, k: torch.Tensor, mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """softmax(q k^T / sqrt(d) + mask) as it is written; rows without any key are 0."""
+    added = torch.zeros(mask.shape).masked_fill(~mask, -INF) if mask.dtype == torch.bool else mask
+    cells = (q.to(dtype) @ k.to(dtype).mT) / q.shape[-1] ** 0.5 + added.to(dtype)
+    return torch.softmax(cells, -1).nan_to_num(0)
+
+
+def assert_right(traces: list[Trace], q: torch.Tensor, k: torch.Tensor, mask: torch.Tensor, atol: float) -> None:
+    """Every cell, head by head; what was cut away is seen by nobody; empty rows are those of -inf alone."""
+    truth = exact(q, k, mask, torch.float32).numpy()
+    none = (~mask if mask.dtype == torch.bool else mask == -INF).expand(*truth.shape).all(-1).numpy()
+    for row, trace in enumerate(traces):
+        queries = np.ones(truth.shape[2], bool) if trace.source.queries is None else trace.source.queries
+        keys = np.ones(truth.shape[3], bool) if trace.source.keys is None else trace.source.keys
+        assert np.abs(truth[row][:, queries][:, :, ~keys]).max(initial=0) == 0, "a key was cut away that is looked at"
+        assert not (keys & ~queries).any()
+        for head in range(truth.shape[1]):
+            one = trace[0, head]
+            cells = truth[row, head][queries][:, keys]
+            np.testing.assert_allclose(np.asarray(one.weights), cells, atol=atol)
+            np.testing.assert_array_equal(np.isneginf(one.lse), none[row, head][queries])
+            np.testing.assert_allclose(one.weights.sum(1), ~none[row, head][queries], atol=1e-5)
+
+
+def assert_statistics(trace: Trace) -> None:
+    """A query has an entropy where it sees a key, and it is that of its weights, whoever computes it."""
+    table = statistics(trace, ["entropy"], per_query=True)["entropy"].array[0]
+    for head in range(trace.heads):
+        one = trace[0, head]
+        p = np.asarray(one.weights, dtype=np.float64)
+        seeing = p.sum(1) > 0.5
+        np.testing.assert_array_equal(np.isnan(table[head]), ~seeing)
+        ours = -np.where(p > 0, p * np.log(np.maximum(p, 1e-300)), 0).sum(1)
+        np.testing.assert_allclose(table[head][seeing], ours[seeing], atol=2e-4)
+
+
+SHIFTS = [0.0, -3.0, 7.5, -20_000.0, 15_000.0, -1e6, -1e9, LEAST, -INF]
+MASKED = [-INF, -1e4, -1e9, LEAST, -104.0, -50.0]
+
+
+@settings(max_examples=80, deadline=None)
+@given(data=st.data(), tokens=st.integers(1, 7), batch=st.sampled_from([1, 2]), heads=st.sampled_from([1, 2]))
+def test_whatever_the_mask(data: st.DataObject, tokens: int, batch: int, heads: int) -> None:
+    q, k, v = drawn(batch, heads, tokens)
+    shape = (data.draw(st.sampled_from([1, batch])), data.draw(st.sampled_from([1, heads])), tokens, tokens)
+    if data.draw(st.booleans()):
+        shape = (*shape[:2], 1, tokens)
+    count = int(np.prod(shape))
+    hidden = torch.tensor(data.draw(st.lists(st.booleans(), min_size=count, max_size=count))).view(shape)
+    if data.draw(st.booleans()):
+        hidden = hidden & torch.ones(shape[-2:], dtype=torch.bool).triu(1)
+    kind = data.draw(st.sampled_from(["bool", "masked", "numbers"]))
+    if kind == "bool":
+        mask = ~hidden
+    else:
+        level = data.draw(st.sampled_from(MASKED))
+        mask = torch.zeros(shape)
+        if kind == "numbers":
+            mask = torch.randn(shape, generator=torch.Generator().manual_seed(count))
+        mask = mask.masked_fill(hidden, level)
+        shifts = data.draw(st.lists(st.sampled_from(SHIFTS), min_size=shape[-2], max_size=shape[-2]))
+        mask = mask + torch.tensor(shifts)[:, None]
+        mask = torch.where(mask < LEAST, torch.tensor(data.draw(st.sampled_from([LEAST, -INF]))), mask)
+    traces = captured(q, k, v, mask)
+    # Sums that are rounded beside a shift may fall on the other side of a half where scores differ by their last bit.
+    assert_right(traces, q, k, mask.expand(batch, heads, tokens, tokens), 2e-6 if kind == "bool" else 3e-3)
+    for trace in traces:
+        assert_statistics(trace)
+        assert trace.verify(reference=False).agrees
+
+
+@pytest.mark.parametrize("shift", [0.0, -20_000.0, -1e6, 15_000.0, LEAST])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("of", ["every row", "one row", "the last row"])
+def test_a_row_that_is_shifted_as_a_whole(shift: float, causal: bool, of: str) -> None:
+    q, k, v = drawn(1, 2, 9)
+    mask = torch.zeros(9, 9)
+    if causal:
+        mask = mask.masked_fill(torch.ones(9, 9, dtype=torch.bool).triu(1), -INF)
+    rows = {"every row": slice(None), "one row": slice(4, 5), "the last row": slice(8, 9)}[of]
+    mask[rows] += shift
+    mask = torch.where(torch.ones(9, 9, dtype=torch.bool).triu(1) & causal, -INF, mask)
+    (trace,) = captured(q, k, v, mask[None, None])
+    assert len(trace) == 9, "no token is cut away"
+    assert_right([trace], q, k, mask.expand(1, 2, 9, 9), 1e-6 + 4 * abs(shift) * 2**-24 if shift > -1e6 else 1e-5)
+    if abs(shift) < 1e5:
+        theirs = exact(q, k, mask, torch.float64)[0].numpy()
+        for head in range(2):
+            np.testing.assert_allclose(trace[0, head].weights[:], theirs[head], atol=1e-6 + abs(shift) * 2**-23)
+    assert trace.verify(reference=False).agrees
+
+
+def test_numbers_around_a_shift_are_not_lost(tmp_path: Any) -> None:
+    """randn - 15000: the weights, the file, and a tile of it."""
+    q, k, v = drawn(2, 3, 20)
+    mask = torch.randn(2, 3, 20, 20, generator=torch.Generator().manual_seed(0)) - 15_000
+    traces = captured(q, k, v, mask)
+    assert_right(traces, q, k, mask, 1e-3)
+    again = load(traces[1].save(tmp_path / "t.safetensors"))
+    np.testing.assert_array_equal(again[0, 2].weights[:], traces[1][0, 2].weights[:])
+    np.testing.assert_allclose(again[0, 2].weights[3:5, 7:9], traces[1][0, 2].weights[:][3:5, 7:9], rtol=2e-6)
+    assert again.verify().agrees
+
+
+@pytest.mark.parametrize("level", [-1e4, -1e9, LEAST, -INF])
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("form", ["keys", "rows", "causal", "causal, added twice"])
+def test_padding_is_found_as_before(level: float, side: str, form: str) -> None:
+    """As libraries write it: keys of padding in every row; whole rows of padding; both, where the map is causal."""
+    q, k, v = drawn(1, 2, 8)
+    real = torch.arange(8) >= 3 if side == "left" else torch.arange(8) < 5
+    hidden = (~real)[None].expand(8, 8)
+    later = torch.ones(8, 8, dtype=torch.bool).triu(1)
+    if form == "rows":
+        hidden = hidden | ~real[:, None]
+    mask = torch.zeros(8, 8).masked_fill(hidden | (later & form.startswith("causal")), level)
+    if form == "causal, added twice":
+        mask = (torch.zeros(8, 8).masked_fill(hidden, level) + torch.zeros(8, 8).masked_fill(later, level)).clamp(LEAST)
+    (trace,) = captured(q, k, v, mask[None, None])
+    assert len(trace) == int(real.sum())
+    assert trace.layers[0].mask.bias is None
+    assert trace.layers[0].mask.causal == form.startswith("causal")
+    truth = exact(q, k, mask, torch.float32)[0][:, real][:, :, real].numpy()
+    for head in range(2):
+        np.testing.assert_allclose(trace[0, head].weights[:], truth[head], atol=1e-6)
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), INF])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_masks_that_softmax_does_not_take_are_an_error(wrong: float, dtype: torch.dtype) -> None:
+    q, k, v = (x.to(dtype) for x in drawn(1, 1, 5))
+    mask = torch.zeros(1, 1, 5, 5, dtype=dtype)
+    mask[0, 0, 3, 1] = wrong
+    with pytest.raises(UnsupportedError, match="NaN" if wrong != INF else "infinity") as caught:
+        captured(q, k, v, mask)
+    assert caught.value.advice
+
+
+def test_scores_so_large_that_a_library_s_mask_does_not_hide() -> None:
+    """-10000 hides nothing from a query whose scores differ by more."""
+    q, k, v = drawn(1, 2, 6, size=100.0)
+    mask = torch.zeros(6, 6).masked_fill(torch.arange(6) > 3, -1e4)
+    truth = exact(q, k, mask, torch.float32)
+    assert truth[..., 4:].max() > 0.9
+    (trace,) = captured(q, k, v, mask[None, None])
+    assert_right([trace], q, k, mask.expand(1, 2, 6, 6), 2e-2)
+
+
+def test_masks_of_64_bits_keep_rows_beyond_32() -> None:
+    q, k, v = (x.double() for x in drawn(1, 2, 6))
+    mask = torch.zeros(6, 6, dtype=torch.float64)
+    mask[2] = -1e300
+    mask[3, :2] = -1e300
+    mask[4] = -1e9
+    mask[5] -= 20_000
+    (trace,) = captured(q, k, v, mask[None, None])
+    truth = exact(q, k, mask, torch.float64)[0].numpy()
+    for head in range(2):
+        np.testing.assert_allclose(trace[0, head].weights[:], truth[head], atol=1e-6)
