@@ -8,12 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headscope.verify.rounding import limits_of
-
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from headscope.trace import Trace
 
 ROW_BLOCK = 64
 """Queries whose rows are held at a time."""
