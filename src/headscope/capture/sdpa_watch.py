@@ -12,7 +12,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
 from headscope.capture.classes import kind_of
-from headscope.capture.sessions import COVERED, LOCK, covering
+from headscope.capture.sessions import COVERED, HookedOnce, covering
 from headscope.capture.transformers_support import look_on
 from headscope.errors import UnsupportedError
 
@@ -81,42 +81,20 @@ def _of_four_dimensions(mask: torch.Tensor | None, one_head: bool) -> torch.Tens
     return mask[(None,) * (4 - mask.dim())]
 
 
-class Watched:
-    """The modules that are being watched, each once, however many captures are open. One for the whole process."""
-
-    def __init__(self) -> None:
-        self._users: dict[int, int] = {}
-        self._undo: dict[int, list[Callable[[], None]]] = {}
-
-    def enter(self, module: nn.Module) -> None:
-        """Keep an SdpaWatch active while this module runs, in each thread its own."""
-        with LOCK:
-            self._users[id(module)] = self._users.get(id(module), 0) + 1
-            if self._users[id(module)] == 1:
-                self._undo[id(module)] = _hook(module)
-
-    def leave(self, module: nn.Module) -> None:
-        """Let go when the last capture closes."""
-        with LOCK:
-            self._users[id(module)] -= 1
-            if self._users[id(module)] == 0:
-                del self._users[id(module)]
-                for undo in self._undo.pop(id(module)):
-                    undo()
-
-
-WATCHED = Watched()
-
-
 def _hook(module: nn.Module) -> list[Callable[[], None]]:
+    """Keep an SdpaWatch active while this module runs within a captured forward pass, in each thread its own."""
     active: dict[int, list[SdpaWatch]] = {}
 
     def enter(module: nn.Module, args: Any) -> None:
+        if all(session.forward() is None for session in COVERED.get(id(module), ())):
+            return
         watch = SdpaWatch(module)
         active.setdefault(threading.get_ident(), []).append(watch)
         watch.__enter__()  # type: ignore[no-untyped-call]
 
     def leave(module: nn.Module, args: Any, output: Any) -> None:
+        if not active.get(threading.get_ident()):
+            return  # it was not watched as it began
         watch = active[threading.get_ident()].pop()
         watch.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         if output is None or watch.calls or not kind_of(type(module)).also_otherwise:
@@ -134,3 +112,7 @@ def _hook(module: nn.Module) -> list[Callable[[], None]]:
         module.register_forward_pre_hook(enter).remove,
         module.register_forward_hook(leave, always_call=True).remove,
     ]
+
+
+WATCHED = HookedOnce(_hook)
+"""The modules that call scaled_dot_product_attention by themselves."""

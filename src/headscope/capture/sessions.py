@@ -1,7 +1,8 @@
 """Who is looking at which module: sessions open and close, forwards begin and end, calls are counted.
 
 A session covers the modules of one model. Sessions may be nested and may run in several threads: each call is offered
-to every session that covers the module, and each thread's forward is its own.
+to every session that covers the module, and each thread's forward is its own. Hooks belong to the whole process, so a
+session goes by threads: where several threads have opened one over a model, each sees its own forward passes only.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 LOCK = threading.RLock()
 COVERED: dict[int, list[Session]] = {}
 """The sessions that cover a module, by the module's id."""
+
+OPEN: list[Session] = []
+"""All sessions that are open."""
 
 
 class WhileAnybodyLooks:
@@ -54,6 +58,31 @@ class WhileAnybodyLooks:
                 self._undo()
 
 
+class HookedOnce:
+    """Modules that are hooked, each once, however many captures are open. One for the whole process."""
+
+    def __init__(self, hook: Callable[[nn.Module], list[Callable[[], None]]]) -> None:
+        self._hook = hook
+        self._users: dict[int, int] = {}
+        self._undo: dict[int, list[Callable[[], None]]] = {}
+
+    def enter(self, module: nn.Module) -> None:
+        """Hook the module, unless it is hooked."""
+        with LOCK:
+            self._users[id(module)] = self._users.get(id(module), 0) + 1
+            if self._users[id(module)] == 1:
+                self._undo[id(module)] = self._hook(module)
+
+    def leave(self, module: nn.Module) -> None:
+        """Let go when the last capture closes."""
+        with LOCK:
+            self._users[id(module)] -= 1
+            if self._users[id(module)] == 0:
+                del self._users[id(module)]
+                for undo in self._undo.pop(id(module)):
+                    undo()
+
+
 class Listener(Protocol):
     """What a session does when something happens."""
 
@@ -73,6 +102,7 @@ class Session:
         self.plan = plan
         self.listener = listener
         self.stray = 0
+        self.thread = threading.get_ident()
         self._handles: list[RemovableHandle] = []
         self._open: dict[int, tuple[nn.Module, Forward]] = {}
         self._numbers = itertools.count()
@@ -81,6 +111,21 @@ class Session:
         """The forward that this thread is in."""
         found = self._open.get(threading.get_ident())
         return found[1] if found else None
+
+    def sees_this_thread(self) -> bool:
+        """Whether forwards of the running thread are this session's: its own, or else those of a thread without any.
+
+        Where several threads have sessions over this model, nobody can say whose a forward of yet another thread is.
+        """
+        thread = threading.get_ident()
+        if thread == self.thread:
+            return True
+        with LOCK:
+            return all(
+                other.thread == self.thread
+                for other in OPEN
+                if not self.plan.paths.keys().isdisjoint(other.plan.paths.keys())
+            )
 
     def open(self, starts: list[nn.Module], words: list[nn.Embedding]) -> None:
         """Cover the model's modules.
@@ -97,12 +142,15 @@ class Session:
             if may_read(module):
                 self._handles.append(module.register_forward_pre_hook(partial(self._project, path)))
         with LOCK:
+            OPEN.append(self)
             for module_id in self.plan.paths:
                 COVERED.setdefault(module_id, []).append(self)
 
     def close(self) -> None:
         """Let go of everything; hooks and tables are as they were."""
         with LOCK:
+            if self in OPEN:
+                OPEN.remove(self)
             for module_id in self.plan.paths:
                 sessions = COVERED.get(module_id, [])
                 if self in sessions:
@@ -123,19 +171,22 @@ class Session:
         forward.counts[stack.pattern] = layer
         return layer
 
-    def _begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    # A hook that is removed while another thread's call is on its way to it is called once more, without keywords.
+
+    def _begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
         thread = threading.get_ident()
-        if thread in self._open:
+        if thread in self._open or kwargs is None or not self.sees_this_thread():
             return
         forward = Forward(next(self._numbers), module, args, kwargs)
         self._open[thread] = (module, forward)
         self.listener.begin(forward)
 
-    def _end(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+    def _end(self, module: nn.Module, args: tuple[Any, ...], *keywords_and_output: Any) -> None:
         thread = threading.get_ident()
         if thread not in self._open or self._open[thread][0] is not module:
             return
         _, forward = self._open.pop(thread)
+        output = keywords_and_output[-1]
         forward.awaited = None
         if output is None:
             self.listener.drop(forward)
@@ -167,7 +218,7 @@ def covering(module: nn.Module) -> list[Seat]:
     for session in list(COVERED.get(id(module), ())):
         forward = session.forward()
         if forward is None:
-            session.stray += 1
+            session.stray += session.sees_this_thread()
             continue
         found.append((session, forward, session.plan.stacks[id(module)], session.count(forward, module)))
     return found

@@ -18,7 +18,7 @@ from headscope.capture.calls import Projection
 from headscope.capture.masks import Given
 from headscope.capture.projections import Output
 from headscope.capture.rows import contexts, kept_queries
-from headscope.capture.sessions import WhileAnybodyLooks, asked, covering, hand_over, silence
+from headscope.capture.sessions import HookedOnce, WhileAnybodyLooks, asked, covering, hand_over, silence
 from headscope.errors import UnsupportedError
 
 NAMES = ("query", "key", "value", "key_padding_mask", "need_weights", "attn_mask", "average_attn_weights", "is_causal")
@@ -140,10 +140,13 @@ def _shaped(mask: torch.Tensor, batch: int, heads: int) -> torch.Tensor:
 
 
 def look_at(
-    mha: nn.MultiheadAttention, args: tuple[Any, ...], kwargs: dict[str, Any], output: tuple[torch.Tensor, Any]
+    mha: nn.MultiheadAttention, args: tuple[Any, ...], *keywords_and_output: Any
 ) -> tuple[torch.Tensor, Any] | None:
     """A forward hook: hand over what this call saw, and silence what is to be silenced."""
     seats = covering(mha)
+    if not seats or len(keywords_and_output) < 2:
+        return None  # another thread's last capture closed while this call ran
+    kwargs, output = keywords_and_output
     wanted, silenced = asked(seats)
     if not wanted and not silenced:
         return None
@@ -210,3 +213,11 @@ def _batch_first(x: torch.Tensor, batch_first: bool, batched: bool) -> torch.Ten
 
 def _same_tokens(query: torch.Tensor, key: torch.Tensor) -> bool:
     return query is key or (query.data_ptr() == key.data_ptr() and query.shape == key.shape)
+
+
+def _hook(mha: nn.Module) -> list[Callable[[], None]]:
+    return [mha.register_forward_hook(look_at, with_kwargs=True).remove]
+
+
+WATCHED = HookedOnce(_hook)
+"""The modules whose calls are looked at, once for all captures."""
