@@ -51,7 +51,7 @@ def answer(*args: str):
 
 def test_shapes_json_is_the_promised_form(published):
     found = answer("shapes", published)
-    assert list(found) == ["model", "total", "parameters", "extra"]
+    assert list(found) == ["model", "total", "parameters", "extra", "total_with_extra"]
     assert found["model"] == published
     assert found["total"] == 109_482_240
     assert len(found["parameters"]) == 199
@@ -64,6 +64,7 @@ def test_shapes_json_is_the_promised_form(published):
     }
     assert sum(row["count"] for row in found["parameters"]) == found["total"]
     assert found["total"] + sum(row["count"] for row in found["extra"]) == 110_106_428
+    assert found["total_with_extra"] == 110_106_428
     assert all(list(row) == list(found["parameters"][0]) for row in found["extra"])
 
 

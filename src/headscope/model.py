@@ -91,6 +91,11 @@ class Model:
         return self.anatomy.components
 
     @property
+    def all_parameters(self) -> Parameters:
+        """The base model's parameters and those on top of it: `all_parameters.total` counts both."""
+        return self.anatomy.all_parameters
+
+    @property
     def extra_components(self) -> tuple[Component, ...]:
         """The parts on top: counts, and shares of what is on top."""
         return self.anatomy.extra_components
@@ -224,7 +229,8 @@ class Model:
                 )
             pairs = self._pairs(text, pair)
             encoded = [
-                self.tokenizer.encode(one, other, max_length=max_length) for one, other in zip(text, pairs, strict=True)
+                self._encoded(at, one, other, max_length)
+                for at, (one, other) in enumerate(zip(text, pairs, strict=True))
             ]
             return self._run(encoded, list(zip(text, pairs, strict=True)), silenced, hidden_states, progress)
         if isinstance(pair, list):
@@ -281,6 +287,18 @@ class Model:
             )
             for layer, head in pairs
         )
+
+    def _encoded(self, at: int, text: str, pair: str | None, max_length: int | None) -> Encoded:
+        """One text of a list.
+
+        Raises:
+            InputError: as the tokenizer does, saying which text it is.
+        """
+        try:
+            return self.tokenizer.encode(text, pair, max_length=max_length)
+        except InputError as error:
+            where = f"{error.where}[{at}]"
+            raise InputError(f"{where}: {error.found}", where=where, advice=error.advice) from error
 
     @staticmethod
     def _pairs(texts: list[str], pair: str | list[str] | None) -> Sequence[str | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headscope.errors import InputError
-from headscope.trace.record import TokenAxis
+from headscope.trace.token_axis import TokenAxis
 from headscope.view.pieces import find_token, labels
 
 

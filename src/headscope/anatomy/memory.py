@@ -32,7 +32,7 @@ def memory(anatomy: Anatomy) -> tuple[Memory, ...]:
 
     Tied weights count once and buffers not at all.
     """
-    base, whole = anatomy.parameters.total, anatomy.parameters.total + anatomy.extra.total
+    base, whole = anatomy.parameters.total, anatomy.all_parameters.total
     rows = [Memory(name, base * bits // 8, whole * bits // 8) for name, bits in PRECISIONS.items()]
     stored = anatomy.parameters.bytes
     return (*rows, Memory(AS_STORED, stored, stored + anatomy.extra.bytes))

@@ -93,6 +93,11 @@ class Anatomy:
         """The base model's parts and their shares of its numbers."""
         return self.parameters.by_component(MEANINGS if self.family else {})
 
+    @property
+    def all_parameters(self) -> Parameters:
+        """The base model's parameters and those on top of it, in one table: its total counts both."""
+        return Parameters((*self.parameters, *self.extra))
+
     @cached_property
     def extra_components(self) -> tuple[Component, ...]:
         """The parts on top; shares are of what is on top."""

@@ -13,8 +13,10 @@ from headscope.attention import Mask
 from headscope.capture.calls import Call, Forward, Stack
 from headscope.capture.checking import Witness, excess, witness
 from headscope.capture.masks import RowRule
+from headscope.capture.naming import Naming
 from headscope.capture.source import CapturedModel
-from headscope.capture.tokens import Axis, Vocabulary, axis_of, with_extras
+from headscope.capture.strands import Strands, Stretch
+from headscope.capture.tokens import Vocabulary
 from headscope.errors import InputError, UnsupportedError
 from headscope.trace import Cut, LayerRecord, Named, TokenAxis, Trace
 
@@ -38,12 +40,15 @@ class Selection:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
 
+Series = tuple[Stack, int]
+
+
 @dataclass(eq=False)
 class Kept:
     """One layer of one row: tensors on the chosen device until the trace is built."""
 
     call: dict[str, Any]
-    tensors: dict[str, torch.Tensor | None]
+    tensors: dict[str, torch.Tensor | Stretch | None]
     witness: Witness | None
     silenced: frozenset[int]
 
@@ -62,6 +67,11 @@ class Group:
     queries_kept: list[np.ndarray | None]
     keys_kept: list[np.ndarray | None]
     masks: dict[tuple[int, int], Mask] = field(default_factory=dict)
+
+    @property
+    def series(self) -> Series:
+        """What goes on from one forward pass to the next: the stack, and which call of its transformer it is."""
+        return self.stack, self.turn
 
     def mask(self, row: int, rule: RowRule) -> Mask:
         """The mask of a row without its padding; layers with the same rule share it."""
@@ -82,10 +92,16 @@ class TraceBuilder:
         self.model = model
         self.name = name
         self.selection = selection
-        self.words = words
+        self.naming = Naming(words)
         self.finished: list[tuple[Forward, list[Group]]] = []
         self.seen_layers: set[int] = set()
+        self.strands = Strands()
         self._open: dict[int, dict[tuple[Any, ...], Group]] = {}
+
+    @property
+    def precision(self) -> str:
+        """What queries, keys and values are kept in."""
+        return "fp32" if self.selection.dtype == torch.float32 else "fp16"
 
     def begin(self, forward: Forward) -> None:
         """A forward begins."""
@@ -99,6 +115,8 @@ class TraceBuilder:
         """It is over."""
         groups = list(self._open.pop(forward.number).values())
         forward.analyst.forget()
+        for series in dict.fromkeys(group.series for group in groups):
+            self._share(forward, [group for group in groups if group.series == series])
         if groups:
             self.finished.append((forward, groups))
 
@@ -128,6 +146,7 @@ class TraceBuilder:
         key = (call.stack, call.turn, batch, queries, call.k.shape[2])
         groups = self._open[forward.number]
         if key not in groups:
+            _refuse_empty_rows(forward, call)
             groups[key] = Group(
                 call.stack,
                 call.turn,
@@ -142,6 +161,23 @@ class TraceBuilder:
         group = groups[key]
         for row in range(batch):
             group.rows[row].append(self._copy(group, call, row, chosen))
+
+    def _share(self, forward: Forward, groups: list[Group]) -> None:
+        """Keep keys and values of one stack together with those that earlier passes saw."""
+        for row in range(max(len(group.rows) for group in groups)):
+            kept = [one for group in groups if row < len(group.rows) for one in group.rows[row]]
+            seen = {
+                (at, name): part
+                for at, one in enumerate(kept)
+                for name in ("k", "v")
+                if isinstance(part := one.tensors[name], torch.Tensor)
+            }
+            q, group = kept[0].tensors["q"], groups[0]
+            assert isinstance(q, torch.Tensor)
+            # Keys that are no tokens (bias_k) come last: such a module has no cache, so all of its keys are new.
+            fresh = 0 if not group.own else seen[0, "k"].shape[1] if group.extras else q.shape[1]
+            for (at, name), stretch in self.strands.keep(group.series, row, seen, fresh, forward, group).items():
+                kept[at].tensors[name] = stretch
 
     def _heads(self, call: Call, heads: int) -> list[int] | None:
         if self.selection.heads is None:
@@ -211,12 +247,12 @@ class TraceBuilder:
 
     def build(self, forward: Forward, groups: list[Group]) -> list[Trace]:
         """The traces of one forward: row by row, in each row stack by stack."""
-        axes = self._axes(forward, groups)
+        earlier = [one for one in self.finished if one[0].number < forward.number]
         rows = max(len(group.rows) for group in groups)
         return [
-            self._trace(forward, group, axes[index], row)
+            self._trace(forward, group, row, self.naming.keys(forward, groups, at, row, earlier))
             for row in range(rows)
-            for index, group in enumerate(groups)
+            for at, group in enumerate(groups)
             if row < len(group.rows)
         ]
 
@@ -234,61 +270,13 @@ class TraceBuilder:
                 advice="layers count from 0 within each stack",
             )
 
-    def _axes(self, forward: Forward, groups: list[Group]) -> list[tuple[Axis, Axis]]:
-        """For each group the tokens of its queries and of its keys, padding included."""
-        found: list[tuple[Axis, Axis]] = []
-        for group in groups:
-            batch, queries, keys = group.sizes
-            tokens = keys - len(group.extras)
-            own = axis_of(forward, group.before, batch, queries, cross=False)
-            if group.own and tokens == queries:
-                found.append((own, own))
-                continue
-            if group.own:
-                found.append((own, self._longer(forward, batch, tokens, own)))
-                continue
-            sources = [
-                axes[0] for axes, other in zip(found, groups, strict=False) if other.own and other.sizes[1] == tokens
-            ]
-            found.append((own, sources[0] if sources else axis_of(forward, group.before, batch, tokens, cross=True)))
-        return found
-
-    def _longer(self, forward: Forward, batch: int, keys: int, own: Axis) -> Axis:
-        """The keys that a cache holds: tokens of the forwards before, where their number is right.
-
-        With more than one row the rows may have been reordered in between (beam search), so keys are only numbered.
-        """
-        if batch != 1 or own.ids is None:
-            return Axis(None)
-        parts = [own.ids]
-        for earlier, _ in reversed([one for one in self.finished if one[0].number < forward.number]):
-            if sum(part.shape[1] for part in parts) >= keys or not earlier.embedded:
-                break
-            parts.insert(0, earlier.embedded[-1][1].reshape(1, -1).cpu().numpy())
-        ids = np.concatenate(parts, axis=1)
-        return Axis(ids) if ids.shape[1] == keys else Axis(None)
-
-    def _trace(self, forward: Forward, group: Group, axes: tuple[Axis, Axis], row: int) -> Trace:
+    def _trace(self, forward: Forward, group: Group, row: int, keys_axis: TokenAxis) -> Trace:
         _, queries, keys = group.sizes
-        query_axis = axes[0].row(row, queries, group.queries_kept[row], self.words)
-        key_axis: TokenAxis | None = None
-        if axes[1] is not axes[0] or group.extras:
-            tokens = keys - len(group.extras)
-            kept = group.keys_kept[row]
-            key_axis = axes[1].row(row, tokens, None if kept is None else kept[:tokens], self.words)
-            if group.extras:
-                key_axis = with_extras(key_axis, group.extras)
-        in_order = [one.call["number"] for one in group.rows[row]] == list(range(len(group.rows[row])))
-        layers = []
-        for one in group.rows[row]:
-            arrays = {name: None if x is None else x.cpu().numpy() for name, x in one.tensors.items()}
-            call = {**one.call, "number": None} if in_order else one.call
-            layers.append(LayerRecord(**arrays, lse=None, **call))  # type: ignore[arg-type]
         return Trace(
             model=self.name,
-            queries=query_axis,
-            keys=key_axis,
-            layers=layers,
+            queries=self.naming.queries(forward, group, row),
+            keys=keys_axis,
+            layers=records_of(group.rows[row]),
             outputs=outputs_of(forward, group, row),
             ablated=frozenset((one.call["number"], head) for one in group.rows[row] for head in one.silenced),
             source=CapturedModel(
@@ -303,7 +291,7 @@ class TraceBuilder:
                 group.queries_kept[row],
                 group.keys_kept[row],
             ),
-            precision="fp32" if self.selection.dtype == torch.float32 else "fp16",
+            precision=self.precision,
             stack=group.stack.name,
             unrecorded=tuple(str(one) for one in forward.unrecorded),
             cut=Cut(row, _kept(group.queries_kept[row], queries), _kept(group.keys_kept[row], keys), (queries, keys)),
@@ -321,6 +309,45 @@ class TraceBuilder:
             if same:
                 return same[-1].queries_kept
         return [call.rules.row(row).queries for row in range(len(call.q))]
+
+
+def _refuse_empty_rows(forward: Forward, call: Call) -> None:
+    """An empty text in a batch has no token that could look or be looked at.
+
+    Raises:
+        InputError: some rows are empty; it says which.
+    """
+    batch = len(call.q)
+    given = forward.kwargs.get("attention_mask")
+    empty = set()
+    if isinstance(given, torch.Tensor) and given.dim() == 2 and len(given) == batch:
+        empty |= set(torch.nonzero(~given.bool().any(-1)).flatten().tolist())
+    if call.own:
+        allowed = ((row, call.rules.row(row).mask.keys) for row in range(batch))
+        empty |= {row for row, keys in allowed if keys is not None and not np.any(keys)}
+    if empty:
+        rows = f"row {empty.pop()} is" if len(empty) == 1 else f"rows {', '.join(map(str, sorted(empty)))} are"
+        raise InputError(
+            f"{rows} empty, in a batch of {batch}: the mask hides every token",
+            where=f"{call.path}, attention mask",
+            advice="leave empty texts out of the batch, or let the tokenizer add its special tokens",
+        )
+
+
+def records_of(kept: list[Kept]) -> list[LayerRecord]:
+    """The layers of a trace, from what was kept of them. What several traces share is read-only."""
+    in_order = [one.call["number"] for one in kept] == list(range(len(kept)))
+    records = []
+    for one in kept:
+        arrays = {}
+        for name, part in one.tensors.items():
+            found = None if part is None else (part.tensor() if isinstance(part, Stretch) else part).cpu().numpy()
+            if isinstance(part, Stretch) and found is not None and part.shared:
+                found.flags.writeable = False
+            arrays[name] = found
+        call = {**one.call, "number": None} if in_order else one.call
+        records.append(LayerRecord(**arrays, lse=None, **call))  # type: ignore[arg-type]
+    return records
 
 
 def outputs_of(forward: Forward, group: Group, row: int) -> dict[str, Named]:

@@ -16,6 +16,7 @@ from headscope.capture import sdpa_watch, torch_nn, transformers_support
 from headscope.capture.building import Selection, TraceBuilder
 from headscope.capture.calls import Call, Consumer, Forward, Stack, Unrecorded
 from headscope.capture.classes import kind_of, models_in, word_embeddings
+from headscope.capture.generation import Sequences
 from headscope.capture.refusals import out_of_sight, refuse_what_cannot_be_read
 from headscope.capture.sessions import Listener, Session, WhileAnybodyLooks
 from headscope.capture.stacks import Plan
@@ -131,8 +132,8 @@ class Watching:
             for module in attention:
                 if torch_nn.is_attention(module):
                     # Before the session's own hooks: where the model is this very module, its forward ends there.
-                    handle = module.register_forward_hook(torch_nn.look_at, with_kwargs=True)
-                    undo.callback(handle.remove)
+                    torch_nn.WATCHED.enter(module)
+                    undo.callback(torch_nn.WATCHED.leave, module)
             undo.callback(session.close)
             models = models_in(modules)
             starts = {id(one): one for one in (self.model, *self.model.children(), *models)}
@@ -220,6 +221,38 @@ class Captured(Watching):
             InputError: there is none, or more than one.
         """
         return self._only(self.traces, "captured")
+
+    @property
+    def generations(self) -> list[Trace]:
+        """The sequences that grew, forward pass by forward pass, as generate() lets them: each as one causal map.
+
+        One trace for each row of the last pass of a sequence, and for each stack. It holds every token that went
+        through the model: the prompt and all new ones but the last, which no pass has seen. Rows that changed places
+        (beam search) and steps that were taken back (assisted decoding) are followed.
+
+        Raises:
+            UnsupportedError: the cache held tokens before the block began, or its passes don't fit together.
+        """
+        return Sequences(self._builder).traces()
+
+    @property
+    def generation(self) -> Trace:
+        """The only sequence that grew.
+
+        Raises:
+            InputError: there is none, or more than one.
+        """
+        found = self.generations
+        if len(found) == 1:
+            return found[0]
+        stacks = ", ".join(sorted({trace.stack for trace in found}))
+        raise InputError(
+            f"{len(found)} sequences grew, stacks {stacks}" if found else "no sequence grew: no causal attention ran",
+            where="captured.generation",
+            advice="use captured.generations: one for each row and stack; trace.row and trace.stack say which"
+            if found
+            else "call model.generate(…) inside the block; captured.traces has what ran",
+        )
 
     def __getitem__(self, stack: str) -> list[Trace]:
         """The traces of one stack: `captured["cross"]`.

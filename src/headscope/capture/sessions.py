@@ -1,7 +1,8 @@
 """Who is looking at which module: sessions open and close, forwards begin and end, calls find their places.
 
 A session covers the modules of one model. Sessions may be nested and may run in several threads: each call is offered
-to every session that covers the module, and each thread's forward is its own.
+to every session that covers the module, and each thread's forward is its own. Hooks belong to the whole process, so a
+session goes by threads: where several threads have opened one over a model, each sees its own forward passes only.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 LOCK = threading.RLock()
 COVERED: dict[int, list[Session]] = {}
 """The sessions that cover a module, by the module's id."""
+
+OPEN: list[Session] = []
+"""All sessions that are open."""
 
 
 class _Here(threading.local):
@@ -69,6 +73,31 @@ class WhileAnybodyLooks:
             self._users -= 1
             if self._users == 0 and self._undo is not None:
                 self._undo()
+
+
+class HookedOnce:
+    """Modules that are hooked, each once, however many captures are open. One for the whole process."""
+
+    def __init__(self, hook: Callable[[nn.Module], list[Callable[[], None]]]) -> None:
+        self._hook = hook
+        self._users: dict[int, int] = {}
+        self._undo: dict[int, list[Callable[[], None]]] = {}
+
+    def enter(self, module: nn.Module) -> None:
+        """Hook the module, unless it is hooked."""
+        with LOCK:
+            self._users[id(module)] = self._users.get(id(module), 0) + 1
+            if self._users[id(module)] == 1:
+                self._undo[id(module)] = self._hook(module)
+
+    def leave(self, module: nn.Module) -> None:
+        """Let go when the last capture closes."""
+        with LOCK:
+            self._users[id(module)] -= 1
+            if self._users[id(module)] == 0:
+                del self._users[id(module)]
+                for undo in self._undo.pop(id(module)):
+                    undo()
 
 
 class Listener(Protocol):
@@ -111,6 +140,7 @@ class Session:
         self.otherwise = otherwise
         self.unrecorded: list[Unrecorded] = []
         self.stray = 0
+        self.thread = threading.get_ident()
         self._handles: list[RemovableHandle] = []
         self._open: dict[int, tuple[nn.Module, Forward]] = {}
         self._numbers = itertools.count()
@@ -119,6 +149,21 @@ class Session:
         """The forward that this thread is in."""
         found = self._open.get(threading.get_ident())
         return found[1] if found else None
+
+    def sees_this_thread(self) -> bool:
+        """Whether forwards of the running thread are this session's: its own, or else those of a thread without any.
+
+        Where several threads have sessions over this model, nobody can say whose a forward of yet another thread is.
+        """
+        thread = threading.get_ident()
+        if thread == self.thread:
+            return True
+        with LOCK:
+            return all(
+                other.thread == self.thread
+                for other in OPEN
+                if not self.plan.paths.keys().isdisjoint(other.plan.paths.keys())
+            )
 
     def open(self, starts: list[nn.Module], words: list[nn.Embedding]) -> None:
         """Cover the model's modules.
@@ -139,12 +184,15 @@ class Session:
                 self._handles.append(module.register_forward_pre_hook(partial(self._project, path)))
         self._handles += [module.register_forward_pre_hook(self._embed) for module in words]
         with LOCK:
+            OPEN.append(self)
             for module_id in self.plan.paths:
                 COVERED.setdefault(module_id, []).append(self)
 
     def close(self) -> None:
         """Let go of everything; hooks and tables are as they were."""
         with LOCK:
+            if self in OPEN:
+                OPEN.remove(self)
             for module_id in self.plan.paths:
                 sessions = COVERED.get(module_id, [])
                 if self in sessions:
@@ -172,9 +220,13 @@ class Session:
             forward.progress.enter(module)
         return bool(admitted)
 
-    def _begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    # A hook that is removed while another thread's call is on its way to it is called once more, without keywords.
+
+    def _begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
         thread = threading.get_ident()
         if thread not in self._open:
+            if kwargs is None or not self.sees_this_thread():
+                return
             forward = Forward(next(self._numbers), module, args, kwargs)
             self._open[thread] = (module, forward)
             HERE.open.append((self, forward))
@@ -182,13 +234,14 @@ class Session:
             self.listener.begin(forward)
         self._open[thread][1].progress.enter(module)
 
-    def _end(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+    def _end(self, module: nn.Module, args: tuple[Any, ...], *keywords_and_output: Any) -> None:
         thread = threading.get_ident()
         if thread not in self._open or self._open[thread][0] is not module:
             return
         _, forward = self._open.pop(thread)
         HERE.open = [one for one in HERE.open if one[0] is not self]
         operators.watch(bool(HERE.open))
+        output = keywords_and_output[-1]
         forward.awaited = None
         if output is None:
             self.listener.drop(forward)
@@ -266,7 +319,7 @@ def covering(module: nn.Module, queries: int, keys: int, sizes: Hashable) -> lis
     for session in list(COVERED.get(id(module), ())):
         forward = session.forward()
         if forward is None:
-            session.stray += 1
+            session.stray += session.sees_this_thread()
             continue
         forward.progress.sizes.add((queries, keys))
         forward.progress.read.add(id(module))

@@ -100,6 +100,19 @@ class Axis:
         )
 
 
+def part(axis: TokenAxis, start: int, stop: int) -> TokenAxis:
+    """Some neighbouring tokens of an axis."""
+    return TokenAxis(**{name: getattr(axis, name)[start:stop] for name in axis.__dataclass_fields__})
+
+
+def joined(axes: Sequence[TokenAxis]) -> TokenAxis:
+    """Axes one after the other."""
+    if len(axes) == 1:
+        return axes[0]
+    names = TokenAxis.__dataclass_fields__
+    return TokenAxis(**{name: tuple(one for axis in axes for one in getattr(axis, name)) for name in names})
+
+
 def with_extras(axis: TokenAxis, extras: tuple[str, ...]) -> TokenAxis:
     """A key axis with keys that are no tokens at its end."""
     n = len(extras)

@@ -20,7 +20,7 @@ from headscope.capture.masks import Given
 from headscope.capture.operators import Unwatched
 from headscope.capture.projections import Output
 from headscope.capture.rows import contexts, kept_queries, score_bound
-from headscope.capture.sessions import Seat, WhileAnybodyLooks, asked, covering, hand_over, silence
+from headscope.capture.sessions import HookedOnce, Seat, WhileAnybodyLooks, asked, covering, hand_over, silence
 from headscope.errors import UnsupportedError
 
 NAMES = ("query", "key", "value", "key_padding_mask", "need_weights", "attn_mask", "average_attn_weights", "is_causal")
@@ -142,9 +142,12 @@ def _shaped(mask: torch.Tensor, batch: int, heads: int) -> torch.Tensor:
 
 
 def look_at(
-    mha: nn.MultiheadAttention, args: tuple[Any, ...], kwargs: dict[str, Any], output: tuple[torch.Tensor, Any]
+    mha: nn.MultiheadAttention, args: tuple[Any, ...], *keywords_and_output: Any
 ) -> tuple[torch.Tensor, Any] | None:
     """A forward hook: hand over what this call saw, and silence what is to be silenced."""
+    if len(keywords_and_output) < 2:
+        return None  # another thread's last capture closed while this call ran
+    kwargs, output = keywords_and_output
     given: dict[str, Any] = dict(zip(NAMES, (None, None, None, None, True, None, True, False), strict=True))
     given.update(zip(NAMES, args, strict=False))
     given.update(kwargs)
@@ -236,3 +239,11 @@ def _batch_first(x: torch.Tensor, batch_first: bool, batched: bool) -> torch.Ten
 
 def _same_tokens(query: torch.Tensor, key: torch.Tensor) -> bool:
     return query is key or (query.data_ptr() == key.data_ptr() and query.shape == key.shape)
+
+
+def _hook(mha: nn.Module) -> list[Callable[[], None]]:
+    return [mha.register_forward_hook(look_at, with_kwargs=True).remove]
+
+
+WATCHED = HookedOnce(_hook)
+"""The modules whose calls are looked at, once for all captures."""

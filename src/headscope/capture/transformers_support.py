@@ -141,7 +141,10 @@ def look_on(
         if query.dtype == torch.float64 and isinstance(mask, torch.Tensor) and mask.is_floating_point():
             mask = mask.double()  # the precision in which it is added
         given, used = given_mask(name, module, query, key, mask, kwargs)
-        own = not seats[0].place.stack.cross and query.shape[2] <= used
+        cross = seats[0].place.stack.cross
+        if not cross and query.shape[2] < used and given.mask is not None:
+            used = used_keys(given.mask[..., :used], query.shape[2])
+        own = not cross and query.shape[2] <= used
         tokens = slice(used - query.shape[2], used) if own else None
         scaling = kwargs.get("scaling")
         scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
@@ -220,3 +223,15 @@ def given_mask(
         used = min(queries, keys)
         return Given.causal_from_the_first(queries, used, None if bias is None else bias[..., :used]), used
     return Given(mask=mask, bias=bias), keys
+
+
+def used_keys(mask: torch.Tensor, queries: int) -> int:
+    """How many keys there are when those at the end are left out that no query sees: the free room of a static cache.
+
+    A mask of numbers is taken at its word only where it says -inf or the least finite number, in a row with others.
+    """
+    seen = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min
+    if mask.dtype != torch.bool:
+        seen = seen | ~seen.any(-1, keepdim=True)
+    places = seen.flatten(0, -2).any(0).nonzero()
+    return max(queries, int(places[-1]) + 1 if len(places) else mask.shape[-1])

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Int
 
     from headscope.trace import Trace
-    from headscope.trace.record import TokenAxis
+    from headscope.trace.token_axis import TokenAxis
 
 CLS = frozenset({"[CLS]", "<s>", "<cls>", "[class]"})
 SEP = frozenset({"[SEP]", "</s>", "<sep>"})

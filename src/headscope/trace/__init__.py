@@ -12,7 +12,8 @@ from headscope.trace.file import is_trace, load
 from headscope.trace.head import HeadTrace
 from headscope.trace.layer import LayerTrace
 from headscope.trace.outputs import Source
-from headscope.trace.record import LayerRecord, TokenAxis, Trace
+from headscope.trace.record import LayerRecord, Trace
+from headscope.trace.token_axis import TokenAxis
 
 __all__ = [
     "BROKEN",

@@ -22,7 +22,7 @@ def elementwise(function: Callable[..., Any], name: str, inputs: tuple[Any, ...]
         inputs: maps, arrays and numbers that broadcast together.
         options: the function's keywords, none of which is a map or an array.
     """
-    given = tuple(one if isinstance(one, PLAIN) else np.asarray(one) for one in inputs)
+    given: tuple[Any, ...] = tuple(one if isinstance(one, PLAIN) else np.asarray(one) for one in inputs)
     shape = np.broadcast_shapes(*(np.shape(one) for one in given))
 
     def tile(*parts: Any) -> Any:
@@ -46,7 +46,7 @@ def _part(one: Any, parts: tuple[Any, ...]) -> Any:
 
 def _sample(one: Any) -> Any:
     """An input of one cell, to see what comes out; numbers stay numbers, which NumPy rounds to the others' dtype."""
-    return np.ones((1,) * np.ndim(one), one.dtype) if isinstance(one, (Tiled, np.ndarray)) else one
+    return np.ones((1,) * one.ndim, one.dtype) if isinstance(one, (Tiled, np.ndarray)) else one
 
 
 def _called(one: Any) -> str:

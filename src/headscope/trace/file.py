@@ -21,7 +21,8 @@ from headscope.errors import CheckpointError, HeadscopeError, InputError, TraceE
 from headscope.trace.arrays import Named
 from headscope.trace.cut import Cut
 from headscope.trace.outputs import Source
-from headscope.trace.record import LayerRecord, TokenAxis, Trace
+from headscope.trace.record import LayerRecord, Trace
+from headscope.trace.token_axis import TokenAxis
 from headscope.writing import write_atomically
 
 if TYPE_CHECKING:

@@ -68,7 +68,7 @@ def function(kind: Any, called: Callable[..., Any], args: tuple[Any, ...], optio
         kind: the class of the maps that come out.
     """
     options = dict(options)
-    first = args[0] if args else None
+    first: Any = args[0] if args else None
     if isinstance(first, Tiled):
         if called in (np.shape, np.ndim):
             return first.shape if called is np.shape else first.ndim

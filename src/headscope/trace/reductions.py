@@ -124,14 +124,15 @@ def first_best(source: Tiled, best: Callable[..., Any], axis: int | None, out: A
     records = np.empty(shape, source.dtype)
     for place, parts in source.blocks():
         block = source.tile(*parts)
-        at = np.expand_dims(best(block, axis=along), along)
-        values = np.take_along_axis(block, at, along)
+        winners = np.expand_dims(best(block, axis=along), along)
+        values = np.take_along_axis(block, winners, along)
         here = tuple(slice(0, 1) if i == along else one for i, one in enumerate(place))
         if place[along].start:
             known = records[here]
             ahead = better(values, known) | (np.isnan(values) & ~np.isnan(known))
-            at, values = np.where(ahead, at + place[along].start, places[here]), np.where(ahead, values, known)
-        places[here], records[here] = at, values
+            winners = np.where(ahead, winners + place[along].start, places[here])
+            values = np.where(ahead, values, known)
+        places[here], records[here] = winners, values
     return finish(places, axes, out, keepdims)
 
 

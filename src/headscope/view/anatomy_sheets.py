@@ -41,21 +41,30 @@ def shapes_sheet(model: Model) -> Sheet:
     top = Table(PARAMETER_COLUMNS, tuple(extra), summed="count")
     drawings: list[Drawing] = [title(called(model.name), headline(anatomy)), *problems(anatomy), blank, table(own)]
     if extra:
-        said = f"on top: {len(extra)} parameters, {model.extra.total:,} numbers"
         aside = f"not part of {anatomy.base_class}" if anatomy.base_class else ""
-        drawings += [blank, title(said, aside), table(top)]
+        drawings += [blank, title(_on_top(anatomy), aside), table(top), blank, title(_with_top(anatomy))]
     return Sheet(
         record=lambda: {
             "model": model.name,
             "total": model.parameters.total,
             "parameters": own.records(),
             "extra": top.records(),
+            "total_with_extra": model.all_parameters.total,
         },
         table=lambda: Table(
             (*PARAMETER_COLUMNS, PART), (*((*row, "base") for row in base), *((*row, "extra") for row in extra))
         ),
         drawings=(*drawings, *_not_counted(anatomy)),
     )
+
+
+def _on_top(anatomy: Anatomy) -> str:
+    return f"on top: {len(anatomy.extra)} parameters, {anatomy.extra.total:,} numbers"
+
+
+def _with_top(anatomy: Anatomy) -> str:
+    rows = anatomy.all_parameters
+    return f"with what is on top: {len(rows)} parameters, {rows.total:,} numbers"
 
 
 def _parameter_row(row: Parameter) -> tuple[Any, ...]:
@@ -98,10 +107,10 @@ def summary_sheet(model: Model) -> Sheet:
     drawings += [_facts(_sizes(model)), blank, _shares(anatomy.components), blank]
     if extra:
         drawings += [
-            title(
-                f"on top: {len(model.extra)} parameters, {model.extra.total:,} numbers", "shares are of what is on top"
-            ),
+            title(_on_top(anatomy), "shares are of what is on top"),
             _shares(anatomy.extra_components),
+            blank,
+            title(_with_top(anatomy)),
             blank,
         ]
     columns = (
@@ -120,6 +129,7 @@ def summary_sheet(model: Model) -> Sheet:
         "class": anatomy.base_class or None,
         "family": anatomy.family.name if anatomy.family else None,
         "total": model.parameters.total,
+        "total_with_extra": model.all_parameters.total,
         "dtypes": model.parameters.dtypes,
         "dimensions": None
         if sizes is None

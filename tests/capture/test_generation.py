@@ -1,0 +1,344 @@
+"""Sequences that grow pass by pass, as generate() lets them: whose tokens the keys are, and the passes as one map."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from families import MAJOR
+from transformers import (
+    BartConfig,
+    BartForConditionalGeneration,
+    BertConfig,
+    BertModel,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+import headscope as hs
+from headscope.errors import InputError, UnsupportedError
+from headscope.trace import Trace
+
+SIZES = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 64,
+    "vocab_size": 50,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+WINDOW = 4
+NEW = 6
+
+
+def model_of(name: str) -> Any:
+    """A random model of this name, the same one each time."""
+    torch.manual_seed(0)
+    if name == "gpt2":
+        config = GPT2Config(
+            n_embd=32,
+            n_layer=2,
+            n_head=4,
+            vocab_size=50,
+            n_positions=64,
+            bos_token_id=1,
+            eos_token_id=2,
+            pad_token_id=0,
+        )
+        return GPT2LMHeadModel(config).eval()
+    if name == "llama":
+        return LlamaForCausalLM(LlamaConfig(**SIZES)).eval()
+    if name == "mistral":
+        return MistralForCausalLM(MistralConfig(**SIZES, sliding_window=WINDOW)).eval()
+    from transformers import Gemma3ForCausalLM, Gemma3TextConfig
+
+    layers = ["sliding_attention", "full_attention", "sliding_attention"]
+    sizes = {**SIZES, "num_hidden_layers": 3, "head_dim": 8, "sliding_window": WINDOW, "layer_types": layers}
+    return Gemma3ForCausalLM(Gemma3TextConfig(**sizes)).eval()
+
+
+NAMES = ["gpt2", "llama", "mistral", *(["gemma3"] if MAJOR >= 5 else [])]
+
+
+def prompts(rows: int, seed: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
+    """Prompts of a batch, padded on the left where there are several, with their mask."""
+    ids = torch.randint(5, 50, (rows, 7), generator=torch.Generator().manual_seed(seed))
+    mask = torch.ones_like(ids)
+    for row, padding in enumerate((3, 0, 1)[: rows if rows > 1 else 0]):
+        ids[row, :padding] = 0
+        mask[row, :padding] = 0
+    return ids, mask
+
+
+def generated(model: Any, rows: int = 1, seed: int = 1, **options: Any) -> tuple[Any, torch.Tensor, torch.Tensor]:
+    """A capture of generate(), the final sequences, and their mask."""
+    ids, mask = prompts(rows, seed)
+    with hs.capture(model) as captured:
+        final = model.generate(
+            ids, attention_mask=mask, do_sample=False, max_new_tokens=NEW, min_new_tokens=NEW, **options
+        )
+    mask = torch.cat([mask, torch.ones(len(mask), final.shape[1] - mask.shape[1], dtype=mask.dtype)], 1)
+    return captured, final, mask
+
+
+def eager(model: Any, ids: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """transformers' own eager attentions over whole sequences, without a cache."""
+    before = model.config._attn_implementation
+    model.set_attn_implementation("eager")
+    try:
+        with torch.no_grad():
+            positions = (mask.cumsum(-1) - 1).clamp(min=0)
+            found = model(ids, attention_mask=mask, position_ids=positions, use_cache=False, output_attentions=True)
+        return found.attentions
+    finally:
+        model.set_attn_implementation(before)
+
+
+def agrees_with(trace: Trace, attentions: tuple[torch.Tensor, ...], row: int) -> None:
+    """The trace's weights against theirs, cut out by hand."""
+    at = np.array(trace.positions)
+    for layer, theirs in enumerate(attentions):
+        expected = theirs[row].numpy()[:, at][:, :, at]
+        np.testing.assert_allclose(np.asarray(trace[layer].weights), expected, atol=2e-5)
+
+
+WAYS = {
+    "dynamic": {},
+    "static": {"cache_implementation": "static"},
+    "no cache": {"use_cache": False},
+}
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", NAMES)
+def test_the_passes_of_a_generation_are_one_causal_map(name: str, way: str, rows: int) -> None:
+    model = model_of(name)
+    captured, final, mask = generated(model, rows, **WAYS[way])
+    attentions = eager(model, final[:, :-1], mask[:, :-1])
+    found = captured.generations
+    assert [trace.row for trace in found] == list(range(rows))
+    for row, trace in enumerate(found):
+        seen = mask[row, :-1].bool()
+        assert trace.ids == tuple(final[row, :-1][seen].tolist())
+        assert trace.keys is trace.queries
+        assert trace.positions == tuple(torch.nonzero(seen).flatten().tolist())
+        agrees_with(trace, attentions, row)
+        assert trace.verify(against=attentions).agrees
+        report = trace.verify()
+        assert [check.name for check in report.checks] == ["row sums", "module output", "weights (eager)"]
+        assert report.agrees, report
+        assert all(record.mask.bias is None and record.mask.causal for record in trace.layers)
+    if rows == 1:
+        assert captured.generation.ids == found[0].ids
+    else:
+        with pytest.raises(InputError, match="3 sequences grew"):
+            captured.generation
+
+
+def test_windows_are_windows_in_the_whole_map() -> None:
+    captured, _, _ = generated(model_of("mistral"))
+    assert {record.mask.window for record in captured.generation.layers} == {(WINDOW - 1, None)}
+
+
+@pytest.mark.parametrize("way", ["dynamic", "static"])
+@pytest.mark.parametrize("name", NAMES)
+def test_keys_of_every_step_are_named(name: str, way: str) -> None:
+    captured, final, mask = generated(model_of(name), 3, **WAYS[way])
+    for trace in captured.traces:
+        end = final.shape[1] - NEW + len(captured.forwards) - 1
+        row = final[trace.row][mask[trace.row].bool()].tolist()
+        assert -1 not in trace.keys.ids
+        assert tuple(row).__contains__(trace.keys.ids[-1])
+        stop = next(n for n in range(len(row), 0, -1) if tuple(row[:n][-len(trace.keys) :]) == trace.keys.ids)
+        assert trace.queries.ids == tuple(row[stop - len(trace.queries) : stop])
+        assert stop <= end
+    steps = [[trace for trace in forward if trace.row == 0] for forward in captured.forwards]
+    real = final[0][mask[0].bool()].tolist()
+    for at, traces in enumerate(steps):
+        width = len(real) - NEW + at
+        for trace in traces:
+            assert trace.keys.ids == tuple(real[:width][-len(trace.keys) :])
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("name", NAMES)
+def test_beams_that_change_places_are_followed(name: str, rows: int) -> None:
+    """Every beam at the end is a sequence of its own: each against an eager run of its own tokens."""
+    model = model_of(name)
+    captured, _, _ = generated(model, rows, num_beams=3)
+    found = captured.generations
+    assert [trace.row for trace in found] == list(range(3 * rows))
+    for trace in found:
+        ids = torch.tensor([trace.ids])
+        attentions = eager(model, ids, torch.ones_like(ids))
+        for layer, theirs in enumerate(attentions):
+            np.testing.assert_allclose(np.asarray(trace[layer].weights), theirs[0].numpy(), atol=2e-5)
+        assert trace.verify().agrees
+
+
+@pytest.mark.skipif(MAJOR < 5, reason="transformers 4.57 cuts caches back in another way")
+def test_steps_that_are_taken_back_are_followed() -> None:
+    """Prompt lookup guesses several tokens at once; those that the model would not say are cut off the cache."""
+    model = model_of("gpt2")
+    ids = prompts(1)[0].repeat(1, 2)
+    with hs.capture(model) as captured:
+        model.generate(
+            ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=NEW, prompt_lookup_num_tokens=3
+        )
+    assert any(len(trace.queries) > 1 for trace in captured.traces[1:])
+    trace = captured.generation
+    ids = torch.tensor([trace.ids])
+    for layer, theirs in enumerate(eager(model, ids, torch.ones_like(ids))):
+        np.testing.assert_allclose(np.asarray(trace[layer].weights), theirs[0].numpy(), atol=2e-5)
+    assert trace.verify().agrees
+
+
+def test_two_sequences_in_one_block_are_two() -> None:
+    model = model_of("llama")
+    first, second = prompts(1)[0], prompts(1, seed=2)[0]
+    with hs.capture(model) as captured:
+        both = [model.generate(ids, do_sample=False, max_new_tokens=NEW, min_new_tokens=NEW) for ids in (first, second)]
+    assert [trace.ids for trace in captured.generations] == [tuple(one[0, :-1].tolist()) for one in both]
+
+
+def test_sequences_that_take_turns_are_told_apart() -> None:
+    """Two caches, one step of each in turn: a step's keys are those of its own cache."""
+    from transformers import DynamicCache
+
+    model = model_of("gpt2")
+    texts = [prompts(1, seed)[0] for seed in (1, 2)]
+    caches = [DynamicCache(), DynamicCache()]
+    with torch.no_grad(), hs.capture(model) as captured:
+        for ids, cache in zip(texts, caches, strict=True):
+            model(ids, past_key_values=cache, use_cache=True)
+        for token in (7, 8):
+            for cache in caches:
+                model(torch.tensor([[token]]), past_key_values=cache, use_cache=True)
+    expected = [(*ids[0].tolist(), 7, 8) for ids in texts]
+    assert [trace.ids for trace in captured.generations] == expected
+    assert [trace.keys.ids for trace in captured.traces[4:]] == expected
+
+
+def test_a_cache_from_before_the_block() -> None:
+    from transformers import DynamicCache
+
+    model = model_of("gpt2")
+    cache = DynamicCache()
+    with torch.no_grad():
+        model(prompts(1)[0], past_key_values=cache, use_cache=True)
+        with hs.capture(model) as captured:
+            for token in (7, 8):
+                model(torch.tensor([[token]]), past_key_values=cache, use_cache=True)
+    last = captured.traces[-1]
+    assert last.keys.ids == (*(-1,) * 7, 7, 8)
+    assert last.keys.tokens[:2] == ("[0]", "[1]")
+    with pytest.raises(UnsupportedError, match="the cache held 7 tokens"):
+        captured.generation
+
+
+def test_nothing_grew() -> None:
+    config = BertConfig(**{key: SIZES[key] for key in SIZES if "token" not in key and "key_value" not in key})
+    model = BertModel(config).eval()
+    with torch.no_grad(), hs.capture(model) as captured:
+        model(prompts(1)[0])
+    assert captured.generations == []
+    with pytest.raises(InputError, match="no sequence grew"):
+        captured.generation
+
+
+def test_steps_share_their_keys_and_values() -> None:
+    """Memory is linear: one copy of keys and values, however many passes saw them; nobody can write to it."""
+    captured, final, _ = generated(model_of("gpt2"))
+    traces = [*captured.traces, captured.generation]
+    for layer in range(2):
+        last = traces[-1].layers[layer]
+        assert last.k.shape[1] == final.shape[1] - 1
+        for trace in traces[:-1]:
+            record = trace.layers[layer]
+            assert np.shares_memory(record.k, last.k)
+            assert np.shares_memory(record.v, last.v)
+            with pytest.raises(ValueError, match="read-only"):
+                record.k[:] = 0
+
+
+def test_a_generation_is_saved_as_any_trace(tmp_path: Path) -> None:
+    captured, final, mask = generated(model_of("llama"), 3)
+    trace = captured.generations[2]
+    again = hs.load(trace.save(tmp_path / "generation.safetensors"))
+    assert (again.row, again.positions, again.key_positions) == (2, trace.positions, trace.positions)
+    assert again.cut == trace.cut
+    attentions = eager(model_of("llama"), final[:, :-1], mask[:, :-1])
+    assert again.verify(against=attentions).agrees
+
+
+def encoder_decoder(name: str) -> Any:
+    torch.manual_seed(0)
+    if name == "bart":
+        sizes = {
+            "d_model": 32,
+            "encoder_layers": 2,
+            "decoder_layers": 2,
+            "vocab_size": 50,
+            "max_position_embeddings": 64,
+        }
+        heads = {
+            "encoder_attention_heads": 4,
+            "decoder_attention_heads": 4,
+            "encoder_ffn_dim": 64,
+            "decoder_ffn_dim": 64,
+        }
+        return BartForConditionalGeneration(BartConfig(**sizes, **heads, forced_eos_token_id=None)).eval()
+    return T5ForConditionalGeneration(
+        T5Config(d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, vocab_size=50, decoder_start_token_id=0)
+    ).eval()
+
+
+@pytest.mark.parametrize("beams", [1, 2])
+@pytest.mark.parametrize("name", ["bart", *(["t5"] if MAJOR >= 5 else [])])
+def test_encoder_and_decoder(name: str, beams: int) -> None:
+    model = encoder_decoder(name)
+    ids, mask = prompts(3)
+    ids, mask = ids.flip(1), mask.flip(1)  # encoders are padded on the right
+    with hs.capture(model) as captured:
+        model.generate(
+            ids, attention_mask=mask, do_sample=False, max_new_tokens=NEW, min_new_tokens=NEW, num_beams=beams
+        )
+    found = captured.generations
+    assert [(trace.row, trace.stack) for trace in found] == [
+        (row, stack) for row in range(3 * beams) for stack in ("decoder", "cross")
+    ]
+    model.set_attn_implementation("eager")
+    for trace in found:
+        row = trace.row // beams
+        text = torch.tensor([trace.ids])
+        with torch.no_grad():
+            out = model(
+                ids[row : row + 1],
+                attention_mask=mask[row : row + 1],
+                decoder_input_ids=text,
+                use_cache=False,
+                output_attentions=True,
+            )
+        theirs = out.decoder_attentions if trace.stack == "decoder" else out.cross_attentions
+        for layer, expected in enumerate(theirs):
+            cells = expected[0].numpy()[..., np.array(trace.key_positions)]
+            np.testing.assert_allclose(np.asarray(trace[layer].weights), cells, atol=2e-5)
+        if trace.stack == "cross":
+            assert trace.keys.ids == tuple(ids[row][mask[row].bool()].tolist())
+        assert trace.verify().agrees
+    for trace in captured["cross"]:
+        assert -1 not in trace.keys.ids

@@ -1,0 +1,225 @@
+"""Where a trace's tokens stand in the batch: rows, padding, tokens that are masked out in the middle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import BertConfig, BertModel, MistralConfig, MistralModel
+
+import headscope as hs
+from headscope.errors import InputError, TraceError
+from headscope.trace import Cut, Trace
+
+SIZES = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "vocab_size": 50,
+    "max_position_embeddings": 40,
+}
+
+
+def bert() -> Any:
+    torch.manual_seed(0)
+    return BertModel(BertConfig(**SIZES)).eval()
+
+
+def mistral(window: int) -> Any:
+    torch.manual_seed(0)
+    config = MistralConfig(**SIZES, num_key_value_heads=2, sliding_window=window, pad_token_id=0)
+    return MistralModel(config).eval()
+
+
+def batch(holes: dict[int, list[int]], rows: int = 1, tokens: int = 12) -> dict[str, torch.Tensor]:
+    """Random ids, and a mask that hides these places of these rows."""
+    ids = torch.randint(5, 50, (rows, tokens), generator=torch.Generator().manual_seed(1))
+    mask = torch.ones_like(ids)
+    for row, places in holes.items():
+        mask[row, places] = 0
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+def eager(model: Any, inputs: dict[str, torch.Tensor]) -> list[np.ndarray]:
+    """transformers' own weights, (batch, heads, tokens, tokens) of each layer."""
+    before = model.config._attn_implementation
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        found = model(**inputs, output_attentions=True).attentions
+    model.set_attn_implementation(before)
+    return [one.numpy() for one in found]
+
+
+def captured(model: Any, inputs: dict[str, torch.Tensor]) -> list[Trace]:
+    with torch.no_grad(), hs.capture(model) as found:
+        model(**inputs)
+    return found.traces
+
+
+HOLES = [[5], [3, 4, 8], [0, 1, 6], [6, 10, 11], [0, 4, 5, 11]]
+
+
+@pytest.mark.parametrize("engine", ["numpy", "torch"])
+@pytest.mark.parametrize("hidden", HOLES, ids=str)
+@pytest.mark.parametrize("name", ["bert", "window of 4", "window of 40"])
+def test_a_token_that_is_masked_out_keeps_its_place(name: str, hidden: list[int], engine: str) -> None:
+    """Distances and neighbours are those of the sequence that the model read, whatever its mask hides of it."""
+    model = bert() if name == "bert" else mistral(int(name.split()[-1]))
+    inputs = batch({0: hidden})
+    (trace,) = captured(model, inputs)
+    weights = eager(model, inputs)
+    real = inputs["attention_mask"][0].numpy().astype(bool)
+    first, last = np.flatnonzero(real)[[0, -1]]
+    assert trace.positions == tuple(range(first, last + 1))
+    assert trace.ids == tuple(inputs["input_ids"][0, first : last + 1].tolist())
+    assert trace.layers[0].mask.bias is None
+    assert trace.verify().agrees
+    gap = np.arange(12)[None, :] - np.arange(12)[:, None]
+    table = trace.statistics(["offset", "distance", "previous", "next", "same"], engine=engine)
+    for layer, theirs in enumerate(weights):
+        cells = theirs[0][:, real]
+        expected = {
+            "offset": (cells * gap[real]).sum(-1).mean(-1),
+            "distance": (cells * abs(gap[real])).sum(-1).mean(-1),
+        }
+        for name_, offset in (("previous", -1), ("next", 1), ("same", 0)):
+            at = [query for query in np.flatnonzero(real) if first <= query + offset <= last]
+            expected[name_] = theirs[0][:, at, [query + offset for query in at]].mean(-1)
+        for statistic, values in expected.items():
+            np.testing.assert_allclose(table[statistic].array[layer], values, atol=2e-5, err_msg=statistic)
+        span = slice(first, last + 1)
+        seen = np.asarray(trace[layer].weights)
+        np.testing.assert_allclose(seen[:, real[span]], theirs[0][:, span, span][:, real[span]], atol=2e-5)
+
+
+def test_the_page_measures_the_same(tmp_path: Path) -> None:
+    """The numbers that the page is given beside the trace, and the saved file, keep the places too."""
+    from safetensors.numpy import load
+
+    from headscope.view.page_trace import page_bytes
+
+    model, inputs = bert(), batch({0: [4, 5, 6]})
+    (trace,) = captured(model, inputs)
+    real = inputs["attention_mask"][0].numpy().astype(bool)
+    gap = abs(np.arange(12)[None, :] - np.arange(12)[:, None])
+    expected = [(one[0] * gap)[:, real].sum(-1).mean(-1) for one in eager(model, inputs)]
+    tensors = load(page_bytes(trace, dtype="fp32"))
+    distances = [one for one in tensors["view.statistics"] if np.allclose(one, expected, atol=1e-4)]
+    assert len(distances) == 1
+    again = hs.load(trace.save(tmp_path / "trace.safetensors"))
+    np.testing.assert_allclose(again.statistics("distance")["distance"].array, expected, atol=2e-5)
+
+
+def test_a_mean_leaves_masked_tokens_out() -> None:
+    """A silenced head's mean is over the tokens that count."""
+    model, inputs = bert(), batch({0: [4, 5]})
+    real = inputs["attention_mask"][0].numpy().astype(bool)
+    (whole,) = captured(model, inputs)
+    mean = whole[0, 1].context[real].mean(0)
+    with torch.no_grad(), hs.ablate(model, {(0, 1): "mean"}), hs.capture(model) as found:
+        model(**inputs)
+    trace = found.trace
+    layer = model.encoder.layer[0].attention
+    joined = np.concatenate([trace[0, head].context if head != 1 else np.tile(mean, (12, 1)) for head in range(4)], 1)
+    with torch.no_grad():
+        states = model.embeddings(inputs["input_ids"])
+        expected = layer.output(torch.from_numpy(joined)[None], states)
+        inner = model.encoder.layer[0]
+        expected = inner.output(inner.intermediate(expected), expected)
+        q = model.encoder.layer[1].attention.self.query(expected)[0].view(12, 4, 8).transpose(0, 1)
+    np.testing.assert_allclose(trace.layers[1].q, q.numpy(), atol=1e-5)
+
+
+def test_rows_and_positions_of_a_batch(tmp_path: Path) -> None:
+    model = bert()
+    inputs = batch({0: [10, 11], 1: [0, 1, 2, 6], 2: []}, rows=3)
+    weights = eager(model, inputs)
+    traces = captured(model, inputs)
+    assert [trace.row for trace in traces] == [0, 1, 2]
+    assert [trace.positions for trace in traces] == [tuple(range(10)), tuple(range(3, 12)), tuple(range(12))]
+    for trace in (*traces, *(hs.load(one.save(tmp_path / f"{one.row}.safetensors")) for one in traces)):
+        assert trace.cut.sizes == (12, 12)
+        for layer, theirs in enumerate(weights):
+            part = theirs[trace.row][:, trace.positions][:, :, trace.key_positions]
+            seen = np.isfinite(trace.layers[layer].lse)
+            np.testing.assert_allclose(np.asarray(trace[layer].weights)[seen], part[seen], atol=2e-5)
+
+
+def test_a_text_alone_is_row_0_from_0_on() -> None:
+    (trace,) = captured(bert(), batch({}))
+    assert (trace.row, trace.positions, trace.key_positions) == (0, tuple(range(12)), tuple(range(12)))
+    assert trace.cut == Cut.none(12, 12)
+
+
+def test_a_file_of_before_has_no_cut(tmp_path: Path) -> None:
+    """Files without the field load; the row is 0, and nothing was cut away."""
+    import json
+
+    from safetensors import safe_open
+    from safetensors.numpy import load_file, save_file
+
+    trace = captured(bert(), batch({1: [0, 1]}, rows=2))[1]
+    path = trace.save(tmp_path / "new.safetensors")
+    with safe_open(path, "np") as file:
+        metadata = file.metadata()
+    about = json.loads(metadata["headscope"])
+    assert about.pop("cut") == {"row": 1, "queries": [*range(2, 12)], "keys": [*range(2, 12)], "sizes": [12, 12]}
+    save_file(load_file(path), tmp_path / "old.safetensors", {**metadata, "headscope": json.dumps(about)})
+    assert hs.load(tmp_path / "old.safetensors").cut == Cut.none(10, 10)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"row": -1},
+        {"row": "1"},
+        {"queries": [0]},
+        {"queries": [*range(9), 8]},
+        {"keys": [*range(3, 13)]},
+        {"sizes": [5, 5]},
+        {"sizes": None},
+    ],
+    ids=str,
+)
+def test_a_file_whose_positions_are_wrong(tmp_path: Path, change: dict[str, Any]) -> None:
+    import json
+
+    from safetensors import safe_open
+    from safetensors.numpy import load_file, save_file
+
+    trace = captured(bert(), batch({1: [0, 1]}, rows=2))[1]
+    path = trace.save(tmp_path / "right.safetensors")
+    with safe_open(path, "np") as file:
+        metadata = file.metadata()
+    about = json.loads(metadata["headscope"])
+    about["cut"].update(change)
+    save_file(load_file(path), tmp_path / "wrong.safetensors", {**metadata, "headscope": json.dumps(about)})
+    with pytest.raises(TraceError):
+        hs.load(tmp_path / "wrong.safetensors")
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize(("empty", "said"), [([1], "row 1 is empty"), ([0, 2], "rows 0, 2 are empty")])
+def test_an_empty_text_in_a_batch_is_named(empty: list[int], said: str, attention: str) -> None:
+    model = bert()
+    model.set_attn_implementation(attention)
+    inputs = batch({row: [*range(12)] for row in empty}, rows=3)
+    with pytest.raises(InputError, match=said), torch.no_grad(), hs.capture(model):
+        model(**inputs)
+    with torch.no_grad(), hs.capture(model) as found:
+        model(**batch({}))
+    assert len(found.traces) == 1
+
+
+def test_an_empty_text_in_a_list_is_named(tmp_path: Path) -> None:
+    from small_bert import small_bert
+
+    model = hs.open(small_bert(tmp_path))
+    with pytest.raises(InputError, match=r"text\[1\]: text is empty"):
+        model.trace(["the cat", "", "the mat"])
+    with pytest.raises(InputError, match=r"pair\[2\]: pair is nothing but white space"):
+        model.trace(["the cat", "the dog", "the mat"], ["sat", "sat", "  "])

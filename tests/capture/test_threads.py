@@ -1,0 +1,209 @@
+"""Several threads capture one model at the same time: each sees its own forward passes, and none breaks another's."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from transformers import BertConfig, BertModel
+
+import headscope as hs
+
+THREADS = 4
+PATIENCE = 600
+"""Seconds that guard against hanging; nothing waits for them to pass."""
+
+
+class Sdpa(nn.Module):
+    """Attention of one's own, which calls PyTorch's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([SdpaLayer() for _ in range(2)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+class SdpaLayer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix = nn.Linear(16, 48)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.mix(x).view(*x.shape[:2], 3, 2, 8).permute(2, 0, 3, 1, 4)
+        out = nn.functional.scaled_dot_product_attention(q, k, v)
+        return out.transpose(1, 2).flatten(2)
+
+
+def transformers_model() -> tuple[nn.Module, nn.Module, Callable[[int], torch.Tensor]]:
+    """A model, one of its inner modules, and an input for each thread, of a length of its own."""
+    model = BertModel(
+        BertConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, vocab_size=50)
+    ).eval()
+    return model, model.encoder.layer[1], lambda at: torch.arange(5, 10 + at)[None]
+
+
+def torch_model() -> tuple[nn.Module, nn.Module, Callable[[int], torch.Tensor]]:
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+    return model, model.layers[1], lambda at: torch.linspace(-1, 1, 16 * (5 + at)).view(1, 5 + at, 16)
+
+
+def own_model() -> tuple[nn.Module, nn.Module, Callable[[int], torch.Tensor]]:
+    model = Sdpa().eval()
+    return model, model.layers[1], lambda at: torch.linspace(-1, 1, 16 * (5 + at)).view(1, 5 + at, 16)
+
+
+MODELS = [transformers_model, torch_model, own_model]
+
+
+def together(run: Callable[[int], None], count: int = THREADS) -> None:
+    """Run in threads, and raise what one of them raised."""
+    errors: list[BaseException] = []
+
+    def guarded(at: int) -> None:
+        try:
+            run(at)
+        except BaseException as error:  # noqa: BLE001 - handed on below
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(at,)) for at in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert not any(thread.is_alive() for thread in threads)
+    if errors:
+        raise errors[0]
+
+
+def alone(model: nn.Module, given: torch.Tensor) -> Any:
+    with torch.no_grad(), hs.capture(model) as captured:
+        model(given)
+    return captured.trace
+
+
+@pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
+def test_each_thread_sees_its_own_forward_passes(make: Callable[[], Any]) -> None:
+    """All blocks are open, and all forward passes are in the middle, at the same time."""
+    torch.manual_seed(0)
+    model, inner, given = make()
+    expected = [alone(model, given(at)) for at in range(THREADS)]
+    opened, inside, done = (threading.Barrier(THREADS, timeout=PATIENCE) for _ in range(3))
+    found: dict[int, Any] = {}
+
+    def run(at: int) -> None:
+        with torch.no_grad(), hs.capture(model) as captured:
+            opened.wait()
+            model(given(at))
+            done.wait()
+        found[at] = captured
+
+    hook = inner.register_forward_pre_hook(lambda *_: (inside.wait(), None)[1])
+    try:
+        together(run)
+    finally:
+        hook.remove()
+    for at in range(THREADS):
+        assert len(found[at].forwards) == 1
+        trace = found[at].trace
+        assert len(trace.layers) == 2
+        for ours, theirs in zip(trace.layers, expected[at].layers, strict=True):
+            np.testing.assert_allclose(ours.q, theirs.q, atol=1e-6)
+            np.testing.assert_allclose(ours.k, theirs.k, atol=1e-6)
+        assert trace.verify(reference=False).agrees
+
+
+@pytest.mark.parametrize("first", ["closes", "opens"])
+@pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
+def test_a_block_opens_or_closes_while_another_thread_is_inside_a_forward_pass(
+    make: Callable[[], Any], first: str
+) -> None:
+    torch.manual_seed(0)
+    model, inner, given = make()
+    inside, changed = threading.Event(), threading.Event()
+    slow: list[int] = []
+    found: dict[int, Any] = {}
+
+    def wait(*_: Any) -> None:
+        if threading.get_ident() in slow:
+            inside.set()
+            assert changed.wait(PATIENCE)
+
+    def run(at: int) -> None:
+        if at == 0:
+            slow.append(threading.get_ident())
+            with torch.no_grad(), hs.capture(model) as captured:
+                model(given(0))
+            found[0] = captured
+            return
+        try:
+            if first == "closes":
+                with torch.no_grad(), hs.capture(model) as captured:
+                    model(given(1))
+                    assert inside.wait(PATIENCE)
+                changed.set()
+            else:
+                assert inside.wait(PATIENCE)
+                with torch.no_grad(), hs.capture(model) as captured:
+                    changed.set()
+                    model(given(1))
+            found[1] = captured
+        finally:
+            changed.set()
+
+    hook = inner.register_forward_pre_hook(wait)
+    try:
+        together(run, 2)
+    finally:
+        hook.remove()
+    for at in range(2):
+        assert len(found[at].trace.queries) == 5 + at
+        assert len(found[at].trace.layers) == 2
+    assert not model._forward_hooks
+    assert not model._forward_pre_hooks
+
+
+@pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
+def test_blocks_within_blocks_count_each_call_once(make: Callable[[], Any]) -> None:
+    model, _, given = make()
+    with torch.no_grad(), hs.capture(model) as outer:
+        with hs.capture(model) as inner:
+            model(given(0))
+        model(given(1))
+    assert [len(trace.queries) for trace in outer.traces] == [5, 6]
+    assert len(inner.trace.layers) == len(outer.traces[0].layers) == 2
+
+
+def test_a_forward_pass_of_a_thread_without_a_block() -> None:
+    """Nobody can say whose it is where several threads have blocks; where one has, it is that one's."""
+    model, _, given = transformers_model()
+    opened, ran = threading.Barrier(3, timeout=PATIENCE), threading.Barrier(3, timeout=PATIENCE)
+    found: dict[int, Any] = {}
+
+    def run(at: int) -> None:
+        with torch.no_grad():
+            if at == 2:
+                opened.wait()
+                model(given(2))
+                ran.wait()
+                return
+            with hs.capture(model) as captured:
+                opened.wait()
+                model(given(at))
+                ran.wait()
+            found[at] = captured
+
+    together(run, 3)
+    assert [len(found[at].trace.queries) for at in range(2)] == [5, 6]
+    with torch.no_grad(), hs.capture(model) as captured:
+        together(lambda at: (model(given(at)), None)[1], 2)
+    assert sorted(len(trace.queries) for trace in captured.traces) == [5, 6]
