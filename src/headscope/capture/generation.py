@@ -84,8 +84,8 @@ class Sequences:
                         continue
                     if stretch is not None and stretch.strand.doubtful:
                         raise _unlike(
-                            f"row {row}: what its cache held of {series[0].name}, a window of the last tokens, fits several "
-                            "sequences"
+                            f"row {row}: what its cache held of {series[0].name}, a window of the last tokens, fits "
+                            "several sequences"
                         )
                     steps = self._steps(origins)
                     found.append((len(steps) == 1, self._stitched(steps, series)))
