@@ -1,0 +1,302 @@
+"""What surrounds the command: its streams, its environment, numbers of any size, Ctrl-C at any moment."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from making import sparse_safetensors, write_config
+from small_bert import small_bert
+
+HEADSCOPE = f"{sys.executable} -m headscope"
+GUARD = 300
+LONG = "9" * 5000
+COMMANDS = {
+    "tour": "",
+    "help": "--help",
+    "shapes": "shapes {small} --json",
+    "config": "config {small} --csv",
+    "attend": "attend {small} cat",
+}
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    return str(small_bert(tmp_path_factory.mktemp("small")))
+
+
+def shell(line: str, **more: str) -> subprocess.CompletedProcess[bytes]:
+    """A line for bash; `headscope` in it is the command."""
+    line = line.replace("headscope", HEADSCOPE, 1)
+    names = ("FORCE_COLOR", "NO_COLOR", "COLUMNS", "LINES")
+    kept = {name: value for name, value in os.environ.items() if name not in names}
+    env = {**kept, "PYTHONIOENCODING": "utf-8", "HF_HUB_OFFLINE": "1", **more}
+    return subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {line}"],
+        env=env,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        timeout=GUARD,
+    )
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_streams_that_are_closed_full_or_broken(small: str, command: str) -> None:
+    line = f"headscope {command.format(small=small)}"
+    whole = shell(line)
+    assert whole.returncode == 0, whole.stderr
+    for broken, why in ((">&-", "Bad file descriptor"), (">/dev/full", "No space left on device")):
+        done = shell(f"{line} {broken}")
+        assert done.returncode == 2
+        assert done.stderr.decode() == f"error: standard output can't be written to: {why}\n"
+    for redirected in ("2>&-", "2>/dev/full", "<&-"):
+        done = shell(f"{line} {redirected}")
+        assert (done.returncode, done.stdout, done.stderr) == (0, whole.stdout, b"")
+    done = shell(f"{line} | true")
+    assert (done.returncode, done.stdout, done.stderr) == (141, b"", b"")
+    assert shell(f"{line} <&- >&- 2>&-").returncode == 2
+
+
+def test_a_refusal_has_its_exit_code_where_nothing_can_be_said(small: str) -> None:
+    for redirected in ("2>&-", "2>/dev/full", ">&- 2>&-"):
+        done = shell(f"headscope attend {small} '' {redirected}")
+        assert (done.returncode, done.stdout, done.stderr) == (2, b"", b"")
+
+
+def test_no_file_is_written_to_in_place_of_a_closed_stream(small: str, tmp_path: Path) -> None:
+    """The first file that is opened would get the number of the closed stream, and every message."""
+    kept = tmp_path / "kept.npz"
+    shell(f"headscope head {small} 0 0 --save {kept}")
+    before = kept.read_bytes()
+    for at, closed in enumerate(("<&-", "2>&-", "<&- 2>&-", ">&-", "<&- >&- 2>&-")):
+        file = tmp_path / f"{at}.npz"
+        shell(f"headscope head {small} 0 0 --save {file} {closed}")
+        with np.load(file) as found, np.load(kept) as wanted:
+            assert all(np.array_equal(found[name], wanted[name]) for name in wanted.files)
+    assert kept.read_bytes() == before
+
+
+def test_a_text_from_a_closed_standard_input(small: str) -> None:
+    for command in (f"attend {small} -", f"survey {small} - --out {small}/out"):
+        done = shell(f"headscope {command} <&-")
+        assert done.returncode == 2
+        assert done.stderr.startswith(b"error: standard input is closed")
+
+
+@pytest.mark.parametrize("name", ["COLUMNS", "LINES", "TERMINAL_WIDTH", "COMP_CWORD"])
+@pytest.mark.parametrize("value", [LONG, "0", "\u00b2", "999999999"])
+def test_an_environment_of_odd_numbers(small: str, name: str, value: str) -> None:
+    for line in ("headscope --help", f"headscope shapes {small}"):
+        done = shell(line, **{name: value, "FORCE_COLOR": "1"})
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == b""
+        assert len(done.stdout) < 200_000
+    if name == "COMP_CWORD":
+        done = shell("headscope", _HEADSCOPE_COMPLETE="complete_bash", COMP_WORDS="headscope att", COMP_CWORD=value)
+        assert b"Traceback" not in done.stderr
+
+
+NUMBERS = [
+    "attend {small} {n} --ids",
+    "attend {small} '5 -{n}' --ids",
+    "attend {small} cat --ablate {n}.0",
+    "attend {small} cat --ablate 0.{n}",
+    "attend {small} cat --layer {n}",
+    "attend {small} cat -L 0 -H {n}",
+    "attend {small} cat -L 0 -H 0 -q {n}",
+    "attend {small} cat -L 0 -H 0 --from {n}",
+    "attend {small} cat -L 0 -H 0 --threshold {n}",
+    "head {small} {n} 0",
+    "head {small} 0 {n}",
+    "view {small} cat --html /dev/null/x --layers {n}",
+    "view {small} cat --html /dev/null/x --heads {n}",
+    "view {small} cat --no-open --port {n}",
+    "survey {small} {small} --out {small}/out --threads {n}",
+    "survey {small} {small} --out {small}/out --length {n}",
+]
+
+
+@pytest.mark.parametrize("digits", [17, 19, 4300, 5000])
+@pytest.mark.parametrize("command", NUMBERS)
+def test_numbers_of_any_size_are_refused_in_words(small: str, command: str, digits: int) -> None:
+    from typer.testing import CliRunner
+
+    from headscope.cli import app
+
+    line = command.format(small=small, n="9" * digits)
+    result = CliRunner().invoke(app, [part.strip("'") for part in _words(line)])
+    assert result.exit_code == 2, result.output + repr(result.exception)
+    assert isinstance(result.exception, SystemExit)
+
+
+@pytest.mark.parametrize("command", ["attend {small} cat --max-length {n}", "fill {small} [MASK] --top {n}"])
+def test_a_limit_may_be_of_any_size_that_is_read(small: str, command: str) -> None:
+    from typer.testing import CliRunner
+
+    from headscope.cli import app
+
+    for digits, code in ((17, 0), (18, 0), (5000, 2)):
+        result = CliRunner().invoke(app, _words(command.format(small=small, n="9" * digits)))
+        assert result.exit_code == code, result.output + repr(result.exception)
+
+
+def _words(line: str) -> list[str]:
+    import shlex
+
+    return shlex.split(line)
+
+
+# Ctrl-C
+
+
+INTERRUPTED = """
+import os, signal, sys
+class Finder:
+    left = {at}
+    def find_spec(self, name, path=None, target=None):
+        Finder.left -= 1
+        if Finder.left == 0:
+            os.kill(os.getpid(), signal.SIGINT)
+        if Finder.left < -5000:
+            raise AssertionError
+sys.argv = ["headscope", *{args!r}]
+from headscope.__main__ import main
+sys.meta_path.insert(0, Finder())
+main()
+"""
+
+
+@pytest.mark.parametrize("command", ["attend {small} cat", "shapes {small}", "--help"])
+def test_ctrl_c_while_modules_are_imported(small: str, command: str) -> None:
+    """At the first module that is imported, the 10th, the 20th, …, until the command has none left to import."""
+    args = command.format(small=small).split()
+    for at in itertools.chain((1, 2, 3), range(10, 400, 60)):
+        done = subprocess.run(
+            [sys.executable, "-c", INTERRUPTED.format(at=at, args=args)],
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=GUARD,
+            env={**os.environ, "HF_HUB_OFFLINE": "1"},
+        )
+        assert done.stderr == b"", (at, done.stderr)
+        if done.returncode == 0:
+            break
+        assert done.returncode == 130
+    else:
+        assert at > 300
+
+
+def test_a_warning_of_a_library_is_printable() -> None:
+    code = (
+        "from headscope.cli.streams import prepare; prepare(); import warnings; "
+        "warnings.warn('a\\x1b[31m\\u202eb\\nc'); raise ValueError('a\\x1b[31mb')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=GUARD)
+    assert done.returncode == 1
+    assert b"a\\x1b[31m\\u202eb\n" in done.stderr
+    assert b"ValueError: a\\x1b[31mb" in done.stderr
+    assert b"\x1b" not in done.stderr
+
+
+# What is printed
+
+
+HOSTILE = "[red]\x1b[31m\x9b2J\x7f\u202e\u2066\u200b\u2028\ud800name\n\t"
+ACTING = [chr(code) for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) != "\n"]
+ACTING += list("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200b\u2028\u2029\u061c")
+
+
+def acting(output: bytes) -> set[str]:
+    text = output.decode()
+    return {character for character in ACTING if character in text}
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    """A folder with a hostile name, a tensor, a config and a vocabulary of such names."""
+    name = HOSTILE.encode("utf-8", "surrogatepass").decode("utf-8", "surrogateescape")
+    folder = tmp_path_factory.mktemp("hostile") / name.replace("/", "")
+    folder.mkdir()
+    vocabulary = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"\x1b\x9b\x7f\u202e{at}" for at in range(20)))
+    return str(small_bert(folder, vocabulary=vocabulary))
+
+
+def hostile_runs(folder: str, odd: str) -> list[list[str]]:
+    ids = ["5 6 7", "--ids"]
+    runs = [[command, folder] for command in ("shapes", "summary", "config", "tree")]
+    runs += [["fit", folder, "BertModel"], ["fit", folder, odd], ["head", folder, "0", "0"], ["shapes", odd], [odd]]
+    runs += [["attend", folder, *ids], ["attend", folder, *ids, "-L", "0", "-H", "0"]]
+    runs += [["attend", folder, *ids, "-L", "0", "-H", "0", "-q", odd], ["attend", folder, odd, "--words"]]
+    runs += [["fill", folder, "[MASK]"], ["fill", folder, odd]]
+    runs += [
+        ["attend", folder, *ids, "--save", f"{odd}.npz"],
+        ["shapes", folder, f"--{odd}"],
+        ["head", folder, odd, odd],
+    ]
+    runs += [
+        ["attend", folder, odd, "--ids"],
+        ["attend", folder, *ids, "--ablate", odd],
+        ["attend", folder, odd, "--debug"],
+    ]
+    runs += [["attend", folder, *ids, "--scale", odd], ["view", folder, *ids, "--html", f"/nowhere/{odd}"]]
+    runs += [["view", folder, *ids, "--html", f"x{odd}.html"], ["survey", folder, odd, "--out", odd]]
+    return runs
+
+
+@pytest.mark.parametrize("form", ["", "--json", "--csv", "--markdown"])
+def test_nothing_that_is_printed_acts_on_a_terminal(
+    hostile: str, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from typer.testing import CliRunner
+
+    from headscope.cli import app
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    odd = "a\x1b[31m\x9b\x7f\u202e\u2066\n\tb"
+    for args in hostile_runs(hostile, odd):
+        result = CliRunner().invoke(app, [*args, *([form] if form else [])])
+        assert isinstance(result.exception, (SystemExit, type(None))) or "--debug" in args, (args, result.exception)
+        assert acting(result.stdout_bytes) == set(), args
+        assert acting(result.stderr_bytes) == set(), args
+
+
+def test_a_tensor_by_a_hostile_name_in_every_form(tmp_path: Path) -> None:
+    name = HOSTILE.replace("\ud800", "")
+    write_config(tmp_path, {"model_type": f"m{name}"})
+    sparse_safetensors(tmp_path / "model.safetensors", {name: ("F32", (2, 2))})
+    for command in ("shapes", "summary", "config", "tree"):
+        for form in ("", "--json", "--csv", "--markdown"):
+            done = shell(f"headscope {command} {tmp_path} {form}", COLUMNS="40")
+            assert acting(done.stdout) | acting(done.stderr) == set()
+
+
+@pytest.mark.parametrize(
+    "surroundings", [{"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}, {"LC_ALL": "POSIX"}]
+)
+@pytest.mark.parametrize("encoding", ["", "ascii", "utf-16"])
+def test_streams_of_other_encodings(small: str, surroundings: dict[str, str], encoding: str) -> None:
+    for line in (
+        "headscope --help",
+        f"headscope attend {small} 'the 猫 sat' -L 0 -H 0",
+        f"headscope shapes {small} --json",
+    ):
+        done = shell(line, PYTHONIOENCODING=encoding, **surroundings)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == b""
+
+
+def test_odd_terminals(small: str) -> None:
+    for term in ("dumb", "", "xterm-256color"):
+        for columns in ("1", "7"):
+            done = shell(
+                f"headscope attend {small} 'the cat sat' -L 0 -H 0", TERM=term, COLUMNS=columns, FORCE_COLOR="1"
+            )
+            assert done.returncode == 0, done.stderr
+            assert done.stderr == b""

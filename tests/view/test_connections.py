@@ -1,0 +1,222 @@
+"""The served page's connections: half-open, slow and too many ones end, and so does the server, whatever is running."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+import headscope as hs
+from headscope.view.connections import Server, server_of
+from headscope.view.server import HOST, Session, application
+
+GUARD = 120
+"""Seconds after which something that should have happened never will."""
+
+
+class Running:
+    """A server in a thread, and what it holds."""
+
+    def __init__(self, trace: hs.Trace, model: object, **limits: float) -> None:
+        self.session = Session(model=model)  # type: ignore[arg-type]
+        self.session.keep(trace)
+        self.listener = socket.socket()
+        self.listener.bind((HOST, 0))
+        self.listener.listen()
+        self.session.port = self.listener.getsockname()[1]
+        self.server: Server = server_of(application(self.session), stop=self.session.stop, **limits)
+        self.thread = threading.Thread(target=lambda: self.server.run(sockets=[self.listener]))
+        self.thread.start()
+
+    def stop(self) -> None:
+        self.server.should_exit = True
+        self.thread.join(GUARD)
+        assert not self.thread.is_alive()
+
+    def connect(self, sent: bytes = b"") -> socket.socket:
+        connection = socket.create_connection((HOST, self.session.port), timeout=GUARD)
+        connection.sendall(sent)
+        return connection
+
+    def request(self, text: str = "The cat.", size: int | None = None) -> bytes:
+        body = json.dumps({"text": text}).encode()
+        head = (
+            f"POST /api/trace HTTP/1.1\r\nHost: {HOST}:{self.session.port}\r\n"
+            f"X-Headscope-Token: {self.session.token}\r\nContent-Length: {size or len(body)}\r\n\r\n"
+        )
+        return head.encode() + body
+
+    def page(self) -> int:
+        connection = http.client.HTTPConnection(HOST, self.session.port, timeout=GUARD)
+        connection.request("GET", f"/?token={self.session.token}")
+        status = connection.getresponse().status
+        connection.close()
+        return status
+
+
+@contextmanager
+def served(model: object = None, **limits: float) -> Iterator[Running]:
+    running = Running(hs.open("-").trace("The cat sat."), model, **limits)
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+def closed(connection: socket.socket) -> bool:
+    """Wait until the server has closed a connection; what it sent before goes by."""
+    try:
+        while connection.recv(1 << 16):
+            pass
+    except ConnectionResetError:
+        pass
+    finally:
+        connection.close()
+    return True
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + GUARD
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("sent", [b"", b"G", b"GET / HTTP/1.1\r\nHost: a\r\n"], ids=["nothing", "a letter", "headers"])
+def test_a_half_open_connection_is_closed(sent: bytes) -> None:
+    with served(patience=0.2) as running:
+        assert all(closed(connection) for connection in [running.connect(sent) for _ in range(5)])
+        assert running.page() == 200
+
+
+def test_a_body_that_never_comes_is_not_waited_for(capfd: pytest.CaptureFixture[str]) -> None:
+    with served(hs.open("-"), patience=0.2) as running:
+        assert closed(running.connect(running.request(size=1000)))
+        assert running.page() == 200
+    assert capfd.readouterr().err == ""
+
+
+def test_a_connection_that_asks_for_nothing_more_is_closed() -> None:
+    with served(patience=0.2) as running:
+        connection = running.connect(b"GET /?token=x HTTP/1.1\r\nHost: evil\r\n\r\n")
+        assert connection.recv(12) == b"HTTP/1.1 421"
+        assert closed(connection)
+
+
+def test_a_second_request_has_time_of_its_own() -> None:
+    """Time that a connection was idle is not taken from the next request on it."""
+    with served() as running:
+        connection = http.client.HTTPConnection(HOST, running.session.port, timeout=GUARD)
+        for _ in range(3):
+            connection.request("GET", f"/?token={running.session.token}")
+            answer = connection.getresponse()
+            assert (answer.status, bool(answer.read())) == (200, True)
+        connection.close()
+
+
+def test_a_client_that_does_not_read_is_cut_off() -> None:
+    with served(patience=0.2) as running:
+        slow = socket.socket()
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+        slow.connect((HOST, running.session.port))
+        ask = f"GET /?token={running.session.token} HTTP/1.1\r\nHost: {HOST}:{running.session.port}\r\n\r\n"
+        for _ in range(40):  # more than the system's buffers take, however large they are
+            slow.sendall(ask.encode())
+        until(lambda: bool(running.server.server_state.connections))
+        until(lambda: not running.server.server_state.connections)
+        slow.close()
+        assert running.page() == 200
+
+
+def test_for_one_more_the_one_that_waited_longest_is_closed() -> None:
+    with served(patience=GUARD, most_waiting=4) as running:
+        waiting = [running.connect(b"GET") for _ in range(4)]
+        until(lambda: len(running.server.server_state.connections) == 4)
+        more = [running.connect(b"GET") for _ in range(3)]
+        assert all(closed(connection) for connection in waiting[:3])
+        assert running.page() == 200
+        for connection in (*waiting[3:], *more):
+            connection.close()
+
+
+def test_a_client_that_leaves_early_is_not_spoken_of(capfd: pytest.CaptureFixture[str]) -> None:
+    with served(hs.open("-")) as running:
+        for cut in range(1, len(running.request()), 17):
+            running.connect(running.request()[:cut]).close()
+        for hard in (b"\0" * 8, b"\1\0\0\0" + b"\0" * 4):
+            connection = running.connect(running.request())
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, hard)
+            connection.close()
+        assert running.page() == 200
+        until(lambda: not running.server.server_state.tasks)
+    assert capfd.readouterr().err == ""
+
+
+class Slow:
+    """A model whose forward pass never ends by itself: layer after layer, until its progress is not wanted."""
+
+    def __init__(self) -> None:
+        self.tokenizer = hs.open("-").tokenizer
+        self.anatomy = hs.open("-").anatomy
+        self.tops = hs.open("-").tops
+        self.begun, self.ended = threading.Event(), threading.Event()
+
+    def trace(self, text: str, pair: str | None, *, progress: Callable[[int, int], None], **more: object) -> hs.Trace:
+        self.begun.set()
+        try:
+            while True:
+                progress(1, 2)
+                time.sleep(0.001)
+        finally:
+            self.ended.set()
+
+
+def test_a_forward_pass_that_nobody_waits_for_ends_at_its_next_layer(capfd: pytest.CaptureFixture[str]) -> None:
+    model = Slow()
+    with served(model) as running:
+        connection = running.connect(running.request())
+        assert model.begun.wait(GUARD)
+        connection.close()
+        assert model.ended.wait(GUARD)
+    assert capfd.readouterr().err == ""
+
+
+def test_the_server_ends_whatever_is_running(capfd: pytest.CaptureFixture[str]) -> None:
+    """A forward pass, half a request, a slow reader, an idle connection: none of them is waited for, nor spoken of."""
+    model = Slow()
+    running = Running(hs.open("-").trace("The cat sat."), model, patience=GUARD)
+    open_ones = [running.connect(sent) for sent in (running.request(), running.request(size=1000), b"GET", b"")]
+    idle = running.connect(b"GET / HTTP/1.1\r\nHost: evil\r\n\r\n")
+    assert idle.recv(12)
+    assert model.begun.wait(GUARD)
+    running.stop()
+    assert model.ended.wait(GUARD)
+    for connection in (*open_ones, idle):
+        assert closed(connection)
+    assert capfd.readouterr().err == ""
+
+
+def test_it_listens_on_loopback_and_before_its_address_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    from headscope.view import connections, server
+
+    seen: list[tuple[str, int]] = []
+    heard: list[str] = []
+
+    def run(self: Server, sockets: list[socket.socket]) -> None:
+        seen.extend(one.getsockname() for one in sockets)
+
+    def said(line: str) -> None:
+        port = int(line.split(f"{HOST}:")[1].split("/")[0])
+        socket.create_connection((HOST, port), timeout=GUARD).close()
+        heard.append(line)
+
+    monkeypatch.setattr(connections.Server, "run", run)
+    server.serve(hs.open("-").trace("The cat sat."), open_browser=False, said=said)
+    assert [address for address, _ in seen] == ["127.0.0.1"]
+    assert len(heard) == 1
