@@ -54,9 +54,9 @@ def write_atomically(path: Path, content: bytes) -> None:
             raise PermissionError(0, "it is read-only")
         else:
             _replace(Path(os.path.realpath(path)), status, content)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # a ValueError: the name holds a NUL, or half of a surrogate pair
         raise InputError(
-            f"the file can't be written: {error.strerror or error}",
+            f"the file can't be written: {getattr(error, 'strerror', None) or error}",
             where=str(path),
             advice="name a file in a folder that exists and may be written to",
         ) from error
@@ -79,6 +79,8 @@ def _replace(target: Path, status: os.stat_result | None, content: bytes) -> Non
     with _partial_file(target, 0o666 if status is None else 0o600) as (handle, partial):
         with os.fdopen(handle, "wb", closefd=sys.platform == "win32") as file:
             file.write(content)
+            file.flush()
+            os.fsync(file.fileno())  # or a power cut may leave the new name with empty contents
         if status is not None:
             _keep_attributes(partial, target, status)
         os.replace(partial, target)
