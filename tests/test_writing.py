@@ -80,6 +80,9 @@ def test_what_cannot_be_written_to_is_named(tmp_path: Path, monkeypatch: pytest.
         assert stat.S_ISSOCK(os.stat("socket").st_mode)
     with pytest.raises(InputError, match="directory"):
         write_atomically(tmp_path, b"x")
+    for name in ("a\0b", "a\ud800b", "a" * 300):
+        with pytest.raises(InputError, match="can't be written"):
+            write_atomically(tmp_path / name, b"x")
     (tmp_path / "locked").write_bytes(b"before")
     monkeypatch.setattr(writing.os, "access", lambda *_: False)  # root may write everywhere
     with pytest.raises(InputError, match="read-only"):

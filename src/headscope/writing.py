@@ -54,9 +54,9 @@ def write_atomically(path: Path, content: bytes) -> None:
             raise PermissionError(0, "it is read-only")
         else:
             _replace(Path(os.path.realpath(path)), status, content)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # a ValueError: the name holds a NUL, or half of a surrogate pair
         raise InputError(
-            f"the file can't be written: {error.strerror or error}",
+            f"the file can't be written: {getattr(error, 'strerror', None) or error}",
             where=str(path),
             advice="name a file in a folder that exists and may be written to",
         ) from error

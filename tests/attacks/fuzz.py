@@ -31,11 +31,11 @@ from typing import BinaryIO
 
 if __name__ in ("__main__", "__mp_main__"):
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
-for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(variable, "1")  # one process per core
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(variable, "1")  # one process per core
 
-from attacks.readers import READERS  # noqa: E402
-from headscope.errors import HeadscopeError  # noqa: E402
+from attacks.readers import READERS
+from headscope.errors import HeadscopeError
 
 CHUNK = 500
 MOST_MEMORY = 8 << 30

@@ -230,6 +230,7 @@ ARCHIVES: dict[str, Attack] = {
         CheckpointError,
         "a zip directory of 65535 entries",
     ),
+    "no entry": (binary(b"PK\3\4PK\5\6" + bytes(18)), CheckpointError, "has 0 data.pkl"),
     "no data.pkl": (binary(changed(GOOD, b"data.pkl", b"data.bkl")), CheckpointError, "has 0 data.pkl"),
     "two data.pkl": (
         binary(archive(state(tensor()), {"b/data.pkl": b"N.", "data/0": FOUR})),

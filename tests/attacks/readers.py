@@ -30,6 +30,12 @@ from headscope.checkpoint.source import check_span
 from headscope.checkpoint.tokenizer import load_tokenizer
 from headscope.checkpoint.weights import read_weights
 from headscope.errors import HeadscopeError, UnsupportedError
+from headscope.view.anatomy_sheets import shapes_sheet, summary_sheet
+from headscope.view.config_sheets import config_sheet, tree_sheet
+from headscope.view.overview_sheets import overview_sheet
+from headscope.view.page_trace import page_file
+from headscope.view.report_sheets import fit_sheet
+from headscope.view.terminal import Sheet, put, put_machine
 from making import SIZES, header_bytes
 from small_bert import VOCABULARY, small_bert
 
@@ -121,13 +127,23 @@ def read_index(folder: Path) -> None:
 def read_config(folder: Path) -> None:
     """Everything that is said of a model, then a trace of it."""
     model = hs.open(folder)
-    repr(model.config), model.tree(), model.memory(), model.fingerprint, model.components, model.extra_components
+    repr(model.config), model.memory(), model.fingerprint, model.components, model.extra_components
+    draw(shapes_sheet(model), summary_sheet(model), config_sheet(model), tree_sheet(model))
     with suppress(HeadscopeError):
-        model.fit("BertForTokenClassification")
+        draw(fit_sheet(model, "BertForTokenClassification"))
     model.layers[0].heads[0].W_Q
     trace = model.trace(ids=[2, 5, 6, 3])
     assert np.isfinite(trace[0, 0].weights[:]).all()
     dict(trace.outputs.kept)
+
+
+def draw(*sheets: Sheet) -> None:
+    """What the commands print: text, JSON, a table."""
+    for sheet in sheets:
+        stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+        put(sheet.drawings, stream)
+        for form in ("--json", "--csv")[: 1 + (sheet.table is not None)]:
+            put_machine(sheet, form, stream)
 
 
 def read_tokenizer(folder: Path) -> None:
@@ -171,6 +187,9 @@ def read_trace(folder: Path) -> None:
         for head in trace.head_numbers(layer):
             with np.errstate(all="ignore"):
                 assert trace[layer, head].weights[:2].shape == (min(2, len(trace)), len(trace.keys))
+    with np.errstate(all="ignore"):
+        draw(overview_sheet(trace))
+        page_file(trace)
     trace.save(folder / "again.safetensors")
     hs.load(folder / "again.safetensors")
 

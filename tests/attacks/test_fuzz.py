@@ -1,66 +1,68 @@
-"""The two header readers on any bytes: a result that keeps the rules, or an error of ours; never another exception."""
+"""The header readers on any bytes: a result that keeps the rules, or an error of ours; never another exception."""
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from attacks import fuzz, readers
+from attacks.mutations import mutate_bytes
 from attacks.pickle_files import GOOD, LEGACY_DATA, legacy, state, storage, tensor
-from headscope.checkpoint.entry import DTYPE_BITS, TensorEntry
-from headscope.checkpoint.pickle_header import read_pickle_header
+from headscope.checkpoint.entry import DTYPE_BITS
 from headscope.checkpoint.pickle_machine import read_pickle
 from headscope.checkpoint.safetensors_header import read_safetensors_header
-from headscope.checkpoint.source import check_span
-from headscope.errors import CheckpointError, HeadscopeError
+from headscope.errors import CheckpointError, HeadscopeError, InputError
+
+COMMAND = [sys.executable, str(Path(__file__).parent / "fuzz.py")]
 
 
-@dataclass
-class InMemory:
-    """A Source of these bytes."""
-
-    data: bytes
-    remote: bool = False
-    name: str = "x.safetensors"
-    where: str = "memory"
-
-    @property
-    def size(self) -> int:
-        return len(self.data)
-
-    def read(self, start: int, stop: int) -> bytes:
-        check_span(self, start, stop)
-        return self.data[start:stop]
-
-    def view(self, start: int, stop: int) -> memoryview:
-        return memoryview(self.read(start, stop))
+def test_damaged_files_of_every_kind_are_read_or_refused() -> None:
+    """The short form of the fuzz run: no exception that is not ours, no code run, nothing on standard error."""
+    done = subprocess.run([*COMMAND, "--mutations", "100", "--jobs", "1"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [line.split("│") for line in done.stdout.splitlines() if line.count("│") == 9]
+    assert {row[1].strip(): row[2].strip() for row in rows} == dict.fromkeys(readers.READERS, "100")
 
 
-def keeps_the_rules(entries: dict[str, TensorEntry], size: int) -> None:
-    for name, entry in entries.items():
-        assert entry.name == name
-        assert 0 <= entry.start <= entry.stop <= size
-        assert entry.dtype in DTYPE_BITS
-        if entry.strides is None:
-            assert entry.nbytes == entry.stop - entry.start
-
-
-def check_safetensors(data: bytes) -> None:
-    try:
-        entries = read_safetensors_header(InMemory(data))
-    except CheckpointError:
+def broken(data: bytes, _: Path) -> None:
+    """A reader with faults."""
+    if data == b"whole":
         return
-    keeps_the_rules(entries, len(data))
-    assert sum(entry.nbytes for entry in entries.values()) == len(data) - 8 - int.from_bytes(data[:8], "little")
+    if not data.startswith(b"w"):
+        raise InputError("refused", where="here", advice="none")
+    if len(data) % 3 == 0:
+        os.write(2, b"noise")
+    if len(data) % 3 == 1:
+        raise type("PanicException", (BaseException,), {})("panic")
 
 
-def check_pickle(data: bytes) -> None:
-    for remote in (False, True):
-        with suppress(HeadscopeError):
-            keeps_the_rules(read_pickle_header(InMemory(data, remote)), len(data))
+def test_what_a_run_finds_is_counted_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = readers.Reader(lambda _: [b"whole"], (mutate_bytes,), broken)
+    monkeypatch.setitem(readers.READERS, "broken", reader)
+    counts = fuzz.fuzz("broken", range(300), 1, tmp_path)
+    files = [fuzz.mutation("broken", index, 1, [b"whole"]) for index in range(300)]
+    loud = [index for index, data in enumerate(files) if data[:1] == b"w" and len(data) % 3 == 0]
+    panics = [index for index, data in enumerate(files) if data[:1] == b"w" and len(data) % 3 == 1]
+    assert min(len(loud), len(panics)) > 5
+    assert counts.foreign == len(loud) + len(panics)
+    assert counts.refused == sum(data[:1] != b"w" for data in files)
+    assert (counts.mutations, counts.read) == (300, 300 - counts.refused - len(panics))
+    assert {finding.index for finding in counts.findings.values()} == {loud[0], panics[0]}
+    assert {path.name for path in tmp_path.iterdir()} == {f"broken-{index}" for index in (*loud, *panics)}
+
+
+def check(read: Callable[[bytes, Path], object], data: bytes) -> None:
+    with suppress(HeadscopeError):
+        read(data, Path())
 
 
 numbers = st.integers(-2, 9) | st.sampled_from([2**31, 2**62, 2**63, 2**64]) | st.floats() | st.booleans()
@@ -82,18 +84,18 @@ headers = st.dictionaries(st.text(max_size=5) | st.just("__metadata__"), entries
 
 @given(st.binary(max_size=300))
 def test_any_bytes_as_safetensors(data: bytes) -> None:
-    check_safetensors(data)
+    check(readers.read_safetensors, data)
 
 
 @given(st.binary(max_size=300), st.binary(max_size=20))
 def test_any_header_bytes(text: bytes, data: bytes) -> None:
-    check_safetensors(len(text).to_bytes(8, "little") + b"{" + text + data)
+    check(readers.read_safetensors, len(text).to_bytes(8, "little") + b"{" + text + data)
 
 
 @given(headers, st.integers(0, 80))
 def test_any_header_object(header: dict[str, object], size: int) -> None:
     text = json.dumps(header).encode()
-    check_safetensors(len(text).to_bytes(8, "little") + text + bytes(size))
+    check(readers.read_safetensors, len(text).to_bytes(8, "little") + text + bytes(size))
 
 
 @given(st.lists(st.tuples(st.sampled_from(sorted(DTYPE_BITS)), st.lists(st.integers(0, 4), max_size=3)), max_size=5))
@@ -108,7 +110,7 @@ def test_any_good_header_is_read(tensors: list[tuple[str, list[int]]]) -> None:
             header[f"{index}"] = {"dtype": dtype, "shape": shape, "data_offsets": [reached, reached + size]}
             reached += size
     text = json.dumps(header).encode()
-    found = read_safetensors_header(InMemory(len(text).to_bytes(8, "little") + text + bytes(reached)))
+    found = read_safetensors_header(readers.InMemory(len(text).to_bytes(8, "little") + text + bytes(reached)))
     assert {name: [entry.dtype, list(entry.shape)] for name, entry in found.items()} == {
         name: [value["dtype"], value["shape"]] for name, value in header.items()
     }
@@ -138,7 +140,7 @@ def test_any_bytes_as_pickle(data: bytes) -> None:
 
 @given(st.lists(opcodes | pieces | st.binary(max_size=3), max_size=40).map(b"".join))
 def test_any_opcodes(data: bytes) -> None:
-    check_pickle(legacy(b"\x80\x02" + data + b".", LEGACY_DATA))
+    check(readers.read_pickle, legacy(b"\x80\x02" + data + b".", LEGACY_DATA))
 
 
 @settings(max_examples=300)
@@ -148,4 +150,4 @@ def test_any_change_to_a_checkpoint(good: bytes, draw: st.DataObject) -> None:
     for _ in range(draw.draw(st.integers(1, 4))):
         at = draw.draw(st.integers(0, len(data) - 1))
         data[at : at + draw.draw(st.integers(0, 4))] = draw.draw(st.binary(max_size=4))
-    check_pickle(bytes(data))
+    check(readers.read_pickle, bytes(data))

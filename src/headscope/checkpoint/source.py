@@ -54,7 +54,7 @@ class LocalFile:
         try:
             status = path.stat()
             check_regular(status)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # a ValueError: the name holds a NUL, or half of a surrogate pair
             raise unreadable(path, error) from error
         self.size = status.st_size
         self._map: mmap.mmap | None = None
@@ -93,10 +93,10 @@ class LocalFile:
         )
 
 
-def unreadable(path: Path, error: OSError) -> CheckpointError:
+def unreadable(path: Path, error: OSError | ValueError) -> CheckpointError:
     """The error for a file that the operating system would not give us, or that is not a regular one."""
     return CheckpointError(
-        f"it can't be read: {error.strerror or error}",
+        f"it can't be read: {getattr(error, 'strerror', None) or error}",
         where=str(path),
         advice="give a regular file that exists and that you may read",
     )

@@ -139,11 +139,7 @@ def load(path: str | os.PathLike[str], *, model: Source | None = None) -> Trace:
             advice="the file is not whole: make the trace again",
         ) from error
     except MemoryError as error:
-        raise TraceError(
-            f"the trace of {path.stat().st_size:,} bytes doesn't fit into memory",
-            where=where,
-            advice="make the trace again, of fewer layers or of a shorter text",
-        ) from error
+        raise _too_large(path) from error
     made_by = getattr(model, "fingerprint", "")
     if made_by and trace.fingerprint and made_by != trace.fingerprint:
         raise TraceError(
@@ -203,14 +199,24 @@ def _contents(path: Path) -> tuple[dict[str, Shaped[np.ndarray, "..."]], dict[st
         about = parse_object(metadata.get("headscope", ""), unique=False)
         if about.get("format") != TRACE_FORMAT:
             raise JsonError(f"its format is {brief(about.get('format'))}")
-        tensors = {name: read_tensor(source, entry, None, None) for name, entry in entries.items()}
+        tensors = {name: np.array(read_tensor(source, entry, None, None)) for name, entry in entries.items()}
     except (CheckpointError, UnsupportedError, JsonError) as error:
         raise TraceError(
             f"the file is not a headscope trace: {error.found if isinstance(error, HeadscopeError) else error}",
             where=str(path),
             advice="pass a file that Trace.save or `headscope attend --save` wrote",
         ) from error
+    except MemoryError as error:
+        raise _too_large(path) from error
     return tensors, about
+
+
+def _too_large(path: Path) -> TraceError:
+    return TraceError(
+        f"the trace of {path.stat().st_size:,} bytes doesn't fit into memory",
+        where=str(path),
+        advice="make the trace again, of fewer layers or of a shorter text",
+    )
 
 
 def _unpack(about: Mapping[str, Any], tensors: Mapping[str, np.ndarray], source: Source | None) -> Trace:
@@ -249,7 +255,7 @@ def _unpack(about: Mapping[str, Any], tensors: Mapping[str, np.ndarray], source:
                 mask=Mask(
                     causal=_of(layer["causal"], bool),
                     window=None if layer["window"] is None else _pair(layer["window"], int, NoneType),
-                    keys=None if keys is None else np.array(keys),
+                    keys=keys,
                     bias=full(f"{stem}.mask.bias"),
                 ),
             )

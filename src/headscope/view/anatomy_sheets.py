@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from headscope.anatomy.families import named_architectures
 from headscope.checkpoint import called
 from headscope.checkpoint.json_text import few
 from headscope.view.labels import printable
@@ -160,7 +161,7 @@ def size_text(size: int) -> str:
 
 def _sizes(model: Model) -> list[tuple[str, str]]:
     anatomy, checkpoint = model.anatomy, model.checkpoint
-    classes = ", ".join(map(str, anatomy.config.get("architectures") or ()))
+    classes = ", ".join(named_architectures(anatomy.config))
     facts = [("class", f"{anatomy.base_class or 'unknown'}{f' (saved as {classes})' if classes else ''}")]
     sizes = anatomy.dimensions
     if sizes is None:

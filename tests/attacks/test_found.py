@@ -1,0 +1,155 @@
+"""What fuzz runs found, each as the code that makes it: a result or an error of ours, and nothing on standard error."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headscope as hs
+from attacks.readers import READERS, TokenizerFiles, draw, read_config
+from headscope.checkpoint.tokenizer import load_tokenizer
+from headscope.checkpoint.tokenizer.panics import library_errors
+from headscope.errors import CheckpointError, ConfigError, HeadscopeError, UnsupportedError
+from headscope.view.anatomy_sheets import summary_sheet
+from small_bert import VOCABULARY, small_bert
+
+EXTREMES = [float("nan"), float("inf"), -float("inf"), 10**99, -(10**99), 0, -1, 0.5, True, None, "", "x" * 300]
+EXTREMES += [[], [[]], [None], ["a", 1], {}, {"a": {"b": []}}, {"": None}]
+
+
+@pytest.mark.parametrize("value", EXTREMES, ids=lambda value: repr(value)[:20])
+def test_any_value_of_any_field_of_a_config(tmp_path: Path, value: Any) -> None:
+    """One of them alone: NaN for architectures ended `headscope summary` in a TypeError."""
+    whole = json.loads(READERS["config"].prepare(tmp_path)[-1])
+    for name in whole:
+        (tmp_path / "config.json").write_text(json.dumps({**whole, name: value}))
+        with suppress(HeadscopeError):
+            read_config(tmp_path)
+
+
+def test_architectures_that_are_no_list_name_no_class(tmp_path: Path) -> None:
+    folder = small_bert(tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "architectures": float("nan")}))
+    draw(summary_sheet(hs.open(folder)))
+
+
+def test_an_epsilon_beyond_float32_is_refused(tmp_path: Path) -> None:
+    folder = small_bert(tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "layer_norm_eps": 1e308}))
+    with pytest.raises(ConfigError, match="layer_norm_eps"):
+        hs.open(folder).trace("the cat")
+
+
+def wordpiece(folder: Path, **parts: Any) -> TokenizerFiles:
+    """A folder with a tokenizer.json of small_bert's vocabulary, and these parts of it."""
+    vocabulary = {piece: index for index, piece in enumerate(VOCABULARY)}
+    model = {"type": "WordPiece", "vocab": vocabulary, "unk_token": "[UNK]"}
+    model |= {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
+    whole = {"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "BertPreTokenizer"}, "model": model}
+    (folder / "tokenizer.json").write_text(json.dumps({**whole, **parts}))
+    return TokenizerFiles(folder, {"model_type": "bert"})
+
+
+def template(ids: list[int], tokens: list[str], name: str = "[CLS]") -> dict[str, Any]:
+    placed = [{"SpecialToken": {"id": name, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
+    second = [*placed, {"Sequence": {"id": "B", "type_id": 1}}]
+    specials = {"[CLS]": {"id": "[CLS]", "ids": ids, "tokens": tokens}}
+    return {"type": "TemplateProcessing", "single": placed, "pair": second, "special_tokens": specials}
+
+
+def test_a_template_of_unequal_columns(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(wordpiece(tmp_path, post_processor=template([2, 2], ["[CLS]"])))
+    with pytest.raises(CheckpointError, match="gives 3 ids and 2 tokens"):
+        tokenizer.encode("cat")
+    with pytest.raises(CheckpointError, match="gives 3 ids and 2 tokens"):
+        tokenizer.encode_ids([2, 5])
+
+
+def test_a_panic_writes_nothing_to_standard_error(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A template with a token that it doesn't define ends the library's Rust code."""
+    tokenizer = load_tokenizer(wordpiece(tmp_path, post_processor=template([2], ["[CLS]"], name="[SEP]")))
+    with pytest.raises(CheckpointError, match="tokenizers library"):
+        tokenizer.encode("cat")
+    assert capfd.readouterr() == ("", "")
+
+
+PANIC = "\nthread '<unnamed>' (17) panicked at src/x.rs:1:2:\nboom\n"
+NOTES = (
+    "note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace\n",
+    "stack backtrace:\n   0: a\n   1: b\nnote: Some details are omitted, run with `RUST_BACKTRACE=full`.\n",
+)
+
+
+@pytest.mark.parametrize("note", NOTES, ids=["short", "backtrace"])
+def test_what_others_write_to_standard_error_stays(capfd: pytest.CaptureFixture[str], note: str) -> None:
+    """Other threads, other libraries: all but the panic is written, in its order."""
+
+    def write(text: str) -> None:
+        os.write(2, text.encode())
+
+    def panic() -> None:
+        write("one\n")
+        other = threading.Thread(target=write, args=("two\n",))
+        other.start()
+        other.join()
+        write(PANIC + note)
+        write("three\n")
+        raise type("PanicException", (BaseException,), {})("boom")
+
+    with pytest.raises(CheckpointError, match="broke down: boom"), library_errors("here", "do that"):
+        panic()
+    write("four\n")
+    assert capfd.readouterr().err == "one\ntwo\nthree\nfour\n"
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_is_not_swallowed(kind: type[BaseException], capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(kind), library_errors("here", "do that"):
+        raise kind
+    os.write(2, b"still there\n")
+    assert capfd.readouterr().err == "still there\n"
+
+
+def test_a_closed_standard_error_is_no_fault() -> None:
+    kept = os.dup(2)
+    os.close(2)
+    try:
+        with pytest.raises(CheckpointError, match="says: no"), library_errors("here", "do that"):
+            raise ValueError("no")
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(2)
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("never_split", [{"a": "x" * 9000}]), ("mecab_kwargs", "x" * 9000), ("do_lower_case", ["x" * 9000])],
+)
+def test_a_long_value_makes_a_short_message(tmp_path: Path, option: str, value: Any) -> None:
+    config = {"tokenizer_class": "BertJapaneseTokenizer", "word_tokenizer_type": "basic", option: value}
+    config["word_tokenizer_type"] = "mecab" if option == "mecab_kwargs" else "basic"
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    (tmp_path / "vocab.txt").write_text("\n".join(VOCABULARY))
+    with pytest.raises(HeadscopeError, match=option) as refused:
+        load_tokenizer(TokenizerFiles(tmp_path, {})).encode("cat")
+    assert len(str(refused.value)) < 1000
+
+
+@pytest.mark.parametrize("dictionary", [["ipadic"], {"a": 1}, 5, "other"])
+def test_a_dictionary_of_any_type(tmp_path: Path, dictionary: Any) -> None:
+    config = {"tokenizer_class": "BertJapaneseTokenizer", "word_tokenizer_type": "mecab"}
+    config["mecab_kwargs"] = {"mecab_dic": dictionary}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    (tmp_path / "vocab.txt").write_text("\n".join(VOCABULARY))
+    with pytest.raises(UnsupportedError, match="mecab_dic is"):
+        load_tokenizer(TokenizerFiles(tmp_path, {})).encode("cat")
