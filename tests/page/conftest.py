@@ -39,9 +39,7 @@ def browser() -> Iterator[Browser]:
 
 
 def opened(browser: Browser, **options: object) -> Watched:
-    context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, "locale": "en-GB", **options})
-    context.set_default_timeout(20_000)
-    return Watched(context)
+    return Watched(browser.new_context(**{"viewport": {"width": 1280, "height": 800}, "locale": "en-GB", **options}))
 
 
 @pytest.fixture(scope="session")

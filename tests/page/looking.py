@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from patience import PATIENCE
+
 if TYPE_CHECKING:
-    from playwright.sync_api import BrowserContext, Page
+    from playwright.sync_api import BrowserContext, Frame, Page
 
 HOSTILE = ("</script><img src=x onerror=alert(1)>", "<!--<script>", "&lt;b&gt;", "\u202eabc", "{{x}}", "e\u0301")
 """Tokens that would act, if anything took them for markup."""
@@ -16,6 +19,7 @@ class Watched:
     """A page, and everything that it asked for or complained of."""
 
     def __init__(self, context: BrowserContext) -> None:
+        context.set_default_timeout(1000 * PATIENCE)
         self.page: Page = context.new_page()
         self.asked: list[str] = []
         self.said: list[str] = []
@@ -31,12 +35,21 @@ class Watched:
         return self.page
 
 
-def until(page: Page, expression: str) -> None:
+def until(page: Page | Frame, expression: str) -> None:
     """Wait for something to be true. The page's policy forbids eval, which Playwright's own waiting would use."""
-    end = time.monotonic() + 10
+    end = time.monotonic() + PATIENCE
     while not page.evaluate(expression):
         assert time.monotonic() < end, f"never true: {expression}"
         page.wait_for_timeout(20)
+
+
+UNREADABLE = Path(__file__).with_name("unreadable.js").read_text(encoding="utf-8")
+
+
+def unreadable(page: Page | Frame) -> list[str]:
+    """Text and controls that a reader can't read: they stick out, are cut off, or lie on one another."""
+    complaints: list[str] = page.evaluate(UNREADABLE)
+    return complaints
 
 
 def head_of(page: Page) -> str:

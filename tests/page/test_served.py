@@ -4,53 +4,18 @@ from __future__ import annotations
 
 import http.client
 import json
-import threading
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from looking import HOSTILE, Watched, head_of, ranked, until
+from serving import Served, serving, start
 
 import headscope as hs
-from headscope.view.server import HOST, Session, application, rerun
-
-if TYPE_CHECKING:
-    import uvicorn
+from headscope.view.server import HOST, rerun
+from patience import PATIENCE
 
 Watch = Callable[..., Watched]
-
-
-@dataclass
-class Served:
-    session: Session
-    server: uvicorn.Server
-    thread: threading.Thread
-
-    def stop(self) -> None:
-        self.server.should_exit = True
-        self.server.force_exit = True
-        self.thread.join(10)
-
-
-def start(trace: hs.Trace) -> Served:
-    import socket
-
-    import uvicorn
-
-    session = Session(model=trace.source)  # type: ignore[arg-type]
-    session.keep(trace)
-    listener = socket.socket()
-    listener.bind((HOST, 0))
-    session.port = listener.getsockname()[1]
-    server = uvicorn.Server(uvicorn.Config(application(session), log_level="error", lifespan="off"))
-    thread = threading.Thread(target=lambda: server.run(sockets=[listener]), daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    return Served(session, server, thread)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +28,7 @@ def served(bert: hs.Model) -> Iterator[Served]:
 def ask(
     served: Served, method: str, path: str, *, body: object = None, host: str | None = None, **headers: str
 ) -> tuple[int, str, dict[str, str]]:
-    connection = http.client.HTTPConnection(HOST, served.session.port, timeout=10)
+    connection = http.client.HTTPConnection(HOST, served.session.port, timeout=PATIENCE)
     sent = {
         "Host": host or f"{HOST}:{served.session.port}",
         **{name.replace("_", "-"): text for name, text in headers.items()},
@@ -214,13 +179,10 @@ def test_a_cut_connection_is_said_and_the_picture_stays(watch: Watch, bert: hs.M
 
 
 def test_hostile_tokens_served(watch: Watch, hostile: hs.Trace) -> None:
-    running = start(hostile)
-    try:
-        page = watch().open(running.session.address())
+    with serving(hostile) as session:
+        page = watch().open(session.address())
         assert page.locator(".left .token bdi").all_inner_texts()[1:4] == list(HOSTILE[:3])
         page.fill("[data-test=text]", HOSTILE[0])
         page.locator("[data-test=text]").press("Enter")
         page.wait_for_selector("[role=tab] >> nth=1")
         assert page.locator("#page img, #page script").count() == 0
-    finally:
-        running.stop()

@@ -152,7 +152,7 @@ function Choices({ when, one, against }: { when: string; one: Outcome; against: 
         const change = was ? `${share >= was.share ? "+" : "−"}${Math.abs(share - was.share).toFixed(3)}` : say("causes_new");
         return (
           <li key={label}>
-            <bdi>{one.place === null ? label : plainLabel(label, label.startsWith("##"))}</bdi><span class="bar"><i style={{ width: `${100 * share}%` }} /></span>
+            <bdi title={label}>{one.place === null ? label : plainLabel(label, label.startsWith("##"))}</bdi><span class="bar"><i style={{ width: `${100 * share}%` }} /></span>
             <b>{number(share)}</b><em>{against ? change : ""}</em>
           </li>
         );

@@ -106,7 +106,7 @@ export function Cell() {
         <Step n={5} of={steps} title={named[4]} formula={formulas[4]} says={say("s_softmax_says", { lse: number(chain.lse, 4) })}>
           <table class="terms"><tbody>{listed.map((n) => (
             <tr key={n} class={n === j ? "chosen" : ""}>
-              <td class="who"><bdi>{label(n)}</bdi></td><td class="quiet">e^({brief(chain.scores[n])} − {brief(chain.lse)})</td>
+              <td class="who" title={label(n)}><bdi>{label(n)}</bdi></td><td class="quiet">e^({brief(chain.scores[n])} − {brief(chain.lse)})</td>
               <td class="bar"><i style={{ width: `${100 * chain.weights[n]}%` }} /></td>
               <td><b data-test={n === j ? "weight" : undefined}>{number(chain.weights[n], 4)}</b></td>
             </tr>

@@ -64,7 +64,7 @@ export function Compare() {
   const right = usePicture(second, "compare b");
   const difference = usePicture(minus, "compare difference");
   if (!a || !mine || !name) return null;
-  const one = (name: string, held: Doc): preact.JSX.Element => <h3><b>{name}</b> <bdi>{held.name}</bdi> <span class="quiet">{held.info.name}</span></h3>;
+  const one = (name: string, held: Doc): preact.JSX.Element => <h3 title={`${held.name} ${held.info.name}`}><b>{name}</b> <bdi>{held.name}</bdi> <span class="quiet">{held.info.name}</span></h3>;
   return (
     <main class="centre" id="head">
       <section class="panel picture">

@@ -129,10 +129,10 @@ export function Grid() {
     context.textBaseline = "middle";
     if (!sorted) {
       context.textAlign = "right";
-      for (let r = 0; r < rows; r++) context.fillText(String(info.layerNumbers[r]), GUTTER - 6, 14 + r * (cell + bar + 3) + cell / 2);
+      for (let r = 0; r < rows; r++) context.fillText(String(info.layerNumbers[r]), GUTTER - 6, 14 + r * (cell + bar + 3) + cell / 2, GUTTER - 6);
       context.textAlign = "center";
       const alike = info.headNumbers.every((numbers) => numbers.join() === info.headNumbers[0].join());
-      for (let c = 0; alike && c < columns; c++) context.fillText(String(info.headNumbers[0][c]), GUTTER + c * (cell + 2) + cell / 2, 7);
+      for (let c = 0; alike && c < columns; c++) context.fillText(String(info.headNumbers[0][c]), GUTTER + c * (cell + 2) + cell / 2, 7, cell + 1);
     }
     context.imageSmoothingEnabled = true;
     context.imageSmoothingQuality = "high";
@@ -172,9 +172,9 @@ export function Grid() {
         context.font = `${Math.min(8, (1.6 * cell) / label.length)}px ${ink(canvas, "--mono")}`;
         context.textAlign = "left";
         context.fillStyle = ink(canvas, "--panel");
-        context.fillRect(x, y, context.measureText(label).width + 2, 9);
+        context.fillRect(x, y, Math.min(cell, context.measureText(label).width + 2), 9);
         context.fillStyle = ink(canvas, "--ink");
-        context.fillText(label, x + 1, y + 5);
+        context.fillText(label, x + 1, y + 5, cell - 2);
       }
       context.globalAlpha = 1;
     });

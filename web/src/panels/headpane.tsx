@@ -108,7 +108,7 @@ function Status() {
   return (
     <span class="under" data-test="status" aria-live="polite">
       {r !== null && words.rows[r] && <><bdi title={words.rows[r].text}>{words.rows[r].text}</bdi><i>{r}</i></>}
-      {c !== null && words.columns[c] && <> → <bdi title={words.columns[c].text}>{words.columns[c].text}</bdi><i>{c}</i></>}
+      {c !== null && words.columns[c] && <><span>→</span><bdi title={words.columns[c].text}>{words.columns[c].text}</bdi><i>{c}</i></>}
       {value !== null && <b data-test="value">{number(value, 4)}</b>}
       {r === null && c === null && <span class="quiet">{say("queries")} ↓ {say("keys")} →{state.mode.value !== "lines" && cellsInPixel.value > 1.05 ? ` · ${say("pooled", { n: number(cellsInPixel.value, 1) })}` : ""}
         {linesCut.value && state.mode.value !== "matrix" ? ` · ${say("lines_cut", { n: count(linesCut.value[0]), all: count(linesCut.value[1]) })}` : ""}

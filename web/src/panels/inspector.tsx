@@ -34,7 +34,7 @@ export function Inspector() {
             const value = table.value?.[name]?.[n];
             return (
               <tr key={name} class={state.statistic.value === name ? "chosen" : ""} onClick={() => { state.statistic.value = name; }}>
-                <th scope="row">{say(`stat_${name}` as Word)}</th>
+                <th scope="row" title={say(`stat_${name}` as Word)}>{say(`stat_${name}` as Word)}</th>
                 <td class="bar"><i style={{ width: `${100 * Math.min(1, (value || 0) / (limits[name] ?? 1))}%` }} /></td>
                 <td>{value === undefined ? "–" : number(value, name === "distance" ? 1 : 3)}</td>
               </tr>
@@ -96,7 +96,7 @@ function Ranked({ numbers, most, colour }: { numbers: Float32Array | null; most:
           </li>
         );
       })}
-      <li class="quiet">{numbers && numbers.length > KEYS ? <><span>{say("rest", { n: count(numbers.length - KEYS) })}</span><span class="bar" /><b>{number(rest)}</b></> : " "}</li>
+      <li class="quiet">{numbers && numbers.length > KEYS ? <><span title={say("rest", { n: count(numbers.length - KEYS) })}>{say("rest", { n: count(numbers.length - KEYS) })}</span><span class="bar" /><b>{number(rest)}</b></> : " "}</li>
     </ol>
   );
 }

@@ -143,7 +143,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name }: Props) 
           const t = onScale(Math.abs(value), mostOf(now), state.scale.value);
           context.fillStyle = now.signed ? (t > 0.62 ? "#fff" : "#222") : (t > 0.5) === dark ? "#101418" : dark ? "#dfe6ee" : t > 0.5 ? "#fff" : "#333";
           const text = Math.abs(value) < 0.005 ? "0" : value.toFixed(2).replace(/^(-?)0\./, "$1.");
-          context.fillText(text, x(c) + g.cell / 2, y(r) + g.cell / 2);
+          context.fillText(text, x(c) + g.cell / 2, y(r) + g.cell / 2, g.cell - 2);
         }
       }
     }

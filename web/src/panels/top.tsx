@@ -19,7 +19,7 @@ export function Top() {
           {info?.anatomy && <span class="quiet">{say("numbers", { n: count(info.anatomy.total) })}</span>}
           {info && <span class="quiet">{info.queries.tokens.length === 1 ? say("tokens_one") : say("tokens", { n: count(info.queries.tokens.length) })}</span>}
         </div>
-        {!server && <div class="typed" title={say("text_offline")}><bdi>{doc.value?.name}</bdi></div>}
+        {!server && <div class="typed" title={`${doc.value?.name ?? ""}\n${say("text_offline")}`}><bdi>{doc.value?.name}</bdi></div>}
         <nav class="row panes" aria-label="headscope">
           {state.PANES.map((name) => (
             <button key={name} class={state.pane.value === name ? "on" : ""} aria-pressed={state.pane.value === name} data-test={`pane-${name}`}

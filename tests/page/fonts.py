@@ -1,0 +1,50 @@
+"""Fonts that the tests bring along, one very wide, one very narrow: the page must hold with whatever is installed."""
+
+from __future__ import annotations
+
+from functools import cache
+from io import BytesIO
+from pathlib import Path
+
+import matplotlib
+from fontTools.misc.roundTools import otRound
+from fontTools.pens.recordingPen import DecomposingRecordingPen
+from fontTools.pens.transformPen import TransformPen
+from fontTools.pens.ttGlyphPen import TTGlyphPen
+from fontTools.subset import Options, Subsetter
+from fontTools.ttLib import TTFont
+
+FACTORS = {"wide": 1.6, "narrow": 0.5}
+"""How many times as wide as DejaVu Sans, which is itself among the widest that people read."""
+BOX = 0x25A1
+"""The character that stands for all that DejaVu lacks."""
+
+
+@cache
+def font(kind: str, text: str) -> bytes:
+    """DejaVu Sans, which comes with matplotlib, stretched or squeezed: a TrueType file with all characters of `text`.
+
+    What DejaVu lacks, above all Chinese and Japanese, is a box one em wide, as it is in any font.
+    """
+    made = TTFont(Path(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf"))
+    characters = {ord(character) for character in text if character.isprintable()}
+    subsetter = Subsetter(Options(layout_features=[], hinting=False, drop_tables=["FFTM", "GPOS", "GSUB", "GDEF"]))
+    subsetter.populate(unicodes={*characters, BOX})
+    subsetter.subset(made)
+    old, box = made.getGlyphSet(), made.getBestCmap()[BOX]
+    factors = dict.fromkeys(made.getGlyphOrder(), FACTORS[kind])
+    factors[box] = made["head"].unitsPerEm / old[box].width
+    outlines = {}
+    for name, factor in factors.items():
+        lines, pen = DecomposingRecordingPen(old), TTGlyphPen(None)
+        old[name].draw(lines)
+        lines.replay(TransformPen(pen, (factor, 0, 0, 1, 0, 0)))
+        outlines[name] = pen.glyph(), otRound(factor * old[name].width)
+    for name, (outline, advance) in outlines.items():
+        made["glyf"][name] = outline
+        made["hmtx"][name] = advance, getattr(outline, "xMin", 0)
+    for table in made["cmap"].tables:
+        table.cmap = {**dict.fromkeys(characters, box), **table.cmap}
+    written = BytesIO()
+    made.save(written)
+    return written.getvalue()

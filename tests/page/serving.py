@@ -1,0 +1,58 @@
+"""A server in a thread, as `headscope view` starts one in a process."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import headscope as hs
+from headscope.view.server import HOST, Session, application
+from patience import PATIENCE
+
+if TYPE_CHECKING:
+    import uvicorn
+
+
+@dataclass
+class Served:
+    session: Session
+    server: uvicorn.Server
+    thread: threading.Thread
+
+    def stop(self) -> None:
+        self.server.should_exit = True
+        self.server.force_exit = True
+        self.thread.join(PATIENCE)
+        assert not self.thread.is_alive(), "the server doesn't stop"
+
+
+def start(trace: hs.Trace) -> Served:
+    import uvicorn
+
+    session = Session(model=trace.source)  # type: ignore[arg-type]
+    session.keep(trace)
+    listener = socket.socket()
+    listener.bind((HOST, 0))
+    session.port = listener.getsockname()[1]
+    server = uvicorn.Server(uvicorn.Config(application(session), log_level="error", lifespan="off"))
+    thread = threading.Thread(target=lambda: server.run(sockets=[listener]), daemon=True)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive(), "the server ended before it began to listen"
+        time.sleep(0.01)
+    return Served(session, server, thread)
+
+
+@contextmanager
+def serving(trace: hs.Trace) -> Iterator[Session]:
+    """The session of a server that ends with the block."""
+    running = start(trace)
+    try:
+        yield running.session
+    finally:
+        running.stop()

@@ -1,0 +1,152 @@
+"""The page holds in every home, language and width, with any font: nothing sticks out, is cut off or overlaps."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from fonts import FACTORS, font
+from looking import Watched, unreadable, until
+from serving import serving
+
+import headscope as hs
+from headscope.view import html, notebook
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Frame, Page
+
+Watch = Callable[..., Watched]
+
+WIDTHS = (1440, 1280, 1000, 828, 640, 400, 360, 320)
+LANGUAGES = ("en", "ja", "zh")
+LOOKED = "#q=4&k=3&h=1&vs=1&special=0&by=separator"
+
+
+def brought(kind: str) -> str:
+    """A script that shows every text of a page in one of the tests' own fonts, before the page's own script runs."""
+    held = json.dumps(base64.b64encode(font(kind, html.template())).decode())
+    return f"""(() => {{
+      const face = new FontFace("Brought", Uint8Array.from(atob({held}), (one) => one.charCodeAt(0)));
+      document.fonts.add(face);
+      face.load();
+      const sheet = new CSSStyleSheet();
+      const rules = ["font-family", "--text", "--mono"].map((one) => `${{one}}: Brought !important;`);
+      sheet.replaceSync(`* {{ ${{rules.join("")}} }}`);
+      document.adoptedStyleSheets.push(sheet);
+    }})()"""
+
+
+def settled(page: Page | Frame) -> None:
+    """The font is there, and what is computed late is on screen."""
+    until(page, "[...document.fonts].every((face) => face.status === 'loaded')")
+    until(page, "document.querySelector('[data-test=ranked] li[data-weight]') !== null")
+
+
+def complaints(page: Page, shown: Page | Frame) -> list[str]:
+    """What can't be read in any pane at any width."""
+    settled(shown)
+    found = []
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 720})
+        for pane in ("head", "compare", "causes", "anatomy"):
+            shown.locator(f"[data-test=pane-{pane}]").click()
+            if pane == "head":
+                shown.wait_for_selector("[data-test=weight]")
+            found += [f"{width} px, {pane}: {one}" for one in unreadable(shown)]
+    return found
+
+
+@pytest.fixture(scope="module")
+def two(bert: hs.Model) -> list[hs.Trace]:
+    texts = "The tired cat sat on the mat.", "The tired cat sat on the hat."
+    return [bert.trace(text, "She took her hat off.") for text in texts]
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("kind", FACTORS)
+def test_a_file_holds(watch: Watch, two: list[hs.Trace], tmp_path: Path, kind: str, language: str) -> None:
+    file = html.to_html(two, tmp_path / "two.html")
+    watched = watch(locale=language)
+    watched.page.add_init_script(brought(kind))
+    page = watched.open(file.as_uri() + LOOKED)
+    assert complaints(page, page) == []
+    page.keyboard.press("?")
+    until(page, "document.querySelector('dialog').open")
+    assert unreadable(page) == []
+
+
+@pytest.mark.parametrize("kind", FACTORS)
+def test_a_notebook_s_frame_holds(watch: Watch, two: list[hs.Trace], tmp_path: Path, kind: str) -> None:
+    book = tmp_path / "book.html"
+    book.write_text(
+        f"<!doctype html><meta charset=utf-8><body style='margin:0'>{notebook.frame(two)}", encoding="utf-8"
+    )
+    watched = watch(locale="en")
+    watched.page.add_init_script(brought(kind))
+    watched.page.goto(book.as_uri())
+    frame = watched.page.frames[1]
+    frame.wait_for_selector("html[data-painted]")
+    frame.locator(".left .token").nth(4).click()
+    frame.locator(".right .token").nth(3).click()
+    assert complaints(watched.page, frame) == []
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("kind", FACTORS)
+def test_the_served_page_holds(watch: Watch, bert: hs.Model, kind: str, language: str) -> None:
+    with serving(bert.trace("The cat took off her [MASK].")) as session:
+        watched = watch(locale=language)
+        watched.page.add_init_script(brought(kind))
+        page = watched.open(f"{session.address()}#q=2&k=3")
+        for key in ("x", "M"):
+            page.keyboard.press(key)
+        page.locator("[data-test=run]").click()
+        page.wait_for_selector("[data-test=changed] li")
+        assert complaints(page, page) == []
+
+
+@pytest.mark.parametrize("kind", FACTORS)
+def test_all_panels_are_there_at_every_width(watch: Watch, two: list[hs.Trace], tmp_path: Path, kind: str) -> None:
+    """Grid and head stand side by side where there is room, and no panel is squeezed away."""
+    watched = watch(locale="en")
+    watched.page.add_init_script(brought(kind))
+    page = watched.open(html.to_html(two, tmp_path / "two.html").as_uri() + LOOKED)
+    settled(page)
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 720})
+        boxes = {name: page.locator(name).bounding_box() for name in (".grid", ".picture", ".cell", ".inspector")}
+        grid, head = boxes[".grid"], boxes[".picture"]
+        assert grid is not None
+        assert head is not None
+        assert all(box is not None and box["width"] > 150 and box["height"] > 150 for box in boxes.values()), width
+        beside = grid["x"] + grid["width"] <= head["x"] and abs(grid["y"] - head["y"]) < 2
+        assert beside is (width > 680)
+        matrix = page.locator(".matrix").bounding_box()
+        assert matrix is not None
+        assert min(matrix["width"], matrix["height"]) > 120, width
+
+
+def test_the_fonts_are_as_wide_as_they_say(watch: Watch, two: list[hs.Trace], tmp_path: Path) -> None:
+    """The page is really shown in them: the same line is 3.2 times as wide in one as in the other."""
+    lengths = []
+    for kind in FACTORS:
+        watched = watch(locale="ja")
+        watched.page.add_init_script(brought(kind))
+        page = watched.open(html.to_html(two, tmp_path / "two.html").as_uri() + LOOKED)
+        settled(page)
+        measured = page.evaluate(
+            """[..."a8√", "層"].map((one) => {
+              const line = document.createElement("span");
+              line.textContent = one.repeat(20);
+              document.body.append(line);
+              return line.getBoundingClientRect().width;
+            })"""
+        )
+        lengths.append(measured)
+    ratios = np.divide(*lengths)
+    np.testing.assert_allclose(ratios, [*[FACTORS["wide"] / FACTORS["narrow"]] * 3, 1], rtol=0.02)
