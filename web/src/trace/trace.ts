@@ -232,7 +232,7 @@ export class HeldTrace {
   private broken(layers: number, heads: number): Set<number> {
     const found = new Set<number>();
     for (let layer = 0; layer < layers; layer++) {
-      const lse = this.whole(`layers.${layer}.lse`);
+      const lse = this.logSumExps(layer);
       lse.forEach((value, n) => {
         if (Number.isNaN(value)) found.add(layer * heads + Math.floor((n * heads) / lse.length));
       });
