@@ -398,11 +398,11 @@ def test_parquet_and_arrow_files_cut_off_anywhere(tmp_path):
     for ending in ("parquet", "arrow"):
         data = (tmp_path / f"whole.{ending}").read_bytes()
         file = tmp_path / f"cut.{ending}"
-        for size in range(0, len(data), 7):
+        for size in range(len(data)):
             file.write_bytes(data[:size])
             found = read(open_corpus(file))
             assert [one.text for one in found if isinstance(one, Document)] in [TEXTS[:2], TEXTS[:4], TEXTS, []]
-            assert any(isinstance(one, Refused) for one in found) or (ending == "arrow" and size > len(data) - 9)
+            assert any(isinstance(one, Refused) for one in found)
             assert not any(str(tmp_path) in one.detail for one in found if isinstance(one, Refused))
 
 

@@ -99,10 +99,8 @@ def test_flipped_bits_in_every_file_are_repaired(whole, copy, corpus):
 @pytest.mark.parametrize("how", ["cut", "emptied", "deleted", "a folder", "of another survey"])
 def test_all_files_but_the_manifest(whole, copy, corpus, other, how):
     """Opening names each one; running the survey again mends all of them at once."""
-    names = [name for name in contents(whole.folder) if name != MANIFEST]
-    for name in names:
-        path = copy / name
-        data = path.read_bytes()
+
+    def damage(path: Path, data: bytes) -> None:
         path.unlink()
         if how == "cut":
             path.write_bytes(data[: len(data) * 2 // 3])
@@ -111,9 +109,20 @@ def test_all_files_but_the_manifest(whole, copy, corpus, other, how):
         elif how == "a folder":
             path.mkdir()
         elif how == "of another survey":
-            shutil.copy(other / name, path)
+            shutil.copy(other / path.relative_to(copy), path)
+
+    names = [name for name in contents(whole.folder) if name != MANIFEST]
+    for name in names:
+        path = copy / name
+        data = path.read_bytes()
+        damage(path, data)
         if not name.startswith("similarity/"):
             assert name in opened_wrongly(copy)
+        if path.is_dir():
+            path.rmdir()
+        path.write_bytes(data)
+    for name in names:
+        damage(copy / name, (copy / name).read_bytes())
     said = resume(copy, corpus)
     assert is_whole(copy, whole)
     assert len(said) == (0 if how == "deleted" else len(names))
@@ -202,7 +211,7 @@ def test_a_document_named_like_a_seal_is_no_seal(tmp_path):
     found = hs.survey("-", tmp_path / "texts", out=tmp_path / "out", **OPTIONS)
     data = (tmp_path / "out/parts/part-00000.parquet").read_bytes()
     assert fault(data) is None
-    assert data.count(BLANK) >= 2
+    assert BLANK in data
     assert part_record(data)["refused"][0]["document"] == f"{name}."
     assert set(found.rows()["document"].to_pylist()) == {name}
     assert fault((tmp_path / "out" / MANIFEST).read_bytes()) is None

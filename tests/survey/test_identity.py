@@ -131,6 +131,7 @@ def changed_activation(model: Any) -> None:
 
 
 def changed_function(model: Any) -> None:
+    del model.encoder.layer[0].intermediate.intermediate_act_fn
     model.encoder.layer[0].intermediate.intermediate_act_fn = lambda x: x
 
 

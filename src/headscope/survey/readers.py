@@ -31,6 +31,9 @@ PACKED = {
 }
 """What a file of packed data begins with."""
 
+STREAM_END = b"\xff\xff\xff\xff\0\0\0\0"
+"""What a stream of Arrow data ends with."""
+
 TABLE_ROWS = 256
 """Rows of a column that are in memory together."""
 
@@ -119,6 +122,10 @@ def read_arrow(path: Path, name: str, *, field: str, max_document: int) -> Read:
     import pyarrow
 
     size = path.stat().st_size
+    with path.open("rb") as file:
+        file.seek(max(size - len(STREAM_END), 0))
+        ended = file.read() == STREAM_END
+    rows = 0
     try:
         with pyarrow.memory_map(str(path)) as source, pyarrow.ipc.open_stream(source) as stream:
             rows = sum(batch.num_rows for batch in stream)
@@ -127,6 +134,9 @@ def read_arrow(path: Path, name: str, *, field: str, max_document: int) -> Read:
             yield from _columns(name, stream.schema.names, lambda: iter(stream), share, field, max_document)
     except arrow_errors() as error:
         yield Refused(name, "not Arrow", _without(path, name, error), size)
+    else:
+        if not ended:  # pyarrow takes the end of the file for the end of the rows
+            yield Refused(f"{name}#{rows + 1}", "damaged", "the file ends without the mark that ends it: it is cut off")
 
 
 def arrow_errors() -> tuple[type[Exception], ...]:
