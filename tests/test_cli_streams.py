@@ -15,13 +15,11 @@ from making import sparse_safetensors, write_config
 from small_bert import small_bert
 
 HEADSCOPE = f"{sys.executable} -m headscope"
-GUARD = 300
+GUARD = 1800
 LONG = "9" * 5000
 COMMANDS = {
-    "tour": "",
     "help": "--help",
     "shapes": "shapes {small} --json",
-    "config": "config {small} --csv",
     "attend": "attend {small} cat",
 }
 

@@ -16,7 +16,7 @@ import headscope as hs
 from headscope.view.connections import Server, server_of
 from headscope.view.server import HOST, Session, application
 
-GUARD = 120
+GUARD = 1800
 """Seconds after which something that should have happened never will."""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from headscope.callable_packages import make_callable
 from headscope.trace.arrays import LazyMap, Named
-from headscope.trace.broken import BROKEN, broken_line, broken_rows
+from headscope.trace.broken import BROKEN, broken_line, broken_rows, is_broken
 from headscope.trace.cut import Cut
 from headscope.trace.file import is_trace, load
 from headscope.trace.head import HeadTrace
@@ -28,6 +28,7 @@ __all__ = [
     "Trace",
     "broken_line",
     "broken_rows",
+    "is_broken",
     "is_trace",
     "load",
 ]

@@ -27,12 +27,17 @@ def broken_rows(record: LayerRecord) -> Bool[np.ndarray, "heads queries"]:
     return ~np.isfinite(record.q).all(-1) | np.where(empty, ~keys, ~np.isfinite(record.lse))
 
 
+def is_broken(record: LayerRecord) -> Bool[np.ndarray, " heads"]:
+    """Return True for each head of a layer with such a row."""
+    return np.asarray(broken_rows(record).any(-1))
+
+
 def broken_heads(trace: Trace) -> tuple[tuple[int, int], ...]:
     """(layer, head) of each head with such a row, by their numbers in the model, layer by layer."""
     return tuple(
         (layer, head)
         for layer, record in zip(trace.numbers, trace.layers, strict=True)
-        for head, broken in zip(trace.head_numbers(layer), broken_rows(record).any(-1), strict=True)
+        for head, broken in zip(trace.head_numbers(layer), is_broken(record), strict=True)
         if broken
     )
 
@@ -55,7 +60,7 @@ def _beginning(trace: Trace) -> str:
             "queries": _finite(record.q, size),
             "keys": _finite(record.k, size),
             "values": np.ones(size, bool) if record.v is None else _finite(record.v, size),
-            "scores": ~broken_rows(record).any(-1),
+            "scores": ~is_broken(record),
         }
         if not any(finite.any() for name, finite in parts.items() if name != "scores"):
             return (

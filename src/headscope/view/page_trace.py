@@ -15,7 +15,7 @@ from headscope.attention import attend, scores, weights
 from headscope.errors import InputError, TraceError, UnsupportedError
 from headscope.statistics import Block, Roles, blocks, mean_over_queries, measured_statistics, roles_of
 from headscope.statistics.definitions import value_norms
-from headscope.trace import LayerRecord, Source, Trace, broken_rows
+from headscope.trace import LayerRecord, Source, Trace, is_broken
 from headscope.trace.file import DTYPES, pack
 from headscope.view.pieces import labels
 
@@ -209,7 +209,7 @@ def _measure(
         down = np.maximum.reduceat(across, starts, axis=1)
         pooled[:, targets[starts]] = np.maximum(pooled[:, targets[starts]], down)
     thumbs = np.rint(255 * np.sqrt(np.minimum(np.nan_to_num(pooled), 1))).astype(np.uint8)
-    broken = broken_rows(record).any(-1)  # the page says so over their thumbnails, by their lse
+    broken = is_broken(record)  # the page says so over their thumbnails, by their lse
     return thumbs, {name: np.where(broken, np.nan, mean) for name, mean in mean_over_queries(parts).items()}, lse
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headscope.statistics import head_statistics
-from headscope.trace import broken_rows
+from headscope.trace import is_broken
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -120,6 +120,6 @@ def all_patterns(trace: Trace, layers: Sequence[int] | None = None) -> list[Patt
         found = head_statistics(
             record.q, record.k, scale=record.scale, special=special, mask=record.mask, aligned=aligned
         )
-        broken = broken_rows(record).any(-1)
+        broken = is_broken(record)
         rows += patterns_of(found, len(special), layer, trace.head_numbers(layer), broken)
     return rows
