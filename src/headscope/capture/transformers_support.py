@@ -187,7 +187,7 @@ def product_dtype(name: str, module: nn.Module, query: torch.Tensor) -> torch.dt
     dtype = autocast_dtype(query)
     if not name.startswith("flash") or dtype != torch.float32:
         return dtype
-    config = getattr(module, "config", None)
+    config: Any = getattr(module, "config", None)
     if hasattr(config, "_is_quantized"):
         quantized: torch.dtype = config.dtype
         return quantized

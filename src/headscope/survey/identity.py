@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from headscope.checkpoint.tokenizer.backend import library_errors
+from headscope.checkpoint.tokenizer.panics import library_errors
 from headscope.errors import CheckpointError
 
 UNRELATED = {"_name_or_path", "name_or_path", "transformers_version", "id2label", "label2id"}
@@ -36,7 +36,7 @@ CONSTANT = (bool, int, float, str, type(None))
 
 def config_record(model: nn.Module) -> dict[str, Any]:
     """The fields of a model's config; nothing for a model without one in transformers' manner."""
-    config = getattr(model, "config", None)
+    config: Any = getattr(model, "config", None)
     if not hasattr(config, "to_dict"):
         return {}
     found: dict[str, Any] = _plain(config.to_dict())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -50,7 +50,7 @@ def paper(trace: Trace, model: Model, states: list[Float[np.ndarray, "tokens d_m
             q = x @ slices.W_Q.astype(np.float64) + slices.b_Q
             k = x @ slices.W_K.astype(np.float64) + slices.b_K
             v = x @ slices.W_V.astype(np.float64) + slices.b_V
-            place = {"layer": layer, "head": head}
+            place: dict[str, Any] = {"layer": layer, "head": head}
             for worst, ours, theirs in zip(parts.values(), (one.q, one.k, one.v), (q, k, v), strict=True):
                 worst.see(ours, theirs, ("query" if worst is parts["queries"] else "key",), **place)
             context = np.empty_like(v)

@@ -100,7 +100,7 @@ class Backend:
             samples = [placeholder.encode("x") for _ in range(texts)]
             full = self._rust.post_process(samples[0], samples[1] if texts == 2 else None, add_special_tokens=True)
         columns = (full.ids, full.tokens, full.type_ids, full.sequence_ids, full.special_tokens_mask)
-        if len(set(map(len, columns))) > 1:
+        if len({len(column) for column in columns}) > 1:
             raise CheckpointError(
                 f"the tokenizer's template gives {len(full.ids)} ids and {len(full.tokens)} tokens to one text",
                 where=self._where,
