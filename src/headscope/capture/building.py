@@ -323,8 +323,11 @@ def _refuse_empty_rows(forward: Forward, call: Call) -> None:
     if isinstance(given, torch.Tensor) and given.dim() == 2 and len(given) == batch:
         empty |= set(torch.nonzero(~given.bool().any(-1)).flatten().tolist())
     if call.own:
+        # A mask that hides everything is a mask, too, unless the module made NaN of it.
+        found = call.context if call.returned is None else call.returned
         allowed = ((row, call.rules.row(row).mask.keys) for row in range(batch))
-        empty |= {row for row, keys in allowed if keys is not None and not np.any(keys)}
+        hidden = [row for row, keys in allowed if keys is not None and not np.any(keys)]
+        empty |= {row for row in hidden if not bool(torch.isfinite(found[row]).all())}
     if empty:
         rows = f"row {empty.pop()} is" if len(empty) == 1 else f"rows {', '.join(map(str, sorted(empty)))} are"
         raise InputError(

@@ -8,6 +8,7 @@ kind of cache it is and without asking it what it did.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -35,14 +36,20 @@ class Origin:
     Attributes:
         start, stop: where they are in the sequence.
         forward: the pass; None where the cache held them before anything was captured.
-        group: layers of that pass, and `row` the row of its batch: the tokens are its first stop - start queries.
+        of: layers of that pass, held weakly, and `row` the row of its batch: the tokens are its first stop - start
+            queries.
     """
 
     start: int
     stop: int
     forward: Forward | None
-    group: Group | None
+    of: weakref.ref[Group] | None
     row: int
+
+    @property
+    def group(self) -> Group | None:
+        """The layers of the pass, while the capture is alive."""
+        return None if self.of is None else self.of()
 
 
 class Tape:
@@ -123,7 +130,7 @@ class Strand:
     def cut_back(self, stop: int) -> Strand:
         """A sequence of its own that begins as this one does."""
         origins = [
-            Origin(one.start, min(one.stop, stop), one.forward, one.group, one.row)
+            Origin(one.start, min(one.stop, stop), one.forward, one.of, one.row)
             for one in self.origins
             if one.start < stop
         ]
@@ -187,7 +194,7 @@ class Strands:
         if fresh:
             for part, one in seen.items():
                 strand.tapes[part].append(one[:, one.shape[1] - fresh :])
-            strand.origins.append(Origin(end, end + fresh, forward, group, row))
+            strand.origins.append(Origin(end, end + fresh, forward, weakref.ref(group), row))
         strands = self._all.setdefault(series, [])
         if strand not in strands[-MOST_STRANDS:]:
             strands.append(strand)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -156,9 +157,10 @@ def _arguments(forward: Forward) -> list[torch.Tensor]:
 
 
 def _ids_among_arguments(forward: Forward, batch: int, size: int) -> torch.Tensor | None:
-    """Integer arguments of that shape: what a model of torch.nn embeds."""
-    for one in _arguments(forward):
-        if one.dtype in (torch.int64, torch.int32) and _fits(one, batch, size):
+    """Integer arguments of that shape that are not called masks, positions, types or labels: what a model embeds."""
+    named = [one for name, one in forward.kwargs.items() if not re.search("mask|position|type|segment|label", name)]
+    for one in (*forward.args, *named):
+        if isinstance(one, torch.Tensor) and one.dtype in (torch.int64, torch.int32) and _fits(one, batch, size):
             return one
     return None
 
