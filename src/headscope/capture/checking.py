@@ -59,21 +59,24 @@ class Witness:
     fused: bool
     length: float | None
 
-    def expect(self, record: LayerRecord) -> tuple[np.ndarray, np.ndarray]:
+    def expect(self, record: LayerRecord) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """What `values` must be if the layer's record is right, in fp64.
 
         Returns:
-            That, and (heads, queries): sum_j p_ij |v_j|, the length of what each query gathers.
+            That; and, (heads, queries) each, with x_j = v_j . r: the standard deviation of x under the row's weights,
+            the root of its mean square, and sum_j p_ij |v_j|.
         """
         assert record.v is not None
         shared = len(record.q) // len(record.k)
         q, k, v = (part.astype(np.float64) for part in (record.q, record.k, record.v))
         seen = np.einsum("hkd,hd->hk", np.repeat(v, shared, 0), self.directions.astype(np.float64))
         lengths = np.repeat(np.sqrt(np.square(v).sum(-1)), shared, 0)
-        columns = np.stack([seen, lengths], -1)
+        columns = np.stack([seen, np.square(seen), lengths], -1)
         mixed, _ = attend(q, np.repeat(k, shared, 0), columns, scale=record.scale, mask=record.mask)
-        found, gathered = mixed[..., 0], mixed[..., 1]
-        return found.sum(0, keepdims=True) + self.offset if self.length is not None else found, gathered
+        found, squares, gathered = (mixed[..., column] for column in range(3))
+        spread = np.sqrt(np.maximum(squares - np.square(found), 0))
+        values = found if self.length is None else found.sum(0, keepdims=True) + self.offset
+        return values, spread, np.sqrt(squares), gathered
 
 
 def witness(call: Call, row: int, heads: list[int] | None, queries: torch.Tensor | None) -> Witness | None:

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 MOST_CELLS = 1 << 28
 """Cells of a layer's map beyond which an eager forward pass is not worth its memory: 1 GiB in fp32."""
 
-See = Callable[[int, np.ndarray], None]
+See = Callable[[int, np.ndarray, np.ndarray, np.ndarray], None]
+"""Called with a layer's number and, for the heads, queries and keys that the trace kept: the weights (heads, queries,
+keys), and q and k of this run, (heads, queries or keys, d_head) each."""
 
 
 class Weights:
@@ -48,15 +50,17 @@ class Weights:
         return stack == self.source.stack and layer in self.trace.numbers and layer not in self.seen
 
     def take(self, forward: Forward, call: Call) -> None:
-        """Pass on (heads, queries, keys) of one layer."""
+        """Pass on the weights of one layer."""
         if call.weights is None or (call.turn, *call.weights.shape[2:]) != (self.source.turn, *self.source.sizes):
             return
         self.seen.add(call.layer)
-        cells = call.weights[self.source.row].float().cpu().numpy()
-        for axis, kept in ((1, self.source.queries), (2, self.source.keys)):
-            if kept is not None:
-                cells = cells.compress(kept, axis=axis)
-        self.see(call.layer, cells[list(self.trace.head_numbers(call.layer))])
+        cells, q, k = (x[self.source.row].float().cpu().numpy() for x in (call.weights, call.q, call.k))
+        if self.source.queries is not None:
+            cells, q = (x.compress(self.source.queries, axis=1) for x in (cells, q))
+        if self.source.keys is not None:
+            cells, k = cells.compress(self.source.keys, axis=2), k.compress(self.source.keys, axis=1)
+        heads = list(self.trace.head_numbers(call.layer))
+        self.see(call.layer, cells[heads], q[heads], k[[head * len(k) // len(q) for head in heads]])
 
 
 @contextmanager
@@ -79,7 +83,7 @@ def eager_weights(trace: Trace, source: CapturedModel, see: See) -> str:
     """Run the captured forward pass again in eager attention and show its weights layer by layer.
 
     Args:
-        see: called with a layer's number and its weights (heads, queries, keys), those that the trace kept.
+        see: called layer by layer.
 
     Returns:
         Why it could not be done; empty where it was.

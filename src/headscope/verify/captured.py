@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headscope.verify.report import Check, Worst, row_blocks
-from headscope.verify.rounding import EPS, Limits, rerun, witnessed
+from headscope.verify.rounding import EPS, Limits, drifted, rerun, witnessed
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -34,8 +34,8 @@ def live(trace: Trace, limits: Limits, *, reference: bool) -> tuple[list[Check],
         if witness is None or record.v is None:
             continue
         apart = witness.length is None
-        ours, gathered = witness.expect(record)
-        allowed = witnessed(record, witness, gathered)
+        ours, *moments = witness.expect(record)
+        allowed = witnessed(record, witness, *moments)
         seen = np.isfinite(record.lse) if apart else np.isfinite(record.lse).all(0, keepdims=True)
         for at, row in enumerate(witness.values):
             place = {"head": trace.head_numbers(number)[at]} if apart else {}
@@ -53,8 +53,16 @@ def live(trace: Trace, limits: Limits, *, reference: bool) -> tuple[list[Check],
         return checks, [*skipped, ("eager weights", "not asked for")]
     cells = Worst("weights (eager)", "against the model's own eager attention, run once more", limits.weights, reason)
 
-    def see(number: int, theirs: Float[np.ndarray, "heads queries keys"]) -> None:
-        allowed = rerun(trace, number, eps / 2)
+    def see(
+        number: int,
+        theirs: Float[np.ndarray, "heads queries keys"],
+        q: Float[np.ndarray, "heads queries d_head"],
+        k: Float[np.ndarray, "heads keys d_head"],
+    ) -> None:
+        record = trace.layers[trace.numbers.index(number)]
+        # Whether q and k are the model's is seen in the module's output, where there is that check.
+        drift = None if eps == EPS or number in unseen or record.v is None else drifted(record, q, k)
+        allowed = rerun(record, number, eps / 2, drift)
         for at, head in enumerate(trace.head_numbers(number)):
             one = trace[number, head]
             seen = np.isfinite(one.lse)

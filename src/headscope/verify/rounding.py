@@ -7,11 +7,13 @@ by at most u times its size. With r = |scale| |q| |k|, which no score exceeds (C
   n times by d <= n u r; sums of d_head products in fp32 by about d = sqrt(d_head) u r (Higham and Mary 2019).
 - Errors of scores within [-d, d] move the weights of a row by at most d in all, each weight by at most d / 2 (two keys
   of equal weight, one d up, one d down). exp(s - lse) with the lse of exact scores is off by d times the weight.
-- A context is then off by (d + u) m at most, m = sum_j p_j |v_j|: by its weights, and by v's own rounding. Its product
-  with a fixed vector r' is off by |r'| times that.
+- A context is then off by (d + u) max |v_j| at most: by its weights, and by v's own rounding. sum_j p_j x_j is off by d
+  times the mean distance of x from its mean, which is at most its standard deviation, as long as d is small; in any
+  case by (exp(2 d) - 1) / 2 times that.
 
 A kernel that ran in bf16 or fp16 sums scores in fp32, rounds each weight before it meets v, and rounds the context:
-2 u m. Attention that is not fused rounds scores too, three times (product, scale, mask): d = 3 u r.
+once u sum_j p_j |x_j|, once u times the context. Attention that is not fused rounds scores too, three times (product,
+scale, mask): d = 3 u r.
 """
 
 from __future__ import annotations
@@ -114,40 +116,68 @@ def score_error(record: LayerRecord, unit: float) -> Float[np.ndarray, "heads qu
 
 
 def witnessed(
-    record: LayerRecord, witness: Witness, gathered: Float[np.ndarray, "heads queries"]
+    record: LayerRecord,
+    witness: Witness,
+    spread: Float[np.ndarray, "heads queries"],
+    size: Float[np.ndarray, "heads queries"],
+    gathered: Float[np.ndarray, "heads queries"],
 ) -> Float[np.ndarray, "heads_or_1 queries"]:
-    """What rounding explains of a witness's values.
+    """What rounding explains of a witness's values, sum_j p_ij x_j with x_j = v_j . r.
 
     Args:
-        gathered: m, (heads, queries).
+        spread, size, gathered: (heads, queries) each, as Witness.expect gives them.
     """
     unit = witness.eps / 2
     kept = U16 if record.q.dtype == np.float16 else 0.0
     error = score_error(record, 0.0 if witness.fused else unit) + 2 * kept * reach(record)
     lengths = np.sqrt(np.square(witness.directions, dtype=np.float64).sum(-1))[:, None]
-    found: np.ndarray = lengths * gathered * (np.minimum(error, 2) + 2 * unit + kept + KERNEL)
+    found: np.ndarray = np.expm1(2 * np.minimum(error, 1)) / 2 * spread + unit * size
+    found = found + lengths * gathered * (unit + kept + KERNEL)
     return found if witness.length is None else found.sum(0, keepdims=True) + (unit + KERNEL) * witness.length
 
 
-DRIFT = 8.0
-"""How many roundings of a hidden state two runs of a model are apart after one layer."""
+COUNTED = 7.0
+"""Scores that lie further than this below a row's log-sum-exp have no weight to speak of: less than 1 in 1,000."""
 
 
-def rerun(trace: Trace, layer: int, unit: float) -> Float[np.ndarray, "heads queries"]:
+def drifted(
+    record: LayerRecord, q: Float[np.ndarray, "heads queries d_head"], k: Float[np.ndarray, "heads keys d_head"]
+) -> Float[np.ndarray, "heads queries"]:
+    """(heads, queries): how far scores of another run's q and k may be from those of the record's (Cauchy-Schwarz)."""
+
+    def longest(x: Float[np.ndarray, "heads keys d_head"]) -> Float[np.ndarray, "heads 1"]:
+        found: np.ndarray = np.sqrt(np.square(x, dtype=np.float64).sum(-1)).max(-1, keepdims=True)
+        return found
+
+    keys = np.repeat(record.k, len(record.q) // len(record.k), 0).astype(np.float64)
+    apart = np.sqrt(np.square(q - record.q.astype(np.float64)).sum(-1))
+    own = np.sqrt(np.square(record.q, dtype=np.float64).sum(-1))
+    found: np.ndarray = abs(record.scale) * (apart * longest(k) + own * longest(k - keys))
+    return found
+
+
+def rerun(
+    record: LayerRecord, layer: int, unit: float, drift: Float[np.ndarray, "heads queries"] | None = None
+) -> Float[np.ndarray, "heads queries"]:
     """What rounding explains of the weights of a second run of the model in eager attention, (heads, queries).
 
-    That run rounds scores (3 u r), and its hidden states drift away from the first one's: each layer adds roundings of
-    its own, independent of the others', so that after l layers q and k are off by about sqrt(l) of them.
+    That run rounds every score that counts three times, |s| <= min(r, |lse| + 7), and its hidden states drift away from
+    the first run's: each layer before this one adds roundings of its own, independent of the others'. So the weights
+    differ by a few u |s|, growing as the root of the number of layers: at most 1.8 of them were seen in 12 layers of
+    moderate scores, and 2 + sqrt(layer) are allowed. In bf16 that is much where scores are large, which is what such
+    attention is worth.
 
     Args:
+        layer: how many layers came before.
         unit: u of the model's precision.
+        drift: how far scores are apart for the two runs' q and k are, where that is known.
     """
-    at = trace.numbers.index(layer)
-    record = trace.layers[at]
+    furthest = reach(record)
     kept = U16 if record.q.dtype == np.float16 else 0.0
-    error = score_error(record, unit) + (2 * kept + DRIFT * unit * np.sqrt(layer)) * reach(record)
-    found: np.ndarray = np.minimum(error / 2 + unit, 1.0)
-    return np.maximum(found, 5 * FP32)
+    counted = np.minimum(furthest, np.where(np.isfinite(record.lse), np.abs(record.lse), 0.0) + COUNTED)
+    grown, apart = (np.sqrt(layer), 0.0) if drift is None else (0.0, drift / 2)
+    found = score_error(record, 0.0) / 2 + kept * furthest + unit * ((2 + grown) * counted + 1) + apart
+    return np.clip(found, 5 * FP32, 1.0)
 
 
 def _score_size(record: LayerRecord) -> float:

@@ -1,0 +1,270 @@
+"""What is kept is what the kernel saw, in every precision; weights are as exact as eager attention's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from families import BY_NAME, here
+from torch import nn
+from torch.nn.functional import multi_head_attention_forward, scaled_dot_product_attention
+from transformers import AttentionInterface
+
+from headscope.capture import capture
+from headscope.capture.transformers_support import product_dtype
+from headscope.trace import Trace, load
+
+HALVES = [torch.bfloat16, torch.float16]
+
+
+class Seen(torch.overrides.TorchFunctionMode):
+    """Notes what scaled_dot_product_attention is given, cast as autocast casts it: by running its own cast."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[torch.Tensor, ...]] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func is scaled_dot_product_attention:
+            self.calls.append(tuple(x.to(result.dtype) for x in args[:3]))
+        return result
+
+
+class Own(nn.Module):
+    """A user's module: rotates in fp32, as many do, and calls the kernel."""
+
+    def __init__(self, disabled: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.project = nn.Linear(16, 48)
+        self.disabled = disabled
+        with torch.no_grad():
+            self.project.weight.mul_(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.project(x).float().unflatten(-1, (3, 2, 8)).permute(2, 0, 3, 1, 4)
+        q, k = q * torch.cos(q), k * torch.sin(k) + k
+        if self.disabled:
+            with torch.autocast("cpu", enabled=False):
+                return scaled_dot_product_attention(q, k, v)
+        return scaled_dot_product_attention(q, k, v)
+
+
+def weights_of(trace: Trace, layer: int) -> np.ndarray:
+    return np.stack([np.asarray(trace[layer, head].weights) for head in range(trace.heads)])
+
+
+def assert_sums(trace: Trace) -> None:
+    for layer in trace.numbers:
+        np.testing.assert_allclose(weights_of(trace, layer).sum(-1), 1, atol=2e-6)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("disabled", [False, True])
+def test_a_module_that_gives_fp32_to_the_kernel_under_autocast(dtype: torch.dtype, disabled: bool) -> None:
+    model, x = Own(disabled), torch.randn(2, 11, 16, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad(), torch.autocast("cpu", dtype=dtype):
+        with Seen() as seen:
+            model(x)
+        with capture(model) as captured:
+            model(x)
+    assert seen.calls[0][0].dtype == (torch.float32 if disabled else dtype)
+    for row, trace in enumerate(captured.traces):
+        for ours, theirs in zip((trace.layers[0].q, trace.layers[0].k, trace.layers[0].v), seen.calls[0], strict=True):
+            np.testing.assert_array_equal(ours, theirs[row].float().numpy())
+        q, k = (x[row].double() for x in seen.calls[0][:2])
+        np.testing.assert_allclose(weights_of(trace, 0), torch.softmax(q @ k.mT / 8**0.5, -1), atol=1e-6)
+        assert_sums(trace)
+        assert trace.verify().agrees
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+@pytest.mark.parametrize("name", here("LlamaModel", "MistralModel", "ModernBertModel", "BertModel", "T5Model"))
+def test_models_under_autocast(name: str, implementation: str, dtype: torch.dtype) -> None:
+    """RoPE leaves q and k in fp32, and autocast casts them at the product."""
+    family = BY_NAME[name]
+    model, inputs = family.build(), family.inputs(padded=True)
+    model.set_attn_implementation(implementation)
+    with torch.no_grad(), torch.autocast("cpu", dtype=dtype):
+        alone = model(**inputs).last_hidden_state
+        with capture(model) as captured:
+            assert torch.equal(model(**inputs).last_hidden_state, alone)
+        for trace in captured.traces:
+            assert_sums(trace)
+            for record in trace.layers:
+                for kept in (record.q, record.k, record.v):
+                    again = torch.from_numpy(kept).to(dtype).float().numpy()
+                    np.testing.assert_array_equal(kept, again)
+            report = trace.verify()
+            assert report.agrees, report
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("need_weights", [False, True])
+def test_multihead_attention_under_autocast(dtype: torch.dtype, need_weights: bool) -> None:
+    torch.manual_seed(0)
+    mha = nn.MultiheadAttention(16, 2, batch_first=True).eval()
+    x = 3 * torch.randn(2, 9, 16)
+    with torch.no_grad(), torch.autocast("cpu", dtype=dtype), capture(mha) as captured:
+        mha(x, x, x, need_weights=need_weights)
+    for trace in captured.traces:
+        assert_sums(trace)
+        kept = trace.layers[0].q
+        np.testing.assert_array_equal(kept, torch.from_numpy(kept).to(dtype).float().numpy())
+        report = trace.verify()
+        assert report.agrees, report
+
+
+def test_flash_attention_is_given_what_transformers_casts_to() -> None:
+    """As transformers' flash_attention_forward has it: autocast's precision, else that of the module's weights."""
+    module = nn.Sequential(nn.Linear(2, 2).to(torch.bfloat16))
+    q = torch.zeros(1, 1, 2, 2)
+    assert product_dtype("flash_attention_2", module, q) == torch.bfloat16
+    assert product_dtype("flash_attention_2", module, q.half()) == torch.float16
+    assert product_dtype("sdpa", module, q) == torch.float32
+    with torch.autocast("cpu", dtype=torch.float16):
+        assert product_dtype("flash_attention_2", module, q) == torch.float16
+        assert product_dtype("eager", module, q) == torch.float16
+        assert product_dtype("sdpa", module, q.double()) == torch.float64
+        with torch.autocast("cpu", enabled=False):
+            assert product_dtype("sdpa", module, q) == torch.float32
+
+
+def bert(dtype: torch.dtype, tokens: int, heads: int) -> Any:
+    import transformers
+
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        hidden_size=64 * heads,
+        num_hidden_layers=1,
+        num_attention_heads=heads,
+        intermediate_size=8,
+        vocab_size=99,
+        max_position_embeddings=tokens,
+    )
+    model = transformers.BertModel(config, add_pooling_layer=False).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "query.weight" in name or "key.weight" in name:
+                parameter.mul_(6)
+    return model.to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, *HALVES])
+@pytest.mark.parametrize("tokens", [128, 512])
+def test_weights_are_as_exact_as_eager_attention_s(tokens: int, dtype: torch.dtype) -> None:
+    """Both against a softmax in fp64 of the very q and k, head by head."""
+    model = bert(dtype, tokens, heads=4)
+    ids = torch.randint(0, 99, (1, tokens), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        with capture(model) as captured:
+            model(ids)
+        trace = captured.trace
+        q, k = (torch.from_numpy(part) for part in (trace.layers[0].q, trace.layers[0].k))
+        exact = torch.softmax(trace.layers[0].scale * q.double() @ k.double().mT, -1)
+        eager = torch.softmax((q.to(dtype) @ k.to(dtype).mT) * trace.layers[0].scale, -1)
+    ours, theirs = (np.abs(x - exact.numpy()).max() for x in (weights_of(trace, 0), eager.double().numpy()))
+    assert exact.max() > 0.3
+    assert ours <= 2 * theirs + 5e-7, "a kernel's log-sum-exps are ten times as far off"
+    assert_sums(trace)
+
+
+def test_log_sum_exps_are_computed_when_they_are_asked_for_and_saved_whole(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from headscope.trace import record
+
+    calls = []
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        calls.append(args[0].shape)
+        return original(*args, **kwargs)
+
+    original: Callable[..., Any] = record.log_sum_exps
+    monkeypatch.setattr(record, "log_sum_exps", counted)
+    family = BY_NAME["BertModel"]
+    model = family.build()
+    with torch.no_grad(), capture(model) as captured:
+        model(**family.inputs(padded=False))
+    trace = captured.traces[0]
+    assert trace.nbytes > 0
+    assert not calls
+    first = trace[1, 0].weights[0, 0]
+    assert trace[1, 2].weights[3, 3] > 0
+    assert len(calls) == 1, "once for a layer"
+    again = load(trace.save(tmp_path / "t.safetensors"))
+    assert len(calls) == 2
+    assert again[1, 0].weights[0, 0] == first
+    np.testing.assert_array_equal(again.layers[0].lse, trace.layers[0].lse)
+    assert len(calls) == 2, "what was saved is read"
+
+
+def test_memory_of_log_sum_exps_is_linear() -> None:
+    import tracemalloc
+
+    from headscope.attention import TILE_CELLS, Mask, log_sum_exps
+
+    rng = np.random.default_rng(0)
+    q, k = (rng.normal(size=(2, 6000, 4)).astype("f4") for _ in range(2))
+    tracemalloc.start()
+    log_sum_exps(q, k, scale=0.5, mask=Mask(causal=True))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 40 * TILE_CELLS < 6000 * 6000
+
+
+WRONG: dict[str, Callable[[Any, dict[str, Any]], tuple[Any, dict[str, Any]]]] = {
+    "the scale": lambda qkv, given: (qkv, {**given, "scaling": given["scaling"] * 1.3}),
+    "q": lambda qkv, given: ((qkv[0].roll(1, 2), *qkv[1:]), given),
+    "k": lambda qkv, given: ((qkv[0], qkv[1].roll(1, 2), qkv[2]), given),
+    "v": lambda qkv, given: ((*qkv[:2], qkv[2].roll(1, 2)), given),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, *HALVES])
+@pytest.mark.parametrize("wrong", [*WRONG, "the mask"])
+def test_a_capture_of_something_wrong_is_refused(wrong: str, dtype: torch.dtype) -> None:
+    """An attention function that computes with other q, k, v, scale or mask than it is called with."""
+    from headscope.errors import UnsupportedError
+
+    def other(module: Any, q: Any, k: Any, v: Any, mask: Any, **given: Any) -> Any:
+        if wrong == "the mask":
+            mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).tril()[None, None]
+        else:
+            (q, k, v), given = WRONG[wrong]((q, k, v), given)
+        out = scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=given["scaling"])
+        return out.transpose(1, 2).contiguous(), None
+
+    AttentionInterface.register("other", other)
+    try:
+        family = BY_NAME["ViTModel"]
+        model = family.build(dtype)
+        model.set_attn_implementation("other")
+        with pytest.raises(UnsupportedError, match="other than softmax"), torch.no_grad(), capture(model):
+            model(**family.inputs(padded=False, dtype=dtype))
+    finally:
+        del AttentionInterface._global_mapping["other"]
+
+
+def test_the_functional_form_under_autocast() -> None:
+    """torch.nn.functional.multi_head_attention_forward without weights, called by a class of one's own."""
+
+    class Functional(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.inner = nn.MultiheadAttention(16, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(x, x, x, need_weights=False)[0]
+
+    assert multi_head_attention_forward is nn.functional.multi_head_attention_forward
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16), capture(model := Functional()) as captured:
+        model(torch.randn(7, 1, 16))
+    assert_sums(captured.trace)
+    assert captured.trace.verify().agrees
