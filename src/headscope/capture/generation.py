@@ -130,7 +130,8 @@ class Sequences:
             kept.append(_joined_call(calls, steps, seen, masks[key]))
         first = next(iter(rows[0].values()))[0]
         axis = joined([self._tokens(step, pattern) for step in steps])
-        lead = 0 if first.queries_kept[steps[0].row] is None else int(np.argmax(first.queries_kept[steps[0].row]))
+        flags = first.queries_kept[steps[0].row]
+        lead = 0 if flags is None else int(np.argmax(flags))
         positions = tuple(range(lead, lead + total))
         return self._trace(
             steps, pattern, kept, axis, None, Cut(steps[-1].row, positions, positions, (lead + total,) * 2)
@@ -213,7 +214,7 @@ class Sequences:
 
         Where they can't be known, one that no second call would find as it was: see headscope.capture.replay.
         """
-        unknown = ((object(),), {})
+        unknown: tuple[tuple[Any, ...], dict[str, Any]] = ((object(),), {})
         given = dict(inspect.signature(last.module.forward).bind_partial(*last.args, **last.kwargs).arguments)
         given |= given.pop("kwargs", {})
         name = next((one for one in IDS if isinstance(given.get(one), torch.Tensor)), None)
@@ -226,7 +227,7 @@ class Sequences:
             found = [self._inputs(one, first=not one.start) for one in (stretch.origins if stretch else ())]
             if not found or any(one[0] is None for one in found):
                 return unknown
-            ids.append(np.concatenate([one[0] for one in found]))  # type: ignore[misc]
+            ids.append(np.concatenate([one[0] for one in found]))
             seen.append(np.concatenate([one[1] for one in found]))
             positions.append([one[2] for one in found])
         if len({len(one) for one in ids}) > 1:

@@ -75,7 +75,7 @@ def function(kind: Any, called: Callable[..., Any], args: tuple[Any, ...], optio
         if called in METHODS and not any(isinstance(one, Tiled) for one in (*args[1:], options.get("out"))):
             return getattr(first, METHODS[called])(*args[1:], **options)
         if called is np.count_nonzero:
-            return (first != 0).sum(*args[1:], **options)
+            return np.not_equal(first, 0).sum(*args[1:], **options)
         if called is np.dot and first.ndim == np.ndim(args[1]) == 2 and not options:
             return matmul(first, args[1])
         if called in BY_ROWS and _along_rows(called, args, options):
