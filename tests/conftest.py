@@ -1,4 +1,7 @@
-"""What all tests share: shapes are checked while they run, and no test reaches for the network."""
+"""What all tests share: shapes are checked while they run, no test reaches for the network or depends on the machine.
+
+Whoever runs them has a terminal, a language, a proxy and a speed: none of these may decide what a test says.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,18 @@ import os
 import signal
 
 import pytest
+from hypothesis import HealthCheck, settings
 
+from patience import PATIENCE
 from shape_checks import check_shapes
 
+for name in ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+    os.environ.pop(name, None)
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ |= {"NO_PROXY": "*", "no_proxy": "*"}
+os.environ |= dict.fromkeys(("HF_HUB_DOWNLOAD_TIMEOUT", "HF_HUB_ETAG_TIMEOUT"), str(PATIENCE))
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 check_shapes()
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts what it puts in the background so, and children inherit it: none could then be interrupted.

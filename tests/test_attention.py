@@ -88,7 +88,7 @@ def test_tiles_contexts_and_sums_agree_with_the_definition(
         np.testing.assert_allclose(np.asarray(got), expected, atol=5e-6)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     n=st.integers(1, 300),
     d=st.integers(1, 16),

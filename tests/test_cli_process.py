@@ -14,6 +14,7 @@ import sys
 import pytest
 
 from making import LARGE, bert_checkpoint
+from patience import PATIENCE
 from small_bert import small_bert
 
 HEADSCOPE = [sys.executable, "-m", "headscope"]
@@ -32,7 +33,7 @@ def environment(**more: str) -> dict[str, str]:
 
 def headscope(*args: str, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*HEADSCOPE, *args], env=environment(**more), capture_output=True, text=True, encoding="utf-8", timeout=60
+        [*HEADSCOPE, *args], env=environment(**more), capture_output=True, text=True, encoding="utf-8", timeout=PATIENCE
     )
 
 
@@ -48,7 +49,8 @@ def on_a_terminal(*args: str, columns: int = 100, **more: str) -> str:
     )
     os.close(child)
     seen = b""
-    while select.select([parent], [], [], 60)[0]:
+    while True:
+        assert select.select([parent], [], [], PATIENCE)[0], seen
         try:
             piece = os.read(parent, 65536)
         except OSError:  # Linux's word for: the other side is closed
@@ -57,7 +59,7 @@ def on_a_terminal(*args: str, columns: int = 100, **more: str) -> str:
             break
         seen += piece
     os.close(parent)
-    assert process.wait(60) == 0
+    assert process.wait(PATIENCE) == 0
     return seen.decode()
 
 
@@ -69,7 +71,9 @@ def test_shapes_imports_no_array_library(tmp_path):
         "heavy = {'numpy', 'torch', 'transformers', 'tokenizers', 'huggingface_hub', 'safetensors', 'rich.console'}; "
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=PATIENCE
+    )
     assert done.stderr.strip() == "[]"
     assert "335,141,888" in done.stdout
 
@@ -80,7 +84,9 @@ def test_attend_imports_no_torch(small):
         f"app(['attend', {small!r}, {TEXT!r}], standalone_mode=False); "
         "print(sorted({'torch', 'transformers', 'huggingface_hub'} & set(sys.modules)), file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=PATIENCE
+    )
     assert done.stderr.strip() == "[]"
 
 
@@ -131,7 +137,7 @@ def test_a_closed_pipe_is_quiet(small):
     assert process.stderr is not None
     said = process.stderr.read()
     process.stderr.close()
-    assert process.wait(60) == 141
+    assert process.wait(PATIENCE) == 141
     assert said == b""
 
 
@@ -141,7 +147,9 @@ def test_control_c_exits_with_130(small):
         "headscope.model.open_model = lambda *a, **k: os.kill(os.getpid(), signal.SIGINT); "
         f"from headscope.cli import main; sys.argv = ['headscope', 'shapes', {small!r}]; main()"
     )
-    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=PATIENCE
+    )
     assert done.returncode == 128 + signal.SIGINT
     assert "Traceback" not in done.stderr
 
@@ -171,7 +179,7 @@ def test_a_stream_that_knows_no_unicode(small):
         [*HEADSCOPE, "attend", small, "the 猫 sat", "-L", "0", "-H", "0"],
         env=environment(PYTHONIOENCODING="ascii"),
         capture_output=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0
     assert b"\\u732b" in done.stdout

@@ -29,7 +29,8 @@ def test_a_long_forward_pass_says_how_many_layers_are_done(monkeypatch: pytest.M
     assert "4/4" in shown
 
 
-def test_a_short_one_says_nothing() -> None:
+def test_a_short_one_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "PATIENCE", float("inf"))
     assert run(Terminal()) == ""
 
 

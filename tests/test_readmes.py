@@ -59,6 +59,13 @@ def test_translations_say_the_same(name: str) -> None:
     assert languages - {name} <= set(LINK.findall(text))
 
 
+def test_ci_runs_what_is_typed_to_install_and_test() -> None:
+    typed = [command for command in commands(README) if command.startswith(("pip install ", "mkdocs "))]
+    run = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert [line[len("run '") : -1] for line in run.splitlines() if line.startswith("run '")] == typed
+    assert typed[1] in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("name", ["README.md", *OTHERS])
 def test_links_lead_somewhere(name: str) -> None:
     for link in LINK.findall((ROOT / name).read_text(encoding="utf-8")):

@@ -89,7 +89,7 @@ def test_they_agree_on_extreme_scores(mask: str, spread: float) -> None:
     agree(plain, fast, 60)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     n=st.integers(1, 24),
     groups=st.integers(1, 3),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -71,20 +72,20 @@ def test_a_run_goes_on_where_it_was_saved(tmp_path: Path) -> None:
     text = Text(running, documents, [documents[0][:4]])
     counts = torch.from_numpy(np.bincount(running, minlength=100))
 
-    def run_for(minutes: float) -> tuple[Run, int, dict[str, torch.Tensor]]:
+    def run_for(minutes: int) -> tuple[Run, int, dict[str, torch.Tensor]]:
         recipe = Recipe(minutes=minutes, tokens=256, turn=2, report_every=1, validate_every=1)
         run = Run.open(tmp_path, recipe, counts)
         start, before = run.step, {name: value.clone() for name, value in run.model.state_dict().items()}
-        train(run, recipe, text)
+        train(run, recipe, text, clock=count(step=20).__next__)  # three steps are a minute
         return run, start, before
 
-    first, start, _ = run_for(0.02)
+    first, start, _ = run_for(2)
     assert start == 0
-    assert first.step > 2, "the layers above the first began anew within the run"
-    second, start, before = run_for(2 * first.minutes)
+    assert first.step == 6, "the layers above the first began anew within the run, at its third step"
+    second, start, before = run_for(4)
     assert start == first.step
     for name, value in first.model.state_dict().items():
         torch.testing.assert_close(before[name], value, rtol=0, atol=0)
-    assert second.step > first.step
+    assert second.step == 12
     assert [point.step for point in second.curve] == list(range(1, second.step + 1))
-    assert second.minutes > first.minutes
+    assert (first.minutes, second.minutes) == (2, 4)

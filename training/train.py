@@ -3,7 +3,7 @@
 import argparse
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -156,12 +156,16 @@ class Text:
             yield next(streams[length]).moved(rng)
 
 
-def train(run: Run, recipe: Recipe, text: Text) -> None:
-    """Step until the minutes are over, with a point of the curve now and then, and a checkpoint at each validation."""
+def train(run: Run, recipe: Recipe, text: Text, clock: Callable[[], float] = time.monotonic) -> None:
+    """Step until the minutes are over, with a point of the curve now and then, and a checkpoint at each validation.
+
+    Args:
+        clock: returns the time in seconds.
+    """
     random = torch.Generator().manual_seed(recipe.seed + run.step)
     batches = text.batches(run, recipe)
     losses: list[float] = []
-    correct, count, before, began = 0, 0, run.minutes, time.monotonic()
+    correct, count, before, began = 0, 0, run.minutes, clock()
     run.model.train()
     while (progress := run.minutes / recipe.minutes) < 1:
         if run.step == recipe.turn:
@@ -182,7 +186,7 @@ def train(run: Run, recipe: Recipe, text: Text) -> None:
                 group["lr"] = share * rate
             optimizer.step()
             optimizer.zero_grad()
-        run.step, run.minutes = run.step + 1, before + (time.monotonic() - began) / 60
+        run.step, run.minutes = run.step + 1, before + (clock() - began) / 60
         losses, correct, count = [*losses, score.loss.item()], correct + score.correct, count + score.count
 
         over = run.minutes >= recipe.minutes

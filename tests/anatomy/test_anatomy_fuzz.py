@@ -32,7 +32,7 @@ NAMES = st.sampled_from(sorted(tiny_bert(prefix="bert.", pretraining=True)))
 SHAPES = st.lists(st.integers(0, 40), max_size=3).map(tuple)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     config=st.dictionaries(FIELDS, NONSENSE, max_size=4),
     lost=st.lists(NAMES, max_size=4),

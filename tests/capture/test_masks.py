@@ -23,7 +23,7 @@ def cells(mask: Mask, queries: int, keys: int) -> np.ndarray:
     return found
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     size=st.integers(1, 12),
     causal=st.booleans(),
@@ -58,7 +58,7 @@ def test_rules_come_back(
     np.testing.assert_array_equal(cells(cut, int(kept.sum()), int(kept.sum())), wanted[kept][:, kept])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data(), queries=st.integers(1, 8), keys=st.integers(1, 8))
 def test_any_mask_comes_back(data: st.DataObject, queries: int, keys: int) -> None:
     bits = data.draw(st.lists(st.booleans(), min_size=queries * keys, max_size=queries * keys))

@@ -197,7 +197,7 @@ def test_ids_without_any_tokenizer(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["wordpiece", "byte-level", "unigram"])
 @given(text=st.text(min_size=1, max_size=60), pair=st.none() | st.text(min_size=1, max_size=20))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_any_text(kinds: dict[str, Tokenizer], kind: str, text: str, pair: str | None) -> None:
     try:
         encoded = kinds[kind].encode(text, pair)
@@ -220,7 +220,7 @@ def test_any_text(kinds: dict[str, Tokenizer], kind: str, text: str, pair: str |
 
 
 @given(words=st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=6), cut=st.none() | st.integers(3, 12))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_any_words(kinds: dict[str, Tokenizer], words: list[str], cut: int | None) -> None:
     for tokenizer in kinds.values():
         try:

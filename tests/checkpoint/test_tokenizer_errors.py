@@ -68,7 +68,7 @@ def test_inputs(tokenizer: Tokenizer, case: str) -> None:
 
 
 @given(ids=st.lists(st.integers(-3, 12), max_size=5), segments=st.none() | st.lists(st.integers(-1, 3), max_size=5))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_any_ids(ids: list[int], segments: list[int] | None) -> None:
     without = load_tokenizer(Folder(Path("nowhere"), {"vocab_size": 10, "type_vocab_size": 2}))
     fits = segments is None or (len(segments) == len(ids) and all(0 <= segment < 2 for segment in segments))

@@ -81,7 +81,7 @@ def test_hostile_tokenizer_json(tmp_path: Path, case: str) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_damaged_tokenizer_json(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     good = SMALL_JSON
     start = data.draw(st.integers(0, len(good) - 1))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import select
 import signal
 import subprocess
 import sys
@@ -17,27 +15,44 @@ from surveying import OPTIONS, contents
 import headscope as hs
 from headscope.errors import InputError
 from headscope.survey.seal import DamageWarning
+from patience import PATIENCE
 
 FORKING = """
-import os, sys
+import os, signal, sys
 import torch, transformers, transformers.models.bert.modeling_bert
 import headscope as hs
 import headscope.survey.run, headscope.survey.replica, headscope.survey.aggregates
 corpus, out, options = sys.argv[1], sys.argv[2], eval(sys.argv[3])
 print("ready", flush=True)
-for _ in sys.stdin:
+
+def killed(there, target, events):
+    def count(event, args):
+        nonlocal there, events
+        if event == "os.rename" and os.path.basename(args[1]).startswith("part-"):
+            there += 1
+        if there >= target and event in ("open", "os.listdir", "os.mkdir", "os.remove", "os.rename", "os.scandir"):
+            events -= 1
+            if events < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+    return count
+
+for line in sys.stdin:
     child = os.fork()
     if child == 0:
+        if line.split():
+            sys.addaudithook(killed(*map(int, line.split())))
         try:
             hs.survey("-", corpus, out=out, similarity=2, **options)
         except BaseException as error:
             print(error, file=sys.stderr, flush=True)
             os._exit(1)
         os._exit(0)
-    print(child, flush=True)
     print(os.waitpid(child, 0)[1], flush=True)
 """
-"""A process that has imported everything, and makes a process of its own for each survey: importing takes longest."""
+"""A process that has imported everything, and makes a process of its own for each survey: importing takes longest.
+
+A line that it reads begins one, and says when it dies: parts that are there, parts after which to count, and how many
+calls that touch files to let pass. An empty line: never."""
 
 
 class Surveys:
@@ -54,24 +69,17 @@ class Surveys:
         )
         assert self._line() == "ready"
 
-    def begin(self) -> int:
+    def run(self, *dies: int) -> int:
+        """The status with which a survey ends; `dies`: after how many parts, and how many calls more."""
         assert self._process.stdin is not None
-        self._process.stdin.write("begin\n")
+        self._process.stdin.write(f"{self.parts()} {dies[0]} {dies[1]}\n" if dies else "\n")
         return int(self._line())
-
-    def end(self) -> int:
-        """The status of the process that was begun."""
-        return int(self._line())
-
-    def ended(self, seconds: float) -> bool:
-        """Whether it ends within so many seconds."""
-        return bool(select.select([self._process.stdout], [], [], seconds)[0])
 
     def parts(self) -> int:
         return len(list(self.out.glob("parts/part-*.parquet")))
 
     def close(self) -> None:
-        self._process.communicate(timeout=60)
+        self._process.communicate(timeout=PATIENCE)
 
     def _line(self) -> str:
         assert self._process.stdout is not None
@@ -88,20 +96,11 @@ def surveys(corpus: Path, tmp_path: Path) -> Iterator[Surveys]:
 def test_killed_at_random_moments_and_run_again(surveys, whole):
     moments = random.Random(6)
     total = len(whole.manifest["parts"])
-    killed = 0
     for target in (0, 1, 2, 3, total - 2, total - 1, total):
-        pid = surveys.begin()
-        while surveys.parts() < target and not surveys.ended(0.002):
-            pass
-        if not surveys.ended(moments.uniform(0, 0.05)):
-            os.kill(pid, signal.SIGKILL)
-            killed += 1
-        surveys.end()
+        assert surveys.run(target, moments.randrange(8)) == signal.SIGKILL
         finished = {path: path.stat().st_ino for path in surveys.out.glob("parts/part-*.parquet")}
-    assert killed >= 3
     (surveys.out / "parts" / ".part-00001.parquet.x7k2").write_bytes(b"half a part")
-    surveys.begin()
-    assert surveys.end() == 0
+    assert surveys.run() == 0
     assert contents(surveys.out) == contents(whole.folder)
     assert all(path.stat().st_ino == inode for path, inode in finished.items())
 

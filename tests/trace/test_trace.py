@@ -70,7 +70,7 @@ def test_maps_index_like_arrays(trace: Trace, index: Any) -> None:
     np.testing.assert_allclose(trace[1, 2].scores[index], s[index], atol=1e-4)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.data())
 def test_any_slice_of_a_map_is_the_slice_of_the_whole(data: st.DataObject) -> None:
     whole = np.arange(12.0, dtype="f4").reshape(3, 4)
@@ -79,7 +79,7 @@ def test_any_slice_of_a_map_is_the_slice_of_the_whole(data: st.DataObject) -> No
     np.testing.assert_array_equal(lazy[index], whole[index])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     whole=arrays(np.float32, (7, 4), elements=st.integers(-3, 3)),
     axis=st.sampled_from([None, 0, 1, -1, -2]),
