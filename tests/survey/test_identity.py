@@ -49,7 +49,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     BertModel(config).save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(BUNDLED / name, folder / name)
-    # A class that takes every section of tokenizer.json as it stands. (BertTokenizer makes its own from the vocabulary.)
+    # A class that takes every section of tokenizer.json as it stands: BertTokenizer makes its own from the vocabulary.
     edited("tokenizer_config.json", lambda it: it.update(tokenizer_class="PreTrainedTokenizerFast"))(folder)
     with pytest.raises(KeyboardInterrupt):
         hs.survey(folder, TEXTS, out=folder.parent / "out", progress=stop, **OPTIONS)

@@ -320,7 +320,7 @@ def _differences(begun: Any, asked: Any, path: str) -> Iterator[str]:
                 yield from _differences(begun.get(name), asked.get(name), f"{path}.{name}")
         return
     was, now = (json.dumps(value, ensure_ascii=False) for value in (begun, asked))
-    alike = len(os.path.commonprefix([was, now]))
+    alike = next((at for at, (a, b) in enumerate(zip(was, now, strict=False)) if a != b), min(len(was), len(now)))
     yield f"{path} was {_around(was, alike)}, is {_around(now, alike)}"
 
 
