@@ -97,7 +97,11 @@ class Naming:
                 own = [group for group in groups if group.own and group.sizes[1] == tokens]
                 if own and torch.equal(states[place], given[row]):
                     axis = self.own(known, own[0])
-                    return [] if axis.ids is None else [Axis(np.repeat(axis.ids[place : place + 1], len(given), 0))]
+                    if axis.ids is None:
+                        return []
+                    # generate() repeats the rows of the very output that the encoder returned, for each beam.
+                    at = place * len(axis.ids) // len(states)
+                    return [Axis(np.repeat(axis.ids[at : at + 1], len(given), 0))]
         return []
 
 
