@@ -49,6 +49,8 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     BertModel(config).save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(BUNDLED / name, folder / name)
+    # A class that takes each section of tokenizer.json as it stands. (BertTokenizer makes its own from the vocabulary.)
+    edited("tokenizer_config.json", lambda it: it.update(tokenizer_class="PreTrainedTokenizerFast"))(folder)
     with pytest.raises(KeyboardInterrupt):
         hs.survey(folder, TEXTS, out=folder.parent / "out", progress=stop, **OPTIONS)
     return folder
@@ -193,6 +195,16 @@ def test_the_record_of_modules_is_the_same_each_time():
     assert all(len(line) <= SHORT for line in record.values())
 
 
+def test_lower_casing_of_a_tokenizer_that_makes_its_own_sections():
+    """A BertTokenizer goes by tokenizer_config.json, or by what it is called with."""
+    plain, cased = (
+        tokenizer_record(AutoTokenizer.from_pretrained(BUNDLED, **asked)) for asked in ({}, {"do_lower_case": False})
+    )
+    assert plain["normalizer"]["lowercase"]
+    assert not cased["normalizer"]["lowercase"]
+    assert {name for name in plain if plain[name] != cased[name]} == {"normalizer"}
+
+
 def test_a_tokenizer_that_cannot_be_saved_is_told_apart_all_the_same():
     """A pre-tokenizer written in Python."""
 
@@ -204,9 +216,9 @@ def test_a_tokenizer_that_cannot_be_saved_is_told_apart_all_the_same():
         record = json.loads((BUNDLED / "tokenizer.json").read_text(encoding="utf-8"))
         if swapped:
             swap_two_words(record)
-        rust = Tokenizer.from_str(json.dumps(record))
-        rust.pre_tokenizer = PreTokenizer.custom(Spaces())
-        return PreTrainedTokenizerFast(tokenizer_object=rust)
+        found = PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(record)))
+        found.backend_tokenizer.pre_tokenizer = PreTokenizer.custom(Spaces())
+        return found
 
     assert tokenizer_record(custom(False)) == tokenizer_record(custom(False))
     assert tokenizer_record(custom(False)) != tokenizer_record(custom(True))

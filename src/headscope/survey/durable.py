@@ -20,7 +20,7 @@ def write_durably(path: Path, content: bytes) -> None:
     """
     write_atomically(path, content)
     try:
-        sync_folder(path.parent)
+        sync_folder(Path(os.path.realpath(path)).parent)
     except OSError as error:
         raise InputError(
             f"the file is written, but may not outlast a power cut: {error.strerror or error}",

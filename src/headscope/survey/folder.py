@@ -319,9 +319,14 @@ def _differences(begun: Any, asked: Any, path: str) -> Iterator[str]:
             if begun.get(name) != asked.get(name):
                 yield from _differences(begun.get(name), asked.get(name), f"{path}.{name}")
         return
-    yield f"{path} was {_short(begun)}, is {_short(asked)}"
+    was, now = (json.dumps(value, ensure_ascii=False) for value in (begun, asked))
+    alike = next((at for at, (one, other) in enumerate(zip(was, now, strict=False)) if one != other), 0)
+    yield f"{path} was {_around(was, alike)}, is {_around(now, alike)}"
 
 
-def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 80 else f"{text[:77]}…"
+def _around(text: str, place: int) -> str:
+    """A text of at most 80 characters, or as many of them around a place."""
+    if len(text) <= 80:
+        return text
+    start = max(place - 40, 0)
+    return f"{'…' if start else ''}{text[start : start + 78]}{'…' if start + 78 < len(text) else ''}"
