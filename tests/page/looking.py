@@ -19,7 +19,7 @@ class Watched:
     """A page, and everything that it asked for or complained of."""
 
     def __init__(self, context: BrowserContext) -> None:
-        context.set_default_timeout(1000 * PATIENCE)
+        context.set_default_timeout(PATIENCE * 1000)
         self.page: Page = context.new_page()
         self.asked: list[str] = []
         self.said: list[str] = []

@@ -14,6 +14,7 @@ from surveying import OPTIONS
 
 from headscope.errors import InputError
 from headscope.survey import durable
+from patience import PATIENCE
 
 TRACED = """
 import json, os, sys
@@ -67,7 +68,7 @@ def identity(path: Path) -> list[int]:
 def test_every_file_is_on_disk_before_its_name_and_its_name_before_anything_follows(corpus, tmp_path):
     out, trace = tmp_path / "new" / "out", tmp_path / "trace.json"
     subprocess.run(
-        [sys.executable, "-c", TRACED, str(corpus), str(out), repr(OPTIONS), str(trace)], check=True, timeout=600
+        [sys.executable, "-c", TRACED, str(corpus), str(out), repr(OPTIONS), str(trace)], check=True, timeout=PATIENCE
     )
     log = json.loads(trace.read_text())
     mine = [at for at, (call, _, _, *where) in enumerate(log) if where and Path(where[0]).is_relative_to(out.parent)]

@@ -19,7 +19,7 @@ def found(weights):
         bias = np.log(weights)[None].astype(np.float32)
     nothing = np.zeros((1, SIZE, 1), np.float32)
     statistics = head_statistics(nothing, nothing, scale=1.0, special=SPECIAL, mask=Mask(bias=bias))
-    return patterns_of(statistics, SIZE, layer=1, heads=[0])[0]
+    return patterns_of(statistics, SIZE, layer=1, heads=[0], broken=np.zeros(1, bool))[0]
 
 
 @pytest.mark.parametrize(

@@ -166,6 +166,7 @@ class TraceBuilder:
         """Keep keys and values of one stack together with those that earlier passes saw."""
         for row in range(max(len(group.rows) for group in groups)):
             kept = [one for group in groups if row < len(group.rows) for one in group.rows[row]]
+            kept.sort(key=lambda one: one.call["number"])  # windows may part the layers otherwise in every pass
             seen = {
                 (at, name): part
                 for at, one in enumerate(kept)
