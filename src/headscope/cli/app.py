@@ -139,5 +139,6 @@ def main() -> None:
         finish(error)
     except SystemExit as end:
         if interrupt.seen:
+            sys.stderr.flush()
             os._exit(end.code if isinstance(end.code, int) else 0)  # threads may still compute: nobody waits for them
         raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -91,6 +92,14 @@ def exit_code(trace: Trace) -> int:
     return DOUBTFUL
 
 
+def as_typed(text: str) -> str:
+    """An argument as it was typed: where the locale could not decode its bytes, they are taken as UTF-8."""
+    try:
+        return os.fsencode(text).decode("utf-8")
+    except UnicodeError:
+        return text
+
+
 def given_text(text: str | None, model: str) -> str:
     """TEXT, from standard input where it is `-`.
 
@@ -104,7 +113,7 @@ def given_text(text: str | None, model: str) -> str:
             advice = f'say what the model is to read: {model} "The cat sat on the mat."'
         raise InputError("there is no TEXT", where=f"MODEL {model}", advice=advice)
     if text != "-":
-        return text
+        return as_typed(text)
     try:
         return sys.stdin.buffer.read().decode("utf-8").rstrip("\r\n")
     except OSError as error:
