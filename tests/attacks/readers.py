@@ -21,6 +21,7 @@ import headscope as hs
 from attacks import mutations as ways
 from attacks.pickle_files import ARCHIVES, GOOD, LEGACY_DATA, PICKLES, UNSAFE, legacy, state, storage, tensor
 from attacks.safetensors_files import shards
+from finished_survey import finished
 from headscope.checkpoint.entry import DTYPE_BITS, TensorEntry
 from headscope.checkpoint.pickle_header import read_pickle_header
 from headscope.checkpoint.place import Folder
@@ -30,6 +31,8 @@ from headscope.checkpoint.source import check_span
 from headscope.checkpoint.tokenizer import load_tokenizer
 from headscope.checkpoint.weights import read_weights
 from headscope.errors import HeadscopeError, UnsupportedError
+from headscope.survey.findings import FIELDS, read_findings
+from headscope.survey.result import Survey
 from headscope.view.anatomy_sheets import shapes_sheet, summary_sheet
 from headscope.view.config_sheets import config_sheet, tree_sheet
 from headscope.view.overview_sheets import overview_sheet
@@ -192,6 +195,26 @@ def read_trace(folder: Path) -> None:
         page_file(trace)
     trace.save(folder / "again.safetensors")
     hs.load(folder / "again.safetensors")
+
+
+def read_survey(folder: Path) -> None:
+    """A finished survey, as Python and the report read it. It may hold nothing but what was written."""
+    survey = Survey(folder / "survey")
+    repr(survey)
+    for name in survey:
+        for field in FIELDS:
+            assert survey.measure(name, field).shape == (2, 3)
+    assert read_findings(folder / "survey").distances is not None
+
+
+def survey_files(name: str) -> Callable[[Path], list[bytes]]:
+    """A file of a finished survey, the others of which are whole."""
+
+    def prepare(folder: Path) -> list[bytes]:
+        finished(folder / "survey", layers=2, heads=3, windows=4)
+        return [(folder / "survey" / name).read_bytes()]
+
+    return prepare
 
 
 def safetensors_files(_: Path) -> list[bytes]:
@@ -412,5 +435,14 @@ READERS: dict[str, Reader] = {
         trace_files,
         (ways.mutate_bytes, ways.mutate_header, ways.mutate_about, ways.mutate_about),
         in_file("t.safetensors", read_trace),
+    ),
+    "survey manifest": Reader(
+        survey_files("manifest.json"), BYTES_AND_JSON, in_file("survey/manifest.json", read_survey)
+    ),
+    "survey aggregates": Reader(
+        survey_files("aggregates.json"), BYTES_AND_JSON, in_file("survey/aggregates.json", read_survey)
+    ),
+    "survey similarity": Reader(
+        survey_files("similarity.parquet"), (ways.mutate_bytes,), in_file("survey/similarity.parquet", read_survey)
     ),
 }
