@@ -1,0 +1,196 @@
+"""What commands print, Python returns, and surveys and pages hold, kept as files that a rearrangement may not change.
+
+`pytest tests/golden --refresh-screens` writes them anew; look at the diff. Text must be equal, numbers within rounding.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import headscope as hs
+from headscope.cli import app
+from small_bert import small_bert
+
+KEPT = Path(__file__).parent / "kept"
+TEXT = "The cat sat on the mat because it was tired."
+NUMBER = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
+COMMANDS = {
+    "tour": (),
+    "shapes": ("shapes", "-"),
+    "summary": ("summary", "-"),
+    "config": ("config", "-"),
+    "tree": ("tree", "-"),
+    "fit": ("fit", "-", "BertForSequenceClassification"),
+    "head": ("head", "-", "1", "2"),
+    "attend": ("attend", "-", TEXT),
+    "attend-layer": ("attend", "-", TEXT, "--layer", "1"),
+    "attend-head": ("attend", "-", TEXT, "--layer", "1", "--head", "0"),
+    "attend-query": ("attend", "-", TEXT, "--layer", "1", "--head", "0", "--query", "cat", "--top", "3"),
+    "attend-pair": ("attend", "-", TEXT, "--pair", "It was old.", "--ablate", "0.1"),
+    "verify": ("verify", "-", TEXT),
+    "fill": ("fill", "-", "The [MASK] sat on the mat."),
+}
+MACHINE = {"shapes", "summary", "config", "tree", "fit", "head", "attend", "attend-head", "fill"}
+
+
+def cases() -> Iterator[tuple[str, tuple[str, ...]]]:
+    for name, args in COMMANDS.items():
+        yield f"{name}.txt", args
+        if name in MACHINE:
+            yield f"{name}.json", (*args, "--json")
+    for command in (
+        "",
+        "shapes",
+        "summary",
+        "config",
+        "tree",
+        "fit",
+        "head",
+        "attend",
+        "verify",
+        "fill",
+        "view",
+        "survey",
+    ):
+        yield f"help-{command or 'headscope'}.txt", (*((command,) if command else ()), "--help")
+
+
+def compare(name: str, text: str, request: pytest.FixtureRequest) -> None:
+    """Hold a text against the one that is kept: equal but for the last digits of its numbers."""
+    path = KEPT / name
+    if request.config.getoption("--refresh-screens"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return
+    kept = path.read_text(encoding="utf-8")
+    if text == kept:
+        return
+    assert NUMBER.sub("#", text) == NUMBER.sub("#", kept)
+    for one, other in zip(NUMBER.findall(text), NUMBER.findall(kept), strict=True):
+        digits = 10.0 ** -len(one.partition(".")[2].partition("e")[0])
+        assert math.isclose(
+            float(one), float(other), rel_tol=1e-4, abs_tol=1.01 * digits if "e" not in one else 1e-6
+        ), name
+
+
+def brief(value: Any) -> Any:
+    """A value as JSON keeps it: arrays as shape, mean and a few cells, other objects as they print."""
+    if isinstance(value, np.ndarray | np.generic):
+        array = np.asarray(value)
+        there = np.isfinite(array)
+        cells = array.reshape(-1)[:: max(1, array.size // 5)].tolist()
+        return {
+            "shape": list(array.shape),
+            "dtype": str(array.dtype),
+            "mean": float(array[there].mean()) if there.any() else None,
+            "cells": cells,
+        }
+    if isinstance(value, dict):
+        return {str(key): brief(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [brief(item) for item in value]
+    return value if isinstance(value, str | int | float | bool | type(None)) else repr(value)
+
+
+def face(trace: hs.Trace) -> dict[str, Any]:
+    """What Python says of a trace."""
+    last = trace.numbers[-1]
+    head = trace[last, 0]
+    table = trace.statistics()
+    return {
+        "repr": repr(trace),
+        "tokens": trace.tokens,
+        "numbers": trace.numbers,
+        "nbytes": trace.nbytes,
+        "stack": trace.stack,
+        "positions": trace.positions,
+        "outputs": {name: brief(trace.outputs[name].array) for name in trace.outputs.kept},
+        "head": repr(head),
+        "q": brief(head.q),
+        "k": brief(head.k),
+        "weights": brief(head.weights[:]),
+        "scores": brief(np.where(np.isfinite(head.scores[:]), head.scores[:], 0)),
+        "context": brief(head.context),
+        "layer": brief(trace[last].weights[:]),
+        "statistics": {name: brief(table[name].array) for name in table},
+        "left_out": table.left_out,
+        "per_query": brief(trace.statistics("entropy", per_query=True)["entropy"].array),
+        "distances": brief(trace.similarity().array),
+        "agrees": trace.verify(reference=False).agrees,
+    }
+
+
+def random_bert(tmp_path: Path) -> hs.Trace:
+    return hs.open(small_bert(tmp_path)).trace("the cat sat", "she took her hat", ablate={(0, 1)}, hidden_states=True)
+
+
+def captured(tmp_path: Path) -> hs.Trace:
+    torch.manual_seed(0)
+    attention = torch.nn.MultiheadAttention(16, 4, batch_first=True).eval()
+    given = torch.randn(1, 7, 16)
+    mask = torch.nn.Transformer.generate_square_subsequent_mask(7)
+    with hs.capture(attention) as found, torch.inference_mode():
+        attention(given, given, given, attn_mask=mask, need_weights=False)
+    return found.trace
+
+
+MODELS = {"bundled": lambda _: hs.open().trace(TEXT), "random": random_bert, "captured": captured}
+
+
+@pytest.fixture(autouse=True)
+def plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+
+
+@pytest.mark.parametrize(("name", "args"), list(cases()))
+def test_commands(name: str, args: tuple[str, ...], request: pytest.FixtureRequest) -> None:
+    result = CliRunner().invoke(app, args)
+    assert result.exit_code == 0, result.output
+    compare(name, result.stdout, request)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_python(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    text = json.dumps(brief(face(MODELS[name](tmp_path))), indent=1, ensure_ascii=False)
+    compare(f"face-{name}.json", text.replace(str(tmp_path), "FOLDER"), request)
+
+
+def test_survey(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    for name, text in (("a.txt", 30 * f"{TEXT} "), ("b.txt", "Call me Ishmael.")):
+        (corpus / name).write_text(text, encoding="utf-8")
+    survey = hs.survey("-", corpus, out=tmp_path / "out", length=64, similarity=2, threads=1)
+    rows = survey.rows()
+    kept = {
+        "columns": {field.name: str(field.type) for field in rows.schema},
+        "rows": {name: brief(rows[name].to_numpy()) for name in rows.column_names if name != "document"},
+        "aggregates": {name: brief(dict(of)) for name, of in survey.aggregates["statistics"].items()},
+        "manifest": sorted(survey.manifest),
+        "files": sorted(str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*.*")),
+    }
+    compare("survey.json", json.dumps(kept, indent=1), request)
+
+
+def test_trace_file_and_page(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """The trace's file, tensor by tensor, and that the page holds the same."""
+    trace = hs.open().trace(TEXT)
+    path = trace.save(tmp_path / "t.safetensors", dtype="fp16")
+    data = path.read_bytes()
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    about = {
+        key: json.loads(value) if value[:1] in "[{" else value for key, value in header.pop("__metadata__").items()
+    }
+    compare("trace-file.json", json.dumps({"about": about, "tensors": header}, indent=1, ensure_ascii=False), request)
+    page = trace.to_html(tmp_path / "t.html")
+    assert page.stat().st_size > 100_000
