@@ -83,7 +83,7 @@ def own_forward(tokens: int, device: str) -> Callable[[], Any]:
 
 def headscope_ways(tokens: int, device: str) -> dict[str, Callable[[], Any]]:
     """The forward pass, the same watched and under capture, and transformers' own way to the weights."""
-    from headscope.capture import capture, operators, sdpa_watch
+    from headscope._capture import capture, operators, sdpa_watch
 
     model, eager, ids = bert(tokens).to(device), bert(tokens).to(device), ids_of(tokens, device)
     eager.set_attn_implementation("eager")
@@ -241,7 +241,7 @@ class Allocated(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def largest_allocations(tokens: int, padded: bool) -> dict[str, Any]:
     """Tensors as large as a map in a forward pass of two layers, by the model alone and while it is captured."""
-    from headscope.capture import capture
+    from headscope._capture import capture
 
     model, ids = bert(tokens, layers=2, heads=2), ids_of(tokens, "cpu")
     given = {"input_ids": ids}

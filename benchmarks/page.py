@@ -33,8 +33,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headscope._trace import LayerRecord, TokenAxis, Trace
 from headscope.attention import attend
-from headscope.trace import LayerRecord, TokenAxis, Trace
 from headscope.view.html import LargePageWarning
 
 if TYPE_CHECKING:

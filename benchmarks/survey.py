@@ -32,13 +32,13 @@ from pyarrow import parquet
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
+from headscope._survey.corpus import open_corpus
+from headscope._survey.documents import Part, parts
+from headscope._survey.loading import Source
+from headscope._survey.replica import Replica
+from headscope._survey.settings import DTYPES, settings
+from headscope._survey.windows import Window, batches
 from headscope.statistics import MEANINGS
-from headscope.survey.corpus import open_corpus
-from headscope.survey.documents import Part, parts
-from headscope.survey.loading import Source
-from headscope.survey.replica import Replica
-from headscope.survey.settings import DTYPES, settings
-from headscope.survey.windows import Window, batches
 
 LEFT_OUT = ("other_sentence",)
 """One text has no other sentence."""

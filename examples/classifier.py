@@ -18,8 +18,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from headscope.capture import capture
-from headscope.trace import Trace
+from headscope._capture import capture
+from headscope._trace import Trace
 
 AUTHORS = ("Austen", "Melville")
 FOLDER = Path(__file__).parent

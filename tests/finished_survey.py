@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from headscope._survey.findings import FORMAT
 from headscope.statistics import MEANINGS
-from headscope.survey.findings import FORMAT
 
 ROOF = {"entropy": 5.0, "effective_tokens": 60.0, "distance": 70.0, "norm": 12.0}
 LEVELS = {"min": 0.0, "q05": 0.05, "q25": 0.25, "q50": 0.5, "q75": 0.75, "q95": 0.95, "max": 1.0}
@@ -73,7 +73,13 @@ def finished(
             "heads": numbers,
             "parameters": 109482240,
         },
-        "settings": {"length": 512, "dtype": "fp32", "device": "cpu", "statistics": list(MEANINGS), "similarity": 2},
+        "settings": {
+            "length": 512,
+            "dtype": "fp32",
+            "device": "cpu",
+            "statistics": list(MEANINGS),
+            "head_distances": 2,
+        },
         "versions": {"headscope": "0.1.0", "numpy": "2.0"},
         "corpus": {"name": corpus, "kind": "text", "files": [{"name": "a.txt", "bytes": 1234}]},
         "statistics": list(MEANINGS),

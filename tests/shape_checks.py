@@ -17,7 +17,7 @@ from typing import Any
 from beartype import beartype
 from jaxtyping import jaxtyped
 
-CHECKED = ("headscope.attention", "headscope.activations", "headscope.trace.arrays", "headscope.encoder")
+CHECKED = ("headscope.attention", "headscope.activations", "headscope._trace.arrays", "headscope.encoder")
 
 
 def check_shapes() -> None:

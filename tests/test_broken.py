@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 import headscope as hs
 from broken_models import PLACES, broken_bert
+from headscope._trace import broken_line
 from headscope.cli import app
-from headscope.trace import broken_line
 from headscope.view.page_trace import page_bytes
 
 pytestmark = pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered:RuntimeWarning")
@@ -157,8 +157,8 @@ def test_a_mean_over_the_other_queries_is_no_mean() -> None:
     """Behind a causal mask only the queries from the broken token on are NaN: the head's mean is, too."""
     from dataclasses import replace
 
+    from headscope._trace import Trace
     from headscope.attention import Mask, attend
-    from headscope.trace import Trace
 
     whole = hs.open("-").trace(TEXT)
     causal = Mask(causal=True)

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import headscope as hs
+from headscope._trace import Trace
 from headscope.errors import HeadscopeError, InputError, UnsupportedError
-from headscope.trace import Trace
 from random_models import FAMILIES, ids, made, run
 
 CLASSES = [

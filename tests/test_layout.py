@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import inspect
+import pydoc
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -16,21 +16,21 @@ import headscope as hs
 SOURCE = Path(hs.__file__).parent
 ORDER = [
     "errors",
-    "callable_packages",
     "writing",
     "checkpoint",
     "anatomy",
     "attention",
     "activations",
-    "trace",
+    "upward",
+    "_trace",
     "encoder",
     "model",
     "kernels",
-    "capture",
+    "_capture",
     "reference",
     "verify",
     "statistics",
-    "survey",
+    "_survey",
     "filling",
     "view",
     "tour",
@@ -38,60 +38,67 @@ ORDER = [
 ]
 """Read from top to bottom: each part may import only what stands above it."""
 
-FACE = {
-    ("trace", "verify"),
-    ("trace", "statistics"),
-    ("trace", "view"),
-    ("trace", "capture"),
-    ("model", "verify"),
-    ("model", "filling"),
-}
-"""Methods of the public face that reach down: `trace.verify()` and its like import what they call when called."""
+UPWARD = SOURCE / "upward.py"
+"""The file through which convenience methods reach up: its late imports are left out."""
 
 HEAVY = ("numpy", "torch", "transformers", "ray", "starlette", "uvicorn", "matplotlib", "pyarrow", "huggingface_hub")
 
 
-def part_of(path: Path) -> str:
-    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+FILES = {
+    ".".join(("headscope", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__"): path
+    for path in sorted(SOURCE.rglob("*.py"))
+}
+"""Every module's name and file."""
 
 
-def imports(path: Path) -> list[tuple[str, bool]]:
-    """The parts of headscope that a file imports, each with whether at module level; types-only imports left out."""
+def imports(module: str) -> set[str]:
+    """The modules of headscope that a module imports, at its top and late, with the packages that they are in.
+
+    Imports for type checking alone are left out, and so are a module's own packages, which are imported before it.
+    """
+    path = FILES[module]
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    typing_only = {
+    left_out = {
         id(inner)
         for node in ast.walk(tree)
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        if (isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING")
+        or (path == UPWARD and isinstance(node, ast.FunctionDef))
         for inner in ast.walk(node)
     }
-    found = []
+    names = set()
     for node in ast.walk(tree):
-        if id(node) in typing_only:
+        if id(node) in left_out:
             continue
-        names = []
         if isinstance(node, ast.ImportFrom) and node.module:
-            names = [node.module]
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
         elif isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        for name in names:
-            parts = name.split(".")
-            if parts[0] == "headscope" and len(parts) > 1:
-                found.append((parts[1], node in tree.body))
-    return found
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.Constant) and str(node.value).startswith("headscope."):
+            names.add(str(node.value).partition(":")[0])  # for import_module
+    known = {name for name in names if name in FILES}
+    packages = {name.rpartition(".")[0] for name in known}
+    return {
+        name for name in known | packages if name not in ("", "headscope", module) and not module.startswith(f"{name}.")
+    }
 
 
-@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
-def test_imports_go_one_way(path: Path) -> None:
-    own = part_of(path)
-    if own in ("__init__", "__main__"):
+@pytest.mark.parametrize("module", FILES)
+def test_imports_go_one_way(module: str) -> None:
+    if module in ("headscope", "headscope.__main__"):
         return
-    assert own in ORDER, f"{own} has no place in the layout"
-    for other, at_top in imports(path):
-        if other == own:
-            continue
-        if not at_top and (own, other) in FACE:
-            continue
-        assert ORDER.index(other) < ORDER.index(own), f"{own} imports {other}, which stands below it"
+    part = module.split(".")[1]
+    assert part in ORDER, f"{part} has no place in the layout"
+    for name in imports(module):
+        other = name.split(".")[1]
+        assert ORDER.index(other) <= ORDER.index(part), f"{module} imports {name}, which stands below it"
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    """Late imports count, too."""
+    waiting = {module: imports(module) for module in FILES if module not in ("headscope", "headscope.__main__")}
+    while ready := {module for module, needed in waiting.items() if not needed & waiting.keys()}:
+        waiting = {module: needed for module, needed in waiting.items() if module not in ready}
+    assert not waiting, "circles, and what hangs on them: " + ", ".join(sorted(waiting))
 
 
 def in_fresh_python(code: str) -> str:
@@ -109,6 +116,7 @@ def test_the_public_names_are_these() -> None:
         "Captured",
         "HeadscopeError",
         "Model",
+        "Survey",
         "Trace",
         "ablate",
         "capture",
@@ -125,15 +133,19 @@ def test_the_public_names_are_these() -> None:
         hs.banana
 
 
-def test_the_packages_that_can_be_called_say_how() -> None:
-    from headscope.capture.captured import capture
-    from headscope.capture.one_liner import trace
-    from headscope.survey.run import survey
+def test_no_package_has_the_name_of_a_public_function() -> None:
+    """Importing headscope.capture.x would otherwise make `headscope.capture` the package."""
+    assert not set(hs.__all__) & {module.split(".")[1] for module in FILES if "." in module}
 
-    for package, function in ((hs.capture, capture), (hs.trace, trace), (hs.survey, survey)):
-        assert isinstance(package, ModuleType)
-        assert inspect.signature(package) == inspect.signature(function)
-        assert package.__call__.__doc__ == function.__doc__
+
+def test_help_of_a_public_name_is_that_of_the_function() -> None:
+    for function in (hs.capture, hs.trace, hs.survey, hs.open, hs.load, hs.describe):
+        assert inspect.isfunction(function)
+        text = pydoc.render_doc(function, renderer=pydoc.plaintext)
+        assert "Raises:" in text
+        assert str(inspect.signature(function)).split("(")[1][:10] in text
+    with pytest.raises(AttributeError, match="cannot assign"):
+        hs.open().trace("a cat").model = "another"  # type: ignore[misc]
 
 
 def test_every_file_says_what_lives_there() -> None:

@@ -1,4 +1,4 @@
-"""A trace's table of statistics and the similarity of its heads; which tokens count as what."""
+"""A trace's table of statistics and the distances between its heads; which tokens count as what."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import headscope as hs
+from headscope._trace import Trace
+from headscope._trace.record import LayerRecord, TokenAxis
 from headscope.errors import InputError, TraceError
 from headscope.statistics import MEANINGS, roles_of
 from headscope.statistics.roles import is_punctuation
-from headscope.trace import Trace
-from headscope.trace.record import LayerRecord, TokenAxis
 from small_bert import small_bert
 
 NORMS = {"norm", "norm_special"}
@@ -127,11 +127,11 @@ def test_one_text_has_no_other_sentence(model: hs.Model) -> None:
     assert np.isfinite(found["cls"].array).all()
 
 
-def test_similarity_is_the_jensen_shannon_distance(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
-    from headscope.statistics import similarity as part  # the function; its module holds TILE_CELLS
+def test_head_distances_are_the_jensen_shannon_distance(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+    from headscope.statistics import head_distances as part  # the function; its module holds TILE_CELLS
 
     monkeypatch.setitem(part.__globals__, "TILE_CELLS", 40)
-    found = trace.similarity()
+    found = trace.head_distances()
     assert found.dims == ("heads_total", "heads_total")
     assert found.labels == ("0.0", "0.1", "1.0", "1.1")
     maps = [np.asarray(trace[i, j].weights, dtype=np.float64) for i in range(2) for j in range(2)]
@@ -146,7 +146,7 @@ def test_similarity_is_the_jensen_shannon_distance(trace: Trace, monkeypatch: py
                 for q in maps
             ]
         )
-        got = trace.similarity(special=bool(rows.all())).array
+        got = trace.head_distances(special=bool(rows.all())).array
         np.testing.assert_allclose(got, expected, atol=2e-4)
         np.testing.assert_array_equal(got, got.T)
         assert (np.diag(got) == 0).all()

@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import headscope as hs
-from headscope.trace import Trace
+from headscope._trace import Trace
 from headscope.verify import Report, Worst
 from random_models import FAMILIES, ids, made
 

@@ -84,7 +84,7 @@ def of_headscope(folder: str) -> Ways:
     """Queries, keys and values of every head, from the model's own fast attention; or no more than weights need."""
     from transformers import BertModel
 
-    from headscope.capture import capture
+    from headscope._capture import capture
 
     model = BertModel.from_pretrained(folder).eval()
 

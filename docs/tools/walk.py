@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from headscope.trace import Trace
+    from headscope._trace import Trace
 
 BLUE, ORANGE, GREEN, GREY = "#4c78c8", "#e0803a", "#3fa98a", "#8a8f98"
 PALE_BLUE, PALE_ORANGE, INK = "#a9c1e8", "#f0bf9a", "#15202b"

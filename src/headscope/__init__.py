@@ -17,14 +17,15 @@ TYPE_CHECKING = False  # typing's own would be most of this module's import, and
 if TYPE_CHECKING:
     from typing import Any
 
-    from headscope.capture import Captured, ablate, describe
-    from headscope.capture.captured import capture
-    from headscope.capture.one_liner import trace
+    from headscope._capture import Captured, ablate, describe
+    from headscope._capture.captured import capture
+    from headscope._capture.one_liner import trace
+    from headscope._survey.result import Survey
+    from headscope._survey.run import survey
+    from headscope._trace import Trace, load
     from headscope.errors import HeadscopeError
     from headscope.model import Model
     from headscope.model import open_model as open
-    from headscope.survey.run import survey
-    from headscope.trace import Trace, load
 
 __version__ = "0.1.0"
 
@@ -32,6 +33,7 @@ __all__ = [
     "Captured",
     "HeadscopeError",
     "Model",
+    "Survey",
     "Trace",
     "ablate",
     "capture",
@@ -43,29 +45,29 @@ __all__ = [
 ]
 
 LAZY = {
-    "Captured": "headscope.capture:Captured",
+    "Captured": "headscope._capture:Captured",
     "HeadscopeError": "headscope.errors:HeadscopeError",
     "Model": "headscope.model:Model",
-    "Trace": "headscope.trace:Trace",
-    "ablate": "headscope.capture:ablate",
-    "capture": "headscope.capture",
-    "describe": "headscope.capture:describe",
-    "load": "headscope.trace:load",
+    "Survey": "headscope._survey.result:Survey",
+    "Trace": "headscope._trace:Trace",
+    "ablate": "headscope._capture:ablate",
+    "capture": "headscope._capture:capture",
+    "describe": "headscope._capture:describe",
+    "load": "headscope._trace:load",
     "open": "headscope.model:open_model",
-    "survey": "headscope.survey",
-    "trace": "headscope.trace",
+    "survey": "headscope._survey.run:survey",
+    "trace": "headscope._capture:trace",
 }
-"""Public name -> where it lives; imported when it is first asked for. `hs.capture(…)`, `hs.survey(…)` and
-`hs.trace(…)` are functions that share their names with packages: those packages can be called."""
+"""Public name -> where it lives; imported when it is first asked for."""
 
 
 def __getattr__(name: str) -> Any:
     if name not in LAZY:
         raise AttributeError(f"module 'headscope' has no attribute {name!r}")
     module, _, attribute = LAZY[name].partition(":")
-    found = getattr(import_module(module), attribute) if attribute else import_module(module)
-    globals()[name] = found
-    return found
+    value = getattr(import_module(module), attribute)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from headscope._trace import LayerRecord, Named
 from headscope.activations import activate
 from headscope.attention import attend, join_heads, split_heads
 from headscope.errors import InputError
-from headscope.trace import LayerRecord, Named
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int

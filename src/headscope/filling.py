@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from headscope._trace import broken_line
 from headscope.errors import CheckpointError, InputError, UnsupportedError
-from headscope.trace import broken_line
 
 if TYPE_CHECKING:
+    from headscope._trace import Trace
     from headscope.model import Model
-    from headscope.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, overload
 
+from headscope import upward
 from headscope.anatomy import Anatomy, Component, Layer, Parameters, check_index, layers_of, read_anatomy
 from headscope.checkpoint import Checkpoint, called, open_checkpoint
 from headscope.errors import InputError
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from jaxtyping import Float
 
+    from headscope._trace import Named, Trace
     from headscope.anatomy.fit import Fit
     from headscope.anatomy.glossary import ConfigTable
     from headscope.anatomy.heads import Counted
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from headscope.checkpoint.tokenizer import Encoded, Tokenizer
     from headscope.encoder import Encoder, Tops
     from headscope.filling import Filled
-    from headscope.trace import Named, Trace
     from headscope.verify import Report
 
 BATCH_TOKENS = 4096
@@ -269,9 +270,7 @@ class Model:
         ablate: Iterable[tuple[int, int]] = (),
     ) -> tuple[Filled, ...]:
         """The best pieces for each mask of a text, with their probabilities. See headscope.filling."""
-        from headscope.filling import fill
-
-        return fill(self, text, pair, top=top, max_length=max_length, ablate=ablate)
+        return upward.fill(self, text, pair, top=top, max_length=max_length, ablate=ablate)
 
     def _heads(self, ablate: Iterable[tuple[int, int]]) -> frozenset[tuple[int, int]]:
         sizes = self.anatomy.known()
@@ -321,8 +320,8 @@ class Model:
     ) -> list[Trace]:
         import numpy as np
 
+        from headscope._trace import Named, TokenAxis, Trace
         from headscope.encoder import Input
-        from headscope.trace import Named, TokenAxis, Trace
 
         traces: list[Trace] = []
         for batch in _batches([len(one.ids) for one in encoded]):

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     import numpy as np
     from jaxtyping import Float
 
+    from headscope._trace import Trace
     from headscope.model import Model
-    from headscope.trace import Trace
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from headscope.view.terminal import Drawing, Line, Paper, blank, prose, text_lin
 from headscope.view.trace_lines import highlighted, shown_tokens
 
 if TYPE_CHECKING:
+    from headscope._trace import Trace
     from headscope.model import Model
-    from headscope.trace import Trace
     from headscope.verify import Report
 
 SENTENCE = "she took off her {mask} and sat down."

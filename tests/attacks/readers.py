@@ -22,6 +22,8 @@ from attacks import mutations as ways
 from attacks.pickle_files import ARCHIVES, GOOD, LEGACY_DATA, PICKLES, UNSAFE, legacy, state, storage, tensor
 from attacks.safetensors_files import shards
 from finished_survey import finished
+from headscope._survey.findings import FIELDS, read_findings
+from headscope._survey.result import Survey
 from headscope.checkpoint.entry import DTYPE_BITS, TensorEntry
 from headscope.checkpoint.pickle_header import read_pickle_header
 from headscope.checkpoint.place import Folder
@@ -31,8 +33,6 @@ from headscope.checkpoint.source import check_span
 from headscope.checkpoint.tokenizer import load_tokenizer
 from headscope.checkpoint.weights import read_weights
 from headscope.errors import HeadscopeError, UnsupportedError
-from headscope.survey.findings import FIELDS, read_findings
-from headscope.survey.result import Survey
 from headscope.view.anatomy_sheets import shapes_sheet, summary_sheet
 from headscope.view.config_sheets import config_sheet, tree_sheet
 from headscope.view.overview_sheets import overview_sheet

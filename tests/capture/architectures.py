@@ -13,7 +13,7 @@ from types import ModuleType
 from torch import nn
 from transformers import models
 
-from headscope.capture.classes import kind_of, names_used
+from headscope._capture.classes import kind_of, names_used
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from headscope.capture import capture
+from headscope._capture import capture
+from headscope._trace import Trace, load
 from headscope.errors import UnsupportedError
 from headscope.statistics import statistics
-from headscope.trace import Trace, load
 
 LEAST = torch.finfo(torch.float32).min
 INF = float("inf")

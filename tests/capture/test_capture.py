@@ -17,7 +17,7 @@ from torch import nn
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
-from headscope.capture import Call, Forward, Stack, capture, feed
+from headscope._capture import Call, Forward, Stack, capture, feed
 from headscope.errors import InputError, UnsupportedError
 
 BERT = BY_NAME["BertModel"]
@@ -299,14 +299,14 @@ def test_generation_with_a_cache() -> None:
 
 @pytest.mark.parametrize("name", here("T5Model", "BartModel"))
 def test_the_kept_trace_can_be_saved(name: str, tmp_path: Any) -> None:
-    import headscope.trace
+    import headscope._trace
 
     family = BY_NAME[name]
     model = family.build()
     with torch.no_grad(), capture(model) as captured:
         model(**family.inputs(padded=True))
     cross = captured["cross"][1]
-    again = headscope.trace.load(cross.save(tmp_path / "cross.safetensors"))
+    again = headscope._trace.load(cross.save(tmp_path / "cross.safetensors"))
     assert (again.stack, again.keys.tokens) == ("cross", cross.keys.tokens)
     np.testing.assert_array_equal(np.asarray(again[1, 1].weights), np.asarray(cross[1, 1].weights))
 

@@ -25,8 +25,8 @@ from transformers import (
 )
 
 import headscope as hs
+from headscope._trace import Trace
 from headscope.errors import InputError, UnsupportedError
-from headscope.trace import Trace
 
 SIZES = {
     "hidden_size": 32,

@@ -8,8 +8,8 @@ import torch
 import transformers
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from headscope._capture import capture
 from headscope.attention import EVERYTHING, Mask, attend
-from headscope.capture import capture
 from headscope.kernels import KernelWatch, attend_with_lse, is_fused
 
 KEYS = np.array([True] * 7 + [False] * 2)

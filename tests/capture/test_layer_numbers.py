@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 import headscope as hs
-from headscope.capture import ablate, capture
+from headscope._capture import ablate, capture
 from headscope.errors import InputError
 
 

@@ -16,7 +16,7 @@ from families import BY_NAME, DECODER, MAJOR, TEXT, Family, here
 from torch import nn
 
 import headscope
-from headscope.capture import ablate, capture, describe, modules_of_checkpoint, trace
+from headscope._capture import ablate, capture, describe, modules_of_checkpoint, trace
 from headscope.errors import InputError, MissingExtraError, UnsupportedError
 
 BERT = BY_NAME["BertModel"]
@@ -173,7 +173,7 @@ def test_the_one_liner_wants_a_model_that_takes_ids() -> None:
 
 
 def test_packages_that_share_a_name_with_a_function() -> None:
-    import headscope.capture
+    import headscope._capture
 
     with torch.no_grad(), headscope.capture(model := BERT.build()) as captured:
         model(torch.tensor([[4, 5]]))

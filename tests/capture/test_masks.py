@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from headscope._capture.masks import Analyst, Given, find_rules
+from headscope._capture.transformers_support import given_mask
 from headscope.attention import Mask
-from headscope.capture.masks import Analyst, Given, find_rules
-from headscope.capture.transformers_support import given_mask
 
 
 def cells(mask: Mask, queries: int, keys: int) -> np.ndarray:

@@ -13,8 +13,8 @@ from families import BY_NAME
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from headscope.capture import ablate, capture
-from headscope.capture.classes import kind_of
+from headscope._capture import ablate, capture
+from headscope._capture.classes import kind_of
 from headscope.errors import InputError, UnsupportedError
 
 

@@ -11,8 +11,8 @@ import torch
 from transformers import BertConfig, BertModel, MistralConfig, MistralModel
 
 import headscope as hs
+from headscope._trace import Cut, Trace
 from headscope.errors import InputError, TraceError
-from headscope.trace import Cut, Trace
 
 SIZES = {
     "hidden_size": 32,

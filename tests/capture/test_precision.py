@@ -13,9 +13,9 @@ from torch import nn
 from torch.nn.functional import multi_head_attention_forward, scaled_dot_product_attention
 from transformers import AttentionInterface
 
-from headscope.capture import capture
-from headscope.capture.transformers_support import product_dtype
-from headscope.trace import Trace, load
+from headscope._capture import capture
+from headscope._capture.transformers_support import product_dtype
+from headscope._trace import Trace, load
 
 HALVES = [torch.bfloat16, torch.float16]
 
@@ -177,7 +177,7 @@ def test_weights_are_as_exact_as_eager_attention_s(tokens: int, dtype: torch.dty
 def test_log_sum_exps_are_computed_when_they_are_asked_for_and_saved_whole(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from headscope.trace import record
+    from headscope._trace import record
 
     calls = []
 

@@ -12,7 +12,7 @@ import torch
 from families import BY_NAME, FAMILIES, Family
 from torch import nn
 
-from headscope.capture import ablate, capture
+from headscope._capture import ablate, capture
 from headscope.errors import TraceError, UnsupportedError
 from headscope.view.page_trace import page_bytes
 

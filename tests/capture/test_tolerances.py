@@ -15,8 +15,8 @@ from families import BY_NAME, here
 from torch import nn
 
 import headscope as hs
-from headscope.capture import capture
-from headscope.trace import LayerRecord, Trace
+from headscope._capture import capture
+from headscope._trace import LayerRecord, Trace
 from headscope.verify import Check, Report, Worst
 from random_models import ids, made
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from headscope.capture import capture
+from headscope._capture import capture
 from headscope.errors import UnsupportedError
 
 

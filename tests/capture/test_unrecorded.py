@@ -18,8 +18,8 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 import headscope as hs
-from headscope.capture import ablate, capture
-from headscope.capture.operators import KEY
+from headscope._capture import ablate, capture
+from headscope._capture.operators import KEY
 from headscope.errors import UnsupportedError
 
 KERNELS = {"fast": scaled_dot_product_attention}
@@ -425,7 +425,7 @@ def test_a_forward_of_somebody_elses_inside_a_capture_is_not_watched() -> None:
 
 def test_bert_is_not_slowed_by_a_kernel_of_ours() -> None:
     """What the interface's functions run is read there: no operator of a BERT layer passes through an observer."""
-    from headscope.capture import sdpa_watch
+    from headscope._capture import sdpa_watch
 
     seen: list[str] = []
     family = BY_NAME["BertModel"]

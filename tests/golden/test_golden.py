@@ -125,7 +125,7 @@ def face(trace: hs.Trace) -> dict[str, Any]:
         "statistics": {name: brief(table[name].array) for name in table},
         "left_out": table.left_out,
         "per_query": brief(trace.statistics("entropy", per_query=True)["entropy"].array),
-        "distances": brief(trace.similarity().array),
+        "distances": brief(trace.head_distances().array),
         "agrees": trace.verify(reference=False).agrees,
     }
 
@@ -170,7 +170,7 @@ def test_survey(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     corpus.mkdir()
     for name, text in (("a.txt", 30 * f"{TEXT} "), ("b.txt", "Call me Ishmael.")):
         (corpus / name).write_text(text, encoding="utf-8")
-    survey = hs.survey("-", corpus, out=tmp_path / "out", length=64, similarity=2, threads=1)
+    survey = hs.survey("-", corpus, out=tmp_path / "out", length=64, head_distances=2, threads=1)
     rows = survey.rows()
     kept = {
         "columns": {field.name: str(field.type) for field in rows.schema},

@@ -281,8 +281,8 @@ def test_the_help_holds_the_focus_and_gives_it_back(watch: Watch, cat_file: Path
 
 def test_more_keys_than_queries_are_all_there(watch: Watch, tmp_path: Path) -> None:
     """Cross-attention: two queries, 30 keys; no neighbours, and no number where there is none."""
+    from headscope._trace import LayerRecord, TokenAxis, Trace
     from headscope.attention import attend
-    from headscope.trace import LayerRecord, TokenAxis, Trace
 
     def axis(name: str, size: int) -> TokenAxis:
         no = (None,) * size
@@ -366,7 +366,7 @@ def test_change_and_distance_come_from_real_rows(watch: Watch, bert: hs.Model, t
     np.testing.assert_allclose(table(), expected, atol=CLOSE)
     page.select_option("[data-test=statistic]", "similarity")
     until(page, "document.querySelectorAll('[data-test=grid-table] tbody td')[2].textContent === '0.000'")
-    np.testing.assert_allclose(table(), one.similarity().array[2].reshape(2, 2), atol=CLOSE)
+    np.testing.assert_allclose(table(), one.head_distances().array[2].reshape(2, 2), atol=CLOSE)
 
 
 def test_the_grid_is_a_table_too(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
@@ -495,8 +495,8 @@ def test_anatomy_draws_the_model(watch: Watch, bert: hs.Model, cat: hs.Trace, ca
 
 def test_a_long_text_is_computed_where_it_is_looked_at(watch: Watch, tmp_path: Path) -> None:
     """1,500 tokens: more cells than the page ever holds at once, and more bytes than one element does."""
+    from headscope._trace import LayerRecord, TokenAxis, Trace
     from headscope.attention import attend
-    from headscope.trace import LayerRecord, TokenAxis, Trace
 
     generator = np.random.default_rng(3)
     size = 1500

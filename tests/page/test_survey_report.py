@@ -9,7 +9,7 @@ from pathlib import Path
 from looking import HOSTILE, Watched
 
 from finished_survey import finished
-from headscope.survey.report import write_report
+from headscope._survey.report import write_report
 
 
 def test_the_report_shows_the_aggregates_and_asks_for_nothing(tmp_path: Path, watch: Callable[..., Watched]) -> None:

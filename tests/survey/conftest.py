@@ -8,7 +8,7 @@ import pytest
 from surveying import ALICE, OPTIONS
 
 import headscope as hs
-from headscope.survey.result import Survey
+from headscope._survey.result import Survey
 
 
 @pytest.fixture(scope="session")
@@ -29,4 +29,4 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Survey:
     """The survey of that corpus, uninterrupted."""
-    return hs.survey("-", corpus, out=tmp_path_factory.mktemp("whole") / "out", similarity=2, **OPTIONS)
+    return hs.survey("-", corpus, out=tmp_path_factory.mktemp("whole") / "out", head_distances=2, **OPTIONS)

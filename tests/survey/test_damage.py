@@ -12,10 +12,10 @@ import pytest
 from surveying import OPTIONS, contents
 
 import headscope as hs
+from headscope._survey.result import Survey
+from headscope._survey.seal import BLANK, DamageWarning, fault, sealed
+from headscope._survey.table import part_record
 from headscope.errors import InputError
-from headscope.survey.result import Survey
-from headscope.survey.seal import BLANK, DamageWarning, fault, sealed
-from headscope.survey.table import part_record
 
 MANIFEST = "manifest.json"
 
@@ -24,7 +24,7 @@ MANIFEST = "manifest.json"
 def other(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Another survey of the same documents: its windows are shorter."""
     out = tmp_path_factory.mktemp("other") / "out"
-    return hs.survey("-", corpus, out=out, similarity=2, **{**OPTIONS, "length": 30}).folder
+    return hs.survey("-", corpus, out=out, head_distances=2, **{**OPTIONS, "length": 30}).folder
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def resume(folder: Path, corpus: Path) -> list[str]:
     """Run the survey again; what it says of damage."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DamageWarning)
-        hs.survey("-", corpus, out=folder, similarity=2, **OPTIONS)
+        hs.survey("-", corpus, out=folder, head_distances=2, **OPTIONS)
     return [str(one.message) for one in caught if one.category is DamageWarning]
 
 
@@ -171,7 +171,7 @@ def test_without_a_manifest_the_parts_say_whose_they_are(copy, corpus):
     (copy / MANIFEST).write_bytes(b"")
     before = contents(copy)
     with pytest.raises(InputError, match=r"its parts are of a survey with other settings: length was 32, is 16"):
-        hs.survey("-", corpus, out=copy, similarity=2, **{**OPTIONS, "length": 16})
+        hs.survey("-", corpus, out=copy, head_distances=2, **{**OPTIONS, "length": 16})
     assert contents(copy) == before
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from surveying import OPTIONS
 
+from headscope._survey import durable
 from headscope.errors import InputError
-from headscope.survey import durable
 from patience import PATIENCE
 
 TRACED = """
@@ -53,7 +53,7 @@ os.fsync, os.replace, os.rename, os.mkdir = fsync, replace, rename, mkdir
 import headscope as hs
 
 corpus, out, options, trace = sys.argv[1], sys.argv[2], eval(sys.argv[3]), sys.argv[4]
-hs.survey("-", corpus, out=out, similarity=2, **options)
+hs.survey("-", corpus, out=out, head_distances=2, **options)
 with open(trace, "w") as file:
     json.dump(log, file)
 """

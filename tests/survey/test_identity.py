@@ -25,9 +25,9 @@ from transformers import (
 )
 
 import headscope as hs
+from headscope._survey.identity import SHORT, modules_record, tokenizer_record
 from headscope.checkpoint.resolve import BUNDLED
 from headscope.errors import InputError
-from headscope.survey.identity import SHORT, modules_record, tokenizer_record
 
 TEXTS = [ALICE[at : at + 300] for at in range(0, 1500, 300)]
 OPTIONS: dict[str, Any] = {"length": 32, "part_size": 500, "threads": 1, "report": False}

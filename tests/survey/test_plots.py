@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from finished_survey import finished, write_manifest
+from headscope._survey.figures import layer_ticks, round_up
+from headscope._survey.findings import read_findings
+from headscope._survey.labels import leader, place_labels
+from headscope._survey.plots import drawn, write_plots
+from headscope._survey.scaling import classical_scaling
 from headscope.errors import InputError, MissingExtraError
-from headscope.survey.figures import layer_ticks, round_up
-from headscope.survey.findings import read_findings
-from headscope.survey.labels import leader, place_labels
-from headscope.survey.plots import drawn, write_plots
-from headscope.survey.scaling import classical_scaling
 
 NAMES = ["special-tokens", "neighbours", "entropy", "clusters"]
 

@@ -12,8 +12,8 @@ import ray
 from surveying import OPTIONS, contents
 
 import headscope as hs
+from headscope._survey import on_ray
 from headscope.errors import InputError
-from headscope.survey import on_ray
 from patience import PATIENCE
 
 
@@ -47,7 +47,9 @@ def test_a_killed_worker_changes_nothing(cluster, corpus, whole, tmp_path, monke
             os.kill(processes[0], signal.SIGKILL)
 
     monkeypatch.setattr(on_ray, "RayWorkers", Watched)
-    found = hs.survey("-", corpus, out=tmp_path / "out", similarity=2, ray=True, workers=2, progress=kill, **OPTIONS)
+    found = hs.survey(
+        "-", corpus, out=tmp_path / "out", head_distances=2, ray=True, workers=2, progress=kill, **OPTIONS
+    )
     assert len(set(processes)) == 2
     end = time.monotonic() + PATIENCE
     while alive(processes[0]):  # Ray buries its dead in its own time

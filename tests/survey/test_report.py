@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 
 from finished_survey import finished
+from headscope._survey.colours import diverging, luminance, sequential
+from headscope._survey.findings import read_findings
+from headscope._survey.report import write_report
+from headscope._survey.result import Survey
+from headscope._survey.wording import MOST, UNITS, shown, telling
 from headscope.errors import InputError
 from headscope.statistics import MEANINGS
-from headscope.survey.colours import diverging, luminance, sequential
-from headscope.survey.findings import read_findings
-from headscope.survey.report import write_report
-from headscope.survey.result import Survey
-from headscope.survey.wording import MOST, UNITS, shown, telling
 from headscope.view.survey_sheet import survey_sheet
 from headscope.view.terminal import put
 

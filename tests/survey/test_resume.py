@@ -13,15 +13,15 @@ import pytest
 from surveying import OPTIONS, contents
 
 import headscope as hs
+from headscope._survey.seal import DamageWarning
 from headscope.errors import InputError
-from headscope.survey.seal import DamageWarning
 from patience import PATIENCE
 
 FORKING = """
 import os, signal, sys
 import torch, transformers, transformers.models.bert.modeling_bert
 import headscope as hs
-import headscope.survey.run, headscope.survey.replica, headscope.survey.aggregates
+import headscope._survey.run, headscope._survey.replica, headscope._survey.aggregates
 corpus, out, options = sys.argv[1], sys.argv[2], eval(sys.argv[3])
 print("ready", flush=True)
 
@@ -42,7 +42,7 @@ for line in sys.stdin:
         if line.split():
             sys.addaudithook(killed(*map(int, line.split())))
         try:
-            hs.survey("-", corpus, out=out, similarity=2, **options)
+            hs.survey("-", corpus, out=out, head_distances=2, **options)
         except BaseException as error:
             print(error, file=sys.stderr, flush=True)
             os._exit(1)
@@ -114,7 +114,7 @@ def begun(corpus: Path, tmp_path: Path) -> Path:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        hs.survey("-", corpus, out=tmp_path / "out", similarity=2, progress=stop, **OPTIONS)
+        hs.survey("-", corpus, out=tmp_path / "out", head_distances=2, progress=stop, **OPTIONS)
     assert len(contents(tmp_path / "out")) == 3
     return tmp_path / "out"
 
@@ -126,14 +126,14 @@ def test_what_was_stopped_goes_on_and_parts_that_are_done_are_not_made_again(beg
         "-",
         corpus,
         out=begun,
-        similarity=2,
+        head_distances=2,
         progress=lambda tally: tallies.append((tally.kept_parts, tally.parts)),
         **OPTIONS,
     )
     assert contents(begun) == contents(whole.folder)
     assert all(path.stat().st_ino == inode for path, inode in done.items())
     assert tallies[-1] == (2, len(whole.manifest["parts"]))
-    again = hs.survey("-", corpus, out=begun, similarity=2, **OPTIONS)
+    again = hs.survey("-", corpus, out=begun, head_distances=2, **OPTIONS)
     assert contents(begun) == contents(whole.folder)
     assert again.manifest == whole.manifest
 
@@ -142,7 +142,7 @@ def test_a_damaged_part_is_made_anew(begun, corpus, whole):
     part = begun / "parts" / "part-00001.parquet"
     part.write_bytes(broken := part.read_bytes()[:-20])
     with pytest.warns(DamageWarning, match=r"parts/part-00001\.parquet: its bytes do not match .* kept as damaged/"):
-        hs.survey("-", corpus, out=begun, similarity=2, **OPTIONS)
+        hs.survey("-", corpus, out=begun, head_distances=2, **OPTIONS)
     found = contents(begun)
     assert found.pop("damaged/parts-part-00001.parquet") == broken
     assert found == contents(whole.folder)
@@ -152,14 +152,14 @@ def test_a_damaged_part_is_made_anew(begun, corpus, whole):
     ("other", "said"),
     [
         ({"length": 16}, "other settings was begun there: length was 32, is 16"),
-        ({"similarity": 0}, "similarity was 2, is 0"),
+        ({"head_distances": 0}, "head_distances was 2, is 0"),
         ({"statistics": ["cls"]}, "other settings was begun there: statistics was"),
     ],
 )
 def test_other_settings_are_refused(begun, corpus, other, said):
     before = contents(begun)
     with pytest.raises(InputError, match=said):
-        hs.survey("-", corpus, out=begun, **{**OPTIONS, "similarity": 2, **other})
+        hs.survey("-", corpus, out=begun, **{**OPTIONS, "head_distances": 2, **other})
     assert contents(begun) == before
 
 
@@ -170,10 +170,10 @@ def test_another_corpus_is_refused(begun, corpus, tmp_path):
         (copy / path.name).write_bytes(path.read_bytes())
     (copy / "0.txt").write_bytes(b"X" + (copy / "0.txt").read_bytes()[1:])
     with pytest.raises(InputError, match=r"the corpus has changed .* part 0 was made from other texts"):
-        hs.survey("-", copy, out=begun, similarity=2, **OPTIONS)
+        hs.survey("-", copy, out=begun, head_distances=2, **OPTIONS)
     (copy / "0.txt").unlink()
     with pytest.raises(InputError, match="another corpus was begun there"):
-        hs.survey("-", copy, out=begun, similarity=2, **OPTIONS)
+        hs.survey("-", copy, out=begun, head_distances=2, **OPTIONS)
 
 
 def test_a_folder_with_other_things_is_refused(corpus, tmp_path):

@@ -13,7 +13,7 @@ from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, T5Conf
 import headscope as hs
 from headscope.checkpoint.resolve import BUNDLED
 from headscope.errors import InputError, NotFoundError, UnsupportedError
-from headscope.statistics import MEANINGS, similarity
+from headscope.statistics import MEANINGS, head_distances
 
 
 def rows_of(survey) -> dict[tuple[str, int], dict[str, np.ndarray]]:
@@ -152,7 +152,7 @@ def test_similarity_is_the_mean_over_windows_chosen_by_hash(whole, windows):
     for place in chosen:
         with torch.inference_mode(), hs.capture(model) as captured:
             model(input_ids=torch.tensor([windows[place][0]]))
-        expected += similarity(captured.trace).array.astype(np.float64) / 2
+        expected += head_distances(captured.trace).array.astype(np.float64) / 2
     table = parquet.read_table(whole.folder / "similarity.parquet")
     assert table.column("distance").to_numpy().reshape(16, 16) == pytest.approx(expected, abs=1e-5)
     rows = table.select(["layer_a", "head_a", "layer_b", "head_b"]).to_pylist()
@@ -253,7 +253,7 @@ def test_layers_may_differ_in_heads():
 
     model = OwnClassifier().eval()
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=letters())
-    found = hs.survey(model, ["abcdefgh"], tokenizer=tokenizer, similarity=1)
+    found = hs.survey(model, ["abcdefgh"], tokenizer=tokenizer, head_distances=1)
     assert found.manifest["model"]["heads"] == [[0, 1, 2, 3], [0, 1], list(range(8))]
     expected = np.full((3, 8), np.nan)
     with torch.inference_mode():
@@ -291,11 +291,11 @@ def test_what_cannot_be_surveyed_is_refused_in_words(tmp_path, tokenizer, corpus
         hs.survey("-", ["text"], dtype="fp8")
     with pytest.raises(InputError, match="no statistic is named"):
         hs.survey("-", ["text"], statistics=[])
-    for option, value in {"part_size": 0, "length": "12", "similarity": 1.5, "threads": 0, "workers": 0}.items():
+    for option, value in {"part_size": 0, "length": "12", "head_distances": 1.5, "threads": 0, "workers": 0}.items():
         with pytest.raises(InputError, match=f"{option} is {value!r}"):
             hs.survey("-", ["text"], **{option: value})
     with pytest.raises(InputError, match="can be read once only"):
-        hs.survey("-", iter(["text"]), similarity=1)
+        hs.survey("-", iter(["text"]), head_distances=1)
     with pytest.raises(InputError, match="without Ray"):
         hs.survey("-", ["text"], workers=2)
     with pytest.raises(InputError, match="can't be brought to 'cuda:77'"):

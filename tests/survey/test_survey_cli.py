@@ -8,8 +8,8 @@ import sys
 
 from surveying import contents
 
-from headscope.survey.progress import clock, described
-from headscope.survey.run import Tally
+from headscope._survey.progress import clock, described
+from headscope._survey.run import Tally
 from patience import PATIENCE
 
 HEADSCOPE = [sys.executable, "-m", "headscope", "survey", "-"]
@@ -38,7 +38,7 @@ def run(*args: str, given: bytes | None = None) -> subprocess.CompletedProcess[b
 
 
 def test_the_same_files_as_in_python(corpus, whole, tmp_path):
-    done = run(str(corpus), "--out", str(tmp_path / "out"), *ASKED, "--similarity", "2")
+    done = run(str(corpus), "--out", str(tmp_path / "out"), *ASKED, "--head-distances", "2")
     assert done.returncode == 0, done.stderr.decode()
     assert done.stderr == b""
     found = contents(tmp_path / "out")
@@ -64,7 +64,7 @@ def test_standard_input_and_json(tmp_path):
 
 def test_an_interrupted_survey_says_how_to_go_on(corpus, whole, tmp_path):
     out = tmp_path / "out"
-    asked = ["survey", "-", str(corpus), "--out", str(out), *ASKED, "--similarity", "2", "--no-report"]
+    asked = ["survey", "-", str(corpus), "--out", str(out), *ASKED, "--head-distances", "2", "--no-report"]
     done = subprocess.run([sys.executable, "-c", INTERRUPTED, *asked], capture_output=True, timeout=PATIENCE)
     assert done.returncode == 130, done.stderr
     parts = len(list(out.glob("parts/part-*.parquet")))
@@ -90,7 +90,7 @@ def test_progress_in_words():
 
 def test_the_command_line_starts_without_what_a_survey_needs():
     code = (
-        "import sys; from headscope.cli import app; import headscope.survey; "
+        "import sys; from headscope.cli import app; import headscope._survey; "
         "print(sorted({'torch', 'transformers', 'pyarrow', 'ray', 'numpy'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE)

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from headscope._trace import LayerRecord, TokenAxis, Trace, load
 from headscope.errors import InputError
-from headscope.trace import LayerRecord, TokenAxis, Trace, load
 
 
 def some_layers() -> Trace:

@@ -16,9 +16,9 @@ from hypothesis.extra.numpy import arrays
 from safetensors.numpy import load_file, save_file
 
 import headscope as hs
+from headscope._trace import LayerRecord, LazyMap, Named, TokenAxis, Trace
 from headscope.attention import Mask
 from headscope.errors import InputError, TraceError
-from headscope.trace import LayerRecord, LazyMap, Named, TokenAxis, Trace
 from random_models import ids, made
 
 
@@ -95,7 +95,7 @@ def test_a_map_is_summed_up_in_blocks_as_its_array_is(whole: np.ndarray, axis: i
 
     lazy = LazyMap("cells", (7, 4), tile)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("headscope.trace.tiled.TILE_CELLS", cells)
+        patch.setattr("headscope._trace.tiled.TILE_CELLS", cells)
         for name in ("sum", "mean", "max", "min", "argmax"):
             np.testing.assert_allclose(getattr(lazy, name)(axis), getattr(whole, name)(axis))
         np.testing.assert_allclose(np.sum(lazy, axis=axis), whole.sum(axis))

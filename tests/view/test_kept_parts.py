@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import headscope as hs
+from headscope._trace import LayerRecord, TokenAxis, Trace
 from headscope.errors import InputError
-from headscope.trace import LayerRecord, TokenAxis, Trace
 from headscope.view.attention_sheets import attend_sheet
 from headscope.view.page_trace import page_bytes
 from headscope.view.patterns import all_patterns

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from headscope._trace.token_axis import TokenAxis
 from headscope.errors import InputError
-from headscope.trace.token_axis import TokenAxis
 from headscope.view.pieces import find_token, labels
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from headscope._trace import LayerRecord, TokenAxis, Trace
 from headscope.attention import Mask, attend
 from headscope.statistics import head_statistics
-from headscope.trace import LayerRecord, TokenAxis, Trace
 from headscope.view.page_trace import page_bytes
 
 SIZE, HEADS, D = 12, 4, 16

@@ -32,8 +32,8 @@ from headscope.errors import InputError
 from headscope.view.labels import printable
 
 if TYPE_CHECKING:
+    from headscope._trace import Trace
     from headscope.model import Model
-    from headscope.trace import Trace
 
 RUN = "What it does with a text"
 
@@ -84,7 +84,7 @@ def traced(
 
 def exit_code(trace: Trace) -> int:
     """How to end when the rest has been shown: 1 where the model's numbers are not finite, which is said here."""
-    from headscope.trace import broken_line
+    from headscope._trace import broken_line
 
     if (line := broken_line(trace)) is None:
         return 0
@@ -143,7 +143,7 @@ def saved_or_traced(
     check: Callable[[Model], object] = lambda model: None,
 ) -> tuple[Model | None, Trace]:
     """The trace that MODEL names, where there is no TEXT and it names one; else as `traced`."""
-    from headscope.trace import is_trace, load
+    from headscope._trace import is_trace, load
 
     if text is not None or not is_trace(model):
         return traced(
@@ -367,7 +367,7 @@ def survey(
     field: options.Field = "text",
     length: options.Length = None,
     statistics: options.StatisticNames = None,
-    similarity: options.Similarity = 0,
+    head_distances: options.HeadDistances = 0,
     plots: options.Plots = False,
     no_report: options.NoReport = False,
     device: options.Device = "cpu",
@@ -383,8 +383,8 @@ def survey(
     as_json: AsJson = False,
 ) -> None:
     """Statistics of every head over a corpus: a table, aggregates, a report. Can be stopped and gone on with."""
-    from headscope.survey.progress import shown
-    from headscope.survey.run import survey as run
+    from headscope._survey.progress import shown
+    from headscope._survey.run import survey as run
     from headscope.view.survey_sheet import survey_sheet
 
     with shown(sys.stderr, Path(printable(str(out)))) as progress:
@@ -396,7 +396,7 @@ def survey(
             field=field,
             length=length,
             statistics=None if statistics is None else [name.strip() for name in statistics.split(",")],
-            similarity=similarity,
+            head_distances=head_distances,
             plots=plots,
             report=not no_report,
             device=device,

@@ -44,10 +44,10 @@ Length = Annotated[
 StatisticNames = Annotated[
     str | None, typer.Option("--statistics", metavar="NAME,NAME…", help="Only these; all unless told.")
 ]
-Similarity = Annotated[
+HeadDistances = Annotated[
     int,
     typer.Option(
-        "--similarity",
+        "--head-distances",
         parser=number,
         metavar="N",
         help="Also compare all pairs of heads, over N windows. Quadratic, so off.",

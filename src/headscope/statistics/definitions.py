@@ -52,7 +52,7 @@ def chosen(names: Iterable[str] | None, without: Iterable[str] = ()) -> tuple[st
         raise InputError(
             f"there is no statistic {unknown[0]!r}" if unknown else "no statistic is named",
             where="names",
-            advice=f"ask for some of {', '.join(MEANINGS)}; trace.similarity() compares heads",
+            advice=f"ask for some of {', '.join(MEANINGS)}; trace.head_distances() compares heads",
         )
     return tuple(name for name in MEANINGS if name in asked)
 

@@ -12,8 +12,8 @@ import numpy as np
 if TYPE_CHECKING:
     from jaxtyping import Bool, Int
 
-    from headscope.trace import Trace
-    from headscope.trace.token_axis import TokenAxis
+    from headscope._trace import Trace
+    from headscope._trace.token_axis import TokenAxis
 
 CLS = frozenset({"[CLS]", "<s>", "<cls>", "[class]"})
 SEP = frozenset({"[SEP]", "</s>", "<sep>"})

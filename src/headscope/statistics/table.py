@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from headscope._trace import Named, broken_rows
 from headscope.errors import HeadscopeError, InputError, MissingExtraError, TraceError
 from headscope.statistics.definitions import MEANINGS, NORMS, chosen
 from headscope.statistics.plain import plain_statistics
 from headscope.statistics.roles import Roles, roles_of
-from headscope.trace import Named, broken_rows
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from headscope.trace import Trace
-    from headscope.trace.record import LayerRecord
+    from headscope._trace import Trace
+    from headscope._trace.record import LayerRecord
 
 ENGINES = ("numpy", "torch")
 

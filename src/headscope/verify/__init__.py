@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
+from headscope._trace import Trace
 from headscope.model import Model
-from headscope.trace import Trace
 from headscope.verify.against import compare
 from headscope.verify.captured import live
 from headscope.verify.health import health

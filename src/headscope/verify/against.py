@@ -13,7 +13,7 @@ from headscope.verify.report import Check, Limit, Worst, row_blocks
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from headscope.trace import LayerRecord, Trace
+    from headscope._trace import LayerRecord, Trace
 
 WHERE = "verify(against=…)"
 ADVICE = "pass what the model returned as `attentions`, or an array of (layers, heads, queries, keys)"

@@ -12,13 +12,13 @@ from headscope.verify.rounding import EPS, Limits, drifted, rerun, witnessed
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from headscope.trace import Trace
+    from headscope._trace import Trace
 
 
 def live(trace: Trace, limits: Limits, *, reference: bool) -> tuple[list[Check], list[tuple[str, str]]]:
     """A trace of a live model: against what its modules gave while it was captured, and its eager weights."""
-    from headscope.capture.replay import eager_weights
-    from headscope.capture.source import CapturedModel
+    from headscope._capture.replay import eager_weights
+    from headscope._capture.source import CapturedModel
 
     source = trace.source
     if not isinstance(source, CapturedModel):

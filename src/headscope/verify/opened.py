@@ -15,8 +15,8 @@ from headscope.verify.rounding import FP32_REASON, Limits
 if TYPE_CHECKING:
     from jaxtyping import Float
 
+    from headscope._trace import LayerRecord, Trace
     from headscope.model import Model
-    from headscope.trace import LayerRecord, Trace
 
 
 def input_states(trace: Trace, model: Model) -> list[Float[np.ndarray, "tokens d_model"]]:

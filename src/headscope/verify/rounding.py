@@ -28,8 +28,8 @@ from headscope.attention import FAR
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from headscope.capture.checking import Witness
-    from headscope.trace import LayerRecord, Trace
+    from headscope._capture.checking import Witness
+    from headscope._trace import LayerRecord, Trace
 
 EPS = float(np.finfo(np.float32).eps)
 U32 = EPS / 2

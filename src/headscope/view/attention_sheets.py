@@ -23,7 +23,7 @@ from headscope.view.trace_lines import (
 )
 
 if TYPE_CHECKING:
-    from headscope.trace import Trace
+    from headscope._trace import Trace
 
 WEIGHT_COLUMNS = (
     Column("layer", align="right"),

@@ -12,9 +12,9 @@ from headscope.view.tables import Column, Table, shape_text
 from headscope.view.terminal import Drawing, Line, Paper, Sheet, blank, notes, prose, title
 
 if TYPE_CHECKING:
+    from headscope._capture.describing import Part
     from headscope.anatomy.glossary import Field
     from headscope.anatomy.tree import Node
-    from headscope.capture.describing import Part
     from headscope.model import Model
 
 
@@ -120,8 +120,8 @@ def tree_sheet(model: Model) -> Sheet:
 
 def modules_sheet(model: Model) -> Sheet:
     """Every module of the checkpoint's class, as transformers builds it on the meta device: no weights are made."""
+    from headscope._capture import modules_of_checkpoint
     from headscope.anatomy.tree import Node
-    from headscope.capture import modules_of_checkpoint
 
     found = modules_of_checkpoint(dict(model.checkpoint.config))
 

@@ -12,8 +12,8 @@ from headscope.view.terminal import Drawing, Line, Paper, Sheet, bar, blank, not
 from headscope.view.trace_lines import highlighted, shown_tokens
 
 if TYPE_CHECKING:
+    from headscope._trace import Trace
     from headscope.filling import Filled
-    from headscope.trace import Trace
 
 COLUMNS = (
     Column("position", align="right"),

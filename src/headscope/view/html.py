@@ -12,8 +12,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from headscope._trace import Trace
 from headscope.errors import InputError
-from headscope.trace import Trace
 from headscope.view.page_trace import estimated_bytes, model_name, page_file
 from headscope.writing import write_atomically
 

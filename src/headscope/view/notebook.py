@@ -6,7 +6,7 @@ import html
 import sys
 from collections.abc import Sequence
 
-from headscope.trace import Trace
+from headscope._trace import Trace
 from headscope.view.html import default_title, page
 from headscope.view.page_trace import estimated_bytes, page_bytes
 

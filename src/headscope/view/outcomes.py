@@ -11,8 +11,8 @@ import numpy as np
 from headscope.filling import fill_trace
 
 if TYPE_CHECKING:
+    from headscope._trace import Trace
     from headscope.model import Model
-    from headscope.trace import Trace
 
 TOP = 8
 NEXT_SENTENCE = ("is next", "is random")

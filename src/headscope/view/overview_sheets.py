@@ -11,7 +11,7 @@ from headscope.view.terminal import Drawing, Line, Paper, Sheet, blank, notes, t
 from headscope.view.trace_lines import tokens_line, trace_aside, trace_record
 
 if TYPE_CHECKING:
-    from headscope.trace import Trace
+    from headscope._trace import Trace
 
 SIGNS = {
     "previous": ("←", "p"),

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headscope._trace import LayerRecord, Source, Trace, is_broken
+from headscope._trace.file import DTYPES, pack
 from headscope.attention import attend, scores, weights
 from headscope.errors import InputError, TraceError, UnsupportedError
 from headscope.statistics import Block, Roles, blocks, mean_over_queries, measured_statistics, roles_of
 from headscope.statistics.definitions import value_norms
-from headscope.trace import LayerRecord, Source, Trace, is_broken
-from headscope.trace.file import DTYPES, pack
 from headscope.view.pieces import labels
 
 if TYPE_CHECKING:

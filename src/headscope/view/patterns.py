@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from headscope._trace import is_broken
 from headscope.statistics import head_statistics
-from headscope.trace import is_broken
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
-    from headscope.trace import Trace
+    from headscope._trace import Trace
 
 STRONG = 0.4
 """Mean mass from which a head is called by a pattern's name."""

@@ -11,7 +11,7 @@ from headscope.view.labels import printable
 from headscope.view.typed import shortened, whole_number
 
 if TYPE_CHECKING:
-    from headscope.trace import TokenAxis
+    from headscope._trace import TokenAxis
 
 CONTINUED = "·"
 """Stands before a piece that goes on where the word's last piece ended."""

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headscope._trace import BROKEN
 from headscope.anatomy.heads import HEAD_SLICES
 from headscope.checkpoint import called
-from headscope.trace import BROKEN
 from headscope.view.tables import Column, Table
 from headscope.view.terminal import Drawing, Sheet, blank, notes, prose, table, title
 

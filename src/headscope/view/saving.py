@@ -14,7 +14,7 @@ from headscope.view.tables import guarded
 from headscope.writing import write_atomically
 
 if TYPE_CHECKING:
-    from headscope.trace import Trace
+    from headscope._trace import Trace
 
 KINDS = (".npz", ".safetensors", ".csv")
 MOST_CELLS = {".csv": 20_000_000, ".npz": 500_000_000}

@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from headscope._trace import Trace
 from headscope.errors import HeadscopeError, InputError, MissingExtraError
-from headscope.trace import Trace
 from headscope.view.html import default_title, page
 from headscope.view.outcomes import Outcome, moved, outcomes
 from headscope.view.page_trace import page_bytes

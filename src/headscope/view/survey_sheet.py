@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from headscope._survey.findings import read_findings
+from headscope._survey.wording import shown, telling
 from headscope.checkpoint import called
-from headscope.survey.findings import read_findings
-from headscope.survey.wording import shown, telling
 from headscope.view.tables import Column, Table
 from headscope.view.terminal import Drawing, Sheet, blank, notes, prose, table, title
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headscope.survey.result import Survey
+    from headscope._survey.result import Survey
 
 COLUMNS = (
     Column("statistic", kind="code"),

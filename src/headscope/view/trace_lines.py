@@ -15,7 +15,7 @@ from headscope.view.terminal import Drawing, Line, Paper, prose
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from headscope.trace import Trace
+    from headscope._trace import Trace
 
 
 def trace_record(trace: Trace) -> dict[str, Any]:

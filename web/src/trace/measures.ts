@@ -26,7 +26,7 @@ export function sample(head: HeadArrays): Sample {
   return { rows, entropies };
 }
 
-/** sqrt(mean over rows of JS(p || q)), in nats: 0 the same, sqrt(log 2) nothing in common. As headscope.statistics.similarity. */
+/** sqrt(mean over rows of JS(p || q)), in nats: 0 the same, sqrt(log 2) nothing in common. As headscope.statistics.distances. */
 export function distance(a: Sample, b: Sample): number {
   const keys = a.rows.length / a.entropies.length;
   let sum = 0;

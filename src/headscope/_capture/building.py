@@ -1,0 +1,387 @@
+"""The consumer that builds traces: it copies Q, K, V row by row, padding cut away, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from headscope._capture.calls import Call, Forward, Stack
+from headscope._capture.checking import Witness, excess, witness
+from headscope._capture.masks import RowRule
+from headscope._capture.naming import Naming
+from headscope._capture.source import CapturedModel
+from headscope._capture.strands import Strands, Stretch
+from headscope._capture.tokens import Vocabulary
+from headscope._trace import Cut, LayerRecord, Named, TokenAxis, Trace
+from headscope.attention import Mask
+from headscope.errors import InputError, UnsupportedError
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What is kept.
+
+    Attributes:
+        layers: numbers of layers; None for all.
+        heads: numbers of heads in each layer; None for all.
+        values: whether V is.
+        dtype: float32 or float16.
+        device: where copies stay until the traces are asked for.
+    """
+
+    layers: frozenset[int] | None = None
+    heads: tuple[int, ...] | None = None
+    values: bool = True
+    dtype: torch.dtype = torch.float32
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+
+Series = tuple[Stack, int]
+
+
+@dataclass(eq=False)
+class Kept:
+    """One layer of one row: tensors on the chosen device until the trace is built."""
+
+    call: dict[str, Any]
+    tensors: dict[str, torch.Tensor | Stretch | None]
+    witness: Witness | None
+    silenced: frozenset[int]
+
+
+@dataclass(eq=False)
+class Group:
+    """The layers of one stack over the same tokens."""
+
+    stack: Stack
+    turn: int
+    sizes: tuple[int, int, int]
+    before: int
+    own: bool
+    extras: tuple[str, ...]
+    rows: list[list[Kept]]
+    queries_kept: list[np.ndarray | None]
+    keys_kept: list[np.ndarray | None]
+    masks: dict[tuple[int, int], Mask] = field(default_factory=dict)
+
+    @property
+    def series(self) -> Series:
+        """What goes on from one forward pass to the next: the stack, and which call of its transformer it is."""
+        return self.stack, self.turn
+
+    def mask(self, row: int, rule: RowRule) -> Mask:
+        """The mask of a row without its padding; layers with the same rule share it."""
+        key = (row, id(rule))
+        if key not in self.masks:
+            self.masks[key] = rule.cut(self.queries_kept[row], self.keys_kept[row])
+        return self.masks[key]
+
+
+class TraceBuilder:
+    """Copies what it is handed; traces are made when they are asked for.
+
+    Attributes:
+        finished: each forward with what was kept of it.
+    """
+
+    def __init__(self, model: nn.Module, name: str, selection: Selection, words: Vocabulary) -> None:
+        self.model = model
+        self.name = name
+        self.selection = selection
+        self.naming = Naming(words)
+        self.finished: list[tuple[Forward, list[Group]]] = []
+        self.seen_layers: set[int] = set()
+        self.strands = Strands()
+        self._open: dict[int, dict[tuple[Any, ...], Group]] = {}
+
+    @property
+    def precision(self) -> str:
+        """What queries, keys and values are kept in."""
+        return "fp32" if self.selection.dtype == torch.float32 else "fp16"
+
+    def begin(self, forward: Forward) -> None:
+        """A forward begins."""
+        self._open[forward.number] = {}
+
+    def drop(self, forward: Forward) -> None:
+        """It raised."""
+        self._open.pop(forward.number, None)
+
+    def end(self, forward: Forward) -> None:
+        """It is over."""
+        groups = list(self._open.pop(forward.number).values())
+        forward.analyst.forget()
+        for series in dict.fromkeys(group.series for group in groups):
+            self._share(forward, [group for group in groups if group.series == series])
+        if groups:
+            self.finished.append((forward, groups))
+
+    def wants(self, stack: Stack, layer: int) -> bool:
+        """Whether the layer was selected."""
+        self.seen_layers.add(layer)
+        return self.selection.layers is None or layer in self.selection.layers
+
+    def silences(self, stack: Stack, layer: int) -> dict[int, str]:
+        """A capture silences nothing."""
+        return {}
+
+    def take(self, forward: Forward, call: Call) -> None:
+        """Copy one layer.
+
+        Raises:
+            InputError: a head was selected that isn't there.
+            UnsupportedError: what the module gave doesn't follow from what it was given.
+        """
+        with torch.autocast(call.q.device.type, enabled=False), torch.no_grad():
+            self._take(forward, call)
+
+    def _take(self, forward: Forward, call: Call) -> None:
+        batch, heads, queries, _ = call.q.shape
+        chosen = self._heads(call, heads)
+        self._check(call)
+        key = (call.stack, call.turn, batch, queries, call.k.shape[2])
+        groups = self._open[forward.number]
+        if key not in groups:
+            _refuse_empty_rows(forward, call)
+            groups[key] = Group(
+                call.stack,
+                call.turn,
+                (batch, queries, call.k.shape[2]),
+                forward.calls,
+                call.own,
+                call.extra_keys,
+                [[] for _ in range(batch)],
+                self._queries_kept(call, groups),
+                [call.rules.row(row).keys for row in range(batch)],
+            )
+        group = groups[key]
+        for row in range(batch):
+            group.rows[row].append(self._copy(group, call, row, chosen))
+
+    def _share(self, forward: Forward, groups: list[Group]) -> None:
+        """Keep keys and values of one stack together with those that earlier passes saw."""
+        for row in range(max(len(group.rows) for group in groups)):
+            kept = [one for group in groups if row < len(group.rows) for one in group.rows[row]]
+            kept.sort(key=lambda one: one.call["number"])  # windows may part the layers otherwise in every pass
+            seen = {
+                (at, name): part
+                for at, one in enumerate(kept)
+                for name in ("k", "v")
+                if isinstance(part := one.tensors[name], torch.Tensor)
+            }
+            q, group = kept[0].tensors["q"], groups[0]
+            assert isinstance(q, torch.Tensor)
+            # Keys that are no tokens (bias_k) come last: such a module has no cache, so all of its keys are new.
+            fresh = 0 if not group.own else seen[0, "k"].shape[1] if group.extras else q.shape[1]
+            for (at, name), stretch in self.strands.keep(group.series, row, seen, fresh, forward, group).items():
+                kept[at].tensors[name] = stretch
+
+    def _heads(self, call: Call, heads: int) -> list[int] | None:
+        if self.selection.heads is None:
+            return None
+        for head in self.selection.heads:
+            if not -heads <= head < heads:
+                raise InputError(
+                    f"there is no head {head}: layer {call.layer} has {heads}",
+                    where=call.path,
+                    advice=f"heads count from 0, so the last one is {heads - 1}",
+                )
+        return sorted({head % heads for head in self.selection.heads})
+
+    @staticmethod
+    def _check(call: Call) -> None:
+        times = excess(call)
+        if times is None:
+            return
+        where = f"{call.path}, layer {call.layer}"
+        if times != times:
+            raise UnsupportedError(
+                f"{type(call.module).__name__} computed with numbers that are not finite (NaN or infinite)",
+                where=where,
+                advice="look at the model's weights and inputs, or run it in a wider precision: fp32, bf16 for fp16",
+            )
+        raise UnsupportedError(
+            f"{type(call.module).__name__} gave something other than softmax(scale Q K^T + mask) V: recomputed "
+            f"contexts are off by {times:.1f} times what rounding explains",
+            where=where,
+            advice="this attention does more than capture can see; please report the model's class",
+        )
+
+    def _copy(self, group: Group, call: Call, row: int, chosen: list[int] | None) -> Kept:
+        rule = call.rules.row(row)
+        device = call.q.device
+        at_queries = _places(group.queries_kept[row], device)
+        at_keys = _places(group.keys_kept[row], device)
+        heads, kv_heads = call.q.shape[1], call.k.shape[1]
+        kv_chosen = None if chosen is None else [head * kv_heads // heads for head in chosen]
+        keep = self.selection
+
+        def copy(
+            x: torch.Tensor, numbers: list[int] | None, places: torch.Tensor | None, dtype: torch.dtype
+        ) -> torch.Tensor:
+            one = x[row] if numbers is None else x[row][numbers]
+            if places is not None:
+                one = one.index_select(1, places)
+            return one.to(keep.device, dtype, copy=True, memory_format=torch.contiguous_format)
+
+        return Kept(
+            call={
+                "scale": call.scale,
+                "mask": group.mask(row, rule),
+                "stage": call.stage,
+                "name": call.path,
+                "number": call.layer,
+                "numbers": None if chosen is None else tuple(chosen),
+            },
+            tensors={
+                "q": copy(call.q, chosen, at_queries, keep.dtype),
+                "k": copy(call.k, kv_chosen, at_keys, keep.dtype),
+                "v": copy(call.v, kv_chosen, at_keys, keep.dtype) if keep.values else None,
+            },
+            witness=witness(call, row, chosen, at_queries),
+            silenced=call.silenced,
+        )
+
+    def build(self, forward: Forward, groups: list[Group]) -> list[Trace]:
+        """The traces of one forward: row by row, in each row stack by stack."""
+        earlier = [one for one in self.finished if one[0].number < forward.number]
+        rows = max(len(group.rows) for group in groups)
+        return [
+            self._trace(forward, group, row, self.naming.keys(forward, groups, at, row, earlier))
+            for row in range(rows)
+            for at, group in enumerate(groups)
+            if row < len(group.rows)
+        ]
+
+    def check_selection(self) -> None:
+        """Whether every layer that was selected was there.
+
+        Raises:
+            InputError: one was not.
+        """
+        missing = sorted((self.selection.layers or frozenset()) - self.seen_layers)
+        if missing and self.seen_layers:
+            raise InputError(
+                f"there is no layer {missing[0]}: layers {min(self.seen_layers)} to {max(self.seen_layers)} ran",
+                where="layers",
+                advice="layers count from 0 within each stack",
+            )
+
+    def _trace(self, forward: Forward, group: Group, row: int, keys_axis: TokenAxis) -> Trace:
+        _, queries, keys = group.sizes
+        return Trace(
+            model=self.name,
+            queries=self.naming.queries(forward, group, row),
+            keys=keys_axis,
+            layers=records_of(group.rows[row]),
+            outputs=outputs_of(forward, group, row),
+            ablated=frozenset((one.call["number"], head) for one in group.rows[row] for head in one.silenced),
+            source=CapturedModel(
+                self.name,
+                self.model,
+                forward,
+                group.stack,
+                group.turn,
+                group.sizes[1:],
+                row,
+                tuple(one.witness for one in group.rows[row]),
+                group.queries_kept[row],
+                group.keys_kept[row],
+            ),
+            precision=self.precision,
+            stack=group.stack.name,
+            unrecorded=tuple(str(one) for one in forward.unrecorded),
+            cut=Cut(row, _kept(group.queries_kept[row], queries), _kept(group.keys_kept[row], keys), (queries, keys)),
+        )
+
+    @staticmethod
+    def _queries_kept(call: Call, groups: dict[tuple[Any, ...], Group]) -> list[np.ndarray | None]:
+        """Queries that are not padding; in cross-attention, by the self-attention over the same queries."""
+        if not call.own:
+            same = [
+                one
+                for one in groups.values()
+                if one.own and one.turn == call.turn and one.sizes[:2] == (len(call.q), call.q.shape[2])
+            ]
+            if same:
+                return same[-1].queries_kept
+        return [call.rules.row(row).queries for row in range(len(call.q))]
+
+
+def _refuse_empty_rows(forward: Forward, call: Call) -> None:
+    """An empty text in a batch has no token that could look or be looked at.
+
+    Raises:
+        InputError: some rows are empty; it says which.
+    """
+    batch = len(call.q)
+    given = forward.kwargs.get("attention_mask")
+    empty = set()
+    if isinstance(given, torch.Tensor) and given.dim() == 2 and len(given) == batch:
+        empty |= set(torch.nonzero(~given.bool().any(-1)).flatten().tolist())
+    if call.own:
+        # A mask that hides everything is a mask, too, unless the module made NaN of it.
+        found = call.context if call.returned is None else call.returned
+        allowed = ((row, call.rules.row(row).mask.keys) for row in range(batch))
+        hidden = [row for row, keys in allowed if keys is not None and not np.any(keys)]
+        empty |= {row for row in hidden if not bool(torch.isfinite(found[row]).all())}
+    if empty:
+        rows = f"row {empty.pop()} is" if len(empty) == 1 else f"rows {', '.join(map(str, sorted(empty)))} are"
+        raise InputError(
+            f"{rows} empty, in a batch of {batch}: the mask hides every token",
+            where=f"{call.path}, attention mask",
+            advice="leave empty texts out of the batch, or let the tokenizer add its special tokens",
+        )
+
+
+def records_of(kept: list[Kept]) -> list[LayerRecord]:
+    """The layers of a trace, from what was kept of them. What several traces share is read-only."""
+    in_order = [one.call["number"] for one in kept] == list(range(len(kept)))
+    records = []
+    for one in kept:
+        arrays = {}
+        for name, part in one.tensors.items():
+            found = None if part is None else (part.tensor() if isinstance(part, Stretch) else part).cpu().numpy()
+            if isinstance(part, Stretch) and found is not None and part.shared:
+                found.flags.writeable = False
+            arrays[name] = found
+        call = {**one.call, "number": None} if in_order else one.call
+        records.append(LayerRecord(**arrays, lse=None, **call))  # type: ignore[arg-type]
+    return records
+
+
+def outputs_of(forward: Forward, group: Group, row: int) -> dict[str, Named]:
+    """What the model returned for this row, as far as it is small: no scores of a whole vocabulary."""
+    batch, queries, _ = group.sizes
+    output = forward.output
+    found: dict[str, Any] = dict(output.items()) if hasattr(output, "items") else {}
+    if isinstance(output, torch.Tensor):
+        found = {"output": output}
+    kept: dict[str, Named] = {}
+    for name, value in found.items():
+        if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not len(value.shape):
+            continue
+        if value.shape[0] != batch or (value.requires_grad and value.grad_fn is None):
+            continue
+        one = value.detach()[row]
+        if one.dim() == 1:
+            kept[name] = Named(
+                name, ("labels",) if name != "pooler_output" else ("d_model",), one.float().cpu().numpy()
+            )
+        elif one.dim() == 2 and one.shape[0] == queries and name in ("last_hidden_state", "output"):
+            places = _places(group.queries_kept[row], one.device)
+            one = one if places is None else one[places]
+            kept[name] = Named(name, ("tokens", "d_model"), one.float().cpu().numpy())
+    return kept
+
+
+def _kept(flags: np.ndarray | None, size: int) -> tuple[int, ...]:
+    return tuple(range(size)) if flags is None else tuple(np.flatnonzero(flags).tolist())
+
+
+def _places(kept: np.ndarray | None, device: torch.device) -> torch.Tensor | None:
+    return None if kept is None else torch.from_numpy(np.flatnonzero(kept)).to(device)

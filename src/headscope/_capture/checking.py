@@ -1,0 +1,242 @@
+"""Whether what was captured leads to what the module computed: a few queries at once, every query later.
+
+At capture time, the contexts of a few queries are recomputed from Q, K, V, the mask's rule and the log-sum-exps, and
+compared with what the module gave: attention that isn't softmax(scale Q K^T + mask) V is refused then and there.
+
+For every query, a witness is kept: its context's product with a fixed vector of signs r. If a recomputed context c'
+differs from the module's c, then (c' - c) . r differs from 0 by about |c' - c| (Freivalds 1977): one number per query
+and head witnesses d_head of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+
+from headscope.attention import FAR, attend, scores
+
+if TYPE_CHECKING:
+    from headscope._capture.calls import Call
+    from headscope._capture.masks import RowRule
+    from headscope._trace import LayerRecord
+
+EPS = torch.finfo(torch.float32).eps
+
+SAMPLED_QUERIES = 4
+"""Queries that are recomputed in the first and in the last row of a batch."""
+
+
+@cache
+def signs(size: int, device: torch.device) -> torch.Tensor:
+    """(size,) of 1 and -1, always the same ones."""
+    drawn = np.where(np.random.default_rng(size).random(size) < 0.5, -1.0, 1.0).astype(np.float32)
+    return torch.from_numpy(drawn).to(device)
+
+
+@dataclass(frozen=True, eq=False)
+class Witness:
+    """What is kept of a module's output for verification.
+
+    Attributes:
+        values: (heads, queries): context . r of each head; or (1, queries): output . r, where only what comes after
+            the output projection could be seen.
+        directions: (heads, d_value): r, or each head's rows of W_O times r.
+        offset: the projection's bias times r.
+        eps: the spacing of numbers around 1 in the model's precision.
+        fused: whether a fused kernel computed it, which sums scores in fp32.
+        length: |r| times that of the longest output; None where what was seen came before the projection.
+    """
+
+    values: np.ndarray
+    directions: np.ndarray
+    offset: float
+    eps: float
+    fused: bool
+    length: float | None
+
+    def expect(self, record: LayerRecord) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """What `values` must be if the layer's record is right, in fp64.
+
+        Returns:
+            That; and, (heads, queries) each, with x_j = v_j . r: the standard deviation of x under the row's weights,
+            the root of its mean square, and sum_j p_ij |v_j|.
+        """
+        assert record.v is not None
+        shared = len(record.q) // len(record.k)
+        q, k, v = (part.astype(np.float64) for part in (record.q, record.k, record.v))
+        seen = np.einsum("hkd,hd->hk", np.repeat(v, shared, 0), self.directions.astype(np.float64))
+        lengths = np.repeat(np.sqrt(np.square(v).sum(-1)), shared, 0)
+        columns = np.stack([seen, np.square(seen), lengths], -1)
+        mixed, _ = attend(q, np.repeat(k, shared, 0), columns, scale=record.scale, mask=record.mask)
+        found, squares, gathered = (mixed[..., column] for column in range(3))
+        spread = np.sqrt(np.maximum(squares - np.square(found), 0))
+        values = found if self.length is None else found.sum(0, keepdims=True) + self.offset
+        return values, spread, np.sqrt(squares), gathered
+
+
+def witness(call: Call, row: int, heads: list[int] | None, queries: torch.Tensor | None) -> Witness | None:
+    """The witness of one row of the batch; None where the call's output can't be witnessed.
+
+    Args:
+        heads: those that are kept; None for all.
+        queries: positions that are not padding; None for all.
+    """
+    if call.dropout:
+        return None
+    count, d_value = call.q.shape[1], call.v.shape[-1]
+    eps = float(torch.finfo(call.context.dtype).eps)
+    if call.returned is None:
+        r = signs(d_value, call.context.device)
+        # As the interface's functions leave it in memory: query by query, the heads side by side.
+        values = (call.context[row].transpose(0, 1).float() @ r).T
+        directions = r.expand(count, -1).cpu().numpy()
+        offset, length = 0.0, None
+    else:
+        if call.silenced or heads is not None or call.projection is None:
+            return None
+        r = signs(call.returned.shape[-1], call.returned.device)
+        values = (call.returned[row].float() @ r)[None]
+        directions = (r @ call.projection.weight.float()).reshape(count, d_value).cpu().numpy()
+        bias = call.projection.bias
+        offset = 0.0 if bias is None else float(bias.float() @ r)
+        length = float(call.returned[row].float().norm(dim=-1).amax()) * len(r) ** 0.5
+    if heads is not None:
+        values, directions = values[heads], directions[heads]
+    if queries is not None:
+        values = values[:, queries]
+    fused = call.kernel_lse is not None and call.weights is None and call.returned is None
+    return Witness(values.cpu().numpy(), directions, offset, eps, fused, length)
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """The queries of one row of a batch that are recomputed.
+
+    Attributes:
+        index: where they stand: a slice, which copies nothing, if those that count are neighbours.
+        hidden: (1 or heads, n, keys), what the mask adds to their scores, -inf where masked; None for nothing.
+    """
+
+    index: slice | torch.Tensor
+    hidden: torch.Tensor | None
+
+
+_SAMPLES: WeakKeyDictionary[RowRule, Sample | None] = WeakKeyDictionary()
+"""By the row's rule, which the layers of a forward share."""
+
+
+def _sample(rule: RowRule, queries: int, keys: int) -> Sample | None:
+    """The last of the queries that are no padding and see a key, and others over all of them; None where none is."""
+    seen = np.ones(queries, dtype=bool) if rule.queries is None else rule.queries.copy()
+    if rule.unseen is not None:
+        seen &= ~rule.unseen
+    places = np.flatnonzero(seen)
+    if not len(places):
+        return None
+    index: slice | torch.Tensor
+    if places[-1] - places[0] == len(places) - 1:
+        step = max(1, (len(places) - 1) // (SAMPLED_QUERIES - 1))
+        rows = places[::-step][:SAMPLED_QUERIES][::-1]
+        index = slice(int(rows[0]), int(rows[-1]) + 1, step)
+    else:
+        rows = np.unique(places[np.linspace(0, len(places) - 1, SAMPLED_QUERIES).astype(int)])
+        index = torch.from_numpy(rows)
+    if rule.mask.everything:
+        return Sample(index, None)
+    bias = rule.mask.bias
+    hidden = torch.zeros(1, len(rows), keys) if bias is None else bias[:, rows]
+    allowed = rule.mask.allowed(rows, np.arange(keys), (queries, keys))
+    if allowed is not None:
+        hidden = hidden.masked_fill(torch.from_numpy(~allowed).to(hidden.device), float("-inf"))
+    return Sample(index, hidden)
+
+
+def excess(call: Call) -> float | None:
+    """How many times what rounding explains the recomputed contexts of a few queries are off; None where it does.
+
+    Nothing is known under dropout: None there too. NaN where what is compared is not finite.
+    """
+    if call.dropout:
+        return None
+    for row in sorted({0, len(call.q) - 1}):
+        rule = call.rules.row(row)
+        if rule not in _SAMPLES:
+            _SAMPLES[rule] = _sample(rule, call.q.shape[2], call.k.shape[2])
+        sample = _SAMPLES[rule]
+        if sample is None:
+            continue
+        difference = _difference(call, row, sample)
+        if difference <= _least(call, row):
+            continue
+        times = difference / _rounding(call, row, sample)
+        if not times <= 1:
+            return times
+    return None
+
+
+def _difference(call: Call, row: int, sample: Sample) -> float:
+    """How far the worst number of the recomputed contexts is from the module's."""
+    q, k, v = call.q[row][:, sample.index].float(), call.k[row].float(), call.v[row].float()
+    heads, n, _ = q.shape
+    shared = (len(k), heads // len(k) * n, -1)
+    cells = torch.bmm(q.reshape(shared), k.transpose(1, 2)).mul_(call.scale)
+    if sample.hidden is not None:
+        cells.view(heads, n, -1).add_(sample.hidden.to(q.device))
+    ours = torch.bmm(torch.softmax(cells, -1), v).view(heads, n, -1)
+    if call.returned is None or call.projection is None:
+        return _largest(ours - call.context[row][:, sample.index])
+    weight, bias = call.projection.weight.float(), call.projection.bias
+    joined = torch.nn.functional.linear(ours.transpose(0, 1).flatten(1), weight, None if bias is None else bias.float())
+    return _largest(joined - call.returned[row][sample.index])
+
+
+def _share(call: Call) -> float:
+    """What rounding explains at least, as a share of the largest value."""
+    return 1e-4 + 4 * _eps(call)
+
+
+def _eps(call: Call) -> float:
+    return torch.finfo(call.context.dtype if call.returned is None else call.returned.dtype).eps
+
+
+def _least(call: Call, row: int) -> float:
+    """A bound below `_rounding` from a few values, which spares looking at all of them where it will do."""
+    size = _largest(call.v[row, :, :SAMPLED_QUERIES])
+    if call.returned is not None and call.projection is not None:
+        size *= float(call.projection.weight[0].float().abs().sum())
+    return size * _share(call)
+
+
+def _rounding(call: Call, row: int, sample: Sample) -> float:
+    """What rounding explains.
+
+    Scores are sums in fp32, off by its spacing times |q| |k|, and by that of the number that shifts a row; contexts are
+    rounded to the model's precision, and where the model computed its weights itself, scores are too. Half precision
+    beside a row's shift would leave little of the scores: the weights are then not those of Q and K, and refused.
+    """
+    q, k, v = call.q[row][:, sample.index].float(), call.k[row].float(), call.v[row].float()
+    reach = abs(call.scale) * float(q.norm(dim=-1).amax() * k.norm(dim=-1).amax())
+    share = _share(call) + 8 * EPS * reach
+    if call.weights is not None or call.returned is not None:
+        raw = scores(q, k, scale=call.scale)
+        if sample.hidden is not None:
+            hidden = sample.hidden.to(raw.device)
+            raw = raw + hidden.masked_fill(hidden.abs() > FAR, 0)
+        share = share + 2 * _eps(call) * _largest(raw)
+    if sample.hidden is not None:
+        shift = sample.hidden.amax(-1)
+        share = share + min(float(shift.masked_fill(shift == float("-inf"), 0).abs().amax()) * EPS, 1.0)
+    size = max(_largest(v), 1e-30)
+    if call.returned is not None and call.projection is not None:
+        size *= float(call.projection.weight.float().abs().sum(1).amax())
+    return share * size
+
+
+def _largest(x: torch.Tensor) -> float:
+    """The largest absolute value, NaN where there is one."""
+    return float(torch.linalg.vector_norm(x, float("inf")))

@@ -1,0 +1,128 @@
+"""The captured forward pass once more, with the model's own eager attention, which gives its weights away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from headscope._capture.calls import Call, Forward, Stack
+from headscope._capture.captured import feed
+from headscope._capture.classes import models_in
+from headscope.errors import HeadscopeError
+
+if TYPE_CHECKING:
+    from headscope._capture.source import CapturedModel
+    from headscope._trace import Trace
+
+MOST_CELLS = 1 << 28
+"""Cells of a layer's map beyond which an eager forward pass is not worth its memory: 1 GiB in fp32."""
+
+See = Callable[[int, np.ndarray, np.ndarray, np.ndarray], None]
+"""Called with a layer's number and, for the heads, queries and keys that the trace kept: the weights (heads, queries,
+keys), and q and k of this run, (heads, queries or keys, d_head) each."""
+
+
+class Weights:
+    """A consumer that passes on one stack's weights, cut as the trace is."""
+
+    def __init__(self, trace: Trace, source: CapturedModel, see: See) -> None:
+        self.trace = trace
+        self.source = source
+        self.see = see
+        self.seen: set[int] = set()
+
+    def begin(self, forward: Forward) -> None:
+        """Nothing to prepare."""
+
+    def end(self, forward: Forward) -> None:
+        """Nothing to finish."""
+
+    def drop(self, forward: Forward) -> None:
+        """Nothing to forget."""
+
+    def wants(self, stack: Stack, layer: int) -> bool:
+        """Layers of the trace's stack that the trace kept."""
+        return stack == self.source.stack and layer in self.trace.numbers and layer not in self.seen
+
+    def take(self, forward: Forward, call: Call) -> None:
+        """Pass on the weights of one layer."""
+        if call.weights is None or (call.turn, *call.weights.shape[2:]) != (self.source.turn, *self.source.sizes):
+            return
+        self.seen.add(call.layer)
+        cells, q, k = (x[self.source.row].float().cpu().numpy() for x in (call.weights, call.q, call.k))
+        if self.source.queries is not None:
+            cells, q = (x.compress(self.source.queries, axis=1) for x in (cells, q))
+        if self.source.keys is not None:
+            cells, k = cells.compress(self.source.keys, axis=2), k.compress(self.source.keys, axis=1)
+        heads = list(self.trace.head_numbers(call.layer))
+        self.see(call.layer, cells[heads], q[heads], k[[head * len(k) // len(q) for head in heads]])
+
+
+@contextmanager
+def eager(model: nn.Module) -> Iterator[None]:
+    """Everything of transformers inside switched to its eager attention; put back as it was."""
+    known = (getattr(module, "config", None) for module in model.modules())
+    configs: list[Any] = list({id(one): one for one in known if hasattr(one, "_attn_implementation_internal")}.values())
+    before = [(config, dict(vars(config))) for config in configs]
+    try:
+        for config in configs:
+            config._attn_implementation_internal = "eager"
+        yield
+    finally:
+        for config, attributes in before:
+            vars(config).clear()
+            vars(config).update(attributes)
+
+
+def eager_weights(trace: Trace, source: CapturedModel, see: See) -> str:
+    """Run the captured forward pass again in eager attention and show its weights layer by layer.
+
+    Args:
+        see: called layer by layer.
+
+    Returns:
+        Why it could not be done; empty where it was.
+    """
+    model, called = source.model, source.called
+    if model is None or called is None:
+        return "the model is gone"
+    reason = _why_not(trace, source, called)
+    if reason:
+        return reason
+    consumer = Weights(trace, source, see)
+    try:
+        with torch.no_grad(), eager(model), feed(model, consumer, strict=False):
+            called(*source.args, **source.kwargs)
+    except HeadscopeError as error:
+        return error.found
+    missing = sorted(set(trace.numbers) - consumer.seen)
+    return f"eager attention gave no weights in layers {missing}" if missing else ""
+
+
+def _why_not(trace: Trace, source: CapturedModel, called: nn.Module) -> str:
+    if not models_in(called.modules()):
+        return "only models of transformers have an eager path"
+    if called.training:
+        return "the model is in training mode, where two forward passes differ"
+    if trace.ablated:
+        return "heads were silenced, so that the model's own forward pass is another one"
+    if not all(_plain(value) for value in (*source.args, *source.kwargs.values())):
+        return "the model was called with a cache or another object that a second call would not find as it was"
+    record = trace.layers[0]
+    cells = max(len(record.q), trace.heads) * len(trace.queries) * len(trace.keys)
+    if cells > MOST_CELLS:
+        return f"a layer's map has {cells:,} cells, more than are worth computing at once"
+    return ""
+
+
+def _plain(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(_plain(one) for one in value.values())
+    if isinstance(value, (list, tuple)):
+        return all(_plain(one) for one in value)
+    return value is None or isinstance(value, (torch.Tensor, bool, int, float, str))

@@ -1,0 +1,249 @@
+"""torch.nn: MultiheadAttention in all its forms, also inside Transformer encoders and decoders.
+
+A MultiheadAttention shows what goes in and what comes out. Q, K and V are projected again from its own weights, as its
+forward does (torch.nn.functional.multi_head_attention_forward), and what they lead to is compared with what came out.
+PyTorch's inference fast path would hide the call: it is switched off while a capture is open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import nn
+
+from headscope._capture.calls import Projection
+from headscope._capture.masks import Given
+from headscope._capture.operators import Unwatched
+from headscope._capture.projections import Output
+from headscope._capture.rows import contexts, kept_queries, score_bound
+from headscope._capture.sessions import HookedOnce, Seat, WhileAnybodyLooks, asked, covering, hand_over, silence
+from headscope.errors import UnsupportedError
+
+NAMES = ("query", "key", "value", "key_padding_mask", "need_weights", "attn_mask", "average_attn_weights", "is_causal")
+"""MultiheadAttention.forward's parameters in order."""
+
+
+def is_attention(module: nn.Module) -> bool:
+    """Whether this is a MultiheadAttention that capture reads."""
+    return isinstance(module, nn.MultiheadAttention)
+
+
+def refuse_own_forwards(name: str, modules: Iterable[tuple[str, nn.Module]]) -> None:
+    """Refuse MultiheadAttention whose forward was overridden: what it computes is not known.
+
+    Args:
+        name: the model's class.
+        modules: all of its modules with their names in it.
+
+    Raises:
+        UnsupportedError: there is one.
+    """
+    for path, module in modules:
+        if is_attention(module) and type(module).forward is not nn.MultiheadAttention.forward:
+            raise UnsupportedError(
+                f"{type(module).__name__} is an nn.MultiheadAttention with a forward of its own",
+                where=path or name,
+                advice="capture a model that uses nn.MultiheadAttention itself, or capture the other parts of this one",
+            )
+
+
+def _switch_fast_path_off() -> Callable[[], None]:
+    was = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    return lambda: torch.backends.mha.set_fastpath_enabled(was)
+
+
+FAST_PATH = WhileAnybodyLooks(_switch_fast_path_off)
+"""PyTorch's inference fast path, off."""
+
+
+def project(
+    mha: nn.MultiheadAttention, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Q, K, V, (batch, heads, tokens, d_head), from (batch, tokens, d) each; K and V with the extra keys appended.
+
+    W_Q, W_K, W_V are the first, second and third third of in_proj_weight, or stand alone where kdim or vdim differ.
+    """
+    d_model = mha.embed_dim
+    if mha._qkv_same_embed_dim:
+        W_Q, W_K, W_V = torch.split(mha.in_proj_weight, d_model)
+    else:
+        W_Q, W_K, W_V = mha.q_proj_weight, mha.k_proj_weight, mha.v_proj_weight
+    biases = (None, None, None) if mha.in_proj_bias is None else torch.split(mha.in_proj_bias, d_model)
+    q, k, v = (F.linear(x, W, b) for x, W, b in zip((query, key, value), (W_Q, W_K, W_V), biases, strict=True))
+    if mha.bias_k is not None and mha.bias_v is not None:
+        k = torch.cat([k, mha.bias_k.to(k).expand(len(k), 1, -1)], dim=1)
+        v = torch.cat([v, mha.bias_v.to(v).expand(len(v), 1, -1)], dim=1)
+    if mha.add_zero_attn:
+        k, v = (F.pad(x, (0, 0, 0, 1)) for x in (k, v))
+    d_head = d_model // mha.num_heads
+    q, k, v = (x.reshape(*x.shape[:2], mha.num_heads, d_head).transpose(1, 2) for x in (q, k, v))
+    return q, k, v
+
+
+def extra_keys(mha: nn.MultiheadAttention) -> tuple[str, ...]:
+    """Names of the keys that are no tokens: bias_k, and the zero that add_zero_attn adds."""
+    return (("[bias_k]",) if mha.bias_k is not None else ()) + (("[zero]",) if mha.add_zero_attn else ())
+
+
+def given_mask(
+    mha: nn.MultiheadAttention, given: dict[str, Any], keys: int, batched: bool, like: torch.Tensor
+) -> Given:
+    """The masks of a call as one. In torch.nn True means that a key may not be looked at.
+
+    Args:
+        given: the call's arguments by name.
+        keys: how many there are, the extra ones included.
+        batched: whether the call's tensors have a batch.
+        like: (batch, heads, queries, d_head), the call's queries.
+    """
+    batch = len(like)
+    heads, extra = mha.num_heads, len(extra_keys(mha))
+    padding, mask = given["key_padding_mask"], given["attn_mask"]
+    if given["is_causal"] and padding is None and not given["need_weights"]:
+        if not extra:
+            return Given.causal_from_the_first(like.shape[2], keys)
+        raise UnsupportedError(
+            "is_causal as a hint, with bias_k or add_zero_attn: PyTorch drops the mask and counts the extra key too",
+            where="nn.MultiheadAttention",
+            advice="pass the mask with need_weights=True, or without is_causal",
+        )
+
+    def widen(part: torch.Tensor) -> torch.Tensor:
+        return F.pad(part, (0, extra), value=True if part.dtype == torch.bool else 0.0) if extra else part
+
+    allowed = None
+    if padding is not None:
+        if not batched:
+            padding = padding[None]
+        if padding.dtype == torch.bool:
+            allowed = widen(~padding)
+        else:
+            part = widen(padding)[:, None, None, :]
+            if mask is None:
+                return Given(mask=part)
+            mask = (
+                mask
+                if mask.dtype != torch.bool
+                else torch.zeros_like(mask, dtype=like.dtype).masked_fill(mask, float("-inf"))
+            )
+            return Given(mask=_shaped(widen(mask), batch, heads) + part)
+    if mask is None:
+        return Given(keys=allowed)
+    return Given(mask=_shaped(widen(~mask if mask.dtype == torch.bool else mask), batch, heads), keys=allowed)
+
+
+def _shaped(mask: torch.Tensor, batch: int, heads: int) -> torch.Tensor:
+    return mask[None, None] if mask.dim() == 2 else mask.reshape(batch, heads, *mask.shape[1:])
+
+
+def look_at(
+    mha: nn.MultiheadAttention, args: tuple[Any, ...], *keywords_and_output: Any
+) -> tuple[torch.Tensor, Any] | None:
+    """A forward hook: hand over what this call saw, and silence what is to be silenced."""
+    if len(keywords_and_output) < 2:
+        return None  # another thread's last capture closed while this call ran
+    kwargs, output = keywords_and_output
+    given: dict[str, Any] = dict(zip(NAMES, (None, None, None, None, True, None, True, False), strict=True))
+    given.update(zip(NAMES, args, strict=False))
+    given.update(kwargs)
+    inputs = [given[name] for name in ("query", "key", "value")]
+    batched = inputs[0].dim() == 3
+    queries, keys = (len(x) if not batched else x.shape[1 if mha.batch_first else 0] for x in inputs[:2])
+    seats = covering(mha, queries, keys, (inputs[0].shape, inputs[1].shape))
+    for seat in seats:  # what ran inside is what is read here
+        for missed in [one for one in seat.forward.missed if one.module == id(mha)]:
+            del seat.forward.missed[missed]
+    wanted, silenced = asked(seats)
+    if not wanted and not silenced:
+        return None
+    with Unwatched():
+        return _read(mha, seats, wanted, silenced, given, inputs, batched, output)
+
+
+def _read(
+    mha: nn.MultiheadAttention,
+    seats: list[Seat],
+    wanted: list[Seat],
+    silenced: dict[int, str],
+    given: dict[str, Any],
+    inputs: list[torch.Tensor],
+    batched: bool,
+    output: tuple[torch.Tensor, Any],
+) -> tuple[torch.Tensor, Any] | None:
+    dropout = mha.dropout if mha.training else 0.0
+    if silenced and dropout:
+        raise UnsupportedError(
+            "a head can't be silenced while nn.MultiheadAttention drops weights out",
+            where=seats[0].session.plan.paths[id(mha)],
+            advice="call model.eval() first, or set dropout to 0",
+        )
+    own = _same_tokens(inputs[0], inputs[1])
+    inputs = [_batch_first(x, mha.batch_first, batched) for x in inputs]
+    with torch.set_grad_enabled(bool(silenced) and torch.is_grad_enabled()):
+        q, k, v = project(mha, *inputs)
+        batch, scale = len(q), q.shape[-1] ** -0.5
+        tokens = slice(0, q.shape[2]) if own else None
+        rules = seats[0].forward.analyst.rules(
+            given_mask(mha, given, k.shape[2], batched, q),
+            batch,
+            q.shape[2],
+            k.shape[2],
+            tokens,
+            reach=partial(score_bound, q, k, scale),
+            where=seats[0].session.plan.paths[id(mha)],
+        )
+        context, lse = contexts(q, k, v, scale, rules)
+    weight, bias = mha.out_proj.weight, mha.out_proj.bias
+    for session, forward, place in wanted:
+        path = ".".join(filter(None, (session.plan.paths[id(mha)], "out_proj")))
+        forward.projections[place.stack, place.layer] = Output((path,), mha.head_dim)
+    hand_over(
+        mha,
+        wanted,
+        q=q.detach(),
+        k=k.detach(),
+        v=v.detach(),
+        kernel_lse=lse.detach(),
+        context=context.detach(),
+        scale=scale,
+        rules=rules,
+        stage="projected",
+        own=own,
+        returned=_batch_first(output[0].detach(), mha.batch_first, batched),
+        projection=Projection(weight.detach(), None if bias is None else bias.detach()),
+        extra_keys=extra_keys(mha),
+        silenced=frozenset(silenced),
+        dropout=dropout,
+    )
+    if not silenced:
+        return None
+    changed = silence(context, silenced, kept_queries(rules, batch, q))
+    joined = F.linear(changed.transpose(1, 2).flatten(2), weight, bias)
+    if not batched:
+        joined = joined[0]
+    elif not mha.batch_first:
+        joined = joined.transpose(0, 1)
+    return joined, output[1]
+
+
+def _batch_first(x: torch.Tensor, batch_first: bool, batched: bool) -> torch.Tensor:
+    if not batched:
+        return x[None]
+    return x if batch_first else x.transpose(0, 1)
+
+
+def _same_tokens(query: torch.Tensor, key: torch.Tensor) -> bool:
+    return query is key or (query.data_ptr() == key.data_ptr() and query.shape == key.shape)
+
+
+def _hook(mha: nn.Module) -> list[Callable[[], None]]:
+    return [mha.register_forward_hook(look_at, with_kwargs=True).remove]
+
+
+WATCHED = HookedOnce(_hook)
+"""The modules whose calls are looked at, once for all captures."""

@@ -1,0 +1,249 @@
+"""What CORPUS means: a file, a folder, a pattern, a Hugging Face dataset, standard input, or texts in memory."""
+
+from __future__ import annotations
+
+import glob
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from headscope._survey.csv_rows import read_csv
+from headscope._survey.documents import Document, Refused, checked, spelled
+from headscope._survey.readers import (
+    LONGEST_CHARACTER,
+    decoded,
+    read_arrow,
+    read_json_lines,
+    read_parquet,
+    read_text,
+)
+from headscope.checkpoint.json_text import JsonError, parse_object
+from headscope.errors import InputError
+
+Reader = Callable[..., Iterator[Document | Refused]]
+
+KINDS: dict[str, tuple[str, Reader]] = {
+    ".jsonl": ("jsonl", read_json_lines),
+    ".ndjson": ("jsonl", read_json_lines),
+    ".csv": ("csv", read_csv),
+    ".tsv": ("csv", read_csv),
+    ".parquet": ("parquet", read_parquet),
+    ".arrow": ("hf", read_arrow),
+}
+"""A file's ending -> what it is and who reads it. Every other file is text."""
+
+
+class StandardInput:
+    """What comes in is one document. It is kept, so that it can be read again."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._data: bytes | None = None
+
+    def document(self, max_document: int) -> Document | Refused:
+        """All of it, or as much as tells that it is too long."""
+        most = LONGEST_CHARACTER * max_document
+        if self._data is None:
+            self._data = self._stream.read(most + 1)
+        if len(self._data) > most:
+            detail = f"it has more than {most:,} bytes; {max_document:,} characters are the most"
+            return Refused("-", "too long", detail)
+        return decoded("-", self._data, 0.0, max_document)
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Documents in an order that is always the same.
+
+    Attributes:
+        name: the last part of the path that was given; `-` for standard input, `texts` for texts in memory.
+        kind: text, jsonl, csv, parquet, hf, stdin, texts, or mixed.
+        files: (path, name relative to the corpus, bytes) of each file, by name.
+        again: whether it can be read more than once.
+        source: standard input, or texts in memory.
+    """
+
+    name: str
+    kind: str
+    files: tuple[tuple[Path, str, int], ...] = ()
+    again: bool = True
+    source: Any = field(default=None, repr=False)
+
+    @property
+    def weight(self) -> int | None:
+        """Bytes of all files; None where that isn't known."""
+        return sum(size for _, _, size in self.files) if self.files else None
+
+    def record(self) -> dict[str, Any]:
+        """For the manifest."""
+        files = [{"name": name, "bytes": size} for _, name, size in self.files]
+        return {"name": self.name, "kind": self.kind, "files": files}
+
+    def documents(self, field: str, max_document: int) -> Iterator[Document | Refused]:
+        """Every document in order, each read when it is asked for."""
+        if self.kind == "stdin":
+            yield self.source.document(max_document)
+            return
+        if self.kind == "texts":
+            for number, text in enumerate(self.source):
+                yield checked(str(number), text, 0.0, max_document)
+            return
+        for path, name, size in self.files:
+            _, reader = _kind_of(path)
+            try:
+                yield from reader(path, name, field=field, max_document=max_document)
+            except OSError as error:
+                yield Refused(name, "unreadable", error.strerror or str(error), size)
+
+
+def open_corpus(documents: str | os.PathLike[str] | Iterable[str], stdin: BinaryIO | None = None) -> Corpus:
+    """What a name or an iterable of texts means. Nothing is read but names and sizes.
+
+    Args:
+        documents: a file, a folder, a pattern such as `texts/*.txt`, `-` for standard input, or texts.
+        stdin: what `-` reads; the process's own unless told.
+
+    Raises:
+        InputError: it leads to no file, or to several datasets at once, or is no corpus.
+    """
+    if not isinstance(documents, (str, os.PathLike)):
+        if isinstance(documents, (Mapping, bytes)) or not isinstance(documents, Iterable):
+            raise InputError(
+                f"{type(documents).__name__} is no corpus",
+                where="documents",
+                advice="pass a path, or a list of texts",
+            )
+        again = iter(documents) is not documents
+        return Corpus("texts", "texts", again=again, source=documents)
+    name = os.fspath(documents)
+    if name == "-":
+        if stdin is None and sys.stdin is None:
+            raise InputError("standard input is closed", where="-", advice="pipe a text in, or name a file")
+        return Corpus("-", "stdin", source=StandardInput(sys.stdin.buffer if stdin is None else stdin))
+    if "\0" in name:
+        raise InputError("a path can't hold a NUL character", where=repr(name), advice="name a file or folder")
+    path = Path(name)
+    if path.is_dir():
+        return _folder(path)
+    if path.is_file():
+        return _of_files(path.name, path.parent, [path])
+    if path.exists():
+        raise InputError(
+            "it is no regular file: a pipe or a device can be read once only",
+            where=name,
+            advice="pipe it in, and name - for standard input",
+        )
+    if any(sign in name for sign in "*?["):
+        found = [Path(one) for one in glob.glob(name, recursive=True)]
+        fixed = Path(*_fixed(path))
+        files = [one for one in found if one.is_file()]
+        if files:
+            return _of_files(path.name, fixed, files)
+    raise InputError(
+        "no file fits this pattern" if any(sign in name for sign in "*?[") else "there is no such file or folder",
+        where=name,
+        advice="name a folder or a pattern of text files, a .jsonl, .csv or .parquet file, a dataset saved with "
+        "save_to_disk, or - for standard input; in Python also a list of texts",
+    )
+
+
+def _fixed(path: Path) -> list[str]:
+    """The parts of a pattern before the first that has a wildcard."""
+    parts = []
+    for part in path.parts[:-1]:
+        if any(sign in part for sign in "*?["):
+            break
+        parts.append(part)
+    return parts
+
+
+def _folder(folder: Path) -> Corpus:
+    if (folder / "dataset_dict.json").is_file():
+        splits = sorted(one.name for one in folder.iterdir() if (one / "state.json").is_file())
+        raise InputError(
+            f"this dataset has the splits {', '.join(splits) or '(none)'}",
+            where=str(folder),
+            advice=f"name one of them: {folder / (splits[0] if splits else 'train')}",
+        )
+    if (folder / "state.json").is_file():
+        return _of_files(folder.name, folder, _arrow_files(folder), kind="hf")
+    files = list(_files_in(folder))
+    if not files:
+        raise InputError("the folder has no files", where=str(folder), advice="name a folder with texts in it")
+    return _of_files(folder.resolve().name, folder, files)
+
+
+def _files_in(folder: Path) -> Iterator[Path]:
+    """Every regular file in depth but hidden ones.
+
+    Raises:
+        InputError: a folder can't be listed; leaving out its documents would make another corpus.
+    """
+
+    def stop(error: OSError) -> None:
+        raise InputError(
+            f"the folder can't be listed: {error.strerror or error}",
+            where=str(error.filename),
+            advice="change its permissions, move it elsewhere, or name the files with a pattern",
+        ) from error
+
+    for place, folders, names in os.walk(folder, onerror=stop):
+        folders[:] = [one for one in folders if not one.startswith(".")]
+        for name in names:
+            path = Path(place, name)
+            if not name.startswith(".") and path.is_file():
+                yield path
+
+
+def _arrow_files(folder: Path) -> list[Path]:
+    """The files that a dataset's state.json lists."""
+    where = folder / "state.json"
+    try:
+        state = parse_object(where.read_bytes(), unique=False)
+    except JsonError as error:
+        raise InputError(str(error), where=str(where), advice="save the dataset again with save_to_disk") from error
+    listed = state.get("_data_files")
+    names = [one.get("filename") for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    files = [folder / name for name in names if isinstance(name, str) and Path(name).name == name]
+    lacking = [file.name for file in files if not file.is_file()]
+    if not files or lacking or len(files) != len(names):
+        raise InputError(
+            f"its state.json lists files that aren't there: {', '.join(lacking)}" if lacking else "it lists no files",
+            where=str(where),
+            advice="save the dataset again with save_to_disk",
+        )
+    if state.get("_indices_data_files"):
+        raise InputError(
+            "its rows were chosen or shuffled by an index that lies beside them",
+            where=str(where),
+            advice="call flatten_indices() before save_to_disk()",
+        )
+    return files
+
+
+def _of_files(name: str, root: Path, files: Iterable[Path], kind: str | None = None) -> Corpus:
+    """Files by their names relative to a folder; a dataset's own order is kept."""
+    rows = []
+    for path in files:
+        relative = path.relative_to(root) if path.is_relative_to(root) else Path(path.name)
+        rows.append((path, spelled(relative.as_posix()), path.stat().st_size))
+    twice = [name for name, count in Counter(name for _, name, _ in rows).items() if count > 1]
+    if twice:
+        raise InputError(
+            f"{len(twice)} names of files are the same once they are written in UTF-8, the first of them {twice[0]}",
+            where=str(root),
+            advice="rename one of the files",
+        )
+    if kind is None:
+        rows.sort(key=lambda row: row[1])
+        kinds = {_kind_of(path)[0] for path, _, _ in rows}
+        kind = kinds.pop() if len(kinds) == 1 else "mixed"
+    return Corpus(spelled(name), kind, tuple(rows))
+
+
+def _kind_of(path: Path) -> tuple[str, Reader]:
+    return KINDS.get(path.suffix.lower(), ("text", read_text))

@@ -1,0 +1,203 @@
+"""What a survey found, read back from its folder: the aggregates, the manifest, the distances between heads."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headscope._survey.seal import fault
+from headscope.checkpoint.json_text import JsonError, brief, few, parse_object
+from headscope.errors import InputError, MissingExtraError
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+FORMAT = "headscope survey 2"
+"""What a manifest says that it is."""
+
+AGAIN = (
+    "run the same survey command again: it resumes, and what is damaged or missing is made again "
+    "(damaged files are kept in damaged/)"
+)
+"""What to do where a survey isn't whole."""
+
+FIELDS = ("mean", "deviation", "min", "q05", "q25", "q50", "q75", "q95", "max")
+"""What there is of every statistic; q05 is the quantile below which 5% of the windows lie."""
+
+
+@dataclass(frozen=True)
+class Findings:
+    """A survey's results.
+
+    Attributes:
+        manifest: as docs describe it: model, settings, corpus, counts, refused documents.
+        layers: the number of each layer in the model.
+        heads: the numbers of heads, across; a layer that lacks one has NaN there.
+        statistics: name -> field (FIELDS, and `count` of windows) -> (layers, heads).
+        distances: (heads_total, heads_total), layer 0's heads first, or None where none were measured.
+        named: (layer, head) of each row of `distances`, or of every head there is.
+    """
+
+    manifest: Mapping[str, Any]
+    layers: tuple[int, ...]
+    heads: tuple[int, ...]
+    statistics: Mapping[str, Mapping[str, Float[np.ndarray, "layers heads"]]]
+    distances: Float[np.ndarray, "heads_total heads_total"] | None
+    named: tuple[tuple[int, int], ...]
+
+    def values(self, statistic: str, field: str = "mean") -> Float[np.ndarray, "layers heads"]:
+        """(layers, heads): one field of a statistic; NaN everywhere for one that was not measured."""
+        if statistic in self.statistics:
+            return self.statistics[statistic][field]
+        return np.full((len(self.layers), len(self.heads)), np.nan)
+
+
+def read_findings(folder: Path, *, parts: bool = True) -> Findings:
+    """Read a finished survey. Arguments and errors as for `read_records`.
+
+    Raises:
+        MissingExtraError: there are distances between heads, and pyarrow is not installed.
+    """
+    manifest, aggregates = read_records(folder, parts=parts)
+    layers = tuple(aggregates["layers"])
+    named = tuple((layer, head) for layer, row in zip(layers, aggregates["heads"], strict=True) for head in row)
+    statistics = {
+        name: {field: table_of(aggregates, name, field) for field in (*FIELDS, "count")}
+        for name in aggregates["statistics"]
+    }
+    distances = _distances(folder / "similarity.parquet", named) if "similarity" in manifest else None
+    return Findings(manifest, layers, heads_across(aggregates), statistics, distances, named)
+
+
+def read_records(folder: Path, *, parts: bool = True) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The manifest and the aggregates of a finished survey, all of whose files are what was written.
+
+    Args:
+        parts: whether the parts are checked too; False where they have just been.
+
+    Raises:
+        InputError: the folder has no survey, or one that is not complete, or a file is damaged or missing.
+    """
+    where = folder / "manifest.json"
+    manifest = parse_manifest(where)
+    if not manifest["complete"]:
+        raise InputError("the survey is not finished: its manifest says complete False", where=str(where), advice=AGAIN)
+    listed = {**manifest["files"], **({one["name"]: one for one in manifest["parts"]} if parts else {})}
+    problems = {name: problem for name, record in listed.items() if (problem := file_fault(folder / name, record))}
+    if problems:
+        name, problem = next(iter(problems.items()))
+        more = f"; {len(problems) - 1} more are damaged: {few(list(problems)[1:], 5)}" if len(problems) > 1 else ""
+        raise InputError(f"{name}: {problem}{more}", where=str(folder / name), advice=AGAIN)
+    aggregates: dict[str, Any] = json.loads((folder / "aggregates.json").read_bytes())
+    return manifest, aggregates
+
+
+class ManifestError(InputError):
+    """A manifest that can't be used.
+
+    Attributes:
+        foreign: it seems to be no damaged manifest of a survey, but a whole one of something else.
+    """
+
+    def __init__(self, problem: str, path: Path, advice: str, *, foreign: bool = False) -> None:
+        super().__init__(problem, where=str(path), advice=advice)
+        self.foreign = foreign
+
+
+def parse_manifest(path: Path) -> dict[str, Any]:
+    """A manifest, once its bytes have been held against the hash written with them.
+
+    Raises:
+        ManifestError: there is none, it is damaged, or it is one of something else.
+        InputError: it may not be read.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError as error:
+        advice = "name the folder that `headscope survey --out` wrote"
+        if any(path.parent.glob("parts/part-*.parquet")):
+            advice = AGAIN
+        raise ManifestError("there is no manifest.json", path.parent, advice) from error
+    except OSError as error:
+        raise InputError(
+            f"the manifest can't be read: {error.strerror or error}", where=str(path), advice="check the folder"
+        ) from error
+    problem = fault(data)
+    try:
+        if problem is None:
+            found: dict[str, Any] = json.loads(data)
+        else:
+            found = parse_object(data, unique=False)
+    except (JsonError, ValueError, RecursionError) as error:
+        problem = f"{problem or 'its hash is right'}, and it holds no JSON object ({error})"
+        raise ManifestError(f"the manifest can't be read: {problem}", path, AGAIN) from error
+    if found.get("format") != FORMAT:
+        raise ManifestError(
+            f"its manifest is not one of {FORMAT!r} but of {brief(found.get('format'))}",
+            path,
+            "name another folder; if it was a survey's, run the same survey command again",
+            foreign=True,
+        )
+    if problem is not None:
+        raise ManifestError(f"the manifest is damaged: {problem}", path, AGAIN)
+    return found
+
+
+def file_fault(path: Path, listed: Mapping[str, Any]) -> str | None:
+    """What is wrong with a file that a manifest lists, in words; None if nothing is."""
+    try:
+        found = file_record(path)
+    except FileNotFoundError:
+        return "the file is missing"
+    except OSError as error:
+        return f"it can't be read: {error.strerror or error}"
+    same = all(found[name] == listed[name] for name in found)
+    return None if same else "its bytes do not match the hash in manifest.json"
+
+
+def file_record(path: Path) -> dict[str, Any]:
+    """Bytes and sha256 of a file."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+        return {"bytes": file.tell(), "sha256": digest.hexdigest()}
+
+
+def heads_across(aggregates: Mapping[str, Any]) -> tuple[int, ...]:
+    """The numbers of heads that any layer has: the columns of every table."""
+    return tuple(sorted({head for own in aggregates["heads"] for head in own}))
+
+
+def table_of(aggregates: Mapping[str, Any], statistic: str, field: str) -> Float[np.ndarray, "layers heads"]:
+    """One field of a statistic, each value in its head's column; NaN where there is no value or no such head."""
+    rows, heads = aggregates["statistics"][statistic][field], heads_across(aggregates)
+    found = np.full((len(rows), len(heads)), np.nan)
+    for at, (row, own) in enumerate(zip(rows, aggregates["heads"], strict=True)):
+        found[at, np.searchsorted(heads, own)] = np.array(row, dtype=np.float64)
+    return found
+
+
+def _distances(path: Path, named: tuple[tuple[int, int], ...]) -> Float[np.ndarray, "heads_total heads_total"]:
+    try:
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise MissingExtraError(
+            "reading a survey's distances needs pyarrow, which is not installed",
+            where=str(path),
+            advice="pip install 'headscope[survey]'",
+        ) from error
+    values = pq.read_table(path, columns=["distance"])["distance"].to_numpy()
+    if len(values) != len(named) ** 2:
+        raise InputError(
+            f"the file has {len(values)} rows; expected {len(named) ** 2}, one for each pair of {len(named)} heads",
+            where=str(path),
+            advice="run the survey again into an empty folder",
+        )
+    return np.asarray(values, dtype=np.float64).reshape(len(named), len(named))

@@ -1,0 +1,129 @@
+"""Which heads look alike over a corpus: Jensen-Shannon distances between all pairs of heads, over a few windows.
+
+The windows are those whose name has the smallest sha256: as good as drawn by lot, and the same whatever the order of
+work, the size of parts or the number of workers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow
+from pyarrow import parquet
+
+from headscope._survey.documents import Document, Part
+from headscope._survey.seal import BLANK, sealed
+from headscope._survey.table import columns_of
+from headscope.errors import InputError
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A window that heads are compared on.
+
+    Attributes:
+        rank: counted from 0, by sha256.
+        document, window: as in the parts.
+    """
+
+    rank: int
+    document: str
+    window: int
+
+
+def choose(paths: Sequence[Path], heads: int, count: int) -> list[Chosen]:
+    """The windows with the smallest sha256 of `document`, a zero byte and the window's number."""
+
+    def keys() -> Iterator[tuple[bytes, str, int]]:
+        for path in paths:
+            table = columns_of(path, ["document", "window"])
+            documents = table.column("document").cast(pyarrow.string())
+            for row in range(0, table.num_rows, heads):
+                document, window = documents[row].as_py(), table.column("window")[row].as_py()
+                yield hashlib.sha256(f"{document}\0{window}".encode()).digest(), document, window
+
+    smallest = heapq.nsmallest(count, keys())
+    return [Chosen(rank, document, window) for rank, (_, document, window) in enumerate(smallest)]
+
+
+def tasks(chosen: Iterable[Chosen], parts: Iterable[Part], texts: Sequence[str]) -> Iterator[tuple[Chosen, Document]]:
+    """Each chosen window with its document, in the order of the corpus, which is read up to the last of them.
+
+    Args:
+        chosen: the windows.
+        parts: the corpus, read again.
+        texts: of each part, what it was when the survey's rows were made.
+
+    Raises:
+        InputError: the corpus has changed in between.
+    """
+    wanted: dict[str, list[Chosen]] = {}
+    for one in chosen:
+        wanted.setdefault(one.document, []).append(one)
+    if not wanted:
+        return
+    for part in parts:
+        if part.index < len(texts) and part.texts != texts[part.index]:
+            break
+        for document in part.documents:
+            for one in wanted.pop(document.name, ()):
+                yield one, document
+        if not wanted:
+            return
+    raise InputError(
+        f"the corpus has changed while it was surveyed: {next(iter(wanted))} is not what it was",
+        where="head_distances",
+        advice="name another folder with --out",
+    )
+
+
+def matrix_bytes(matrix: Float[np.ndarray, "heads_total heads_total"], one: Chosen, stamp: Mapping[str, Any]) -> bytes:
+    """A matrix as .npy, in fp32. What it is of, and its seal, stand behind the array: readers of .npy ignore that."""
+    sink = io.BytesIO()
+    np.save(sink, matrix.astype(np.float32), allow_pickle=False)
+    record = {"run": stamp["run"], "document": one.document, "window": one.window, "seal": BLANK.decode()}
+    sink.write(json.dumps(record).encode())
+    return sealed(sink.getvalue())
+
+
+def matrix_is_of(data: bytes, one: Chosen, stamp: Mapping[str, Any]) -> bool:
+    """Return True if the bytes of a matrix say that they are of this window and this survey."""
+    source = io.BytesIO(data)
+    np.load(source, allow_pickle=False)
+    record = json.loads(source.read())
+    return bool((record["run"], record["document"], record["window"]) == (stamp["run"], one.document, one.window))
+
+
+def similarity_parquet(paths: Sequence[Path], heads: Sequence[tuple[int, int]]) -> bytes:
+    """The mean of the matrices, one row per ordered pair of heads."""
+    total = np.zeros((len(heads), len(heads)))
+    for path in paths:
+        total += np.load(path, allow_pickle=False)
+    mean = total / max(len(paths), 1)
+    places = np.array(heads, dtype=np.int16)
+    count = len(heads)
+    first, second = places.repeat(count, axis=0), np.tile(places, (count, 1))
+    table = pyarrow.table(
+        {
+            "layer_a": first[:, 0],
+            "head_a": first[:, 1],
+            "layer_b": second[:, 0],
+            "head_b": second[:, 1],
+            "distance": mean.reshape(-1),
+            "windows": np.full(count * count, len(paths), dtype=np.int32),
+        }
+    )
+    sink = io.BytesIO()
+    parquet.write_table(table, sink, compression="zstd")
+    return sink.getvalue()

@@ -1,0 +1,216 @@
+"""One copy of the model at work: documents in, the bytes of a part out. Locally there is one, on Ray one per actor."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from headscope._capture import capture
+from headscope._capture.captured import feed
+from headscope._survey.documents import Document, Part, Refused
+from headscope._survey.identity import config_record, modules_record, running_record, tokenizer_record
+from headscope._survey.loading import Source, load, window_length
+from headscope._survey.measuring import Measure
+from headscope._survey.settings import Settings
+from headscope._survey.table import part_bytes
+from headscope._survey.windows import Cutter, Window, batches
+from headscope.errors import HeadscopeError, UnsupportedError, first_line
+from headscope.statistics.definitions import NORMS, chosen, gram_of
+from headscope.statistics.distances import head_distances
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+PROBE = "one two three."
+"""What a model is asked first, so that one that can't be read is refused before the corpus is."""
+
+
+@dataclass(frozen=True)
+class Described:
+    """What a replica knows of its model.
+
+    Attributes:
+        model: for the manifest: name, class, sha256, parameters, layers, heads, config, modules, tokenizer, running.
+        length: tokens of a window.
+        statistics: the columns.
+        left_out: statistics that the model can't give -> why.
+        heads: (layer, head) of all heads, layer 0's first.
+    """
+
+    model: dict[str, Any]
+    length: int
+    statistics: tuple[str, ...]
+    left_out: dict[str, str]
+    heads: tuple[tuple[int, int], ...]
+
+
+class Replica:
+    """A model, loaded and checked.
+
+    Raises:
+        HeadscopeError: the model can't be loaded, or its attention can't be read.
+    """
+
+    def __init__(self, source: Source, settings: Settings, threads: int | None = None) -> None:
+        if threads is not None:
+            torch.set_num_threads(threads)
+        self.settings = settings
+        self.loaded = load(source, device=settings.device, dtype=settings.dtype)
+        self.cutter = Cutter(self.loaded.tokenizer, window_length(self.loaded, settings.length))
+        self._grams: dict[int, torch.Tensor] = {}
+        self._segments_wanted = "token_type_ids" in self.loaded.tokenizer.model_input_names and _takes(
+            self.loaded.model, "token_type_ids"
+        )
+        # Before the model runs for the first time: some models keep what a run leaves.
+        model, tokenizer = self.loaded.model, self.loaded.tokenizer
+        self._identity = {
+            "config": config_record(model),
+            "tokenizer": tokenizer_record(tokenizer),
+            "modules": modules_record(model),
+            "running": running_record(model, settings.device),
+        }
+        self.described = self._describe(source)
+
+    def run(self, part: Part, stamp: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
+        """A part as Parquet, and its record.
+
+        Args:
+            stamp: of the survey, from `Folder.stamp`: the record begins with it.
+        """
+        windows = self.cutter.cut([one.text for one in part.documents])
+        cut = {window.document for window in windows}
+        refused = list(part.refused)
+        for at, one in enumerate(part.documents):
+            if at not in cut:
+                refused.append(Refused(one.name, "empty", "the tokenizer finds no token in it", one.weight))
+        about = self.described
+        values = self._measure(windows)
+        record = {
+            **stamp,
+            "part": part.index,
+            "texts": part.texts,
+            "documents": len(cut),
+            "windows": len(windows),
+            "tokens": sum(len(window) for window in windows),
+            "refused": [one.record() for one in refused],
+        }
+        names = [part.documents[at].name for at in sorted(cut)]
+        number = {at: index for index, at in enumerate(sorted(cut))}
+        data = part_bytes(
+            documents=names,
+            windows=[(number[window.document], window.number, len(window)) for window in windows],
+            heads=about.heads,
+            values=values,
+            statistics=about.statistics,
+            record=record,
+        )
+        return data, record
+
+    def compare(self, document: Document, number: int) -> Float[np.ndarray, "heads_total heads_total"]:
+        """The Jensen-Shannon distances between all pairs of heads over one window of a document."""
+        window = self.cutter.cut([document.text])[number]
+        with torch.inference_mode(), capture(self.loaded.model, values=False) as captured:
+            self.loaded.model(**self._inputs([window]))
+        return head_distances(captured.trace).array
+
+    def _measure(self, windows: list[Window]) -> Float[np.ndarray, "windows heads_total statistics"]:
+        about = self.described
+        values = np.empty((len(windows), len(about.heads), len(about.statistics)), dtype=np.float32)
+        measure = Measure(about.statistics, self._gram)
+        model = self.loaded.model
+        modes = [(module, module.training) for module in model.modules() if module.training]
+        model.eval()
+        try:
+            with torch.inference_mode(), feed(model, measure):
+                for batch in batches(windows, self.settings.batch_tokens):
+                    together = [windows[at] for at in batch]
+                    measure.roles = [window.roles for window in together]
+                    model(**self._inputs(together))
+                    values[batch] = measure.table().numpy()
+        finally:
+            for module, training in modes:
+                module.training = training
+        return values
+
+    def _inputs(self, windows: list[Window]) -> dict[str, Any]:
+        device = next(self.loaded.model.parameters()).device
+        found = {"input_ids": np.stack([window.ids for window in windows])}
+        if self._segments_wanted:
+            found["token_type_ids"] = np.stack([window.segments for window in windows])
+        return {name: torch.from_numpy(array).to(device) for name, array in found.items()}
+
+    def _gram(self, layer: int) -> torch.Tensor | None:
+        """(heads, d_value, d_value) in fp32 on the model's device, made once; None where no statistic needs it."""
+        if not set(self.described.statistics) & set(NORMS):
+            return None
+        if layer not in self._grams:
+            W_O = np.stack([self._projections.W_O(layer, head) for of, head in self.described.heads if of == layer])
+            gram = gram_of(W_O.astype(np.float64)).astype(np.float32)
+            self._grams[layer] = torch.from_numpy(gram).to(next(self.loaded.model.parameters()).device)
+        return self._grams[layer]
+
+    def _describe(self, source: Source) -> Described:
+        model = self.loaded.model
+        window = self.cutter.cut([PROBE])[0]
+        training = model.training
+        model.eval()
+        try:
+            with torch.inference_mode(), capture(model, values=False) as captured:
+                model(**self._inputs([window]))
+        except HeadscopeError:
+            raise
+        except (TypeError, ValueError, RuntimeError, IndexError, AttributeError) as error:
+            raise UnsupportedError(
+                f"{type(model).__name__} can't be run on a text alone: {first_line(error)}",
+                where=source.name,
+                advice="a survey calls model(input_ids=…): pass the encoder or the decoder of a model that has both; "
+                "wrap one that wants its tokens otherwise",
+            ) from error
+        finally:
+            model.train(training)
+        trace = captured.trace
+        assert trace.source is not None
+        self._projections = trace.source
+        heads = {layer: trace.head_numbers(layer) for layer in trace.numbers}
+        names, left_out = self._statistics(heads)
+        record = {
+            "name": source.said,
+            "class": type(model).__name__,
+            "sha256": self.loaded.sha256,
+            "parameters": self.loaded.parameters,
+            "layers": list(heads),
+            "heads": [list(of) for of in heads.values()],
+            **self._identity,
+        }
+        return Described(
+            model=record,
+            length=self.cutter.length,
+            statistics=names,
+            left_out=left_out,
+            heads=tuple((layer, head) for layer, of in heads.items() for head in of),
+        )
+
+    def _statistics(self, heads: dict[int, tuple[int, ...]]) -> tuple[tuple[str, ...], dict[str, str]]:
+        """The statistics that there will be, and why the others won't."""
+        asked = self.settings.statistics
+        if not set(asked or NORMS) & set(NORMS):
+            return asked or (), {}
+        try:
+            for layer, of in heads.items():
+                self._projections.W_O(layer, of[0])
+        except UnsupportedError as error:
+            if asked is not None:
+                raise
+            return chosen(None, NORMS), dict.fromkeys(NORMS, error.found)
+        return chosen(asked), {}
+
+
+def _takes(model: nn.Module, name: str) -> bool:
+    """Whether a model's forward has an argument of this name, or takes any."""
+    known = inspect.signature(model.forward).parameters
+    return name in known or any(one.kind is one.VAR_KEYWORD for one in known.values())

@@ -1,0 +1,92 @@
+"""A part as a Parquet file: its columns, its bytes, and the record of what it was made from, which it carries."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow
+from pyarrow import parquet
+
+from headscope._survey.seal import BLANK, sealed
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+KEYS = (
+    ("document", pyarrow.dictionary(pyarrow.int32(), pyarrow.string())),
+    ("window", pyarrow.int32()),
+    ("tokens", pyarrow.int32()),
+    ("layer", pyarrow.int16()),
+    ("head", pyarrow.int16()),
+)
+"""The columns before the statistics."""
+
+RECORD = b"headscope.part"
+"""Where in a file's metadata its record is."""
+
+SEAL = b"headscope.seal"
+"""Where in a file's metadata its hash is."""
+
+
+def schema(statistics: Sequence[str]) -> pyarrow.Schema:
+    """The columns of a part: one row per window, layer and head."""
+    fields = [pyarrow.field(name, kind, nullable=False) for name, kind in KEYS]
+    return pyarrow.schema([*fields, *(pyarrow.field(name, pyarrow.float32()) for name in statistics)])
+
+
+def part_bytes(
+    *,
+    documents: Sequence[str],
+    windows: Sequence[tuple[int, int, int]],
+    heads: Sequence[tuple[int, int]],
+    values: Float[np.ndarray, "windows heads_total statistics"],
+    statistics: Sequence[str],
+    record: dict[str, Any],
+) -> bytes:
+    """A part as Parquet: the same bytes for the same numbers.
+
+    Args:
+        documents: names.
+        windows: for each window (document, number, tokens).
+        heads: (layer, head) of every head, layer 0's first.
+        values: NaN where there is nothing to measure; such cells are null in the file.
+        record: what the part was made from.
+    """
+    count, cells = len(windows), len(heads)
+    keys = np.array(windows, dtype=np.int32).reshape(count, 3).repeat(cells, axis=0)
+    places = np.tile(np.array(heads, dtype=np.int16).reshape(cells, 2), (count, 1))
+    columns = [
+        pyarrow.DictionaryArray.from_arrays(pyarrow.array(keys[:, 0]), pyarrow.array(list(documents), pyarrow.string()))
+    ]
+    columns += [pyarrow.array(column) for column in (keys[:, 1], keys[:, 2], places[:, 0], places[:, 1])]
+    columns += [
+        pyarrow.array(np.ascontiguousarray(values[..., at].reshape(-1)), pyarrow.float32(), from_pandas=True)
+        for at in range(len(statistics))
+    ]
+    # The seal comes after the record: of all places in the file where a name may spell one, its own is the last.
+    columns_of = schema(statistics).with_metadata({RECORD: _spelled(record), SEAL: BLANK})
+    table = pyarrow.Table.from_arrays(columns, schema=columns_of)
+    sink = pyarrow.BufferOutputStream()
+    parquet.write_table(table, sink, compression="zstd")
+    return sealed(sink.getvalue().to_pybytes())
+
+
+def part_record(data: bytes) -> dict[str, Any]:
+    """The record in the bytes of a part whose seal is whole."""
+    metadata = parquet.read_metadata(pyarrow.BufferReader(data)).metadata
+    found: dict[str, Any] = json.loads(metadata[RECORD])
+    return found
+
+
+def columns_of(path: Path, names: Sequence[str]) -> pyarrow.Table:
+    """Some columns of a part."""
+    with parquet.ParquetFile(path) as file:
+        return file.read(columns=list(names))
+
+
+def _spelled(record: dict[str, Any]) -> str:
+    return json.dumps(record, ensure_ascii=True, sort_keys=True)

@@ -1,0 +1,342 @@
+"""A trace on disk: one safetensors file, as docs/trace-format.md describes it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headscope._trace.arrays import Named
+from headscope._trace.cut import Cut
+from headscope._trace.outputs import Source
+from headscope._trace.record import LayerRecord, Trace
+from headscope._trace.token_axis import TokenAxis
+from headscope.attention import Mask
+from headscope.checkpoint.formats import TRACE_FORMAT
+from headscope.checkpoint.json_text import JsonError, brief, check_structure, parse_object
+from headscope.checkpoint.reading import read_tensor
+from headscope.checkpoint.safetensors_header import read_entries_and_metadata, read_metadata
+from headscope.checkpoint.source import LocalFile
+from headscope.errors import CheckpointError, HeadscopeError, InputError, TraceError, UnsupportedError
+from headscope.writing import write_atomically
+
+if TYPE_CHECKING:
+    from jaxtyping import Shaped
+
+VERSION = 1
+NoneType = type(None)
+DTYPES = {"fp32": np.float32, "fp16": np.float16}
+
+
+def save(trace: Trace, path: Path, *, dtype: str, values: bool) -> Path:
+    """Write a trace, whole or not at all.
+
+    Raises:
+        InputError: dtype is neither fp32 nor fp16, or the folder is not there.
+    """
+    from safetensors.numpy import save as to_bytes
+
+    if dtype not in DTYPES:
+        raise InputError(f"a trace can't be saved as {dtype!r}", where="dtype", advice="use fp32 or fp16")
+    tensors, header = pack(trace, DTYPES[dtype], values)
+    try:
+        check_structure(header["headscope"].encode("utf-8", "surrogatepass"))
+    except JsonError as error:
+        raise InputError(
+            f"the trace can't be saved: of {len(trace)} tokens, {error}",
+            where=str(path),
+            advice="trace a shorter text; no file with more is read",
+        ) from error
+    write_atomically(path, to_bytes(tensors, metadata=header))
+    return path
+
+
+def pack(
+    trace: Trace, dtype: type[np.floating[Any]], values: bool
+) -> tuple[dict[str, Shaped[np.ndarray, "..."]], dict[str, str]]:
+    """The tensors and the metadata of a trace's file."""
+    tensors: dict[str, np.ndarray] = {}
+    layers = []
+    for index, record in enumerate(trace.layers):
+        stem = f"layers.{index}"
+        tensors[f"{stem}.q"] = record.q.astype(dtype)
+        tensors[f"{stem}.k"] = record.k.astype(dtype)
+        if values and record.v is not None:
+            tensors[f"{stem}.v"] = record.v.astype(dtype)
+        tensors[f"{stem}.lse"] = record.lse
+        if record.mask.keys is not None:
+            tensors[f"{stem}.mask.keys"] = np.asarray(record.mask.keys, dtype=bool)
+        if record.mask.bias is not None:
+            tensors[f"{stem}.mask.bias"] = np.asarray(record.mask.bias, dtype=np.float32)
+        layers.append(
+            {
+                "scale": record.scale,
+                "stage": record.stage,
+                "causal": record.mask.causal,
+                "window": record.mask.window,
+                "name": record.name,
+                "number": record.number,
+                "numbers": record.numbers,
+            }
+        )
+    outputs = {}
+    for name, output in trace.outputs.kept.items():
+        tensors[f"outputs.{name}"] = np.ascontiguousarray(output.array, dtype=np.float32)
+        outputs[name] = {"dims": output.dims, "labels": output.labels}
+    about = {
+        "format": TRACE_FORMAT,
+        "version": VERSION,
+        "model": trace.model,
+        "fingerprint": trace.fingerprint,
+        "text": trace.text,
+        "pair": trace.pair,
+        "queries": _axis_out(trace.queries),
+        "keys": None if trace.keys is trace.queries else _axis_out(trace.keys),
+        "layers": layers,
+        "outputs": outputs,
+        "ablated": sorted(trace.ablated),
+        "stack": trace.stack,
+        "unrecorded": trace.unrecorded,
+        "cut": _cut_out(trace),
+    }
+    return {name: np.ascontiguousarray(array) for name, array in tensors.items()}, {
+        "format": TRACE_FORMAT,
+        "headscope": json.dumps(about, ensure_ascii=False),
+    }
+
+
+def load(path: str | os.PathLike[str], *, model: Source | None = None) -> Trace:
+    """Read a trace that `Trace.save` wrote.
+
+    Args:
+        model: the model that it came from (`hs.open(…)`), for what needs weights: a head's output, logits, verify.
+
+    Raises:
+        TraceError: the file is no trace, is not whole, or came from another model than the one passed.
+    """
+    path = Path(path)
+    where = str(path)
+    tensors, about = _contents(path)
+    if about.get("version") != VERSION:
+        raise TraceError(
+            f"the trace has format version {brief(about.get('version'))}, this headscope reads {VERSION}",
+            where=where,
+            advice="make the trace again, or use the headscope that wrote it",
+        )
+    try:
+        trace = _unpack(about, tensors, model)
+    except TraceError as error:
+        raise TraceError(error.found, where=f"{where}, {error.where}", advice=error.advice) from error
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise TraceError(
+            f"the trace lacks a part or holds a wrong one: {_said(error)}",
+            where=where,
+            advice="the file is not whole: make the trace again",
+        ) from error
+    except MemoryError as error:
+        raise _too_large(path) from error
+    made_by = getattr(model, "fingerprint", "")
+    if made_by and trace.fingerprint and made_by != trace.fingerprint:
+        raise TraceError(
+            f"the trace came from {trace.model} ({trace.fingerprint[:12]}), not from this model ({made_by[:12]})",
+            where=where,
+            advice="open the model that the trace names",
+        )
+    return trace
+
+
+def _said(error: Exception) -> str:
+    return f"there is no {error}" if isinstance(error, KeyError) else str(error)
+
+
+def is_trace(path: str | os.PathLike[str]) -> bool:
+    """Return True if a file's header says that it is a trace. Nothing else of it is read.
+
+    Raises:
+        TraceError: a pipe, a device or a socket, which is neither a trace nor the name of a model.
+    """
+    path = Path(path)
+    try:
+        if not path.exists() or path.is_dir():
+            return False
+    except (OSError, ValueError):  # too long for a file's name, or with a NUL
+        return False
+    source = _opened(path)
+    try:
+        return read_metadata(source).get("format") == TRACE_FORMAT
+    except CheckpointError:
+        return False
+
+
+def _opened(path: Path) -> LocalFile:
+    """A trace's file.
+
+    Raises:
+        TraceError: it is not there, not a regular file, or may not be read.
+    """
+    try:
+        return LocalFile(path)
+    except CheckpointError as error:
+        raise TraceError(
+            error.found, where=error.where, advice="pass a trace's file, as Trace.save wrote it"
+        ) from error
+
+
+def _contents(path: Path) -> tuple[dict[str, Shaped[np.ndarray, "..."]], dict[str, Any]]:
+    """The tensors of a trace's file, and what its metadata says about them.
+
+    Raises:
+        TraceError: it can't be read, or is not a trace.
+    """
+    source = _opened(path)
+    try:
+        entries, metadata = read_entries_and_metadata(source)
+        about = parse_object(metadata.get("headscope", ""), unique=False)
+        if about.get("format") != TRACE_FORMAT:
+            raise JsonError(f"its format is {brief(about.get('format'))}")
+        tensors = {name: np.array(read_tensor(source, entry, None, None)) for name, entry in entries.items()}
+    except (CheckpointError, UnsupportedError, JsonError) as error:
+        raise TraceError(
+            f"the file is not a headscope trace: {error.found if isinstance(error, HeadscopeError) else error}",
+            where=str(path),
+            advice="pass a file that Trace.save or `headscope attend --save` wrote",
+        ) from error
+    except MemoryError as error:
+        raise _too_large(path) from error
+    return tensors, about
+
+
+def _too_large(path: Path) -> TraceError:
+    return TraceError(
+        f"the trace of {path.stat().st_size:,} bytes doesn't fit into memory",
+        where=str(path),
+        advice="make the trace again, of fewer layers or of a shorter text",
+    )
+
+
+def _unpack(about: Mapping[str, Any], tensors: Mapping[str, np.ndarray], source: Source | None) -> Trace:
+    def full(name: str, keep: type | None = None) -> Shaped[np.ndarray, "..."] | None:
+        found = tensors.get(name)
+        if found is not None and found.dtype.kind != "f":
+            raise TypeError(f"{name} is {found.dtype}, not F32 or F16")
+        return found if found is None or found.dtype == keep else found.astype(np.float32)
+
+    def needed(name: str, keep: type | None = None) -> Shaped[np.ndarray, "..."]:
+        found = full(name, keep)
+        if found is None:
+            raise KeyError(name)
+        return found
+
+    layers = []
+    for index, layer in enumerate(about["layers"]):
+        stem = f"layers.{index}"
+        keys = tensors.get(f"{stem}.mask.keys")
+        if keys is not None and keys.dtype != bool:
+            raise TypeError(f"{stem}.mask.keys is {keys.dtype}, not BOOL")
+        scale = float(_of(layer["scale"], float, int))
+        if not math.isfinite(scale):
+            raise ValueError(f"the scale of layer {index} is {scale}")
+        layers.append(
+            LayerRecord(
+                q=needed(f"{stem}.q"),
+                k=needed(f"{stem}.k"),
+                v=full(f"{stem}.v"),
+                lse=needed(f"{stem}.lse", keep=np.float64),
+                scale=scale,
+                stage=_of(layer["stage"], str),
+                name=_of(layer.get("name", ""), str),
+                number=_of(layer.get("number"), int, NoneType),
+                numbers=None if layer.get("numbers") is None else _all(layer["numbers"], int),
+                mask=Mask(
+                    causal=_of(layer["causal"], bool),
+                    window=None if layer["window"] is None else _pair(layer["window"], int, NoneType),
+                    keys=keys,
+                    bias=full(f"{stem}.mask.bias"),
+                ),
+            )
+        )
+    outputs = {}
+    for name, kept in _of(about["outputs"], dict).items():
+        dims, array = _all(kept["dims"], str), needed(f"outputs.{name}")
+        if len(dims) != array.ndim:
+            raise ValueError(f"outputs.{name} has the shape {array.shape} and {len(dims)} dims")
+        labels = None if kept["labels"] is None else _all(kept["labels"], str)
+        outputs[name] = Named(name, dims, array, labels)
+    return Trace(
+        model=_of(about["model"], str),
+        fingerprint=_of(about["fingerprint"], str),
+        queries=_axis_in(about["queries"]),
+        keys=None if about["keys"] is None else _axis_in(about["keys"]),
+        layers=layers,
+        outputs=outputs,
+        text=_of(about["text"], str, NoneType),
+        pair=_of(about["pair"], str, NoneType),
+        ablated=frozenset(_pair(one, int) for one in about["ablated"]),
+        source=source,
+        stack=_of(about.get("stack", "self"), str),
+        unrecorded=_all(about.get("unrecorded", []), str),
+        cut=_cut_in(about.get("cut")),
+        precision="fp16" if tensors["layers.0.q"].dtype == np.float16 else "fp32",
+    )
+
+
+def _cut_out(trace: Trace) -> dict[str, Any] | None:
+    cut = trace.cut
+    if cut == Cut.none(len(trace.queries), len(trace.keys)):
+        return None
+    return {"row": cut.row, "queries": cut.queries, "keys": cut.keys, "sizes": cut.sizes}
+
+
+def _cut_in(kept: Mapping[str, Any] | None) -> Cut | None:
+    if kept is None:
+        return None
+    return Cut(
+        row=_of(kept["row"], int),
+        queries=_all(kept["queries"], int),
+        keys=_all(kept["keys"], int),
+        sizes=_pair(kept["sizes"], int),
+    )
+
+
+def _axis_out(axis: TokenAxis) -> dict[str, Any]:
+    return {name: getattr(axis, name) for name in axis.__dataclass_fields__}
+
+
+def _axis_in(kept: Mapping[str, Any]) -> TokenAxis:
+    return TokenAxis(
+        tokens=_all(kept["tokens"], str),
+        ids=_all(kept["ids"], int),
+        segments=_all(kept["segments"], int),
+        special=_all(kept["special"], bool),
+        words=_all(kept["words"], int, NoneType),
+        spans=tuple(None if span is None else _pair(span, int) for span in _of(kept["spans"], list)),
+    )
+
+
+def _of(value: Any, *kinds: type) -> Any:
+    """A value of the file, as it is, where it is of one of these kinds; true is no int.
+
+    Raises:
+        TypeError: it is of another kind, or an int beyond 64 bits.
+    """
+    if type(value) not in kinds:
+        raise TypeError(f"{repr(value)[:60]} where {' or '.join(kind.__name__ for kind in kinds)} belongs")
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise TypeError(f"{value:.3g} where an int of 64 bits belongs")
+    return value
+
+
+def _all(values: Any, *kinds: type) -> tuple[Any, ...]:
+    """A list of such values."""
+    return tuple(_of(value, *kinds) for value in _of(values, list))
+
+
+def _pair(values: Any, *kinds: type) -> tuple[Any, Any]:
+    """A list of two such values."""
+    first, second = _all(values, *kinds)
+    return first, second

@@ -1,0 +1,102 @@
+"""Which heads look alike: the Jensen-Shannon distance between all pairs of heads, in blocks of queries."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headscope._trace import Named
+from headscope.attention import TILE_CELLS, Mask, scores, weights
+from headscope.errors import TraceError
+from headscope.statistics.roles import roles_of
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    from headscope._trace import Trace
+
+
+def head_distances(trace: Trace, *, special: bool = True) -> Named:
+    """(heads_total, heads_total): the Jensen-Shannon distance between heads, layer 0's heads first.
+
+        D_ab = sqrt(mean_i JS(p_a,i || p_b,i)),  JS(p || q) = H((p + q) / 2) - (H(p) + H(q)) / 2    in nats
+
+    0 where two heads look at the same, sqrt(log 2) = 0.83 where they never look at the same key. Each query's JS is the
+    square of a metric (Endres and Schindelin 2003), so D is one too. Clark et al. 2019, section 6, sum JS over tokens:
+    their number is queries * D^2. Time grows with the square of heads and of tokens; memory doesn't.
+
+    Args:
+        special: whether queries that the tokenizer added count. Queries that some head gives no key to never do.
+
+    Raises:
+        TraceError: no query is left to compare on.
+    """
+    roles = roles_of(trace)
+    heads = sum(len(record.q) for record in trace.layers)
+    queries, keys = len(trace.queries), len(trace.keys)
+    use = np.ones(queries, dtype=bool) if special else ~roles.query_special
+    for record in trace.layers:
+        use &= np.isfinite(record.lse).all(0)
+    if not use.any():
+        raise TraceError(
+            "no query is left on which heads could be compared",
+            where="trace.head_distances",
+            advice="special=True counts special tokens too",
+        )
+    step = max(1, 4 * TILE_CELLS // max(1, heads * keys))
+    total = np.zeros((heads, heads))
+    for start in range(0, queries, step):
+        rows = np.flatnonzero(use[start : start + step]) + start
+        if len(rows):
+            total += _divergences(_rows(trace, rows), np.log(2.0))
+    found = np.sqrt(np.clip(total / use.sum(), 0, np.log(2.0))).astype(np.float32)
+    return Named("head_distances", ("heads_total", "heads_total"), found, tuple(_names(trace)))
+
+
+def _rows(trace: Trace, rows: np.ndarray) -> Float[np.ndarray, "heads_total cells"]:
+    """The weights of some queries in all heads, all in one row for each head."""
+    found = []
+    for record in trace.layers:
+        mask: Mask = record.mask
+        tile = scores(
+            record.q[:, rows].astype(np.float32),
+            record.k.astype(np.float32),
+            scale=record.scale,
+            mask=mask,
+            rows=rows,
+            sizes=(record.q.shape[1], record.k.shape[1]),
+        )
+        # Rounded q and k (fp16 files) need a normaliser of their own, or rows wouldn't add up to 1.
+        highest = tile.max(-1)
+        lse = highest + np.log(np.exp(tile - highest[..., None]).sum(-1))
+        found.append(weights(tile, lse).reshape(len(tile), -1))
+    return np.concatenate(found)
+
+
+def _divergences(
+    p: Float[np.ndarray, "heads_total cells"], log2: float
+) -> Float[np.ndarray, "heads_total heads_total"]:
+    """Sum over a block's queries of JS between all pairs of heads."""
+    heads = len(p)
+    own = _negative_entropies(p)
+    found = np.zeros((heads, heads))
+    pairs = own[:, None] + own[None, :]
+    for a in range(heads - 1):
+        # With m = (p + q) / 2: sum m log m = (sum (p + q) log(p + q) - log 2 sum (p + q)) / 2.
+        together = p[a + 1 :] + p[a]
+        mixed = _negative_entropies(together) / 2 - log2 * together.sum(-1, dtype=np.float64) / 2
+        found[a, a + 1 :] = pairs[a, a + 1 :] / 2 - mixed
+    return found + found.T
+
+
+def _negative_entropies(p: Float[np.ndarray, "n cells"]) -> Float[np.ndarray, " n"]:
+    """sum p log p of each row, 0 log 0 being 0."""
+    logs = np.log(np.maximum(p, np.float32(1e-38)))
+    found: np.ndarray = np.einsum("nc,nc->n", p, logs, dtype=np.float64, casting="unsafe")
+    return found
+
+
+def _names(trace: Trace) -> list[str]:
+    """layer.head of every head, in order."""
+    return [f"{layer}.{head}" for layer in trace.numbers for head in trace.head_numbers(layer)]
