@@ -18,6 +18,7 @@ from headscope.capture.source import CapturedModel
 from headscope.capture.strands import Strands, Stretch
 from headscope.capture.tokens import Vocabulary
 from headscope.errors import InputError, UnsupportedError
+from headscope.kernels import autocast_now
 from headscope.trace import Cut, LayerRecord, Named, TokenAxis, Trace
 
 
@@ -106,6 +107,7 @@ class TraceBuilder:
     def begin(self, forward: Forward) -> None:
         """A forward begins."""
         self._open[forward.number] = {}
+        forward.autocast = autocast_now({"cpu", *(parameter.device.type for parameter in self.model.parameters())})
 
     def drop(self, forward: Forward) -> None:
         """It raised."""
