@@ -45,7 +45,7 @@ def traced(
             "a second text goes with a first text only", where="--pair", advice="leave out --words, --ids or --pair"
         )
     typed = given_text(text, model)
-    pair = None if pair is None else typed_text(pair)
+    pair = None if pair is None else as_typed(pair)
     one = opened(model, revision)
     check(one)
     with layers_shown(sys.stderr) as progress:
@@ -71,6 +71,14 @@ def exit_code(trace: Trace) -> int:
     return DOUBTFUL
 
 
+def as_typed(text: str) -> str:
+    """An argument as it was typed: where the locale could not decode its bytes, they are taken as UTF-8."""
+    try:
+        return os.fsencode(text).decode("utf-8")
+    except UnicodeError:
+        return text
+
+
 def given_text(text: str | None, model: str) -> str:
     """TEXT, from standard input where it is `-`.
 
@@ -84,7 +92,7 @@ def given_text(text: str | None, model: str) -> str:
             advice = f'say what the model is to read: {model} "The cat sat on the mat."'
         raise InputError("there is no TEXT", where=f"MODEL {model}", advice=advice)
     if text != "-":
-        return typed_text(text)
+        return as_typed(text)
     try:
         return sys.stdin.buffer.read().decode("utf-8").rstrip("\r\n")
     except OSError as error:
@@ -99,14 +107,6 @@ def given_text(text: str | None, model: str) -> str:
             where="standard input",
             advice="convert it to UTF-8",
         ) from error
-
-
-def typed_text(text: str) -> str:
-    """A text of the command line, which is UTF-8 in any locale: Python reads arguments as the locale says."""
-    try:
-        return os.fsencode(text).decode("utf-8")
-    except UnicodeError:  # the tokenizer says which character is none
-        return text
 
 
 def saved_or_traced(
