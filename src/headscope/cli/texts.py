@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -86,10 +87,10 @@ def given_text(text: str | None, model: str) -> str:
         InputError: there is none, or standard input can't be read or is not valid UTF-8.
     """
     if text is None:
-        if " " in model.strip():
+        if " " in model.strip() and not os.path.exists(model):
             advice = f"the first argument is the model, - is the bundled one: - {model!r}"
         else:
-            advice = f'say what the model is to read: {model} "The cat sat on the mat."'
+            advice = f'say what the model is to read: {shlex.quote(model)} "The cat sat on the mat."'
         raise InputError("there is no TEXT", where=f"MODEL {model}", advice=advice)
     if text != "-":
         return as_typed(text)
