@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import shlex
 
 import numpy as np
 import pytest
@@ -227,7 +228,7 @@ def test_a_text_from_standard_input(small):
 def test_a_text_that_was_left_out(small):
     assert "- 'The cat sat.'" in run("attend", "The cat sat.", code=2).stderr
     for command in ("attend", "view", "verify", "fill"):
-        assert f'{small} "The cat sat on the mat."' in run(command, small, code=2).stderr
+        assert f'{shlex.quote(small)} "The cat sat on the mat."' in run(command, small, code=2).stderr
 
 
 def test_verify_agrees(small):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -26,7 +27,8 @@ COMMANDS = {
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    return str(small_bert(tmp_path_factory.mktemp("small")))
+    """A checkpoint's folder, as a shell takes it: temporary folders may have spaces in their names."""
+    return shlex.quote(str(small_bert(tmp_path_factory.mktemp("small"))))
 
 
 def shell(line: str, **more: str) -> subprocess.CompletedProcess[bytes]:
@@ -70,11 +72,11 @@ def test_a_refusal_has_its_exit_code_where_nothing_can_be_said(small: str) -> No
 def test_no_file_is_written_to_in_place_of_a_closed_stream(small: str, tmp_path: Path) -> None:
     """The first file that is opened would get the number of the closed stream, and every message."""
     kept = tmp_path / "kept.npz"
-    shell(f"headscope head {small} 0 0 --save {kept}")
+    shell(f"headscope head {small} 0 0 --save {shlex.quote(str(kept))}")
     before = kept.read_bytes()
     for at, closed in enumerate(("<&-", "2>&-", "<&- 2>&-", ">&-", "<&- >&- 2>&-")):
         file = tmp_path / f"{at}.npz"
-        shell(f"headscope head {small} 0 0 --save {file} {closed}")
+        shell(f"headscope head {small} 0 0 --save {shlex.quote(str(file))} {closed}")
         with np.load(file) as found, np.load(kept) as wanted:
             assert all(np.array_equal(found[name], wanted[name]) for name in wanted.files)
     assert kept.read_bytes() == before
@@ -128,7 +130,7 @@ def test_numbers_of_any_size_are_refused_in_words(small: str, command: str, digi
     from headscope.cli import app
 
     line = command.format(small=small, n="9" * digits)
-    result = CliRunner().invoke(app, [part.strip("'") for part in _words(line)])
+    result = CliRunner().invoke(app, [part.strip("'") for part in shlex.split(line)])
     assert result.exit_code == 2, result.output + repr(result.exception)
     assert isinstance(result.exception, SystemExit)
 
@@ -140,14 +142,8 @@ def test_a_limit_may_be_of_any_size_that_is_read(small: str, command: str) -> No
     from headscope.cli import app
 
     for digits, code in ((17, 0), (18, 0), (5000, 2)):
-        result = CliRunner().invoke(app, _words(command.format(small=small, n="9" * digits)))
+        result = CliRunner().invoke(app, shlex.split(command.format(small=small, n="9" * digits)))
         assert result.exit_code == code, result.output + repr(result.exception)
-
-
-def _words(line: str) -> list[str]:
-    import shlex
-
-    return shlex.split(line)
 
 
 # Ctrl-C
@@ -173,7 +169,7 @@ main()
 @pytest.mark.parametrize("command", ["attend {small} cat", "shapes {small}", "--help"])
 def test_ctrl_c_while_modules_are_imported(small: str, command: str) -> None:
     """At the first module that is imported, the 10th, the 20th, …, until the command has none left to import."""
-    args = command.format(small=small).split()
+    args = shlex.split(command.format(small=small))
     for at in itertools.chain((1, 2, 3), range(10, 400, 60)):
         done = subprocess.run(
             [sys.executable, "-c", INTERRUPTED.format(at=at, args=args)],

@@ -114,6 +114,11 @@ def autocast_dtype(x: torch.Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(kind)
 
 
+def autocast_now(kinds: set[str]) -> dict[str, torch.dtype | None]:
+    """For each kind of device the precision that autocast casts to at this moment; None where it is off."""
+    return {kind: torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None for kind in kinds}
+
+
 def is_fused(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor | None, causal: bool, scale: float
 ) -> bool:

@@ -111,6 +111,15 @@ def test_whatever_the_mask(data: st.DataObject, tokens: int, batch: int, heads: 
         assert trace.verify(reference=False).agrees
 
 
+def test_a_query_that_sees_no_key_in_one_head_alone() -> None:
+    q, k, v = drawn(1, 2, 5)
+    mask = torch.ones(1, 2, 5, 5, dtype=torch.bool)
+    mask[0, 1, 4] = False
+    (trace,) = captured(q, k, v, mask)
+    assert_right([trace], q, k, mask, 2e-6)
+    assert trace.verify(reference=False).agrees
+
+
 @pytest.mark.parametrize("shift", [0.0, -20_000.0, -1e6, 15_000.0, LEAST])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("of", ["every row", "one row", "the last row"])

@@ -19,6 +19,7 @@ from headscope._capture.tokens import Vocabulary
 from headscope._trace import Cut, LayerRecord, Named, TokenAxis, Trace
 from headscope.attention import Mask
 from headscope.errors import InputError, UnsupportedError
+from headscope.kernels import autocast_now
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,7 @@ class TraceBuilder:
     def begin(self, forward: Forward) -> None:
         """A forward begins."""
         self._open[forward.number] = {}
+        forward.autocast = autocast_now({"cpu", *(parameter.device.type for parameter in self.model.parameters())})
 
     def drop(self, forward: Forward) -> None:
         """It raised."""

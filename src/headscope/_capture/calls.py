@@ -156,6 +156,7 @@ class Forward:
         progress: which modules have been entered, which layers have been numbered.
         missed: attention and softmaxes that ran outside of what capture reads, each once.
         unrecorded: those of them that are attention, when the forward pass is over.
+        autocast: as autocast_now of headscope.kernels gives it, for the model's devices.
     """
 
     number: int
@@ -171,6 +172,7 @@ class Forward:
     progress: Progress = field(default_factory=Progress)
     missed: dict[Missed, None] = field(default_factory=dict)
     unrecorded: tuple[Unrecorded, ...] = ()
+    autocast: dict[str, torch.dtype | None] = field(default_factory=dict)
 
 
 class Consumer(Protocol):

@@ -120,10 +120,12 @@ class Sample:
     Attributes:
         index: where they stand: a slice, which copies nothing, if those that count are neighbours.
         hidden: (1 or heads, n, keys), what the mask adds to their scores, -inf where masked; None for nothing.
+        empty: (1 or heads, n, 1), queries that see no key in some head; None where there are none.
     """
 
     index: slice | torch.Tensor
     hidden: torch.Tensor | None
+    empty: torch.Tensor | None = None
 
 
 _SAMPLES: WeakKeyDictionary[RowRule, Sample | None] = WeakKeyDictionary()
@@ -153,7 +155,8 @@ def _sample(rule: RowRule, queries: int, keys: int) -> Sample | None:
     allowed = rule.mask.allowed(rows, np.arange(keys), (queries, keys))
     if allowed is not None:
         hidden = hidden.masked_fill(torch.from_numpy(~allowed).to(hidden.device), float("-inf"))
-    return Sample(index, hidden)
+    empty = (hidden == float("-inf")).all(-1, keepdim=True)
+    return Sample(index, hidden, empty if bool(empty.any()) else None)
 
 
 def excess(call: Call) -> float | None:
@@ -188,8 +191,11 @@ def _difference(call: Call, row: int, sample: Sample) -> float:
     if sample.hidden is not None:
         cells.view(heads, n, -1).add_(sample.hidden.to(q.device))
     ours = torch.bmm(torch.softmax(cells, -1), v).view(heads, n, -1)
+    theirs = call.context[row][:, sample.index]
+    if sample.empty is not None:
+        ours, theirs = (x.masked_fill(sample.empty.to(x.device), 0) for x in (ours, theirs))
     if call.returned is None or call.projection is None:
-        return _largest(ours - call.context[row][:, sample.index])
+        return _largest(ours - theirs)
     weight, bias = call.projection.weight.float(), call.projection.bias
     joined = torch.nn.functional.linear(ours.transpose(0, 1).flatten(1), weight, None if bias is None else bias.float())
     return _largest(joined - call.returned[row][sample.index])

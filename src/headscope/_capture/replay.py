@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -96,7 +96,12 @@ def eager_weights(trace: Trace, source: CapturedModel, see: See) -> str:
         return reason
     consumer = Weights(trace, source, see)
     try:
-        with torch.no_grad(), eager(model), feed(model, consumer, strict=False):
+        with ExitStack() as stack:
+            for kind, dtype in source.autocast.items():
+                stack.enter_context(torch.autocast(kind, dtype=dtype, enabled=dtype is not None))
+            stack.enter_context(torch.no_grad())
+            stack.enter_context(eager(model))
+            stack.enter_context(feed(model, consumer, strict=False))
             called(*source.args, **source.kwargs)
     except HeadscopeError as error:
         return error.found

@@ -26,7 +26,7 @@ class CapturedModel:
         stack: which attention of it the trace is of; `row`: which row of the batch.
         turn: how many times the transformer had been called before in the forward pass.
         sizes: queries and keys of the batch, padding included.
-        args, kwargs: what the model was called with.
+        args, kwargs: what the model was called with; `autocast`: how autocast was set then.
         witnesses: for each layer what was kept of the module's own output, or None.
         queries, keys: bool over the batch's positions, those that are not padding; None for all.
     """
@@ -53,6 +53,7 @@ class CapturedModel:
         self.row = row
         self.args: tuple[Any, ...] = forward.args
         self.kwargs: dict[str, Any] = forward.kwargs
+        self.autocast = forward.autocast
         self.witnesses = witnesses
         self.queries = queries
         self.keys = keys

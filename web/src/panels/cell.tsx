@@ -153,7 +153,9 @@ export function Bars({ values, most, kind }: { values: Float32Array; most: numbe
   let up = "";
   let down = "";
   values.forEach((value, n) => {
-    const y = (Math.min(1, Math.abs(value) / most) * height) / 2;
+    const share = Math.abs(value) / most;
+    if (Number.isNaN(share)) return;
+    const y = (Math.min(1, share) * height) / 2;
     const part = `M${(n * wide).toFixed(2)} ${height / 2}v${(value < 0 ? y : -y).toFixed(2)}h${(wide * 0.8).toFixed(2)}v${(value < 0 ? -y : y).toFixed(2)}z`;
     if (value < 0) down += part;
     else up += part;

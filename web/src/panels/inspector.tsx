@@ -133,6 +133,7 @@ const Spark = memo(({ values, most, colour }: { values: Float32Array | null; mos
     let sum = 0;
     for (let n = from; n < to; n++) sum += values[n];
     const y = height * Math.min(1, sum / (to - from) / most);
+    if (Number.isNaN(y)) continue;
     const x = (bar * width) / bars;
     path += `M${x.toFixed(1)} ${height}v${(-y).toFixed(1)}h${Math.max(0.6, width / bars - (bars < 60 ? 1 : 0)).toFixed(1)}v${y.toFixed(1)}z`;
   }

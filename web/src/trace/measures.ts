@@ -74,7 +74,7 @@ export const measuredShare = (queries: number, keys: number): number => Math.max
 /**
  * A head's thumbnail and statistics, for traces that come without them. Who counts is as docs/statistics.md has it:
  * padding is out, and queries that may look at no key; in cross-attention (not aligned) there are no neighbours. NaN
- * where nobody is left.
+ * where nobody is left, and everywhere in a head of which some weights are not numbers.
  */
 export function measure(head: HeadArrays, special: boolean[], aligned: boolean, most = 48): HeadMeasure {
   const { queries, keys, rule } = head;
@@ -85,6 +85,7 @@ export function measure(head: HeadArrays, special: boolean[], aligned: boolean, 
   const row = new Float32Array(keys);
   const sums = { entropy: 0, previous: 0, next: 0, same: 0, first: 0, separator: 0, distance: 0, strongest: 0 };
   const counts = { ...sums };
+  let broken = false;
   const add = (name: keyof typeof sums, value: number): void => {
     sums[name] += value;
     counts[name]++;
@@ -106,6 +107,7 @@ export function measure(head: HeadArrays, special: boolean[], aligned: boolean, 
       if (w > pooled[at]) pooled[at] = w;
     }
     const padding = aligned && rule.keys !== null && !rule.keys[place];
+    broken ||= Number.isNaN(nats);
     if (strongest === 0 || padding) continue;
     add("entropy", nats);
     add("first", row[0]);
@@ -119,7 +121,7 @@ export function measure(head: HeadArrays, special: boolean[], aligned: boolean, 
     }
   }
   const names = Object.keys(sums) as (keyof typeof sums)[];
-  const statistics = Object.fromEntries(names.map((name) => [name, sums[name] / counts[name]]));
+  const statistics = Object.fromEntries(names.map((name) => [name, broken ? NaN : sums[name] / counts[name]]));
   const thumb = Uint8Array.from(pooled, (w) => Math.round(255 * Math.sqrt(Math.min(1, w))));
   return { thumb, rows, columns, statistics };
 }

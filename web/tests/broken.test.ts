@@ -1,0 +1,61 @@
+// NaN and infinity: never drawn, pooled or exported as a number.
+import { expect, test } from "vitest";
+import { paint, sequentialCss, divergingCss } from "../src/colour";
+import { viewRows, weightRow } from "../src/trace/cells";
+import { measure } from "../src/trace/measures";
+import { columnsOf, poolRow } from "../src/trace/pooling";
+import type { HeadArrays } from "../src/trace/trace";
+
+const S = 6;
+
+function head(causal = false): HeadArrays {
+  return {
+    q: Float32Array.from({ length: 2 * S }, (_, n) => Math.sin(n)), k: Float32Array.from({ length: 2 * S }, (_, n) => Math.cos(n)),
+    lse: new Float32Array(S), bias: null, valueNorms: null, d: 2, queries: S, keys: S,
+    rule: { scale: 1, stage: "projected", causal, window: null, keys: null, biasHeads: 0 },
+  };
+}
+
+const all = { starts: Int32Array.from({ length: S + 1 }, (_, n) => n), members: Int32Array.from({ length: S }, (_, n) => n) };
+const view = { rows: all, columns: all, renormalise: false };
+const rows = (arrays: HeadArrays): number[][] => {
+  const found = viewRows(arrays, view, 0, S, 0, S);
+  return Array.from({ length: S }, (_, r) => Array.from(found.subarray(r * S, (r + 1) * S)));
+};
+
+test.each([NaN, Infinity, -Infinity])("a query with %s has no weights, the others have", (value) => {
+  const arrays = head();
+  arrays.q.fill(value, 4, 6);
+  rows(arrays).forEach((row, r) => expect(row.every(r === 2 ? Number.isNaN : Number.isFinite)).toBe(true));
+});
+
+test("a key with NaN leaves no query that sees it any weights", () => {
+  const arrays = head(true);
+  arrays.k[7] = NaN;
+  rows(arrays).forEach((row, r) => expect(row.every(r >= 3 ? Number.isNaN : Number.isFinite)).toBe(true));
+  const { statistics } = measure(arrays, Array<boolean>(S).fill(false), true);
+  expect(Object.values(statistics).every(Number.isNaN)).toBe(true);
+});
+
+test("a query that sees no key is no broken one", () => {
+  const arrays = { ...head(), rule: { ...head().rule, keys: new Uint8Array(S) } };
+  const row = new Float32Array(S);
+  expect(weightRow(arrays, 0, row)).toBe(0);
+  expect(Array.from(row)).toEqual(Array(S).fill(0));
+});
+
+test("NaN survives pooling, and has a colour of its own on every map", () => {
+  const out = new Float32Array(2);
+  poolRow(Float32Array.of(0.9, NaN, 0.1, 0.2), 0, columnsOf(4, 2), out, 0);
+  expect(out[0]).toBeNaN();
+  expect(out[1]).toBeCloseTo(0.2);
+  for (const signed of [false, true]) {
+    for (const dark of [false, true]) {
+      const every = paint(Float32Array.from([NaN, ...Array.from({ length: 2001 }, (_, n) => n / 1000 - 1)]), 1, "linear", dark, signed);
+      const [broken, ...others] = Array.from(new Uint32Array(every.buffer));
+      expect(others).not.toContain(broken);
+    }
+  }
+  expect(sequentialCss(NaN, false)).toBe(divergingCss(NaN));
+  expect(sequentialCss(NaN, true)).toBe("rgb(214 0 60)");
+});
