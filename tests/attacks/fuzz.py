@@ -70,7 +70,7 @@ class Counts:
 
     Attributes:
         mutations, read, refused, foreign, code: how many; code that was run counts as foreign too.
-        slowest: seconds, and the mutation that took them.
+        slowest: seconds of processor time, and the mutation that took them.
         peak: bytes of memory, of the whole process.
         findings: one of each kind, the first.
     """
@@ -147,7 +147,7 @@ def fuzz(name: str, indices: Iterable[int], seed: int, keep: Path | None = None)
                 faulthandler.dump_traceback_later(LONGEST_SECONDS, exit=True)
             counts.mutations += 1
             before = counts.foreign
-            started = time.perf_counter()
+            started = time.process_time()
             _watching = True
             try:
                 reader.read(data, folder)
@@ -162,7 +162,7 @@ def fuzz(name: str, indices: Iterable[int], seed: int, keep: Path | None = None)
                 counts.found(_finding(name, index, error))
             finally:
                 _watching = False
-            counts.slowest = max(counts.slowest, (time.perf_counter() - started, index))
+            counts.slowest = max(counts.slowest, (time.process_time() - started, index))
             if _events:
                 counts.code += 1
                 counts.found(Finding(name, index, f"code: {_events[0]}", ", ".join(_events)))

@@ -17,6 +17,7 @@ from headscope.checkpoint.tokenizer import load_tokenizer
 from headscope.checkpoint.tokenizer.panics import library_errors
 from headscope.errors import CheckpointError, ConfigError, HeadscopeError, UnsupportedError
 from headscope.view.anatomy_sheets import summary_sheet
+from headscope.view.page_trace import page_file
 from small_bert import VOCABULARY, small_bert
 
 EXTREMES = [float("nan"), float("inf"), -float("inf"), 10**99, -(10**99), 0, -1, 0.5, True, None, "", "x" * 300]
@@ -153,3 +154,30 @@ def test_a_dictionary_of_any_type(tmp_path: Path, dictionary: Any) -> None:
     (tmp_path / "vocab.txt").write_text("\n".join(VOCABULARY))
     with pytest.raises(UnsupportedError, match="mecab_dic is"):
         load_tokenizer(TokenizerFiles(tmp_path, {})).encode("cat")
+
+
+@pytest.mark.parametrize("model", ["half \ud800 of a pair", "x" * 5000, "a\0b", "./" + "x" * 5000])
+def test_a_trace_whose_model_is_called_anything(tmp_path: Path, model: str) -> None:
+    """The page's header was not UTF-8, and the name was looked up as a folder."""
+    trace = hs.open(small_bert(tmp_path)).trace("the cat").replaced(model=model)
+    again = hs.load(trace.save(tmp_path / "t.safetensors"))
+    assert again.model == model
+    assert page_file(again)[0]
+
+
+def test_numbers_of_added_tokens_of_any_length(tmp_path: Path) -> None:
+    folder = small_bert(tmp_path)
+    settings = {"tokenizer_class": "BertTokenizer", "added_tokens_decoder": {"9" * 5000: 5}}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    with pytest.raises(CheckpointError) as refused:
+        hs.open(folder).trace("the cat")
+    assert len(str(refused.value)) < 1000
+
+
+def test_an_option_of_mecab_that_is_not_unicode(tmp_path: Path) -> None:
+    folder = small_bert(tmp_path)
+    settings = {"tokenizer_class": "BertJapaneseTokenizer", "word_tokenizer_type": "mecab"}
+    settings |= {"subword_tokenizer_type": "wordpiece", "mecab_kwargs": {"mecab_option": "\ud800", "mecab_dic": None}}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    with pytest.raises(HeadscopeError):
+        hs.open(folder).trace("the cat")

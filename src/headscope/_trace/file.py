@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ from headscope._trace.record import LayerRecord, Trace
 from headscope._trace.token_axis import TokenAxis
 from headscope.attention import Mask
 from headscope.checkpoint.formats import TRACE_FORMAT
-from headscope.checkpoint.json_text import JsonError, brief, check_structure, parse_object
+from headscope.checkpoint.json_text import JsonError, brief, check_structure, parse_object, written
 from headscope.checkpoint.reading import read_tensor
 from headscope.checkpoint.safetensors_header import read_entries_and_metadata, read_metadata
 from headscope.checkpoint.source import LocalFile
@@ -106,7 +105,7 @@ def pack(
     }
     return {name: np.ascontiguousarray(array) for name, array in tensors.items()}, {
         "format": TRACE_FORMAT,
-        "headscope": json.dumps(about, ensure_ascii=False),
+        "headscope": written(about),
     }
 
 

@@ -31,6 +31,9 @@ OTHER_BYTES = bytes(set(range(256)) - set(STRUCTURE))
 AS_LISTS = bytes.maketrans(b"{}", b"[]")
 
 
+HALVES = re.compile("[\ud800-\udfff]")
+
+
 class JsonError(Exception):
     """Why a text is not the JSON that it should be."""
 
@@ -108,6 +111,12 @@ def check_structure(data: bytes, items: int = MOST_ITEMS) -> None:
         nested = inner
     if nested.count(b"[") > MOST_LEVELS or b"[]" in nested:
         raise JsonError(f"nested too deeply: more than {MOST_LEVELS} levels")
+
+
+def written(value: Any) -> str:
+    """A value as JSON that UTF-8 can hold: readable, but for halves of surrogate pairs, which are escaped."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if text.isascii() else HALVES.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
 
 
 def kind_of(value: Any) -> str:

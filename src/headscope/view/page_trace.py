@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.resources import files
@@ -14,6 +14,7 @@ import numpy as np
 from headscope._trace import LayerRecord, Source, Trace, is_broken
 from headscope._trace.file import DTYPES, pack
 from headscope.attention import attend, scores, weights
+from headscope.checkpoint.json_text import written
 from headscope.errors import InputError, TraceError, UnsupportedError
 from headscope.statistics import Block, Roles, blocks, mean_over_queries, measured_statistics, roles_of
 from headscope.statistics.definitions import value_norms
@@ -89,7 +90,7 @@ def page_file(
     writes = _writes(narrow, trace.source)
     if writes is not None:
         tensors["view.value_norms"], tensors["view.writes"], tensors["view.shares"] = writes
-    header["headscope.view"] = json.dumps(
+    header["headscope.view"] = written(
         {
             "version": VIEW_VERSION,
             "statistics": names,
@@ -99,8 +100,7 @@ def page_file(
             "name": model_name(trace.model),
             "measured": measured_share(len(trace.queries), len(trace.keys)),
             "anatomy": _anatomy(trace),
-        },
-        ensure_ascii=False,
+        }
     )
     return to_bytes({name: np.ascontiguousarray(part) for name, part in tensors.items()}, metadata=header), left_out
 
@@ -122,7 +122,7 @@ def model_name(model: str) -> str:
     if model == "-":
         card = (files("headscope") / "models" / "tiny" / "README.md").read_text(encoding="utf-8")
         return next(line[2:].strip() for line in card.splitlines() if line.startswith("# "))
-    return Path(model).name if Path(model).is_absolute() or model.startswith(".") or Path(model).is_dir() else model
+    return Path(model).name if Path(model).is_absolute() or model.startswith(".") or os.path.isdir(model) else model
 
 
 def _chosen(asked: Sequence[int] | None, numbers: Sequence[int], noun: str) -> list[int]:

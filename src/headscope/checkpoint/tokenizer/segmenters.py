@@ -152,9 +152,10 @@ def _tagger(dictionary: Any, option: Any, where: str) -> Callable[[str], list[st
         arguments = f'-d "{folder}" -r "{os.path.join(folder, "mecabrc")}" {arguments}'
     try:
         tagger = fugashi.GenericTagger(arguments)
-    except RuntimeError as error:
+    except (RuntimeError, UnicodeEncodeError) as error:
+        named = brief(arguments.strip()) if arguments.strip() else "none given"
         raise MissingExtraError(
-            f"MeCab can't open the dictionary that mecab_option names: {arguments.strip() or 'none given'}",
+            f"MeCab can't open the dictionary that mecab_option names: {named}",
             where=where,
             advice="install that dictionary, or pass words= or ids=",
         ) from error

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from headscope.checkpoint.json_text import JsonError, brief, read_object
+from headscope.checkpoint.json_text import JsonError, brief, read_object, shortened
 from headscope.errors import CheckpointError
 
 NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -120,7 +120,7 @@ def read_settings(source: TokenizerSource) -> Settings:
             raise _wrong(where, "tokenizer_config.json", "added_tokens_decoder", decoder, "an object")
         for index, value in decoder.items():
             added[_index(where, "tokenizer_config.json", index)] = _piece(
-                where, "tokenizer_config.json", f"added_tokens_decoder.{index}", value, special=False
+                where, "tokenizer_config.json", f"added_tokens_decoder.{shortened(index)}", value, special=False
             )
     else:
         statements.update(read_json(source, "special_tokens_map.json") or {})
