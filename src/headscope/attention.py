@@ -18,6 +18,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -82,22 +83,31 @@ class Mask:
             columns: positions of its keys.
             sizes: how many queries and keys the whole map has.
         """
-        distance = columns[None, :] - (rows[:, None] + sizes[1] - sizes[0])
         allowed: Bool[np.ndarray, "n m"] | None = None
-        if self.causal:
-            allowed = distance <= 0
-        if self.window is not None:
-            left, right = self.window
-            near = np.ones(distance.shape, dtype=bool)
-            if left is not None:
-                near &= distance >= -left
-            if right is not None:
-                near &= distance <= right
-            allowed = near if allowed is None else allowed & near
+        if self.causal or self.window is not None:
+            first, end = self.reach(rows + sizes[1] - sizes[0], sizes[1])
+            allowed = (columns[None, :] >= first[:, None]) & (columns[None, :] < end[:, None])
         if self.keys is not None:
-            keys = np.broadcast_to(np.asarray(self.keys, dtype=bool)[columns][None, :], distance.shape)
+            keys = np.broadcast_to(np.asarray(self.keys, dtype=bool)[columns][None, :], (len(rows), len(columns)))
             allowed = keys if allowed is None else allowed & keys
         return allowed
+
+    def reach(self, at: Int[np.ndarray, " n"], keys: int) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:
+        """(n,), (n,): the first key that causality and the window leave each query, and the end; none if first >= end.
+
+        This is the one place where the two rules are spelled out. The page has its own (web/src/trace/cells.ts), and
+        tests/data/rules.json holds both to the same cells.
+
+        Args:
+            at: where the queries stand among the keys.
+            keys: the number of keys.
+        """
+        left, right = self.window or (None, None)
+        if self.causal:
+            right = 0 if right is None else min(right, 0)
+        first = np.zeros_like(at) if left is None else np.clip(at - left, 0, keys)
+        end = np.full_like(at, keys) if right is None else np.clip(at + right + 1, 0, keys)
+        return first, end
 
 
 EVERYTHING = Mask()
@@ -181,31 +191,75 @@ def weights(tile: Float[Array, "heads n m"], lse: Float[Array, "heads n"]) -> Fl
     return xp.exp(tile - lse)
 
 
-def _powers(
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The softmax of a few queries over all of their keys.
+
+    Attributes:
+        rows: positions of the queries.
+        scores: (heads, n, keys), before the softmax, -inf where masked; only where they were asked for.
+        powers: (heads, n, keys), exp(scores - highest).
+        total: (heads, n), the sum of a query's powers; 0 where it sees no key.
+        highest: (heads, n), its highest score; 0 where it sees no key.
+    """
+
+    rows: Int[np.ndarray, " n"]
+    scores: Float[Array, "heads n keys"] | None
+    powers: Float[Array, "heads n keys"]
+    total: Float[Array, "heads n"]
+    highest: Float[Array, "heads n"]
+
+    @cached_property
+    def weights(self) -> Float[Array, "heads n keys"]:
+        """(heads, n, keys), after the softmax; 0 where a query sees no key. Overwrites `powers`."""
+        xp, weights = namespace(self.powers), self.powers
+        weights /= xp.where(self.total == 0, xp.ones_like(self.total), self.total)[..., None]
+        return weights
+
+    @cached_property
+    def lse(self) -> Float[np.ndarray, "heads n"]:
+        """(heads, n), log-sum-exp of the scores, in fp64; -inf where a query sees no key. Of NumPy arrays."""
+        with np.errstate(divide="ignore"):
+            logs: Float[np.ndarray, "heads n"] = np.log(self.total.astype(np.float64)) + self.highest
+        return logs
+
+
+def softmax_rows(
     q: Float[Array, "heads queries d_head"],
     k: Float[Array, "kv_heads keys d_head"],
     *,
     scale: float,
-    mask: Mask,
-) -> Iterator[tuple[slice, Array, Array, Array]]:
-    """A softmax over whole rows, a few at a time: which rows, exp(s - max s) of them, its sum, and max s (0 for -inf).
+    mask: Mask = EVERYTHING,
+    rows: Int[np.ndarray, " n"] | None = None,
+    cells: int | None = None,
+    keep_scores: bool = False,
+) -> Iterator[Rows]:
+    """The softmax over whole rows, a few queries at a time, each used and let go before the next.
 
-    The three are (heads, n, keys), (heads, n) and (heads, n).
+    Args:
+        rows: the queries, all by default.
+        cells: the most cells at a time; TILE_CELLS by default.
+        keep_scores: whether the scores are kept beside their powers.
     """
     xp = namespace(q)
     heads, queries, _ = q.shape
     keys = k.shape[1]
     columns = np.arange(keys)
-    step = max(1, TILE_CELLS // max(1, heads * keys))
-    for start in range(0, queries, step):
-        part = slice(start, min(start + step, queries))
-        rows = np.arange(part.start, part.stop)
-        tile = scores(q[:, part], k, scale=scale, mask=mask, rows=rows, columns=columns, sizes=(queries, keys))
+    places = np.arange(queries) if rows is None else rows
+    step = max(1, (cells or TILE_CELLS) // max(1, heads * keys))
+    for start in range(0, len(places), step):
+        part = places[start : start + step]
+        some = q[:, start : start + step] if rows is None else q[:, part]
+        tile = scores(some, k, scale=scale, mask=mask, rows=part, columns=columns, sizes=(queries, keys))
         highest = xp.amax(tile, -1, keepdims=True)
         if not mask.everything:  # without a mask only infinite numbers make a row of -inf, and its weights are NaN
             highest = xp.where(highest == float("-inf"), xp.zeros_like(highest), highest)
-        tile = xp.exp(tile - highest) if xp is not np else np.exp(np.subtract(tile, highest, out=tile), out=tile)
-        yield part, tile, tile.sum(-1), highest[..., 0]
+        if xp is np:
+            powers = np.subtract(tile, highest, out=None if keep_scores else tile)
+            np.exp(powers, out=powers)
+        else:
+            powers = xp.exp(tile - highest)
+        yield Rows(part, tile if keep_scores else None, powers, powers.sum(-1), highest[..., 0])
 
 
 def log_sum_exps(
@@ -225,9 +279,8 @@ def log_sum_exps(
     for head in range(len(q)):
         at = head // shared
         one, keys = (x.astype(np.float32, copy=False) for x in (q[head : head + 1], k[at : at + 1]))
-        for rows, _, total, highest in _powers(one, keys, scale=scale, mask=mask.of_head(head)):
-            with np.errstate(divide="ignore"):
-                found[head, rows] = np.log(total[0].astype(np.float64)) + highest[0]
+        for part in softmax_rows(one, keys, scale=scale, mask=mask.of_head(head)):
+            found[head, part.rows] = part.lse[0]
     return found
 
 
@@ -249,13 +302,14 @@ def attend(
     like: dict[str, Any] = {"dtype": q.dtype} if xp is np else {"dtype": q.dtype, "device": q.device}
     context = xp.empty((heads, queries, d_value), **like)
     lse = xp.empty((heads, queries), **like)
-    for part, tile, total, highest in _powers(q, k, scale=scale, mask=mask):
-        n = part.stop - part.start
-        mixed = (tile.reshape(kv_heads, heads // kv_heads, n, keys) @ v[:, None]).reshape(heads, n, d_value)
+    for part in softmax_rows(q, k, scale=scale, mask=mask):
+        n, total = len(part.rows), part.total
+        at = slice(int(part.rows[0]), int(part.rows[-1]) + 1)
+        mixed = (part.powers.reshape(kv_heads, heads // kv_heads, n, keys) @ v[:, None]).reshape(heads, n, d_value)
         unseen = total == 0
-        context[:, part] = mixed / xp.where(unseen, xp.ones_like(total), total)[..., None]
+        context[:, at] = mixed / xp.where(unseen, xp.ones_like(total), total)[..., None]
         empty = xp.full_like(total, float("-inf"))
-        lse[:, part] = xp.where(unseen, empty, xp.log(xp.where(unseen, xp.ones_like(total), total)) + highest)
+        lse[:, at] = xp.where(unseen, empty, xp.log(xp.where(unseen, xp.ones_like(total), total)) + part.highest)
     return context, lse
 
 

@@ -202,24 +202,22 @@ def score_blocks(
     shared = heads // kv_heads
     groups = batch * kv_heads
     q, k = q.reshape(groups, shared, queries, width), k.reshape(groups, keys, width).transpose(1, 2)
-    left, right = mask.window or (None, None)
-    if mask.causal:
-        right = 0 if right is None else min(right, 0)
+    reach_first, reach_end = mask.reach(np.arange(queries) + keys - queries, keys)
     cells = BLOCK_CELLS.get(q.device.type, OTHER_CELLS)
     least = max(1, BLOCK_ROWS // shared)
     step = min(max(queries, 1), max(least, cells // max(1, groups * shared * keys)))
-    if left is not None and right is not None:
-        # A block of n queries holds n + left + right keys: few queries for a narrow window.
-        step = min(step, max(least, left + right))
+    if mask.window is not None and queries:
+        # A block of n queries holds n more keys than one query sees: few queries for a narrow window.
+        step = min(step, max(least, int((reach_end - reach_first).max()) - 1))
     buffer = q.new_empty(0)
     for start in range(0, queries, step):
         stop = min(start + step, queries)
-        first, last = start + keys - queries, stop - 1 + keys - queries
-        low = 0 if left is None else min(max(first - left, 0), keys)
-        high = keys if right is None else min(max(last + right + 1, 0), keys)
-        if high <= low:
+        firsts, ends = reach_first[start:stop], reach_end[start:stop]
+        seeing = firsts < ends
+        if not seeing.any():
             continue
-        corners = _corners((first, last), (low, high), (left, right), q.device)
+        low, high = int(firsts[seeing].min()), int(ends[seeing].max())
+        corners = _corners(firsts, ends, (low, high), q.device)
         rows, span = stop - start, high - low
         many = min(groups, max(1, cells // (shared * rows * span)))
         if buffer.numel() < many * shared * rows * span:
@@ -237,25 +235,69 @@ def score_blocks(
 
 
 def _corners(
-    rows: tuple[int, int], keys: tuple[int, int], reach: tuple[int | None, int | None], device: torch.device
+    firsts: np.ndarray, ends: np.ndarray, span: tuple[int, int], device: torch.device
 ) -> list[tuple[slice, torch.Tensor]]:
     """The columns of a block of which some queries may not see some, each with (rows, columns): which.
 
     Args:
-        rows: where the first and the last query stand among the keys.
-        keys: where the block's keys begin and end.
-        reach: how far a query sees to the left and to the right; None: to the end.
+        firsts, ends: for each of the block's queries the first key that it may see, and the end.
+        span: where the block's keys begin and end.
     """
-    (first, last), (low, high), (left, right) = rows, keys, reach
-    at = torch.arange(first, last + 1, device=device)[:, None]
-    found = []
-    if left is not None and low < last - left:
-        edge = min(high, last - left)
-        found.append((slice(0, edge - low), torch.arange(low, edge, device=device) < at - left))
-    if right is not None and first + right + 1 < high:
-        edge = max(low, first + right + 1)
-        found.append((slice(edge - low, high - low), torch.arange(edge, high, device=device) > at + right))
-    return found
+    low, high = span
+    first, end = (torch.as_tensor(x, device=device)[:, None] for x in (firsts, ends))
+    left, right = min(int(firsts.max()), high), max(int(ends.min()), low)
+    corners = []
+    if left > low:
+        corners.append((slice(0, left - low), torch.arange(low, left, device=device) < first))
+    if right < high:
+        corners.append((slice(right - low, high - low), torch.arange(right, high, device=device) >= end))
+    return corners
+
+
+@dataclass(frozen=True, eq=False)
+class SoftmaxBlock:
+    """The softmax of some heads and neighbouring queries, in units of log 2, in which exp is 2 to the power.
+
+    Attributes:
+        heads, rows, keys: as in ScoreBlock.
+        shifted: (heads, rows, keys), (scores - highest) / log 2; the next block overwrites them.
+        powers: (heads, rows, keys), 2^shifted = exp(scores - highest); the next block overwrites them.
+        highest: (heads, rows, 1), each query's highest score / log 2; 0 where all are -inf.
+    """
+
+    heads: slice
+    rows: slice
+    keys: slice
+    shifted: torch.Tensor
+    powers: torch.Tensor
+    highest: torch.Tensor
+
+
+def softmax_blocks(
+    q: torch.Tensor, k: torch.Tensor, *, scale: float, mask: Mask = EVERYTHING, hidden: float = float("-inf")
+) -> Iterator[SoftmaxBlock]:
+    """The softmax over whole rows in blocks of bounded size, under any mask. Arguments as for `score_blocks`.
+
+    torch's exp2 on a CPU takes a third of exp's time, and a thirtieth where the result underflows, as in every
+    forbidden cell.
+    """
+    forbidden = None if mask.keys is None else ~torch.as_tensor(np.array(mask.keys, dtype=bool), device=q.device)
+    bias = None if mask.bias is None else torch.as_tensor(mask.bias, device=q.device, dtype=q.dtype) / math.log(2)
+    spare = q.new_empty(0)
+    for block in score_blocks(q, k, scale=scale / math.log(2), mask=mask, hidden=hidden):
+        scores, at = block.scores, block.heads
+        if bias is not None:
+            of = [head % len(bias) for head in range(at.start, at.stop)]
+            scores += bias[of if len(bias) > 1 else slice(None), block.rows, block.keys]
+        if forbidden is not None:
+            scores.masked_fill_(forbidden[block.keys], hidden)
+        highest = scores.amax(-1, keepdim=True)
+        highest.masked_fill_(highest == float("-inf"), 0)
+        scores -= highest
+        if spare.numel() < scores.numel():
+            spare = torch.empty_like(scores).view(-1)
+        powers = torch.exp2(scores, out=spare[: scores.numel()].view(scores.shape))
+        yield SoftmaxBlock(at, block.rows, block.keys, scores, powers, highest)
 
 
 def _attend_in_blocks(
@@ -269,24 +311,12 @@ def _attend_in_blocks(
     context = torch.zeros(batch * heads, queries, d_value, dtype=wide, device=q.device)
     lse = torch.full((batch * heads, queries), float("-inf"), dtype=wide, device=q.device)
     values = v.to(wide).reshape(batch * kv_heads, keys, d_value)
-    forbidden = None if mask.keys is None else ~torch.as_tensor(np.array(mask.keys, dtype=bool), device=q.device)
-    bias = None if mask.bias is None else torch.as_tensor(mask.bias, device=q.device, dtype=wide)
-    for block in score_blocks(q.to(wide), k.to(wide), scale=scale, mask=mask):
-        scores, at, rows = block.scores, block.heads, block.rows
-        if bias is not None:
-            of = [head % len(bias) for head in range(at.start, at.stop)]
-            scores += bias[of if len(bias) > 1 else slice(None), rows, block.keys]
-        if forbidden is not None:
-            scores.masked_fill_(forbidden[block.keys], float("-inf"))
-        highest = scores.amax(-1, keepdim=True)
-        highest.masked_fill_(highest == float("-inf"), 0)
-        # exp by way of exp2, which on a CPU takes a third of its time, and far less where the result underflows.
-        weights = scores.sub_(highest).mul_(1 / math.log(2)).exp2_()
-        total = weights.sum(-1, keepdim=True)
+    for block in softmax_blocks(q.to(wide), k.to(wide), scale=scale, mask=mask):
+        at, rows, total = block.heads, block.rows, block.powers.sum(-1, keepdim=True)
         looked = values[at.start // shared : at.stop // shared, block.keys]
-        mixed = weights.view(len(looked), -1, weights.shape[-1]) @ looked
+        mixed = block.powers.view(len(looked), -1, block.powers.shape[-1]) @ looked
         context[at, rows] = mixed.view(*total.shape[:-1], d_value) / total.masked_fill(total == 0, 1)
-        lse[at, rows] = (highest + total.log())[..., 0]
+        lse[at, rows] = (block.highest * math.log(2) + total.log())[..., 0]
     return context.view(batch, heads, queries, d_value).to(q.dtype), lse.view(batch, heads, queries)
 
 

@@ -320,7 +320,7 @@ class Model:
     ) -> list[Trace]:
         import numpy as np
 
-        from headscope._trace import Named, TokenAxis, Trace
+        from headscope._trace import Named, Outputs, TokenAxis, Trace
         from headscope.encoder import Input
 
         traces: list[Trace] = []
@@ -343,7 +343,7 @@ class Model:
                         fingerprint=self.fingerprint,
                         queries=TokenAxis(one.tokens, one.ids, one.segments, one.special, one.words, one.spans),
                         layers=done.layers,
-                        outputs=outputs,
+                        outputs=Outputs(outputs),
                         text=text,
                         pair=pair,
                         ablated=silenced,

@@ -16,7 +16,7 @@ from headscope._capture.naming import Naming
 from headscope._capture.source import CapturedModel
 from headscope._capture.strands import Strands, Stretch
 from headscope._capture.tokens import Vocabulary
-from headscope._trace import Cut, LayerRecord, Named, TokenAxis, Trace
+from headscope._trace import Cut, LayerRecord, Named, Outputs, TokenAxis, Trace
 from headscope.attention import Mask
 from headscope.errors import InputError, UnsupportedError
 from headscope.kernels import autocast_now
@@ -280,7 +280,7 @@ class TraceBuilder:
             queries=self.naming.queries(forward, group, row),
             keys=keys_axis,
             layers=records_of(group.rows[row]),
-            outputs=outputs_of(forward, group, row),
+            outputs=Outputs(outputs_of(forward, group, row)),
             ablated=frozenset((one.call["number"], head) for one in group.rows[row] for head in one.silenced),
             source=CapturedModel(
                 self.name,

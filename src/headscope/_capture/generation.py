@@ -205,9 +205,8 @@ class Sequences:
         return Trace(
             model=builder.name,
             queries=queries,
-            keys=keys,
+            keys=queries if keys is None else keys,
             layers=records_of(kept),
-            outputs={},
             ablated=frozenset((one.call["number"], head) for one in kept for head in one.silenced),
             source=source,
             precision=builder.precision,

@@ -8,7 +8,7 @@ from headscope._trace.cut import Cut
 from headscope._trace.file import is_trace, load
 from headscope._trace.head import HeadTrace
 from headscope._trace.layer import LayerTrace
-from headscope._trace.outputs import Source
+from headscope._trace.outputs import Outputs, Source
 from headscope._trace.record import LayerRecord, Trace
 from headscope._trace.token_axis import TokenAxis
 
@@ -20,6 +20,7 @@ __all__ = [
     "LayerTrace",
     "LazyMap",
     "Named",
+    "Outputs",
     "Source",
     "TokenAxis",
     "Trace",

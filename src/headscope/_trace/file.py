@@ -12,7 +12,7 @@ import numpy as np
 
 from headscope._trace.arrays import Named
 from headscope._trace.cut import Cut
-from headscope._trace.outputs import Source
+from headscope._trace.outputs import Outputs, Source
 from headscope._trace.record import LayerRecord, Trace
 from headscope._trace.token_axis import TokenAxis
 from headscope.attention import Mask
@@ -266,20 +266,22 @@ def _unpack(about: Mapping[str, Any], tensors: Mapping[str, np.ndarray], source:
             raise ValueError(f"outputs.{name} has the shape {array.shape} and {len(dims)} dims")
         labels = None if kept["labels"] is None else _all(kept["labels"], str)
         outputs[name] = Named(name, dims, array, labels)
+    queries = _axis_in(about["queries"])
+    key_axis = queries if about["keys"] is None else _axis_in(about["keys"])
     return Trace(
         model=_of(about["model"], str),
         fingerprint=_of(about["fingerprint"], str),
-        queries=_axis_in(about["queries"]),
-        keys=None if about["keys"] is None else _axis_in(about["keys"]),
+        queries=queries,
+        keys=key_axis,
         layers=layers,
-        outputs=outputs,
+        outputs=Outputs(outputs),
         text=_of(about["text"], str, NoneType),
         pair=_of(about["pair"], str, NoneType),
         ablated=frozenset(_pair(one, int) for one in about["ablated"]),
         source=source,
         stack=_of(about.get("stack", "self"), str),
         unrecorded=_all(about.get("unrecorded", []), str),
-        cut=_cut_in(about.get("cut")),
+        cut=_cut_in(about.get("cut"), len(queries), len(key_axis)),
         precision="fp16" if tensors["layers.0.q"].dtype == np.float16 else "fp32",
     )
 
@@ -291,9 +293,9 @@ def _cut_out(trace: Trace) -> dict[str, Any] | None:
     return {"row": cut.row, "queries": cut.queries, "keys": cut.keys, "sizes": cut.sizes}
 
 
-def _cut_in(kept: Mapping[str, Any] | None) -> Cut | None:
+def _cut_in(kept: Mapping[str, Any] | None, queries: int, keys: int) -> Cut:
     if kept is None:
-        return None
+        return Cut.none(queries, keys)
     return Cut(
         row=_of(kept["row"], int),
         queries=_all(kept["queries"], int),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 from headscope._trace.arrays import Named
@@ -32,7 +33,7 @@ class Outputs(Mapping[str, Named]):
     Those on top of the last hidden state are computed when they are asked for.
     """
 
-    def __init__(self, kept: Mapping[str, Named], source: Source | None) -> None:
+    def __init__(self, kept: Mapping[str, Named] = MappingProxyType({}), source: Source | None = None) -> None:
         self._kept = dict(kept.kept if isinstance(kept, Outputs) else kept)
         self._source = source
 

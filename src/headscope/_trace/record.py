@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
@@ -116,8 +116,8 @@ class Trace:
 
     model: str
     queries: TokenAxis
-    layers: tuple[LayerRecord, ...]
-    outputs: Outputs
+    layers: Sequence[LayerRecord]
+    outputs: Outputs = field(default_factory=Outputs)
     keys: TokenAxis = None  # type: ignore[assignment]  # the queries, by default
     fingerprint: str = ""
     text: str | None = None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from headscope.kernels import ScoreBlock, score_blocks
+from headscope.kernels import SoftmaxBlock, softmax_blocks
 from headscope.statistics.layer import PICKED, Layer, Sums
 
 if TYPE_CHECKING:
@@ -24,10 +24,8 @@ def sums_by_blocks(layer: Layer, names: Collection[str]) -> Sums:
     With e_ij = exp(s_ij - max_j s_ij) and Z_i = sum_j e_ij: H_i = log Z_i - sum_j e_ij (s_ij - max) / Z_i, the largest
     weight is 1 / Z_i, and 1 / sum_j p_ij^2 = Z_i^2 / sum_j e_ij^2. Memory is O(keys), or O(window).
 
-    Scores are taken in units of log 2, so that e_ij = 2^s_ij: torch's exp2 on a CPU takes a third of exp's time, and a
-    thirtieth where the result underflows, as in every forbidden cell.
+    Scores are taken in units of log 2, so that e_ij = 2^s_ij.
     """
-    scale = layer.scale / math.log(2)
     batch, heads, queries, _ = layer.q.shape
     keys = layer.k.shape[2]
     # The first two, one and position, are summed below. The others are the left factor, and the weights the right one,
@@ -37,15 +35,10 @@ def sums_by_blocks(layer: Layer, names: Collection[str]) -> Sums:
     columns = columns.expand(batch, heads, count, keys).reshape(batch * heads, count, keys)
     mixed = layer.q.new_zeros(batch * heads, count, queries)
     rows = {name: layer.q.new_zeros(batch * heads, queries) for name in _needed(layer, names)}
-    spare = layer.q.new_empty(0)
     positions = layer.columns[0, 0, :, 1]
     gaps, gaps_of = positions, slice(0)
-    for block in score_blocks(layer.q, layer.k, scale=scale, mask=layer.rule, hidden=FORBIDDEN):
-        scores, at = block.scores, (block.heads, block.rows)
-        if spare.numel() < scores.numel():
-            spare = torch.empty_like(scores).view(-1)
-        scores -= scores.amax(-1, keepdim=True)
-        powers = torch.exp2(scores, out=spare[: scores.numel()].view(scores.shape))
+    for block in softmax_blocks(layer.q, layer.k, scale=layer.scale, mask=layer.rule, hidden=FORBIDDEN):
+        scores, powers, at = block.shifted, block.powers, (block.heads, block.rows)
         if count:
             mixed[block.heads, :, block.rows] = torch.bmm(columns[block.heads, :, block.keys], powers.mT)
         rows["total"][at] = powers.sum(-1)
@@ -93,7 +86,7 @@ def _needed(layer: Layer, names: Collection[str]) -> list[str]:
     return [*needed, "distance"] if layer.two_sided else needed
 
 
-def _pick(row: Float[torch.Tensor, "all queries"], block: ScoreBlock, powers: torch.Tensor, offset: int) -> None:
+def _pick(row: Float[torch.Tensor, "all queries"], block: SoftmaxBlock, powers: torch.Tensor, offset: int) -> None:
     """Fill in the cells that stand `offset` keys from where query and key have the same number."""
     start, low, high = block.rows.start, block.keys.start, block.keys.stop
     begin = max(start, low - offset)

@@ -59,18 +59,9 @@ def chosen(names: Iterable[str] | None, without: Iterable[str] = ()) -> tuple[st
 
 def allowed_counts(mask: Mask, queries: int, keys: int) -> Int[np.ndarray, " queries"]:
     """(queries,): how many keys the mask's rules (a bias is none) allow each query, without building a map."""
-    at = np.arange(queries) + keys - queries
-    low, high = np.zeros(queries, dtype=np.int64), np.full(queries, keys)
-    if mask.causal:
-        high = np.minimum(high, at + 1)
-    left, right = mask.window or (None, None)
-    if left is not None:
-        low = np.maximum(low, at - left)
-    if right is not None:
-        high = np.minimum(high, at + right + 1)
+    low, high = mask.reach(np.arange(queries) + keys - queries, keys)
     visible = np.ones(keys, dtype=bool) if mask.keys is None else np.asarray(mask.keys, dtype=bool)
     before = np.concatenate([[0], np.cumsum(visible)])
-    low, high = np.clip(low, 0, keys), np.clip(high, 0, keys)
     return np.maximum(before[np.maximum(high, low)] - before[low], 0)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from headscope.attention import Mask
@@ -81,15 +82,10 @@ def _on(
     looked = layer.k[:, :, at.clamp(0, keys - 1)]
     grouped = layer.q.reshape(batch, kv_heads, heads // kv_heads, queries, width)
     weight = torch.exp(layer.scale * (grouped * looked[:, :, None]).sum(-1).view(batch, heads, queries) - lse)
-    distance = at - (torch.arange(queries, device=at.device) + layer.at)
-    allowed = (at >= 0) & (at < keys)
-    left, right = layer.rule.window or (None, None)
-    if layer.rule.causal:
-        allowed &= distance <= 0
-    if left is not None:
-        allowed &= distance >= -left
-    if right is not None:
-        allowed &= distance <= right
+    first, end = (
+        torch.as_tensor(bound, device=at.device) for bound in layer.rule.reach(np.arange(queries) + layer.at, keys)
+    )
+    allowed = (at >= first) & (at < end)
     return weight.masked_fill(~allowed, 0).clamp_max(1)
 
 
