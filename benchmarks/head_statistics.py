@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from headscope.statistics import Roles, plain_statistics
+from headscope.statistics import Roles, reference_statistics
 from headscope.statistics.fast import fast_statistics
 from measure import pair_calls
 
@@ -75,7 +75,7 @@ def measure(tokens: int, rounds: int, plain: bool) -> dict[str, Any]:
     }
     if plain:
         started = time.perf_counter()
-        plain_statistics(q.numpy(), k.numpy(), v.numpy(), scale=scale, roles=roles, W_O=W_O.numpy())
+        reference_statistics(q.numpy(), k.numpy(), v.numpy(), scale=scale, roles=roles, W_O=W_O.numpy())
         result["plain_s"] = time.perf_counter() - started
     return result
 

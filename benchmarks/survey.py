@@ -38,7 +38,7 @@ from headscope._survey.loading import Source
 from headscope._survey.replica import Replica
 from headscope._survey.settings import DTYPES, settings
 from headscope._survey.windows import Window, batches
-from headscope.statistics import MEANINGS
+from headscope.statistics import CATALOG
 
 LEFT_OUT = ("other_sentence",)
 """One text has no other sentence."""
@@ -131,7 +131,7 @@ def from_weights(
         "norm": norms[..., 0],
         "norm_special": special,
     }
-    return torch.stack([found[name].mean(-1) for name in MEANINGS if name not in LEFT_OUT], -1)
+    return torch.stack([found[name].mean(-1) for name in CATALOG if name not in LEFT_OUT], -1)
 
 
 def check(data: bytes, expected: torch.Tensor, dtype: str) -> float:
@@ -141,7 +141,7 @@ def check(data: bytes, expected: torch.Tensor, dtype: str) -> float:
         RuntimeError: it is more than the precision explains.
     """
     table = parquet.read_table(pyarrow.BufferReader(data))
-    names = [name for name in MEANINGS if name not in LEFT_OUT]
+    names = [name for name in CATALOG if name not in LEFT_OUT]
     ours = np.stack([table.column(name).to_numpy() for name in names], -1).reshape(expected.shape)
     theirs = expected.numpy()
     worst = float((np.abs(ours - theirs) / np.maximum(1, np.abs(theirs))).max())

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headscope._survey.findings import FORMAT
-from headscope.statistics import MEANINGS
+from headscope.statistics import CATALOG
 
 ROOF = {"entropy": 5.0, "effective_tokens": 60.0, "distance": 70.0, "norm": 12.0}
 LEVELS = {"min": 0.0, "q05": 0.05, "q25": 0.25, "q50": 0.5, "q75": 0.75, "q95": 0.95, "max": 1.0}
@@ -40,7 +40,7 @@ def finished(
     random = np.random.default_rng(5)
     numbers = [[head for head in range(heads) if (layer, head) not in missing] for layer in range(layers)]
     statistics: dict[str, Any] = {}
-    for statistic, meaning in MEANINGS.items():
+    for statistic in CATALOG:
         values = random.beta(0.6, 1.6, (layers, heads, 1)) + random.normal(0, 0.03, (layers, heads, windows))
         values = np.clip(values, 0, 1) * ROOF.get(statistic, 1.0)
         if statistic == "offset":
@@ -52,7 +52,7 @@ def finished(
         }
         gone = statistic in unmeasured
         statistics[statistic] = {
-            "meaning": meaning,
+            "meaning": CATALOG[statistic].meaning,
             "count": [[0 if gone else windows for _ in own] for own in numbers],
             **{
                 field: [[None if gone else float(table[at][head]) for head in own] for at, own in enumerate(numbers)]
@@ -77,12 +77,12 @@ def finished(
             "length": 512,
             "dtype": "fp32",
             "device": "cpu",
-            "statistics": list(MEANINGS),
+            "statistics": list(CATALOG),
             "head_distances": 2,
         },
         "versions": {"headscope": "0.1.0", "numpy": "2.0"},
         "corpus": {"name": corpus, "kind": "text", "files": [{"name": "a.txt", "bytes": 1234}]},
-        "statistics": list(MEANINGS),
+        "statistics": list(CATALOG),
         "left_out": {},
         "counts": {"documents": 3, "refused": len(refused), "windows": windows, "tokens": 4321},
         "refused": {

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import headscope as hs
 from headscope.cli import app
-from headscope.statistics import MEANINGS
+from headscope.statistics import CATALOG
 from making import bert_checkpoint
 
 logging.disable_progress_bar()
@@ -149,4 +149,4 @@ def test_figures_are_true(name: str, base: str) -> None:
     shares = [f"{100 * component.share:.1f} %" for component in bert.components]
     assert re.findall(r"[\d.]+ %", text)[: len(shares)] == shares
     counts = re.findall(r"(\d+) (?:statistics|種類|个统计量)", text)
-    assert counts == 2 * [str(len(MEANINGS))]
+    assert counts == 2 * [str(len(CATALOG))]

@@ -14,9 +14,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from headscope import kernels
 from headscope.attention import Mask
 from headscope.errors import InputError
-from headscope.statistics import MEANINGS, Roles, plain_statistics
-from headscope.statistics.definitions import allowed_counts, gram_of
+from headscope.statistics import CATALOG, Roles, reference_statistics
 from headscope.statistics.fast import fast_statistics, prepare
+from headscope.statistics.measurable import allowed_counts
+from headscope.statistics.norms import gram_of
 
 MASKS = {
     "everything": lambda n: Mask(),
@@ -51,7 +52,7 @@ def drawn(
 
 
 def both(arrays: dict[str, np.ndarray], **options: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    plain = plain_statistics(**arrays, **options)
+    plain = reference_statistics(**arrays, **options)
     fast = fast_statistics(**{name: torch.from_numpy(array) for name, array in arrays.items()}, **options)
     return plain, {name: found.numpy() for name, found in fast.items()}
 
@@ -70,7 +71,7 @@ def agree(plain: dict[str, np.ndarray], fast: dict[str, np.ndarray], keys: int) 
 def test_fast_agrees_with_plain(mask: str, heads: int, kv_heads: int, n: int) -> None:
     arrays = drawn(n, heads=heads, kv_heads=kv_heads)
     plain, fast = both(arrays, scale=0.35, mask=MASKS[mask](n), roles=roles_for(n))
-    assert set(plain) == set(MEANINGS)
+    assert set(plain) == set(CATALOG)
     agree(plain, fast, n)
 
 
@@ -127,7 +128,7 @@ def test_fewer_queries_than_keys(mask: Mask) -> None:
     plain, fast = both(arrays, scale=0.35, mask=mask, roles=roles)
     agree(plain, fast, 9)
     if mask.causal:
-        everything = plain_statistics(**drawn(9), scale=0.35, mask=mask, roles=whole)
+        everything = reference_statistics(**drawn(9), scale=0.35, mask=mask, roles=whole)
         for name, found in plain.items():
             np.testing.assert_allclose(found, everything[name][:, -4:], err_msg=name)
 
@@ -163,7 +164,7 @@ def written_out(p: np.ndarray, i: int, allowed: int, roles: Roles, lengths: np.n
 def test_plain_agrees_with_the_definitions(mask: str) -> None:
     n, arrays, roles = 11, drawn(11, kv_heads=2), roles_for(11)
     rule = MASKS[mask](n)
-    found = plain_statistics(**arrays, scale=0.35, mask=rule, roles=roles)
+    found = reference_statistics(**arrays, scale=0.35, mask=rule, roles=roles)
     q, k, v, W_O = (arrays[name].astype(np.float64) for name in ("q", "k", "v", "W_O"))
     allowed = rule.allowed(np.arange(n), np.arange(n), (n, n))
     allowed = np.ones((n, n), dtype=bool) if allowed is None else allowed
@@ -181,8 +182,8 @@ def test_plain_counts_a_bias_and_fast_refuses_it() -> None:
     arrays, n = drawn(6), 6
     forbidden = np.triu(np.ones((n, n), dtype=bool), 1)
     bias = np.where(forbidden, -np.inf, 0).astype(np.float32)[None]
-    by_rule = plain_statistics(**arrays, scale=0.35, mask=Mask(causal=True), roles=roles_for(n))
-    by_bias = plain_statistics(**arrays, scale=0.35, mask=Mask(bias=bias), roles=roles_for(n))
+    by_rule = reference_statistics(**arrays, scale=0.35, mask=Mask(causal=True), roles=roles_for(n))
+    by_bias = reference_statistics(**arrays, scale=0.35, mask=Mask(bias=bias), roles=roles_for(n))
     for name, found in by_bias.items():
         np.testing.assert_allclose(found, by_rule[name], err_msg=name)
     q, k = torch.from_numpy(arrays["q"]), torch.from_numpy(arrays["k"])
@@ -202,20 +203,23 @@ def test_allowed_keys_are_counted_without_a_map(mask: str, queries: int, keys: i
 def test_half_precision_is_widened() -> None:
     arrays = {name: torch.from_numpy(array).half() for name, array in drawn(30).items()}
     fast = fast_statistics(**arrays, scale=0.35, roles=roles_for(30))
-    plain = plain_statistics(**{name: one.numpy() for name, one in arrays.items()}, scale=0.35, roles=roles_for(30))
+    plain = reference_statistics(**{name: one.numpy() for name, one in arrays.items()}, scale=0.35, roles=roles_for(30))
     agree(plain, {name: found.numpy() for name, found in fast.items()}, 30)
 
 
 def test_only_what_is_asked_for_comes_back() -> None:
     arrays = drawn(5)
     q, k = arrays["q"], arrays["k"]
-    assert list(plain_statistics(q, k, scale=1.0, roles=roles_for(5), names=["same", "entropy"])) == ["entropy", "same"]
+    assert list(reference_statistics(q, k, scale=1.0, roles=roles_for(5), names=["same", "entropy"])) == [
+        "entropy",
+        "same",
+    ]
     fast = fast_statistics(torch.from_numpy(q), torch.from_numpy(k), scale=1.0, roles=roles_for(5))
-    assert set(MEANINGS) - set(fast) == {"norm", "norm_special"}
-    for compute in (plain_statistics, fast_statistics):
+    assert set(CATALOG) - set(fast) == {"norm", "norm_special"}
+    for compute in (reference_statistics, fast_statistics):
         with pytest.raises(InputError, match="no statistic 'banana'"):
             compute(q, k, scale=1.0, roles=roles_for(5), names=["banana"])
-        with pytest.raises(InputError, match="norm_special can't be had"):
+        with pytest.raises(InputError, match="norm_special requires v and W_O"):
             compute(q, k, scale=1.0, roles=roles_for(5), names=["norm_special"])
 
 
@@ -276,9 +280,9 @@ def test_a_batch_is_its_rows(way: str, causal: bool, kv_heads: int, monkeypatch:
     prepared = prepare(roles)
     for _ in range(2):  # what is kept of the masks serves again
         found = prepared.of(**stacked(rows), scale=0.35, mask=masks, gram=gram_of(torch.from_numpy(W_O)), way=way)
-        assert found.shape == (len(MEANINGS), 3, 4, n)
+        assert found.shape == (len(CATALOG), 3, 4, n)
     for at, (row, mask, of) in enumerate(zip(rows, masks, roles, strict=True)):
-        plain = plain_statistics(**row | {"W_O": W_O}, scale=0.35, mask=mask, roles=of)
+        plain = reference_statistics(**row | {"W_O": W_O}, scale=0.35, mask=mask, roles=of)
         agree(plain, dict(zip(prepared.names, found[:, at].numpy(), strict=True)), n)
 
 
@@ -299,7 +303,7 @@ def test_each_statistic_alone_is_that_of_all(way: str, mask: str) -> None:
     arrays["gram"] = gram_of(arrays.pop("W_O"))
     rule = MASKS[mask](40)
     together = prepare(roles_for(40)).of(**arrays, scale=0.35, mask=rule, way=way)
-    for name, expected in zip(MEANINGS, together, strict=True):
+    for name, expected in zip(CATALOG, together, strict=True):
         (alone,) = prepare(roles_for(40), [name]).of(**arrays, scale=0.35, mask=rule, way=way)
         torch.testing.assert_close(alone, expected, equal_nan=True)
 
@@ -309,7 +313,7 @@ def test_batches_that_are_none_are_refused() -> None:
     with pytest.raises(InputError, match="2 rows of 2 kinds"):
         prepare([roles_for(5), roles_for(6)])
     prepared = prepare([roles_for(5)] * 2, ["entropy", "norm"])
-    with pytest.raises(InputError, match="norm can't be had"):
+    with pytest.raises(InputError, match="norm requires v and W_O"):
         prepared.of(q, q, scale=1.0)
     prepared = prepare([roles_for(5)] * 2, ["entropy"])
     with pytest.raises(InputError, match="2 masks of 2 kinds"):

@@ -12,7 +12,7 @@ import headscope as hs
 from headscope._trace import Trace
 from headscope._trace.record import LayerRecord, TokenAxis
 from headscope.errors import InputError, TraceError
-from headscope.statistics import MEANINGS, roles_of
+from headscope.statistics import CATALOG, roles_of
 from headscope.statistics.roles import is_punctuation
 from small_bert import small_bert
 
@@ -31,7 +31,7 @@ def trace(model: hs.Model) -> Trace:
 
 def test_the_table_has_every_statistic_of_every_head(trace: Trace) -> None:
     table = trace.statistics()
-    assert list(table) == list(MEANINGS)
+    assert list(table) == list(CATALOG)
     assert not table.left_out
     assert table.layers == (0, 1)
     assert table.heads == ((0, 1), (0, 1))
@@ -80,7 +80,7 @@ def test_torch_gives_the_same_table(trace: Trace, tmp_path: Path) -> None:
     back = hs.load(trace.save(tmp_path / "one.safetensors"), model=trace.source)
     for one in (trace, back):
         numpy, torch = one.statistics(), one.statistics(engine="torch")
-        for name in MEANINGS:
+        for name in CATALOG:
             np.testing.assert_allclose(torch[name].array, numpy[name].array, rtol=1e-4, atol=1e-4, err_msg=name)
     with pytest.raises(InputError, match="no engine 'abacus'"):
         trace.statistics(engine="abacus")
@@ -90,7 +90,7 @@ def test_norms_need_the_model_and_the_values(trace: Trace, tmp_path: Path) -> No
     alone = hs.load(trace.save(tmp_path / "one.safetensors"))
     table = alone.statistics()
     assert set(table.left_out) == NORMS
-    assert set(MEANINGS) - set(table) == NORMS
+    assert set(CATALOG) - set(table) == NORMS
     assert "without norm" in repr(table)
     with pytest.raises(KeyError, match="in the model and not in the trace"):
         table["norm"]

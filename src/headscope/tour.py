@@ -14,7 +14,7 @@ from headscope.verify import verify
 from headscope.view.anatomy_sheets import share_bars
 from headscope.view.filling_sheet import guesses
 from headscope.view.matrix import matrix
-from headscope.view.patterns import Patterns, all_patterns
+from headscope.view.patterns import Pattern, all_patterns
 from headscope.view.terminal import Drawing, Line, Paper, blank, prose, text_line, title
 from headscope.view.trace_lines import highlighted, shown_tokens
 
@@ -43,7 +43,7 @@ class Tour:
     model: Model
     trace: Trace
     filled: Filled
-    head: Patterns
+    head: Pattern
     report: Report
 
 
@@ -61,7 +61,7 @@ def take_tour(model: Model, sentence: str = SENTENCE) -> Tour:
         model=model,
         trace=trace,
         filled=fill_trace(model, trace, top=GUESSES)[0],
-        head=max(all_patterns(trace), key=lambda one: one.previous),
+        head=max(all_patterns(trace), key=lambda one: one.means["previous"]),
         report=verify(trace, reference=False),
     )
 
@@ -90,8 +90,8 @@ def tour_drawings(tour: Tour) -> tuple[Drawing, ...]:
         guesses(tour.filled),
         blank,
         prose(
-            f"Layer {head.layer}, head {head.head} (from 0) looks most like 'previous token': {head.previous:.0%} of "
-            "each query's weight is there."
+            f"Layer {head.layer}, head {head.head} (from 0) looks most like 'previous token': "
+            f"{head.means['previous']:.0%} of each query's weight is there."
         ),
         matrix(weights, tokens, tokens, brief=True),
         blank,

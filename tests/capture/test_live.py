@@ -120,7 +120,7 @@ def test_verify_finds_what_is_wrong() -> None:
     found = captured.traces[0]
     broken = found.layers[1].v.copy()
     broken[2, 3] += 1
-    found.layers = (found.layers[0], replace(found.layers[1], v=broken))
+    found = found.replaced(layers=(found.layers[0], replace(found.layers[1], v=broken)))
     report = found.verify(reference=False)
     assert not report.agrees
     assert (report.worst.name, report.worst.layer, report.worst.head) == ("module output", 1, 2)

@@ -190,7 +190,8 @@ def test_trace_file_and_page(tmp_path: Path, request: pytest.FixtureRequest) -> 
     data = path.read_bytes()
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     about = {
-        key: json.loads(value) if value[:1] in "[{" else value for key, value in header.pop("__metadata__").items()
+        key: json.loads(value) if value[:1] in "[{" else value
+        for key, value in sorted(header.pop("__metadata__").items())
     }
     compare("trace-file.json", json.dumps({"about": about, "tensors": header}, indent=1, ensure_ascii=False), request)
     page = trace.to_html(tmp_path / "t.html")

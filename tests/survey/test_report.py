@@ -19,9 +19,9 @@ from headscope._survey.colours import diverging, luminance, sequential
 from headscope._survey.findings import read_findings
 from headscope._survey.report import write_report
 from headscope._survey.result import Survey
-from headscope._survey.wording import MOST, UNITS, shown, telling
+from headscope._survey.wording import shown, telling
 from headscope.errors import InputError
-from headscope.statistics import MEANINGS
+from headscope.statistics import CATALOG
 from headscope.view.survey_sheet import survey_sheet
 from headscope.view.terminal import put
 
@@ -130,7 +130,7 @@ def test_hostile_names_show_as_themselves(tmp_path: Path, hostile: str) -> None:
 
 @pytest.mark.parametrize(
     ("layers", "heads", "unmeasured", "similarity"),
-    [(1, 1, ("cls", "sep", "norm"), False), (24, 16, ("sep",), True), (2, 3, tuple(MEANINGS), False)],
+    [(1, 1, ("cls", "sep", "norm"), False), (24, 16, ("sep",), True), (2, 3, tuple(CATALOG), False)],
 )
 def test_every_size_is_drawn_and_repeats_to_the_byte(
     tmp_path: Path, layers: int, heads: int, unmeasured: tuple[str, ...], similarity: bool
@@ -175,7 +175,7 @@ def test_the_colours_are_the_pages() -> None:
 
 
 def test_every_statistic_has_a_unit_and_a_sentence() -> None:
-    assert set(UNITS) == set(MOST) == set(MEANINGS)
+    assert all(statistic.unit.name and statistic.most for statistic in CATALOG.values())
     assert [shown(value) for value in (0.5, -12.345, 123.45, 4567.8, float("nan"))] == [
         "0.500", "-12.35", "123.5", "4568", "-",
     ]  # fmt: skip

@@ -13,7 +13,7 @@ from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, T5Conf
 import headscope as hs
 from headscope.checkpoint.resolve import BUNDLED
 from headscope.errors import InputError, NotFoundError, UnsupportedError
-from headscope.statistics import MEANINGS, head_distances
+from headscope.statistics import CATALOG, head_distances
 
 
 def rows_of(survey) -> dict[tuple[str, int], dict[str, np.ndarray]]:
@@ -22,9 +22,9 @@ def rows_of(survey) -> dict[tuple[str, int], dict[str, np.ndarray]]:
     for path in sorted((survey.folder / "parts").iterdir()):
         for row in parquet.read_table(path).to_pylist():
             window = found.setdefault(
-                (row["document"], row["window"]), {name: np.full((4, 4), np.nan) for name in MEANINGS}
+                (row["document"], row["window"]), {name: np.full((4, 4), np.nan) for name in CATALOG}
             )
-            for name in MEANINGS:
+            for name in CATALOG:
                 if row[name] is not None:
                     window[name][row["layer"], row["head"]] = row[name]
     return found
@@ -63,7 +63,7 @@ def test_rows_are_the_statistics_of_the_windows_traces(whole, windows):
             continue  # the window begins within a word: its text alone is cut otherwise
         compared += 1
         table = trace.statistics()
-        for name in MEANINGS:
+        for name in CATALOG:
             expected = table[name].array.astype(np.float64)
             near = np.maximum(1, np.abs(expected)) * 1e-4
             assert np.array_equal(np.isnan(rows[place][name]), np.isnan(expected)), (place, name)
@@ -104,7 +104,7 @@ def test_bad_documents_are_in_the_manifest(whole):
 
 def test_aggregates_are_numpys_over_the_rows(whole):
     every = list(rows_of(whole).values())
-    for name in MEANINGS:
+    for name in CATALOG:
         values = np.stack([window[name] for window in every])
         there = ~np.isnan(values)
         record = whole.aggregates["statistics"][name]

@@ -62,7 +62,7 @@ def test_patterns_are_those_of_the_layer_that_is_meant() -> None:
     trace = made()
     for one in all_patterns(trace, [5]):
         cells = np.asarray(trace[one.layer, one.head].weights)
-        assert one.first == pytest.approx(cells[:, 0].mean(), abs=1e-5)
+        assert one.means["first"] == pytest.approx(cells[:, 0].mean(), abs=1e-5)
 
 
 def test_one_layer_and_one_head() -> None:
@@ -92,7 +92,7 @@ def test_saved_weights_carry_the_numbers(tmp_path: Path) -> None:
     save_attention(trace, tmp_path / "one.csv", layer=5)
     rows = (tmp_path / "one.csv").read_text().splitlines()[1:]
     assert {tuple(row.split(",")[:2]) for row in rows} == {("5", "1"), ("5", "3")}
-    trace.layers = (trace.layers[0], replace(trace.layers[1], numbers=(0, 2)))
+    trace = trace.replaced(layers=(trace.layers[0], replace(trace.layers[1], numbers=(0, 2))))
     with pytest.raises(InputError, match="layer 5 has other heads than layer 0"):
         save_attention(trace, tmp_path / "unlike.npz")
     save_attention(trace, tmp_path / "unlike.csv")

@@ -18,7 +18,7 @@ from pyarrow import parquet
 
 from headscope._survey.findings import FIELDS
 from headscope._survey.table import columns_of
-from headscope.statistics.definitions import MEANINGS
+from headscope.statistics.catalog import CATALOG
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -125,7 +125,7 @@ def aggregates_record(
         "layers": layers,
         "heads": [[heads[at][1] for at in rows[layer]] for layer in layers],
         "statistics": {
-            name: {"meaning": MEANINGS[name], **{measure: lists(of[measure]) for measure in MEASURES}}
+            name: {"meaning": CATALOG[name].meaning, **{measure: lists(of[measure]) for measure in MEASURES}}
             for name, of in found.items()
         },
     }

@@ -20,8 +20,9 @@ from headscope._survey.settings import Settings
 from headscope._survey.table import part_bytes
 from headscope._survey.windows import Cutter, Window, batches
 from headscope.errors import HeadscopeError, UnsupportedError, first_line
-from headscope.statistics.definitions import NORMS, chosen, gram_of
+from headscope.statistics.catalog import CATALOG, chosen, need_values
 from headscope.statistics.distances import head_distances
+from headscope.statistics.norms import gram_of
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -146,7 +147,7 @@ class Replica:
 
     def _gram(self, layer: int) -> torch.Tensor | None:
         """(heads, d_value, d_value) in fp32 on the model's device, made once; None where no statistic needs it."""
-        if not set(self.described.statistics) & set(NORMS):
+        if not need_values(self.described.statistics):
             return None
         if layer not in self._grams:
             W_O = np.stack([self._projections.W_O(layer, head) for of, head in self.described.heads if of == layer])
@@ -198,7 +199,7 @@ class Replica:
     def _statistics(self, heads: dict[int, tuple[int, ...]]) -> tuple[tuple[str, ...], dict[str, str]]:
         """The statistics that there will be, and why the others won't."""
         asked = self.settings.statistics
-        if not set(asked or NORMS) & set(NORMS):
+        if not need_values(asked or CATALOG):
             return asked or (), {}
         try:
             for layer, of in heads.items():
@@ -206,7 +207,7 @@ class Replica:
         except UnsupportedError as error:
             if asked is not None:
                 raise
-            return chosen(None, NORMS), dict.fromkeys(NORMS, error.found)
+            return chosen(None, values=False), dict.fromkeys(need_values(CATALOG), error.found)
         return chosen(asked), {}
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from headscope._survey.colours import STEPS, rules
 from headscope._survey.findings import FIELDS, Findings, read_findings
 from headscope._survey.report_sections import sections, title, visible
-from headscope._survey.wording import SIGNED, UNITS, meaning
+from headscope.statistics import CATALOG
 from headscope.writing import write_atomically
 
 NEAREST = 5
@@ -67,9 +67,9 @@ def page_data(found: Findings) -> dict[str, Any]:
         "statistics": [
             {
                 "name": name,
-                "meaning": meaning(name),
-                "unit": UNITS[name],
-                "signed": name in SIGNED,
+                "meaning": CATALOG[name].described,
+                "unit": CATALOG[name].unit.name,
+                "signed": CATALOG[name].signed,
                 **{field: _numbers(fields[field]) for field in FIELDS},
                 "count": [0 if np.isnan(count) else int(count) for count in fields["count"].ravel()],
             }

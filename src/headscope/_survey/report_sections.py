@@ -13,8 +13,9 @@ from headscope._survey.drawing import cluster_figure, figures
 from headscope._survey.figures import CLUSTERS_TITLE
 from headscope._survey.findings import Findings
 from headscope._survey.scaling import classical_scaling
-from headscope._survey.wording import UNITS, Telling, counted, meaning, shown, telling
+from headscope._survey.wording import Telling, counted, shown, telling
 from headscope.checkpoint import called
+from headscope.statistics import CATALOG
 
 MANY = 12
 """Heads across from which the grid's cells are small."""
@@ -160,7 +161,7 @@ def _sentence(found: Findings, one: Telling) -> str:
 
     (layer, head, value), *others = one.heads
     then = ", ".join(f"{button(*other[:2])} ({shown(other[2])})" for other in others)
-    unit = UNITS[one.statistic].split(",")[0].split(";")[0]
+    unit = CATALOG[one.statistic].unit.name.split(",")[0].split(";")[0]
     unit = f" {unit}" if unit in ("nats", "tokens") else ""
     return (
         f"<li>{button(layer, head)} {one.says}: {shown(value)}{unit}, in half of the windows {shown(one.low)} to "
@@ -189,7 +190,9 @@ def _figures(found: Findings) -> str:
 
 
 def _definitions(found: Findings) -> str:
-    items = "".join(f"<dt>{statistic}</dt><dd>{visible(meaning(statistic))}</dd>" for statistic in found.statistics)
+    items = "".join(
+        f"<dt>{statistic}</dt><dd>{visible(CATALOG[statistic].described)}</dd>" for statistic in found.statistics
+    )
     left_out = "".join(
         f"<dt>{visible(statistic)}</dt><dd>left out: {visible(str(reason))}</dd>"
         for statistic, reason in found.manifest["left_out"].items()

@@ -8,7 +8,7 @@ from typing import Any
 
 from headscope._survey.documents import spelled
 from headscope.errors import InputError
-from headscope.statistics.definitions import chosen
+from headscope.statistics.catalog import chosen
 
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 """Our name of a precision -> torch's."""
@@ -35,7 +35,7 @@ class Settings:
 
     Attributes:
         length: tokens of a window, special tokens included; None until the model is known.
-        statistics: names, in the order of MEANINGS; None for all that the model can give.
+        statistics: names, in the order of CATALOG; None for all that the model can give.
         head_distances: over how many windows heads are compared; 0 for none.
         device: as torch names it.
         dtype: fp32, fp16 or bf16.

@@ -8,55 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from headscope._survey.findings import Findings
-from headscope.statistics import MEANINGS
+from headscope.statistics import CATALOG
 
-UNITS = {
-    "entropy": "nats",
-    "normalised_entropy": "0 to 1",
-    "effective_tokens": "tokens",
-    "strongest": "weight, 0 to 1",
-    "previous": "weight, 0 to 1",
-    "next": "weight, 0 to 1",
-    "same": "weight, 0 to 1",
-    "first": "weight, 0 to 1",
-    "cls": "weight, 0 to 1",
-    "sep": "weight, 0 to 1",
-    "punctuation": "weight, 0 to 1",
-    "other_sentence": "weight, 0 to 1",
-    "offset": "tokens; negative looks back",
-    "distance": "tokens",
-    "norm": "length, as hidden states",
-    "norm_special": "share, 0 to 1",
-}
-"""Unit and range of every statistic."""
-SIGNED = frozenset({"offset"})
-
-MOST = {
-    "entropy": "spreads its weight widest",
-    "normalised_entropy": "comes nearest to the same weight for every key",
-    "effective_tokens": "attends to the most tokens at once",
-    "strongest": "holds most to one token at a time",
-    "previous": "looks most at the token before",
-    "next": "looks most at the token after",
-    "same": "looks most at the token itself",
-    "first": "looks most at the first token",
-    "cls": "looks most at [CLS]",
-    "sep": "looks most at [SEP]",
-    "punctuation": "looks most at punctuation",
-    "other_sentence": "looks most at the other text of a pair",
-    "offset": "looks furthest ahead on average",
-    "distance": "looks furthest away",
-    "norm": "gathers the longest vectors",
-    "norm_special": "takes the largest share of what it gathers from special tokens",
-}
-LEAST = {
-    "entropy": "is the most focused",
-    "normalised_entropy": "is the most focused for the keys that it may look at",
-    "effective_tokens": "attends to the fewest tokens at once",
-    "offset": "looks furthest back on average",
-    "distance": "stays nearest",
-    "norm": "gathers the shortest vectors",
-}
 NAMED = 3
 """How many heads a sentence names."""
 
@@ -80,12 +33,6 @@ class Telling:
     middle: float
 
 
-def meaning(statistic: str) -> str:
-    """What a statistic measures, with its unit where the words don't have it."""
-    text, unit = MEANINGS[statistic], UNITS[statistic]
-    return text if unit.split(";")[0] in text else f"{text} ({unit})"
-
-
 def shown(value: float) -> str:
     """A number as the report rounds it: three decimals below 10, fewer above; a dash for NaN."""
     if not math.isfinite(value):
@@ -107,8 +54,8 @@ def telling(found: Findings, statistic: str) -> list[Telling]:
         return []
     values = means[tuple(places.T)]
     sentences = []
-    for says, sign in ((MOST.get(statistic), -1.0), (LEAST.get(statistic), 1.0)):
-        if says is None:
+    for says, sign in ((CATALOG[statistic].most, -1.0), (CATALOG[statistic].least, 1.0)):
+        if not says:
             continue
         order = np.argsort(sign * values, kind="stable")[:NAMED]
         first = tuple(places[order[0]])

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from headscope.kernels import SoftmaxBlock, softmax_blocks
-from headscope.statistics.layer import PICKED, Layer, Sums
+from headscope.statistics.catalog import CELLS
+from headscope.statistics.layer import Layer, Sums
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -48,7 +49,7 @@ def sums_by_blocks(layer: Layer, names: Collection[str]) -> Sums:
             rows["effective_tokens"][at] = torch.linalg.vector_norm(powers, dim=-1)
         if "first" in rows and block.keys.start == 0:
             rows["first"][at] = powers[..., 0]
-        for name, offset in PICKED.items():
+        for name, offset in CELLS.items():
             if name in rows:
                 _pick(rows[name], block, powers, layer.at + offset)
         if "offset" in rows:
@@ -78,7 +79,7 @@ def _needed(layer: Layer, names: Collection[str]) -> list[str]:
     Totals, offsets and distances are summed by themselves: a matrix product adds up key after key, and where one weight
     is large, fp32 then loses the many small ones, which stand far away.
     """
-    needed = ["total", *(name for name in ("effective_tokens", "first", *PICKED) if name in names)]
+    needed = ["total", *(name for name in ("effective_tokens", "first", *CELLS) if name in names)]
     if "entropy" in names or "normalised_entropy" in names:
         needed.append("entropy")
     if "offset" in names or "distance" in names:

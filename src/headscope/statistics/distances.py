@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headscope._trace import Named
-from headscope.attention import TILE_CELLS, Mask, scores, weights
+from headscope.attention import TILE_CELLS, softmax_rows
 from headscope.errors import TraceError
 from headscope.statistics.roles import roles_of
 
@@ -56,22 +56,13 @@ def head_distances(trace: Trace, *, special: bool = True) -> Named:
 
 def _rows(trace: Trace, rows: np.ndarray) -> Float[np.ndarray, "heads_total cells"]:
     """The weights of some queries in all heads, all in one row for each head."""
-    found = []
+    tiles = []
     for record in trace.layers:
-        mask: Mask = record.mask
-        tile = scores(
-            record.q[:, rows].astype(np.float32),
-            record.k.astype(np.float32),
-            scale=record.scale,
-            mask=mask,
-            rows=rows,
-            sizes=(record.q.shape[1], record.k.shape[1]),
-        )
-        # Rounded q and k (fp16 files) need a normaliser of their own, or rows wouldn't add up to 1.
-        highest = tile.max(-1)
-        lse = highest + np.log(np.exp(tile - highest[..., None]).sum(-1))
-        found.append(weights(tile, lse).reshape(len(tile), -1))
-    return np.concatenate(found)
+        q, k = record.q.astype(np.float32, copy=False), record.k.astype(np.float32, copy=False)
+        everything = len(record.q) * len(rows) * k.shape[1]
+        (part,) = softmax_rows(q, k, scale=record.scale, mask=record.mask, rows=rows, cells=everything)
+        tiles.append(part.weights.reshape(len(record.q), -1))
+    return np.concatenate(tiles)
 
 
 def _divergences(

@@ -16,23 +16,15 @@ import torch
 from headscope.attention import EVERYTHING, Mask
 from headscope.errors import InputError
 from headscope.statistics.block_way import sums_by_blocks
-from headscope.statistics.definitions import (
-    NORMS,
-    allowed_counts,
-    chosen,
-    gram_of,
-    measured,
-    norms_by_gram,
-    norms_from,
-)
+from headscope.statistics.catalog import CATALOG, MASSES, chosen, need_values
 from headscope.statistics.fused_way import sums_by_fused_calls
 from headscope.statistics.layer import Layer, Sums, widened
+from headscope.statistics.measurable import allowed_counts, measured
+from headscope.statistics.norms import gram_of, norms_by_gram, norms_from
 from headscope.statistics.roles import Roles
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
-
-ROLES = ("cls", "sep", "punctuation")
 
 FUSED_FROM = 4096
 """Keys from which on devices other than a CPU take fused calls: there scores in blocks would go through memory."""
@@ -55,10 +47,10 @@ def fast_statistics(
     `Prepared.of`, with W_O itself in the place of its gram. With names=None the norm-weighted statistics are left out
     where v or W_O is not given.
     """
-    names = chosen(names, () if v is not None and W_O is not None else NORMS)
+    names = chosen(names, values=v is not None and W_O is not None)
     prepared = prepare(roles, names, device=q.device)
     gram = None
-    if W_O is not None and set(names) & set(NORMS):
+    if W_O is not None and need_values(names):
         with torch.no_grad(), torch.autocast(q.device.type, enabled=False):
             gram = gram_of(W_O.to(torch.promote_types(W_O.dtype, torch.float32)))
     found = prepared.of(q, k, v, scale=scale, mask=mask, gram=gram)
@@ -91,7 +83,7 @@ def prepare(
     keys = len(rows[0].special)
     positions = np.broadcast_to(np.arange(keys) - keys // 2, (len(rows), keys))
     columns = {"one": np.ones_like(positions), "position": positions}
-    asked = {role: np.stack([getattr(one, role) for one in rows]) for role in ROLES if role in names}
+    asked = {name: np.stack([getattr(one, role) for one in rows]) for name, role in MASSES.items() if name in names}
     if "other_sentence" in names:
         sentences = np.stack([one.sentences for one in rows])
         asked |= {"first text": sentences == 0, "second text": sentences == 1}
@@ -114,7 +106,7 @@ class Prepared:
     """A batch's tokens made ready: `of` measures one layer after the other.
 
     Attributes:
-        names: the statistics, in the order of MEANINGS, which is that of the results' first axis.
+        names: the statistics, in the order of CATALOG, which is that of the results' first axis.
         roles: of each row.
         batched: whether arrays have a batch axis.
         columns: the names of `features`.
@@ -153,14 +145,14 @@ class Prepared:
             q, k, v: with a batch axis where `prepare` was given several roles. v is for the norms alone.
             scale: what q . k is multiplied by.
             mask: which keys a query may look at; one for all rows, or one each, which may differ in `keys` alone.
-            gram: of each head, `definitions.gram_of` W_O, for the norms. It depends on the weights alone.
+            gram: of each head, `norms.gram_of` W_O, for the norms. It depends on the weights alone.
             way: `blocks` or `fused`; None takes what is faster.
 
         Raises:
             InputError: a mask is an additive bias, or masks differ in more than their keys; v and W_O are missing; the
                 arrays are not of the size of the roles.
         """
-        if set(self.names) & set(NORMS):
+        if need_values(self.names):
             norms_from(v, gram, self.names)
         if not self.batched:
             q, k, v = q[None], k[None], None if v is None else v[None]
@@ -190,7 +182,7 @@ class Prepared:
             raise InputError(
                 "the identities of the fast statistics hold without an additive bias",
                 where="mask.bias",
-                advice="use headscope.statistics.plain_statistics, or trace.statistics() with its default engine",
+                advice="use headscope.statistics.reference_statistics, or trace.statistics() with its default engine",
             )
         key = tuple((one.causal, one.window, _bytes(one)) for one in masks)
         if key not in self._rules:
@@ -210,7 +202,7 @@ class Prepared:
         d_head = q.shape[-1]
         q, k = widened(q, k, scale, rule.hidden)
         columns = self.features.to(k.dtype)
-        if set(self.names) & set(NORMS):
+        if need_values(self.names):
             v, gram = norms_from(v, gram, self.names)
             norms = norms_by_gram(v.to(k.dtype), gram.to(k.dtype))
             own = torch.stack([norms, norms * self.special.to(k.dtype)], -1)
@@ -220,12 +212,12 @@ class Prepared:
     def _named(self, layer: Layer, sums: Sums, rule: _Rule) -> dict[str, torch.Tensor]:
         """The statistics by name, whatever they are where there is nothing to measure."""
         found = dict(sums.found)
-        masses = dict(zip((*self.columns[2:], *NORMS), sums.mixed.unbind(-1), strict=False))
+        masses = dict(zip((*self.columns[2:], *need_values(CATALOG)), sums.mixed.unbind(-1), strict=False))
         none = sums.mixed.new_zeros(sums.mixed.shape[:-1])
         if "normalised_entropy" in self.names:
             found["normalised_entropy"] = found["entropy"] / rule.log_counts.to(none.dtype)
-        for role in ROLES:
-            found[role] = masses.get(role, none)
+        for name in MASSES:
+            found[name] = masses.get(name, none)
         if "other_sentence" in self.names:
             first, second = masses.get("first text", none), masses.get("second text", none)
             found["other_sentence"] = torch.where(self.first_text, second, first)
@@ -264,7 +256,10 @@ def _rule_of(masks: tuple[Mask, ...], roles: tuple[Roles, ...], names: tuple[str
         )
     queries, keys = len(roles[0].query_sentences), len(roles[0].special)
     counts = np.stack([allowed_counts(one, queries, keys) for one in masks])
-    there = [measured(names, own[None], one, of) for own, one, of in zip(counts, masks, roles, strict=True)]
+    there = [
+        measured(names, own[None], one, of, rows=np.arange(queries), queries=queries)
+        for own, one, of in zip(counts, masks, roles, strict=True)
+    ]
     unmeasured = np.array([[~row[name][0] for row in there] for name in names]).reshape(len(names), len(roles), queries)
     hidden = None
     if any(one.keys is not None for one in masks):

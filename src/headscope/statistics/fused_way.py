@@ -10,7 +10,8 @@ import torch
 
 from headscope.attention import Mask
 from headscope.kernels import attend_with_lse
-from headscope.statistics.layer import ALIGNMENT, PICKED, Layer, Sums
+from headscope.statistics.catalog import CELLS
+from headscope.statistics.layer import ALIGNMENT, Layer, Sums
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -34,7 +35,7 @@ def sums_by_fused_calls(layer: Layer, names: Collection[str]) -> Sums:
     energy = layer.scale * (layer.q[..., : layer.d_head] * mixed[..., : layer.d_head]).sum(-1)
     found = {"entropy": (lse - energy).clamp_min(0)}
     at = torch.arange(layer.q.shape[2], device=lse.device) + layer.at
-    for name, offset in PICKED.items():
+    for name, offset in CELLS.items():
         if name in names:
             found[name] = _on(layer, lse, at + offset)
     if "first" in names:

@@ -74,10 +74,6 @@ class Sums:
     mixed: Float[torch.Tensor, "batch heads queries columns"]
 
 
-PICKED = {"previous": -1, "same": 0, "next": 1}
-"""Statistics that are one weight of a row: how far from the query the key stands."""
-
-
 def widened(
     q: Float[torch.Tensor, "batch heads queries d_head"],
     k: Float[torch.Tensor, "batch kv_heads keys d_head"],

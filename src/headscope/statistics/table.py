@@ -10,8 +10,8 @@ import numpy as np
 
 from headscope._trace import Named, broken_rows
 from headscope.errors import HeadscopeError, InputError, MissingExtraError, TraceError
-from headscope.statistics.definitions import MEANINGS, NORMS, chosen
-from headscope.statistics.plain import plain_statistics
+from headscope.statistics.catalog import CATALOG, chosen, need_values
+from headscope.statistics.reference import reference_statistics
 from headscope.statistics.roles import Roles, roles_of
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Statistics(Mapping[str, Named]):
         raise MissingStatisticError(
             f"the table has no {name!r}: {reason}",
             where="trace.statistics()",
-            advice=f"ask for it by name: trace.statistics({name!r})" if name in MEANINGS else "see docs/statistics.md",
+            advice=f"ask for it by name: trace.statistics({name!r})" if name in CATALOG else "see docs/statistics.md",
         )
 
     def __iter__(self) -> Iterator[str]:
@@ -95,7 +95,7 @@ def spread_line(name: str, named: Named) -> str:
     """A statistic in one line: its name, mean and range over heads, and what it means."""
     seen = named.array[np.isfinite(named.array)]
     text = f"{seen.mean():>10.4g}  {seen.min():.4g} to {seen.max():.4g}" if len(seen) else f"{'nothing':>10}"
-    return f"{name:<20}{text}  {MEANINGS[name]}"
+    return f"{name:<20}{text}  {CATALOG[name].meaning}"
 
 
 class MissingStatisticError(InputError, KeyError):
@@ -131,19 +131,19 @@ def statistics(
         raise InputError(f"there is no engine {engine!r}", where="engine", advice=f"take one of {', '.join(ENGINES)}")
     wanted = chosen(names)
     left_out = {}
-    if set(wanted) & set(NORMS):
+    if need_values(wanted):
         try:
             output_weights(trace)
         except HeadscopeError as error:
             if names is not None:
                 raise
-            left_out = dict.fromkeys(NORMS, error.found)
-            wanted = chosen(None, NORMS)
+            left_out = dict.fromkeys(need_values(wanted), error.found)
+            wanted = chosen(None, values=False)
     roles = roles_of(trace)
     tall = max(len(record.q) for record in trace.layers)
     table = np.full((len(wanted), len(trace.layers), tall, len(trace.queries)), np.nan, dtype=np.float32)
     for at, (number, record) in enumerate(zip(trace.numbers, trace.layers, strict=True)):
-        W_O = layer_W_O(trace, number) if set(wanted) & set(NORMS) else None
+        W_O = layer_W_O(trace, number) if need_values(wanted) else None
         found = _of_layer(record, roles, W_O, wanted, engine)
         table[:, at, : len(record.q)] = [found[name] for name in wanted]
     if not special:
@@ -216,7 +216,7 @@ def _of_layer(
     """(heads, queries) of each statistic."""
     v = record.v if W_O is not None else None
     if engine == "numpy":
-        return plain_statistics(
+        return reference_statistics(
             record.q, record.k, v, scale=record.scale, roles=roles, mask=record.mask, W_O=W_O, names=names
         )
     if importlib.util.find_spec("torch") is None:

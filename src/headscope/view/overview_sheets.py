@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headscope.view.patterns import EVEN, MASSES, MEANINGS, MEASURES, NAN, STRONG, Patterns, all_patterns
+from headscope.statistics import CATALOG
+from headscope.view.patterns import EVEN, MEANINGS, MEASURES, NAN, PLACES, STRONG, Pattern, all_patterns
 from headscope.view.tables import Column, Table
 from headscope.view.terminal import Drawing, Line, Paper, Sheet, blank, notes, table, text_line, title
 from headscope.view.trace_lines import tokens_line, trace_aside, trace_record
@@ -18,7 +19,7 @@ SIGNS = {
     "same": ("↓", "i"),
     "next": ("→", "n"),
     "first": ("⇤", "f"),
-    "separators": ("◆", "s"),
+    "sep": ("◆", "s"),
     "even": ("≈", "e"),
     "mixed": ("·", "."),
     NAN: (NAN, NAN),
@@ -28,7 +29,7 @@ COLOURS = {
     "same": "#9a9a2e",
     "next": "#e0803a",
     "first": "#b57edc",
-    "separators": "#3fa98a",
+    "sep": "#3fa98a",
     "even": "dim",
     "mixed": "",
     NAN: "bold red",
@@ -48,7 +49,7 @@ def overview_sheet(trace: Trace) -> Sheet:
     whole = [one for one in found if not one.broken]
     below: list[Drawing] = []
     if whole:
-        clearest = max(whole, key=lambda one: max(getattr(one, name) for name in MASSES))
+        clearest = max(whole, key=lambda one: max(one.means[name] for name in PLACES))
         draw_one = f"draw one: headscope attend MODEL TEXT --layer {clearest.layer} --head {clearest.head}"
         below = [blank, table(_extremes(whole)), blank, notes([draw_one])]
     rows = _pattern_table(found)
@@ -73,7 +74,7 @@ def _which(trace: Trace) -> str:
     return "the heads that were kept" if kept else "all heads"
 
 
-def _grid(found: Sequence[Patterns]) -> Drawing:
+def _grid(found: Sequence[Pattern]) -> Drawing:
     """Layers down, heads across; each head's strongest pattern and its mass in per cent."""
     placed = {(one.layer, one.head): one for one in found}
     layers = dict.fromkeys(one.layer for one in found)
@@ -101,26 +102,26 @@ def _grid(found: Sequence[Patterns]) -> Drawing:
     return draw
 
 
-def _cell(one: Patterns | None, paper: Paper) -> tuple[str, str]:
+def _cell(one: Pattern | None, paper: Paper) -> tuple[str, str]:
     if one is None:
         return " " * CELL, ""
     sign = paper.sign(*SIGNS[one.name])
-    mass = f"{getattr(one, one.name) * 100:.0f}" if one.name in MASSES else ""
+    mass = f"{one.means[one.name] * 100:.0f}" if one.name in PLACES else ""
     return f"{sign + mass:>{CELL}}", COLOURS[one.name] if paper.colour else ""
 
 
-def _extremes(found: Sequence[Patterns]) -> Table:
+def _extremes(found: Sequence[Pattern]) -> Table:
     """For each pattern the head in which it is strongest, and the sharpest and the most even head."""
     rows: list[tuple[Any, ...]] = []
-    for name in MASSES:
-        best = max(found, key=lambda one, name=name: getattr(one, name))  # type: ignore[misc]
+    for name in PLACES:
+        best = max(found, key=lambda one, name=name: one.means[name])  # type: ignore[misc]
         rows.append(
-            (f"most on {MEANINGS[name]}", best.layer, best.head, f"{getattr(best, name):.0%} of each query's weight")
+            (f"most on {MEANINGS[name]}", best.layer, best.head, f"{best.means[name]:.0%} of each query's weight")
         )
-    sharpest = min(found, key=lambda one: one.entropy)
-    evenest = max(found, key=lambda one: one.entropy)
-    rows.append(("sharpest", sharpest.layer, sharpest.head, f"entropy {sharpest.entropy:.2f} nats"))
-    rows.append(("most even", evenest.layer, evenest.head, f"entropy {evenest.entropy:.2f} nats"))
+    sharpest = min(found, key=lambda one: one.means["entropy"])
+    evenest = max(found, key=lambda one: one.means["entropy"])
+    rows.append(("sharpest", sharpest.layer, sharpest.head, f"entropy {sharpest.means['entropy']:.2f} nats"))
+    rows.append(("most even", evenest.layer, evenest.head, f"entropy {evenest.means['entropy']:.2f} nats"))
     return Table((Column("which", "where to look"), *PATTERN_COLUMNS[:2], Column("value", "how much")), tuple(rows))
 
 
@@ -139,17 +140,15 @@ def layer_sheet(trace: Trace, layer: int) -> Sheet:
             table(shown),
             notes(
                 [
-                    "mean weight over all queries on the token before (previous), the token itself (same), the one "
-                    "after (next), the first, and [SEP] and the like (separators); entropy in nats, evenness is its "
-                    "share of the greatest possible",
+                    "means over all queries: " + "; ".join(f"{name}: {CATALOG[name].meaning}" for name in MEASURES),
                 ]
             ),
         ),
     )
 
 
-def _pattern_table(found: Sequence[Patterns]) -> Table:
+def _pattern_table(found: Sequence[Pattern]) -> Table:
     return Table(
         PATTERN_COLUMNS,
-        tuple((one.layer, one.head, one.name, *(getattr(one, name) for name in MEASURES)) for one in found),
+        tuple((one.layer, one.head, one.name, *(one.means[name] for name in MEASURES)) for one in found),
     )

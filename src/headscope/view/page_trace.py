@@ -13,17 +13,17 @@ import numpy as np
 
 from headscope._trace import LayerRecord, Source, Trace, is_broken
 from headscope._trace.file import DTYPES, pack
-from headscope.attention import attend, scores, weights
+from headscope.attention import attend, softmax_rows
 from headscope.checkpoint.json_text import written
 from headscope.errors import InputError, TraceError, UnsupportedError
-from headscope.statistics import Block, Roles, blocks, mean_over_queries, measured_statistics, roles_of
-from headscope.statistics.definitions import value_norms
+from headscope.statistics import Roles, roles_of
+from headscope.statistics.catalog import WEIGHTS_ONLY
+from headscope.statistics.norms import value_norms
+from headscope.statistics.reference import Block, block_statistics, mean_over_queries
 from headscope.view.pieces import labels
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from jaxtyping import Float, UInt8
+    from jaxtyping import Float, Int, UInt8
 
 VIEW_VERSION = 1
 THUMB = 48
@@ -200,11 +200,14 @@ def _measure(
     pooled = np.zeros((heads, rows, columns), dtype=np.float32)
     lse = np.full((heads, queries), -np.inf) if measured_share(queries, keys) == 1 else record.lse.astype(np.float64)
     parts = []
-    for block in _walk(record):
-        parts.append(measured_statistics(block, roles, record.mask, queries))
-        lse[:, block.rows] = block.lse
-        across = np.maximum.reduceat(block.weights, column_starts, axis=-1) if columns < keys else block.weights
-        targets = row_of[block.rows]
+    for part in softmax_rows(
+        record.q, record.k, scale=record.scale, mask=record.mask, rows=_walked(queries, keys), keep_scores=True
+    ):
+        parts.append(block_statistics(Block(part, roles, record.mask, queries), WEIGHTS_ONLY))
+        if measured_share(queries, keys) == 1:
+            lse[:, part.rows] = part.lse
+        across = np.maximum.reduceat(part.weights, column_starts, axis=-1) if columns < keys else part.weights
+        targets = row_of[part.rows]
         starts = np.flatnonzero(np.diff(targets, prepend=-1))
         down = np.maximum.reduceat(across, starts, axis=1)
         pooled[:, targets[starts]] = np.maximum(pooled[:, targets[starts]], down)
@@ -213,26 +216,13 @@ def _measure(
     return thumbs, {name: np.where(broken, np.nan, mean) for name, mean in mean_over_queries(parts).items()}, lse
 
 
-def _walk(record: LayerRecord) -> Iterator[Block]:
-    """The weights of a layer's queries, block by block; of a long text, of every nth run of RUN queries."""
-    queries, keys = record.q.shape[1], record.k.shape[1]
+def _walked(queries: int, keys: int) -> Int[np.ndarray, " n"] | None:
+    """The queries that are measured: None for all; of a long text, those of every nth run of RUN."""
     every = measured_share(queries, keys)
     if every == 1:
-        yield from blocks(record.q, record.k, scale=record.scale, mask=record.mask)
-        return
-    for start in range(0, queries, RUN * every):
-        rows = slice(start, min(start + RUN, queries))
-        tile = scores(
-            record.q[:, rows],
-            record.k,
-            scale=record.scale,
-            mask=record.mask,
-            rows=np.arange(rows.start, rows.stop),
-            columns=np.arange(keys),
-            sizes=(queries, keys),
-        )
-        lse = record.lse[:, rows]
-        yield Block(rows, tile, weights(tile, lse), lse)
+        return None
+    places = np.arange(queries)
+    return places[places // RUN % every == 0]
 
 
 def _writes(

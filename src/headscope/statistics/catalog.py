@@ -1,0 +1,294 @@
+"""Every statistic once, as data: name, meaning, unit, formula, source. Everything that lists statistics reads this.
+
+To add a statistic, add an entry here and its formula to reference.py, and to the fast ways if it is neither a cell nor
+a mass. The terminal, the page, the survey, its report and docs/statistics.md show it without further changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headscope.errors import InputError
+
+LANGUAGES = ("en", "ja", "zh")
+"""The order of names and units in several languages."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What a statistic is measured in.
+
+    Attributes:
+        name: in words, with the range where it has one.
+        names: short, in each of LANGUAGES, as the page shows it; empty for shares of a row's weight, which need none.
+        low, high: the range; None where it has no bound, or one that depends on the text.
+    """
+
+    name: str
+    names: tuple[str, ...] = ()
+    low: float | None = 0.0
+    high: float | None = None
+
+
+NATS = Unit("nats", ("nats", "ナット", "奈特"))
+TOKENS = Unit("tokens", ("tokens", "トークン", "词元"))
+OFFSET = Unit("tokens; negative looks back", TOKENS.names, low=None)
+WEIGHT = Unit("weight, 0 to 1", high=1.0)
+SHARE = Unit("share, 0 to 1", high=1.0)
+RATIO = Unit("0 to 1", high=1.0)
+LENGTH = Unit("length, as hidden states", ("length", "長さ", "长度"))
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """One number for a query, which says where it looks. A head's number is the mean over its queries.
+
+    Attributes:
+        name: as Python, files and the command line have it.
+        names: short, in each of LANGUAGES, as the page shows it.
+        meaning: in one line.
+        formula: of one query i, for docs/statistics.md.
+        source: where it comes from.
+        unit: what it is measured in.
+        needs: `order`: queries and keys are one sequence; `values`: v and W_O; or nothing.
+        cell: for a statistic that is one weight of a row: how far from the query its key stands.
+        mass: for a statistic that is a sum of weights: the keys' role, a field of `Roles`.
+        most, least: what the head with the highest and with the lowest number does; empty where that says nothing.
+    """
+
+    name: str
+    names: tuple[str, str, str]
+    meaning: str
+    formula: str
+    source: str
+    unit: Unit = WEIGHT
+    needs: str = ""
+    cell: int | None = None
+    mass: str = ""
+    most: str = ""
+    least: str = ""
+
+    @property
+    def signed(self) -> bool:
+        """Whether it can be negative."""
+        return self.unit.low is None
+
+    @property
+    def described(self) -> str:
+        """The meaning, with the unit where the words don't have it."""
+        unit = self.unit.name
+        return self.meaning if unit.split(";")[0] in self.meaning else f"{self.meaning} ({unit})"
+
+    def record(self) -> dict[str, Any]:
+        """What the page and the report need of it, for JSON."""
+        return {
+            "name": self.name,
+            "names": dict(zip(LANGUAGES, self.names, strict=True)),
+            "meaning": self.meaning,
+            "described": self.described,
+            "unit": self.unit.name,
+            "units": dict(zip(LANGUAGES, self.unit.names, strict=False)),
+            "low": self.unit.low,
+            "high": self.unit.high,
+        }
+
+
+CATALOG: Mapping[str, Statistic] = {
+    statistic.name: statistic
+    for statistic in (
+        Statistic(
+            "entropy",
+            ("entropy", "エントロピー", "熵"),
+            "entropy of a query's weights, in nats",
+            "H_i = - sum_j p_ij log p_ij",
+            "Shannon 1948; over heads: Clark et al. 2019, 3.3",
+            unit=NATS,
+            most="spreads its weight widest",
+            least="is the most focused",
+        ),
+        Statistic(
+            "normalised_entropy",
+            ("entropy, 0 to 1", "正規化エントロピー", "归一化熵"),
+            "entropy / log of the number of keys that the mask allows: 1 where all weigh the same",
+            "H_i / log n_i, n_i the number of keys that the mask allows query i",
+            "Pielou 1966 (evenness)",
+            unit=RATIO,
+            most="comes nearest to the same weight for every key",
+            least="is the most focused for the keys that it may look at",
+        ),
+        Statistic(
+            "effective_tokens",
+            ("effective tokens", "実効トークン数", "有效词元数"),
+            "effective number of attended tokens, 1 / sum of squared weights",
+            "1 / sum_j p_ij^2 = exp(Renyi entropy of order 2), 1 to n_i",
+            "Renyi 1961; Hill 1973, N_2",
+            unit=TOKENS,
+            most="attends to the most tokens at once",
+            least="attends to the fewest tokens at once",
+        ),
+        Statistic(
+            "strongest",
+            ("strongest weight", "最大の重み", "最大权重"),
+            "the largest weight",
+            "max_j p_ij",
+            'over heads: Voita et al. 2019, "confidence" (there without the end-of-sentence token)',
+            most="holds most to one token at a time",
+        ),
+        Statistic(
+            "previous",
+            ("previous token", "直前のトークン", "前一个词元"),
+            "weight on the token before",
+            "p_i,i-1",
+            "Clark et al. 2019, 3.1",
+            needs="order",
+            cell=-1,
+            most="looks most at the token before",
+        ),
+        Statistic(
+            "next",
+            ("next token", "直後のトークン", "后一个词元"),
+            "weight on the token after",
+            "p_i,i+1",
+            "Clark et al. 2019, 3.1",
+            needs="order",
+            cell=1,
+            most="looks most at the token after",
+        ),
+        Statistic(
+            "same",
+            ("same token", "同じトークン", "同一词元"),
+            "weight on the token itself",
+            "p_ii",
+            "Clark et al. 2019, 3.1",
+            needs="order",
+            cell=0,
+            most="looks most at the token itself",
+        ),
+        Statistic(
+            "first",
+            ("first token", "先頭のトークン", "首个词元"),
+            "weight on the first token",
+            "p_i0",
+            "Xiao et al. 2024 (attention sinks)",
+            most="looks most at the first token",
+        ),
+        Statistic(
+            "cls",
+            ("[CLS]", "[CLS]", "[CLS]"),
+            "weight on [CLS]",
+            "sum of p_ij over keys j that are [CLS], <s>, …",
+            "Clark et al. 2019, 3.2",
+            mass="cls",
+            most="looks most at [CLS]",
+        ),
+        Statistic(
+            "sep",
+            ("[SEP]", "[SEP]", "[SEP]"),
+            "weight on all [SEP] together",
+            "sum of p_ij over keys j that are [SEP], </s>, …",
+            "Clark et al. 2019, 3.2",
+            mass="sep",
+            most="looks most at [SEP]",
+        ),
+        Statistic(
+            "punctuation",
+            ("punctuation", "句読点", "标点"),
+            "weight on all punctuation together",
+            "sum of p_ij over keys j that are punctuation",
+            "Clark et al. 2019, 3.2",
+            mass="punctuation",
+            most="looks most at punctuation",
+        ),
+        Statistic(
+            "other_sentence",
+            ("other text of the pair", "対のもう一方", "另一句"),
+            "weight of a token of one text on the other text of a pair",
+            "sum of p_ij over the other text's tokens",
+            "-",
+            most="looks most at the other text of a pair",
+        ),
+        Statistic(
+            "offset",
+            ("mean offset", "平均オフセット", "平均偏移"),
+            "mean of key minus query, in tokens: negative where a head looks back",
+            "sum_j p_ij (j - i)",
+            "-",
+            unit=OFFSET,
+            needs="order",
+            most="looks furthest ahead on average",
+            least="looks furthest back on average",
+        ),
+        Statistic(
+            "distance",
+            ("mean distance", "平均距離", "平均距离"),
+            "mean distance between query and key, in tokens",
+            "sum_j p_ij abs(j - i)",
+            "Vig and Belinkov 2019",
+            unit=TOKENS,
+            needs="order",
+            most="looks furthest away",
+            least="stays nearest",
+        ),
+        Statistic(
+            "norm",
+            ("gathered length", "集めた長さ", "汇集长度"),
+            "sum of |weight * v W_O|: how long the vectors are that a query gathers",
+            r"sum_j \|\|p_ij v_j W_O\|\|",
+            "Kobayashi et al. 2020 (its norms, summed over j)",
+            unit=LENGTH,
+            needs="values",
+            most="gathers the longest vectors",
+            least="gathers the shortest vectors",
+        ),
+        Statistic(
+            "norm_special",
+            ("gathered from special", "特殊トークンの割合", "来自特殊词元"),
+            "share of `norm` that comes from special tokens",
+            r"sum of \|\|p_ij v_j W_O\|\| over special tokens j, divided by `norm`",
+            "Kobayashi et al. 2020",
+            unit=SHARE,
+            needs="values",
+            most="takes the largest share of what it gathers from special tokens",
+        ),
+    )
+}
+"""Name -> statistic, in the order of every table and file."""
+
+WEIGHTS_ONLY = tuple(name for name, statistic in CATALOG.items() if statistic.needs != "values")
+"""The statistics that follow from weights alone."""
+
+CELLS = {name: statistic.cell for name, statistic in CATALOG.items() if statistic.cell is not None}
+"""Statistics that are one weight of a row: how far from the query the key stands."""
+
+MASSES = {name: statistic.mass for name, statistic in CATALOG.items() if statistic.mass}
+"""Statistics that are the weight on all keys of one role."""
+
+
+def need_values(names: Iterable[str]) -> tuple[str, ...]:
+    """Those of these statistics that need v and W_O."""
+    return tuple(name for name in names if CATALOG[name].needs == "values")
+
+
+def chosen(names: Iterable[str] | None, *, values: bool = True) -> tuple[str, ...]:
+    """The statistics that were asked for, in the order of CATALOG.
+
+    Args:
+        names: some names, or None for all.
+        values: whether None includes those that need v and W_O.
+
+    Raises:
+        InputError: there is no such statistic, or none is named.
+    """
+    if names is None:
+        return tuple(CATALOG) if values else WEIGHTS_ONLY
+    wanted = (names,) if isinstance(names, str) else tuple(names)
+    unknown = [name for name in wanted if name not in CATALOG]
+    if unknown or not wanted:
+        raise InputError(
+            f"there is no statistic {unknown[0]!r}" if unknown else "no statistic is named",
+            where="names",
+            advice=f"ask for some of {', '.join(CATALOG)}; trace.head_distances() compares heads",
+        )
+    return tuple(name for name in CATALOG if name in wanted)
