@@ -1,7 +1,7 @@
 // A head's weights: one row, rows of the picture, every cell, a tile pooled to the screen's size.
 // The formulas are those of headscope.attention; here they are computed for what is being looked at.
 import { columnsOf, poolRow } from "./pooling";
-import type { HeadArrays } from "./trace";
+import type { HeadArrays } from "./head";
 
 /** Which tokens stand together in each row and column of the picture (word pieces of a word), as one list with starts. */
 export interface Groups {

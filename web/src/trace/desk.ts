@@ -3,7 +3,8 @@ import { tile, viewRows, wholeHead, type View, type WholeHead } from "./cells";
 import { chain, type Chain } from "./chain";
 import { change, distance, measure, sample, type HeadMeasure, type Sample } from "./measures";
 import { FormatError, fromBase64 } from "./safetensors";
-import { HeldTrace, type HeadArrays, type TraceInfo } from "./trace";
+import type { HeadArrays } from "./head";
+import { HeldTrace, type TraceInfo } from "./trace";
 
 export interface HeadName {
   trace: number;

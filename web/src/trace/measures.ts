@@ -1,6 +1,6 @@
 // What is said of a head in one number, and how far two heads are apart. As headscope.statistics has it.
 import { weightRow } from "./cells";
-import type { HeadArrays } from "./trace";
+import type { HeadArrays } from "./head";
 
 /** Every how manieth query heads are compared on: all of a short text, about 128 of a long one. */
 export const everyRow = (queries: number): number => Math.max(1, Math.ceil(queries / 128));

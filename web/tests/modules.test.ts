@@ -1,0 +1,59 @@
+// The house of the page: no module needs, by however many steps, itself. Imports of types count.
+import { readdirSync, readFileSync } from "node:fs";
+import { dirname, join, relative } from "node:path";
+import { fileURLToPath } from "node:url";
+import { expect, test } from "vitest";
+import ts from "typescript";
+
+const SOURCE = fileURLToPath(new URL("../src", import.meta.url));
+const files = readdirSync(SOURCE, { recursive: true, encoding: "utf-8" }).filter((name) => /\.tsx?$/.test(name)).map((name) => name.replaceAll("\\", "/"));
+
+/** The file that `./trace` in `trace/cells.ts` stands for; style sheets and packages are none of ours. */
+function resolve(from: string, name: string): string | null {
+  if (!name.startsWith(".") || name.endsWith(".css")) return null;
+  const bare = relative(SOURCE, join(SOURCE, dirname(from), name.replace(/\?.*$/, ""))).replaceAll("\\", "/");
+  const match = [`${bare}.ts`, `${bare}.tsx`, `${bare}/index.ts`].find((one) => files.includes(one));
+  if (!match) throw new Error(`${from} imports ${name}, which is not in src`);
+  return match;
+}
+
+const needs = new Map(
+  files.map((name) => [
+    name,
+    ts.preProcessFile(readFileSync(join(SOURCE, name), "utf-8")).importedFiles.flatMap((one) => resolve(name, one.fileName) ?? []),
+  ]),
+);
+
+/** A way from a module back to itself; null where there is none. */
+function circle(graph: Map<string, string[]>): string[] | null {
+  const done = new Set<string>();
+  const walk = (name: string, way: string[]): string[] | null => {
+    if (way.includes(name)) return [...way.slice(way.indexOf(name)), name];
+    if (done.has(name)) return null;
+    for (const next of graph.get(name) ?? []) {
+      const found = walk(next, [...way, name]);
+      if (found) return found;
+    }
+    done.add(name);
+    return null;
+  };
+  for (const name of graph.keys()) {
+    const found = walk(name, []);
+    if (found) return found;
+  }
+  return null;
+}
+
+test("a circle is found where there is one", () => {
+  expect(circle(new Map([["a", ["b"]], ["b", ["c", "d"]], ["c", []], ["d", ["b"]]]))).toEqual(["b", "d", "b"]);
+});
+
+test("all modules are read, and types are counted", () => {
+  expect(files.length).toBeGreaterThan(40);
+  expect(needs.get("trace/cells.ts")).toContain("trace/head.ts");
+  expect(needs.get("trace/engine.ts")).toContain("trace/worker.ts");
+});
+
+test("imports make no circle", () => {
+  expect(circle(needs)).toBeNull();
+});
