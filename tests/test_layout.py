@@ -18,6 +18,7 @@ ORDER = [
     "errors",
     "callable_packages",
     "writing",
+    "pages",
     "checkpoint",
     "anatomy",
     "attention",

@@ -15,6 +15,7 @@ from looking import Watched, unreadable, until
 from serving import serving
 
 import headscope as hs
+from headscope import pages
 from headscope.view import html, notebook
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ LOOKED = "#q=4&k=3&h=1&vs=1&special=0&by=separator"
 
 def brought(kind: str) -> str:
     """A script that shows every text of a page in one of the tests' own fonts, before the page's own script runs."""
-    held = json.dumps(base64.b64encode(font(kind, html.template())).decode())
+    held = json.dumps(base64.b64encode(font(kind, pages.template("page"))).decode())
     return f"""(() => {{
       const face = new FontFace("Brought", Uint8Array.from(atob({held}), (one) => one.charCodeAt(0)));
       document.fonts.add(face);

@@ -13,7 +13,7 @@ from finished_survey import finished, write_manifest
 from headscope.errors import InputError, MissingExtraError
 from headscope.survey.figures import layer_ticks, round_up
 from headscope.survey.findings import read_findings
-from headscope.survey.labels import leader, place_labels
+from headscope.survey.plot_labels import leader, place_labels
 from headscope.survey.plots import drawn, write_plots
 from headscope.survey.scaling import classical_scaling
 

@@ -9,8 +9,6 @@ import type { TraceInfo } from "./trace/trace";
 /** A head whose mean entropy is above this share of log S is called near-uniform, as headscope.verify does. */
 export const UNIFORM = 0.98;
 
-export const NAMES = ["entropy", "previous", "next", "same", "first", "separator", "distance", "strongest"] as const;
-
 /** Numbers of heads that are computed when they are asked for, layer by layer; NaN where they are still to come. */
 export interface Coming {
   key: string;

@@ -11,7 +11,7 @@ import numpy as np
 from headscope.errors import MissingExtraError
 from headscope.survey.figures import CLUSTERS, FIGURES, LayerFigure, layer_ticks, round_up
 from headscope.survey.findings import Findings, read_findings
-from headscope.survey.labels import label_widths, leader, place_labels
+from headscope.survey.plot_labels import label_widths, leader, place_labels
 from headscope.survey.scaling import classical_scaling
 from headscope.writing import write_atomically
 

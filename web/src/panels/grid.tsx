@@ -4,9 +4,9 @@ import { computed, effect, useSignal } from "@preact/signals";
 import { sequential } from "../colour";
 import { count, number, say, type Word } from "../words";
 import * as state from "../state";
-import { at, doc, otherDoc } from "../store";
-import { everyRow } from "../trace/measures";
-import { coming, isUniform, NAMES, table } from "../statistics";
+import { at, doc, headLabel, headName, otherDoc } from "../store";
+import { everyRow, NAMES } from "../trace/measures";
+import { coming, isUniform, table } from "../statistics";
 import { fresh, ink } from "./canvas";
 import { GridTable, gridTableOpen } from "./table";
 import type { TraceInfo } from "../trace/trace";
@@ -156,7 +156,7 @@ export function Grid() {
         context.fillStyle = ink(canvas, "--accent");
         context.fillRect(x, y + cell + 1, Math.max(1, cell * share), bar - 2);
       }
-      const [layer, head] = [info.layerNumbers[Math.floor(n / info.heads)], info.headNumbers[Math.floor(n / info.heads)][n % info.heads]];
+      const { l: layer, h: head } = headName(info, { layer: Math.floor(n / info.heads), head: n % info.heads });
       if (info.broken.has(n) || isUniform(info, n) || silenced.has(layer * 10000 + head)) {
         context.fillStyle = ink(canvas, "--panel");
         context.globalAlpha *= 0.75;
@@ -238,7 +238,7 @@ export function Grid() {
       </div>
       <div class="scroller"><div
         class="heads" ref={wrap} role="img"
-        aria-label={`${say("grid")}. ${say("layer_head", { l: info.layerNumbers[at.value.layer], h: info.headNumbers[at.value.layer][at.value.head] })}`}
+        aria-label={`${say("grid")}. ${say("layer_head", headName(info, at.value))}`}
         onPointerMove={(event) => {
           const n = headAt(event);
           const now = state.hoverHead.peek();
@@ -282,7 +282,7 @@ function Reading({ names }: { names: string[] }) {
   const way = coming.value;
   return (
     <div class="reading" data-test="reading">
-      <b>{info.layerNumbers[looked[0]]}.{info.headNumbers[looked[0]][looked[1]]}</b>
+      <b>{headLabel(info, looked[0], looked[1])}</b>
       <span>{say(`stat_${names.includes(state.statistic.value) ? state.statistic.value : "entropy"}` as Word)}</span>
       <b>{value === undefined ? "–" : number(value)}</b>
       <span class="quiet">{way ? say("coming", { n: count(way[0]), all: count(way[1]) }) : unit ? say(`unit_${unit}`) : ""}</span>

@@ -7,8 +7,10 @@ import { count, number, percent, say, spoken, type Word } from "../words";
 import { marked } from "../shown";
 import * as state from "../state";
 import { current, mostOf, rowNumbers, wanted, wantedKey, type Picture } from "../pictures";
-import { at, column, doc, lookedColumn, lookedRow, row, shown } from "../store";
-import { isUniform, NAMES, table } from "../statistics";
+import { at, column, doc, headLabel, lookedColumn, lookedRow, row, shown } from "../store";
+import { isUniform, table } from "../statistics";
+import { NAMES } from "../trace/measures";
+import { Fill } from "./bar";
 import { copyLink, saveCsv, saveJson, savePng, saveSvg } from "../export";
 
 const KEYS = 10;
@@ -27,7 +29,7 @@ export function Inspector() {
   const limits: Record<string, number> = { entropy: Math.log(Math.max(2, info.keys.tokens.length)), distance: info.keys.tokens.length };
   return (
     <aside class="panel inspector" aria-label={say("inspector")}>
-      <h2>{say("inspector")} <b style={{ color: colour }}>{info.layerNumbers[layer]}.{info.headNumbers[layer][head]}</b></h2>
+      <h2>{say("inspector")} <b style={{ color: colour }}>{headLabel(info, layer, head)}</b></h2>
       <table class="facts">
         <tbody>
           {NAMES.map((name) => {
@@ -35,7 +37,7 @@ export function Inspector() {
             return (
               <tr key={name} class={state.statistic.value === name ? "chosen" : ""} onClick={() => { state.statistic.value = name; }}>
                 <th scope="row" title={say(`stat_${name}` as Word)}>{say(`stat_${name}` as Word)}</th>
-                <td class="bar"><i style={{ width: `${100 * Math.min(1, (value || 0) / (limits[name] ?? 1))}%` }} /></td>
+                <td class="bar"><Fill share={(value || 0) / (limits[name] ?? 1)} /></td>
                 <td>{value === undefined ? "–" : number(value, name === "distance" ? 1 : 3)}</td>
               </tr>
             );
@@ -91,7 +93,7 @@ function Ranked({ numbers, most, colour }: { numbers: Float32Array | null; most:
               state.key.value = label.tokens[0];
             }}>
             <bdi class={label.special ? "special" : ""}>{label.continues && <small>·</small>}{label.text}</bdi>
-            <span class="bar"><i style={{ width: `${100 * Math.min(1, numbers[c] / most)}%`, background: colour }} /></span>
+            <span class="bar"><Fill share={numbers[c] / most} colour={colour} /></span>
             <b>{number(numbers[c])}</b>
           </li>
         );

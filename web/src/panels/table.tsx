@@ -7,7 +7,7 @@ import { marked } from "../shown";
 import * as state from "../state";
 import { coming, table } from "../statistics";
 import { wanted } from "../pictures";
-import { at, column, doc, row, shown } from "../store";
+import { at, column, doc, headName, row, shown } from "../store";
 
 export const tableOpen = signal(false);
 const MOST = 24;
@@ -38,7 +38,7 @@ export function NumberTable() {
     <div class="numbers" data-test="numbers" tabIndex={0}>
       <table>
         <caption>
-          {say("table_caption", { l: info.layerNumbers[at.value.layer], h: info.headNumbers[at.value.layer][at.value.head] })}
+          {say("table_caption", headName(info, at.value))}
           {(wide < words.columns.length || bottom - top < words.rows.length) && ` · ${say("table_part", {
             from: top, to: bottom - 1, left, right: right - 1, rows: count(words.rows.length), columns: count(words.columns.length),
           })}`}

@@ -65,6 +65,9 @@ export interface HeadMeasure {
   statistics: Record<string, number>;
 }
 
+/** The statistics, in the order in which they are shown. */
+export const NAMES = ["entropy", "previous", "next", "same", "first", "separator", "distance", "strongest"] as const;
+
 const MEASURED_CELLS = 1 << 21;
 const RUN = 8;
 
@@ -83,9 +86,9 @@ export function measure(head: HeadArrays, special: boolean[], aligned: boolean, 
   const columns = Math.min(most, keys);
   const pooled = new Float32Array(rows * columns);
   const row = new Float32Array(keys);
-  const sums = { entropy: 0, previous: 0, next: 0, same: 0, first: 0, separator: 0, distance: 0, strongest: 0 };
+  const sums = Object.fromEntries(NAMES.map((name) => [name, 0])) as Record<(typeof NAMES)[number], number>;
   const counts = { ...sums };
-  const add = (name: keyof typeof sums, value: number): void => {
+  const add = (name: (typeof NAMES)[number], value: number): void => {
     sums[name] += value;
     counts[name]++;
   };
@@ -118,8 +121,7 @@ export function measure(head: HeadArrays, special: boolean[], aligned: boolean, 
       if (j >= 0 && j < keys) add(name, row[j]);
     }
   }
-  const names = Object.keys(sums) as (keyof typeof sums)[];
-  const statistics = Object.fromEntries(names.map((name) => [name, sums[name] / counts[name]]));
+  const statistics = Object.fromEntries(NAMES.map((name) => [name, sums[name] / counts[name]]));
   const thumb = Uint8Array.from(pooled, (w) => Math.round(255 * Math.sqrt(Math.min(1, w))));
   return { thumb, rows, columns, statistics };
 }
