@@ -7,7 +7,7 @@ import { ja } from "../src/words/ja";
 import { zh } from "../src/words/zh";
 import { report } from "../src/report/words";
 import { count, number, percent, rounded } from "../src/words/numbers";
-import { diverging, divergingCss, headColour, oklch, onScale, paint, sequential } from "../src/colour";
+import { diverging, divergingCss, headColour, inkOn, luminance as relative, oklch, onScale, paint, sequential, sequentialAt } from "../src/colour";
 
 const parts = (text: string): string[] => [...new Set(text.match(/\{\w+\}/g) ?? [])].sort();
 
@@ -66,5 +66,22 @@ test("pixels are the map's colours, on every scale, signed or not", () => {
       expect([...plain.subarray(4 * n, 4 * n + 4)]).toEqual([...sequential(true).subarray(3 * shade, 3 * shade + 3), 255]);
       expect([...signed.subarray(4 * n, 4 * n + 4)]).toEqual([...diverging().subarray(3 * (255 - shade), 3 * (255 - shade) + 3), 255]);
     });
+  }
+});
+
+test("the maps' colours stay what they are", () => {
+  const at = (map: Uint8Array, places: number[]): number[][] => places.map((n) => [...map.subarray(3 * n, 3 * n + 3)]);
+  expect(at(sequential(false), [0, 64, 128, 255])).toEqual([[247, 251, 252], [118, 202, 243], [21, 138, 222], [27, 25, 75]]);
+  expect(at(sequential(true), [0, 64, 128, 255])).toEqual([[21, 23, 30], [4, 77, 104], [19, 142, 133], [251, 244, 196]]);
+  expect(at(diverging(), [0, 128, 255, 383, 510])).toEqual([[5, 92, 178], [129, 174, 232], [255, 255, 255], [221, 152, 114], [147, 68, 4]]);
+});
+
+test("text on a colour has the contrast that WCAG asks of small text", () => {
+  expect([relative([255, 255, 255]), relative([0, 0, 0])]).toEqual([1, 0]);
+  for (const dark of [false, true]) {
+    for (let n = 0; n <= 20; n++) {
+      const [ground, ink] = [relative(sequentialAt(n / 20, dark)), inkOn(sequentialAt(n / 20, dark)) === "#fff" ? 1 : 0];
+      expect((Math.max(ground, ink) + 0.05) / (Math.min(ground, ink) + 0.05)).toBeGreaterThan(4.5);
+    }
   }
 });

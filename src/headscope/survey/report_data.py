@@ -84,7 +84,7 @@ def statistic_words(name: str) -> dict[str, Any]:
 
 
 def _fields(fields: Mapping[str, np.ndarray]) -> dict[str, list[Any]]:
-    """Every field, layer after layer, null where there is none; seven digits: what fp32 holds."""
+    """Every field, layer after layer, null where there is none."""
     return {
         **{field: [_number(value) for value in fields[field].ravel()] for field in FIELDS},
         "count": [0 if np.isnan(count) else int(count) for count in fields["count"].ravel()],
@@ -92,7 +92,8 @@ def _fields(fields: Mapping[str, np.ndarray]) -> dict[str, list[Any]]:
 
 
 def _number(value: float) -> float | None:
-    return float(f"{value:.7g}") if np.isfinite(value) else None
+    """Nine digits: more than the screen shows, so that rounding there is as good as rounding once."""
+    return float(f"{value:.9g}") if np.isfinite(value) else None
 
 
 def _cell(found: Findings, layer: int, head: int) -> int:

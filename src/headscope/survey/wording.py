@@ -94,6 +94,11 @@ def shown(value: float) -> str:
     return f"{value:.{3 if size < 10 else 2 if size < 100 else 1 if size < 1000 else 0}f}"
 
 
+def counted(number: int, thing: str) -> str:
+    """`1 file`, `2,000 files`."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
 def telling(found: Findings, statistic: str) -> list[Telling]:
     """The heads that stand out in a statistic, at both ends where both mean something; none of one head."""
     means = found.values(statistic)

@@ -59,7 +59,7 @@ function Cells({ survey, chosen, ends }: { survey: Survey; chosen: Statistic | u
   const named = new Set(survey.named);
   return (
     <table class={`grid${heads.length > MANY ? " many" : ""}`} data-test="cells">
-      <caption>{say("caption", { statistic: chosen?.name ?? say("no_statistic") })}</caption>
+      <caption><span>{say("caption", { statistic: chosen?.name ?? say("no_statistic") })}</span></caption>
       <thead><tr><td />{heads.map((head) => <th key={head} scope="col">{head}</th>)}</tr></thead>
       <tbody>
         {layers.map((layer, row) => (

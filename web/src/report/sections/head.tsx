@@ -24,7 +24,7 @@ export function Head({ survey }: { survey: Survey }) {
       ))}</p>}
       <div class="across">
         <table class="table">
-          <caption class="quiet small">{say("numbers_of")}</caption>
+          <caption class="quiet small"><span>{say("numbers_of")}</span></caption>
           <thead><tr><th scope="col">{say("statistic")}</th>{FIELDS.map((field) => <th key={field} scope="col">{fieldName(field)}</th>)}</tr></thead>
           <tbody data-test="numbers">
             {survey.statistics.map((one) => (
