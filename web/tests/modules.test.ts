@@ -57,3 +57,25 @@ test("all modules are read, and types are counted", () => {
 test("imports make no circle", () => {
   expect(circle(needs)).toBeNull();
 });
+
+/** Every module that a page's start needs, by however many steps. */
+function closure(start: string): Set<string> {
+  const reached = new Set([start]);
+  for (const name of reached) for (const next of needs.get(name)!) reached.add(next);
+  return reached;
+}
+
+test("a page carries nothing of the other's, and what both need is there once", () => {
+  const [page, report] = [closure("main.tsx"), closure("report/main.tsx")];
+  expect([...page].filter((name) => name.startsWith("report/"))).toEqual([]);
+  expect([...report].filter((name) => name.startsWith("trace/") || ["state.ts", "store.ts", "words/en.ts"].includes(name))).toEqual([]);
+  expect([...report].filter((name) => page.has(name)).sort()).toEqual([
+    "appearance.ts", "colour.ts", "files.ts", "hash.ts", "panels/settings.tsx", "panels/sign.tsx",
+    "words/common.ts", "words/numbers.ts", "words/speech.ts",
+  ]);
+});
+
+test("every module belongs to a page", () => {
+  const used = new Set([...closure("main.tsx"), ...closure("report/main.tsx")]);
+  expect(files.filter((name) => !used.has(name))).toEqual(["vite-env.d.ts"]);
+});
