@@ -26,13 +26,13 @@ IN_FIGURES = {"cls", "sep", "punctuation", "previous", "same", "next", "entropy"
 
 
 def statistics_of(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "aggregates.json").read_text())["statistics"]
-    return found
+    statistics: dict[str, Any] = json.loads((folder / "aggregates.json").read_text())["statistics"]
+    return statistics
 
 
 def colour_of(page: Page, selector: str) -> str:
-    found: str = page.locator(selector).evaluate("(element) => getComputedStyle(element).backgroundColor")
-    return found
+    colour: str = page.locator(selector).evaluate("(element) => getComputedStyle(element).backgroundColor")
+    return colour
 
 
 def test_the_report_shows_the_aggregates_and_asks_for_nothing(tmp_path: Path, watch: Watch) -> None:
@@ -90,15 +90,15 @@ def test_the_heads_that_stand_out_and_what_was_refused_in_words(tmp_path: Path, 
     means = statistics_of(folder)["entropy"]["mean"]
     by_value = sorted((value, layer, head) for layer, row in enumerate(means) for head, value in enumerate(row))
     (value, layer, head), *others = by_value[:3]
-    said = page.locator("[data-test=standing]").inner_text()
+    sentences = page.locator("[data-test=standing]").inner_text()
     field = {name: statistics_of(folder)["entropy"][name][layer][head] for name in ("q25", "q75")}
     assert (
         f"{layer}.{head} is the most focused: {value:.3f} nats, in half of the windows "
         f"{field['q25']:.3f} to {field['q75']:.3f}. Then "
         + ", ".join(f"{layer}.{head} ({value:.3f})" for value, layer, head in others)
         + f". Median head {np.median(means):.3f}. entropy"
-    ) in said
-    assert "Nothing to measure in this model and corpus: other_sentence." in said
+    ) in sentences
+    assert "Nothing to measure in this model and corpus: other_sentence." in sentences
     counts = page.locator("[data-test=counts]")
     assert list(zip(counts.locator("dd").all_inner_texts(), counts.locator("dt").all_inner_texts(), strict=True)) == [
         ("3", "documents"),

@@ -73,6 +73,24 @@ def test_the_numbers_are_the_aggregates(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_the_page_expects_what_python_passes(tmp_path: Path) -> None:
+    """The fields of the types in web/src/report/data.ts, by the interface's name."""
+    text = (Path(__file__).parents[2] / "web" / "src" / "report" / "data.ts").read_text(encoding="utf-8")
+    bodies = dict(re.findall(r"^export interface (\w+) \{\n(.*?)^\}", text, re.M | re.S))
+    fields = {name: re.findall(r"^  (\w+): ", body, re.M) for name, body in bodies.items()}
+    page = data_of(write_report(finished(tmp_path)))
+    passed = {
+        "Survey": page,
+        "Statistic": page["statistics"][0],
+        "Standing": page["standing"][0],
+        "LayerFigure": page["figures"][0],
+        "Plane": page["plane"],
+    }
+    assert {name: sorted(value) for name, value in passed.items()} == {
+        name: sorted(names) for name, names in fields.items()
+    }
+
+
 def test_documents_are_counted_as_the_survey_counts_them(whole: Survey, tmp_path: Path) -> None:
     """Eight were read, four refused, as tests/survey/conftest.py writes them."""
     folder = shutil.copytree(whole.folder, tmp_path / "copy")

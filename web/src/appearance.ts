@@ -7,7 +7,7 @@ export type Theme = (typeof THEMES)[number];
 export const theme = signal<Theme>("auto");
 /** Empty: the browser's. */
 export const language = signal("");
-/** Whether the screen is dark now. */
+/** True while the screen is dark. */
 export const dark = signal(false);
 
 /** Keep the style sheet at the theme, and the theme at the system's where it is not chosen. */

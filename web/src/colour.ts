@@ -103,7 +103,7 @@ export function onScale(weight: number, most: number, scale: "sqrt" | "linear" |
 const palettes = new Map<Uint8Array, Uint32Array>();
 
 /** A map's colours as pixels of a canvas: opaque, red in the lowest byte. */
-function palette(map: Uint8Array): Uint32Array {
+export function palette(map: Uint8Array): Uint32Array {
   let found = palettes.get(map);
   if (!found) {
     found = Uint32Array.from({ length: map.length / 3 }, (_, n) => pixel(entry(map, n)));

@@ -19,7 +19,7 @@ export const flag = (held: Signal<boolean>): Field<boolean> => field(held, (text
 export const share = (held: Signal<number>): Field<number> =>
   field(held, (text) => { const value = Number(text); return value >= 0 && value <= 1 ? value : undefined; });
 
-/** What a hash holds, by name. */
+/** The fields of a hash, by name. */
 export type Fields = Record<string, Field<never>>;
 
 /** Every page keeps these. */

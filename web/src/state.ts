@@ -49,7 +49,7 @@ export const hoverHead = signal<[number, number] | null>(null);
 export const help = signal(false);
 export const said = signal("");
 
-/** What the URL keeps. */
+/** The part of the state that the URL keeps. */
 export const FIELDS = {
   d: field(trace, whole),
   vs: field(other, whole),

@@ -79,6 +79,9 @@ export const headName = (info: TraceInfo, { layer, head }: { layer: number; head
   l: info.layerNumbers[layer], h: info.headNumbers[layer][head],
 });
 
+/** True if every layer has the heads of the first. */
+export const sameHeads = ({ headNumbers }: TraceInfo): boolean => headNumbers.every((numbers) => numbers.join() === headNumbers[0].join());
+
 export function headLabel(info: TraceInfo, layer: number, head: number): string {
   const { l, h } = headName(info, { layer, head });
   return `${l}.${h}`;

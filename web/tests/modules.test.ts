@@ -31,15 +31,15 @@ function circle(graph: Map<string, string[]>): string[] | null {
     if (way.includes(name)) return [...way.slice(way.indexOf(name)), name];
     if (done.has(name)) return null;
     for (const next of graph.get(name) ?? []) {
-      const found = walk(next, [...way, name]);
-      if (found) return found;
+      const round = walk(next, [...way, name]);
+      if (round) return round;
     }
     done.add(name);
     return null;
   };
   for (const name of graph.keys()) {
-    const found = walk(name, []);
-    if (found) return found;
+    const round = walk(name, []);
+    if (round) return round;
   }
   return null;
 }

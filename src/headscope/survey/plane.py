@@ -1,4 +1,4 @@
-"""Where the report draws heads on a plane: points by their distances, names beside them, a length for the scale."""
+"""Layout of the report's plane of heads: points by their distances, names beside them, a length for the scale."""
 
 from __future__ import annotations
 

@@ -28,8 +28,8 @@ def write_report(folder: Path, *, parts: bool = True) -> Path:
     return path
 
 
-def report_page(found: Findings) -> bytes:
+def report_page(findings: Findings) -> bytes:
     """The report's bytes."""
-    model, corpus = called(str(found.manifest["model"]["name"])), found.manifest["corpus"]["name"]
+    model, corpus = called(str(findings.manifest["model"]["name"])), findings.manifest["corpus"]["name"]
     title = printable(f"{model} over {corpus} · headscope survey")
-    return filled("report", title=title, elements=[json_element("hs-survey", report_data(found))])
+    return filled("report", title=title, elements=[json_element("hs-survey", report_data(findings))])

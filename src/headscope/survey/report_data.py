@@ -1,4 +1,4 @@
-"""What a survey's report is told, as JSON: `Survey` in web/src/report/data.ts has the same names.
+"""The survey's report as JSON: `Survey` in web/src/report/data.ts has the same names.
 
 Heads are cells of the grid: row * columns + column. Text that nobody vouches for is printable, and text only.
 """
@@ -24,9 +24,9 @@ FILES = 1000
 """How many of the corpus's files are listed."""
 
 
-def report_data(found: Findings) -> dict[str, Any]:
+def report_data(findings: Findings) -> dict[str, Any]:
     """Everything that the report shows."""
-    manifest = found.manifest
+    manifest = findings.manifest
     model, corpus, settings, counts = (manifest[part] for part in ("model", "corpus", "settings", "counts"))
     return {
         "model": {
@@ -50,22 +50,22 @@ def report_data(found: Findings) -> dict[str, Any]:
             "dtype": printable(str(settings["dtype"])),
             "device": printable(str(settings["device"])),
         },
-        "layers": found.layers,
-        "heads": found.heads,
-        "named": [_cell(found, layer, head) for layer, head in found.named],
-        "ticks": layer_ticks(found.layers),
-        "statistics": [statistic_words(name) | _fields(fields) for name, fields in found.statistics.items()],
-        "standing": [one for name in found.statistics for one in _standing(found, name)],
-        "figures": _figures(found),
-        "plane": _plane(found),
-        "nearest": _nearest(found),
+        "layers": findings.layers,
+        "heads": findings.heads,
+        "named": [_cell(findings, layer, head) for layer, head in findings.named],
+        "ticks": layer_ticks(findings.layers),
+        "statistics": [statistic_words(name) | _fields(fields) for name, fields in findings.statistics.items()],
+        "standing": [standing for name in findings.statistics for standing in _standing(findings, name)],
+        "figures": _figures(findings),
+        "plane": _plane(findings),
+        "nearest": _nearest(findings),
         "leftOut": _pairs(manifest["left_out"]),
         "refused": {
             "count": counts["refused"],
             "reasons": [[printable(reason), number] for reason, number in manifest["refused"]["reasons"].items()],
             "documents": [
-                [printable(str(one["document"])), printable(str(one["detail"]))]
-                for one in manifest["refused"]["documents"]
+                [printable(str(refused["document"])), printable(str(refused["detail"]))]
+                for refused in manifest["refused"]["documents"]
             ],
         },
     }
@@ -96,33 +96,33 @@ def _number(value: float) -> float | None:
     return float(f"{value:.9g}") if np.isfinite(value) else None
 
 
-def _cell(found: Findings, layer: int, head: int) -> int:
-    return found.layers.index(layer) * len(found.heads) + found.heads.index(head)
+def _cell(findings: Findings, layer: int, head: int) -> int:
+    return findings.layers.index(layer) * len(findings.heads) + findings.heads.index(head)
 
 
-def _standing(found: Findings, statistic: str) -> list[dict[str, Any]]:
+def _standing(findings: Findings, statistic: str) -> list[dict[str, Any]]:
     return [
         {
             "statistic": statistic,
-            "says": one.says,
-            "heads": [[_cell(found, layer, head), _number(value)] for layer, head, value in one.heads],
-            "low": _number(one.low),
-            "high": _number(one.high),
-            "middle": _number(one.middle),
+            "says": sentence.says,
+            "heads": [[_cell(findings, layer, head), _number(value)] for layer, head, value in sentence.heads],
+            "low": _number(sentence.low),
+            "high": _number(sentence.high),
+            "middle": _number(sentence.middle),
         }
-        for one in telling(found, statistic)
+        for sentence in telling(findings, statistic)
     ]
 
 
-def _figures(found: Findings) -> list[dict[str, Any]]:
+def _figures(findings: Findings) -> list[dict[str, Any]]:
     """The figures that show a measured statistic."""
-    made = []
+    figures = []
     for figure in FIGURES:
-        if not any(name in found.statistics for name in figure.panels):
+        if not any(name in findings.statistics for name in figure.panels):
             continue
-        values = np.concatenate([found.values(name).ravel() for name in figure.panels])
+        values = np.concatenate([findings.values(name).ravel() for name in figure.panels])
         highest = np.max(values, initial=0.0, where=np.isfinite(values))
-        made.append(
+        figures.append(
             {
                 "title": figure.title,
                 "axis": figure.axis,
@@ -131,31 +131,31 @@ def _figures(found: Findings) -> list[dict[str, Any]]:
                 "highest": round_up(float(highest)),
             }
         )
-    return made
+    return figures
 
 
-def _plane(found: Findings) -> dict[str, Any] | None:
-    if found.distances is None:
+def _plane(findings: Findings) -> dict[str, Any] | None:
+    if findings.distances is None:
         return None
-    cells = [_cell(found, layer, head) for layer, head in found.named]
-    names = [f"{layer}.{head}" for layer, head in found.named]
+    cells = [_cell(findings, layer, head) for layer, head in findings.named]
+    names = [f"{layer}.{head}" for layer, head in findings.named]
     return {
         "title": CLUSTERS_TITLE,
         "source": CLUSTERS_SOURCE,
-        "windows": len(found.manifest.get("similarity", {}).get("windows", [])),
-        **plane_of(found.distances, names, cells),
+        "windows": len(findings.manifest.get("similarity", {}).get("windows", [])),
+        **plane_of(findings.distances, names, cells),
     }
 
 
-def _nearest(found: Findings) -> list[list[tuple[int, float | None]]] | None:
+def _nearest(findings: Findings) -> list[list[tuple[int, float | None]]] | None:
     """For each cell the cells of the heads most like it, with their distances."""
-    if found.distances is None:
+    if findings.distances is None:
         return None
-    cells = [_cell(found, layer, head) for layer, head in found.named]
-    nearest: list[list[tuple[int, float | None]]] = [[] for _ in range(len(found.layers) * len(found.heads))]
+    cells = [_cell(findings, layer, head) for layer, head in findings.named]
+    nearest: list[list[tuple[int, float | None]]] = [[] for _ in range(len(findings.layers) * len(findings.heads))]
     for at, cell in enumerate(cells):
-        others = [other for other in np.argsort(found.distances[at], kind="stable") if other != at][:NEAREST]
-        nearest[cell] = [(cells[other], _number(found.distances[at, other])) for other in others]
+        others = [other for other in np.argsort(findings.distances[at], kind="stable") if other != at][:NEAREST]
+        nearest[cell] = [(cells[other], _number(findings.distances[at, other])) for other in others]
     return nearest
 
 

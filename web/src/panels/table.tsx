@@ -7,7 +7,7 @@ import { marked } from "../shown";
 import * as state from "../state";
 import { coming, table } from "../statistics";
 import { wanted } from "../pictures";
-import { at, column, doc, headName, row, shown } from "../store";
+import { at, column, doc, headName, row, sameHeads, shown } from "../store";
 
 export const tableOpen = signal(false);
 const MOST = 24;
@@ -65,12 +65,11 @@ export function GridTable() {
   if (!info) return null;
   const name = state.statistic.value;
   const numbers = table.value?.[name];
-  const alike = info.headNumbers.every((one) => one.join() === info.headNumbers[0].join());
   return (
     <div class={gridTableOpen.value ? "gridtable" : "unseen"} data-test="grid-table" aria-busy={coming.value !== null}>
       <table>
         <caption>{say("grid_caption", { what: say(`stat_${name}` as Word) })}</caption>
-        <thead><tr><td />{info.headNumbers[0].map((head, n) => <th key={n} scope="col">{alike ? head : n}</th>)}</tr></thead>
+        <thead><tr><td />{info.headNumbers[0].map((head, n) => <th key={n} scope="col">{sameHeads(info) ? head : n}</th>)}</tr></thead>
         <tbody>
           {info.layerNumbers.map((layer, l) => (
             <tr key={layer}>

@@ -1,4 +1,4 @@
-// What the reader looks at: a statistic and a head. It lives in the URL's hash.
+// The reader's selection: a statistic and a head. It lives in the URL's hash.
 import { signal } from "@preact/signals";
 import { among, APPEARANCE, field, whole, type Fields } from "../hash";
 import type { Statistic, Survey } from "./data";

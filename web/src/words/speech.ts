@@ -37,7 +37,7 @@ function quoted(text: string): string {
   return `\u2068${all.length > LONGEST ? `${all.slice(0, LONGEST).join("")}…` : text}\u2069`;
 }
 
-/** What says the words of these tables in the reader's language, with its parts for what stands in braces. */
+/** A function that says a word of these tables in the reader's language, its parts put in for the names in braces. */
 export function speaker<Word extends string>(tables: Record<Language, Record<Word, string>>): (word: Word, parts?: Parts) => string {
   return (word, parts = {}) =>
     tables[spoken.value][word].replace(/\{(\w+)\}/g, (whole, name: string) => {

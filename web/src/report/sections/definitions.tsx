@@ -1,4 +1,4 @@
-// What each statistic measures, and those that were left out.
+// The meaning of each statistic, and those that were left out.
 import type { Survey } from "../data";
 import { say, told } from "../words";
 

@@ -31,7 +31,7 @@ const MIDDLE = (LEFT + RIGHT) / 2;
 /** One statistic: layers along, every head a point, a line through the layers' means. */
 function Panel({ survey, figure, name, title }: { survey: Survey; figure: LayerFigure; name: string; title: string }) {
   const { layers, heads } = survey;
-  const mean = survey.statistics.find((one) => one.name === name)?.mean ?? [];
+  const mean = survey.statistics.find((statistic) => statistic.name === name)?.mean ?? [];
   const x = (row: number): number => LEFT + ((RIGHT - LEFT) / layers.length) * (row + 0.5);
   const y = (value: number): number => BOTTOM - ((BOTTOM - TOP) * value) / figure.highest;
   const rows = layers.map((_, row) => mean.slice(row * heads.length, (row + 1) * heads.length).filter((value) => value !== null));

@@ -27,10 +27,10 @@ export function Head({ survey }: { survey: Survey }) {
           <caption class="quiet small"><span>{say("numbers_of")}</span></caption>
           <thead><tr><th scope="col">{say("statistic")}</th>{FIELDS.map((field) => <th key={field} scope="col">{fieldName(field)}</th>)}</tr></thead>
           <tbody data-test="numbers">
-            {survey.statistics.map((one) => (
-              <tr key={one.name} class={one === chosen ? "chosen" : ""}>
-                <th scope="row"><button title={one.meaning} onClick={() => { statistic.value = one.name; }}>{one.name}</button></th>
-                {FIELDS.map((field) => <td key={field}>{rounded(one[field][cell])}</td>)}
+            {survey.statistics.map((row) => (
+              <tr key={row.name} class={row === chosen ? "chosen" : ""}>
+                <th scope="row"><button title={row.meaning} onClick={() => { statistic.value = row.name; }}>{row.name}</button></th>
+                {FIELDS.map((field) => <td key={field}>{rounded(row[field][cell])}</td>)}
               </tr>
             ))}
           </tbody>

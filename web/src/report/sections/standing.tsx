@@ -12,29 +12,29 @@ export function StandingHeads({ survey }: { survey: Survey }) {
       <h2>{say("standing")}</h2>
       <p class="quiet small">{say("standing_key")}</p>
       <ul class="standing" data-test="standing">
-        {survey.standing.map((one, n) => <Sentence key={n} survey={survey} one={one} />)}
+        {survey.standing.map((standing, n) => <Sentence key={n} survey={survey} standing={standing} />)}
         {nothing.length > 0 && <li>{say("nothing", { names: nothing.map(({ name }) => name).join(", ") })}</li>}
       </ul>
     </section>
   );
 }
 
-function Sentence({ survey, one }: { survey: Survey; one: Standing }) {
+function Sentence({ survey, standing }: { survey: Survey; standing: Standing }) {
   const go = (cell: number): void => {
     choose(survey, cell);
-    statistic.value = one.statistic;
+    statistic.value = standing.statistic;
     document.getElementById("grid")?.scrollIntoView({ block: "start" });
   };
-  const button = (cell: number) => <HeadButton key={cell} survey={survey} cell={cell} onClick={() => go(cell)} data-statistic={one.statistic} />;
-  const [[first, value], ...others] = one.heads;
-  const { short } = survey.statistics.find(({ name }) => name === one.statistic)!;
+  const button = (cell: number) => <HeadButton key={cell} survey={survey} cell={cell} onClick={() => go(cell)} data-statistic={standing.statistic} />;
+  const [[first, value], ...others] = standing.heads;
+  const { short } = survey.statistics.find(({ name }) => name === standing.statistic)!;
   return (
     <li>
-      {told(say("stands_out", { value: short ? `${rounded(value)} ${short}` : rounded(value), low: rounded(one.low), high: rounded(one.high) }), {
-        head: button(first), says: <span lang="en">{one.says}</span>,
+      {told(say("stands_out", { value: short ? `${rounded(value)} ${short}` : rounded(value), low: rounded(standing.low), high: rounded(standing.high) }), {
+        head: button(first), says: <span lang="en">{standing.says}</span>,
       })}{" "}
       {others.length > 0 && told(say("then"), { heads: others.map(([cell, mean], n) => <>{n > 0 && ", "}{button(cell)} ({rounded(mean)})</>) })}{" "}
-      <span class="quiet">{say("median", { value: rounded(one.middle) })} <code>{one.statistic}</code></span>
+      <span class="quiet">{say("median", { value: rounded(standing.middle) })} <code>{standing.statistic}</code></span>
     </li>
   );
 }
