@@ -17,6 +17,7 @@ SOURCE = Path(hs.__file__).parent
 ORDER = [
     "errors",
     "writing",
+    "pages",
     "checkpoint",
     "anatomy",
     "attention",
@@ -134,7 +135,7 @@ def test_the_public_names_are_these() -> None:
 
 
 def test_no_package_has_the_name_of_a_public_function() -> None:
-    """Importing headscope.capture.x would otherwise make `headscope.capture` the package."""
+    """Importing headscope._capture.x would otherwise make `headscope.capture` the package."""
     assert not set(hs.__all__) & {module.split(".")[1] for module in FILES if "." in module}
 
 

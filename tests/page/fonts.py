@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from functools import cache
 from io import BytesIO
 from pathlib import Path
@@ -13,6 +15,8 @@ from fontTools.pens.transformPen import TransformPen
 from fontTools.pens.ttGlyphPen import TTGlyphPen
 from fontTools.subset import Options, Subsetter
 from fontTools.ttLib import TTFont
+
+from headscope import pages
 
 FACTORS = {"wide": 1.6, "narrow": 0.5}
 """How many times as wide as DejaVu Sans, which is itself among the widest that people read."""
@@ -48,3 +52,21 @@ def font(kind: str, text: str) -> bytes:
     written = BytesIO()
     made.save(written)
     return written.getvalue()
+
+
+def brought(kind: str, page: str = "page") -> str:
+    """A script that shows every text of a page in one of the tests' own fonts, before the page's own script runs.
+
+    Args:
+        page: which of the built pages.
+    """
+    held = json.dumps(base64.b64encode(font(kind, pages.template(page))).decode())
+    return f"""(() => {{
+      const face = new FontFace("Brought", Uint8Array.from(atob({held}), (one) => one.charCodeAt(0)));
+      document.fonts.add(face);
+      face.load();
+      const sheet = new CSSStyleSheet();
+      const rules = ["font-family", "--text", "--mono"].map((one) => `${{one}}: Brought !important;`);
+      sheet.replaceSync(`* {{ ${{rules.join("")}} }}`);
+      document.adoptedStyleSheets.push(sheet);
+    }})()"""

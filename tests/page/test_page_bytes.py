@@ -13,6 +13,7 @@ import pytest
 from safetensors.numpy import load as read
 
 import headscope as hs
+from headscope import pages
 from headscope.errors import InputError
 from headscope.view import html, page_trace
 from headscope.view.page_trace import page_bytes
@@ -99,7 +100,7 @@ def test_the_html_holds_that_very_file_and_no_address(cat: hs.Trace, cat_file: P
 
 @pytest.mark.parametrize("word", ["</script>", "<!--", "\u2028", "&amp;", "]]>"])
 def test_what_the_page_is_told_cannot_end_its_element(word: str) -> None:
-    text = html.inert({"a": word})
+    text = pages.inert({"a": word})
     assert json.loads(text) == {"a": word}
     assert not set("<>&\u2028") & set(text)
 
@@ -141,10 +142,11 @@ def test_a_large_page_says_so_first(cat: hs.Trace, tmp_path: Path, monkeypatch: 
         cat.to_html(tmp_path / "large.html")
 
 
-def test_the_page_s_own_code_is_small() -> None:
+@pytest.mark.parametrize(("name", "most"), [("page", 150_000), ("report", 40_000)])
+def test_a_page_s_own_code_is_small(name: str, most: int) -> None:
     import gzip
 
-    assert len(gzip.compress(html.template().encode())) < 150_000
+    assert len(gzip.compress(pages.template(name).encode())) < most
 
 
 def test_the_fixture_of_the_page_s_own_tests_is_what_python_writes(tmp_path: Path) -> None:

@@ -1,47 +1,267 @@
-"""A survey's report in a real browser: the grid, a head's numbers, keys, and no request at all."""
+"""A survey's report in a real browser: the grid, a head's numbers, keys, languages, widths, and no request at all."""
 
 from __future__ import annotations
 
+import csv
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from looking import HOSTILE, Watched
+import numpy as np
+import pytest
+from fonts import FACTORS, brought
+from looking import HOSTILE, Watched, unreadable, until
 
 from finished_survey import finished
 from headscope._survey.report import write_report
+from headscope.statistics import CATALOG
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+Watch = Callable[..., Watched]
+IN_FIGURES = {"cls", "sep", "punctuation", "previous", "same", "next", "entropy"}
 
 
-def test_the_report_shows_the_aggregates_and_asks_for_nothing(tmp_path: Path, watch: Callable[..., Watched]) -> None:
+def statistics_of(folder: Path) -> dict[str, Any]:
+    statistics: dict[str, Any] = json.loads((folder / "aggregates.json").read_text())["statistics"]
+    return statistics
+
+
+def colour_of(page: Page, selector: str) -> str:
+    colour: str = page.locator(selector).evaluate("(element) => getComputedStyle(element).backgroundColor")
+    return colour
+
+
+def test_the_report_shows_the_aggregates_and_asks_for_nothing(tmp_path: Path, watch: Watch) -> None:
     folder = finished(tmp_path, missing=((1, 2),), name=HOSTILE[0], corpus=HOSTILE[1], refused=HOSTILE)
     path = write_report(folder)
-    aggregates = json.loads((folder / "aggregates.json").read_text())["statistics"]
+    aggregates = statistics_of(folder)
     watched = watch()
     page = watched.open(path.as_uri())
     assert page.title().startswith(f"{HOSTILE[0]} over {HOSTILE[1]}")
     assert HOSTILE[0] in page.locator("h1").inner_text()
 
-    page.select_option("#statistic", label="offset")
-    cells = page.locator(".grid td button")
+    page.select_option("[data-test=statistic]", label="offset")
+    cells = page.locator("[data-test=cells] td button")
     means = aggregates["offset"]["mean"]
     assert float(cells.nth(11).inner_text()) == round(means[2][3], 3 if abs(means[2][3]) < 10 else 2)
     assert cells.nth(6).is_disabled()
     strongest = max(range(3), key=lambda layer: max(map(abs, means[layer])))
     head = max(range(len(means[strongest])), key=lambda at: abs(means[strongest][at]))
     column = head if strongest != 1 or head < 2 else head + 1
-    colour = cells.nth(4 * strongest + column).get_attribute("class")
-    assert colour == ("d64" if means[strongest][head] > 0 else "d0")
+    colour = colour_of(page, f"[data-cell='{4 * strongest + column}'][aria-pressed]")
+    assert colour == ("rgb(147, 68, 4)" if means[strongest][head] > 0 else "rgb(5, 92, 178)")
 
     cells.nth(1).click()
-    assert page.locator("#head").inner_text() == "Head 0.1"
-    row = page.locator("#numbers tr", has_text="entropy").first.locator("td").all_inner_texts()
+    assert page.locator("[data-test=head]").inner_text() == "Head 0.1"
+    row = page.locator("[data-test=numbers] tr", has_text="entropy").first.locator("td").all_inner_texts()
     fields = ("mean", "deviation", "q05", "q25", "q50", "q75", "q95")
     assert row == [f"{aggregates['entropy'][field][0][1]:.3f}" for field in fields]
     page.keyboard.press("ArrowDown")
-    assert page.locator("#head").inner_text() == "Head 1.1"
+    assert page.locator("[data-test=head]").inner_text() == "Head 1.1"
     page.keyboard.press("ArrowRight")
-    assert page.locator("#head").inner_text() == "Head 1.3"
-    assert page.locator("#nearest button").count() == 5
+    assert page.locator("[data-test=head]").inner_text() == "Head 1.3"
+    assert page.locator("[data-test=alike] button").count() == 5
     page.locator("[data-statistic=sep]").first.click()
-    assert page.locator("#statistic option:checked").inner_text() == "sep"
+    assert page.locator("[data-test=statistic] option:checked").inner_text() == "sep"
     assert watched.asked == [path.as_uri()]
+
+
+def test_every_cell_has_its_mean_and_its_place_on_the_scale(tmp_path: Path, watch: Watch) -> None:
+    folder = finished(tmp_path)
+    page = watch().open(write_report(folder).as_uri())
+    entropies = [value for row in statistics_of(folder)["entropy"]["mean"] for value in row]
+    texts = page.locator("[data-test=cells] td button").all_inner_texts()
+    np.testing.assert_allclose([float(text) for text in texts], entropies, atol=6e-4)
+    order = np.argsort(entropies)
+    assert page.locator("[data-test=low]").inner_text() == "0.000"
+    assert colour_of(page, f"[data-cell='{order[-1]}'][aria-pressed]") == "rgb(27, 25, 75)"
+    page.select_option("[data-test=scale]", "range")
+    assert page.locator("[data-test=low]").inner_text() == f"{min(entropies):.3f}"
+    assert colour_of(page, f"[data-cell='{order[0]}'][aria-pressed]") == "rgb(247, 251, 252)"
+
+
+def test_the_heads_that_stand_out_and_what_was_refused_in_words(tmp_path: Path, watch: Watch) -> None:
+    folder = finished(tmp_path, refused=("a.txt", "b.txt"))
+    page = watch().open(write_report(folder).as_uri())
+    means = statistics_of(folder)["entropy"]["mean"]
+    by_value = sorted((value, layer, head) for layer, row in enumerate(means) for head, value in enumerate(row))
+    (value, layer, head), *others = by_value[:3]
+    sentences = page.locator("[data-test=standing]").inner_text()
+    field = {name: statistics_of(folder)["entropy"][name][layer][head] for name in ("q25", "q75")}
+    assert (
+        f"{layer}.{head} is the most focused: {value:.3f} nats, in half of the windows "
+        f"{field['q25']:.3f} to {field['q75']:.3f}. Then "
+        + ", ".join(f"{layer}.{head} ({value:.3f})" for value, layer, head in others)
+        + f". Median head {np.median(means):.3f}. entropy"
+    ) in sentences
+    assert "Nothing to measure in this model and corpus: other_sentence." in sentences
+    counts = page.locator("[data-test=counts]")
+    assert list(zip(counts.locator("dd").all_inner_texts(), counts.locator("dt").all_inner_texts(), strict=True)) == [
+        ("3", "documents"),
+        ("9", "windows"),
+        ("4,321", "tokens"),
+        ("3", "layers"),
+        ("12", "heads"),
+        ("109,482,240", "parameters"),
+    ]
+    assert "2 of 5 documents were refused and are in no number here: 2 empty." in (
+        page.locator("[data-test=refusals]").inner_text()
+    )
+    page.locator("[data-test=refusals] button").click()
+    assert page.locator("#refused td").all_inner_texts() == ["it has no text"] * 2
+
+
+@pytest.mark.parametrize(
+    ("layers", "heads", "unmeasured", "similarity"),
+    [(1, 1, ("cls", "sep", "norm"), False), (24, 16, ("sep",), True), (2, 3, tuple(CATALOG), False)],
+)
+def test_every_size_is_drawn(
+    tmp_path: Path, watch: Watch, layers: int, heads: int, unmeasured: tuple[str, ...], similarity: bool
+) -> None:
+    folder = finished(tmp_path, layers=layers, heads=heads, unmeasured=unmeasured, similarity=similarity, refused=())
+    page = watch().open(write_report(folder).as_uri())
+    assert "NaN" not in page.locator("#page").inner_html()
+    assert "undefined" not in page.locator("#page").inner_text()
+    assert page.locator("[data-test=panel]").count() == 7
+    assert page.locator("[data-test=plane]").count() == similarity
+    points = layers * heads * len(IN_FIGURES - set(unmeasured))
+    assert page.locator("circle.point").count() == points
+    assert page.locator("[data-test=plane] circle").count() == (layers * heads if similarity else 0)
+    assert page.locator("[data-test=refusals], #refused").count() == 0
+
+
+def test_points_stand_where_their_means_are(tmp_path: Path, watch: Watch) -> None:
+    """Heights on the screen against the axis's own ticks: 0 and the highest."""
+    folder = finished(tmp_path)
+    page = watch().open(write_report(folder).as_uri())
+    panel = page.locator("[data-test=panel]", has=page.locator("text.title", has_text=re.compile("^entropy$")))
+    means = np.ravel(statistics_of(folder)["entropy"]["mean"])
+    ticks = panel.locator("text.end").all_text_contents()
+    rules = [line.get_attribute("y1") for line in panel.locator("line.rule").all()]
+    bottom, top = float(rules[0] or 0), float(rules[-1] or 0)
+    heights = [float(point.get_attribute("cy") or 0) for point in panel.locator("circle").all()]
+    expected = bottom - (bottom - top) * means / float(ticks[-1])
+    np.testing.assert_allclose(heights, expected, atol=1e-3)
+    assert float(ticks[-1]) >= means.max()
+
+
+@pytest.mark.parametrize("hostile", [*HOSTILE, '"><svg onload=alert(1)>', "=1+1"])
+def test_hostile_names_are_text(tmp_path: Path, watch: Watch, hostile: str) -> None:
+    plain = watch().open(write_report(finished(tmp_path / "plain")).as_uri())
+    elements = "[...document.querySelectorAll('#page *')].map((one) => one.localName).join(' ')"
+    expected = plain.evaluate(elements)
+    path = write_report(finished(tmp_path / "hostile", name=hostile, corpus=hostile, refused=(hostile,)))
+    watched = watch()
+    page = watched.open(path.as_uri())
+    assert page.evaluate(elements) == expected
+    printed = hostile.replace("\u202e", "\\u202e")
+    for place in ("h1", "[data-test=made] .facts", "#refused th"):
+        assert printed in page.locator(place).first.inner_text()
+    assert page.title() == f"{printed} over {printed} · headscope survey"
+    assert watched.asked == [path.as_uri()]
+
+
+def test_a_link_shows_the_same_picture_and_back_again(tmp_path: Path, watch: Watch) -> None:
+    path = write_report(finished(tmp_path, missing=((1, 2),)))
+    page = watch().open(f"{path.as_uri()}#by=distance&l=2&h=3&scale=range&theme=dark&lang=en")
+    assert page.locator("[data-test=head]").inner_text() == "Head 2.3"
+    assert page.locator("[data-test=statistic]").input_value() == "distance"
+    assert page.locator("[data-test=scale]").input_value() == "range"
+    assert page.locator("html").get_attribute("data-theme") == "dark"
+    page.locator("[data-cell='0'][aria-pressed]").click()
+    until(page, "location.hash.includes('l=0') && location.hash.includes('h=0')")
+    page.goto(f"{path.as_uri()}#by=nonsense&l=1&h=2")
+    until(page, "document.querySelector('[data-test=head]').textContent === 'Head 0.0'")
+    assert page.locator("[data-test=statistic]").input_value() == "entropy"
+
+
+def test_the_grid_is_one_stop_of_the_tab_key(tmp_path: Path, watch: Watch) -> None:
+    page = watch().open(write_report(finished(tmp_path)).as_uri())
+    page.locator("[data-test=csv]").focus()
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.dataset.cell") == "0"
+    for key, cell in (
+        ("ArrowRight", "1"),
+        ("ArrowDown", "5"),
+        ("ArrowLeft", "4"),
+        ("ArrowLeft", "4"),
+        ("ArrowUp", "0"),
+    ):
+        page.keyboard.press(key)
+        assert page.evaluate("document.activeElement.dataset.cell") == cell
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.closest('[data-test=cells]')") is None
+    assert page.evaluate("document.activeElement.localName") == "button"
+
+
+def test_dark_is_a_palette_of_its_own_and_paper_is_light(tmp_path: Path, watch: Watch) -> None:
+    folder = finished(tmp_path)
+    entropies = np.ravel(statistics_of(folder)["entropy"]["mean"])
+    strongest = f"[data-cell='{entropies.argmax()}'][aria-pressed]"
+    page = watch(color_scheme="dark", viewport={"width": 1000, "height": 700}).open(write_report(folder).as_uri())
+    assert colour_of(page, "body") == "rgb(14, 18, 23)"
+    assert colour_of(page, strongest) == "rgb(251, 244, 196)"
+    page.emulate_media(media="print")
+    assert colour_of(page, strongest) == "rgb(27, 25, 75)"
+    assert page.locator("[data-test=statistic]").is_hidden()
+    page.emulate_media(media="screen")
+    for theme in ("light", "dark", "dark"):
+        page.locator("[data-test=theme]").click()
+        assert page.locator("html").get_attribute("data-theme") == theme
+
+
+def test_words_are_the_reader_s(tmp_path: Path, watch: Watch) -> None:
+    page = watch(locale="ja").open(write_report(finished(tmp_path)).as_uri())
+    assert page.locator("html").get_attribute("lang") == "ja"
+    assert page.locator("[data-test=head]").inner_text() == "ヘッド 0.0"
+    page.select_option("[data-test=language]", "zh")
+    assert page.locator("[data-test=head]").inner_text() == "头 0.0"
+    assert "{" not in page.locator("#page").inner_text()
+
+
+def test_a_statistic_is_saved_as_csv(tmp_path: Path, watch: Watch) -> None:
+    folder = finished(tmp_path, missing=((1, 2),), name="a/=b:c")
+    page = watch(accept_downloads=True).open(f"{write_report(folder).as_uri()}#by=offset")
+    with page.expect_download() as started:
+        page.locator("[data-test=csv]").click()
+    assert started.value.suggested_filename == "-b-c-offset.csv"
+    started.value.save_as(tmp_path / "offset.csv")
+    with (tmp_path / "offset.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    held = statistics_of(folder)["offset"]
+    assert [(row["layer"], row["head"]) for row in rows] == [
+        (str(layer), str(head)) for layer in range(3) for head in range(4) if (layer, head) != (1, 2)
+    ]
+    for field in ("mean", "q05", "max"):
+        np.testing.assert_allclose([float(row[field]) for row in rows], np.concatenate(held[field]), rtol=1e-8)
+    assert {row["windows"] for row in rows} == {"9"}
+
+
+@pytest.mark.parametrize("language", ["en", "ja", "zh"])
+@pytest.mark.parametrize("kind", FACTORS)
+def test_it_holds_at_every_width(tmp_path: Path, watch: Watch, kind: str, language: str) -> None:
+    long = "an-organisation-with-a-long-name/a-model-with-an-even-longer-name-without-any-space-in-it"
+    path = write_report(finished(tmp_path, layers=6, heads=12, name=long, corpus=long, refused=(long * 2,)))
+    watched = watch(locale=language)
+    watched.page.add_init_script(brought(kind, "report"))
+    page = watched.open(path.as_uri())
+    until(page, "[...document.fonts].every((face) => face.status === 'loaded')")
+    complaints = []
+    for width in (1440, 1000, 640, 390, 360, 320):
+        page.set_viewport_size({"width": width, "height": 720})
+        complaints += [f"{width} px: {one}" for one in unreadable(page)]
+    assert complaints == []
+
+
+def test_a_page_without_data_says_so(tmp_path: Path, watch: Watch) -> None:
+    path = write_report(finished(tmp_path))
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace('id="hs-survey"', 'id="other"'), encoding="utf-8")
+    page = watch().page
+    page.goto(path.as_uri())
+    until(page, "document.getElementById('page').textContent !== ''")
+    assert page.locator("#page").inner_text() == "The report can't be shown: there is no survey in this page"

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from fonts import FACTORS, font
+from fonts import FACTORS, brought
 from looking import Watched, unreadable, until
 from serving import serving
 
@@ -25,20 +23,6 @@ Watch = Callable[..., Watched]
 WIDTHS = (1440, 1280, 1000, 828, 640, 400, 360, 320)
 LANGUAGES = ("en", "ja", "zh")
 LOOKED = "#q=4&k=3&h=1&vs=1&special=0&by=separator"
-
-
-def brought(kind: str) -> str:
-    """A script that shows every text of a page in one of the tests' own fonts, before the page's own script runs."""
-    held = json.dumps(base64.b64encode(font(kind, html.template())).decode())
-    return f"""(() => {{
-      const face = new FontFace("Brought", Uint8Array.from(atob({held}), (one) => one.charCodeAt(0)));
-      document.fonts.add(face);
-      face.load();
-      const sheet = new CSSStyleSheet();
-      const rules = ["font-family", "--text", "--mono"].map((one) => `${{one}}: Brought !important;`);
-      sheet.replaceSync(`* {{ ${{rules.join("")}} }}`);
-      document.adoptedStyleSheets.push(sheet);
-    }})()"""
 
 
 def settled(page: Page | Frame) -> None:

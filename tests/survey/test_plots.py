@@ -12,7 +12,7 @@ import pytest
 from finished_survey import finished, write_manifest
 from headscope._survey.figures import layer_ticks, round_up
 from headscope._survey.findings import read_findings
-from headscope._survey.labels import leader, place_labels
+from headscope._survey.plot_labels import leader, place_labels
 from headscope._survey.plots import drawn, write_plots
 from headscope._survey.scaling import classical_scaling
 from headscope.errors import InputError, MissingExtraError

@@ -1,7 +1,9 @@
-"""The survey's report: its numbers are the aggregates', hostile names stay text, and the page runs and repeats."""
+"""The survey's report: its data are the aggregates, hostile names stay text, and its bytes repeat."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import io
 import json
 import re
@@ -9,13 +11,12 @@ import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 from finished_survey import finished
-from headscope._survey.colours import diverging, luminance, sequential
+from headscope import pages
 from headscope._survey.findings import read_findings
 from headscope._survey.report import write_report
 from headscope._survey.result import Survey
@@ -47,7 +48,9 @@ class Elements(HTMLParser):
 
 
 def data_of(path: Path) -> dict[str, Any]:
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', path.read_text(encoding="utf-8"))
+    found = re.search(
+        r'<script type="application/json" id="hs-survey">(.*?)</script>', path.read_text(encoding="utf-8")
+    )
     assert found is not None
     return json.loads(found[1])
 
@@ -62,18 +65,41 @@ def test_the_numbers_are_the_aggregates(tmp_path: Path) -> None:
             if None in expected:
                 assert one[field] == expected
             else:
-                np.testing.assert_allclose(one[field], expected, rtol=1e-6)
-    cells = re.findall(r'<td><button type="button">([^<]+)</button></td>', path.read_text(encoding="utf-8"))
-    entropies = [value for row in aggregates["statistics"]["entropy"]["mean"] for value in row]
-    np.testing.assert_allclose([float(cell) for cell in cells], entropies, atol=6e-4)
+                np.testing.assert_allclose(one[field], expected, rtol=1e-8)
+    assert {one["name"]: one["unit"] for one in page["statistics"]} == {
+        name: statistic.unit.name for name, statistic in CATALOG.items()
+    }
+    assert [one["name"] for one in page["statistics"] if one["signed"]] == ["offset"]
+    assert {one["name"] for one in page["statistics"] if one["short"] == "tokens"} == {
+        "effective_tokens", "offset", "distance",
+    }  # fmt: skip
+
+
+def test_the_page_expects_what_python_passes(tmp_path: Path) -> None:
+    """The fields of the types in web/src/report/data.ts, by the interface's name."""
+    text = (Path(__file__).parents[2] / "web" / "src" / "report" / "data.ts").read_text(encoding="utf-8")
+    bodies = dict(re.findall(r"^export interface (\w+) \{\n(.*?)^\}", text, re.M | re.S))
+    fields = {name: re.findall(r"^  (\w+): ", body, re.M) for name, body in bodies.items()}
+    page = data_of(write_report(finished(tmp_path)))
+    passed = {
+        "Survey": page,
+        "Statistic": page["statistics"][0],
+        "Standing": page["standing"][0],
+        "LayerFigure": page["figures"][0],
+        "Plane": page["plane"],
+    }
+    assert {name: sorted(value) for name, value in passed.items()} == {
+        name: sorted(names) for name, names in fields.items()
+    }
 
 
 def test_documents_are_counted_as_the_survey_counts_them(whole: Survey, tmp_path: Path) -> None:
     """Eight were read, four refused, as tests/survey/conftest.py writes them."""
     folder = shutil.copytree(whole.folder, tmp_path / "copy")
-    text = "".join(Elements(write_report(folder).read_text(encoding="utf-8")).texts)
-    assert "documents8windows" in text
-    assert "4 of 12 documents were refused and are in no number here: 2 empty, 1 not UTF-8, 1 too long." in text
+    page = data_of(write_report(folder))
+    assert page["counts"]["documents"] == 8
+    assert page["refused"]["count"] == len(page["refused"]["documents"]) == 4
+    assert page["refused"]["reasons"] == [["empty", 2], ["not UTF-8", 1], ["too long", 1]]
 
 
 def test_heads_keep_their_numbers_where_layers_differ(tmp_path: Path) -> None:
@@ -97,10 +123,13 @@ def test_the_heads_that_stand_out_are_the_extremes(tmp_path: Path) -> None:
     assert [(value, layer, head) for layer, head, value in focused.heads] == by_value[:3]
     assert focused.middle == pytest.approx(np.median(means))
     assert telling(found, "other_sentence") == []
-    value, layer, head = by_value[0]
-    text = "".join(Elements(write_report(tmp_path).read_text(encoding="utf-8")).texts)
-    assert f"{layer}.{head} is the most focused: {value:.3f} nats" in text
-    assert "Nothing to measure in this model and corpus: other_sentence." in text
+    page = data_of(write_report(tmp_path))
+    most, least = (one for one in page["standing"] if one["statistic"] == "entropy")
+    assert (most["says"], least["says"]) == ("spreads its weight widest", "is the most focused")
+    for one, expected in ((most, by_value[:-4:-1]), (least, by_value[:3])):
+        assert [cell for cell, _ in one["heads"]] == [4 * layer + head for _, layer, head in expected]
+        np.testing.assert_allclose([mean for _, mean in one["heads"]], [value for value, _, _ in expected], rtol=1e-8)
+    assert not [one for one in page["standing"] if one["statistic"] == "other_sentence"]
 
 
 def test_the_heads_most_alike_are_the_nearest(tmp_path: Path) -> None:
@@ -117,61 +146,73 @@ def test_the_heads_most_alike_are_the_nearest(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_hostile_names_show_as_themselves(tmp_path: Path, hostile: str) -> None:
-    plain = Elements(write_report(finished(tmp_path / "plain")).read_text(encoding="utf-8"))
+    """Nothing of them is markup: the page has the elements of the built one, and one with the data."""
     folder = finished(tmp_path / "hostile", name=hostile, corpus=hostile, refused=(hostile,))
-    text = write_report(folder).read_text(encoding="utf-8")
-    found = Elements(text)
-    assert found.tags == plain.tags
-    assert [key for key, _ in found.attributes] == [key for key, _ in plain.attributes]
+    path = write_report(folder)
+    text = path.read_text(encoding="utf-8")
+    found, built = Elements(text), Elements(pages.template("report"))
+    assert sorted(found.tags) == sorted([*built.tags, "script"])
+    assert {key for key, _ in found.attributes} == {key for key, _ in built.attributes}
     assert not any(key.startswith("on") for key, _ in found.attributes)
     assert "\u202e" not in text
-    assert sum(hostile.replace("\u202e", "\\u202e") in one for one in found.texts) >= 4
+    printed = hostile.replace("\u202e", "\\u202e")
+    page = data_of(path)
+    assert page["corpus"]["name"] == page["model"]["file"] == page["refused"]["documents"][0][0] == printed
+    assert any(one.startswith(printed) or f"over {printed}" in one for one in found.texts)
 
 
 @pytest.mark.parametrize(
     ("layers", "heads", "unmeasured", "similarity"),
     [(1, 1, ("cls", "sep", "norm"), False), (24, 16, ("sep",), True), (2, 3, tuple(CATALOG), False)],
 )
-def test_every_size_is_drawn_and_repeats_to_the_byte(
+def test_every_size_repeats_to_the_byte(
     tmp_path: Path, layers: int, heads: int, unmeasured: tuple[str, ...], similarity: bool
 ) -> None:
     folder = finished(tmp_path, layers=layers, heads=heads, unmeasured=unmeasured, similarity=similarity, refused=())
-    first = write_report(folder).read_bytes()
+    path = write_report(folder)
+    first = path.read_bytes()
     assert write_report(folder).read_bytes() == first
     assert str(tmp_path).encode() not in first
-    text = first.decode()
-    assert "NaN" not in re.sub(r"<script>.*?</script>", "", text, flags=re.S)
-    drawings = re.findall(r"<svg class=.*?</svg>", text, re.S)
-    assert len(drawings) == 4 + similarity
-    for drawing in drawings:
-        ElementTree.fromstring(drawing)
-    points = sum(drawing.count('class="point"') for drawing in drawings)
+    page = data_of(path)
+    assert page["named"] == list(range(layers * heads))
     shown_in_figures = {"cls", "sep", "punctuation", "previous", "same", "next", "entropy"}
-    assert points == layers * heads * len(shown_in_figures - set(unmeasured))
-    assert text.count(' head"') == (layers * heads if similarity else 0)
+    assert {name for figure in page["figures"] for name, _ in figure["panels"]} == shown_in_figures
+    for figure in page["figures"]:
+        means = [one["mean"] for one in page["statistics"] if one["name"] in dict(figure["panels"])]
+        assert figure["highest"] >= max([value for mean in means for value in mean if value is not None], default=0)
+    assert len(page["plane"]["heads"] if similarity else []) == (layers * heads if similarity else 0)
+
+
+def test_heads_lie_on_the_plane_at_their_distances(tmp_path: Path) -> None:
+    """The distances are those of points on a plane: the drawing has them all, in its scale."""
+    folder = finished(tmp_path, missing=((1, 2),))
+    plane, found = data_of(write_report(folder))["plane"], read_findings(folder)
+    assert found.distances is not None
+    points = np.array([[head["x"], head["y"]] for head in plane["heads"]])
+    drawn = np.linalg.norm(points[:, None] - points[None], axis=-1)
+    scale = plane["unit"]["length"] / plane["unit"]["distance"]
+    np.testing.assert_allclose(drawn / scale, found.distances, atol=2e-3)
+    assert plane["kept"] == pytest.approx(1, abs=1e-6)
+    assert points.min() > 0
+    assert (points < [plane["width"], plane["height"]]).all()
+    names = np.array([head["name"] for head in plane["heads"]], dtype=float)
+    assert np.abs(names - points).max() < plane["width"] / 4
 
 
 def test_the_page_asks_for_nothing(tmp_path: Path) -> None:
     text = write_report(finished(tmp_path)).read_text(encoding="utf-8")
     found = Elements(text)
     assert not {"link", "img", "iframe", "object", "base"} & set(found.tags)
-    assert [value for key, value in found.attributes if key in ("src", "href")] == ["#refused"]
-    assert "default-src 'none'; script-src 'sha256-" in text
-    assert "unsafe" not in text
+    assert [value for key, value in found.attributes if key in ("src", "href")] == []
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', text)
+    assert policy is not None
+    assert "default-src 'none'; script-src 'sha256-" in policy[1]
+    assert "unsafe" not in policy[1]
+    for kind, opening in (("script", '<script type="module">'), ("style", "<style>")):
+        content = text.split(opening)[1].split(f"</{kind}>")[0]
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert f"{kind}-src 'sha256-{digest}'" in policy[1]
     assert not any(key == "style" for key, _ in found.attributes)
-
-
-def test_the_colours_are_the_pages() -> None:
-    """Bytes that web/src/colour.ts gives."""
-    light = [(247, 251, 252), (118, 202, 243), (21, 138, 222), (27, 25, 75)]
-    dark = [(21, 23, 30), (4, 77, 104), (19, 142, 133), (251, 244, 196)]
-    for n, bright, dim in zip((0, 64, 128, 255), light, dark, strict=True):
-        assert sequential(n / 255, dark=False) == bright
-        assert sequential(n / 255, dark=True) == dim
-    signed = [(5, 92, 178), (129, 174, 232), (255, 255, 255), (221, 152, 114), (147, 68, 4)]
-    assert [diverging((n - 255) / 255) for n in (0, 128, 255, 383, 510)] == signed
-    assert luminance((255, 255, 255)) == pytest.approx(1)
-    assert luminance((0, 0, 0)) == 0
 
 
 def test_every_statistic_has_a_unit_and_a_sentence() -> None:

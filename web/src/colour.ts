@@ -1,6 +1,6 @@
 // Colours: one sequential map for weights, one diverging map for differences, one hue for each head. All in OKLCH.
 
-type RGB = [number, number, number];
+export type RGB = [number, number, number];
 
 /** OKLCH to sRGB bytes (Ottosson 2020), chroma lowered until the colour exists. */
 export function oklch(lightness: number, chroma: number, hue: number): RGB {
@@ -26,7 +26,7 @@ export function oklch(lightness: number, chroma: number, hue: number): RGB {
 /** What is drawn for NaN: on neither map. */
 const BROKEN: RGB = [214, 0, 60];
 
-const css = ([r, g, b]: RGB): string => `rgb(${r} ${g} ${b})`;
+export const css = ([r, g, b]: RGB): string => `rgb(${r} ${g} ${b})`;
 
 /** 256 colours, equal steps of lightness, so that it reads in grey as well. From the page's ground to the strongest. */
 function ramp(dark: boolean): Uint8Array {
@@ -65,19 +65,27 @@ export function diverging(): Uint8Array {
   return ramps.get("diverging")!;
 }
 
-export function sequentialCss(t: number, dark: boolean): string {
-  if (Number.isNaN(t)) return css(BROKEN);
-  const at = 3 * Math.round(255 * Math.min(1, Math.max(0, t)));
-  const map = sequential(dark);
-  return css([map[at], map[at + 1], map[at + 2]]);
+const entry = (map: Uint8Array, n: number): RGB => [map[3 * n], map[3 * n + 1], map[3 * n + 2]];
+
+/** A weight's colour at t, 0 to 1. */
+export const sequentialAt = (t: number, dark: boolean): RGB =>
+  Number.isNaN(t) ? BROKEN : entry(sequential(dark), Math.round(255 * Math.min(1, Math.max(0, t))));
+
+/** A signed number's colour at t, -1 to 1. */
+export const divergingAt = (t: number): RGB =>
+  Number.isNaN(t) ? BROKEN : entry(diverging(), 255 + Math.round(255 * Math.min(1, Math.max(-1, t))));
+
+export const sequentialCss = (t: number, dark: boolean): string => css(sequentialAt(t, dark));
+export const divergingCss = (t: number): string => css(divergingAt(t));
+
+/** Relative luminance, 0 to 1 (WCAG 2.2). */
+export function luminance(colour: RGB): number {
+  const [r, g, b] = colour.map((byte) => (byte / 255 <= 0.04045 ? byte / 255 / 12.92 : ((byte / 255 + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
 }
 
-export function divergingCss(t: number): string {
-  if (Number.isNaN(t)) return css(BROKEN);
-  const at = 3 * (255 + Math.round(255 * Math.min(1, Math.max(-1, t))));
-  const map = diverging();
-  return css([map[at], map[at + 1], map[at + 2]]);
-}
+/** Black or white: the one with more contrast on this colour. */
+export const inkOn = (colour: RGB): string => (luminance(colour) > 0.179 ? "#000" : "#fff");
 
 /** A head's colour: equal lightness, hues spread over the whole circle, so none comes twice. */
 export function headColour(head: number, heads: number, dark: boolean): string {
@@ -95,10 +103,10 @@ export function onScale(weight: number, most: number, scale: "sqrt" | "linear" |
 const palettes = new Map<Uint8Array, Uint32Array>();
 
 /** A map's colours as pixels of a canvas: opaque, red in the lowest byte. */
-function palette(map: Uint8Array): Uint32Array {
+export function palette(map: Uint8Array): Uint32Array {
   let found = palettes.get(map);
   if (!found) {
-    found = Uint32Array.from({ length: map.length / 3 }, (_, n) => pixel([map[3 * n], map[3 * n + 1], map[3 * n + 2]]));
+    found = Uint32Array.from({ length: map.length / 3 }, (_, n) => pixel(entry(map, n)));
     palettes.set(map, found);
   }
   return found;

@@ -2,31 +2,25 @@
 import { strongestKeys } from "./trace/strongest";
 import { engine } from "./trace/engine";
 import { headColour, onScale, sequentialCss } from "./colour";
+import { csvCell, download, escaped, plainPart } from "./files";
+import { toHash } from "./hash";
 import { say } from "./words";
 import * as state from "./state";
 import { current, mostOf, wanted, type Picture } from "./pictures";
-import { at, column, doc, row, shown } from "./store";
+import { at, column, doc, headName, row, shown } from "./store";
 import { marked, type Label } from "./shown";
 
 function fileName(kind: string): string {
   const info = doc.value!.info;
-  const model = info.name.split(/[\\/]/).pop()!.replace(/[^\w.-]+/g, "-") || "headscope";
-  return `${model}-layer${info.layerNumbers[at.value.layer]}-head${info.headNumbers[at.value.layer][at.value.head]}.${kind}`;
+  const { l, h } = headName(info, at.value);
+  return `${plainPart(info.name)}-layer${l}-head${h}.${kind}`;
 }
 
 function save(content: BlobPart, type: string, kind: string): void {
   const name = fileName(kind);
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([content], { type }));
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+  download(content, type, name);
   state.said.value = say("saved", { name });
 }
-
-const escaped = (text: string): string =>
-  // eslint-disable-next-line no-control-regex
-  text.replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f]/g, "�").replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;").replace(/"/g, "&quot;");
 
 /** The part of the matrix that is seen: rows and columns [..). */
 function window_(picture: Picture): [number, number, number, number] {
@@ -65,7 +59,7 @@ export async function figure(): Promise<string> {
   const withLines = state.mode.value !== "matrix" && rows.length <= 200 && columns.length <= 200;
   const cell = Math.max(2, Math.min(24, 600 / Math.max(found.height, found.width)));
   const parts: string[] = [];
-  const title = `${info.name} · ${say("layer_head", { l: info.layerNumbers[at.value.layer], h: info.headNumbers[at.value.layer][at.value.head] })}`;
+  const title = `${info.name} · ${say("layer_head", headName(info, at.value))}`;
   let x = 16;
   let height = 60;
   if (withLines) {
@@ -166,14 +160,11 @@ async function numbers(): Promise<{ rows: Label[]; columns: Label[]; data: Float
   return { rows: words.rows.slice(top, bottom), columns: words.columns.slice(left, right), data: found.data };
 }
 
-/** A cell of CSV: quoted, and never read as a formula by a spreadsheet. src/headscope/view/tables.py has the same rule. */
-const csv = (value: string): string => `"${(/^[=+\-@\t\r\n＝＋－＠]/.test(value) ? `'${value}` : value).replace(/"/g, '""')}"`;
-
 export async function saveCsv(): Promise<void> {
   const { rows, columns, data } = await numbers();
-  const lines = [["", ...columns.map((label) => csv(label.text))].join(",")];
+  const lines = [["", ...columns.map((label) => csvCell(label.text))].join(",")];
   rows.forEach((label, r) => {
-    lines.push([csv(label.text), ...Array.from(data.subarray(r * columns.length, (r + 1) * columns.length), (x) => x.toFixed(6))].join(","));
+    lines.push([csvCell(label.text), ...Array.from(data.subarray(r * columns.length, (r + 1) * columns.length), (x) => x.toFixed(6))].join(","));
   });
   save(`${lines.join("\r\n")}\r\n`, "text/csv;charset=utf-8", "csv");
 }
@@ -192,7 +183,7 @@ export async function saveJson(): Promise<void> {
 }
 
 export async function copyLink(): Promise<void> {
-  const hash = state.toHash();
+  const hash = toHash(state.FIELDS);
   try {
     await navigator.clipboard.writeText(location.href.replace(/#.*$/, "") + (hash ? `#${hash}` : ""));
     state.said.value = say("copied");

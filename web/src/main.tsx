@@ -1,31 +1,23 @@
 // The page's start: read what it is told, open the traces inside it, show them.
 import { render } from "preact";
 import { effect } from "@preact/signals";
+import "./base.css";
 import "./style.css";
 import { App } from "./app";
 import { listen } from "./keyboard";
+import { catalog } from "./catalog";
 import { outcomes, start, type Start } from "./remote";
-import { dark, followHash, said, theme } from "./state";
+import { followTheme } from "./appearance";
+import { followHash } from "./hash";
+import { FIELDS, said } from "./state";
 import { followNumbers } from "./statistics";
 import { followRow, followSelection } from "./pictures";
 import { failure, followRest, openTrace } from "./store";
 import { openFile } from "./panels/compare";
-import { say, spoken } from "./words";
+import { say } from "./words";
+import { followLanguage } from "./words/speech";
 
 const page = document.getElementById("page")!;
-
-function followTheme(): void {
-  const system = matchMedia("(prefers-color-scheme: dark)");
-  const apply = (): void => {
-    const now = theme.value === "dark" || (theme.value === "auto" && system.matches);
-    // the style sheet first: what is drawn anew takes its colours from there
-    document.documentElement.dataset.theme = now ? "dark" : "light";
-    dark.value = now;
-  };
-  effect(apply);
-  system.addEventListener("change", apply);
-  effect(() => { document.documentElement.lang = spoken.value; });
-}
 
 /** What was said goes away by itself. */
 function followSaid(): void {
@@ -50,6 +42,7 @@ function* parts(n: number): Generator<string> {
 
 async function open(): Promise<void> {
   const about = JSON.parse(document.getElementById("hs-about")?.textContent ?? "{}") as Partial<Start>;
+  catalog.value = about.statistics ?? [];
   start.value = { home: "file", traces: 0, ...about };
   if (!start.value.traces) failure.value = say("no_trace");
   for (let n = 0; n < start.value.traces; n++) {
@@ -71,8 +64,9 @@ function show(): void {
   render(<App />, page);
 }
 
-followHash();
+followHash(FIELDS);
 followTheme();
+followLanguage();
 followSaid();
 followSelection();
 followRow();

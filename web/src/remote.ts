@@ -1,6 +1,7 @@
 // The server, where there is one: it runs the model on other texts, with heads silenced and tokens masked.
 import { signal } from "@preact/signals";
 import { say } from "./words";
+import type { Statistic } from "./catalog";
 import { openTrace, type Doc } from "./store";
 
 export interface Start {
@@ -14,6 +15,8 @@ export interface Start {
   /** Whether the model says what may stand at a mask. */
   fills?: boolean;
   outcomes?: Outcome[][];
+  /** What Python's catalog says of the statistics that follow from weights. */
+  statistics?: Statistic[];
 }
 
 /** What the model says at one place, likeliest first. */

@@ -1,6 +1,7 @@
 // Numbers that belong to heads: those of the file, and those that depend on what is selected or compared.
 import { computed, effect, signal, type Signal } from "@preact/signals";
 import * as state from "./state";
+import { catalog } from "./catalog";
 import { apart } from "./comparing";
 import { at, doc, failure, otherDoc } from "./store";
 import { engine } from "./trace/engine";
@@ -9,14 +10,18 @@ import type { TraceInfo } from "./trace/trace";
 /** A head whose mean entropy is above this share of log S is called near-uniform, as headscope.verify does. */
 export const UNIFORM = 0.98;
 
-export const NAMES = ["entropy", "previous", "next", "same", "first", "separator", "distance", "strongest"] as const;
-
 /** Numbers of heads that are computed when they are asked for, layer by layer; NaN where they are still to come. */
 export interface Coming {
   key: string;
   numbers: Float32Array;
   done: number;
 }
+
+/** The statistics of which the trace that is looked at has a number, in Python's order. */
+export const known = computed<string[]>(() => {
+  const measured = doc.value?.info.statistics ?? {};
+  return catalog.value.map(({ name }) => name).filter((name) => measured[name]?.some((value) => !Number.isNaN(value)));
+});
 
 export const alike = signal<Coming | null>(null);
 export const changed = signal<Coming | null>(null);

@@ -2,6 +2,7 @@
 import { batch, computed, effect, signal } from "@preact/signals";
 import { engine } from "./trace/engine";
 import type { TraceInfo } from "./trace/trace";
+import { catalog, massTokens } from "./catalog";
 import { makeShown, type Shown } from "./shown";
 import * as state from "./state";
 
@@ -73,22 +74,33 @@ export function followRest(): void {
   });
 }
 
-export const headLabel = (info: TraceInfo, layer: number, head: number): string =>
-  `${info.layerNumbers[layer]}.${info.headNumbers[layer][head]}`;
+/** A head's numbers in the model. */
+export const headName = (info: TraceInfo, { layer, head }: { layer: number; head: number }): { l: number; h: number } => ({
+  l: info.layerNumbers[layer], h: info.headNumbers[layer][head],
+});
+
+/** True if every layer has the heads of the first. */
+export const sameHeads = ({ headNumbers }: TraceInfo): boolean => headNumbers.every((numbers) => numbers.join() === headNumbers[0].join());
+
+export function headLabel(info: TraceInfo, layer: number, head: number): string {
+  const { l, h } = headName(info, { layer, head });
+  return `${l}.${h}`;
+}
 
 /** Thumbnails and statistics that a file came without are computed head by head. */
 async function measureAll(one: Doc): Promise<void> {
   const { info } = one;
-  const names = ["entropy", "previous", "next", "same", "first", "separator", "distance", "strongest"];
   const rows = Math.min(48, info.queries.tokens.length);
   const columns = Math.min(48, info.keys.tokens.length);
   const count = info.layers.length * info.heads;
   const thumbs = info.thumbs ?? { data: new Uint8Array(count * rows * columns), rows, columns };
-  const statistics = info.statistics ?? Object.fromEntries(names.map((name) => [name, new Float32Array(count).fill(NaN)]));
+  const statistics = info.statistics ?? Object.fromEntries(catalog.value.map(({ name }) => [name, new Float32Array(count).fill(NaN)]));
   for (let n = 0; n < count; n++) {
-    const found = await engine.ask("measure", { trace: one.id, layer: Math.floor(n / info.heads), head: n % info.heads }, undefined, "background");
+    const found = await engine.ask("measure", {
+      trace: one.id, layer: Math.floor(n / info.heads), head: n % info.heads, masses: massTokens(),
+    }, undefined, "background");
     thumbs.data.set(found.thumb, n * rows * columns);
-    for (const name of names) statistics[name][n] = found.statistics[name];
+    for (const [name, value] of Object.entries(found.statistics)) if (statistics[name]) statistics[name][n] = value;
     if (n % info.heads === info.heads - 1 || n === count - 1) {
       docs.value = docs.value.map((held) => (held.id === one.id ? { ...held, info: { ...held.info, thumbs, statistics } } : held));
     }

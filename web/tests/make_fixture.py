@@ -10,7 +10,9 @@ import numpy as np
 
 from headscope._trace import LayerRecord, TokenAxis, Trace
 from headscope.attention import Mask, attend
-from headscope.statistics import head_statistics
+from headscope.statistics import roles_of
+from headscope.statistics.catalog import MASSES, ROLE_TOKENS, WEIGHTS_ONLY
+from headscope.statistics.reference import head_means
 from headscope.view.page_trace import page_bytes
 
 SIZE, HEADS, D = 12, 4, 16
@@ -51,13 +53,16 @@ def fixture() -> Trace:
         words=(None, 0, 1, 1, 2, None, 3, 4, 5, 6, 7, None),
         spans=(None,) * SIZE,
     )
-    return Trace(model="fixture", queries=axis, layers=records, outputs={}, text="a tired cat", pair="x")
+    return Trace(model="fixture", queries=axis, layers=records, text="a tired cat", pair="x")
 
 
 def expected(trace: Trace) -> dict[str, object]:
     """Weights, scores and statistics of every head, by headscope's own formulas."""
-    special = np.array(trace.special)
+    roles = roles_of(trace)
+    in_file_alone = ("punctuation", "other_sentence")
+    names = [name for name in WEIGHTS_ONLY if name not in in_file_alone]
     return {
+        "masses": {name: sorted(ROLE_TOKENS[role]) for name, role in MASSES.items() if role in ROLE_TOKENS},
         "weights": [
             [np.asarray(trace[layer, head].weights).ravel().tolist() for head in range(HEADS)]
             for layer in range(len(trace.layers))
@@ -69,8 +74,8 @@ def expected(trace: Trace) -> dict[str, object]:
         "statistics": [
             {
                 name: found.tolist()
-                for name, found in head_statistics(
-                    record.q, record.k, scale=record.scale, special=special, mask=record.mask
+                for name, found in head_means(
+                    record.q, record.k, scale=record.scale, roles=roles, mask=record.mask, names=names
                 ).items()
             }
             for record in trace.layers

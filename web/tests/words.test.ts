@@ -1,18 +1,37 @@
 // Every language says the same things: the same words, with the same parts in braces. Colours are what they promise.
 import { expect, test } from "vitest";
-import { en, type Word } from "../src/words/en";
+import { language } from "../src/appearance";
+import { common } from "../src/words/common";
+import { en } from "../src/words/en";
 import { ja } from "../src/words/ja";
 import { zh } from "../src/words/zh";
-import { diverging, divergingCss, headColour, oklch, onScale, paint, sequential } from "../src/colour";
+import { report } from "../src/report/words";
+import { count, number, percent, rounded } from "../src/words/numbers";
+import { diverging, divergingCss, headColour, inkOn, luminance as relative, oklch, onScale, paint, sequential, sequentialAt } from "../src/colour";
 
 const parts = (text: string): string[] => [...new Set(text.match(/\{\w+\}/g) ?? [])].sort();
 
-for (const [name, table] of Object.entries({ ja, zh })) {
-  test(`${name} has every word and every part`, () => {
-    expect(Object.keys(table).sort()).toEqual(Object.keys(en).sort());
-    for (const word of Object.keys(en) as Word[]) expect(parts(table[word]), word).toEqual(parts(en[word]));
-  });
+const tables = { page: { en, ja, zh }, common, report } as unknown as Record<string, Record<string, Record<string, string>>>;
+
+for (const [kind, { en: english, ...others }] of Object.entries(tables)) {
+  for (const [name, table] of Object.entries(others)) {
+    test(`${kind}: ${name} has every word and every part`, () => {
+      expect(Object.keys(table).sort()).toEqual(Object.keys(english).sort());
+      for (const word of Object.keys(english)) expect(parts(table[word]), word).toEqual(parts(english[word]));
+    });
+  }
 }
+
+test("no word stands in two tables of a page", () => {
+  for (const table of [en, report.en]) expect(Object.keys(table).filter((word) => word in common.en)).toEqual([]);
+});
+
+test("numbers are read as people read them", () => {
+  language.value = "en";
+  expect([0.5, -12.345, 123.45, 4567.8, null].map(rounded)).toEqual(["0.500", "-12.35", "123.5", "4568", "-"]);
+  expect([0.1234, 123.45, 0.0001, NaN].map((x) => number(x))).toEqual(["0.123", "123.5", "1.0e-4", "–"]);
+  expect([percent(0.05), percent(0.5), count(109482240)]).toEqual(["5.0%", "50%", "109,482,240"]);
+});
 
 const luminance = (map: Uint8Array, n: number): number => 0.2126 * map[3 * n] + 0.7152 * map[3 * n + 1] + 0.0722 * map[3 * n + 2];
 
@@ -47,5 +66,22 @@ test("pixels are the map's colours, on every scale, signed or not", () => {
       expect([...plain.subarray(4 * n, 4 * n + 4)]).toEqual([...sequential(true).subarray(3 * shade, 3 * shade + 3), 255]);
       expect([...signed.subarray(4 * n, 4 * n + 4)]).toEqual([...diverging().subarray(3 * (255 - shade), 3 * (255 - shade) + 3), 255]);
     });
+  }
+});
+
+test("the maps' colours stay what they are", () => {
+  const at = (map: Uint8Array, places: number[]): number[][] => places.map((n) => [...map.subarray(3 * n, 3 * n + 3)]);
+  expect(at(sequential(false), [0, 64, 128, 255])).toEqual([[247, 251, 252], [118, 202, 243], [21, 138, 222], [27, 25, 75]]);
+  expect(at(sequential(true), [0, 64, 128, 255])).toEqual([[21, 23, 30], [4, 77, 104], [19, 142, 133], [251, 244, 196]]);
+  expect(at(diverging(), [0, 128, 255, 383, 510])).toEqual([[5, 92, 178], [129, 174, 232], [255, 255, 255], [221, 152, 114], [147, 68, 4]]);
+});
+
+test("text on a colour has the contrast that WCAG asks of small text", () => {
+  expect([relative([255, 255, 255]), relative([0, 0, 0])]).toEqual([1, 0]);
+  for (const dark of [false, true]) {
+    for (let n = 0; n <= 20; n++) {
+      const [ground, ink] = [relative(sequentialAt(n / 20, dark)), inkOn(sequentialAt(n / 20, dark)) === "#fff" ? 1 : 0];
+      expect((Math.max(ground, ink) + 0.05) / (Math.min(ground, ink) + 0.05)).toBeGreaterThan(4.5);
+    }
   }
 });

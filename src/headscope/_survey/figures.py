@@ -52,6 +52,7 @@ FIGURES = (
 CLUSTERS = "clusters"
 """The figure of heads as points: multidimensional scaling of their Jensen-Shannon distances (figure 6 there)."""
 CLUSTERS_TITLE = "Heads that look alike lie together"
+CLUSTERS_SOURCE = "Clark et al. 2019, figure 6"
 
 
 def round_up(value: float) -> float:

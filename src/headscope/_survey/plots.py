@@ -10,7 +10,7 @@ import numpy as np
 
 from headscope._survey.figures import CLUSTERS, FIGURES, LayerFigure, layer_ticks, round_up
 from headscope._survey.findings import Findings, read_findings
-from headscope._survey.labels import label_widths, leader, place_labels
+from headscope._survey.plot_labels import label_widths, leader, place_labels
 from headscope._survey.scaling import classical_scaling
 from headscope.errors import MissingExtraError
 from headscope.writing import write_atomically

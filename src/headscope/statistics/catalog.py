@@ -16,6 +16,10 @@ LANGUAGES = ("en", "ja", "zh")
 """The order of names and units in several languages."""
 
 
+ROLE_TOKENS = {"cls": frozenset({"[CLS]", "<s>", "<cls>", "[class]"}), "sep": frozenset({"[SEP]", "</s>", "<sep>"})}
+"""How vocabularies spell the special tokens of a role."""
+
+
 @dataclass(frozen=True)
 class Unit:
     """What a statistic is measured in.
@@ -92,6 +96,7 @@ class Statistic:
             "units": dict(zip(LANGUAGES, self.unit.names, strict=False)),
             "low": self.unit.low,
             "high": self.unit.high,
+            "tokens": sorted(ROLE_TOKENS[self.mass]) if self.mass in ROLE_TOKENS else None,
         }
 
 

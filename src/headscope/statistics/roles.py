@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from headscope.statistics.catalog import ROLE_TOKENS
+
 if TYPE_CHECKING:
     from jaxtyping import Bool, Int
 
     from headscope._trace import Trace
     from headscope._trace.token_axis import TokenAxis
 
-CLS = frozenset({"[CLS]", "<s>", "<cls>", "[class]"})
-SEP = frozenset({"[SEP]", "</s>", "<sep>"})
 MARKERS = ("##", "Ġ", "▁")
 """What vocabularies put before a piece to say that a word goes on or begins here."""
 
@@ -64,8 +64,8 @@ def roles_of_tokens(queries: TokenAxis, keys: TokenAxis, text: str | None, pair:
     sentences = _sentences(keys, pair is not None)
     words = _words(keys, sentences, (text, pair))
     return Roles(
-        cls=special & np.array([token in CLS for token in keys.tokens], dtype=bool),
-        sep=special & np.array([token in SEP for token in keys.tokens], dtype=bool),
+        cls=special & np.array([token in ROLE_TOKENS["cls"] for token in keys.tokens], dtype=bool),
+        sep=special & np.array([token in ROLE_TOKENS["sep"] for token in keys.tokens], dtype=bool),
         punctuation=~special & np.array([is_punctuation(word) for word in words], dtype=bool),
         special=special,
         sentences=sentences,

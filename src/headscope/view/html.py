@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import html
-import json
 import warnings
 from base64 import b64encode
 from collections.abc import Callable, Sequence
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from headscope._trace import Trace
 from headscope.errors import InputError
+from headscope.pages import filled, json_element
+from headscope.statistics.catalog import CATALOG, WEIGHTS_ONLY
 from headscope.view.page_trace import estimated_bytes, model_name, page_file
 from headscope.writing import write_atomically
 
@@ -21,18 +19,10 @@ LARGE = 64 << 20
 """A page above this size says so, and how to make it smaller, before it is written."""
 PIECE = 24 << 20
 """Bytes of a trace in one element of the page, a multiple of 3: browsers hold no text of a gigabyte."""
-PLACE = "<!--headscope:data-->"
-TITLE = "<title>headscope</title>"
 
 
 class LargePageWarning(UserWarning):
     """The page will be large."""
-
-
-@cache
-def template() -> str:
-    """The built page, without data. Built from web/ and committed."""
-    return (files("headscope.view") / "static" / "page.html").read_text(encoding="utf-8")
 
 
 def to_html(
@@ -134,9 +124,9 @@ def page(held: Sequence[bytes], *, home: str, title: str, **about: Any) -> bytes
         home: file, server or notebook: what the page may ask for.
         about: what else the page is told at its start.
     """
-    before, after = template().replace(TITLE, f"<title>{html.escape(title)}</title>", 1).split(PLACE)
-    start = {"home": home, "traces": len(held), "bytes": [len(one) for one in held], **about}
-    parts = [before.encode(), f'<script type="application/json" id="hs-about">{inert(start)}</script>\n'.encode()]
+    statistics = [CATALOG[name].record() for name in WEIGHTS_ONLY]
+    start = {"home": home, "traces": len(held), "bytes": [len(one) for one in held], "statistics": statistics, **about}
+    parts = [json_element("hs-about", start)]
     for index, one in enumerate(held):
         whole = memoryview(one)
         for number, at in enumerate(range(0, len(one), PIECE)):
@@ -146,13 +136,7 @@ def page(held: Sequence[bytes], *, home: str, title: str, **about: Any) -> bytes
                 b64encode(whole[at : at + PIECE]),
                 b"</script>\n",
             ]
-    return b"".join([*parts, after.encode()])
-
-
-def inert(value: Any) -> str:
-    """JSON that can't end the script element it stands in, nor open a comment there."""
-    text = json.dumps(value, ensure_ascii=True)
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    return filled("page", title=title, elements=parts)
 
 
 def default_title(trace: Trace) -> str:

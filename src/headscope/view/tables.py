@@ -16,7 +16,7 @@ from headscope.view.labels import printable
 PLAIN = str.maketrans({character: f"\\{character}" for character in "\\|*_<`[]~"})
 """What Markdown would read as its own signs."""
 FORMULA = "=+-@\t\r\n＝＋－＠"
-"""How a cell begins that a spreadsheet may run. web/src/export.ts has the same rule."""
+"""How a cell begins that a spreadsheet may run. web/src/files.ts has the same rule."""
 
 
 @dataclass(frozen=True, slots=True)

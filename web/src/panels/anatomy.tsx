@@ -4,6 +4,7 @@ import { headColour } from "../colour";
 import { count, isWord, percent, say } from "../words";
 import * as state from "../state";
 import { at, doc } from "../store";
+import { EmptyCentre } from "./centre";
 import type { Anatomy as Model, Part } from "../trace/trace";
 
 const shape = (sizes: (number | string)[]): string => (sizes.length === 1 ? `(${sizes[0]},)` : `(${sizes.join(", ")})`);
@@ -18,7 +19,7 @@ export function Anatomy() {
   const info = doc.value?.info;
   const model = info?.anatomy;
   if (!info) return null;
-  if (!model) return <main class="centre" id="head"><section class="panel"><p class="quiet hint">{say("anatomy_none")}</p></section></main>;
+  if (!model) return <EmptyCentre>{say("anatomy_none")}</EmptyCentre>;
   const tokens = info.queries.tokens.length;
   return (
     <main class="centre" id="head">

@@ -5,6 +5,8 @@ import * as state from "../state";
 import { at, doc, docs, lookAt, lookedRow, otherDoc, shown, type Asked, type Doc } from "../store";
 import { moved, outcomes, run, running, start, type Outcome } from "../remote";
 import { plainLabel } from "../trace/trace";
+import { Fill } from "./bar";
+import { EmptyCentre } from "./centre";
 import { Changed } from "./compare";
 
 const NOTHING: Asked = { heads: [], tokens: [] };
@@ -76,7 +78,7 @@ export function Causes() {
   const base = origin.value;
   if (!base) return null;
   if (start.value.home !== "server") {
-    return <main class="centre" id="head"><section class="panel"><p class="quiet hint">{say("causes_none")}</p></section></main>;
+    return <EmptyCentre>{say("causes_none")}</EmptyCentre>;
   }
   const asked = wish.value;
   const [l, h] = chosen();
@@ -152,7 +154,7 @@ function Choices({ when, one, against }: { when: string; one: Outcome; against: 
         const change = was ? `${share >= was.share ? "+" : "−"}${Math.abs(share - was.share).toFixed(3)}` : say("causes_new");
         return (
           <li key={label}>
-            <bdi title={label}>{one.place === null ? label : plainLabel(label, label.startsWith("##"))}</bdi><span class="bar"><i style={{ width: `${100 * share}%` }} /></span>
+            <bdi title={label}>{one.place === null ? label : plainLabel(label, label.startsWith("##"))}</bdi><span class="bar"><Fill share={share} /></span>
             <b>{number(share)}</b><em>{against ? change : ""}</em>
           </li>
         );

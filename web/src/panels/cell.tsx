@@ -5,6 +5,7 @@ import { engine } from "../trace/engine";
 import type { Chain } from "../trace/chain";
 import { largestPlaces } from "../trace/strongest";
 import { start } from "../remote";
+import { Fill } from "./bar";
 import { number, percent, say } from "../words";
 import * as state from "../state";
 import { at, doc, rested, shown } from "../store";
@@ -107,7 +108,7 @@ export function Cell() {
           <table class="terms"><tbody>{listed.map((n) => (
             <tr key={n} class={n === j ? "chosen" : ""}>
               <td class="who" title={label(n)}><bdi>{label(n)}</bdi></td><td class="quiet">e^({brief(chain.scores[n])} − {brief(chain.lse)})</td>
-              <td class="bar"><i style={{ width: `${100 * chain.weights[n]}%` }} /></td>
+              <td class="bar"><Fill share={chain.weights[n]} /></td>
               <td><b data-test={n === j ? "weight" : undefined}>{number(chain.weights[n], 4)}</b></td>
             </tr>
           ))}</tbody></table>
@@ -123,7 +124,7 @@ export function Cell() {
             : say("s_writes_none")}>
           {info.shares && <>
             <p class="sum"><b>{percent(info.shares[index])}</b></p>
-            <div class="bar wide"><i style={{ width: `${100 * Math.min(1, Math.max(0, info.shares[index]))}%` }} /></div>
+            <div class="bar wide"><Fill share={info.shares[index]} /></div>
           </>}
         </Step>
       </div>

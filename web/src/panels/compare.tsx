@@ -5,7 +5,7 @@ import { count, number, say } from "../words";
 import * as state from "../state";
 import { apart, placeOf, separated } from "../comparing";
 import { picture, wanted, wantedKey, type Picture, type Wanted } from "../pictures";
-import { at, doc, docs, failure, openTrace, otherDoc, otherShown, shown, type Doc } from "../store";
+import { at, doc, docs, failure, headLabel, headName, openTrace, otherDoc, otherShown, shown, type Doc } from "../store";
 import { changed } from "../statistics";
 import { everyRow } from "../trace/measures";
 import { Legend } from "./legend";
@@ -55,7 +55,7 @@ export function Compare() {
   const [a, b] = [doc.value, otherDoc.value];
   const [mine, theirs] = [shown.value, otherShown.value];
   const { layer, head } = at.value;
-  const name = a && { l: a.info.layerNumbers[layer], h: a.info.headNumbers[layer][head] };
+  const name = a && headName(a.info, at.value);
   const there = b && name && placeOf(b.info, name.l, name.h);
   const second: Wanted | null = b && theirs && there ? { doc: b, minus: null, shown: theirs, ...there, normed: false } : null;
   const why = separated.value;
@@ -113,7 +113,7 @@ export function Changed({ a, b }: { a: Doc; b: Doc }) {
           const [l, h] = [Math.floor(n / a.info.heads), n % a.info.heads];
           return (
             <li key={n}><button class={l === at.value.layer && h === at.value.head ? "on" : ""} data-change={numbers[n]} onClick={() => { state.layer.value = l; state.head.value = h; }}>
-              <b>{a.info.layerNumbers[l]}.{a.info.headNumbers[l][h]}</b> {number(numbers[n])}
+              <b>{headLabel(a.info, l, h)}</b> {number(numbers[n])}
             </button></li>
           );
         })}

@@ -1,18 +1,21 @@
 // All heads: a thumbnail of each, and under it a bar with the chosen statistic. Layers down, heads across.
 import { useEffect, useRef } from "preact/hooks";
 import { computed, effect, useSignal } from "@preact/signals";
-import { sequential } from "../colour";
-import { count, number, say, type Word } from "../words";
+import { palette, sequential } from "../colour";
+import { count, number, say } from "../words";
 import * as state from "../state";
-import { at, doc, otherDoc } from "../store";
+import { at, doc, headLabel, headName, otherDoc, sameHeads } from "../store";
 import { everyRow } from "../trace/measures";
-import { coming, isUniform, NAMES, table } from "../statistics";
+import { statisticName, statisticUnit } from "../catalog";
+import { coming, isUniform, known, table } from "../statistics";
 import { fresh, ink } from "./canvas";
 import { GridTable, gridTableOpen } from "./table";
 import type { TraceInfo } from "../trace/trace";
 import { Sign } from "./sign";
 
+/** Room for the numbers of layers at the left, and of heads above. */
 const GUTTER = 22;
+const HEAD = 14;
 
 /** Heads in the order in which they are drawn: n = layer * heads + head. */
 export const ranking = computed<number[]>(() => {
@@ -65,24 +68,20 @@ function atlas(info: TraceInfo, dark: boolean): HTMLCanvasElement | null {
   if (!thumbs) return null;
   if (sheet && sheetKey[0] === thumbs.data && sheetKey[1] === dark && sheetKey[2] === info) return sheet;
   const total = info.layers.length * info.heads;
-  const map = sequential(dark);
+  const colours = palette(sequential(dark));
   const [w, h] = [thumbs.columns, thumbs.rows];
   sheet = document.createElement("canvas");
   sheet.width = info.heads * w;
   sheet.height = info.layers.length * h;
-  const pixels = new ImageData(sheet.width, sheet.height);
+  const image = new ImageData(sheet.width, sheet.height);
+  const pixels = new Uint32Array(image.data.buffer);
   for (let n = 0; n < total; n++) {
     const [x, y] = [(n % info.heads) * w, Math.floor(n / info.heads) * h];
     for (let cell = 0; cell < w * h; cell++) {
-      const from = 3 * thumbs.data[n * w * h + cell];
-      const to = 4 * ((y + Math.floor(cell / w)) * sheet.width + x + (cell % w));
-      pixels.data[to] = map[from];
-      pixels.data[to + 1] = map[from + 1];
-      pixels.data[to + 2] = map[from + 2];
-      pixels.data[to + 3] = 255;
+      pixels[(y + Math.floor(cell / w)) * sheet.width + x + (cell % w)] = colours[thumbs.data[n * w * h + cell]];
     }
   }
-  sheet.getContext("2d")!.putImageData(pixels, 0, 0);
+  sheet.getContext("2d")!.putImageData(image, 0, 0);
   sheetKey = [thumbs.data, dark, info];
   return sheet;
 }
@@ -93,12 +92,15 @@ export function Grid() {
   const over = useRef<HTMLCanvasElement>(null);
   const width = useSignal(0);
 
-  const layout = (info: TraceInfo): { cell: number; bar: number; columns: number; rows: number; height: number } => {
+  /** Where the head at each place of the ranking is drawn: its left and top, and the sizes. */
+  const layout = (info: TraceInfo) => {
     const columns = info.heads;
     const rows = info.layers.length;
     const cell = Math.max(10, Math.min(rows <= 6 ? 64 : 40, Math.floor((width.value - GUTTER) / columns) - 2));
     const bar = 5;
-    return { cell, bar, columns, rows, height: 14 + rows * (cell + bar + 3) };
+    const [across, down] = [cell + 2, cell + bar + 3];
+    const corner = (place: number): [number, number] => [GUTTER + (place % columns) * across, HEAD + Math.floor(place / columns) * down];
+    return { cell, bar, columns, rows, across, down, corner, height: HEAD + rows * down };
   };
 
   useEffect(() => {
@@ -118,7 +120,7 @@ export function Grid() {
     const dark = state.dark.value;
     const canvas = base.current;
     if (!info || !canvas || !width.value) return;
-    const { cell, bar, columns, rows, height } = layout(info);
+    const { cell, bar, columns, rows, corner, height } = layout(info);
     const context = prepare(canvas, height);
     const picture = atlas(info, dark);
     const numbers = table.value?.[state.statistic.value];
@@ -129,17 +131,15 @@ export function Grid() {
     context.textBaseline = "middle";
     if (!sorted) {
       context.textAlign = "right";
-      for (let r = 0; r < rows; r++) context.fillText(String(info.layerNumbers[r]), GUTTER - 6, 14 + r * (cell + bar + 3) + cell / 2, GUTTER - 6);
+      for (let r = 0; r < rows; r++) context.fillText(String(info.layerNumbers[r]), GUTTER - 6, corner(r * columns)[1] + cell / 2, GUTTER - 6);
       context.textAlign = "center";
-      const alike = info.headNumbers.every((numbers) => numbers.join() === info.headNumbers[0].join());
-      for (let c = 0; alike && c < columns; c++) context.fillText(String(info.headNumbers[0][c]), GUTTER + c * (cell + 2) + cell / 2, 7, cell + 1);
+      for (let c = 0; sameHeads(info) && c < columns; c++) context.fillText(String(info.headNumbers[0][c]), corner(c)[0] + cell / 2, HEAD / 2, cell + 1);
     }
     context.imageSmoothingEnabled = true;
     context.imageSmoothingQuality = "high";
     const silenced = new Set(info.ablated.map(([l, h]) => l * 10000 + h));
     ranking.value.forEach((n, place) => {
-      const x = GUTTER + (place % columns) * (cell + 2);
-      const y = 14 + Math.floor(place / columns) * (cell + bar + 3);
+      const [x, y] = corner(place);
       const share = numbers && high > low ? (numbers[n] - low) / (high - low) : 0;
       const faded = numbers && share < state.least.value;
       context.globalAlpha = faded ? 0.18 : 1;
@@ -156,7 +156,7 @@ export function Grid() {
         context.fillStyle = ink(canvas, "--accent");
         context.fillRect(x, y + cell + 1, Math.max(1, cell * share), bar - 2);
       }
-      const [layer, head] = [info.layerNumbers[Math.floor(n / info.heads)], info.headNumbers[Math.floor(n / info.heads)][n % info.heads]];
+      const { l: layer, h: head } = headName(info, { layer: Math.floor(n / info.heads), head: n % info.heads });
       if (info.broken.has(n) || isUniform(info, n) || silenced.has(layer * 10000 + head)) {
         context.fillStyle = ink(canvas, "--panel");
         context.globalAlpha *= 0.75;
@@ -188,13 +188,13 @@ export function Grid() {
     const canvas = over.current;
     void state.dark.value;
     if (!info || !canvas || !width.value) return;
-    const { cell, bar, columns, height } = layout(info);
+    const { cell, corner, height } = layout(info);
     const context = prepare(canvas, height);
     const frame = (n: number, colour: string, line: number): void => {
-      const place = ranking.value.indexOf(n);
+      const [x, y] = corner(ranking.value.indexOf(n));
       context.strokeStyle = colour;
       context.lineWidth = line;
-      context.strokeRect(GUTTER + (place % columns) * (cell + 2) - 0.5, 14 + Math.floor(place / columns) * (cell + bar + 3) - 0.5, cell + 1, cell + 1);
+      context.strokeRect(x - 0.5, y - 0.5, cell + 1, cell + 1);
     };
     frame(at.value.layer * info.heads + at.value.head, ink(canvas, "--pin"), 2.5);
     const hover = state.hoverHead.value;
@@ -205,16 +205,16 @@ export function Grid() {
     const info = doc.value?.info;
     if (!info) return null;
     const place = wrap.current!.getBoundingClientRect();
-    const { cell, bar, columns, rows } = layout(info);
-    const c = Math.floor((event.clientX - place.left - GUTTER) / (cell + 2));
-    const r = Math.floor((event.clientY - place.top - 14) / (cell + bar + 3));
+    const { columns, rows, across, down } = layout(info);
+    const c = Math.floor((event.clientX - place.left - GUTTER) / across);
+    const r = Math.floor((event.clientY - place.top - HEAD) / down);
     if (c < 0 || c >= columns || r < 0 || r >= rows) return null;
     return ranking.value[r * columns + c] ?? null;
   }
 
   const info = doc.value?.info;
   if (!info) return null;
-  const names = [...NAMES, "similarity", ...(otherDoc.value ? ["change"] : [])];
+  const names = [...known.value, "similarity", ...(otherDoc.value ? ["change"] : [])];
   const uniform = Array.from({ length: info.layers.length * info.heads }, (_, n) => n).filter((n) => isUniform(info, n)).length;
   const thumbs = info.thumbs;
   const exact = thumbs && thumbs.rows === info.queries.tokens.length && thumbs.columns === info.keys.tokens.length;
@@ -226,7 +226,7 @@ export function Grid() {
       <div class="row tools">
         <label title={say("colour_by")}><span>{say("colour_by")}</span> <select value={state.statistic.value} data-test="statistic"
           onChange={(event) => { state.statistic.value = event.currentTarget.value; }}>
-          {names.map((name) => <option key={name} value={name}>{say(`stat_${name}` as Word)}</option>)}
+          {names.map((name) => <option key={name} value={name}>{statisticName(name)}</option>)}
         </select></label>
         <select value={state.order.value} title={say("order")} data-test="order"
           onChange={(event) => { state.order.value = event.currentTarget.value as state.Order; }}>
@@ -238,7 +238,7 @@ export function Grid() {
       </div>
       <div class="scroller"><div
         class="heads" ref={wrap} role="img"
-        aria-label={`${say("grid")}. ${say("layer_head", { l: info.layerNumbers[at.value.layer], h: info.headNumbers[at.value.layer][at.value.head] })}`}
+        aria-label={`${say("grid")}. ${say("layer_head", headName(info, at.value))}`}
         onPointerMove={(event) => {
           const n = headAt(event);
           const now = state.hoverHead.peek();
@@ -278,14 +278,13 @@ function Reading({ names }: { names: string[] }) {
   const info = doc.value!.info;
   const looked = state.hoverHead.value ?? [at.value.layer, at.value.head];
   const value = table.value?.[state.statistic.value]?.[looked[0] * info.heads + looked[1]];
-  const unit = (["entropy", "distance", "similarity", "change"] as const).find((name) => name === state.statistic.value);
   const way = coming.value;
   return (
     <div class="reading" data-test="reading">
-      <b>{info.layerNumbers[looked[0]]}.{info.headNumbers[looked[0]][looked[1]]}</b>
-      <span>{say(`stat_${names.includes(state.statistic.value) ? state.statistic.value : "entropy"}` as Word)}</span>
+      <b>{headLabel(info, looked[0], looked[1])}</b>
+      <span>{statisticName(names.includes(state.statistic.value) ? state.statistic.value : "entropy")}</span>
       <b>{value === undefined ? "–" : number(value)}</b>
-      <span class="quiet">{way ? say("coming", { n: count(way[0]), all: count(way[1]) }) : unit ? say(`unit_${unit}`) : ""}</span>
+      <span class="quiet">{way ? say("coming", { n: count(way[0]), all: count(way[1]) }) : statisticUnit(state.statistic.value)}</span>
     </div>
   );
 }

@@ -5,7 +5,7 @@ import { headColour } from "../colour";
 import { count, number, percent, say } from "../words";
 import * as state from "../state";
 import { computing, current, progress, rowNumbers, wanted } from "../pictures";
-import { at, doc, lookedColumn, lookedRow, shown } from "../store";
+import { at, doc, headName, lookedColumn, lookedRow, shown } from "../store";
 import { Lines, linesCut } from "./lines";
 import { Legend } from "./legend";
 import { requestZoom } from "./map";
@@ -24,7 +24,7 @@ export function HeadPane() {
   const info = doc.value?.info;
   const words = shown.value;
   if (!info || !words) return null;
-  const { layer, head } = at.value;
+  const { head } = at.value;
   const hasPair = info.queries.segments.some((segment) => segment === 1);
   const picture = current.value;
   const badges = [
@@ -37,7 +37,7 @@ export function HeadPane() {
         <div class="row tools">
           <Sign onClick={() => step(0, -1)} says={say("previous_head")}>‹</Sign>
           <h1 data-test="head" style={{ color: headColour(head, info.heads, state.dark.value) }}>
-            {say("layer_head", { l: info.layerNumbers[layer], h: info.headNumbers[layer][head] })}
+            {say("layer_head", headName(info, at.value))}
           </h1>
           <Sign onClick={() => step(0, 1)} says={say("next_head")}>›</Sign>
           <span class="switch" role="group">
@@ -72,7 +72,7 @@ export function HeadPane() {
           </div>}
           {state.mode.value !== "lines" && <div class="view">
             <Matrix picture={picture} wanted={wanted.value} rows={words.rows} columns={words.columns} linked
-              name={`${say("mode_matrix")}: ${say("layer_head", { l: info.layerNumbers[layer], h: info.headNumbers[layer][head] })}`} />
+              name={`${say("mode_matrix")}: ${say("layer_head", headName(info, at.value))}`} />
           </div>}
           {tableOpen.value && <NumberTable />}
         </div>

@@ -3,12 +3,14 @@ import { headColour } from "../colour";
 import { memo } from "../memo";
 import { entropy } from "../trace/cells";
 import { largestPlaces } from "../trace/strongest";
-import { count, number, percent, say, spoken, type Word } from "../words";
+import { count, number, percent, say, spoken } from "../words";
 import { marked } from "../shown";
 import * as state from "../state";
 import { current, mostOf, rowNumbers, wanted, wantedKey, type Picture } from "../pictures";
-import { at, column, doc, lookedColumn, lookedRow, row, shown } from "../store";
-import { isUniform, NAMES, table } from "../statistics";
+import { at, column, doc, headLabel, lookedColumn, lookedRow, row, shown } from "../store";
+import { isUniform, known, table } from "../statistics";
+import { barEnd, statisticName } from "../catalog";
+import { Fill } from "./bar";
 import { copyLink, saveCsv, saveJson, savePng, saveSvg } from "../export";
 
 const KEYS = 10;
@@ -24,19 +26,18 @@ export function Inspector() {
   const sink = fresh?.most && !state.normed.value && words.columns.length > 3 && fresh.most.share > 0.5 ? fresh.most : null;
   const colour = headColour(head, info.heads, state.dark.value);
   const most = Math.log(Math.max(2, words.columns.length));
-  const limits: Record<string, number> = { entropy: Math.log(Math.max(2, info.keys.tokens.length)), distance: info.keys.tokens.length };
   return (
     <aside class="panel inspector" aria-label={say("inspector")}>
-      <h2>{say("inspector")} <b style={{ color: colour }}>{info.layerNumbers[layer]}.{info.headNumbers[layer][head]}</b></h2>
+      <h2>{say("inspector")} <b style={{ color: colour }}>{headLabel(info, layer, head)}</b></h2>
       <table class="facts">
         <tbody>
-          {NAMES.map((name) => {
+          {known.value.map((name) => {
             const value = table.value?.[name]?.[n];
             return (
               <tr key={name} class={state.statistic.value === name ? "chosen" : ""} onClick={() => { state.statistic.value = name; }}>
-                <th scope="row" title={say(`stat_${name}` as Word)}>{say(`stat_${name}` as Word)}</th>
-                <td class="bar"><i style={{ width: `${100 * Math.min(1, (value || 0) / (limits[name] ?? 1))}%` }} /></td>
-                <td>{value === undefined ? "–" : number(value, name === "distance" ? 1 : 3)}</td>
+                <th scope="row" title={statisticName(name)}>{statisticName(name)}</th>
+                <td class="bar"><Fill share={Math.abs(value || 0) / barEnd(name, table.value![name])} /></td>
+                <td>{value === undefined ? "–" : number(value, Math.abs(value) < 10 ? 3 : 1)}</td>
               </tr>
             );
           })}
@@ -91,7 +92,7 @@ function Ranked({ numbers, most, colour }: { numbers: Float32Array | null; most:
               state.key.value = label.tokens[0];
             }}>
             <bdi class={label.special ? "special" : ""}>{label.continues && <small>·</small>}{label.text}</bdi>
-            <span class="bar"><i style={{ width: `${100 * Math.min(1, numbers[c] / most)}%`, background: colour }} /></span>
+            <span class="bar"><Fill share={numbers[c] / most} colour={colour} /></span>
             <b>{number(numbers[c])}</b>
           </li>
         );

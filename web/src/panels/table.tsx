@@ -2,12 +2,13 @@
 import { useEffect } from "preact/hooks";
 import { signal, useSignal } from "@preact/signals";
 import { engine } from "../trace/engine";
-import { count, number, say, type Word } from "../words";
+import { statisticName } from "../catalog";
+import { count, number, say } from "../words";
 import { marked } from "../shown";
 import * as state from "../state";
 import { coming, table } from "../statistics";
 import { wanted } from "../pictures";
-import { at, column, doc, row, shown } from "../store";
+import { at, column, doc, headName, row, sameHeads, shown } from "../store";
 
 export const tableOpen = signal(false);
 const MOST = 24;
@@ -38,7 +39,7 @@ export function NumberTable() {
     <div class="numbers" data-test="numbers" tabIndex={0}>
       <table>
         <caption>
-          {say("table_caption", { l: info.layerNumbers[at.value.layer], h: info.headNumbers[at.value.layer][at.value.head] })}
+          {say("table_caption", headName(info, at.value))}
           {(wide < words.columns.length || bottom - top < words.rows.length) && ` · ${say("table_part", {
             from: top, to: bottom - 1, left, right: right - 1, rows: count(words.rows.length), columns: count(words.columns.length),
           })}`}
@@ -65,12 +66,11 @@ export function GridTable() {
   if (!info) return null;
   const name = state.statistic.value;
   const numbers = table.value?.[name];
-  const alike = info.headNumbers.every((one) => one.join() === info.headNumbers[0].join());
   return (
     <div class={gridTableOpen.value ? "gridtable" : "unseen"} data-test="grid-table" aria-busy={coming.value !== null}>
       <table>
-        <caption>{say("grid_caption", { what: say(`stat_${name}` as Word) })}</caption>
-        <thead><tr><td />{info.headNumbers[0].map((head, n) => <th key={n} scope="col">{alike ? head : n}</th>)}</tr></thead>
+        <caption>{say("grid_caption", { what: statisticName(name) })}</caption>
+        <thead><tr><td />{info.headNumbers[0].map((head, n) => <th key={n} scope="col">{sameHeads(info) ? head : n}</th>)}</tr></thead>
         <tbody>
           {info.layerNumbers.map((layer, l) => (
             <tr key={layer}>

@@ -1,9 +1,10 @@
 // The head line: which model, which text; tabs; language, theme, help.
 import { useState } from "preact/hooks";
-import { count, LANGUAGES, say, spoken } from "../words";
+import { count, say } from "../words";
 import * as state from "../state";
 import { closeTrace, doc, docs, lookAt } from "../store";
 import { run, running, start, trouble } from "../remote";
+import { Settings } from "./settings";
 import { Sign } from "./sign";
 
 export function Top() {
@@ -27,13 +28,7 @@ export function Top() {
           ))}
         </nav>
         <div class="row">
-          <select value={spoken.value} title={say("language")} data-test="language" onChange={(event) => { state.language.value = event.currentTarget.value; }}>
-            {Object.entries(LANGUAGES).map(([name, own]) => <option key={name} value={name}>{own}</option>)}
-          </select>
-          <Sign says={`${say("theme")}: ${say(`theme_${state.theme.value}`)}`} data-test="theme"
-            onClick={() => { state.theme.value = state.THEMES[(state.THEMES.indexOf(state.theme.value) + 1) % 3]; }}>
-            {state.theme.value === "auto" ? "◐" : state.theme.value === "light" ? "○" : "●"}
-          </Sign>
+          <Settings />
           <Sign says={say("help")} data-test="help" onClick={() => { state.help.value = !state.help.value; }}>?</Sign>
         </div>
       </div>

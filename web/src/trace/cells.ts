@@ -1,7 +1,7 @@
 // A head's weights: one row, rows of the picture, every cell, a tile pooled to the screen's size.
 // The formulas are those of headscope.attention; here they are computed for what is being looked at.
 import { columnsOf, poolRow } from "./pooling";
-import type { HeadArrays } from "./trace";
+import type { HeadArrays } from "./head";
 
 /** Which tokens stand together in each row and column of the picture (word pieces of a word), as one list with starts. */
 export interface Groups {
@@ -65,7 +65,7 @@ export function scoreRow(head: HeadArrays, i: number, from: number, to: number, 
   }
 }
 
-function allowed(head: HeadArrays, place: number, j: number): boolean {
+export function allowed(head: HeadArrays, place: number, j: number): boolean {
   const { causal, window, keys } = head.rule;
   if (causal && j > place) return false;
   if (window) {
@@ -73,6 +73,16 @@ function allowed(head: HeadArrays, place: number, j: number): boolean {
     if (window[1] !== null && j > place + window[1]) return false;
   }
   return !(keys && !keys[j]);
+}
+
+/** How many keys a query may look at. */
+export function allowedKeys(head: HeadArrays, i: number): number {
+  const { keys, queries, bias } = head;
+  let count = 0;
+  for (let j = 0; j < keys; j++) {
+    if (allowed(head, i + keys - queries, j) && !(bias && bias[i * keys + j] === -Infinity)) count++;
+  }
+  return count;
 }
 
 /** Whether every query sees every key, with nothing added. */

@@ -1,6 +1,6 @@
 // One query meets one key: every number between q, k and the weight.
 import { scoreRow, shiftOf, weightRow } from "./cells";
-import type { HeadArrays } from "./trace";
+import type { HeadArrays } from "./head";
 
 /** Everything between one query and one key. */
 export interface Chain {

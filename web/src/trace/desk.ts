@@ -3,7 +3,8 @@ import { tile, viewRows, wholeHead, type View, type WholeHead } from "./cells";
 import { chain, type Chain } from "./chain";
 import { change, distance, measure, sample, type HeadMeasure, type Sample } from "./measures";
 import { FormatError, fromBase64 } from "./safetensors";
-import { HeldTrace, type HeadArrays, type TraceInfo } from "./trace";
+import type { HeadArrays } from "./head";
+import { HeldTrace, type TraceInfo } from "./trace";
 
 export interface HeadName {
   trace: number;
@@ -16,7 +17,7 @@ export interface Questions {
   part: { ask: { id: number; base64: string; bytes: number }; answer: null };
   open: { ask: { id: number; bytes?: ArrayBuffer }; answer: TraceInfo };
   close: { ask: { id: number }; answer: null };
-  measure: { ask: HeadName; answer: HeadMeasure };
+  measure: { ask: HeadName & { masses: Record<string, string[]> }; answer: HeadMeasure };
   head: { ask: HeadName & { view: View; normed: boolean }; answer: WholeHead };
   rows: { ask: HeadName & { view: View; from: number; to: number; normed: boolean }; answer: Float32Array };
   tile: {
@@ -65,9 +66,11 @@ export class Desk {
         this.traces.delete(id);
         return null;
       },
-      measure: (name) => {
+      measure: ({ masses, ...name }) => {
         const { keys, queries } = this.held(name).info;
-        return measure(this.head(name), keys.special, keys === queries);
+        const flags = Object.entries(masses).map(([statistic, tokens]) =>
+          [statistic, keys.tokens.map((token, j) => keys.special[j] && tokens.includes(token))]);
+        return measure(this.head(name), Object.fromEntries(flags), keys === queries);
       },
       head: ({ view, normed, ...name }) => wholeHead(this.head(name), view, normed),
       rows: ({ view, from, to, normed, ...name }) =>

@@ -1,6 +1,6 @@
 // What is said of a head in one number, and how far two heads are apart. As headscope.statistics has it.
-import { weightRow } from "./cells";
-import type { HeadArrays } from "./trace";
+import { allowedKeys, weightRow } from "./cells";
+import type { HeadArrays } from "./head";
 
 /** Every how manieth query heads are compared on: all of a short text, about 128 of a long one. */
 export const everyRow = (queries: number): number => Math.max(1, Math.ceil(queries / 128));
@@ -73,35 +73,40 @@ export const measuredShare = (queries: number, keys: number): number => Math.max
 
 /**
  * A head's thumbnail and statistics, for traces that come without them. Who counts is as docs/statistics.md has it:
- * padding is out, and queries that may look at no key; in cross-attention (not aligned) there are no neighbours. NaN
- * where nobody is left, and everywhere in a head of which some weights are not numbers.
+ * padding is out, and queries that may look at no key; in cross-attention (not aligned) there are no neighbours. What
+ * nobody has is left out; all are NaN in a head of which some weights are not numbers.
+ *
+ * `masses`: by statistic, the keys whose weights it sums.
  */
-export function measure(head: HeadArrays, special: boolean[], aligned: boolean, most = 48): HeadMeasure {
+export function measure(head: HeadArrays, masses: Record<string, boolean[]>, aligned: boolean, most = 48): HeadMeasure {
   const { queries, keys, rule } = head;
   const every = measuredShare(queries, keys);
   const rows = Math.min(most, queries);
   const columns = Math.min(most, keys);
   const pooled = new Float32Array(rows * columns);
   const row = new Float32Array(keys);
-  const sums = { entropy: 0, previous: 0, next: 0, same: 0, first: 0, separator: 0, distance: 0, strongest: 0 };
-  const counts = { ...sums };
+  const sums: Record<string, number> = {};
+  const counts: Record<string, number> = {};
   let broken = false;
-  const add = (name: keyof typeof sums, value: number): void => {
-    sums[name] += value;
-    counts[name]++;
+  const add = (name: string, value: number): void => {
+    sums[name] = (sums[name] ?? 0) + value;
+    counts[name] = (counts[name] ?? 0) + 1;
   };
+  const roles = Object.entries(masses).filter(([, keys]) => keys.includes(true));
   for (let i = 0; i < queries; i++) {
     if (Math.floor(i / RUN) % every) continue;
     const nats = weightRow(head, i, row);
     const place = i + keys - queries;
     const base = Math.floor((i * rows) / queries) * columns;
     let strongest = 0;
-    let separator = 0;
+    let squares = 0;
+    let offset = 0;
     let distance = 0;
     for (let j = 0; j < keys; j++) {
       const w = row[j];
+      squares += w * w;
+      offset += w * (j - place);
       distance += w * Math.abs(j - place);
-      if (special[j] && j > 0) separator += w;
       if (w > strongest) strongest = w;
       const at = base + Math.floor((j * columns) / keys);
       if (w > pooled[at]) pooled[at] = w;
@@ -110,18 +115,21 @@ export function measure(head: HeadArrays, special: boolean[], aligned: boolean, 
     broken ||= Number.isNaN(nats);
     if (strongest === 0 || padding) continue;
     add("entropy", nats);
-    add("first", row[0]);
-    add("separator", separator);
+    const allowed = allowedKeys(head, i);
+    if (allowed > 1) add("normalised_entropy", nats / Math.log(allowed));
+    add("effective_tokens", 1 / squares);
     add("strongest", strongest);
+    add("first", row[0]);
+    for (const [name, keys] of roles) add(name, row.reduce((sum, w, j) => (keys[j] ? sum + w : sum), 0));
     if (!aligned) continue;
+    add("offset", offset);
     add("distance", distance);
-    for (const [name, offset] of [["previous", -1], ["next", 1], ["same", 0]] as const) {
-      const j = place + offset;
+    for (const [name, step] of [["previous", -1], ["next", 1], ["same", 0]] as const) {
+      const j = place + step;
       if (j >= 0 && j < keys) add(name, row[j]);
     }
   }
-  const names = Object.keys(sums) as (keyof typeof sums)[];
-  const statistics = Object.fromEntries(names.map((name) => [name, broken ? NaN : sums[name] / counts[name]]));
+  const statistics = Object.fromEntries(Object.keys(sums).map((name) => [name, broken ? NaN : sums[name] / counts[name]]));
   const thumb = Uint8Array.from(pooled, (w) => Math.round(255 * Math.sqrt(Math.min(1, w))));
   return { thumb, rows, columns, statistics };
 }

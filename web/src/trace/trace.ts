@@ -1,4 +1,5 @@
 // A trace as the page knows it: what the worker holds, and what it tells the page about it.
+import type { HeadArrays, LayerRule } from "./head";
 import { measuredShare } from "./measures";
 import { floats, FormatError, readSafetensors, type Safetensors } from "./safetensors";
 
@@ -10,15 +11,6 @@ export interface Axis {
   words: (number | null)[];
   spans?: ([number, number] | null)[];
   labels: string[];
-}
-
-export interface LayerRule {
-  scale: number;
-  stage: string;
-  causal: boolean;
-  window: [number | null, number | null] | null;
-  keys: Uint8Array | null;
-  biasHeads: number;
 }
 
 export interface Part {
@@ -72,18 +64,6 @@ export interface TraceInfo {
   valueNorms: Float32Array | null;
   writes: Float32Array | null;
   shares: Float32Array | null;
-}
-
-export interface HeadArrays {
-  q: Float32Array;
-  k: Float32Array;
-  lse: Float32Array | Float64Array;
-  bias: Float32Array | null;
-  valueNorms: Float32Array | null;
-  rule: LayerRule;
-  d: number;
-  queries: number;
-  keys: number;
 }
 
 /** A token's label where Python sent none: the vocabulary's marks read back, a quiet dot before a piece that goes on. */

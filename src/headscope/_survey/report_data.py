@@ -1,0 +1,171 @@
+"""The survey's report as JSON: `Survey` in web/src/report/data.ts has the same names.
+
+Heads are cells of the grid: row * columns + column. Text that nobody vouches for is printable, and text only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from headscope._survey.figures import CLUSTERS_SOURCE, CLUSTERS_TITLE, FIGURES, layer_ticks, round_up
+from headscope._survey.findings import FIELDS, Findings
+from headscope._survey.plane import plane_of
+from headscope._survey.wording import telling
+from headscope.checkpoint import called
+from headscope.pages import printable
+from headscope.statistics import CATALOG
+
+NEAREST = 5
+"""How many of the heads most like it are named for each head."""
+FILES = 1000
+"""How many of the corpus's files are listed."""
+
+
+def report_data(findings: Findings) -> dict[str, Any]:
+    """Everything that the report shows."""
+    manifest = findings.manifest
+    model, corpus, settings, counts = (manifest[part] for part in ("model", "corpus", "settings", "counts"))
+    return {
+        "model": {
+            "name": printable(called(str(model["name"]))),
+            "class": printable(str(model["class"])),
+            "file": _plain(model["name"]),
+            "sha256": _plain(model["sha256"]),
+            "parameters": model["parameters"],
+        },
+        "corpus": {
+            "name": printable(str(corpus["name"])),
+            "kind": printable(str(corpus["kind"])),
+            "count": len(corpus["files"]),
+            "files": [[printable(str(file["name"])), file["bytes"]] for file in corpus["files"][:FILES]],
+        },
+        "settings": _pairs(settings),
+        "versions": _pairs(manifest["versions"]),
+        "counts": {name: counts[name] for name in ("documents", "windows", "tokens")},
+        "run": {
+            "length": settings["length"],
+            "dtype": printable(str(settings["dtype"])),
+            "device": printable(str(settings["device"])),
+        },
+        "layers": findings.layers,
+        "heads": findings.heads,
+        "named": [_cell(findings, layer, head) for layer, head in findings.named],
+        "ticks": layer_ticks(findings.layers),
+        "statistics": [statistic_words(name) | _fields(fields) for name, fields in findings.statistics.items()],
+        "standing": [standing for name in findings.statistics for standing in _standing(findings, name)],
+        "figures": _figures(findings),
+        "plane": _plane(findings),
+        "nearest": _nearest(findings),
+        "leftOut": _pairs(manifest["left_out"]),
+        "refused": {
+            "count": counts["refused"],
+            "reasons": [[printable(reason), number] for reason, number in manifest["refused"]["reasons"].items()],
+            "documents": [
+                [printable(str(refused["document"])), printable(str(refused["detail"]))]
+                for refused in manifest["refused"]["documents"]
+            ],
+        },
+    }
+
+
+def statistic_words(name: str) -> dict[str, Any]:
+    """A statistic's name, meaning and unit, as the report says them."""
+    statistic = CATALOG[name]
+    short = statistic.unit.names[0] if statistic.unit.names else ""
+    return {
+        "name": name,
+        "meaning": statistic.described,
+        "unit": statistic.unit.name,
+        "short": short if short in ("nats", "tokens") else "",
+        "signed": statistic.signed,
+    }
+
+
+def _fields(fields: Mapping[str, np.ndarray]) -> dict[str, list[Any]]:
+    """Every field, layer after layer, null where there is none."""
+    return {
+        **{field: [_number(value) for value in fields[field].ravel()] for field in FIELDS},
+        "count": [0 if np.isnan(count) else int(count) for count in fields["count"].ravel()],
+    }
+
+
+def _number(value: float) -> float | None:
+    """Nine digits: more than the screen shows, so that rounding there is as good as rounding once."""
+    return float(f"{value:.9g}") if np.isfinite(value) else None
+
+
+def _cell(findings: Findings, layer: int, head: int) -> int:
+    return findings.layers.index(layer) * len(findings.heads) + findings.heads.index(head)
+
+
+def _standing(findings: Findings, statistic: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "statistic": statistic,
+            "says": sentence.says,
+            "heads": [[_cell(findings, layer, head), _number(value)] for layer, head, value in sentence.heads],
+            "low": _number(sentence.low),
+            "high": _number(sentence.high),
+            "middle": _number(sentence.middle),
+        }
+        for sentence in telling(findings, statistic)
+    ]
+
+
+def _figures(findings: Findings) -> list[dict[str, Any]]:
+    """The figures that show a measured statistic."""
+    figures = []
+    for figure in FIGURES:
+        if not any(name in findings.statistics for name in figure.panels):
+            continue
+        values = np.concatenate([findings.values(name).ravel() for name in figure.panels])
+        highest = np.max(values, initial=0.0, where=np.isfinite(values))
+        figures.append(
+            {
+                "title": figure.title,
+                "axis": figure.axis,
+                "source": figure.source,
+                "panels": list(figure.panels.items()),
+                "highest": round_up(float(highest)),
+            }
+        )
+    return figures
+
+
+def _plane(findings: Findings) -> dict[str, Any] | None:
+    if findings.distances is None:
+        return None
+    cells = [_cell(findings, layer, head) for layer, head in findings.named]
+    names = [f"{layer}.{head}" for layer, head in findings.named]
+    return {
+        "title": CLUSTERS_TITLE,
+        "source": CLUSTERS_SOURCE,
+        "windows": len(findings.manifest.get("similarity", {}).get("windows", [])),
+        **plane_of(findings.distances, names, cells),
+    }
+
+
+def _nearest(findings: Findings) -> list[list[tuple[int, float | None]]] | None:
+    """For each cell the cells of the heads most like it, with their distances."""
+    if findings.distances is None:
+        return None
+    cells = [_cell(findings, layer, head) for layer, head in findings.named]
+    nearest: list[list[tuple[int, float | None]]] = [[] for _ in range(len(findings.layers) * len(findings.heads))]
+    for at, cell in enumerate(cells):
+        others = [other for other in np.argsort(findings.distances[at], kind="stable") if other != at][:NEAREST]
+        nearest[cell] = [(cells[other], _number(findings.distances[at, other])) for other in others]
+    return nearest
+
+
+def _pairs(table: Mapping[str, Any]) -> list[list[str]]:
+    return [[printable(str(name)), _plain(value)] for name, value in table.items()]
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_plain, value))
+    return printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True))

@@ -1,0 +1,20 @@
+// The reader's language and theme, at the right of every page's head line.
+import { language, theme, THEMES } from "../appearance";
+import { common } from "../words/common";
+import { LANGUAGES, speaker, spoken } from "../words/speech";
+import { Sign } from "./sign";
+
+const say = speaker(common);
+const SIGNS = { auto: "◐", light: "○", dark: "●" };
+
+export const Settings = () => (
+  <>
+    <select value={spoken.value} title={say("language")} data-test="language" onChange={(event) => { language.value = event.currentTarget.value; }}>
+      {Object.entries(LANGUAGES).map(([name, own]) => <option key={name} value={name}>{own}</option>)}
+    </select>
+    <Sign says={`${say("theme")}: ${say(`theme_${theme.value}`)}`} data-test="theme"
+      onClick={() => { theme.value = THEMES[(THEMES.indexOf(theme.value) + 1) % THEMES.length]; }}>
+      {SIGNS[theme.value]}
+    </Sign>
+  </>
+);

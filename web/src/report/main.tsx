@@ -1,0 +1,25 @@
+// The report's start: read the survey that is in it, show it.
+import { render } from "preact";
+import "../base.css";
+import "./report.css";
+import { followTheme } from "../appearance";
+import { followHash } from "../hash";
+import { followLanguage } from "../words/speech";
+import { readSurvey } from "./data";
+import { Report } from "./report";
+import { FIELDS } from "./state";
+import { say } from "./words";
+
+const page = document.getElementById("page")!;
+
+followHash(FIELDS);
+followTheme();
+followLanguage();
+try {
+  const survey = readSurvey();
+  page.textContent = "";
+  render(<Report survey={survey} />, page);
+  document.documentElement.dataset.painted = "";
+} catch (error) {
+  page.textContent = say("broken", { why: error instanceof Error ? error.message : String(error) });
+}

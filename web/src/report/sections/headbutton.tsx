@@ -1,0 +1,6 @@
+// A head's name within a sentence, which leads to it.
+import { headLabel, type Survey } from "../data";
+
+export const HeadButton = ({ survey, cell, onClick, ...rest }: { survey: Survey; cell: number; onClick: () => void; "data-statistic"?: string }) => (
+  <button class="head" data-head={cell} onClick={onClick} {...rest}>{headLabel(survey, cell)}</button>
+);

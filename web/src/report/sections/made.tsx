@@ -1,0 +1,25 @@
+// How the survey was made: model, corpus, settings, versions, files.
+import { count } from "../../words/numbers";
+import type { Survey } from "../data";
+import { counted, say } from "../words";
+import { Facts } from "./facts";
+
+export function Made({ survey }: { survey: Survey }) {
+  const { model, corpus } = survey;
+  return (
+    <section class="panel" data-test="made">
+      <h2>{say("made")}</h2>
+      <Facts rows={[
+        [say("made_model"), model.file],
+        [say("made_weights"), model.sha256],
+        [say("made_corpus"), `${corpus.name} (${corpus.kind}, ${counted("made_files", corpus.count, { n: count(corpus.count) })})`],
+        ...survey.settings.map(([name, value]): [string, string] => [say("made_setting", { name }), value]),
+        ...survey.versions.map(([name, value]): [string, string] => [say("made_version", { name }), value]),
+      ]} />
+      <details>
+        <summary>{say("files")}</summary>
+        <Facts rows={corpus.files.map(([name, bytes]) => [name, say("bytes", { n: count(bytes) })])} />
+      </details>
+    </section>
+  );
+}

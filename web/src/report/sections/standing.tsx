@@ -1,0 +1,40 @@
+// Heads that stand out in a statistic, as sentences with their numbers; each head leads to the grid.
+import { rounded } from "../../words/numbers";
+import type { Standing, Survey } from "../data";
+import { choose, statistic } from "../state";
+import { say, told } from "../words";
+import { HeadButton } from "./headbutton";
+
+export function StandingHeads({ survey }: { survey: Survey }) {
+  const nothing = survey.statistics.filter(({ mean }) => mean.every((value) => value === null));
+  return (
+    <section class="panel">
+      <h2>{say("standing")}</h2>
+      <p class="quiet small">{say("standing_key")}</p>
+      <ul class="standing" data-test="standing">
+        {survey.standing.map((standing, n) => <Sentence key={n} survey={survey} standing={standing} />)}
+        {nothing.length > 0 && <li>{say("nothing", { names: nothing.map(({ name }) => name).join(", ") })}</li>}
+      </ul>
+    </section>
+  );
+}
+
+function Sentence({ survey, standing }: { survey: Survey; standing: Standing }) {
+  const go = (cell: number): void => {
+    choose(survey, cell);
+    statistic.value = standing.statistic;
+    document.getElementById("grid")?.scrollIntoView({ block: "start" });
+  };
+  const button = (cell: number) => <HeadButton key={cell} survey={survey} cell={cell} onClick={() => go(cell)} data-statistic={standing.statistic} />;
+  const [[first, value], ...others] = standing.heads;
+  const { short } = survey.statistics.find(({ name }) => name === standing.statistic)!;
+  return (
+    <li>
+      {told(say("stands_out", { value: short ? `${rounded(value)} ${short}` : rounded(value), low: rounded(standing.low), high: rounded(standing.high) }), {
+        head: button(first), says: <span lang="en">{standing.says}</span>,
+      })}{" "}
+      {others.length > 0 && told(say("then"), { heads: others.map(([cell, mean], n) => <>{n > 0 && ", "}{button(cell)} ({rounded(mean)})</>) })}{" "}
+      <span class="quiet">{say("median", { value: rounded(standing.middle) })} <code>{standing.statistic}</code></span>
+    </li>
+  );
+}

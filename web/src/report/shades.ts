@@ -1,0 +1,44 @@
+// A statistic's colours: where its scale begins and ends, and a number's place on the page's maps.
+import { css, divergingAt, inkOn, sequentialAt, type RGB } from "../colour";
+import type { Statistic } from "./data";
+import { scale } from "./state";
+
+export interface Ends {
+  low: number;
+  high: number;
+}
+
+/** The ends of the colour scale over all heads; null where no head has a value. Signed numbers lie around 0. */
+export function endsOf({ mean, signed }: Statistic): Ends | null {
+  const values = mean.filter((value) => value !== null);
+  if (!values.length) return null;
+  const [least, most] = [Math.min(...values), Math.max(...values)];
+  if (signed) {
+    const reach = Math.max(-least, most, 0);
+    return { low: -reach, high: reach };
+  }
+  return { low: scale.value === "range" ? least : 0, high: most };
+}
+
+/** Custom properties of an element with class `shade`: its colours by day, on paper, and in the dark. */
+export type Shade = Record<"--day" | "--dayink" | "--night" | "--nightink", string>;
+
+const shade = (day: RGB, night: RGB): Shade => ({ "--day": css(day), "--dayink": inkOn(day), "--night": css(night), "--nightink": inkOn(night) });
+
+/** The shade at t, 0 to 1, between the ends of a scale. */
+export function shadeAt(t: number, signed: boolean): Shade {
+  const both = divergingAt(2 * t - 1);
+  return signed ? shade(both, both) : shade(sequentialAt(t, false), sequentialAt(t, true));
+}
+
+export const shadeOf = (value: number, { low, high }: Ends, signed: boolean): Shade => shadeAt(high === low ? 0.5 : (value - low) / (high - low), signed);
+
+/** The whole scale from left to right, as a background. */
+export function ramp(signed: boolean): Shade {
+  const stops = Array.from({ length: 33 }, (_, n) => shadeAt(n / 32, signed));
+  const along = (name: keyof Shade): string => `linear-gradient(to right, ${stops.map((stop) => stop[name]).join(", ")})`;
+  return { "--day": along("--day"), "--dayink": "#000", "--night": along("--night"), "--nightink": "#fff" };
+}
+
+/** A layer's shade among so many: the faintest quarter of the map is left out. */
+export const layerShade = (at: number, layers: number): Shade => shadeAt(0.25 + (0.75 * at) / Math.max(1, layers - 1), false);

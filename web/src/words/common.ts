@@ -1,0 +1,42 @@
+// Words that every page has, in each language.
+
+const en = {
+  theme: "Light, dark, or as the system",
+  theme_auto: "as the system",
+  theme_light: "light",
+  theme_dark: "dark",
+  language: "Language",
+  layers_heads: "{layers} layers x {heads} heads",
+  save: "Save",
+  saved: "{name} was saved.",
+  tokens_one: "1 token",
+  tokens: "{n} tokens",
+} as const;
+
+const ja: Record<keyof typeof en, string> = {
+  theme: "明るい・暗い・システムに合わせる",
+  theme_auto: "システム",
+  theme_light: "明るい",
+  theme_dark: "暗い",
+  language: "言語",
+  layers_heads: "{layers} 層 x {heads} ヘッド",
+  save: "保存",
+  saved: "{name} を保存しました。",
+  tokens_one: "1 トークン",
+  tokens: "{n} トークン",
+};
+
+const zh: Record<keyof typeof en, string> = {
+  theme: "浅色、深色或跟随系统",
+  theme_auto: "跟随系统",
+  theme_light: "浅色",
+  theme_dark: "深色",
+  language: "语言",
+  layers_heads: "{layers} 层 x {heads} 头",
+  save: "保存",
+  saved: "已保存 {name}。",
+  tokens_one: "1 个词元",
+  tokens: "{n} 个词元",
+};
+
+export const common = { en, ja, zh };

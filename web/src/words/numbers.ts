@@ -1,0 +1,20 @@
+// Numbers as they are read.
+import { spoken } from "./speech";
+
+export const count = (n: number): string => n.toLocaleString(spoken.value);
+
+/** A number as it is read beside a picture: enough digits to tell, no more. */
+export function number(value: number, digits = 3): string {
+  if (!Number.isFinite(value)) return value === -Infinity ? "-∞" : value === Infinity ? "∞" : "–";
+  if (value !== 0 && Math.abs(value) < 0.5 * 10 ** -digits) return value.toExponential(1);
+  return value.toFixed(Math.abs(value) >= 100 ? 1 : digits);
+}
+
+/** A number in a column of its kind: three decimals below 10, fewer above; a dash where there is none. As headscope._survey.wording. */
+export function rounded(value: number | null): string {
+  if (value === null) return "-";
+  const size = Math.abs(value);
+  return value.toFixed(size < 10 ? 3 : size < 100 ? 2 : size < 1000 ? 1 : 0);
+}
+
+export const percent = (share: number): string => `${(100 * share).toFixed(share < 0.1 ? 1 : 0)}%`;

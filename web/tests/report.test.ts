@@ -1,0 +1,63 @@
+// The report's own rules: where a colour scale ends, where an arrow key goes, sentences with elements in them.
+import { beforeEach, expect, test } from "vitest";
+import { language } from "../src/appearance";
+import { fromHash, toHash } from "../src/hash";
+import type { Statistic, Survey } from "../src/report/data";
+import { headLabel } from "../src/report/data";
+import { neighbour } from "../src/report/sections/grid";
+import { endsOf, layerShade, shadeOf } from "../src/report/shades";
+import { chosenCell, chosenStatistic, choose, FIELDS, scale } from "../src/report/state";
+import { counted, say, told } from "../src/report/words";
+
+const statistic = (mean: (number | null)[], signed = false): Statistic => ({ name: "offset", mean, signed }) as Statistic;
+
+/** Layers 2 and 5 with heads 0, 1 and 4; layer 5 lacks head 1. */
+const survey = { layers: [2, 5], heads: [0, 1, 4], named: [0, 1, 2, 3, 5], statistics: [statistic([1, 2, 3, 4, null, 5])] } as unknown as Survey;
+
+beforeEach(() => {
+  language.value = "en";
+  scale.value = "zero";
+});
+
+test("colours begin at 0, or at the lowest head; signed numbers lie around 0; no numbers, no scale", () => {
+  expect(endsOf(statistic([2, null, 5]))).toEqual({ low: 0, high: 5 });
+  expect(endsOf(statistic([-3, null, 1], true))).toEqual({ low: -3, high: 3 });
+  scale.value = "range";
+  expect(endsOf(statistic([2, null, 5]))).toEqual({ low: 2, high: 5 });
+  expect(endsOf(statistic([-3, null, 1], true))).toEqual({ low: -3, high: 3 });
+  expect(endsOf(statistic([null, null]))).toBeNull();
+});
+
+test("shades are the page's maps by day and by night, with text that can be read", () => {
+  expect(shadeOf(5, { low: 0, high: 5 }, false)).toEqual({ "--day": "rgb(27 25 75)", "--dayink": "#fff", "--night": "rgb(251 244 196)", "--nightink": "#000" });
+  expect(shadeOf(0, { low: -3, high: 3 }, true)["--night"]).toBe("rgb(255 255 255)");
+  expect(shadeOf(2, { low: 2, high: 2 }, false)).toEqual(shadeOf(1, { low: 0, high: 2 }, false));
+  expect(layerShade(3, 4)).toEqual(shadeOf(1, { low: 0, high: 1 }, false));
+  expect(layerShade(0, 1)).toEqual(shadeOf(1, { low: 0, high: 4 }, false));
+});
+
+test("arrow keys go over the heads that are not there, and stop at the edge", () => {
+  expect(neighbour(survey, 3, [0, 1])).toBe(5);
+  expect(neighbour(survey, 5, [0, -1])).toBe(3);
+  expect(neighbour(survey, 1, [1, 0])).toBeNull();
+  expect(neighbour(survey, 2, [0, 1])).toBeNull();
+  expect(neighbour(survey, 0, [-1, 0])).toBeNull();
+});
+
+test("a head is called by its numbers in the model, in the hash too", () => {
+  expect(headLabel(survey, 5)).toBe("5.4");
+  choose(survey, 5);
+  expect(toHash(FIELDS)).toContain("l=5&h=4");
+  for (const [hash, cell] of [["#l=5&h=0", 3], ["#l=5&h=1", 0], ["#l=3&h=0", 0], ["#l=x&h=4", 0], ["#h=4", 0]] as const) {
+    fromHash(FIELDS, hash);
+    expect(chosenCell(survey), hash).toBe(cell);
+  }
+  fromHash(FIELDS, "#by=unheard");
+  expect(chosenStatistic(survey)).toBe(survey.statistics[0]);
+});
+
+test("sentences take elements, and what an element says is not read for braces", () => {
+  expect(told("a {x} b {y}{z}", { x: "{y}", y: 2 }).join("|")).toBe("a |{y}| b |2||{z}|");
+  expect(told(say("over"), { model: "m", corpus: "c" }).join("")).toBe("m over c");
+  expect([counted("documents", 1), counted("documents", 2), counted("n_windows", 1, { n: 1 })]).toEqual(["document", "documents", "1 window"]);
+});
