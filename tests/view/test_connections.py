@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -217,6 +218,8 @@ def test_it_listens_on_loopback_and_before_its_address_is_said(monkeypatch: pyte
         heard.append(line)
 
     monkeypatch.setattr(connections.Server, "run", run)
-    server.serve(hs.open("-").trace("The cat sat."), open_browser=False, said=said)
+    trace = hs.open("-").trace("The cat sat.")
+    with ThreadPoolExecutor(1) as pool:  # a browser of other tests may run an event loop in this thread
+        pool.submit(server.serve, trace, open_browser=False, said=said).result()
     assert [address for address, _ in seen] == ["127.0.0.1"]
     assert len(heard) == 1
