@@ -30,6 +30,7 @@ ORDER = [
     "reference",
     "verify",
     "statistics",
+    "explain",
     "survey",
     "filling",
     "view",
@@ -39,6 +40,8 @@ ORDER = [
 """Read from top to bottom: each part may import only what stands above it."""
 
 FACE = {
+    ("anatomy", "explain"),
+    ("trace", "explain"),
     ("trace", "verify"),
     ("trace", "statistics"),
     ("trace", "view"),

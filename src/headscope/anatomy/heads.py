@@ -180,6 +180,16 @@ class Layer:
         self.anatomy.known()
         return self.checkpoint.read(self.anatomy.parameter("layer.attention_output.bias", self.index).stored)
 
+    @property
+    def expansion_rate(self) -> float:
+        """How much the layer's W_V and W_O lengthen a vector, biases included. See headscope.explain.expansion."""
+        from headscope.explain.expansion import expansion_rate
+
+        self.anatomy.known()
+        roles = ("layer.value.weight", "layer.value.bias", "layer.attention_output.weight")
+        W_V, b_V, W_O = (self.checkpoint.read(self.anatomy.parameter(role, self.index).stored) for role in roles)
+        return expansion_rate(W_V.T, b_V, W_O.T, self.b_O)
+
     def __repr__(self) -> str:
         sizes = self.anatomy.known()
         return f"layer {self.index} (counted from 0): {sizes.heads} heads of {sizes.d_head}, d_model {sizes.d_model}"

@@ -14,6 +14,7 @@ from headscope.trace.arrays import LazyMap
 if TYPE_CHECKING:
     from jaxtyping import Float
 
+    from headscope.explain.promotes import Promotion
     from headscope.trace.record import LayerRecord, Trace
     from headscope.trace.tiled import Index
 
@@ -103,6 +104,20 @@ class HeadTrace:
         if self.silenced:
             return np.zeros((len(self.q), W_O.shape[1]), dtype=np.float32)
         return self.context @ W_O
+
+    def promotes(self, query: int, *, top: int = 10, key: int | None = None) -> Promotion:
+        """The tokens whose masked-LM logits this head's output at a token raises and lowers most, directly.
+
+        See headscope.explain.promotes.
+
+        Args:
+            query: the token at which the head writes.
+            top: how many tokens to name on each side.
+            key: what the OV matrix alone writes with all its weight on this token.
+        """
+        from headscope.explain.promotes import head_promotes
+
+        return head_promotes(self._trace, self.layer, self.head, query, top=top, key=key)
 
     def _map(self, kind: str, normalised: bool) -> LazyMap:
         sizes = (len(self.q), len(self.k))

@@ -15,6 +15,7 @@ from headscope.trace.tiled import stacked
 if TYPE_CHECKING:
     from jaxtyping import Float
 
+    from headscope.explain.promotes import Promotion
     from headscope.trace.record import LayerRecord, Trace
 
 
@@ -102,6 +103,20 @@ class LayerTrace:
             TraceError: the trace has no values, or no model to take W_O from.
         """
         return np.sum([head.output for head in self], axis=0)
+
+    def promotes(self, query: int, *, top: int = 10, part: str = "feed_forward") -> Promotion:
+        """The tokens whose masked-LM logits the layer's feed-forward at a token raises and lowers most, directly.
+
+        See headscope.explain.promotes.
+
+        Args:
+            query: the token at which it writes.
+            top: how many tokens to name on each side.
+            part: feed_forward, or attention.
+        """
+        from headscope.explain.promotes import layer_promotes
+
+        return layer_promotes(self._trace, self.layer, query, top=top, part=part)
 
     def __len__(self) -> int:
         """How many heads."""
