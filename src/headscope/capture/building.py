@@ -375,7 +375,11 @@ def outputs_of(forward: Forward, group: Group, row: int) -> dict[str, Named]:
             kept[name] = Named(
                 name, ("labels",) if name != "pooler_output" else ("d_model",), one.float().cpu().numpy()
             )
-        elif one.dim() == 2 and one.shape[0] == queries and name.split(".")[0] in ("last_hidden_state", "output", "hidden_states"):
+        elif (
+            one.dim() == 2
+            and one.shape[0] == queries
+            and name.split(".")[0] in ("last_hidden_state", "output", "hidden_states")
+        ):
             places = _places(group.queries_kept[row], one.device)
             one = one if places is None else one[places]
             kept[name] = Named(name, ("tokens", "d_model"), one.float().cpu().numpy())

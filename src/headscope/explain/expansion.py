@@ -16,9 +16,9 @@ def expansion_rate(
     W_O: Float[np.ndarray, "d_value d_model"],
     b_O: Float[np.ndarray, " d_model"],
 ) -> float:
-    """|[W_V 0; b_V 1] [W_O b_O; 0 1]|_F / sqrt(d_model + 1): the root mean square of how much a layer's W_V W_O lengthens
-    a random vector, biases included (Kobayashi et al. 2021, section 5.2, by the authors' code).
+    """|[W_V 0; b_V 1] [W_O b_O; 0 1]|_F / sqrt(d_model + 1), as the authors' code has it (Kobayashi et al. 2021).
 
+    The root mean square of the factor by which a layer's W_V W_O lengthens a random vector, biases included.
     Above 1 attention lengthens what it passes on, below 1 it shortens it. The authors' code has b_O as a column of the
     second matrix, and these are its numbers; the affine map x -> (x W_V + b_V) W_O + b_O itself, with b_O as a row,
     gives slightly smaller ones. The cost is one product of d_model^3, and no text.

@@ -60,9 +60,8 @@ def live_post_norm(source: Source, layer: int) -> PostNorm:
 def _computes(holder: nn.Module, linear: nn.Linear, norm: nn.LayerNorm) -> bool:
     """Return True if the module gives norm(linear(contexts) + residual) for random contexts and residual."""
     generator = torch.Generator().manual_seed(0)
-    like = {"dtype": linear.weight.dtype, "device": linear.weight.device}
-    contexts = torch.randn(1, 3, linear.in_features, generator=generator).to(**like)
-    residual = torch.randn(1, 3, linear.out_features, generator=generator).to(**like)
+    contexts = torch.randn(1, 3, linear.in_features, generator=generator).to(linear.weight)
+    residual = torch.randn(1, 3, linear.out_features, generator=generator).to(linear.weight)
     if norm.weight is None or norm.normalized_shape != (linear.out_features,):
         return False
     try:

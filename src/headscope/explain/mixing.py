@@ -21,8 +21,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headscope.errors import InputError
-from headscope.explain.parts import PostNorm, check_whole, deviations, layer_input, output_weights, post_norm, record_of
-from headscope.explain.rows import blocks_of_rows, contexts_of, values_of, weights_of
+from headscope.explain.parts import (
+    PostNorm,
+    check_whole,
+    deviations,
+    layer_input,
+    output_weights,
+    post_norm,
+    record_of,
+    walk,
+)
+from headscope.explain.rows import contexts_of, values_of, weights_of
+from headscope.model import Model
 from headscope.trace import LazyMap
 
 if TYPE_CHECKING:
@@ -61,7 +71,7 @@ class MixingRatio:
         return np.where(counted.any(-1), total / np.maximum(counted.sum(-1), 1), np.nan)
 
     def __array__(self, dtype: object = None, copy: bool | None = None) -> np.ndarray:
-        return np.array(self.ratios, dtype=dtype, copy=copy)  # type: ignore[call-overload,no-any-return]
+        return np.array(self.ratios, dtype=dtype, copy=copy)  # type: ignore[call-overload]
 
     def __repr__(self) -> str:
         means = ", ".join(f"{layer}: {ratio:.1%}" for layer, ratio in zip(self.layers, self.mean, strict=True))
@@ -117,7 +127,7 @@ def norm_map(trace: Trace, layer: int, kind: str = "Attn-N", head: int | None = 
         raise InputError(
             f"{kind} has no map of norms" + ("" if head is None else " of one head"),
             where="norm_map(kind=…)",
-            advice="take trace[layer].weights for the weights alone; the residual and the LayerNorm belong to the layer",
+            advice="trace[layer].weights has weights alone; the residual and the LayerNorm belong to no head",
         )
     if kind != "Attn-N":
         check_aligned(trace)
@@ -178,7 +188,7 @@ class LayerMixing:
         """
         weights = weights_of(self.record, rows, columns)
         match = np.argwhere(rows[:, None] == columns[None, :]) if "Res" in self.kind else np.empty((0, 2), int)
-        at, to = match.T
+        at, to = match[:, 0], match[:, 1]
         if self.kind.endswith("W"):
             mean = weights[self._active].sum(0) / max(int(self._active.sum()), 1)
             mean[at, to] += "Res" in self.kind
@@ -230,19 +240,18 @@ class LayerMixing:
 
 def layer_inputs(trace: Trace) -> dict[int, Tokens]:
     """Layer number -> (queries, d_model), its input; those that were not kept come from one walk over all of them."""
-    from headscope.explain.parts import walk
-
     kept = {layer for layer in trace.numbers if f"hidden_states.{layer}" in trace.outputs.kept}
-    if len(kept) == len(trace.numbers) or trace.source is None or not hasattr(trace.source, "encoder"):
+    if len(kept) == len(trace.numbers) or not isinstance(trace.source, Model):
         return {layer: layer_input(trace, layer) for layer in trace.numbers}
     return {layer: written.x for layer, written in enumerate(walk(trace, np.arange(len(trace.queries))))}
 
 
 def diagonal(record: LayerRecord) -> Float[np.ndarray, "heads queries"]:
     """(heads, queries): each query's weight on itself, from small square tiles."""
-    found = np.empty(record.q.shape[:2])
-    for start in range(0, found.shape[1], DIAGONAL_ROWS):
-        rows = np.arange(start, min(start + DIAGONAL_ROWS, found.shape[1]))
+    heads, queries, _ = record.q.shape
+    found = np.empty((heads, queries))
+    for start in range(0, queries, DIAGONAL_ROWS):
+        rows = np.arange(start, min(start + DIAGONAL_ROWS, queries))
         found[:, rows] = weights_of(record, rows, rows).diagonal(axis1=1, axis2=2)
     return found
 
@@ -265,6 +274,3 @@ def check_aligned(trace: Trace) -> None:
     """
     if trace.keys is not trace.queries:
         check_whole(trace)
-
-
-__all__ = ["KINDS", "LayerMixing", "MixingRatio", "blocks_of_rows", "mixing_ratio", "norm_map"]

@@ -79,8 +79,8 @@ def head_promotes(
     """The tokens whose masked-LM logits a head's output at one token raises and lowers most.
 
     The direct effect: o_i = context_i W_O goes along the residual, through every LayerNorm above made linear (centred,
-    scaled, divided by its true deviation at this token), and through the masked-LM head, whose activation is replaced by
-    its tangent at the point where the model is. It is the logits' exact first-order change for LayerNorms held fixed
+    scaled, divided by its true deviation at this token), and through the masked-LM head, whose activation is replaced
+    by its tangent at the point where the model is. It is the logits' exact first-order change for LayerNorms held fixed
     (the residual view is Elhage et al. 2021; for BERT's post-norm layers, LayerNorm by LayerNorm, Kobayashi et al.
     2021 and Modarressi et al. 2022). What later heads and feed-forwards make of the output is not in it.
 
@@ -115,7 +115,8 @@ def head_promotes(
 def layer_promotes(trace: Trace, layer: int, query: int, *, top: int = 10, part: str = "feed_forward") -> Promotion:
     """The tokens whose masked-LM logits a layer's feed-forward, or its attention, raises and lowers most.
 
-    As `head_promotes`; for the feed-forward see Geva et al. 2022. b_2 and b_O belong to the feed-forward and to attention.
+    As `head_promotes`; for the feed-forward see Geva et al. 2022. b_2 and b_O belong to the feed-forward and to
+    attention.
 
     Args:
         part: feed_forward, or attention, all heads and b_O together.

@@ -1,4 +1,4 @@
-"""Attention rollout: how much each input token flows into an output token, as vector-matrix products over the layers."""
+"""Attention rollout: how much each input token flows into an output token, as vector-matrix products."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def rollout(trace: Trace, *, to: int | None = None, from_: int | None = None, ki
     """(tokens,): how much each input token flows into one output token, or one input token into each output token.
 
     Abnar and Zuidema 2020, section 3. With A_l the mixing of layer l, its rows scaled to sum to 1, the flow through all
-    L layers is R = A_L ... A_2 A_1. For AttnRes-W, A_l = (mean over heads of P + I) / 2, as in that paper; for the kinds
-    in N, A_l[i, j] is |F_ij| over its row's sum, so that a weight on a short vector counts for little (Kobayashi et al.
-    2021 give F; see headscope.explain.mixing).
+    L layers is R = A_L ... A_2 A_1. For AttnRes-W, A_l = (mean over heads of P + I) / 2, as in that paper; for the
+    kinds in N, A_l[i, j] is |F_ij| over its row's sum, so that a weight on a short vector counts for little (Kobayashi
+    et al. 2021 give F; see headscope.explain.mixing).
 
         to=i      e_i^T A_L ... A_1, row i of R: sums to 1
         from_=j   A_L ... A_1 e_j, column j of R: how much of token j is in each output; need not sum to 1
@@ -40,7 +40,8 @@ def rollout(trace: Trace, *, to: int | None = None, from_: int | None = None, ki
         trace: of self-attention with all layers and heads.
         to: an output token.
         from_: an input token.
-        kind: as for `mixing_ratio`. Kinds without Res leave the residual out. The weights of silenced heads don't count.
+        kind: as for `mixing_ratio`. Kinds without Res leave the residual out. The weights of silenced heads don't
+            count.
 
     Raises:
         InputError: not exactly one of `to` and `from_`, no such token or kind.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headscope.anatomy.heads import check_index
-from headscope.explain.parts import check_whole, layer_input, opened_model, record_of, through_layer
+from headscope.explain.parts import check_whole, layer_input, opened_model, record_of, through_layer, walk
 from headscope.explain.rows import values_of, weights_of
 from headscope.trace import Named
 
@@ -22,11 +22,11 @@ BLOCK_KEYS = 256
 
 
 def value_zeroing(trace: Trace, layer: int, query: int) -> Named:
-    """(keys,): 1 - cos(y_i, y_i without v_j) for every token j, one query's row of one layer (Mohebbi et al. 2023, eq. 4).
+    """(keys,): 1 - cos(y_i, y_i without v_j) for every token j: one query's row of one layer (Mohebbi et al. 2023).
 
-    y_i is the layer's output at query i; without v_j, token j's value vector is 0 in every head of this layer, the weights
-    stay as they are, and attention's projection, both LayerNorms and the feed-forward run anew. Exact, and for one query
-    no more than S rows of the layer: O(S d_model (d_model + d_ffn)). The paper scales each row to sum to 1:
+    y_i is the layer's output at query i; without v_j, token j's value vector is 0 in every head of this layer, the
+    weights stay as they are, and attention's projection, both LayerNorms and the feed-forward run anew. Exact, and for
+    one query no more than S rows of the layer: O(S d_model (d_model + d_ffn)). The paper scales each row to sum to 1:
     `row / row.sum()`.
 
     Distances are |a / |a| - b / |b||^2 / 2 in fp64, which keeps small ones: they are exact to about 1e-12.
@@ -65,8 +65,6 @@ def value_zeroing(trace: Trace, layer: int, query: int) -> Named:
 
 def _one_input(trace: Trace, layer: int, row: np.ndarray) -> Tokens:
     """(1, d_model): the layer's input at one query, by its way up from the embeddings."""
-    from headscope.explain.parts import walk
-
     return walk(trace, row, layer)[-1].output
 
 

@@ -1,4 +1,4 @@
-"""What an anatomy looks like: every parameter, and the summary. No weights are read."""
+"""What an anatomy looks like: every parameter, and the summary. Weights are read for the expansion rates alone."""
 
 from __future__ import annotations
 
@@ -99,13 +99,14 @@ def _not_counted(anatomy: Anatomy) -> list[Drawing]:
 
 
 def summary_sheet(model: Model) -> Sheet:
-    """Components and their shares, layers, heads, sizes, memory."""
+    """Components and their shares, layers, heads, sizes, memory, expansion rates."""
     anatomy, checkpoint = model.anatomy, model.checkpoint
+    rates = expansion_rates(model)
     memory = model.memory()
     components = [_component_row(part) for part in anatomy.components]
     extra = [_component_row(part) for part in anatomy.extra_components]
     drawings: list[Drawing] = [title(called(model.name), headline(anatomy)), *problems(anatomy), blank]
-    drawings += [_facts(_sizes(model)), blank, _shares(anatomy.components), blank]
+    drawings += [_facts([*_sizes(model), *_expansion(rates)]), blank, _shares(anatomy.components), blank]
     if extra:
         drawings += [
             title(_on_top(anatomy), "shares are of what is on top"),
@@ -138,6 +139,7 @@ def summary_sheet(model: Model) -> Sheet:
             name: getattr(sizes, name)
             for name in ("layers", "heads", "d_model", "d_head", "d_ffn", "vocab", "positions", "types")
         },
+        "expansion_rates": rates,
         "components": Table(COMPONENT_COLUMNS, tuple(components)).records(),
         "extra": Table(COMPONENT_COLUMNS, tuple(extra)).records(),
         "memory": [{"precision": row.precision, "base_bytes": row.base, "whole_bytes": row.whole} for row in memory],
@@ -183,6 +185,24 @@ def _sizes(model: Model) -> list[tuple[str, str]]:
         ]
     size = sum(entry.nbytes for entry in checkpoint.tensors.values())
     return [*facts, ("stored in", f"{', '.join(checkpoint.files)} ({checkpoint.format}, {size_text(size)})")]
+
+
+def expansion_rates(model: Model) -> list[float] | None:
+    """Each layer's expansion rate; None where its heads are not known, or the weights are not on this machine."""
+    anatomy = model.anatomy
+    if anatomy.dimensions is None or anatomy.missing or not model.checkpoint.local:
+        return None
+    if any(refusal.heads for refusal in anatomy.refusals):
+        return None
+    return [layer.expansion_rate for layer in model.layers]
+
+
+def _expansion(rates: Sequence[float] | None) -> list[tuple[str, str]]:
+    """How much each layer's attention lengthens a vector, as one fact."""
+    if rates is None:
+        return []
+    numbers = " ".join(f"{rate:.3f}" for rate in rates)
+    return [("expansion", f"{numbers}: how much each layer's W_V W_O lengthens a vector")]
 
 
 def _facts(rows: Sequence[tuple[str, str]]) -> Drawing:

@@ -57,6 +57,7 @@ def head_sheet(model: Model, layer: int, head: int) -> Sheet:
                 "first": first,
             }
         )
+    rate = model.layers[one.layer].expansion_rate
     shared = _shared_start([str(row[2]) for row in rows])
     people = (*SLICE_COLUMNS[:2], Column("place", "lies in", kind="code"), *SLICE_COLUMNS[4:])
     shown = [(*row[:2], row[2].removeprefix(shared) + row[3], *row[4:]) for row in rows]
@@ -65,7 +66,13 @@ def head_sheet(model: Model, layer: int, head: int) -> Sheet:
         f"The head writes softmax(Q K^T / sqrt({sizes.d_head})) V W_O, (S, {sizes.d_model})."
     )
     return Sheet(
-        record=lambda: {"model": model.name, "layer": one.layer, "head": one.index, "slices": slices},
+        record=lambda: {
+            "model": model.name,
+            "layer": one.layer,
+            "head": one.index,
+            "expansion_rate": rate,
+            "slices": slices,
+        },
         table=lambda: Table(SLICE_COLUMNS, tuple(rows)),
         drawings=(
             title(
@@ -74,6 +81,10 @@ def head_sheet(model: Model, layer: int, head: int) -> Sheet:
             ),
             blank,
             prose(words),
+            prose(
+                f"Expansion rate of layer {one.layer}: {rate:.3f}. Its W_V W_O, all heads together, "
+                f"{'lengthens' if rate > 1 else 'shortens'} a random vector that much, biases included."
+            ),
             blank,
             table(Table(people, tuple(shown))),
             blank,
