@@ -206,3 +206,9 @@ def test_the_served_page_has_no_outcomes_of_nan(folders: dict[str, Path]) -> Non
     trace = model.trace("the [MASK] sat")
     assert outcomes(model, trace) == []
     assert moved(trace, trace) is None
+
+
+@pytest.mark.parametrize("place", ["value", "query"])
+def test_summary_and_head_say_nothing_of_rates_that_are_no_numbers(folders: dict[str, Path], place: str) -> None:
+    rates = json.loads(run("summary", folders[place], "--json", code=0).stdout)["expansion_rates"]
+    assert (None in rates) == (place == "value")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -187,21 +188,27 @@ def _sizes(model: Model) -> list[tuple[str, str]]:
     return [*facts, ("stored in", f"{', '.join(checkpoint.files)} ({checkpoint.format}, {size_text(size)})")]
 
 
-def expansion_rates(model: Model) -> list[float] | None:
-    """Each layer's expansion rate; None where its heads are not known, or the weights are not on this machine."""
+def expansion_rates(model: Model, layers: Sequence[int] | None = None) -> list[float | None] | None:
+    """The expansion rates of these layers, or of all; None for one that is not a number.
+
+    None altogether where heads are not known, or the weights are not on this machine, or all 0.
+    """
     anatomy = model.anatomy
-    if anatomy.dimensions is None or anatomy.missing or not model.checkpoint.local:
+    sizes = anatomy.dimensions
+    unknown = any(refusal.heads for refusal in anatomy.refusals) or anatomy.missing
+    if sizes is None or unknown or not model.checkpoint.local:
         return None
-    if any(refusal.heads for refusal in anatomy.refusals):
+    rates = [model.layers[layer].expansion_rate for layer in (range(sizes.layers) if layers is None else layers)]
+    if set(rates) == {(sizes.d_model + 1) ** -0.5}:
         return None
-    return [layer.expansion_rate for layer in model.layers]
+    return [rate if math.isfinite(rate) else None for rate in rates]
 
 
-def _expansion(rates: Sequence[float] | None) -> list[tuple[str, str]]:
+def _expansion(rates: Sequence[float | None] | None) -> list[tuple[str, str]]:
     """How much each layer's attention lengthens a vector, as one fact."""
     if rates is None:
         return []
-    numbers = " ".join(f"{rate:.3f}" for rate in rates)
+    numbers = " ".join("-" if rate is None else f"{rate:.3f}" for rate in rates)
     return [("expansion", f"{numbers}: how much each layer's W_V W_O lengthens a vector")]
 
 

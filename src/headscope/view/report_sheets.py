@@ -9,6 +9,7 @@ import numpy as np
 from headscope.anatomy.heads import HEAD_SLICES
 from headscope.checkpoint import called
 from headscope.trace import BROKEN
+from headscope.view.anatomy_sheets import expansion_rates
 from headscope.view.tables import Column, Table
 from headscope.view.terminal import Drawing, Sheet, blank, notes, prose, table, title
 
@@ -57,13 +58,18 @@ def head_sheet(model: Model, layer: int, head: int) -> Sheet:
                 "first": first,
             }
         )
-    rate = model.layers[one.layer].expansion_rate
+    rates = expansion_rates(model, [one.layer])
+    rate = rates[0] if rates else None
     shared = _shared_start([str(row[2]) for row in rows])
     people = (*SLICE_COLUMNS[:2], Column("place", "lies in", kind="code"), *SLICE_COLUMNS[4:])
     shown = [(*row[:2], row[2].removeprefix(shared) + row[3], *row[4:]) for row in rows]
     words = (
         f"Q = X W_Q + b_Q, with X (S, {sizes.d_model}) the layer's input; K and V likewise, (S, {sizes.d_head}) each. "
         f"The head writes softmax(Q K^T / sqrt({sizes.d_head})) V W_O, (S, {sizes.d_model})."
+    )
+    expansion = (
+        f"The expansion rate of layer {one.layer} is {rate or 0:.3f}: W_V W_O of all its heads together multiplies the "
+        "length of a random vector by that, biases included."
     )
     return Sheet(
         record=lambda: {
@@ -81,10 +87,7 @@ def head_sheet(model: Model, layer: int, head: int) -> Sheet:
             ),
             blank,
             prose(words),
-            prose(
-                f"Expansion rate of layer {one.layer}: {rate:.3f}. Its W_V W_O, all heads together, "
-                f"{'lengthens' if rate > 1 else 'shortens'} a random vector that much, biases included."
-            ),
+            *([] if rate is None else [prose(expansion)]),
             blank,
             table(Table(people, tuple(shown))),
             blank,
