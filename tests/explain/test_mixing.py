@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+import transformers
 
 import headscope as hs
 from headscope.errors import InputError, TraceError, UnsupportedError
@@ -149,3 +150,39 @@ def test_expansion_rates_are_the_product_of_two_matrices(both: SimpleNamespace) 
         second = torch.cat([torch.cat([W_O, b_O[:, None]], 1), torch.cat([nothing.T, one], 1)])
         expected = float((first @ second).detach().norm() / (len(W_V) + 1) ** 0.5)
         assert both.model.layers[number].expansion_rate == pytest.approx(expected, rel=1e-5)
+
+
+def test_heads_that_share_keys_and_values() -> None:
+    """A captured Llama: grouped queries, causal, and pre-norm, so that no LayerNorm follows the heads."""
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "vocab_size": 60}
+    config = transformers.LlamaConfig(**sizes, num_attention_heads=4, num_key_value_heads=2)
+    torch.manual_seed(0)
+    module = transformers.LlamaModel._from_config(config, attn_implementation="eager").eval()
+    given = {"input_ids": torch.tensor([ids(9)])}
+    values: list[torch.Tensor] = []
+    handles = [
+        layer.self_attn.v_proj.register_forward_hook(lambda _, __, output: values.append(output.detach()))
+        for layer in module.layers
+    ]
+    with torch.no_grad():
+        weights = module(**given, output_attentions=True).attentions
+    for handle in handles:
+        handle.remove()
+    with hs.capture(module) as captured:
+        module(**given, output_hidden_states=True)
+    trace = captured.trace
+    for number, layer in enumerate(module.layers):
+        v = values[number][0].reshape(9, 2, 8).transpose(0, 1).repeat_interleave(2, 0)
+        W_O = layer.self_attn.o_proj.weight.detach().T.reshape(4, 8, 32)
+        sent = torch.einsum("hij,hjd,hdm->hijm", weights[number][0], v, W_O)
+        np.testing.assert_allclose(np.asarray(trace.norm_map(number)), sent.sum(0).norm(dim=-1), rtol=1e-3, atol=1e-6)
+        np.testing.assert_allclose(
+            np.asarray(trace.norm_map(number, head=3)), sent[3].norm(dim=-1), rtol=1e-3, atol=1e-6
+        )
+        F = sent.sum(0)
+        own = torch.diagonal(F, dim1=0, dim2=1).T
+        away, stays = (F.sum(1) - own).norm(dim=-1), own.norm(dim=-1)
+        np.testing.assert_allclose(trace.mixing_ratio("Attn-N").ratios[number], away / (away + stays), atol=1e-5)
+    assert trace.mixing_ratio("AttnRes-W").ratios.max() < 0.5
+    with pytest.raises(UnsupportedError, match="so the LayerNorm that follows the heads is not known"):
+        trace.mixing_ratio("AttnRes-N")

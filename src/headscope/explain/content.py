@@ -67,12 +67,12 @@ def content_of(trace: Trace, axis: TokenAxis, roles: Roles) -> Content:
 
 def _places(axis: TokenAxis) -> Int[np.ndarray, " tokens"]:
     """The number of each token's word: it rises where the word changes, or the tokenizer knows of none."""
-    found = np.zeros(len(axis), dtype=np.int64)
+    places = np.zeros(len(axis), dtype=np.int64)
     for at in range(1, len(axis)):
         word = axis.words[at]
         continued = word is not None and word == axis.words[at - 1] and axis.segments[at] == axis.segments[at - 1]
-        found[at] = found[at - 1] + (not continued)
-    return found
+        places[at] = places[at - 1] + (not continued)
+    return places
 
 
 def _spelled(token: str) -> str:

@@ -27,7 +27,7 @@ def expansion_rate(
         W_V, b_V: of all heads, in the paper's orientation, x W_V + b_V.
         W_O, b_O: likewise.
     """
-    W_V, b_V, W_O, b_O = (np.asarray(one, dtype=np.float32) for one in (W_V, b_V, W_O, b_O))
+    W_V, b_V, W_O, b_O = (np.asarray(array, dtype=np.float32) for array in (W_V, b_V, W_O, b_O))
     with np.errstate(invalid="ignore", over="ignore"):
         parts = (W_V @ W_O, W_V @ b_O, b_V @ W_O, b_V @ b_O + 1)
         squares = sum(np.square(part, dtype=np.float64).sum() for part in parts)

@@ -175,18 +175,18 @@ def _expected(means: Float[np.ndarray, "heads keys"], content: Content) -> dict[
     """What the head's own average over queries puts on the token before, after, …: the mean over the queries."""
     keys = means.shape[1]
     rows = np.arange(keys)
-    found = {}
+    expected = {}
     for name, offset in NEIGHBOURS.items():
         to = rows + offset
         to = to[(to >= 0) & (to < keys)]
-        found[name] = means[:, to].mean(-1) if len(to) else np.full(len(means), np.nan)
+        expected[name] = means[:, to].mean(-1) if len(to) else np.full(len(means), np.nan)
     total, count = np.zeros(len(means)), 0
     for block in blocks_of_rows(1, keys, keys):
         equal = _equal(content, block)
         repeated = equal[equal.any(-1)]
         total, count = total + (means @ repeated.T).sum(-1), count + len(repeated)
-    found["same_word"] = total / max(count, 1)
-    return found
+    expected["same_word"] = total / max(count, 1)
+    return expected
 
 
 def _others(mean: float, weight: float, queries: int) -> float:
@@ -224,32 +224,31 @@ def similar_heads(trace: Trace, heads: Sequence[tuple[int, int]], rows: Int[np.n
     sample = rows[np.linspace(0, len(rows) - 1, min(ALIKE_ROWS, len(rows) // 2 * 2)).astype(int)] if len(rows) else rows
     if len(heads) < 2 or len(sample) < 2:
         return []
-    here, there = np.split(sample, 2)
+    early, late = np.split(sample, 2)
     same, other = np.zeros((2, len(heads), len(heads)))
     step = max(1, 2 * TILE_CELLS // (len(heads) * len(trace.keys)))
-    for start in range(0, len(here), step):
-        a, b = (np.sqrt(_of_heads(trace, heads, part[start : start + step])) for part in (here, there))
+    for start in range(0, len(early), step):
+        a, b = (np.sqrt(_of_heads(trace, heads, part[start : start + step])) for part in (early, late))
         a, b = a.reshape(len(heads), -1), b.reshape(len(heads), -1)
         same += a @ a.T + b @ b.T
         cross = a @ b.T
         other += cross + cross.T
-    same, other = (np.clip(one / len(sample), 1e-6, 1 - 1e-6) for one in (same, other))
+    same, other = (np.clip(total / len(sample), 1e-6, 1 - 1e-6) for total in (same, other))
     gain = same * np.log(same / other) + (1 - same) * np.log((1 - same) / (1 - other))
     gain[np.tril_indices(len(heads))] = 0
     gain[(same < THRESHOLDS["alike"]) | (same < other)] = 0
     order = np.argsort(-gain, axis=None, kind="stable")[:most]
-    found = []
+    pairs = []
     for first, second in zip(*np.unravel_index(order, gain.shape), strict=True):
         if gain[first, second] <= 0:
             break
-        one, two = (_of_heads(trace, [heads[at]], sample)[0] for at in (first, second))
+        p, q = (_of_heads(trace, [heads[at]], sample)[0] for at in (first, second))
         half = len(sample) // 2
         overlap, between = (
-            float(np.minimum(one, moved).sum(-1, dtype=np.float64).mean())
-            for moved in (two, np.roll(two, half, axis=0))
+            float(np.minimum(p, moved).sum(-1, dtype=np.float64).mean()) for moved in (q, np.roll(q, half, axis=0))
         )
-        found.append(Pair(heads[first], heads[second], overlap, between))
-    return found
+        pairs.append(Pair(heads[first], heads[second], overlap, between))
+    return pairs
 
 
 def _of_heads(

@@ -105,18 +105,18 @@ def findings(trace: Trace, *, layers: Sequence[int] | None = None) -> tuple[Find
         *_alike(trace, heads, sample),
         *_negligible(trace, measured, heads),
     ]
-    return ranked([one for one in everything if one.surprise >= LEAST_SURPRISE])
+    return ranked([finding for finding in everything if finding.surprise >= LEAST_SURPRISE])
 
 
 def ranked(everything: Sequence[Finding]) -> tuple[Finding, ...]:
     """The most surprising first, MOST_OF_A_KIND at most of a kind, the n-th of a kind at an n-th of its surprise."""
     counts: dict[str, int] = {}
     order = []
-    for one in sorted(everything, key=lambda one: -one.surprise):
-        counts[one.kind] = counts.get(one.kind, 0) + 1
-        if counts[one.kind] <= MOST_OF_A_KIND:
-            order.append((one.surprise / counts[one.kind], one))
-    return tuple(one for _, one in sorted(order, key=lambda pair: -pair[0]))
+    for finding in sorted(everything, key=lambda finding: -finding.surprise):
+        counts[finding.kind] = counts.get(finding.kind, 0) + 1
+        if counts[finding.kind] <= MOST_OF_A_KIND:
+            order.append((finding.surprise / counts[finding.kind], finding))
+    return tuple(finding for _, finding in sorted(order, key=lambda pair: -pair[0]))
 
 
 def _each(
@@ -124,29 +124,29 @@ def _each(
 ) -> Iterator[tuple[Measures, int, int]]:
     """Every head that counts: its layer's measures, its position in them and its number."""
     counted = set(heads)
-    for one in measured:
-        for at, head in enumerate(trace.head_numbers(one.layer)):
-            if (one.layer, head) in counted:
-                yield one, at, head
+    for layer in measured:
+        for at, head in enumerate(trace.head_numbers(layer.layer)):
+            if (layer.layer, head) in counted:
+                yield layer, at, head
 
 
 def _neighbours(trace: Trace, measured: Sequence[Measures], heads: Sequence[tuple[int, int]]) -> Iterator[Finding]:
     """Heads that read the token before, after or itself, or other tokens of the same word."""
-    for one, at, head in _each(trace, measured, heads):
+    for layer, at, head in _each(trace, measured, heads):
         for kind in (*NEIGHBOUR_WORDS, "same_word"):
-            if kind not in one.expected:
+            if kind not in layer.expected:
                 continue
-            share, expected = float(one.shares[kind][at]), float(one.expected[kind][at])
+            share, expected = float(layer.shares[kind][at]), float(layer.expected[kind][at])
             if not share > max(THRESHOLDS[kind], expected):
                 continue
             place = NEIGHBOUR_WORDS.get(kind, "other tokens of the same word")
             who = "that token" if kind in NEIGHBOUR_WORDS else "them"
             yield Finding(
                 kind,
-                f"Layer {one.layer}, head {head}: {percent(share)} of its weight on {place}; "
+                f"Layer {layer.layer}, head {head}: {percent(share)} of its weight on {place}; "
                 f"over all queries it gives {who} {percent(expected)}.",
                 {"weight": share, "expected": expected},
-                (Cell(one.layer, head),),
+                (Cell(layer.layer, head),),
                 surprise(share, expected),
             )
 
@@ -155,18 +155,18 @@ def _resting(trace: Trace, measured: Sequence[Measures], heads: Sequence[tuple[i
     """Heads that rest on [CLS], [SEP] or punctuation, with the share of what they write beside the weight."""
     for role in ROLES:
         name = _role_name(trace, role)
-        everyone = [float(one.shares[role][at]) for one, at, _ in _each(trace, measured, heads)]
+        everyone = [float(layer.shares[role][at]) for layer, at, _ in _each(trace, measured, heads)]
         if not everyone or np.isnan(everyone).all():
             continue
         average = float(np.nanmean(everyone))
-        for one, at, head in _each(trace, measured, heads):
-            share = float(one.shares[role][at])
+        for layer, at, head in _each(trace, measured, heads):
+            share = float(layer.shares[role][at])
             if not share > THRESHOLDS[role]:
                 continue
-            start = f"Layer {one.layer}, head {head}: {percent(share)} of its weight on {name}, "
-            cells = (Cell(one.layer, head),)
-            if one.written:
-                written = float(one.written[role][at])
+            start = f"Layer {layer.layer}, head {head}: {percent(share)} of its weight on {name}, "
+            cells = (Cell(layer.layer, head),)
+            if layer.written:
+                written = float(layer.written[role][at])
                 numbers = {"weight": share, "written": written}
                 words = f"{start}{percent(written)} of what it writes."
                 yield Finding(role, words, numbers, cells, surprise(share, written))
@@ -191,7 +191,7 @@ def _linked(
     if content is None:
         return
     counted = set(heads)
-    links = [link for one in measured for link in one.links if (link.layer, link.head) in counted]
+    links = [link for layer in measured for link in layer.links if (link.layer, link.head) in counted]
     links.sort(key=lambda link: -surprise(link.weight, link.expected))
     best: dict[tuple[int, int], Link] = {}
     for link in links:
@@ -240,18 +240,18 @@ def _alike(trace: Trace, heads: Sequence[tuple[int, int]], rows: np.ndarray) -> 
 
 def _negligible(trace: Trace, measured: Sequence[Measures], heads: Sequence[tuple[int, int]]) -> Iterator[Finding]:
     """Heads that write vectors much shorter than their layer's other heads do."""
-    for one, at, head in _each(trace, measured, heads):
-        if one.lengths is None:
+    for layer, at, head in _each(trace, measured, heads):
+        if layer.lengths is None:
             continue
-        counted = [place for other, place, _ in _each(trace, measured, heads) if other is one]
-        average = float(one.lengths[counted].mean())
-        ratio = float(one.lengths[at]) / average if average > 0 else 1.0
+        counted = [place for other, place, _ in _each(trace, measured, heads) if other is layer]
+        average = float(layer.lengths[counted].mean())
+        ratio = float(layer.lengths[at]) / average if average > 0 else 1.0
         if ratio <= THRESHOLDS["negligible"]:
             yield Finding(
                 "negligible",
-                f"Layer {one.layer}, head {head} writes next to nothing: vectors {percent(ratio)} as long as its "
+                f"Layer {layer.layer}, head {head} writes next to nothing: vectors {percent(ratio)} as long as its "
                 "layer's average head.",
-                {"length": float(one.lengths[at]), "ratio": ratio},
-                (Cell(one.layer, head),),
+                {"length": float(layer.lengths[at]), "ratio": ratio},
+                (Cell(layer.layer, head),),
                 surprise(ratio / (1 + ratio), 0.5),
             )

@@ -42,8 +42,8 @@ def live_post_norm(source: Source, layer: int) -> PostNorm:
         raise UnsupportedError(f"{source.name}: no single Linear is W_O", where=where, advice=ADVICE)
     path = output.paths[0].rpartition(".")[0]
     holder = model.get_submodule(path)
-    linears = [one for one in holder.children() if isinstance(one, nn.Linear)]
-    norms = [one for one in holder.children() if isinstance(one, nn.LayerNorm)]
+    linears = [child for child in holder.children() if isinstance(child, nn.Linear)]
+    norms = [child for child in holder.children() if isinstance(child, nn.LayerNorm)]
     if len(linears) != 1 or len(norms) != 1 or not _computes(holder, linears[0], norms[0]):
         raise UnsupportedError(
             f"{source.name}: {path or type(model).__name__} is not LayerNorm(contexts W_O + b_O + residual), "

@@ -136,10 +136,10 @@ def norm_map(trace: Trace, layer: int, kind: str = "Attn-N", head: int | None = 
     if head is None:
         x = layer_input(trace, layer) if "Res" in kind else None
         return LazyMap(f"norms {kind}", sizes, LayerMixing(trace, layer, kind, x).tile)
-    one = trace[layer, head]
-    at = trace.head_numbers(layer).index(one.head)
+    chosen = trace[layer, head]
+    at = trace.head_numbers(layer).index(chosen.head)
     lengths = np.linalg.norm(values_of(record, layer)[at] @ output_weights(trace, layer)[at], axis=-1)
-    return LazyMap("norms Attn-N", sizes, lambda rows, columns: one.weights.tile(rows, columns) * lengths[columns])
+    return LazyMap("norms Attn-N", sizes, lambda rows, columns: chosen.weights.tile(rows, columns) * lengths[columns])
 
 
 class LayerMixing:
@@ -167,16 +167,16 @@ class LayerMixing:
         own_weights = diagonal(self.record)  # (heads, queries)
         if self.kind.endswith("W"):
             active = max(int(self._active.sum()), 1)
-            own = own_weights[self._active].sum(0) / active
+            kept = own_weights[self._active].sum(0) / active
             seen = np.isfinite(self.record.lse[self._active]).sum(0) / active  # rows of weights sum to 1, or to 0
-            away, stays = np.maximum(seen - own, 0), own + ("Res" in self.kind)
+            away, stays = np.maximum(seen - kept, 0), kept + ("Res" in self.kind)
         else:
             rows = np.arange(self.record.q.shape[1])
             own_vectors = self._own(rows, own_weights)
             others = self._project(contexts_of(self.record, self._v, rows)) - own_vectors
             if self._x is not None:
                 own_vectors = own_vectors + self._x
-            away, stays = (np.linalg.norm(self._normed(one), axis=-1) for one in (others, own_vectors))
+            away, stays = (np.linalg.norm(self._normed(vectors), axis=-1) for vectors in (others, own_vectors))
         with np.errstate(invalid="ignore"):
             return away / (away + stays)
 
@@ -197,8 +197,8 @@ class LayerMixing:
         squares = np.einsum("mnh,mnh->nm", p @ self._gram[columns], p)
         norms = np.sqrt(np.maximum(squares, 0))
         if len(at) and self._x is not None:
-            own = self._own(rows[at], weights[:, at, to]) + self._x[rows[at]]
-            norms[at, to] = np.linalg.norm(self._normed(own), axis=-1)
+            kept = self._own(rows[at], weights[:, at, to]) + self._x[rows[at]]
+            norms[at, to] = np.linalg.norm(self._normed(kept), axis=-1)
         if self.kind == "AttnResLn-N" and deviation:
             norms /= self._deviations(rows)[:, None]
         return norms.astype(np.float32)
@@ -209,17 +209,17 @@ class LayerMixing:
         heads, keys, d_value = self._v.shape
         W = self._normed(self._W_O.reshape(heads * d_value, -1).astype(np.float64))
         v = self._v.astype(np.float64)
-        found = np.empty((keys, heads, heads))
+        gram = np.empty((keys, heads, heads))
         for head in range(heads):
             product = W[head * d_value : (head + 1) * d_value] @ W.T  # (d_value, heads * d_value)
             mixed = (v[head] @ product).reshape(keys, heads, d_value)
-            found[:, head] = np.einsum("shd,hsd->sh", mixed, v)
-        return found
+            gram[:, head] = np.einsum("shd,hsd->sh", mixed, v)
+        return gram
 
     def _own(self, rows: Rows, weights: Float[np.ndarray, "heads n"]) -> Tokens:
         """(n, d_model): what these tokens send to themselves, with their weights on themselves."""
-        own = self._v[:, rows] * weights[..., None].astype(self._v.dtype)
-        return self._project(own.swapaxes(0, 1).reshape(len(rows), -1))
+        kept = self._v[:, rows] * weights[..., None].astype(self._v.dtype)
+        return self._project(kept.swapaxes(0, 1).reshape(len(rows), -1))
 
     def _project(self, contexts: Float[np.ndarray, "n joined"]) -> Tokens:
         return contexts @ self._W_O.reshape(-1, self._W_O.shape[-1])
@@ -249,11 +249,11 @@ def layer_inputs(trace: Trace) -> dict[int, Tokens]:
 def diagonal(record: LayerRecord) -> Float[np.ndarray, "heads queries"]:
     """(heads, queries): each query's weight on itself, from small square tiles."""
     heads, queries, _ = record.q.shape
-    found = np.empty((heads, queries))
+    cells = np.empty((heads, queries))
     for start in range(0, queries, DIAGONAL_ROWS):
         rows = np.arange(start, min(start + DIAGONAL_ROWS, queries))
-        found[:, rows] = weights_of(record, rows, rows).diagonal(axis1=1, axis2=2)
-    return found
+        cells[:, rows] = weights_of(record, rows, rows).diagonal(axis1=1, axis2=2)
+    return cells
 
 
 def check_kind(kind: str) -> None:

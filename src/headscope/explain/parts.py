@@ -182,15 +182,15 @@ def walk(trace: Trace, rows: np.ndarray, layers: int | None = None) -> list[Writ
     encoder = opened_model(trace, "the layer's input").encoder
     check_whole(trace)
     x = embedded(trace)[rows]
-    found: list[Written] = []
+    way: list[Written] = []
     for layer in range(len(trace.layers) if layers is None else layers):
         record = trace.layers[layer]
         v = values_of(record, layer)
         silenced = [head for at, head in trace.ablated if at == layer]
         v = np.where(np.isin(np.arange(len(v)), silenced)[:, None, None], np.float32(0), v) if silenced else v
-        found.append(through_layer(encoder, layer, x, contexts_of(record, v, rows)))
-        x = found[-1].output
-    return found
+        way.append(through_layer(encoder, layer, x, contexts_of(record, v, rows)))
+        x = way[-1].output
+    return way
 
 
 def through_layer(encoder: Encoder, layer: int, x: Tokens, contexts: Tokens) -> Written:
@@ -222,7 +222,7 @@ def check_whole(trace: Trace) -> None:
             where=f"trace of {trace.stack} attention",
             advice="use a trace of self-attention over a whole text",
         )
-    if trace.numbers != tuple(range(len(trace.layers))) or any(one.numbers is not None for one in trace.layers):
+    if trace.numbers != tuple(range(len(trace.layers))) or any(record.numbers is not None for record in trace.layers):
         raise TraceError(
             "only some layers or heads were kept",
             where="trace.layers",

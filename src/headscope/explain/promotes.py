@@ -64,12 +64,15 @@ class Promotion:
     def as_dict(self) -> dict[str, Any]:
         """For JSON, without the whole vocabulary."""
         lists = {"raised": self.raised, "lowered": self.lowered}
-        rows = {name: [{"token": e.token, "id": e.id, "effect": e.effect} for e in own] for name, own in lists.items()}
+        rows = {
+            name: [{"token": e.token, "id": e.id, "effect": e.effect} for e in effects]
+            for name, effects in lists.items()
+        }
         return {"part": self.part, "query": self.query, **rows}
 
     def __repr__(self) -> str:
         lists = (("raises", self.raised), ("lowers", self.lowered))
-        lines = [f"{verb} " + ", ".join(f"{e.token} {e.effect:+.3f}" for e in own) for verb, own in lists]
+        lines = [f"{verb} " + ", ".join(f"{e.token} {e.effect:+.3f}" for e in effects) for verb, effects in lists]
         return "\n  ".join([f"{self.part}, at token {self.query}:", *lines])
 
 

@@ -71,13 +71,13 @@ def _step(layer: LayerMixing, flow: Float[np.ndarray, " tokens"], *, into: bool)
     heads, tokens, _ = layer.record.q.shape
     rows = np.flatnonzero(flow) if into else np.arange(tokens)
     columns = np.arange(tokens)
-    found = np.zeros(tokens)
+    reached = np.zeros(tokens)
     for block in blocks_of_rows(heads, len(rows), tokens):
         tile = layer.tile(rows[block], columns, deviation=False).astype(np.float64)
         total = tile.sum(-1, keepdims=True)
         tile /= np.where(total > 0, total, 1)
         if into:
-            found += flow[rows[block]] @ tile
+            reached += flow[rows[block]] @ tile
         else:
-            found[rows[block]] = tile @ flow
-    return found
+            reached[rows[block]] = tile @ flow
+    return reached

@@ -64,7 +64,7 @@ def contexts_of(
 ) -> Float[np.ndarray, "n joined"]:
     """(n, heads * d_value): softmax(Q K^T) V of these queries, heads side by side."""
     heads, keys, d_value = v.shape
-    found = np.empty((len(rows), heads * d_value), dtype=v.dtype)
+    contexts = np.empty((len(rows), heads * d_value), dtype=v.dtype)
     for part in blocks_of_rows(heads, len(rows), keys):
-        found[part] = join_heads(weights_of(record, rows[part]) @ v)
-    return found
+        contexts[part] = join_heads(weights_of(record, rows[part]) @ v)
+    return contexts

@@ -54,13 +54,13 @@ def value_zeroing(trace: Trace, layer: int, query: int) -> Named:
     kept = f"hidden_states.{layer}" in trace.outputs.kept
     x = layer_input(trace, layer)[row] if kept or layer == 0 else _one_input(trace, layer, row)
     base = _unit(through_layer(encoder, layer, x, whole[None].astype(np.float32)).output)
-    found = np.empty(len(trace))
+    distances = np.empty(len(trace))
     for start in range(0, len(trace), BLOCK_KEYS):
         part = slice(start, start + BLOCK_KEYS)
         contexts = (whole - sent[part]).astype(np.float32)
         outputs = through_layer(encoder, layer, np.repeat(x, len(contexts), axis=0), contexts).output
-        found[part] = np.square(_unit(outputs) - base).sum(-1) / 2
-    return Named(f"value zeroing of layer {layer}, query {query}", ("keys",), found, trace.tokens)
+        distances[part] = np.square(_unit(outputs) - base).sum(-1) / 2
+    return Named(f"value zeroing of layer {layer}, query {query}", ("keys",), distances, trace.tokens)
 
 
 def _one_input(trace: Trace, layer: int, row: np.ndarray) -> Tokens:

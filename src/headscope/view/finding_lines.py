@@ -26,15 +26,15 @@ def with_findings(sheet: Sheet, trace: Trace, layer: int | None = None, head: in
     @cache
     def chosen() -> tuple[Finding, ...]:
         every = findings(trace, layers=None if layer is None else [layer])
-        return tuple(one for one in every if head is None or any(cell.head == head for cell in one.cells))
+        return tuple(finding for finding in every if head is None or any(cell.head == head for cell in finding.cells))
 
     def draw(paper: Paper) -> Iterable[Line]:
-        for one in chosen()[:OPENING]:
-            yield from prose(one.sentence, mark=f"{paper.sign('•', '-')} ")(paper)
+        for finding in chosen()[:OPENING]:
+            yield from prose(finding.sentence, mark=f"{paper.sign('•', '-')} ")(paper)
 
     first, *rest = sheet.drawings
     return replace(
         sheet,
-        record=lambda: {**sheet.record(), "findings": [one.as_dict() for one in chosen()]},
+        record=lambda: {**sheet.record(), "findings": [finding.as_dict() for finding in chosen()]},
         drawings=(first, draw, *rest),
     )
