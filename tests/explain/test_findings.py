@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -302,3 +303,24 @@ def test_cross_attention_has_neither_neighbours_nor_links() -> None:
         outputs={},
     )
     assert {one.kind for one in findings(trace)} <= {"cls", "sep", "punctuation", "alike"}
+
+
+def test_memory_grows_with_the_text_and_not_with_its_square() -> None:
+    generator = np.random.default_rng(0)
+    tokens = [f"word{at}" for at in range(3000)]
+    q, k, v = (generator.normal(size=(2, 3000, 4)).astype(np.float32) for _ in range(3))
+    trace = Trace(
+        model="long",
+        queries=axis_of(tokens),
+        layers=[LayerRecord(q, k, v, None, 0.5), LayerRecord(k, q, v, None, 0.5)],
+        outputs={},
+        source=Writes(),
+    )
+    assert trace.layers[0].lse.shape == (2, 3000)
+    tracemalloc.start()
+    trace.findings()
+    trace.rollout(to=5)
+    trace.mixing_ratio("Attn-N")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 3000 * 3000 * 4 / 2

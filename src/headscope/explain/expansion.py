@@ -24,8 +24,10 @@ def expansion_rate(
     gives slightly smaller ones. The cost is one product in fp32, d_model^3, and no text.
 
     Args:
-        W_V, b_V: of all heads, in the paper's orientation, x W_V + b_V.
-        W_O, b_O: likewise.
+        W_V: of all heads, in the paper's orientation, x W_V + b_V.
+        b_V: (d_value,).
+        W_O: likewise, contexts W_O + b_O.
+        b_O: (d_model,).
     """
     W_V, b_V, W_O, b_O = (np.asarray(array, dtype=np.float32) for array in (W_V, b_V, W_O, b_O))
     with np.errstate(invalid="ignore", over="ignore"):

@@ -9,7 +9,7 @@ import numpy as np
 
 from headscope.attention import TILE_CELLS
 from headscope.errors import HeadscopeError
-from headscope.explain.finding_rules import ALIKE_ROWS, THRESHOLDS
+from headscope.explain.finding_rules import ALIKE_ROWS, LEAST_ALIKE_ROWS, MOST_LINKS, THRESHOLDS, surprise
 from headscope.explain.parts import output_weights, record_of
 from headscope.explain.rows import blocks_of_rows, values_of, weights_of
 from headscope.statistics.definitions import padding
@@ -70,7 +70,8 @@ class _Sums:
     keys: Float[np.ndarray, "heads keys"]
     totals: dict[str, PerHead] = field(default_factory=dict)
     counts: dict[str, PerHead] = field(default_factory=dict)
-    cells: list[tuple[int, int, int, float]] = field(default_factory=list)
+    cells: list[Int[np.ndarray, "n 3"]] = field(default_factory=list)
+    weights: list[Float[np.ndarray, " n"]] = field(default_factory=list)
 
     def add(self, name: str, values: Float[np.ndarray, "heads n"], rows: Bool[np.ndarray, "heads n"]) -> None:
         """Add the values of a block's queries where `rows` says that they have one."""
@@ -116,10 +117,7 @@ def measure(trace: Trace, layer: int, roles: Roles, content: Content | None) -> 
     named = {name: sums.mean(name) for name in sums.totals}
     shares = {name: values for name, values in named.items() if name in THRESHOLDS}
     expected = {} if content is None else _expected(means, content)
-    links = [
-        Link(layer, trace.head_numbers(layer)[head], query, key, weight, _others(means[head, key], weight, queries))
-        for head, query, key, weight in sums.cells
-    ]
+    links = _strongest_links(trace, layer, sums, means) if sums.cells else []
     written = {role: named[f"{role} written"] for role in ROLES} if gram is not None else {}
     return Measures(layer, shares, expected, written, named.get("length"), links)
 
@@ -160,8 +158,9 @@ def _add_pairs(
     query, key = rows[places[:, 1]], places[:, 2]
     linked = content.content[query] & content.content[key] & (content.group[query] != content.group[key])
     linked &= np.abs(content.place[query] - content.place[key]) > 1
-    for place in places[linked]:
-        sums.cells.append((int(place[0]), int(rows[place[1]]), int(place[2]), float(p[tuple(place)])))
+    places = places[linked]
+    sums.weights.append(p[tuple(places.T)])
+    sums.cells.append(np.stack([places[:, 0], rows[places[:, 1]], places[:, 2]], axis=-1))
 
 
 def _equal(content: Content, rows: Int[np.ndarray, " n"]) -> Bool[np.ndarray, "n keys"]:
@@ -189,9 +188,19 @@ def _expected(means: Float[np.ndarray, "heads keys"], content: Content) -> dict[
     return expected
 
 
-def _others(mean: float, weight: float, queries: int) -> float:
-    """The mean weight that the other queries give to a key."""
-    return max((mean * queries - weight) / max(queries - 1, 1), 0.0)
+def _strongest_links(trace: Trace, layer: int, sums: _Sums, means: Float[np.ndarray, "heads keys"]) -> list[Link]:
+    """The links of a layer that surprise most, each against the mean weight that the other queries give to its key."""
+    cells, weights = np.concatenate(sums.cells), np.concatenate(sums.weights).astype(np.float64)
+    numbers = np.array(trace.head_numbers(layer))
+    active = ~np.isin(numbers, [head for at, head in trace.ablated if at == layer])
+    cells, weights = cells[active[cells[:, 0]]], weights[active[cells[:, 0]]]
+    queries = len(trace.queries)
+    expected = np.maximum(means[cells[:, 0], cells[:, 2]] * queries - weights, 0) / max(queries - 1, 1)
+    order = np.argsort(-surprise(weights, expected), kind="stable")[:MOST_LINKS]
+    return [
+        Link(layer, int(numbers[head]), int(query), int(key), float(weights[at]), float(expected[at]))
+        for at, (head, query, key) in zip(order, cells[order], strict=True)
+    ]
 
 
 def offset_mean(trace: Trace, link: Link) -> float:
@@ -221,9 +230,10 @@ def similar_heads(trace: Trace, heads: Sequence[tuple[int, int]], rows: Int[np.n
     With BC = sum_j sqrt(p_j q_j), the Bhattacharyya coefficient, all pairs are one matrix product, and the share on the
     same keys, sum_j min(p_j, q_j), is never above BC: it is computed for the most telling pairs only.
     """
-    sample = rows[np.linspace(0, len(rows) - 1, min(ALIKE_ROWS, len(rows) // 2 * 2)).astype(int)] if len(rows) else rows
-    if len(heads) < 2 or len(sample) < 2:
+    count = min(ALIKE_ROWS, len(rows) // 2 * 2)
+    if len(heads) < 2 or count < LEAST_ALIKE_ROWS:
         return []
+    sample = rows[np.linspace(0, len(rows) - 1, count).astype(int)]
     early, late = np.split(sample, 2)
     same, other = np.zeros((2, len(heads), len(heads)))
     step = max(1, 2 * TILE_CELLS // (len(heads) * len(trace.keys)))
@@ -233,8 +243,8 @@ def similar_heads(trace: Trace, heads: Sequence[tuple[int, int]], rows: Int[np.n
         same += a @ a.T + b @ b.T
         cross = a @ b.T
         other += cross + cross.T
-    same, other = (np.clip(total / len(sample), 1e-6, 1 - 1e-6) for total in (same, other))
-    gain = same * np.log(same / other) + (1 - same) * np.log((1 - same) / (1 - other))
+    same, other = (total / len(sample) for total in (same, other))
+    gain = surprise(same, other)
     gain[np.tril_indices(len(heads))] = 0
     gain[(same < THRESHOLDS["alike"]) | (same < other)] = 0
     order = np.argsort(-gain, axis=None, kind="stable")[:most]

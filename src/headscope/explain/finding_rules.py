@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 THRESHOLDS = {
     "previous": 0.5,
@@ -32,8 +37,17 @@ negligible: the mean length of what a head writes, over the mean of its layer's 
 LEAST_SURPRISE = 0.1
 """Nats. A number that lies nearer to what the head does anyway is no finding."""
 
+LEAST_SHARE = 1e-6
+"""Shares are read as at least this far from 0 and from 1, so that no surprise is infinite."""
+
 ALIKE_ROWS = 32
 """At most so many queries, evenly spaced, on which heads are compared with one another."""
+
+LEAST_ALIKE_ROWS = 4
+"""With fewer queries, two heads look alike by chance."""
+
+MOST_LINKS = 64
+"""At most so many links of a layer are looked at more closely, the most surprising ones."""
 
 MOST_OF_A_KIND = 8
 """At most so many findings of one kind."""
@@ -42,11 +56,12 @@ LEAST_TOKENS = 2
 """Of a text, special tokens left out: with fewer, no token has another to look at."""
 
 
-def surprise(share: float, expected: float) -> float:
+def surprise(share: float | Float[np.ndarray, " n"], expected: float | Float[np.ndarray, " n"]) -> Any:
     """How far a share of a head's weight is from what is expected of it, in nats, 0 where they agree.
 
     The Kullback-Leibler divergence of two yes-or-no choices: share log(share / expected) + the same of what is left.
-    Dunning 1993's log-likelihood ratio for one query.
+    It is half of Dunning 1993's log-likelihood ratio for one query.
     """
-    p, e = (float(np.clip(value, 1e-6, 1 - 1e-6)) for value in (share, expected))
-    return p * float(np.log(p / e)) + (1 - p) * float(np.log((1 - p) / (1 - e)))
+    p, e = (np.clip(value, LEAST_SHARE, 1 - LEAST_SHARE) for value in (share, expected))
+    divergence = p * np.log(p / e) + (1 - p) * np.log((1 - p) / (1 - e))
+    return divergence if np.ndim(divergence) else float(divergence)

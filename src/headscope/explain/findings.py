@@ -74,7 +74,7 @@ def findings(trace: Trace, *, layers: Sequence[int] | None = None) -> tuple[Find
     The distance is a Kullback-Leibler divergence in nats (finding_rules.surprise), and the thresholds are in one table
     there. The order takes variety into account: the second finding of a kind counts half, the third a third.
 
-    The cost is one pass over the weights in blocks of queries, less than `trace.statistics()`; memory is O(S). Silenced
+    The cost is one pass over the weights in blocks of queries, about that of `trace.statistics()`; memory is O(S). Silenced
     and broken heads are left out. Where W_O or the values are not known, the sentences speak of weights only.
 
     Args:
@@ -195,7 +195,8 @@ def _linked(
     links.sort(key=lambda link: -surprise(link.weight, link.expected))
     best: dict[tuple[int, int], Link] = {}
     for link in links:
-        best.setdefault((int(content.place[link.query]), int(content.place[link.key])), link)
+        low, high = sorted((int(content.place[link.query]), int(content.place[link.key])))
+        best.setdefault((low, high), link)
     for link in list(best.values())[: 3 * MOST_OF_A_KIND]:
         closer = replace(link, expected=max(link.expected, offset_mean(trace, link)))
         if closer.weight <= closer.expected:
