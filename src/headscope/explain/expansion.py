@@ -1,4 +1,4 @@
-"""How much a layer's value and output weights lengthen a vector: the expansion rate, from the weights alone."""
+"""The expansion rate: by how much a layer's value and output weights lengthen a vector, from the weights alone."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     PerHead = Float[np.ndarray, " heads"]
 
 NEIGHBOURS = {"previous": -1, "same": 0, "next": 1}
-"""How far from the query the key stands."""
+"""The distance from query to key, in tokens."""
 ROLES = ("cls", "sep", "punctuation")
 
 
@@ -65,7 +65,7 @@ class Measures:
 
 @dataclass
 class _Sums:
-    """What the blocks of a layer add up to."""
+    """Totals over the blocks of a layer."""
 
     keys: Float[np.ndarray, "heads keys"]
     totals: dict[str, PerHead] = field(default_factory=dict)
@@ -125,7 +125,7 @@ def measure(trace: Trace, layer: int, roles: Roles, content: Content | None) -> 
 def _features(
     trace: Trace, layer: int, record: LayerRecord, roles: Roles
 ) -> tuple[Float[np.ndarray, "heads_or_1 keys columns"], Float[np.ndarray, "heads d_value d_value"] | None]:
-    """What the weights are multiplied with: the values, the roles, and the roles times |v W_O|; and W_O W_O^T."""
+    """The right factor of the weights: values, roles, roles times |v W_O|. And W_O W_O^T; None where it is not known."""
     flags = np.stack([getattr(roles, role) for role in ROLES], -1).astype(np.float32)
     try:
         W_O, v = output_weights(trace, layer), values_of(record, layer)
@@ -144,7 +144,7 @@ def _add_pairs(
     seen: Bool[np.ndarray, "heads n"],
     content: Content,
 ) -> None:
-    """What a block says of neighbours, of equal words and of links; queries and keys are the same tokens."""
+    """Add a block's weights on neighbours and equal words, and its links; queries and keys are the same tokens."""
     keys = p.shape[-1]
     at = np.arange(len(rows))
     for name, offset in NEIGHBOURS.items():
@@ -171,7 +171,7 @@ def _equal(content: Content, rows: Int[np.ndarray, " n"]) -> Bool[np.ndarray, "n
 
 
 def _expected(means: Float[np.ndarray, "heads keys"], content: Content) -> dict[str, PerHead]:
-    """What the head's own average over queries puts on the token before, after, …: the mean over the queries."""
+    """The weight on the token before, after, … if every query had the head's average over queries; the mean over them."""
     keys = means.shape[1]
     rows = np.arange(keys)
     expected = {}

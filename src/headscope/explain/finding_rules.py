@@ -57,7 +57,7 @@ LEAST_TOKENS = 2
 
 
 def surprise(share: float | Float[np.ndarray, " n"], expected: float | Float[np.ndarray, " n"]) -> Any:
-    """How far a share of a head's weight is from what is expected of it, in nats, 0 where they agree.
+    """The distance of a share of a head's weight from the expected one, in nats; 0 where they agree.
 
     The Kullback-Leibler divergence of two yes-or-no choices: share log(share / expected) + the same of what is left.
     It is half of Dunning 1993's log-likelihood ratio for one query.

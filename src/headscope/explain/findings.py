@@ -66,7 +66,7 @@ class Finding:
 
 
 def findings(trace: Trace, *, layers: Sequence[int] | None = None) -> tuple[Finding, ...]:
-    """What is worth reading in a trace, the most surprising first; empty where there is nothing to say.
+    """The findings of a trace, the most surprising first; none where there is nothing to say.
 
     A number is surprising where it is far from what the same head does on average over this text's queries: what a head
     gives to the token before, against what it gives to that token over all queries; one weight, against the same key's
@@ -74,8 +74,8 @@ def findings(trace: Trace, *, layers: Sequence[int] | None = None) -> tuple[Find
     The distance is a Kullback-Leibler divergence in nats (finding_rules.surprise), and the thresholds are in one table
     there. The order takes variety into account: the second finding of a kind counts half, the third a third.
 
-    The cost is one pass over the weights in blocks of queries, about that of `trace.statistics()`; memory is O(S). Silenced
-    and broken heads are left out. Where W_O or the values are not known, the sentences speak of weights only.
+    The cost is one pass over the weights in blocks of queries, about that of `trace.statistics()`; memory is O(S).
+    Silenced and broken heads are left out. Where W_O or the values are not known, the sentences speak of weights only.
 
     Args:
         layers: the numbers of the layers to look at; all by default.

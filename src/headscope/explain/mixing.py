@@ -1,4 +1,4 @@
-"""How much attention mixes tokens: the vectors that each token sends to each other, and the mixing ratio.
+"""The vectors that tokens send each other, their lengths, and the mixing ratio.
 
 Kobayashi et al. 2020 (Attention is Not Only a Weight) and 2021 (Incorporating Residual and Normalization Layers). With
 F_ij the vector that token j sends to token i in one layer, over all its heads h:
@@ -49,7 +49,7 @@ DIAGONAL_ROWS = 64
 
 @dataclass(frozen=True, eq=False)
 class MixingRatio:
-    """How much of each token's new vector comes from other tokens, 0 to 1.
+    """The share of each token's new vector that comes from other tokens, 0 to 1.
 
     It computes as its array does where NumPy is given it: `np.asarray(ratio)` is (layers, queries).
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class PostNorm:
-    """What a post-norm layer does with its heads' outputs: LayerNorm(x + sum of outputs + bias).
+    """The end of a post-norm layer's attention: LayerNorm(x + sum of the heads' outputs + bias).
 
     Attributes:
         bias: (d_model,), b_O.
@@ -35,7 +35,7 @@ class PostNorm:
 
 @dataclass(frozen=True, eq=False)
 class Written:
-    """What one layer's attention writes to some queries, with the parts that it is made of.
+    """One layer at some queries, from its input to its output.
 
     Attributes:
         x: (n, d_model), the layer's input at these queries.

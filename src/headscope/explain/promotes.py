@@ -1,4 +1,4 @@
-"""What a head or a feed-forward writes, in words: the tokens whose masked-LM logits it raises and lowers most."""
+"""The output of a head or a feed-forward in words: the tokens whose masked-LM logits it raises and lowers most."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Effect:
 
 @dataclass(frozen=True, eq=False)
 class Promotion:
-    """What one part of the model adds to the masked-LM logits at one token, directly.
+    """The direct effect of one part of the model on the masked-LM logits at one token.
 
     Attributes:
         part: what writes, in words.

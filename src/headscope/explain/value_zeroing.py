@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headscope.trace import Trace
 
 BLOCK_KEYS = 256
-"""How many zeroed tokens go through the layer side by side: what bounds the memory."""
+"""The most zeroed tokens that go through the layer side by side, which bounds the memory."""
 
 
 def value_zeroing(trace: Trace, layer: int, query: int) -> Named:

@@ -436,7 +436,7 @@ class Trace:
         return value_zeroing(self, layer, query)
 
     def findings(self, *, layers: Sequence[int] | None = None) -> tuple[Finding, ...]:
-        """What is worth reading in this trace, as sentences with their numbers and cells, the most surprising first.
+        """The findings of this trace: sentences with their numbers and cells, the most surprising first.
 
         See headscope.explain.findings.
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from headscope.trace import Trace
 
 OPENING = 3
-"""How many findings a screen opens with."""
+"""The most findings that a screen opens with."""
 
 
 def with_findings(sheet: Sheet, trace: Trace, layer: int | None = None, head: int | None = None) -> Sheet:
