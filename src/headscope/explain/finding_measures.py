@@ -125,7 +125,7 @@ def measure(trace: Trace, layer: int, roles: Roles, content: Content | None) -> 
 def _features(
     trace: Trace, layer: int, record: LayerRecord, roles: Roles
 ) -> tuple[Float[np.ndarray, "heads_or_1 keys columns"], Float[np.ndarray, "heads d_value d_value"] | None]:
-    """The right factor of the weights: values, roles, roles times |v W_O|. And W_O W_O^T; None where it is not known."""
+    """The right factor of the weights: values, roles, roles times |v W_O|. And W_O W_O^T, None where not known."""
     flags = np.stack([getattr(roles, role) for role in ROLES], -1).astype(np.float32)
     try:
         W_O, v = output_weights(trace, layer), values_of(record, layer)
@@ -171,7 +171,7 @@ def _equal(content: Content, rows: Int[np.ndarray, " n"]) -> Bool[np.ndarray, "n
 
 
 def _expected(means: Float[np.ndarray, "heads keys"], content: Content) -> dict[str, PerHead]:
-    """The weight on the token before, after, … if every query had the head's average over queries; the mean over them."""
+    """The weight on the token before, after, … where every query has the head's average over queries."""
     keys = means.shape[1]
     rows = np.arange(keys)
     expected = {}

@@ -199,7 +199,7 @@ def expansion_rates(model: Model, layers: Sequence[int] | None = None) -> list[f
     if sizes is None or unknown or not model.checkpoint.local:
         return None
     rates = [model.layers[layer].expansion_rate for layer in (range(sizes.layers) if layers is None else layers)]
-    if set(rates) == {(sizes.d_model + 1) ** -0.5}:
+    if all(math.isclose(rate, (sizes.d_model + 1) ** -0.5) for rate in rates):
         return None
     return [rate if math.isfinite(rate) else None for rate in rates]
 
