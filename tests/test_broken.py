@@ -107,7 +107,9 @@ def test_attend_shows_the_rest_and_exits_with_1(folders: dict[str, Path], place:
     for row in record["heads"]:
         broken = (row["layer"], row["head"]) in REACHED[place]
         assert (row["pattern"] == "NaN") == broken
-        assert {row[name] is None for name in ("previous", "same", "next", "first", "entropy", "evenness")} == {broken}
+        assert {
+            row[name] is None for name in ("previous", "same", "next", "first", "entropy", "normalised_entropy")
+        } == {broken}
     screen = run("attend", folders[place], TEXT).stdout
     assert screen.count("NaN") == len(REACHED[place]) + bool(REACHED[place])
     assert ("most even" in screen) == (REACHED[place] != ALL)
@@ -206,3 +208,9 @@ def test_the_served_page_has_no_outcomes_of_nan(folders: dict[str, Path]) -> Non
     trace = model.trace("the [MASK] sat")
     assert outcomes(model, trace) == []
     assert moved(trace, trace) is None
+
+
+@pytest.mark.parametrize("place", ["value", "query"])
+def test_summary_and_head_say_nothing_of_rates_that_are_no_numbers(folders: dict[str, Path], place: str) -> None:
+    rates = json.loads(run("summary", folders[place], "--json", code=0).stdout)["expansion_rates"]
+    assert (None in rates) == (place == "value")

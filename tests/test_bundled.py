@@ -15,7 +15,6 @@ import torch
 import transformers
 
 import headscope as hs
-from headscope.statistics import head_statistics
 
 REPOSITORY = Path(__file__).parents[1]
 FOLDER = Path(hs.__file__).parent / "models" / "tiny"
@@ -107,10 +106,9 @@ def test_its_heads_have_formed(model: hs.Model) -> None:
     traces = model.trace([" ".join(SENTENCES[start : start + 3]) for start in range(0, 30, 3)])
     found: dict[str, list[np.ndarray]] = {"previous": [], "next": [], "entropy": []}
     for trace in traces:
-        special = np.array(trace.special)
-        layers = [head_statistics(one.q, one.k, scale=one.scale, special=special) for one in trace.layers]
+        table = trace.statistics(list(found))
         for name, values in found.items():
-            values.append(np.stack([layer[name] for layer in layers]))
+            values.append(table[name].array)
     mean = {name: np.mean(values, axis=0) for name, values in found.items()}
     assert mean["previous"].max() > 0.5
     assert mean["next"].max() > 0.5

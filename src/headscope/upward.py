@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headscope._trace import Named, Trace
+    import numpy as np
+    from jaxtyping import Float
+
+    from headscope._trace import LazyMap, Named, Trace
+    from headscope.explain.findings import Finding
+    from headscope.explain.mixing import MixingRatio
+    from headscope.explain.promotes import Promotion
     from headscope.filling import Filled
     from headscope.model import Model
     from headscope.statistics import Statistics
@@ -45,6 +51,67 @@ def head_distances(trace: Trace, *, special: bool) -> Named:
     from headscope.statistics import head_distances
 
     return head_distances(trace, special=special)
+
+
+def mixing_ratio(trace: Trace, kind: str) -> MixingRatio:
+    """headscope.explain.mixing.mixing_ratio."""
+    from headscope.explain.mixing import mixing_ratio
+
+    return mixing_ratio(trace, kind)
+
+
+def norm_map(trace: Trace, layer: int, kind: str, head: int | None) -> LazyMap:
+    """headscope.explain.mixing.norm_map."""
+    from headscope.explain.mixing import norm_map
+
+    return norm_map(trace, layer, kind, head)
+
+
+def rollout(trace: Trace, *, to: int | None, from_: int | None, kind: str) -> Named:
+    """headscope.explain.rollout.rollout."""
+    from headscope.explain.rollout import rollout
+
+    return rollout(trace, to=to, from_=from_, kind=kind)
+
+
+def value_zeroing(trace: Trace, layer: int, query: int) -> Named:
+    """headscope.explain.value_zeroing.value_zeroing."""
+    from headscope.explain.value_zeroing import value_zeroing
+
+    return value_zeroing(trace, layer, query)
+
+
+def findings(trace: Trace, *, layers: Sequence[int] | None) -> tuple[Finding, ...]:
+    """headscope.explain.findings.findings."""
+    from headscope.explain.findings import findings
+
+    return findings(trace, layers=layers)
+
+
+def head_promotes(trace: Trace, layer: int, head: int, query: int, *, top: int, key: int | None) -> Promotion:
+    """headscope.explain.promotes.head_promotes."""
+    from headscope.explain.promotes import head_promotes
+
+    return head_promotes(trace, layer, head, query, top=top, key=key)
+
+
+def layer_promotes(trace: Trace, layer: int, query: int, *, top: int, part: str) -> Promotion:
+    """headscope.explain.promotes.layer_promotes."""
+    from headscope.explain.promotes import layer_promotes
+
+    return layer_promotes(trace, layer, query, top=top, part=part)
+
+
+def expansion_rate(
+    W_V: Float[np.ndarray, "d_model d_all"],
+    b_V: Float[np.ndarray, " d_all"],
+    W_O: Float[np.ndarray, "d_all d_model"],
+    b_O: Float[np.ndarray, " d_model"],
+) -> float:
+    """headscope.explain.expansion.expansion_rate."""
+    from headscope.explain.expansion import expansion_rate
+
+    return expansion_rate(W_V, b_V, W_O, b_O)
 
 
 def to_html(

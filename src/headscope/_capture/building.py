@@ -361,6 +361,9 @@ def outputs_of(forward: Forward, group: Group, row: int) -> dict[str, Named]:
     batch, queries, _ = group.sizes
     output = forward.output
     found: dict[str, Any] = dict(output.items()) if hasattr(output, "items") else {}
+    states = found.pop("hidden_states", None)  # there where the model was called with output_hidden_states=True
+    if isinstance(states, tuple):
+        found |= {f"hidden_states.{index}": state for index, state in enumerate(states)}
     if isinstance(output, torch.Tensor):
         found = {"output": output}
     kept: dict[str, Named] = {}
@@ -374,7 +377,11 @@ def outputs_of(forward: Forward, group: Group, row: int) -> dict[str, Named]:
             kept[name] = Named(
                 name, ("labels",) if name != "pooler_output" else ("d_model",), one.float().cpu().numpy()
             )
-        elif one.dim() == 2 and one.shape[0] == queries and name in ("last_hidden_state", "output"):
+        elif (
+            one.dim() == 2
+            and one.shape[0] == queries
+            and name.split(".")[0] in ("last_hidden_state", "output", "hidden_states")
+        ):
             places = _places(group.queries_kept[row], one.device)
             one = one if places is None else one[places]
             kept[name] = Named(name, ("tokens", "d_model"), one.float().cpu().numpy())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import nn
 
-from headscope._capture.projections import rows_of_W_O
+from headscope._capture.projections import Output, rows_of_W_O
 from headscope.errors import TraceError
 
 if TYPE_CHECKING:
@@ -92,6 +92,10 @@ class CapturedModel:
                 f"{self.name} is gone", where=f"layer {layer}, head {head}", advice="keep the model, or open it again"
             )
         return rows_of_W_O(model, self._projections.get(layer), layer, head)
+
+    def projection(self, layer: int) -> Output | None:
+        """The Linear that W_O of a layer is in; None where it is not known."""
+        return self._projections.get(layer)
 
     def late_output(self, name: str, last_hidden_state: np.ndarray) -> Named | None:
         """Nothing: a live model's outputs are what it returned."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from headscope import upward
 from headscope._trace.arrays import LazyMap
 from headscope.anatomy.heads import check_index
 from headscope.attention import attend, scores, weights
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from headscope._trace.record import LayerRecord, Trace
     from headscope._trace.tiled import Index
+    from headscope.explain.promotes import Promotion
 
 
 class HeadTrace:
@@ -103,6 +105,18 @@ class HeadTrace:
         if self.silenced:
             return np.zeros((len(self.q), W_O.shape[1]), dtype=np.float32)
         return self.context @ W_O
+
+    def promotes(self, query: int, *, top: int = 10, key: int | None = None) -> Promotion:
+        """The tokens whose masked-LM logits this head's output at a token raises and lowers most, directly.
+
+        See headscope.explain.promotes.
+
+        Args:
+            query: the token at which the head writes.
+            top: how many tokens to name on each side.
+            key: what the OV matrix alone writes with all its weight on this token.
+        """
+        return upward.head_promotes(self._trace, self.layer, self.head, query, top=top, key=key)
 
     def _map(self, kind: str, normalised: bool) -> LazyMap:
         sizes = (len(self.q), len(self.k))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from headscope import upward
 from headscope._trace.arrays import LazyMap
 from headscope._trace.head import HeadTrace, full, kept_values, position_of
 from headscope._trace.tiled import stacked
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
     from headscope._trace.record import LayerRecord, Trace
+    from headscope.explain.promotes import Promotion
 
 
 class LayerTrace:
@@ -102,6 +104,18 @@ class LayerTrace:
             TraceError: the trace has no values, or no model to take W_O from.
         """
         return np.sum([head.output for head in self], axis=0)
+
+    def promotes(self, query: int, *, top: int = 10, part: str = "feed_forward") -> Promotion:
+        """The tokens whose masked-LM logits the layer's feed-forward at a token raises and lowers most, directly.
+
+        See headscope.explain.promotes.
+
+        Args:
+            query: the token at which it writes.
+            top: how many tokens to name on each side.
+            part: feed_forward, or attention.
+        """
+        return upward.layer_promotes(self._trace, self.layer, query, top=top, part=part)
 
     def __len__(self) -> int:
         """How many heads."""

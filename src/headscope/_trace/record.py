@@ -26,6 +26,8 @@ from headscope.errors import InputError, TraceError
 if TYPE_CHECKING:
     from jaxtyping import Float
 
+    from headscope.explain.findings import Finding
+    from headscope.explain.mixing import MixingRatio
     from headscope.statistics import Statistics
     from headscope.verify import Report
 
@@ -356,6 +358,57 @@ class Trace:
             special: whether queries that the tokenizer added count.
         """
         return upward.head_distances(self, special=special)
+
+    def mixing_ratio(self, kind: str = "AttnResLn-N") -> MixingRatio:
+        """(layers, queries): the share of each token's new vector that other tokens send.
+
+        See headscope.explain.mixing.
+
+        Args:
+            kind: Attn-W, Attn-N, AttnRes-W, AttnRes-N or AttnResLn-N.
+        """
+        return upward.mixing_ratio(self, kind)
+
+    def norm_map(self, layer: int, kind: str = "Attn-N", head: int | None = None) -> LazyMap:
+        """(queries, keys), lazy: how long the vector is that each token sends to each other in a layer or a head.
+
+        See headscope.explain.mixing.
+
+        Args:
+            layer: its number.
+            kind: Attn-N, AttnRes-N or AttnResLn-N.
+            head: one head of the layer.
+        """
+        return upward.norm_map(self, layer, kind, head)
+
+    def rollout(self, *, to: int | None = None, from_: int | None = None, kind: str = "AttnRes-W") -> Named:
+        """(tokens,): how much each input token flows into output token `to`, or input token `from_` into each output.
+
+        See headscope.explain.rollout.
+
+        Args:
+            to: an output token.
+            from_: an input token.
+            kind: as for `mixing_ratio`.
+        """
+        return upward.rollout(self, to=to, from_=from_, kind=kind)
+
+    def value_zeroing(self, layer: int, query: int) -> Named:
+        """(keys,): how far a token's vector turns in one layer without each other token's value.
+
+        See headscope.explain.value_zeroing.
+        """
+        return upward.value_zeroing(self, layer, query)
+
+    def findings(self, *, layers: Sequence[int] | None = None) -> tuple[Finding, ...]:
+        """The findings of this trace: sentences with their numbers and cells, the most surprising first.
+
+        See headscope.explain.findings.
+
+        Args:
+            layers: the numbers of the layers to look at; all by default.
+        """
+        return upward.findings(self, layers=layers)
 
     def to_html(
         self,

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, overload
 
+from headscope import upward
 from headscope.errors import InputError
 
 if TYPE_CHECKING:
@@ -179,6 +180,14 @@ class Layer:
         """(d_model,): added once, after the heads are summed."""
         self.anatomy.known()
         return self.checkpoint.read(self.anatomy.parameter("layer.attention_output.bias", self.index).stored)
+
+    @property
+    def expansion_rate(self) -> float:
+        """How much the layer's W_V and W_O lengthen a vector, biases included. See headscope.explain.expansion."""
+        self.anatomy.known()
+        roles = ("layer.value.weight", "layer.value.bias", "layer.attention_output.weight")
+        W_V, b_V, W_O = (self.checkpoint.read(self.anatomy.parameter(role, self.index).stored) for role in roles)
+        return upward.expansion_rate(W_V.T, b_V, W_O.T, self.b_O)
 
     def __repr__(self) -> str:
         sizes = self.anatomy.known()

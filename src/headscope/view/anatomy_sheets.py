@@ -1,7 +1,8 @@
-"""What an anatomy looks like: every parameter, and the summary. No weights are read."""
+"""What an anatomy looks like: every parameter, and the summary. Weights are read for the expansion rates alone."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -99,13 +100,14 @@ def _not_counted(anatomy: Anatomy) -> list[Drawing]:
 
 
 def summary_sheet(model: Model) -> Sheet:
-    """Components and their shares, layers, heads, sizes, memory."""
+    """Components and their shares, layers, heads, sizes, memory, expansion rates."""
     anatomy, checkpoint = model.anatomy, model.checkpoint
+    rates = expansion_rates(model)
     memory = model.memory()
     components = [_component_row(part) for part in anatomy.components]
     extra = [_component_row(part) for part in anatomy.extra_components]
     drawings: list[Drawing] = [title(called(model.name), headline(anatomy)), *problems(anatomy), blank]
-    drawings += [_facts(_sizes(model)), blank, _shares(anatomy.components), blank]
+    drawings += [_facts([*_sizes(model), *_expansion(rates)]), blank, _shares(anatomy.components), blank]
     if extra:
         drawings += [
             title(_on_top(anatomy), "shares are of what is on top"),
@@ -138,6 +140,7 @@ def summary_sheet(model: Model) -> Sheet:
             name: getattr(sizes, name)
             for name in ("layers", "heads", "d_model", "d_head", "d_ffn", "vocab", "positions", "types")
         },
+        "expansion_rates": rates,
         "components": Table(COMPONENT_COLUMNS, tuple(components)).records(),
         "extra": Table(COMPONENT_COLUMNS, tuple(extra)).records(),
         "memory": [{"precision": row.precision, "base_bytes": row.base, "whole_bytes": row.whole} for row in memory],
@@ -183,6 +186,30 @@ def _sizes(model: Model) -> list[tuple[str, str]]:
         ]
     size = sum(entry.nbytes for entry in checkpoint.tensors.values())
     return [*facts, ("stored in", f"{', '.join(checkpoint.files)} ({checkpoint.format}, {size_text(size)})")]
+
+
+def expansion_rates(model: Model, layers: Sequence[int] | None = None) -> list[float | None] | None:
+    """The expansion rates of these layers, or of all; None for one that is not a number.
+
+    None altogether where heads are not known, or the weights are not on this machine, or all 0.
+    """
+    anatomy = model.anatomy
+    sizes = anatomy.dimensions
+    unknown = any(refusal.heads for refusal in anatomy.refusals) or anatomy.missing
+    if sizes is None or unknown or not model.checkpoint.local:
+        return None
+    rates = [model.layers[layer].expansion_rate for layer in (range(sizes.layers) if layers is None else layers)]
+    if all(math.isclose(rate, (sizes.d_model + 1) ** -0.5) for rate in rates):
+        return None
+    return [rate if math.isfinite(rate) else None for rate in rates]
+
+
+def _expansion(rates: Sequence[float | None] | None) -> list[tuple[str, str]]:
+    """How much each layer's attention lengthens a vector, as one fact."""
+    if rates is None:
+        return []
+    numbers = " ".join("-" if rate is None else f"{rate:.3f}" for rate in rates)
+    return [("expansion", f"{numbers}: how much each layer's W_V W_O lengthens a vector")]
 
 
 def _facts(rows: Sequence[tuple[str, str]]) -> Drawing:

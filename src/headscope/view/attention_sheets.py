@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscope.errors import InputError
+from headscope.view.finding_lines import with_findings
 from headscope.view.matrix import Scale, bars, each_query, matrix, strongest
 from headscope.view.overview_sheets import layer_sheet, overview_sheet
 from headscope.view.pieces import find_token
@@ -80,11 +81,15 @@ def attend_sheet(
                 where=given[0],
                 advice="name the head with --layer and --head; both count from 0",
             )
-        return overview_sheet(trace) if layer is None else layer_sheet(trace, layer)
+        if layer is None:
+            return with_findings(overview_sheet(trace), trace)
+        return with_findings(layer_sheet(trace, layer), trace, layer)
     one = trace[layer, head]
     if query is not None:
-        return _one_query(trace, (one.layer, one.head), query, top, threshold)
-    return _one_head(trace, (one.layer, one.head), top, threshold, start, scale)
+        sheet = _one_query(trace, (one.layer, one.head), query, top, threshold)
+    else:
+        sheet = _one_head(trace, (one.layer, one.head), top, threshold, start, scale)
+    return with_findings(sheet, trace, one.layer, one.head)
 
 
 def _head_title(trace: Trace, chosen: tuple[int, int]) -> Drawing:

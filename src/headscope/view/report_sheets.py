@@ -9,6 +9,7 @@ import numpy as np
 from headscope._trace import BROKEN
 from headscope.anatomy.heads import HEAD_SLICES
 from headscope.checkpoint import called
+from headscope.view.anatomy_sheets import expansion_rates
 from headscope.view.tables import Column, Table
 from headscope.view.terminal import Drawing, Sheet, blank, notes, prose, table, title
 
@@ -57,6 +58,8 @@ def head_sheet(model: Model, layer: int, head: int) -> Sheet:
                 "first": first,
             }
         )
+    rates = expansion_rates(model, [one.layer])
+    rate = rates[0] if rates else None
     shared = _shared_start([str(row[2]) for row in rows])
     people = (*SLICE_COLUMNS[:2], Column("place", "lies in", kind="code"), *SLICE_COLUMNS[4:])
     shown = [(*row[:2], row[2].removeprefix(shared) + row[3], *row[4:]) for row in rows]
@@ -64,8 +67,18 @@ def head_sheet(model: Model, layer: int, head: int) -> Sheet:
         f"Q = X W_Q + b_Q, with X (S, {sizes.d_model}) the layer's input; K and V likewise, (S, {sizes.d_head}) each. "
         f"The head writes softmax(Q K^T / sqrt({sizes.d_head})) V W_O, (S, {sizes.d_model})."
     )
+    expansion = (
+        f"The expansion rate of layer {one.layer} is {rate or 0:.3f}: W_V W_O of all its heads together multiplies the "
+        "length of a random vector by that, biases included."
+    )
     return Sheet(
-        record=lambda: {"model": model.name, "layer": one.layer, "head": one.index, "slices": slices},
+        record=lambda: {
+            "model": model.name,
+            "layer": one.layer,
+            "head": one.index,
+            "expansion_rate": rate,
+            "slices": slices,
+        },
         table=lambda: Table(SLICE_COLUMNS, tuple(rows)),
         drawings=(
             title(
@@ -74,6 +87,7 @@ def head_sheet(model: Model, layer: int, head: int) -> Sheet:
             ),
             blank,
             prose(words),
+            *([] if rate is None else [prose(expansion)]),
             blank,
             table(Table(people, tuple(shown))),
             blank,

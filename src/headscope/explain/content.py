@@ -1,0 +1,97 @@
+"""Which tokens of a text carry content, which repeat each other, and how a finding names them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Int
+
+    from headscope._trace import TokenAxis, Trace
+    from headscope.statistics import Roles
+
+MARKERS = ("##", "Ġ", "▁")
+"""Stand before a token that continues a word or begins one."""
+
+FUNCTION_WORDS = frozenset(
+    word
+    for line in (
+        "a about above after again against all am an and any are as at be because been before being below",
+        "between both but by can could did do does doing down during each few for from had has have he her",
+        "here hers him his how i if in into is it its just may me might more most must my no nor not now of",
+        "off on once one only or other our ours out over own said same shall she should so some such than",
+        "that the their them then there these they this those through to too under until up upon us very was",
+        "we were what when where which while who whom whose why will with would you your yours s t d ll m re",
+        "ve don",
+    )
+    for word in line.split()
+)
+"""English words of the closed classes: they carry grammar. Words of other languages all count as content."""
+
+
+@dataclass(frozen=True, eq=False)
+class Content:
+    """The tokens of a text by what they can be found for.
+
+    Attributes:
+        words: each token's word as it stands in the text; the token without its marker where there is no text.
+        content: (tokens,), words with a letter or digit that are no function words, nor special tokens.
+        group: (tokens,), tokens of equal spelling share a number; -1 for special tokens and punctuation.
+        place: (tokens,), the number of the word that a token belongs to, counted over both texts of a pair; special
+            tokens count as words of their own.
+    """
+
+    words: tuple[str, ...]
+    content: Bool[np.ndarray, " tokens"]
+    group: Int[np.ndarray, " tokens"]
+    place: Int[np.ndarray, " tokens"]
+
+
+def content_of(trace: Trace, axis: TokenAxis, roles: Roles) -> Content:
+    """The tokens of one axis of a trace."""
+    place = _places(axis)
+    spelled = [_spelled(token) for token in axis.tokens]
+    words = _words(trace, axis, place, spelled)
+    special, punctuation = np.array(axis.special, dtype=bool), roles.punctuation
+    letters = np.array([any(letter.isalnum() for letter in word) for word in words], dtype=bool)
+    closed = np.array([word.casefold() in FUNCTION_WORDS for word in words], dtype=bool)
+    numbers: dict[tuple[str, ...], int] = {}
+    keys = [(word.casefold(), token.casefold()) for word, token in zip(words, spelled, strict=True)]
+    group = np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
+    nameless = special | ~letters | (punctuation if len(punctuation) == len(special) else False)
+    return Content(words, letters & ~special & ~closed, np.where(nameless, -1, group), place)
+
+
+def _places(axis: TokenAxis) -> Int[np.ndarray, " tokens"]:
+    """The number of each token's word: it rises where the word changes, or the tokenizer knows of none."""
+    places = np.zeros(len(axis), dtype=np.int64)
+    for at in range(1, len(axis)):
+        word = axis.words[at]
+        continued = word is not None and word == axis.words[at - 1] and axis.segments[at] == axis.segments[at - 1]
+        places[at] = places[at - 1] + (not continued)
+    return places
+
+
+def _spelled(token: str) -> str:
+    marker = next((mark for mark in MARKERS if token.startswith(mark) and token != mark), "")
+    return token.removeprefix(marker)
+
+
+def _words(trace: Trace, axis: TokenAxis, place: Int[np.ndarray, " tokens"], spelled: list[str]) -> tuple[str, ...]:
+    """The whole word of each token, put together from its tokens."""
+    joined: dict[int, str] = {}
+    part, begun = trace.text, False
+    for at, token in enumerate(spelled):
+        if axis.special[at]:
+            part = trace.pair if begun else part
+            joined[int(place[at])] = axis.tokens[at]
+            continue
+        begun = True
+        span = axis.spans[at]
+        inside = part is not None and span is not None and axis is trace.queries
+        text = part[span[0] : span[1]] if inside and part is not None and span is not None else token
+        joined[int(place[at])] = joined.get(int(place[at]), "") + (text or token)
+    return tuple(joined[int(at)] for at in place)

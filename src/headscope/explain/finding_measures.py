@@ -1,0 +1,275 @@
+"""The measures behind findings: one pass over each layer's weights, and a sample of queries to compare heads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headscope.attention import TILE_CELLS
+from headscope.errors import HeadscopeError
+from headscope.explain.finding_rules import ALIKE_ROWS, LEAST_ALIKE_ROWS, MOST_LINKS, THRESHOLDS, surprise
+from headscope.explain.parts import output_weights, record_of
+from headscope.explain.rows import blocks_of_rows, values_of, weights_of
+from headscope.statistics.measurable import padding
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from jaxtyping import Bool, Float, Int
+
+    from headscope._trace import LayerRecord, Trace
+    from headscope.explain.content import Content
+    from headscope.statistics import Roles
+
+    PerHead = Float[np.ndarray, " heads"]
+
+NEIGHBOURS = {"previous": -1, "same": 0, "next": 1}
+"""The distance from query to key, in tokens."""
+ROLES = ("cls", "sep", "punctuation")
+
+
+@dataclass(frozen=True)
+class Link:
+    """One weight between two content words: layer and head by number, query and key by position."""
+
+    layer: int
+    head: int
+    query: int
+    key: int
+    weight: float
+    expected: float
+
+
+@dataclass(frozen=True, eq=False)
+class Measures:
+    """One layer in numbers, (heads,) each, means over the queries that have one.
+
+    Attributes:
+        layer: its number.
+        shares: name -> the share of a head's weight.
+        expected: name -> the same under the head's own average over queries, where there is such a thing.
+        written: role -> the share of what a head writes, by length; empty where W_O or the values are not known.
+        lengths: of what a head writes, |context W_O|; None likewise.
+        links: strong weights between content words that are neither neighbours nor equal.
+    """
+
+    layer: int
+    shares: Mapping[str, PerHead]
+    expected: Mapping[str, PerHead]
+    written: Mapping[str, PerHead]
+    lengths: PerHead | None
+    links: list[Link]
+
+
+@dataclass
+class _Sums:
+    """Totals over the blocks of a layer."""
+
+    keys: Float[np.ndarray, "heads keys"]
+    totals: dict[str, PerHead] = field(default_factory=dict)
+    counts: dict[str, PerHead] = field(default_factory=dict)
+    cells: list[Int[np.ndarray, "n 3"]] = field(default_factory=list)
+    weights: list[Float[np.ndarray, " n"]] = field(default_factory=list)
+
+    def add(self, name: str, values: Float[np.ndarray, "heads n"], rows: Bool[np.ndarray, "heads n"]) -> None:
+        """Add the values of a block's queries where `rows` says that they have one."""
+        self.totals[name] = self.totals.get(name, 0) + np.where(rows, values, 0).sum(-1, dtype=np.float64)
+        self.counts[name] = self.counts.get(name, 0) + rows.sum(-1)
+
+    def mean(self, name: str) -> PerHead:
+        """The mean over queries; NaN where no query has a value."""
+        count = self.counts[name]
+        return np.where(count > 0, self.totals[name] / np.maximum(count, 1), np.nan)
+
+
+def measure(trace: Trace, layer: int, roles: Roles, content: Content | None) -> Measures:
+    """One layer, in one pass over its weights, O(S) memory; about the cost of the statistics' weights alone.
+
+    Args:
+        content: of the tokens; None in cross-attention, where no query is a key.
+    """
+    record = record_of(trace, layer)
+    heads, queries, _ = record.q.shape
+    keys = record.k.shape[1]
+    features, gram = _features(trace, layer, record, roles)
+    d_value = 0 if gram is None else gram.shape[-1]
+    seeing = np.isfinite(record.lse) & ~padding(record.mask, roles, queries)[None]
+    sums = _Sums(np.zeros((heads, keys)))
+    for rows in blocks_of_rows(heads, queries, keys):
+        p, seen = weights_of(record, rows), seeing[:, rows]
+        sums.keys += np.where(seen[..., None], p, 0).sum(1) if not seen.all() else p.sum(1)
+        mixed = p @ features
+        masses = mixed[..., d_value:]
+        for at, role in enumerate(ROLES):
+            sums.add(role, masses[..., at], seen & getattr(roles, role).any())
+        if gram is not None:
+            context, norms = mixed[..., :d_value], masses[..., len(ROLES) :]
+            squares = np.einsum("hnd,hnd->hn", context @ gram, context)
+            sums.add("length", np.sqrt(np.maximum(squares, 0)), seen)
+            for at, role in enumerate(ROLES):
+                total = norms[..., -1]
+                sums.add(f"{role} written", norms[..., at] / np.where(total > 0, total, 1), seen & (total > 0))
+        if content is not None:
+            _add_pairs(sums, p, rows, seen, content)
+    means = sums.keys / np.maximum(seeing.sum(-1, keepdims=True), 1)
+    named = {name: sums.mean(name) for name in sums.totals}
+    shares = {name: values for name, values in named.items() if name in THRESHOLDS}
+    expected = {} if content is None else _expected(means, content)
+    links = _strongest_links(trace, layer, sums, means) if sums.cells else []
+    written = {role: named[f"{role} written"] for role in ROLES} if gram is not None else {}
+    return Measures(layer, shares, expected, written, named.get("length"), links)
+
+
+def _features(
+    trace: Trace, layer: int, record: LayerRecord, roles: Roles
+) -> tuple[Float[np.ndarray, "heads_or_1 keys columns"], Float[np.ndarray, "heads d_value d_value"] | None]:
+    """The right factor of the weights: values, roles, roles times |v W_O|. And W_O W_O^T, None where not known."""
+    flags = np.stack([getattr(roles, role) for role in ROLES], -1).astype(np.float32)
+    try:
+        W_O, v = output_weights(trace, layer), values_of(record, layer)
+    except HeadscopeError:  # the sentences then speak of weights only
+        return flags[None], None
+    gram = W_O @ W_O.swapaxes(-1, -2)
+    norms = np.sqrt(np.maximum(np.einsum("hsd,hsd->hs", v @ gram, v), 0))[..., None]
+    every = np.broadcast_to(flags, (len(v), *flags.shape))
+    return np.concatenate([v, every, norms * flags, norms], -1), gram
+
+
+def _add_pairs(
+    sums: _Sums,
+    p: Float[np.ndarray, "heads n keys"],
+    rows: Int[np.ndarray, " n"],
+    seen: Bool[np.ndarray, "heads n"],
+    content: Content,
+) -> None:
+    """Add a block's weights on neighbours and equal words, and its links; queries and keys are the same tokens."""
+    keys = p.shape[-1]
+    at = np.arange(len(rows))
+    for name, offset in NEIGHBOURS.items():
+        to = rows + offset
+        inside = (to >= 0) & (to < keys)
+        sums.add(name, p[:, at, np.clip(to, 0, keys - 1)], seen & inside)
+    equal = _equal(content, rows)
+    repeated = np.flatnonzero(equal.any(-1))
+    sums.add("same_word", np.einsum("hnm,nm->hn", p[:, repeated], equal[repeated]), seen[:, repeated])
+    places = np.argwhere(p >= THRESHOLDS["link"])
+    query, key = rows[places[:, 1]], places[:, 2]
+    linked = content.content[query] & content.content[key] & (content.group[query] != content.group[key])
+    linked &= np.abs(content.place[query] - content.place[key]) > 1
+    places = places[linked]
+    sums.weights.append(p[tuple(places.T)])
+    sums.cells.append(np.stack([places[:, 0], rows[places[:, 1]], places[:, 2]], axis=-1))
+
+
+def _equal(content: Content, rows: Int[np.ndarray, " n"]) -> Bool[np.ndarray, "n keys"]:
+    """(n, keys): which keys are another token of the same word."""
+    group = content.group
+    equal = (group[rows][:, None] == group[None]) & (group[rows] >= 0)[:, None]
+    return equal & (content.place[rows][:, None] != content.place[None])
+
+
+def _expected(means: Float[np.ndarray, "heads keys"], content: Content) -> dict[str, PerHead]:
+    """The weight on the token before, after, … where every query has the head's average over queries."""
+    keys = means.shape[1]
+    rows = np.arange(keys)
+    expected = {}
+    for name, offset in NEIGHBOURS.items():
+        to = rows + offset
+        to = to[(to >= 0) & (to < keys)]
+        expected[name] = means[:, to].mean(-1) if len(to) else np.full(len(means), np.nan)
+    total, count = np.zeros(len(means)), 0
+    for block in blocks_of_rows(1, keys, keys):
+        equal = _equal(content, block)
+        repeated = equal[equal.any(-1)]
+        total, count = total + (means @ repeated.T).sum(-1), count + len(repeated)
+    expected["same_word"] = total / max(count, 1)
+    return expected
+
+
+def _strongest_links(trace: Trace, layer: int, sums: _Sums, means: Float[np.ndarray, "heads keys"]) -> list[Link]:
+    """The links of a layer that surprise most, each against the mean weight that the other queries give to its key."""
+    cells, weights = np.concatenate(sums.cells), np.concatenate(sums.weights).astype(np.float64)
+    numbers = np.array(trace.head_numbers(layer))
+    active = ~np.isin(numbers, [head for at, head in trace.ablated if at == layer])
+    cells, weights = cells[active[cells[:, 0]]], weights[active[cells[:, 0]]]
+    queries = len(trace.queries)
+    expected = np.maximum(means[cells[:, 0], cells[:, 2]] * queries - weights, 0) / max(queries - 1, 1)
+    order = np.argsort(-surprise(weights, expected), kind="stable")[:MOST_LINKS]
+    return [
+        Link(layer, int(numbers[head]), int(query), int(key), float(weights[at]), float(expected[at]))
+        for at, (head, query, key) in zip(order, cells[order], strict=True)
+    ]
+
+
+def offset_mean(trace: Trace, link: Link) -> float:
+    """The mean weight that a link's head gives to the key at the same distance, over all other queries."""
+    weights, offset, tokens = trace[link.layer, link.head].weights, link.key - link.query, len(trace)
+    rows = np.arange(max(0, -offset), min(tokens, tokens - offset))
+    total = 0.0
+    for start in range(0, len(rows), 64):
+        part = rows[start : start + 64]
+        total += float(weights.tile(part, part + offset).diagonal().sum())
+    return max((total - link.weight) / (len(rows) - 1), 0.0) if len(rows) > 1 else 0.0
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two heads, (layer, head), and the share of their weight on the same keys, query by query and between queries."""
+
+    first: tuple[int, int]
+    second: tuple[int, int]
+    overlap: float
+    between: float
+
+
+def similar_heads(trace: Trace, heads: Sequence[tuple[int, int]], rows: Int[np.ndarray, " n"], most: int) -> list[Pair]:
+    """The pairs of heads that share most weight, against what they share where queries differ.
+
+    With BC = sum_j sqrt(p_j q_j), the Bhattacharyya coefficient, all pairs are one matrix product, and the share on the
+    same keys, sum_j min(p_j, q_j), is never above BC: it is computed for the most telling pairs only.
+    """
+    count = min(ALIKE_ROWS, len(rows) // 2 * 2)
+    if len(heads) < 2 or count < LEAST_ALIKE_ROWS:
+        return []
+    sample = rows[np.linspace(0, len(rows) - 1, count).astype(int)]
+    early, late = np.split(sample, 2)
+    same, other = np.zeros((2, len(heads), len(heads)))
+    step = max(1, 2 * TILE_CELLS // (len(heads) * len(trace.keys)))
+    for start in range(0, len(early), step):
+        a, b = (np.sqrt(_of_heads(trace, heads, part[start : start + step])) for part in (early, late))
+        a, b = a.reshape(len(heads), -1), b.reshape(len(heads), -1)
+        same += a @ a.T + b @ b.T
+        cross = a @ b.T
+        other += cross + cross.T
+    same, other = (total / len(sample) for total in (same, other))
+    gain = surprise(same, other)
+    gain[np.tril_indices(len(heads))] = 0
+    gain[(same < THRESHOLDS["alike"]) | (same < other)] = 0
+    order = np.argsort(-gain, axis=None, kind="stable")[:most]
+    pairs = []
+    for first, second in zip(*np.unravel_index(order, gain.shape), strict=True):
+        if gain[first, second] <= 0:
+            break
+        p, q = (_of_heads(trace, [heads[at]], sample)[0] for at in (first, second))
+        half = len(sample) // 2
+        overlap, between = (
+            float(np.minimum(p, moved).sum(-1, dtype=np.float64).mean()) for moved in (q, np.roll(q, half, axis=0))
+        )
+        pairs.append(Pair(heads[first], heads[second], overlap, between))
+    return pairs
+
+
+def _of_heads(
+    trace: Trace, heads: Sequence[tuple[int, int]], rows: Int[np.ndarray, " n"]
+) -> Float[np.ndarray, "some_heads n keys"]:
+    """(heads, n, keys): the weights of some queries in these heads, which go up layer by layer."""
+    if len(heads) == 1:
+        return np.asarray(trace[heads[0]].weights.tile(rows, np.arange(len(trace.keys))))[None]
+    parts = []
+    for layer in dict.fromkeys(layer for layer, _ in heads):
+        numbers = trace.head_numbers(layer)
+        wanted = [numbers.index(head) for of, head in heads if of == layer]
+        parts.append(weights_of(record_of(trace, layer), rows)[wanted])
+    return np.concatenate(parts)

@@ -1,0 +1,276 @@
+"""The vectors that tokens send each other, their lengths, and the mixing ratio.
+
+Kobayashi et al. 2020 (Attention is Not Only a Weight) and 2021 (Incorporating Residual and Normalization Layers). With
+F_ij the vector that token j sends to token i in one layer, over all its heads h:
+
+    Attn-W       F_ij = mean_h p_ij^h                     the weights alone, a number
+    Attn-N       F_ij = sum_h p_ij^h v_j^h W_O^h
+    AttnRes-W    Attn-W with 1 added where j = i          the residual
+    AttnRes-N    Attn-N with x_i added where j = i
+    AttnResLn-N  AttnRes-N through the LayerNorm made linear: (F_ij - mean of its coordinates) * scale / deviation_i
+
+b_O belongs to no token: it enters the deviation alone. A silenced head sends nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headscope._trace import LazyMap
+from headscope.errors import InputError
+from headscope.explain.parts import (
+    check_whole,
+    deviations,
+    layer_input,
+    output_weights,
+    post_norm,
+    record_of,
+    walk,
+)
+from headscope.explain.post_norm import PostNorm
+from headscope.explain.rows import contexts_of, values_of, weights_of
+from headscope.model import Model
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    from headscope._trace import LayerRecord, Trace
+    from headscope.encoder import Tokens
+    from headscope.explain.rows import Rows
+
+KINDS = ("Attn-W", "Attn-N", "AttnRes-W", "AttnRes-N", "AttnResLn-N")
+DIAGONAL_ROWS = 64
+"""Rows of the square tiles whose diagonals are taken."""
+
+
+@dataclass(frozen=True, eq=False)
+class MixingRatio:
+    """The share of each token's new vector that comes from other tokens, 0 to 1.
+
+    It computes as its array does where NumPy is given it: `np.asarray(ratio)` is (layers, queries).
+
+    Attributes:
+        kind: one of KINDS.
+        layers: the number of each layer in the model.
+        ratios: (layers, queries); NaN where a query sees nothing.
+    """
+
+    kind: str
+    layers: tuple[int, ...]
+    ratios: Float[np.ndarray, "layers queries"]
+
+    @property
+    def mean(self) -> Float[np.ndarray, " layers"]:
+        """(layers,): the mean over the queries that have a ratio."""
+        counted = ~np.isnan(self.ratios)
+        total = np.where(counted, self.ratios, 0).sum(-1)
+        return np.where(counted.any(-1), total / np.maximum(counted.sum(-1), 1), np.nan)
+
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self.ratios, dtype=dtype, copy=copy)  # type: ignore[call-overload]
+
+    def __repr__(self) -> str:
+        means = ", ".join(f"{layer}: {ratio:.1%}" for layer, ratio in zip(self.layers, self.mean, strict=True))
+        return f"mixing ratio {self.kind} (layers {len(self.layers)}, queries {self.ratios.shape[1]}), means {means}"
+
+
+def mixing_ratio(trace: Trace, kind: str = "AttnResLn-N") -> MixingRatio:
+    """The share of each token's new vector that comes from other tokens, per layer and query (Kobayashi et al. 2021).
+
+        r_i = |sum_{j != i} F_ij| / (|sum_{j != i} F_ij| + |F_ii|)
+
+    The sum over all j is the layer's output without b_O, so that sum_{j != i} F_ij = output_i - F_ii: the cost of a
+    layer is that of its attention and two output projections, O(S^2 d_model + S d_model^2), and O(S d_model) memory.
+
+    Args:
+        trace: of self-attention. The kinds with Res read each layer's input: make it with `hidden_states=True`, or the
+            opened checkpoint recomputes them.
+        kind: one of KINDS.
+
+    Raises:
+        InputError: there is no such kind.
+        TraceError: cross-attention; a missing model, values or hidden states.
+        UnsupportedError: a live model whose W_O or LayerNorm is not known.
+    """
+    check_kind(kind)
+    check_aligned(trace)
+    inputs = layer_inputs(trace) if "Res" in kind and kind.endswith("N") else dict.fromkeys(trace.numbers)
+    ratios = [LayerMixing(trace, layer, kind, inputs[layer]).ratios() for layer in trace.numbers]
+    return MixingRatio(kind, trace.numbers, np.array(ratios, dtype=np.float32))
+
+
+def norm_map(trace: Trace, layer: int, kind: str = "Attn-N", head: int | None = None) -> LazyMap:
+    """(queries, keys), lazy: |F_ij|, how long the vector is that token j sends to token i in one layer or head.
+
+    Kobayashi et al. 2020, 2021. A layer's vectors are never built: |F_ij|^2 = p_ij^T G_j p_ij, where p_ij has the
+    weights of all H heads and G_j[h, g] = f_j^h . f_j^g with f_j^h = v_j^h W_O^h is computed once for all queries: H^2
+    a cell instead of H d_model, and O(S H^2) memory. For one head it is p_ij |v_j W_O|.
+
+    Args:
+        trace: of self-attention for the kinds with Res; any for Attn-N.
+        layer: its number.
+        kind: Attn-N, AttnRes-N or AttnResLn-N.
+        head: one head of the layer; its kind is Attn-N, for the residual belongs to no head.
+
+    Raises:
+        InputError: no such layer, head or kind, or another kind for one head.
+        TraceError: cross-attention; a missing model, values or hidden states.
+        UnsupportedError: a live model whose W_O or LayerNorm is not known.
+    """
+    check_kind(kind)
+    layer = trace[layer].layer
+    if kind.endswith("W") or (head is not None and kind != "Attn-N"):
+        raise InputError(
+            f"{kind} has no map of norms" + ("" if head is None else " of one head"),
+            where="norm_map(kind=…)",
+            advice="trace[layer].weights has weights alone; the residual and the LayerNorm belong to no head",
+        )
+    if kind != "Attn-N":
+        check_aligned(trace)
+    record = record_of(trace, layer)
+    sizes = (len(trace.queries), len(trace.keys))
+    if head is None:
+        x = layer_input(trace, layer) if "Res" in kind else None
+        return LazyMap(f"norms {kind}", sizes, LayerMixing(trace, layer, kind, x).tile)
+    chosen = trace[layer, head]
+    at = trace.head_numbers(layer).index(chosen.head)
+    lengths = np.linalg.norm(values_of(record, layer)[at] @ output_weights(trace, layer)[at], axis=-1)
+    return LazyMap("norms Attn-N", sizes, lambda rows, columns: chosen.weights.tile(rows, columns) * lengths[columns])
+
+
+class LayerMixing:
+    """One layer of one kind: its ratios, and any tile of |F_ij|.
+
+    Attributes:
+        kind: one of KINDS.
+        record: what attention saw.
+    """
+
+    def __init__(self, trace: Trace, layer: int, kind: str, x: Tokens | None) -> None:
+        """x: (queries, d_model), the layer's input, for the kinds with Res."""
+        self.kind = kind
+        self.record: LayerRecord = record_of(trace, layer)
+        self._x = x
+        heads = trace.head_numbers(layer)
+        self._active = np.array([(layer, head) not in trace.ablated for head in heads])
+        if kind.endswith("N"):
+            self._v = values_of(self.record, layer)
+            self._W_O = output_weights(trace, layer)
+            self._norm: PostNorm | None = post_norm(trace, layer) if "Res" in kind else None
+
+    def ratios(self) -> Float[np.ndarray, " queries"]:
+        """(queries,): |sum_{j != i} F_ij| / (|sum_{j != i} F_ij| + |F_ii|)."""
+        own_weights = diagonal(self.record)  # (heads, queries)
+        if self.kind.endswith("W"):
+            active = max(int(self._active.sum()), 1)
+            kept = own_weights[self._active].sum(0) / active
+            seen = np.isfinite(self.record.lse[self._active]).sum(0) / active  # rows of weights sum to 1, or to 0
+            away, stays = np.maximum(seen - kept, 0), kept + ("Res" in self.kind)
+        else:
+            rows = np.arange(self.record.q.shape[1])
+            own_vectors = self._own(rows, own_weights)
+            others = self._project(contexts_of(self.record, self._v, rows)) - own_vectors
+            if self._x is not None:
+                own_vectors = own_vectors + self._x
+            away, stays = (np.linalg.norm(self._normed(vectors), axis=-1) for vectors in (others, own_vectors))
+        with np.errstate(invalid="ignore"):
+            return away / (away + stays)
+
+    def tile(self, rows: Rows, columns: Rows, *, deviation: bool = True) -> Float[np.ndarray, "n m"]:
+        """(n, m): |F_ij| of these queries and keys.
+
+        Args:
+            deviation: whether the LayerNorm's division by the deviation counts. It is one number for each query.
+        """
+        weights = weights_of(self.record, rows, columns)
+        match = np.argwhere(rows[:, None] == columns[None, :]) if "Res" in self.kind else np.empty((0, 2), int)
+        at, to = match[:, 0], match[:, 1]
+        if self.kind.endswith("W"):
+            mean = weights[self._active].sum(0) / max(int(self._active.sum()), 1)
+            mean[at, to] += "Res" in self.kind
+            return mean
+        p = weights.transpose(2, 1, 0).astype(np.float64)  # (m, n, heads)
+        squares = np.einsum("mnh,mnh->nm", p @ self._gram[columns], p)
+        norms = np.sqrt(np.maximum(squares, 0))
+        if len(at) and self._x is not None:
+            kept = self._own(rows[at], weights[:, at, to]) + self._x[rows[at]]
+            norms[at, to] = np.linalg.norm(self._normed(kept), axis=-1)
+        if self.kind == "AttnResLn-N" and deviation:
+            norms /= self._deviations(rows)[:, None]
+        return norms.astype(np.float32)
+
+    @cached_property
+    def _gram(self) -> Float[np.ndarray, "keys heads heads"]:
+        """(keys, heads, heads): G_j[h, g] = f_j^h . f_j^g, in fp64, from W_O W_O^T: no f_j is built."""
+        heads, keys, d_value = self._v.shape
+        W = self._normed(self._W_O.reshape(heads * d_value, -1).astype(np.float64))
+        v = self._v.astype(np.float64)
+        gram = np.empty((keys, heads, heads))
+        for head in range(heads):
+            product = W[head * d_value : (head + 1) * d_value] @ W.T  # (d_value, heads * d_value)
+            mixed = (v[head] @ product).reshape(keys, heads, d_value)
+            gram[:, head] = np.einsum("shd,hsd->sh", mixed, v)
+        return gram
+
+    def _own(self, rows: Rows, weights: Float[np.ndarray, "heads n"]) -> Tokens:
+        """(n, d_model): what these tokens send to themselves, with their weights on themselves."""
+        kept = self._v[:, rows] * weights[..., None].astype(self._v.dtype)
+        return self._project(kept.swapaxes(0, 1).reshape(len(rows), -1))
+
+    def _project(self, contexts: Float[np.ndarray, "n joined"]) -> Tokens:
+        return contexts @ self._W_O.reshape(-1, self._W_O.shape[-1])
+
+    def _normed(self, vectors: Float[np.ndarray, "n d_model"]) -> Float[np.ndarray, "n d_model"]:
+        """Vectors through the LayerNorm made linear, without its division by the deviation."""
+        if self.kind != "AttnResLn-N" or self._norm is None:
+            return vectors
+        return (vectors - vectors.mean(-1, keepdims=True)) * self._norm.scale
+
+    def _deviations(self, rows: Rows) -> Float[np.ndarray, " n"]:
+        """(n,): what the LayerNorm divides these queries by: the deviation of x + attention + b_O."""
+        assert self._norm is not None
+        assert self._x is not None
+        written = self._project(contexts_of(self.record, self._v, rows))
+        return deviations(self._x[rows] + written + self._norm.bias, self._norm.eps)
+
+
+def layer_inputs(trace: Trace) -> dict[int, Tokens]:
+    """Layer number -> (queries, d_model), its input; those that were not kept come from one walk over all of them."""
+    kept = {layer for layer in trace.numbers if f"hidden_states.{layer}" in trace.outputs.kept}
+    if len(kept) == len(trace.numbers) or not isinstance(trace.source, Model):
+        return {layer: layer_input(trace, layer) for layer in trace.numbers}
+    return {layer: written.x for layer, written in enumerate(walk(trace, np.arange(len(trace.queries))))}
+
+
+def diagonal(record: LayerRecord) -> Float[np.ndarray, "heads queries"]:
+    """(heads, queries): each query's weight on itself, from small square tiles."""
+    heads, queries, _ = record.q.shape
+    cells = np.empty((heads, queries))
+    for start in range(0, queries, DIAGONAL_ROWS):
+        rows = np.arange(start, min(start + DIAGONAL_ROWS, queries))
+        cells[:, rows] = weights_of(record, rows, rows).diagonal(axis1=1, axis2=2)
+    return cells
+
+
+def check_kind(kind: str) -> None:
+    """Check the name of a kind.
+
+    Raises:
+        InputError: there is no such kind.
+    """
+    if kind not in KINDS:
+        raise InputError(f"there is no kind {kind!r:.40}", where="kind", advice=f"use one of {', '.join(KINDS)}")
+
+
+def check_aligned(trace: Trace) -> None:
+    """Check that queries and keys are the same tokens.
+
+    Raises:
+        TraceError: it is cross-attention, or generation with a cache.
+    """
+    if trace.keys is not trace.queries:
+        check_whole(trace)

