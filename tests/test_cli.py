@@ -222,7 +222,7 @@ def test_a_text_from_standard_input(small):
 
     read = piped("attend", small, "-", "-L", "0", "-H", "1", given=f"{TEXT}\n".encode())
     assert json.loads(read.stdout) == answer("attend", small, TEXT, "-L", "0", "-H", "1")
-    assert "no UTF-8: byte 1 is 0xff" in piped("attend", small, "-", given=b"a\xff").stderr
+    assert "not valid UTF-8: byte 1 is 0xff" in piped("attend", small, "-", given=b"a\xff").stderr
 
 
 def test_a_text_that_was_left_out(small):
@@ -238,14 +238,69 @@ def test_verify_agrees(small):
 
 
 def test_verify_exits_with_1_where_it_does_not_agree(small, monkeypatch):
-    from headscope.model import Model
     from headscope.verify import Check, Report
 
     wrong = Report("small", (Check("weights", "a against b", 0.5, 2e-5, "fp32", 1, 0, 2, 3),))
-    monkeypatch.setattr(Model, "verify", lambda *_, **__: wrong)
+    monkeypatch.setattr(hs.Trace, "verify", lambda *_, **__: wrong)
     text = run("verify", small, TEXT, code=1).stdout
     assert "1 of 1 comparisons do not agree" in text
     assert re.search(r"layer 1, head 0,\s+(query 2,\s+)?", text)
+
+
+COMMANDS = {
+    "shapes": (),
+    "summary": (),
+    "config": (),
+    "tree": (),
+    "fit": ("BertForSequenceClassification",),
+    "head": ("1", "0"),
+    "attend": ("the cat's hat", "--pair", "she sat", "--ablate", "0.1", "--max-length", "9"),
+    "verify": ("5 6 7", "--ids"),
+    "fill": ("the [MASK] sat",),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_next_step_can_be_pasted(small, command):
+    """Every screen ends with a command of its own model and text, which a shell takes and which runs."""
+    *_, last = run(command, small, *COMMANDS[command]).stdout.splitlines()
+    program, *args = shlex.split(last.removeprefix("next: "))
+    assert program == "headscope"
+    assert args[1] == small
+    if command in ("attend", "verify", "fill"):
+        assert args[2] == COMMANDS[command][0]
+        assert set(COMMANDS[command][1:]) <= set(args[3:])
+    if args[0] != "view":
+        run(*args)
+    assert "next: " not in run(command, small, *COMMANDS[command], "--json").stdout
+
+
+def test_a_step_after_a_long_text_is_about_the_model(small):
+    *_, last = run("attend", small, 60 * "cat ", "--max-length", "9").stdout.splitlines()
+    assert last == f"next: headscope summary {shlex.quote(small)}"
+
+
+@pytest.mark.parametrize("command", ["attend", "verify", "fill", "view"])
+def test_every_command_takes_a_text_in_the_same_ways(small, command):
+    text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", run(command, "--help").stdout).split())
+    for option in ("MODEL", "TEXT", "--pair", "--words", "--ids", "--max-length", "--ablate", "--revision"):
+        assert option in text
+
+
+def test_shapes_at_a_terminal_shows_layers_that_are_alike_once(published):
+    from headscope.view.anatomy_sheets import shapes_sheet
+    from headscope.view.terminal import Paper, plain_text
+
+    sheet, every = (shapes_sheet(hs.open(published), every=every) for every in (False, True))
+    terminal, pipe = (plain_text(sheet.drawings, Paper(width=120, folds=folds)) for folds in (True, False))
+    assert "encoder.layer.0-11.attention.self.query.weight" in terminal
+    assert "7,077,888" in terminal  # 12 x 768 x 768
+    assert "85,054,464" in terminal
+    assert "199 parameters, 109,482,240 numbers" in terminal.splitlines()
+    assert terminal.count("\n") < 45
+    for whole in (pipe, plain_text(every.drawings, Paper(width=120))):
+        assert whole.count("encoder.layer.") == 192
+        assert "layer.0-11" not in whole
 
 
 def test_fill(small):

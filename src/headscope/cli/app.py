@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from headscope.cli.streams import INTERRUPTED, REFUSED, OutputError, finish, prepare
-from headscope.errors import HeadscopeError, InputError
+from headscope.errors import HeadscopeError
 from headscope.view.labels import printable
 
 if TYPE_CHECKING:
@@ -65,19 +65,19 @@ app = typer.Typer(
 )
 
 
-def show(sheet: Sheet, *, as_json: bool = False, as_csv: bool = False, as_markdown: bool = False) -> None:
-    """Print a sheet in the form that was asked for."""
-    from headscope.view.terminal import put, put_machine
+def show(sheet: Sheet, form: str | None = None, *, step: str | None = None) -> None:
+    """Print a sheet.
 
-    asked = [name for name, on in (("--json", as_json), ("--csv", as_csv), ("--markdown", as_markdown)) if on]
-    if len(asked) > 1:
-        raise InputError(
-            f"{' and '.join(asked)} can't be printed at once", where=asked[1], advice="ask for one of them"
-        )
-    if asked:
-        put_machine(sheet, asked[0], sys.stdout)
+    Args:
+        form: --json, --csv or --markdown; None for people.
+        step: for people, a command to paste next.
+    """
+    from headscope.view.terminal import blank, put, put_machine, step_line
+
+    if form is not None:
+        put_machine(sheet, form, sys.stdout)
     else:
-        put(sheet.drawings, sys.stdout)
+        put((*sheet.drawings, *(() if step is None else (blank, step_line(step)))), sys.stdout)
 
 
 def opened(name: str, revision: str | None) -> Model:

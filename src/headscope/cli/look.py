@@ -8,9 +8,15 @@ from typing import Annotated
 import typer
 
 from headscope.cli.app import DOUBTFUL, app, opened, said_saved, show, tell
-from headscope.cli.options import AsCsv, AsJson, AsMarkdown, ModelName, Revision, number
+from headscope.cli.options import AsJson, ModelName, Revision, number
+from headscope.cli.request import Form, pasted, takes_options
 
 LOOK = "What is in a checkpoint"
+
+
+def _step(command: str, model: str, revision: str | None, *more: str) -> str:
+    """A command to paste, about the same model."""
+    return pasted(command, model, *more, *(() if revision is None else ("--revision", revision)))
 
 
 def class_names(incomplete: str) -> list[str]:
@@ -23,45 +29,43 @@ def class_names(incomplete: str) -> list[str]:
 
 
 @app.command(rich_help_panel=LOOK)
+@takes_options
 def shapes(
     model: ModelName,
+    form: Form,
+    every: Annotated[bool, typer.Option("--all", help="Print every parameter, also of layers that are alike.")] = False,
     revision: Revision = None,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
-    as_markdown: AsMarkdown = False,
 ) -> None:
     """Every parameter: name, shape, dtype, count, component."""
     from headscope.view.anatomy_sheets import shapes_sheet
 
-    show(shapes_sheet(opened(model, revision)), as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
+    show(shapes_sheet(opened(model, revision), every=every), form.name, step=_step("summary", model, revision))
 
 
 @app.command(rich_help_panel=LOOK)
+@takes_options
 def summary(
     model: ModelName,
+    form: Form,
     revision: Revision = None,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
-    as_markdown: AsMarkdown = False,
 ) -> None:
     """Components, shares, layers, heads, memory."""
     from headscope.view.anatomy_sheets import summary_sheet
 
-    show(summary_sheet(opened(model, revision)), as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
+    show(summary_sheet(opened(model, revision)), form.name, step=_step("head", model, revision, "0", "0"))
 
 
 @app.command(rich_help_panel=LOOK)
+@takes_options
 def config(
     model: ModelName,
+    form: Form,
     revision: Revision = None,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
-    as_markdown: AsMarkdown = False,
 ) -> None:
     """Every field of the config, explained."""
     from headscope.view.config_sheets import config_sheet
 
-    show(config_sheet(opened(model, revision)), as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
+    show(config_sheet(opened(model, revision)), form.name, step=_step("tree", model, revision))
 
 
 @app.command(rich_help_panel=LOOK)
@@ -76,10 +80,12 @@ def tree(
     """The module tree, repeats collapsed."""
     from headscope.view.config_sheets import modules_sheet, tree_sheet
 
-    show((modules_sheet if modules else tree_sheet)(opened(model, revision)), as_json=as_json)
+    sheet = (modules_sheet if modules else tree_sheet)(opened(model, revision))
+    show(sheet, "--json" if as_json else None, step=_step("shapes", model, revision, "--all"))
 
 
 @app.command(rich_help_panel=LOOK)
+@takes_options
 def fit(
     model: ModelName,
     class_name: Annotated[
@@ -91,18 +97,17 @@ def fit(
             autocompletion=class_names,
         ),
     ],
+    form: Form,
     revision: Revision = None,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
-    as_markdown: AsMarkdown = False,
 ) -> None:
     """What a class would newly initialise, and what it would ignore."""
     from headscope.view.report_sheets import fit_sheet
 
-    show(fit_sheet(opened(model, revision), class_name), as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
+    show(fit_sheet(opened(model, revision), class_name), form.name, step=_step("shapes", model, revision))
 
 
 @app.command(rich_help_panel=LOOK)
+@takes_options
 def head(
     model: ModelName,
     layer: Annotated[
@@ -111,13 +116,11 @@ def head(
     index: Annotated[
         int, typer.Argument(parser=number, metavar="H", show_default=False, help="The head, counted from 0.")
     ],
+    form: Form,
     save: Annotated[
         Path | None, typer.Option("--save", metavar="FILE.npz", help="Write the slices to a file, all numbers.")
     ] = None,
     revision: Revision = None,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
-    as_markdown: AsMarkdown = False,
 ) -> None:
     """One head's slices of W_Q, W_K, W_V and W_O."""
     from headscope.view.report_sheets import broken_slices, head_sheet, save_head
@@ -129,5 +132,7 @@ def head(
     line = broken_slices(one.layers[layer].heads[index])
     if line is not None:
         tell(f"! {line}")
-    show(sheet, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
+    text = "The cat sat on the mat."
+    step = _step("attend", model, revision, text, "-L", str(layer), "-H", str(index))
+    show(sheet, form.name, step=step)
     raise typer.Exit(DOUBTFUL if line is not None else 0)

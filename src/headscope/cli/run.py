@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,22 +11,8 @@ import typer
 
 from headscope.cli import survey_options as options
 from headscope.cli.app import DOUBTFUL, app, said_saved, show, tell
-from headscope.cli.options import (
-    Ablate,
-    AsCsv,
-    AsJson,
-    AsMarkdown,
-    Ids,
-    MaxLength,
-    ModelName,
-    ModelOrTrace,
-    Pair,
-    Revision,
-    Text,
-    Words,
-    number,
-)
-from headscope.cli.texts import exit_code, saved_or_traced, traced
+from headscope.cli.options import AsJson, ModelName, Revision, number
+from headscope.cli.request import Form, Request, exit_code, takes_options
 from headscope.errors import InputError
 from headscope.view.labels import printable
 
@@ -36,10 +23,10 @@ RUN = "What it does with a text"
 
 
 @app.command(rich_help_panel=RUN)
+@takes_options
 def attend(
-    model: ModelOrTrace,
-    text: Text = None,
-    pair: Pair = None,
+    request: Request,
+    form: Form,
     layer: Annotated[
         int | None, typer.Option("--layer", "-L", parser=number, metavar="L", help="A layer, counted from 0.")
     ] = None,
@@ -48,31 +35,23 @@ def attend(
     ] = None,
     query: Annotated[
         str | None,
-        typer.Option("--query", "-q", metavar="TOKEN", help="Only what one token takes: its position or its piece."),
+        typer.Option("--query", "-q", metavar="TOKEN", help="Only what one token attends to: its position or itself."),
     ] = None,
     top: Annotated[
         int | None, typer.Option("--top", parser=number, metavar="N", help="At most N keys for each query.")
     ] = None,
     threshold: Annotated[
         float | None,
-        typer.Option("--threshold", metavar="SHARE", help="The fewest keys that hold this share of each query's mass."),
+        typer.Option("--threshold", metavar="SHARE", help="The fewest keys that hold this share of a query's weight."),
     ] = None,
     start: Annotated[
-        int, typer.Option("--from", parser=number, metavar="TOKEN", help="The first token drawn, where not all fit.")
+        int, typer.Option("--from", parser=number, metavar="TOKEN", help="The first token to draw, if not all fit.")
     ] = 0,
     scale: Annotated[str, typer.Option("--scale", metavar="sqrt|linear", help="How weights become shades.")] = "sqrt",
     save: Annotated[
         Path | None,
         typer.Option("--save", metavar="FILE", help="Write weights as .npz or .csv, or the trace as .safetensors."),
     ] = None,
-    words: Words = False,
-    ids: Ids = False,
-    max_length: MaxLength = None,
-    ablate: Ablate = None,
-    revision: Revision = None,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
-    as_markdown: AsMarkdown = False,
 ) -> None:
     """Attention weights: every head at a glance, or one head, or one token; of a text, or of a saved trace."""
     from headscope.view.attention_sheets import attend_sheet
@@ -83,88 +62,57 @@ def attend(
         check_kind(save)
     drawn_on = scale_name(scale)
 
-    def check(one: Model) -> None:
+    def check(model: Model) -> None:
         if layer is not None:
-            one.layers[layer].heads[head or 0]  # refused here, before any weight is read
+            model.layers[layer].heads[head or 0]  # refused here, before any weight is read
 
-    _, trace = saved_or_traced(
-        model,
-        text,
-        pair,
-        revision=revision,
-        words=words,
-        ids=ids,
-        max_length=max_length,
-        ablate=ablate,
-        check=check,
-    )
+    _, trace = request.load_or_trace(check=check)
     sheet = attend_sheet(
         trace, layer=layer, head=head, query=query, top=top, threshold=threshold, start=start, scale=drawn_on
     )
     if save is not None:
         said_saved(save, save_attention(trace, save, layer=layer, head=head))
     code = exit_code(trace)
-    show(sheet, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
+    if sheet.look_at is not None:
+        step = request.step("attend", trace, "-L", str(sheet.look_at[0]), "-H", str(sheet.look_at[1]))
+    else:
+        step = request.step("view", trace)
+    show(sheet, form.name, step=step)
     raise typer.Exit(code)
 
 
 @app.command(rich_help_panel=RUN)
-def verify(
-    model: ModelName,
-    text: Text = None,
-    pair: Pair = None,
-    words: Words = False,
-    ids: Ids = False,
-    max_length: MaxLength = None,
-    revision: Revision = None,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
-    as_markdown: AsMarkdown = False,
-) -> None:
-    """Compute everything in independent ways; exit code 0 only if all agree."""
+@takes_options
+def verify(request: Request, form: Form) -> None:
+    """Compute everything in independent ways; the exit code is 0 only if all agree."""
     from headscope.view.report_sheets import verify_sheet
 
-    one, trace = traced(model, text, pair, revision=revision, words=words, ids=ids, max_length=max_length, doubts=False)
-    report = one.verify(trace)
+    _, trace = request.load_or_trace(doubts=False)
+    report = trace.verify()
     code = exit_code(trace)
-    show(verify_sheet(report), as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
+    show(verify_sheet(report), form.name, step=request.step("attend", trace))
     raise typer.Exit(code if report.agrees else DOUBTFUL)
 
 
 @app.command(rich_help_panel=RUN)
+@takes_options
 def fill(
-    model: ModelName,
-    text: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="TEXT",
-            show_default=False,
-            help=r"A text with \[MASK] where a piece is wanted; - takes it from standard input.",
-        ),
-    ] = None,
-    pair: Pair = None,
-    top: Annotated[int, typer.Option("--top", parser=number, metavar="N", help="How many pieces for each mask.")] = 5,
-    max_length: MaxLength = None,
-    ablate: Ablate = None,
-    revision: Revision = None,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
-    as_markdown: AsMarkdown = False,
+    request: Request,
+    form: Form,
+    top: Annotated[int, typer.Option("--top", parser=number, metavar="N", help="How many tokens for each mask.")] = 5,
 ) -> None:
-    """The best pieces for each mask, with probabilities."""
+    r"""The likeliest tokens for each \[MASK] in TEXT, with their probabilities."""
     from headscope.filling import check_masks, fill_trace
     from headscope.view.filling_sheet import fill_sheet
 
-    one, trace = traced(model, text, pair, revision=revision, max_length=max_length, ablate=ablate, check=check_masks)
-    sheet = fill_sheet(trace, fill_trace(one, trace, top=top))
-    show(sheet, as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
+    model, trace = request.trace(check=check_masks)
+    show(fill_sheet(trace, fill_trace(model, trace, top=top)), form.name, step=request.step("attend", trace))
 
 
 @app.command(rich_help_panel=RUN)
+@takes_options
 def view(
-    model: ModelOrTrace,
-    text: Text = None,
-    pair: Pair = None,
+    request: Request,
     html: Annotated[
         Path | None,
         typer.Option("--html", metavar="FILE", help="Write the page as one offline file instead of serving it."),
@@ -180,21 +128,16 @@ def view(
     ] = "fp16",
     values: Annotated[
         bool | None,
-        typer.Option("--values/--no-values", help="Whether V goes into the file; short texts only, unless told."),
+        typer.Option("--values/--no-values", help="Whether V goes into the file; by default for short texts only."),
     ] = None,
     no_open: Annotated[bool, typer.Option("--no-open", help="Don't ask a browser to open the page.")] = False,
     port: Annotated[
         int, typer.Option("--port", metavar="N", min=0, max=65535, help="Where to listen; 0 is a free port.")
     ] = 0,
-    words: Words = False,
-    ids: Ids = False,
-    max_length: MaxLength = None,
-    ablate: Ablate = None,
-    revision: Revision = None,
 ) -> None:
     """The page: every head in the browser, served on this machine, or as one offline file.
 
-    Of a text, or of a trace that was saved.
+    Of a text, or of a saved trace.
     """
     written = {"--layers": layers, "--heads": heads, "--values": values}
     if html is None and (unused := [name for name, given in written.items() if given is not None]):
@@ -203,14 +146,12 @@ def view(
             where=unused[0],
             advice="give --html FILE too, or leave it out",
         )
-    one, trace = saved_or_traced(
-        model, text, pair, revision=revision, words=words, ids=ids, max_length=max_length, ablate=ablate
-    )
+    model, trace = request.load_or_trace()
     code = exit_code(trace)
     if html is None:
         from headscope.view.server import serve
 
-        serve(trace, one, open_browser=not no_open, port=port, said=typer.echo)
+        serve(trace, model, open_browser=not no_open, port=port, said=typer.echo)
         raise typer.Exit(code)
     from headscope.view.html import write_page
     from headscope.view.typed import number_list
@@ -225,6 +166,7 @@ def view(
         said=tell,
     )
     said_saved(path, note)
+    tell(f"next: {request.step('attend', trace)}")
     raise typer.Exit(code)
 
 
@@ -251,7 +193,7 @@ def survey(
     revision: Revision = None,
     as_json: AsJson = False,
 ) -> None:
-    """Statistics of every head over a corpus: a table, aggregates, a report. Can be stopped and gone on with."""
+    """Statistics of every head over a corpus: a table, aggregates, a report. Can be interrupted and resumed."""
     from headscope._survey.progress import shown
     from headscope._survey.run import survey as run
     from headscope.view.survey_sheet import survey_sheet
@@ -278,4 +220,8 @@ def survey(
             workers=workers,
             progress=progress,
         )
-    show(survey_sheet(found), as_json=as_json)
+    show(
+        survey_sheet(found),
+        "--json" if as_json else None,
+        step=f"python -c {shlex.quote(f'import headscope; print(headscope.Survey({str(out)!r}))')}",
+    )

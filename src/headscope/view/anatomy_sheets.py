@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from headscope.anatomy.families import named_architectures
@@ -35,13 +36,18 @@ PART = Column("part")
 MEGABYTE = 1_000_000
 
 
-def shapes_sheet(model: Model) -> Sheet:
-    """Every parameter: name, shape, dtype, count, component; the base model's own, then what sits on top."""
+def shapes_sheet(model: Model, *, every: bool = False) -> Sheet:
+    """Every parameter: name, shape, dtype, count, component; the base model's own, then what sits on top.
+
+    Args:
+        every: a terminal, too, shows each layer of those that are alike. In a pipe all are shown.
+    """
     anatomy = model.anatomy
     base, extra = ([_parameter_row(row) for row in rows] for rows in (model.parameters, model.extra))
     own = Table(PARAMETER_COLUMNS, tuple(base), summed="count")
     top = Table(PARAMETER_COLUMNS, tuple(extra), summed="count")
-    drawings: list[Drawing] = [title(called(model.name), headline(anatomy)), *problems(anatomy), blank, table(own)]
+    drawings: list[Drawing] = [title(called(model.name), headline(anatomy)), *problems(anatomy), blank]
+    drawings += [table(own) if every else _brief(own, model.parameters), blank, title(_total(anatomy))]
     if extra:
         aside = f"not part of {anatomy.base_class}" if anatomy.base_class else ""
         drawings += [blank, title(_on_top(anatomy), aside), table(top), blank, title(_with_top(anatomy))]
@@ -58,6 +64,56 @@ def shapes_sheet(model: Model) -> Sheet:
         ),
         drawings=(*drawings, *_not_counted(anatomy)),
     )
+
+
+def _brief(whole: Table, rows: Iterable[Parameter]) -> Drawing:
+    """The table with layers that are alike in one, where people look at it; in a pipe, which may be searched, whole."""
+    brief, alike = _layers_in_one(list(rows))
+    if not alike:
+        return table(whole)
+    note = notes([f"{alike}; numbers are of all of them together, --all shows each"])
+
+    def draw(paper: Paper) -> Iterable[Line]:
+        yield from (table(brief)(paper) if paper.folds else table(whole)(paper))
+        if paper.folds:
+            yield from note(paper)
+
+    return draw
+
+
+def _layers_in_one(rows: Sequence[Parameter]) -> tuple[Table, str]:
+    """The parameters of neighbouring layers with the same names and shapes as one layer's; which layers these are."""
+    groups = [list(group) for _, group in groupby(rows, key=lambda row: row.layer)]
+    runs: list[list[list[Parameter]]] = []
+    for group in groups:
+        if runs and group[0].layer is not None and _signature(runs[-1][0]) == _signature(group):
+            runs[-1].append(group)
+        else:
+            runs.append([group])
+    brief: list[tuple[Any, ...]] = []
+    alike = []
+    for run in runs:
+        first, last = run[0][0].layer, run[-1][0].layer
+        if len(run) > 1:
+            alike.append(f"layers {first} to {last} are alike")
+        for row in run[0]:
+            name = row.name if len(run) == 1 else row.name.replace(f".{first}.", f".{first}-{last}.", 1)
+            each = row.count if len(run) > 1 else None
+            brief.append((name, row.shape, row.dtype, each, row.count * len(run), row.component))
+    name, shape, dtype, count, component = PARAMETER_COLUMNS
+    columns = (name, shape, dtype, Column("each", "in each", align="right"), count, component)
+    return Table(columns, tuple(brief), summed="count"), "; ".join(alike)
+
+
+def _signature(group: Sequence[Parameter]) -> list[tuple[Any, ...]]:
+    """What layers that are alike have in common; nothing outside of layers is like anything."""
+    if group[0].layer is None:
+        return []
+    return [(row.name.replace(f".{row.layer}.", "..", 1), row.shape, row.dtype, row.component) for row in group]
+
+
+def _total(anatomy: Anatomy) -> str:
+    return f"{len(anatomy.parameters)} parameters, {anatomy.parameters.total:,} numbers"
 
 
 def _on_top(anatomy: Anatomy) -> str:

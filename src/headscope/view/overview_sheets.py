@@ -48,10 +48,11 @@ def overview_sheet(trace: Trace) -> Sheet:
     found = all_patterns(trace)
     whole = [one for one in found if not one.broken]
     below: list[Drawing] = []
+    look_at = None
     if whole:
         clearest = max(whole, key=lambda one: max(one.means[name] for name in PLACES))
-        draw_one = f"draw one: headscope attend MODEL TEXT --layer {clearest.layer} --head {clearest.head}"
-        below = [blank, table(_extremes(whole)), blank, notes([draw_one])]
+        look_at = (clearest.layer, clearest.head)
+        below = [blank, table(_extremes(whole))]
     rows = _pattern_table(found)
     return Sheet(
         record=lambda: {**trace_record(trace), "heads": rows.records()},
@@ -65,6 +66,7 @@ def overview_sheet(trace: Trace) -> Sheet:
             _grid(found),
             *below,
         ),
+        look_at=look_at,
     )
 
 

@@ -59,11 +59,13 @@ class Sheet:
         record: makes the whole answer, for --json.
         table: makes its table, for --csv and --markdown; None where there is none.
         drawings: the screen, from top to bottom.
+        look_at: (layer, head) of the head that is worth a look next; None where none is.
     """
 
     record: Callable[[], Mapping[str, Any]]
     table: Callable[[], Table] | None
     drawings: tuple[Drawing, ...]
+    look_at: tuple[int, int] | None = None
 
 
 def text_line(text: str, style: str = "") -> Line:
@@ -103,6 +105,11 @@ def notes(lines: Sequence[str]) -> Drawing:
             yield from prose(line, "dim")(paper)
 
     return draw
+
+
+def step_line(command: str) -> Drawing:
+    """A command to paste, whole on its line."""
+    return lambda paper: [(("next: ", "dim"), (printable(command), "bold"))]
 
 
 def blank(paper: Paper) -> Iterable[Line]:
