@@ -30,6 +30,7 @@ ORDER = [
     "reference",
     "verify",
     "statistics",
+    "explain",
     "survey",
     "filling",
     "view",
@@ -45,6 +46,7 @@ FACE = {
     ("trace", "capture"),
     ("model", "verify"),
     ("model", "filling"),
+    ("model", "explain"),
 }
 """Methods of the public face that reach down: `trace.verify()` and its like import what they call when called."""
 

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from headscope.anatomy.heads import Counted
     from headscope.anatomy.memory import Memory
     from headscope.anatomy.tree import Node
+    from headscope.checkpoint.sentence import Pooling
     from headscope.checkpoint.tokenizer import Encoded, Tokenizer
     from headscope.encoder import Encoder, Tops
+    from headscope.explain.similarity import TokenSimilarity
     from headscope.filling import Filled
     from headscope.trace import Named, Trace
     from headscope.verify import Report
@@ -155,13 +157,35 @@ class Model:
         """(d_head, d_model): a head's rows of the paper's W^O."""
         return self.layers[layer].heads[head].W_O
 
+    @cached_property
+    def pooling(self) -> Pooling:
+        """How the tokens' vectors become the text's; the mean where the checkpoint has no modules.json.
+
+        Raises:
+            UnsupportedError: the checkpoint pools in a way that headscope doesn't compute.
+        """
+        from headscope.checkpoint.sentence import read_pooling
+
+        return read_pooling(self.checkpoint)
+
     def late_outputs(self) -> tuple[str, ...]:
-        """What the heads on top compute from the last hidden state."""
-        return tuple(self.tops.outputs)
+        """The names of what is computed from the last hidden state.
+
+        `sentence_embedding` is among them where the checkpoint has a modules.json that sentence-transformers wrote.
+        """
+        sentence = ("sentence_embedding",) if self.checkpoint.file("modules.json") is not None else ()
+        return (*self.tops.outputs, *sentence)
 
     def late_output(self, name: str, last_hidden_state: Float[np.ndarray, "tokens d_model"]) -> Named | None:
         """One output on top; None where there is none of that name."""
-        return self.tops.compute(name, last_hidden_state)
+        if name != "sentence_embedding":
+            return self.tops.compute(name, last_hidden_state)
+        if not self.pooling.stated:
+            return None
+        from headscope.explain.sentence import sentence_embedding
+        from headscope.trace import Named
+
+        return Named(name, ("d_model",), sentence_embedding(last_hidden_state, self.pooling))
 
     @overload
     def trace(
@@ -272,6 +296,14 @@ class Model:
         from headscope.filling import fill
 
         return fill(self, text, pair, top=top, max_length=max_length, ablate=ablate)
+
+    def token_similarity(
+        self, a: str, b: str, *, rerun: bool = False, max_length: int | None = None
+    ) -> TokenSimilarity:
+        """Which tokens make two texts alike: the parts of a cosine. See headscope.explain.similarity."""
+        from headscope.explain.similarity import token_similarity
+
+        return token_similarity(self, a, b, rerun=rerun, max_length=max_length)
 
     def _heads(self, ablate: Iterable[tuple[int, int]]) -> frozenset[tuple[int, int]]:
         sizes = self.anatomy.known()
