@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from headscope.anatomy import Anatomy, Component, Layer, Parameters, check_index, layers_of, read_anatomy
 from headscope.checkpoint import Checkpoint, called, open_checkpoint
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from headscope.checkpoint.sentence import Pooling
     from headscope.checkpoint.tokenizer import Encoded, Tokenizer
     from headscope.encoder import Encoder, Tops
+    from headscope.explain.effects import Effects, EffectsOverTexts
     from headscope.explain.similarity import TokenSimilarity
+    from headscope.explain.target import Wanted
     from headscope.filling import Filled
     from headscope.trace import Named, Trace
     from headscope.verify import Report
@@ -304,6 +306,45 @@ class Model:
         from headscope.explain.similarity import token_similarity
 
         return token_similarity(self, a, b, rerun=rerun, max_length=max_length)
+
+    @overload
+    def effects(
+        self,
+        text: str,
+        target: Wanted = None,
+        *,
+        pair: str | None = None,
+        method: str = "zero",
+        patch_from: str | None = None,
+        max_length: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Effects: ...
+    @overload
+    def effects(
+        self,
+        text: list[str],
+        target: Wanted = None,
+        *,
+        pair: list[str] | None = None,
+        method: str = "zero",
+        patch_from: list[str] | None = None,
+        max_length: int | None = None,
+    ) -> EffectsOverTexts: ...
+    def effects(self, text: str | list[str], target: Wanted = None, **options: Any) -> Effects | EffectsOverTexts:
+        """What silencing (or patching) each head does to one output, exactly. See headscope.explain.effects.
+
+        Args:
+            text: a text, or a list of texts for their mean with a 95 % interval.
+            target: the output; by default the best word at the first mask, else the predicted class, else the text's
+                vector. headscope.explain.target lists what may be named.
+            options: of effects and effects_over_texts there: pair, method (zero, mean, gradient), patch_from,
+                max_length, progress.
+        """
+        from headscope.explain.effects import effects, effects_over_texts
+
+        if isinstance(text, list):
+            return effects_over_texts(self, text, target, **options)
+        return effects(self, text, target, **options)
 
     def _heads(self, ablate: Iterable[tuple[int, int]]) -> frozenset[tuple[int, int]]:
         sizes = self.anatomy.known()
