@@ -47,6 +47,7 @@ FACE = {
     ("model", "verify"),
     ("model", "filling"),
     ("model", "explain"),
+    ("trace", "explain"),
 }
 """Methods of the public face that reach down: `trace.verify()` and its like import what they call when called."""
 

@@ -104,6 +104,16 @@ class HeadTrace:
             return np.zeros((len(self.q), W_O.shape[1]), dtype=np.float32)
         return self.context @ W_O
 
+    def knockout(self, query: int, key: int) -> Float[np.ndarray, " d_value"]:
+        """(d_value,): a query's context if it could not see one key. See headscope.explain.knockout.
+
+        Raises:
+            InputError: no such query or key, or the only key that the query sees.
+        """
+        from headscope.explain.knockout import knockout
+
+        return knockout(self, query, key)
+
     def _map(self, kind: str, normalised: bool) -> LazyMap:
         sizes = (len(self.q), len(self.k))
 
