@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from headscope.checkpoint.sentence import Pooling
     from headscope.checkpoint.tokenizer import Encoded, Tokenizer
     from headscope.encoder import Encoder, Tops
+    from headscope.explain.attribution import Attribution
     from headscope.explain.effects import Effects, EffectsOverTexts
     from headscope.explain.similarity import TokenSimilarity
     from headscope.explain.target import Wanted
@@ -345,6 +346,30 @@ class Model:
         if isinstance(text, list):
             return effects_over_texts(self, text, target, **options)
         return effects(self, text, target, **options)
+
+    def attribute(
+        self,
+        text: str,
+        target: Wanted = None,
+        *,
+        method: str = "decompx",
+        pair: str | None = None,
+        max_length: int | None = None,
+        steps: int = 32,
+    ) -> Attribution:
+        """What each input token adds to one output. See headscope.explain.attribution.
+
+        Args:
+            text: the text.
+            target: the output, as in `effects`.
+            method: decompx, alti, attention_gradient or integrated_gradients.
+            pair: a second text that goes with it.
+            max_length: cut a longer text to this many tokens.
+            steps: points of the integral in integrated gradients.
+        """
+        from headscope.explain.attribution import attribute
+
+        return attribute(self, text, target, method=method, pair=pair, max_length=max_length, steps=steps)
 
     def _heads(self, ablate: Iterable[tuple[int, int]]) -> frozenset[tuple[int, int]]:
         sizes = self.anatomy.known()

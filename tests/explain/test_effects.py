@@ -11,6 +11,7 @@ import torch
 
 import headscope as hs
 import headscope.attention
+from explain.minilm import minilm_folder
 from explain.tops import TEXT, readable
 from headscope.encoder import Encoder
 from headscope.errors import HeadscopeError, InputError, UnsupportedError
@@ -281,6 +282,16 @@ def test_every_family_has_a_vector(tmp_path: Path) -> None:
         after = model.trace("the cat sat", ablate={(0, 1)}).outputs["last_hidden_state"].array.astype(float).mean(0)
         share = after @ found.target.direction / found.target.length
         assert found.change[0, 1] == pytest.approx(share - 1, abs=LIMIT)
+
+
+def test_all_minilm() -> None:
+    model = hs.open(minilm_folder())
+    found = model.effects("She took off her hat.", ("similarity", "Her hat came off."))
+    other = model.trace("Her hat came off.").outputs["sentence_embedding"]
+    for layer, head in ((0, 3), (3, 7), (5, 11)):
+        trace = model.trace("She took off her hat.", ablate={(layer, head)})
+        after = float(trace.outputs["sentence_embedding"] @ other)
+        assert found.base + found.change[layer, head] == pytest.approx(after, abs=LIMIT)
 
 
 def test_the_bundled_model() -> None:

@@ -24,13 +24,14 @@ import numpy as np
 from headscope.errors import CheckpointError, InputError
 from headscope.explain.intervals import mean_interval
 from headscope.explain.prefixes import Kept, changed_states, keep
-from headscope.explain.runs import BATCH_TOKENS, as_input, encoded_text
+from headscope.explain.runs import BATCH_TOKENS, as_input, encoded_text, last_states
 from headscope.explain.similarity import axis_of
 from headscope.explain.target import Target, Wanted, choose, read
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
+    from headscope.checkpoint.tokenizer import Encoded
     from headscope.model import Model
     from headscope.trace import TokenAxis
 
@@ -183,9 +184,7 @@ def effects(
         )
     encoded = encoded_text(model, text, pair, max_length=max_length)
     if method == "gradient":
-        from headscope.explain.live import gradient_effects
-
-        return gradient_effects(model, encoded, text, pair, target)
+        return _by_gradient(model, encoded, target, text, pair)
     other = None
     if patch_from is not None:
         source = encoded_text(model, patch_from, max_length=max_length)
@@ -198,8 +197,7 @@ def effects(
         other = keep(model.encoder, as_input(source))
     kept = keep(model.encoder, as_input(encoded))
     goal = choose(model, encoded, kept.last, target)
-    whole = kept.last if goal.row is None else kept.last[goal.row : goal.row + 1]
-    before = read(model, goal, whole[None])
+    before = read(model, goal, goal.rows_of(kept.last)[None])
     values, aside = _changed_readings(model, kept, other, goal, method, progress)
     base = float(before.values[0])
     if not np.isfinite(values).all():
@@ -220,6 +218,23 @@ def effects(
         pair=pair,
         patch_from=patch_from,
     )
+
+
+def _by_gradient(model: Model, encoded: Encoded, target: Wanted, text: str, pair: str | None) -> Effects:
+    """The first-order estimate of what silencing each head does: -sum A dL/dA over a head's contexts A.
+
+    Its absolute value is the importance of Michel et al. 2019, eq. 2, there averaged over texts.
+    """
+    (last,) = last_states(model, [encoded])
+    goal = choose(model, encoded, last, target)
+    from headscope.explain.live import gradients
+    from headscope.explain.modules import inputs_of, module_for, score_of
+
+    slopes = gradients(module_for(model, goal), inputs_of(model, encoded), score_of(goal))
+    before = read(model, goal, goal.rows_of(last)[None])
+    aside = None if before.aside is None else float(before.aside[0])
+    base = float(before.values[0])
+    return Effects(goal, "gradient", -slopes.heads, base, None, aside, axis_of(encoded), text, pair)
 
 
 def effects_over_texts(

@@ -79,6 +79,10 @@ class Target:
         """A second reading of the same output: probability or cosine; empty where there is none."""
         return {"embedding": "cosine", "similarity": ""}.get(self.kind, "probability")
 
+    def rows_of(self, last: Float[np.ndarray, "tokens d_model"]) -> Float[np.ndarray, "rows d_model"]:
+        """The rows of a last hidden state that it reads."""
+        return last if self.row is None else last[self.row : self.row + 1]
+
     def __str__(self) -> str:
         at = f"at token {self.row}"
         sentences = {
