@@ -1,0 +1,173 @@
+"""The commands that explain: what heads and tokens do to what the model says, and why two texts are alike."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headscope.cli.app import app, opened, show
+from headscope.cli.options import AsCsv, AsJson, AsMarkdown, MaxLength, ModelName, Pair, Revision, Text, number
+from headscope.cli.progress import layers_shown
+from headscope.cli.run import as_typed, given_text
+from headscope.errors import InputError
+
+if TYPE_CHECKING:
+    from headscope.explain.target import Wanted
+    from headscope.model import Model
+
+EXPLAIN = "Why it says what it says"
+
+TargetName = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        metavar="NAME",
+        help=r"A word at the first \[MASK], or a class by name or number. By default the best word, or the predicted "
+        "class, or the text's vector.",
+    ),
+]
+At = Annotated[
+    int | None,
+    typer.Option("--at", parser=number, metavar="TOKEN", help="With --target: the token whose word or label is meant."),
+]
+Like = Annotated[
+    str | None, typer.Option("--like", metavar="TEXT", help="Explain the cosine with this text's vector instead.")
+]
+Vector = Annotated[bool, typer.Option("--vector", help="Explain the text's vector instead.")]
+Top = Annotated[int, typer.Option("--top", parser=number, metavar="N", help="How many to list.")]
+
+
+def wanted(model: Model, target: str | None, at: int | None, like: str | None, vector: bool) -> Wanted:
+    """The target that the options name.
+
+    Raises:
+        InputError: several were given, or --at without --target.
+    """
+    from headscope.view.typed import whole_number
+
+    given = [
+        name for name, on in (("--target", target), ("--like", like), ("--vector", vector or None)) if on is not None
+    ]
+    if len(given) > 1:
+        raise InputError(f"{' and '.join(given)} name two targets", where=given[1], advice="give one of them")
+    if at is not None and target is None:
+        raise InputError("--at says where a target is, and there is none", where="--at", advice="give --target too")
+    if like is not None:
+        return ("similarity", as_typed(like))
+    if vector:
+        return ("embedding",)
+    if target is None:
+        return None
+    name = as_typed(target)
+    named = whole_number(name)
+    label = name if named is None else named
+    if at is None:
+        return label
+    return ("token", at, label) if "token" in model.anatomy.tasks else ("word", label, at)
+
+
+def check_top(top: int) -> None:
+    """Raise InputError for a number of lines below 1."""
+    if top < 1:
+        raise InputError(f"--top {top} leaves nothing to list", where="--top", advice="give a number from 1")
+
+
+@app.command(rich_help_panel=EXPLAIN)
+def effects(
+    model: ModelName,
+    text: Text = None,
+    pair: Pair = None,
+    target: TargetName = None,
+    at: At = None,
+    like: Like = None,
+    vector: Vector = False,
+    method: Annotated[
+        str, typer.Option("--method", metavar="zero|mean|gradient", help="What is done to each head.")
+    ] = "zero",
+    patch_from: Annotated[
+        str | None,
+        typer.Option("--patch-from", metavar="TEXT", help="Take each head's context from this text's run instead."),
+    ] = None,
+    top: Top = 10,
+    max_length: MaxLength = None,
+    revision: Revision = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+    as_markdown: AsMarkdown = False,
+) -> None:
+    """What silencing each head changes in one output: exact."""
+    from headscope.view.explain_sheets import effects_sheet
+
+    check_top(top)
+    typed = given_text(text, model)
+    one = opened(model, revision)
+    goal = wanted(one, target, at, like, vector)
+    with layers_shown(sys.stderr) as progress:
+        found = one.effects(
+            typed,
+            goal,
+            pair=pair,
+            method=method,
+            patch_from=None if patch_from is None else as_typed(patch_from),
+            max_length=max_length,
+            progress=progress,
+        )
+    show(effects_sheet(one.name, found, top), as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
+
+
+@app.command(rich_help_panel=EXPLAIN)
+def attribute(
+    model: ModelName,
+    text: Text = None,
+    pair: Pair = None,
+    target: TargetName = None,
+    at: At = None,
+    like: Like = None,
+    vector: Vector = False,
+    method: Annotated[
+        str,
+        typer.Option(
+            "--method",
+            metavar="NAME",
+            help="decompx, alti, attention_gradient or integrated_gradients; the last two need the extra torch.",
+        ),
+    ] = "decompx",
+    top: Top = 10,
+    max_length: MaxLength = None,
+    revision: Revision = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+    as_markdown: AsMarkdown = False,
+) -> None:
+    """What each token adds to one output, as a text with ink behind its words."""
+    from headscope.view.explain_sheets import attribution_sheet
+
+    check_top(top)
+    typed = given_text(text, model)
+    one = opened(model, revision)
+    goal = wanted(one, target, at, like, vector)
+    found = one.attribute(typed, goal, method=method, pair=pair, max_length=max_length)
+    show(attribution_sheet(one.name, found, top), as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
+
+
+@app.command(rich_help_panel=EXPLAIN)
+def similarity(
+    model: ModelName,
+    a: Annotated[str, typer.Argument(metavar="A", show_default=False, help="The first text.")],
+    b: Annotated[str, typer.Argument(metavar="B", show_default=False, help="The second text.")],
+    rerun: Annotated[bool, typer.Option("--rerun", help="Also run the model without each token; in --json.")] = False,
+    top: Top = 10,
+    max_length: MaxLength = None,
+    revision: Revision = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+    as_markdown: AsMarkdown = False,
+) -> None:
+    """Which tokens make two texts alike: the parts of a cosine."""
+    from headscope.view.explain_sheets import similarity_sheet
+
+    check_top(top)
+    found = opened(model, revision).token_similarity(as_typed(a), as_typed(b), rerun=rerun, max_length=max_length)
+    show(similarity_sheet(model, found, top), as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
