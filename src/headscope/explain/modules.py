@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -21,15 +22,19 @@ import torch
 import transformers
 
 if TYPE_CHECKING:
+    from headscope.anatomy.schema import Top
     from headscope.checkpoint.tokenizer import Encoded
     from headscope.explain.live import Score
     from headscope.model import Model
 
 TASKS = {"word": "masked_lm", "class": "sequence", "score": "sequence", "token": "token"}
 
+_built: WeakKeyDictionary[Model, dict[str, Any]] = WeakKeyDictionary()
+"""The modules of each model by their class, as long as the model is in use."""
+
 
 def module_for(model: Model, target: Target) -> Any:
-    """The checkpoint as the transformers class that computes a target, in fp32 and eval mode.
+    """The checkpoint as the transformers class that computes a target, in fp32 and eval mode; built once for a model.
 
     The class is built from config.json and filled with the stored tensors under its own names: nothing is unpickled
     and no code of the checkpoint is run.
@@ -41,6 +46,14 @@ def module_for(model: Model, target: Target) -> Any:
     task = TASKS.get(target.kind)
     top = next((one for one in anatomy.tops if task in one.tasks), None)
     name = anatomy.base_class if top is None else anatomy.class_stem + top.suffix
+    modules = _built.setdefault(model, {})
+    if name not in modules:
+        modules[name] = _build(model, name, task, top)
+    return modules[name]
+
+
+def _build(model: Model, name: str, task: str | None, top: Top | None) -> Any:
+    anatomy = model.anatomy
     prefix = anatomy.family.prefix if anatomy.family and top is not None else ""
     kind = getattr(transformers, name, None)
     if kind is None:

@@ -109,7 +109,9 @@ def changed_states(
     return x.reshape(len(heads), -1, width)
 
 
-def _contexts(encoder: Encoder, asking: Tokens, asked: Tokens, layer: int) -> Float[np.ndarray, "heads n d_head"]:
+def _contexts(
+    encoder: Encoder, asking: Float[np.ndarray, "n d_model"], asked: Tokens, layer: int
+) -> Float[np.ndarray, "heads n d_head"]:
     """The contexts of all heads, (heads, n, d_head): queries from some tokens, keys and values from all."""
     sizes = encoder.anatomy.known()
     q, k, v = (

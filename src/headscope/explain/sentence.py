@@ -29,8 +29,8 @@ def sentence_embedding(hidden: Float[np.ndarray, "tokens d_model"], pooling: Poo
     return vector.astype(np.float32)
 
 
-def cosine(a: Float[np.ndarray, "*runs d_model"], b: Float[np.ndarray, " d_model"]) -> Float[np.ndarray, "*runs"]:
+def cosines_with(b: Float[np.ndarray, " d_model"], a: Float[np.ndarray, "runs d_model"]) -> Float[np.ndarray, " runs"]:
     """Cosines of vectors with one vector; NaN where one of them is 0."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        cosines: Float[np.ndarray, "*runs"] = (a @ b) / (np.linalg.norm(a, axis=-1) * np.linalg.norm(b))
+        cosines: Float[np.ndarray, " runs"] = (a @ b) / (np.linalg.norm(a, axis=-1) * np.linalg.norm(b))
     return cosines

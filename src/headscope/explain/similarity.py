@@ -10,7 +10,7 @@ import numpy as np
 from headscope.checkpoint.sentence import Pooling
 from headscope.errors import CheckpointError, InputError
 from headscope.explain.runs import encoded_text, last_states
-from headscope.explain.sentence import cosine, pooled
+from headscope.explain.sentence import cosines_with, pooled
 from headscope.trace import TokenAxis
 
 if TYPE_CHECKING:
@@ -140,13 +140,12 @@ def drops(
     pooling doesn't read has drop 0.
     """
     whole = pooled(hidden, pooling)
-    before = float(cosine(whole, other))
     if pooling.mode == "cls":
         return np.where(np.arange(len(hidden)) == 0, np.nan, 0.0)
     if len(hidden) == 1:
         return np.array([np.nan])
     rest = (len(hidden) * whole - hidden.astype(np.float64)) / (len(hidden) - 1)
-    return before - cosine(rest, other)
+    return cosines_with(other, whole[None]) - cosines_with(other, rest)
 
 
 def token_similarity(
@@ -229,8 +228,8 @@ def rerun_drops(
         (encoded.ids[:at] + encoded.ids[at + 1 :], encoded.segments[:at] + encoded.segments[at + 1 :])
         for at in range(len(encoded))
     )
-    again = [float(cosine(pooled(state, pooling), other)) for state in last_states(model, shorter)]
-    return float(cosine(vector, other)) - np.array(again)
+    again = np.stack([pooled(state, pooling) for state in last_states(model, shorter)])
+    return cosines_with(other, vector[None]) - cosines_with(other, again)
 
 
 def axis_of(encoded: Encoded) -> TokenAxis:

@@ -26,7 +26,7 @@ import numpy as np
 
 from headscope.errors import CheckpointError, InputError, UnsupportedError
 from headscope.explain.runs import encoded_text, last_states
-from headscope.explain.sentence import cosine, pooled
+from headscope.explain.sentence import cosines_with, pooled
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -120,7 +120,7 @@ def read(model: Model, target: Target, hidden: Float[np.ndarray, "runs rows d_mo
     if target.direction is not None:
         vectors = hidden.astype(np.float64)
         vectors = vectors[:, 0] if target.row is not None else vectors.mean(axis=1)
-        cosines = cosine(vectors, target.direction)
+        cosines = cosines_with(target.direction, vectors)
         if target.kind == "similarity":
             return Readings(cosines, None)
         return Readings(vectors @ target.direction / target.length, cosines)
