@@ -225,6 +225,7 @@ def test_integrated_gradients_add_up(tmp_path: Path, stem: str, suffix: str, wan
     decomposed = model.attribute(TEXT, wanted)
     assert found.total == pytest.approx(decomposed.total, abs=1e-4)
     assert not found.scores[np.array(found.axis.special)].any()
+    assert found.target.kind != "word" or found.scores[found.target.row] == 0
 
 
 def test_integrated_gradients_are_a_plain_sum(tmp_path: Path) -> None:

@@ -101,8 +101,8 @@ def attribute(
     | attention_gradient | headscope.explain.live | a forward and a backward pass in torch |
     | integrated_gradients | headscope.explain.live | `steps` of these |
 
-    The baseline of integrated gradients has the padding token's word embedding wherever the tokenizer didn't add the
-    token itself; special tokens keep theirs, and so have score 0.
+    The baseline of integrated gradients has the padding token's word embedding in place of each token of the text.
+    Special tokens, and the mask that a word stands for, keep theirs, and so have score 0.
 
     Args:
         model: the model.
@@ -163,7 +163,9 @@ def _by_gradients(
             where="integrated_gradients",
             advice="name it in tokenizer_config.json, or call headscope.explain.live.integrated_gradients",
         )
-    ids = [index if special else padding for index, special in zip(encoded.ids, encoded.special, strict=True)]
+    mask = goal.row if goal.kind == "word" else None
+    kept = [special or at == mask for at, special in enumerate(encoded.special)]
+    ids = [index if stays else padding for index, stays in zip(encoded.ids, kept, strict=True)]
     baseline = inputs["input_ids"].new_tensor([ids])
     found = integrated_gradients(module, inputs, score, baseline, steps=steps)
     return Attribution(goal, method, found.tokens, found.score, found.baseline, axis_of(encoded), text, pair)
