@@ -1,4 +1,4 @@
-"""How faithful attributions are: what the prediction loses when the tokens that they name are removed or kept alone.
+"""Faithfulness of attributions: what the prediction loses when the tokens that they name are removed or kept alone.
 
     python benchmarks/faithfulness.py --model FOLDER --corpus FOLDER --treebank FILE.conllu --json results.json
     python benchmarks/faithfulness.py --corpus FOLDER --treebank FILE.conllu --quick      # a smoke test
@@ -88,14 +88,14 @@ def author_task(folder: Path, count: int, seed: int) -> Task:
 
     def passages(paths: Iterable[Path], label: int) -> list[Example]:
         words = [path.read_text(encoding="utf-8", errors="replace").split() for path in paths]
-        starts = [(one, at) for one in words for at in range(0, len(one) - WORDS, WORDS)]
+        starts = [(item, at) for item in words for at in range(0, len(item) - WORDS, WORDS)]
         return [
-            Example(" ".join(one[at : at + WORDS]), label)
-            for one, at in generator.sample(starts, min(count, len(starts)))
+            Example(" ".join(item[at : at + WORDS]), label)
+            for item, at in generator.sample(starts, min(count, len(starts)))
         ]
 
-    train = [one for label, name in enumerate(authors) for one in passages(books[name][:-1], label)]
-    test = [one for label, name in enumerate(authors) for one in passages(books[name][-1:], label)]
+    train = [item for label, name in enumerate(authors) for item in passages(books[name][:-1], label)]
+    test = [item for label, name in enumerate(authors) for item in passages(books[name][-1:], label)]
     return Task("author", tuple(authors), _mixed(train, generator), _mixed(test, generator))
 
 
@@ -108,20 +108,20 @@ def speech_task(path: Path, mark: str, count: int, seed: int) -> Task:
             sentences.append([])
         elif len(fields) == 10 and fields[0].isdecimal():
             sentences[-1].append((fields[1], fields[3]))
-    sentences = [one for one in sentences if one]
-    tags = Counter(tag for one in sentences for _, tag in one)
+    sentences = [item for item in sentences if item]
+    tags = Counter(tag for item in sentences for _, tag in item)
     labels = sorted(tag for tag, times in tags.items() if times >= FEWEST and tag not in ("PUNCT", "SYM", "X"))
     generator = random.Random(seed)
 
     def marked(several: Sequence[list[tuple[str, str]]]) -> tuple[Example, ...]:
-        found: dict[str, list[Example]] = {tag: [] for tag in labels}
-        for one in several:
-            for at, (_, tag) in enumerate(one):
-                if tag in found:
-                    words = [f"{mark} {word} {mark}" if at == place else word for place, (word, _) in enumerate(one)]
-                    found[tag].append(Example(" ".join(words), labels.index(tag)))
+        result: dict[str, list[Example]] = {tag: [] for tag in labels}
+        for item in several:
+            for at, (_, tag) in enumerate(item):
+                if tag in result:
+                    words = [f"{mark} {word} {mark}" if at == place else word for place, (word, _) in enumerate(item)]
+                    result[tag].append(Example(" ".join(words), labels.index(tag)))
         return _mixed(
-            [one for rows in found.values() for one in generator.sample(rows, min(count, len(rows)))], generator
+            [item for rows in result.values() for item in generator.sample(rows, min(count, len(rows)))], generator
         )
 
     cut = len(sentences) * 7 // 10
@@ -144,12 +144,12 @@ def train(base: Path, task: Task, folder: Path, *, epochs: int, rate: float, bat
     most = min(128, model.anatomy.longest_text)
 
     def tensors(examples: Sequence[Example]) -> dict[str, torch.Tensor]:
-        rows = [list(model.tokenizer.encode(one.text, max_length=most).ids) for one in examples]
+        rows = [list(model.tokenizer.encode(item.text, max_length=most).ids) for item in examples]
         longest = max(map(len, rows))
         return {
             "input_ids": torch.tensor([row + [padding] * (longest - len(row)) for row in rows]),
             "attention_mask": torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows]),
-            "labels": torch.tensor([one.label for one in examples]),
+            "labels": torch.tensor([item.label for item in examples]),
         }
 
     optimizer = torch.optim.AdamW(module.parameters(), lr=rate, weight_decay=0.01)
@@ -276,7 +276,7 @@ def evaluate(folder: Path, task: Task, texts: int, seed: int, steps: int) -> dic
     """Every method on the first held-out texts."""
     model = hs.open(folder)
     module = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
-    chosen = [one.text for one in task.test if len(model.tokenizer.encode(one.text)) <= model.anatomy.longest_text][
+    chosen = [item.text for item in task.test if len(model.tokenizer.encode(item.text)) <= model.anatomy.longest_text][
         :texts
     ]
     table: dict[str, Any] = {}
@@ -294,11 +294,11 @@ def evaluate(folder: Path, task: Task, texts: int, seed: int, steps: int) -> dic
 def markdown(results: dict[str, Any]) -> str:
     """A table for each task."""
     lines = []
-    for name, found in results.items():
-        classes = len(found["labels"])
-        lines += [f"{name}: {found['texts']} texts, {classes} classes, accuracy {found['accuracy']:.3f}", ""]
+    for name, result in results.items():
+        classes = len(result["labels"])
+        lines += [f"{name}: {result['texts']} texts, {classes} classes, accuracy {result['accuracy']:.3f}", ""]
         lines += ["| method | AOPC | comprehensiveness | sufficiency |", "|---|---:|---:|---:|"]
-        for method, row in found["methods"].items():
+        for method, row in result["methods"].items():
             cells = (f"{row[key][0]:.3f} ({row[key][1]:.3f} to {row[key][2]:.3f})" for key in list(row)[1:])
             lines.append(f"| {method} | {' | '.join(cells)} |")
         lines.append("")
@@ -336,8 +336,8 @@ def main() -> None:
             options = {"epochs": given.epochs, "rate": given.rate, "batch": given.batch, "seed": given.seed}
             accuracy = train(base, task, Path(folder), **options)
             print(f"{task.name}: {len(task.train)} to train on, accuracy {accuracy:.3f}", file=sys.stderr, flush=True)
-            found = evaluate(Path(folder), task, given.texts, given.seed, given.steps)
-        results[task.name] = {"labels": task.labels, "trained_on": len(task.train), "accuracy": accuracy, **found}
+            result = evaluate(Path(folder), task, given.texts, given.seed, given.steps)
+        results[task.name] = {"labels": task.labels, "trained_on": len(task.train), "accuracy": accuracy, **result}
     if given.json is not None:
         given.json.write_text(
             json.dumps({"settings": {**vars(given), "json": None}, "results": results}, default=str, indent=1)

@@ -162,7 +162,7 @@ class Model:
 
     @cached_property
     def pooling(self) -> Pooling:
-        """How the tokens' vectors become the text's; the mean where the checkpoint has no modules.json.
+        """The pooling of the tokens' vectors into the text's; the mean where the checkpoint has no modules.json.
 
         Raises:
             UnsupportedError: the checkpoint pools in a way that headscope doesn't compute.
@@ -303,7 +303,7 @@ class Model:
     def token_similarity(
         self, a: str, b: str, *, rerun: bool = False, max_length: int | None = None
     ) -> TokenSimilarity:
-        """Which tokens make two texts alike: the parts of a cosine. See headscope.explain.similarity."""
+        """Find the tokens that make two texts alike: the parts of a cosine. See headscope.explain.similarity."""
         from headscope.explain.similarity import token_similarity
 
         return token_similarity(self, a, b, rerun=rerun, max_length=max_length)
@@ -332,7 +332,7 @@ class Model:
         max_length: int | None = None,
     ) -> EffectsOverTexts: ...
     def effects(self, text: str | list[str], target: Wanted = None, **options: Any) -> Effects | EffectsOverTexts:
-        """What silencing (or patching) each head does to one output, exactly. See headscope.explain.effects.
+        """Silence (or patch) each head in turn, and read one output: exact. See headscope.explain.effects.
 
         Args:
             text: a text, or a list of texts for their mean with a 95 % interval.
@@ -357,7 +357,7 @@ class Model:
         max_length: int | None = None,
         steps: int = 32,
     ) -> Attribution:
-        """What each input token adds to one output. See headscope.explain.attribution.
+        """Attribute one output to the input tokens. See headscope.explain.attribution.
 
         Args:
             text: the text.

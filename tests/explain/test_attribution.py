@@ -15,7 +15,7 @@ import headscope as hs
 from explain.minilm import minilm_folder
 from explain.tops import TEXT, readable
 from headscope.anatomy.schema import Spec
-from headscope.errors import InputError, UnsupportedError
+from headscope.errors import CheckpointError, InputError, UnsupportedError
 from headscope.explain.linearised import check_linearisable
 from headscope.explain.live import gradients, integrated_gradients
 from headscope.explain.modules import inputs_of, module_for, score_of
@@ -42,8 +42,8 @@ class Naive:
     def __init__(self, model: hs.Model, module: Any, ids: list[int]) -> None:
         self.model = model
         outputs = run(module, [ids])
-        self.attentions = [one[0].double().numpy() for one in outputs.attentions]
-        self.states = [one[0].double().numpy() for one in outputs.hidden_states]
+        self.attentions = [item[0].double().numpy() for item in outputs.attentions]
+        self.states = [item[0].double().numpy() for item in outputs.hidden_states]
         self.heads = model.anatomy.known().heads
 
     def weight(self, role: str, layer: int | None = None) -> np.ndarray:
@@ -88,26 +88,26 @@ def decompx(naive: Naive) -> np.ndarray:
 def test_decompx_is_the_papers_forward_propagation_of_shares(tmp_path: Path, stem: str) -> None:
     checkpoint = readable(tmp_path, stem, "ForMaskedLM")
     model = hs.open(tmp_path)
-    found = model.attribute(TEXT)
+    result = model.attribute(TEXT)
     naive = Naive(model, checkpoint.module, list(model.trace(TEXT).ids))
-    row = found.target.row
+    row = result.target.row
     assert row is not None
     middle = naive.linear(decompx(naive)[row : row + 1], "masked_lm.transform")
     top = naive.norm(naive.activation(middle, torch.nn.functional.gelu), "masked_lm.norm")[0]
-    expected = top @ naive.weight("masked_lm.decoder")[found.target.index]
-    assert found.rest is not None
-    np.testing.assert_allclose(found.scores, expected[:-1], atol=2e-4)
-    bias = naive.weight("masked_lm.bias")[found.target.index]
-    assert found.rest == pytest.approx(expected[-1] + bias, abs=2e-4)
+    expected = top @ naive.weight("masked_lm.decoder")[result.target.index]
+    assert result.rest is not None
+    np.testing.assert_allclose(result.scores, expected[:-1], atol=2e-4)
+    bias = naive.weight("masked_lm.bias")[result.target.index]
+    assert result.rest == pytest.approx(expected[-1] + bias, abs=2e-4)
 
 
 @pytest.mark.parametrize(("stem", "suffix", "wanted"), TARGETS)
 def test_decompx_adds_up_to_the_output_of_transformers(tmp_path: Path, stem: str, suffix: str, wanted: Any) -> None:
     checkpoint = readable(tmp_path, stem, suffix)
     model = hs.open(tmp_path)
-    found = model.attribute(TEXT, wanted)
+    result = model.attribute(TEXT, wanted)
     outputs = run(checkpoint.module, [list(model.trace(TEXT).ids)])
-    target = found.target
+    target = result.target
     if target.direction is not None:
         vector = outputs.hidden_states[-1][0].double().mean(0).numpy()
         expected = vector @ target.direction / np.linalg.norm(vector)
@@ -115,10 +115,10 @@ def test_decompx_adds_up_to_the_output_of_transformers(tmp_path: Path, stem: str
         expected = float(outputs.logits[0, target.index])
     else:
         expected = float(outputs.logits[0, target.row, target.index])
-    assert found.rest is not None
-    assert found.total == pytest.approx(expected, abs=1e-4)
-    assert found.scores.sum() + found.rest == pytest.approx(expected, abs=2e-4)
-    assert found.gap == pytest.approx(0, abs=2e-4)
+    assert result.rest is not None
+    assert result.total == pytest.approx(expected, abs=1e-4)
+    assert result.scores.sum() + result.rest == pytest.approx(expected, abs=2e-4)
+    assert result.gap == pytest.approx(0, abs=2e-4)
 
 
 def alti(naive: Naive) -> np.ndarray:
@@ -147,14 +147,14 @@ def alti(naive: Naive) -> np.ndarray:
 def test_alti_is_the_papers_product_of_contributions(tmp_path: Path, stem: str, wanted: Any) -> None:
     checkpoint = readable(tmp_path, stem, "ForMaskedLM")
     model = hs.open(tmp_path)
-    found = model.attribute(TEXT, wanted, method="alti")
+    result = model.attribute(TEXT, wanted, method="alti")
     rows = alti(Naive(model, checkpoint.module, list(model.trace(TEXT).ids)))
-    expected = rows.mean(0) if found.target.row is None else rows[found.target.row]
-    np.testing.assert_allclose(found.scores, expected, atol=1e-5)
-    assert found.scores.sum() == pytest.approx(1)
-    assert found.scores.min() >= 0
-    assert found.rest is None
-    assert found.gap is None
+    expected = rows.mean(0) if result.target.row is None else rows[result.target.row]
+    np.testing.assert_allclose(result.scores, expected, atol=1e-5)
+    assert result.scores.sum() == pytest.approx(1)
+    assert result.scores.min() >= 0
+    assert result.rest is None
+    assert result.gap is None
 
 
 def test_all_minilm() -> None:
@@ -164,12 +164,12 @@ def test_all_minilm() -> None:
     model = hs.open(folder)
     text = "She took off her hat and sat down, tired."
     naive = Naive(model, module, list(model.trace(text).ids))
-    found = model.attribute(text)
-    expected = decompx(naive).mean(0) @ found.target.direction / found.target.length
-    assert found.rest is not None
-    np.testing.assert_allclose(found.scores, expected[:-1], atol=2e-5)
-    assert found.rest == pytest.approx(expected[-1], abs=2e-5)
-    assert found.scores.sum() + found.rest == pytest.approx(1, abs=2e-5)
+    result = model.attribute(text)
+    expected = decompx(naive).mean(0) @ result.target.direction / result.target.length
+    assert result.rest is not None
+    np.testing.assert_allclose(result.scores, expected[:-1], atol=2e-5)
+    assert result.rest == pytest.approx(expected[-1], abs=2e-5)
+    assert result.scores.sum() + result.rest == pytest.approx(1, abs=2e-5)
     np.testing.assert_allclose(model.attribute(text, method="alti").scores, alti(naive).mean(0), atol=1e-5)
 
 
@@ -177,10 +177,10 @@ def test_all_minilm() -> None:
 def test_attention_gradients_are_those_of_eager_attention(tmp_path: Path, stem: str, suffix: str, wanted: Any) -> None:
     checkpoint = readable(tmp_path, stem, suffix)
     model = hs.open(tmp_path)
-    found = model.attribute(TEXT, wanted, method="attention_gradient")
+    result = model.attribute(TEXT, wanted, method="attention_gradient")
     ids = torch.tensor([model.trace(TEXT).ids])
     outputs = checkpoint.module(input_ids=ids, output_attentions=True, output_hidden_states=True)
-    target = found.target
+    target = result.target
     if target.direction is not None:
         vector = outputs.hidden_states[-1][0].double().mean(0)
         score = vector @ torch.from_numpy(target.direction)
@@ -190,9 +190,9 @@ def test_attention_gradients_are_those_of_eager_attention(tmp_path: Path, stem: 
         score = logits[target.index] if target.kind == "class" else logits[target.row, target.index]
     slopes = torch.autograd.grad(score, outputs.attentions)
     expected = torch.stack([(p * g)[0].sum(1) for p, g in zip(outputs.attentions, slopes, strict=True)]).detach()
-    assert found.by_head is not None
-    np.testing.assert_allclose(found.by_head, expected.numpy(), atol=1e-4)
-    np.testing.assert_allclose(found.scores, expected.numpy().sum((0, 1)), atol=1e-4)
+    assert result.by_head is not None
+    np.testing.assert_allclose(result.by_head, expected.numpy(), atol=1e-4)
+    np.testing.assert_allclose(result.scores, expected.numpy().sum((0, 1)), atol=1e-4)
 
 
 @pytest.mark.parametrize("stem", ["Bert", "DistilBert"])
@@ -200,18 +200,18 @@ def test_head_gradients_are_those_of_a_mask_on_heads(tmp_path: Path, stem: str) 
     """Michel et al. 2019: xi multiplies each head's output, and the importance is |dL/dxi| at xi = 1."""
     checkpoint = readable(tmp_path, stem, "ForSequenceClassification")
     model, module = hs.open(tmp_path), checkpoint.module
-    found = model.effects(TEXT, method="gradient")
+    result = model.effects(TEXT, method="gradient")
     masks = torch.ones(3, 4, requires_grad=True)
     layers = module.bert.encoder.layer if stem == "Bert" else module.distilbert.transformer.layer
     for at, layer in enumerate(layers):
         into = layer.attention.output.dense if stem == "Bert" else layer.attention.out_lin
         into.register_forward_pre_hook(lambda _, given, at=at: (given[0] * masks[at].repeat_interleave(8),))
-    module(torch.tensor([model.trace(TEXT).ids])).logits[0, found.target.index].backward()
+    module(torch.tensor([model.trace(TEXT).ids])).logits[0, result.target.index].backward()
     assert masks.grad is not None
-    np.testing.assert_allclose(found.change, -masks.grad.numpy(), atol=1e-4)
+    np.testing.assert_allclose(result.change, -masks.grad.numpy(), atol=1e-4)
     exact = model.effects(TEXT)
-    by_numpy = np.corrcoef(exact.change.ravel(), found.change.ravel())[0, 1]
-    assert exact.correlation(found) == pytest.approx(by_numpy)
+    by_numpy = np.corrcoef(exact.change.ravel(), result.change.ravel())[0, 1]
+    assert exact.correlation(result) == pytest.approx(by_numpy)
     with pytest.raises(InputError, match=r"\(3, 4\) and of \(2, 2\)"):
         exact.correlation(np.zeros((2, 2)))
 
@@ -220,29 +220,29 @@ def test_head_gradients_are_those_of_a_mask_on_heads(tmp_path: Path, stem: str) 
 def test_integrated_gradients_add_up(tmp_path: Path, stem: str, suffix: str, wanted: Any) -> None:
     readable(tmp_path, stem, suffix)
     model = hs.open(tmp_path)
-    found = model.attribute(TEXT, wanted, method="integrated_gradients", steps=64)
-    assert found.gap == pytest.approx(0, abs=2e-2)
+    result = model.attribute(TEXT, wanted, method="integrated_gradients", steps=64)
+    assert result.gap == pytest.approx(0, abs=2e-2)
     decomposed = model.attribute(TEXT, wanted)
-    assert found.total == pytest.approx(decomposed.total, abs=1e-4)
-    assert not found.scores[np.array(found.axis.special)].any()
-    assert found.target.kind != "word" or found.scores[found.target.row] == 0
+    assert result.total == pytest.approx(decomposed.total, abs=1e-4)
+    assert not result.scores[np.array(result.axis.special)].any()
+    assert result.target.kind != "word" or result.scores[result.target.row] == 0
 
 
 def test_integrated_gradients_are_a_plain_sum(tmp_path: Path) -> None:
     """Midpoints on the line between the embeddings, given as inputs_embeds."""
     checkpoint = readable(tmp_path, "Bert", "ForSequenceClassification")
     model, module = hs.open(tmp_path), checkpoint.module
-    found = model.attribute(TEXT, method="integrated_gradients", steps=64)
+    result = model.attribute(TEXT, method="integrated_gradients", steps=64)
     ids = torch.tensor([model.trace(TEXT).ids])
-    special = torch.tensor([found.axis.special])
+    special = torch.tensor([result.axis.special])
     words = module.bert.embeddings.word_embeddings
     end, start = words(ids).detach(), words(torch.where(special, ids, 0)).detach()
     total = torch.zeros_like(end)
     for step in range(200):
         at = (start + (step + 0.5) / 200 * (end - start)).requires_grad_()
-        (slope,) = torch.autograd.grad(module(inputs_embeds=at).logits[0, found.target.index], at)
+        (slope,) = torch.autograd.grad(module(inputs_embeds=at).logits[0, result.target.index], at)
         total += slope / 200
-    np.testing.assert_allclose(found.scores, ((end - start) * total).sum(-1)[0], atol=2e-3)
+    np.testing.assert_allclose(result.scores, ((end - start) * total).sum(-1)[0], atol=2e-3)
 
 
 def test_any_live_model_of_the_families(tmp_path: Path) -> None:
@@ -251,12 +251,12 @@ def test_any_live_model_of_the_families(tmp_path: Path) -> None:
     module = checkpoint.module.train()
     module.set_attn_implementation("sdpa")
     inputs = {"input_ids": torch.tensor([[2, 5, 6, 7, 3]])}
-    found = gradients(module, inputs, lambda outputs: outputs.logits[0, 1])
+    result = gradients(module, inputs, lambda outputs: outputs.logits[0, 1])
     again = gradients(module, inputs, lambda outputs: outputs.logits[0, 1])
-    np.testing.assert_array_equal(found.heads, again.heads)
-    np.testing.assert_allclose(found.keys.sum(-1), found.heads, atol=1e-5)
+    np.testing.assert_array_equal(result.heads, again.heads)
+    np.testing.assert_allclose(result.keys.sum(-1), result.heads, atol=1e-5)
     assert module.training
-    assert all(one.grad is None and one.requires_grad for one in module.parameters())
+    assert all(item.grad is None and item.requires_grad for item in module.parameters())
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
     for wrong, message in (
         ({"input_ids": torch.ones(2, 3, dtype=torch.long)}, r"\(2, 3\), expected \(1, tokens\)"),
@@ -317,6 +317,17 @@ def test_a_gated_feed_forward_has_no_rule_yet(tmp_path: Path, monkeypatch: pytes
             check_linearisable(model)
     finally:
         object.__setattr__(family, "layer", family.layer[:-1])
+
+
+def test_an_output_that_is_no_number_is_refused(tmp_path: Path) -> None:
+    checkpoint = readable(tmp_path, "Bert", "ForSequenceClassification")
+    with torch.no_grad():
+        checkpoint.module.classifier.bias[1] = float("nan")
+    checkpoint.module.save_pretrained(tmp_path)
+    model = hs.open(tmp_path)
+    for explain in (model.attribute, model.effects):
+        with pytest.raises(CheckpointError, match=r"not a number|is nan"):
+            explain(TEXT, 1)
 
 
 def test_refusals(tmp_path: Path) -> None:

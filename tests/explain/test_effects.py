@@ -1,4 +1,4 @@
-"""What silencing a head changes: kept prefixes against naive runs with `ablate`, and against hooks in torch."""
+"""Effects of silencing a head: kept prefixes against naive runs with `ablate`, and against hooks in torch."""
 
 from __future__ import annotations
 
@@ -51,27 +51,27 @@ CASES = [
 def test_effects_are_those_of_naive_runs(tmp_path: Path, stem: str, suffix: str, wanted: Any) -> None:
     readable(tmp_path, stem, suffix)
     model = hs.open(tmp_path)
-    found = model.effects(TEXT, wanted)
+    result = model.effects(TEXT, wanted)
     plain = model.trace(TEXT)
-    length = found.target.length
-    before = number(model, found.target, plain, length)
-    assert found.base == pytest.approx(before, abs=LIMIT)
-    assert found.change.shape == (3, 4)
+    length = result.target.length
+    before = number(model, result.target, plain, length)
+    assert result.base == pytest.approx(before, abs=LIMIT)
+    assert result.change.shape == (3, 4)
     for layer in range(3):
         for head in range(4):
             trace = model.trace(TEXT, ablate={(layer, head)})
-            after = number(model, found.target, trace, length)
-            assert found.change[layer, head] == pytest.approx(after - before, abs=LIMIT)
-    assert np.abs(found.change).max() > 1e-3
+            after = number(model, result.target, trace, length)
+            assert result.change[layer, head] == pytest.approx(after - before, abs=LIMIT)
+    assert np.abs(result.change).max() > 1e-3
 
 
 def test_probabilities_and_cosines_go_with_the_numbers(tmp_path: Path) -> None:
     readable(tmp_path, "Bert", "ForMaskedLM")
     model = hs.open(tmp_path)
-    found = model.effects(TEXT)
-    row = model.trace(TEXT, ablate={(1, 2)}).outputs["logits"].array[found.target.row].astype(float)
-    assert found.aside is not None
-    assert found.aside[1, 2] == pytest.approx(np.exp(row[found.target.index]) / np.exp(row).sum(), abs=LIMIT)
+    result = model.effects(TEXT)
+    row = model.trace(TEXT, ablate={(1, 2)}).outputs["logits"].array[result.target.row].astype(float)
+    assert result.aside is not None
+    assert result.aside[1, 2] == pytest.approx(np.exp(row[result.target.index]) / np.exp(row).sum(), abs=LIMIT)
     vector = model.effects(TEXT, ("embedding",))
     assert (vector.base, vector.base_aside) == (pytest.approx(1), pytest.approx(1))
     a, b = (
@@ -88,16 +88,16 @@ def test_mean_and_patching_are_those_of_hooks_in_torch(tmp_path: Path, way: str,
     checkpoint = readable(tmp_path, "Bert", "ForMaskedLM")
     model, module = hs.open(tmp_path), checkpoint.module
     other = "the dog [MASK] off the hat and sat down !"
-    found = model.effects(TEXT, wanted, **({"patch_from": other} if way == "patch" else {"method": way}))
-    assert found.method == way
+    result = model.effects(TEXT, wanted, **({"patch_from": other} if way == "patch" else {"method": way}))
+    assert result.method == way
     ids, source = (list(model.trace(text).ids) for text in (TEXT, other))
     layers = module.bert.encoder.layer
     seen: dict[int, torch.Tensor] = {}
     hooks = [
-        one.attention.output.dense.register_forward_pre_hook(
+        item.attention.output.dense.register_forward_pre_hook(
             lambda _, given, at=at: seen.update({at: given[0].clone()})
         )
-        for at, one in enumerate(layers)
+        for at, item in enumerate(layers)
     ]
     run(module, [source])
     for hook in hooks:
@@ -114,11 +114,11 @@ def test_mean_and_patching_are_those_of_hooks_in_torch(tmp_path: Path, way: str,
         outputs = run(module, [ids])
         hook.remove()
         if wanted is None:
-            after = float(outputs.logits[0, found.target.row, found.target.index])
+            after = float(outputs.logits[0, result.target.row, result.target.index])
         else:
             vector = outputs.hidden_states[-1][0].double().mean(0).numpy()
-            after = float(vector @ found.target.direction) / found.target.length
-        assert found.base + found.change[layer, 2] == pytest.approx(after, abs=2 * LIMIT)
+            after = float(vector @ result.target.direction) / result.target.length
+        assert result.base + result.change[layer, 2] == pytest.approx(after, abs=2 * LIMIT)
 
 
 class Counted(np.ndarray):
@@ -127,9 +127,9 @@ class Counted(np.ndarray):
     flops = 0
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = (), **options: Any) -> Any:
-        plain = [one.view(np.ndarray) if isinstance(one, Counted) else one for one in inputs]
+        plain = [item.view(np.ndarray) if isinstance(item, Counted) else item for item in inputs]
         if out:
-            options["out"] = tuple(one.view(np.ndarray) if isinstance(one, Counted) else one for one in out)
+            options["out"] = tuple(item.view(np.ndarray) if isinstance(item, Counted) else item for item in out)
         result = getattr(ufunc, method)(*plain, **options)
         if ufunc is np.matmul:
             Counted.flops += 2 * result.size * plain[0].shape[-1]
@@ -165,8 +165,8 @@ def test_the_products_of_all_heads_are_those_of_70_or_78_passes(
     assert len(model.trace(text)) == 16
     forward, Counted.flops = Counted.flops, 0
     assert forward == 12 * 2 * (16 * 96 * (4 * 96 + 2 * 384) + 2 * 16 * 16 * 96)
-    found = model.effects(text, wanted)
-    assert found.change.shape == (12, 12)
+    result = model.effects(text, wanted)
+    assert result.change.shape == (12, 12)
     assert 60 < Counted.flops / forward < most
 
 
@@ -184,13 +184,13 @@ def test_over_texts(tmp_path: Path) -> None:
     readable(tmp_path, "Bert", "ForMaskedLM")
     model = hs.open(tmp_path)
     texts = [TEXT, "the [MASK] sat", "she took off [MASK] hat ."]
-    found = model.effects(texts)
+    result = model.effects(texts)
     each = np.stack([model.effects(text).change for text in texts])
     half = 4.303 * each.std(0, ddof=1) / np.sqrt(3)
-    np.testing.assert_allclose(found.mean, each.mean(0))
-    np.testing.assert_allclose(found.low, each.mean(0) - half)
-    np.testing.assert_allclose(found.high, each.mean(0) + half)
-    assert found.strongest(1)[0] == np.unravel_index(np.abs(found.mean).argmax(), (3, 4))
+    np.testing.assert_allclose(result.mean, each.mean(0))
+    np.testing.assert_allclose(result.low, each.mean(0) - half)
+    np.testing.assert_allclose(result.high, each.mean(0) + half)
+    assert result.strongest(1)[0] == np.unravel_index(np.abs(result.mean).argmax(), (3, 4))
     assert np.isnan(model.effects([TEXT]).low).all()
     for options in ({"pair": ["a"]}, {"patch_from": TEXT}):
         with pytest.raises(InputError, match="3 texts and one text"):
@@ -213,6 +213,9 @@ def test_intervals_are_students() -> None:
         ({"method": "halve"}, InputError, "can't be changed by 'halve'"),
         ({"patch_from": "the cat"}, InputError, "has 12 tokens and the one to patch from 4"),
         ({"patch_from": TEXT, "method": "mean"}, InputError, "either patched or"),
+        ({"patch_from": TEXT, "pair": "the"}, InputError, "can't be patched from a single one"),
+        ({"target": 60}, InputError, "60"),
+        ({"target": Target("word", "cat", 6, 30)}, InputError, "reads token 30, and the text has 12"),
         ({"target": ("class", 0)}, UnsupportedError, "no sequence classifier; on top of BertModel it has masked_lm"),
         ({"target": ("token", 0, 0)}, UnsupportedError, "no token classifier"),
         ({"target": "catsatmat"}, InputError, "'catsatmat' is not in the vocabulary"),
@@ -256,11 +259,11 @@ def test_labels_by_name_and_number(tmp_path: Path) -> None:
 def test_a_rerankers_score(tmp_path: Path) -> None:
     readable(tmp_path, "Bert", "ForSequenceClassification", num_labels=1)
     model = hs.open(tmp_path)
-    found = model.effects("the cat", pair="the mat")
-    assert (found.target.kind, str(found.target)) == ("score", "the score (the default)")
+    result = model.effects("the cat", pair="the mat")
+    assert (result.target.kind, str(result.target)) == ("score", "the score (the default)")
     score = float(model.trace("the cat", "the mat").outputs["logits"][0])
-    assert found.base == pytest.approx(score, abs=LIMIT)
-    assert found.base_aside == pytest.approx(1 / (1 + np.exp(-score)))
+    assert result.base == pytest.approx(score, abs=LIMIT)
+    assert result.base_aside == pytest.approx(1 / (1 + np.exp(-score)))
 
 
 def test_the_default_word_is_no_punctuation_and_no_continuation(tmp_path: Path) -> None:
@@ -278,23 +281,23 @@ def test_every_family_has_a_vector(tmp_path: Path) -> None:
     for stem in FAMILIES:
         readable(tmp_path / stem, stem, "Model")
         model = hs.open(tmp_path / stem)
-        found = model.effects("the cat sat")
+        result = model.effects("the cat sat")
         after = model.trace("the cat sat", ablate={(0, 1)}).outputs["last_hidden_state"].array.astype(float).mean(0)
-        share = after @ found.target.direction / found.target.length
-        assert found.change[0, 1] == pytest.approx(share - 1, abs=LIMIT)
+        share = after @ result.target.direction / result.target.length
+        assert result.change[0, 1] == pytest.approx(share - 1, abs=LIMIT)
 
 
 def test_all_minilm() -> None:
     model = hs.open(minilm_folder())
-    found = model.effects("She took off her hat.", ("similarity", "Her hat came off."))
+    result = model.effects("She took off her hat.", ("similarity", "Her hat came off."))
     other = model.trace("Her hat came off.").outputs["sentence_embedding"]
     for layer, head in ((0, 3), (3, 7), (5, 11)):
         trace = model.trace("She took off her hat.", ablate={(layer, head)})
         after = float(trace.outputs["sentence_embedding"] @ other)
-        assert found.base + found.change[layer, head] == pytest.approx(after, abs=LIMIT)
+        assert result.base + result.change[layer, head] == pytest.approx(after, abs=LIMIT)
 
 
 def test_the_bundled_model() -> None:
-    found = hs.open().effects("he took off his [MASK] and sat down.")
-    assert found.target.kind == "word"
-    assert found.target.label.isalpha()
+    result = hs.open().effects("he took off his [MASK] and sat down.")
+    assert result.target.kind == "word"
+    assert result.target.label.isalpha()

@@ -53,17 +53,17 @@ def answer(*args: str) -> Any:
 
 
 def test_effects_in_json_and_csv(small: str) -> None:
-    found = hs.open(small).effects(MASKED)
+    result = hs.open(small).effects(MASKED)
     record = answer("effects", small, MASKED)
     assert record["target"]["kind"] == "word"
     assert record["target"]["default"] is True
     assert record["target"]["position"] == 5
-    assert record["base"] == pytest.approx(found.base)
-    assert [(one["layer"], one["head"]) for one in record["heads"]] == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    np.testing.assert_allclose([one["change"] for one in record["heads"]], found.change.ravel())
+    assert record["base"] == pytest.approx(result.base)
+    assert [(item["layer"], item["head"]) for item in record["heads"]] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    np.testing.assert_allclose([item["change"] for item in record["heads"]], result.change.ravel())
     rows = list(csv.DictReader(io.StringIO(run("effects", small, MASKED, "--csv").stdout)))
-    np.testing.assert_allclose([float(row["change"]) for row in rows], found.change.ravel())
-    assert [float(row["probability"]) for row in rows] == [one["probability"] for one in record["heads"]]
+    np.testing.assert_allclose([float(row["change"]) for row in rows], result.change.ravel())
+    assert [float(row["probability"]) for row in rows] == [item["probability"] for item in record["heads"]]
     assert "(the default)" in run("effects", small, MASKED).stdout
 
 
@@ -80,27 +80,27 @@ def test_targets_by_options(small: str, tagger: str) -> None:
 
 def test_attributions_in_json_and_csv(small: str) -> None:
     for method in ("decompx", "alti", "attention_gradient", "integrated_gradients"):
-        found = hs.open(small).attribute(MASKED, method=method)
+        result = hs.open(small).attribute(MASKED, method=method)
         record = answer("attribute", small, MASKED, "--method", method)
-        np.testing.assert_allclose([one["score"] for one in record["tokens"]], found.scores, atol=1e-6)
+        np.testing.assert_allclose([item["score"] for item in record["tokens"]], result.scores, atol=1e-6)
         assert record["method"] == method
-        assert (record["rest"] is None) == (found.rest is None)
+        assert (record["rest"] is None) == (result.rest is None)
         rows = list(csv.DictReader(io.StringIO(run("attribute", small, MASKED, "--method", method, "--csv").stdout)))
-        assert [row["token"] for row in rows] == list(found.tokens)
+        assert [row["token"] for row in rows] == list(result.tokens)
     screen = run("attribute", small, MASKED).stdout
     assert "the biases" in screen
     assert "took" in screen
 
 
 def test_similarity_in_json_and_csv(small: str) -> None:
-    found = hs.open(small).token_similarity("the cat sat", "her hat", rerun=True)
+    result = hs.open(small).token_similarity("the cat sat", "her hat", rerun=True)
     record = answer("similarity", small, "the cat sat", "her hat", "--rerun")
-    np.testing.assert_allclose(record["cells"], found.cells)
-    np.testing.assert_allclose(record["rerun_a"], found.rerun_a)
+    np.testing.assert_allclose(record["cells"], result.cells)
+    np.testing.assert_allclose(record["rerun_a"], result.rerun_a)
     assert record["pooling"]["stated"] is False
     rows = list(csv.DictReader(io.StringIO(run("similarity", small, "the cat sat", "her hat", "--csv").stdout)))
-    assert len(rows) == found.cells.size
-    assert sum(float(row["part"]) for row in rows) == pytest.approx(found.cosine)
+    assert len(rows) == result.cells.size
+    assert sum(float(row["part"]) for row in rows) == pytest.approx(result.cosine)
     assert "rerun_a" not in answer("similarity", small, "the cat sat", "her hat")
 
 
@@ -152,9 +152,9 @@ def test_ink_is_signed() -> None:
 
 
 def test_a_hostile_token_is_no_markup(small: str) -> None:
-    found = hs.open(small).token_similarity("the cat", "the mat")
-    axis = replace(found.axis_a, tokens=("[CLS]", "\x1b[31m", "[red]", "[SEP]"), spans=(None,) * 4)
-    sheet = similarity_sheet("x", replace(found, axis_a=axis))
+    result = hs.open(small).token_similarity("the cat", "the mat")
+    axis = replace(result.axis_a, tokens=("[CLS]", "\x1b[31m", "[red]", "[SEP]"), spans=(None,) * 4)
+    sheet = similarity_sheet("x", replace(result, axis_a=axis))
     assert "\x1b" not in plain_text(sheet.drawings, Paper())
     assert sheet.table is not None
     assert "\x1b" not in sheet.table().csv()

@@ -41,23 +41,23 @@ def minilm() -> hs.Model:
 def test_cells_add_up_to_the_cosine_of_sentence_transformers(minilm: hs.Model) -> None:
     pytest.importorskip("transformers")
     vectors = pooled_by_torch(minilm_folder(), [A, B])
-    found = minilm.token_similarity(A, B)
-    assert found.pooling == Pooling("mean", normalized=True, stated=True, max_length=256)
-    assert found.cells.shape == (len(found.tokens_a), len(found.tokens_b))
-    assert found.cosine == pytest.approx(float(vectors[0] @ vectors[1]), abs=1e-6)
+    result = minilm.token_similarity(A, B)
+    assert result.pooling == Pooling("mean", normalized=True, stated=True, max_length=256)
+    assert result.cells.shape == (len(result.tokens_a), len(result.tokens_b))
+    assert result.cosine == pytest.approx(float(vectors[0] @ vectors[1]), abs=1e-6)
     embedding = minilm.trace(A).outputs["sentence_embedding"]
     np.testing.assert_allclose(embedding, vectors[0].numpy(), atol=1e-6)
     assert "sentence_embedding" in list(minilm.trace(A).outputs)
-    assert found.notes == ()
+    assert result.notes == ()
 
 
 def test_a_long_text_is_cut_where_sentence_transformers_cuts_it(minilm: hs.Model) -> None:
     pytest.importorskip("transformers")
     long = "The cat sat on the mat and looked at the dog. " * 30
     vectors = pooled_by_torch(minilm_folder(), [long, B])
-    found = minilm.token_similarity(long, B)
-    assert found.cosine == pytest.approx(float(vectors[0] @ vectors[1]), abs=1e-6)
-    assert found.notes == ("the first text was cut from 362 to 256 tokens, as sentence-transformers cuts it",)
+    result = minilm.token_similarity(long, B)
+    assert result.cosine == pytest.approx(float(vectors[0] @ vectors[1]), abs=1e-6)
+    assert result.notes == ("the first text was cut from 362 to 256 tokens, as sentence-transformers cuts it",)
 
 
 def test_pooling_by_the_first_token(minilm: hs.Model, tmp_path: Path) -> None:
@@ -67,12 +67,12 @@ def test_pooling_by_the_first_token(minilm: hs.Model, tmp_path: Path) -> None:
     stated(tmp_path, {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, [*MODULES, NORMALIZE])
     vectors = pooled_by_torch(minilm_folder(), [A, B], mode="cls")
     model = hs.open(tmp_path)
-    found = model.token_similarity(A, B)
-    assert found.cosine == pytest.approx(float(vectors[0] @ vectors[1]), abs=1e-6)
-    assert np.count_nonzero(found.cells) == 1
-    assert found.special_share == 1
-    assert np.isnan(found.drop_a[0])
-    assert not found.drop_a[1:].any()
+    result = model.token_similarity(A, B)
+    assert result.cosine == pytest.approx(float(vectors[0] @ vectors[1]), abs=1e-6)
+    assert np.count_nonzero(result.cells) == 1
+    assert result.special_share == 1
+    assert np.isnan(result.drop_a[0])
+    assert not result.drop_a[1:].any()
     np.testing.assert_allclose(model.trace(A).outputs["sentence_embedding"], vectors[0].numpy(), atol=1e-6)
 
 
@@ -83,8 +83,8 @@ def test_cells_and_drops_are_the_naive_ones() -> None:
     vector = b.astype(float).mean(0)
 
     def plain(rows: np.ndarray) -> float:
-        one = rows.astype(float).mean(0)
-        return one @ vector / np.linalg.norm(one) / np.linalg.norm(vector)
+        item = rows.astype(float).mean(0)
+        return item @ vector / np.linalg.norm(item) / np.linalg.norm(vector)
 
     lengths = np.linalg.norm(a.astype(float).mean(0)) * np.linalg.norm(vector)
     by_hand = [[float(x.astype(float) @ y.astype(float)) / (15 * lengths) for y in b] for x in a]
@@ -95,37 +95,37 @@ def test_cells_and_drops_are_the_naive_ones() -> None:
 
 
 def test_running_again_without_a_token(minilm: hs.Model) -> None:
-    found = minilm.token_similarity(A, B, rerun=True)
+    result = minilm.token_similarity(A, B, rerun=True)
     trace, other = minilm.trace(A), minilm.trace(B).outputs["sentence_embedding"]
-    assert found.rerun_a is not None
-    assert found.rerun_b is not None
+    assert result.rerun_a is not None
+    assert result.rerun_b is not None
     for at in (0, 4, len(trace) - 1):
         ids = [index for place, index in enumerate(trace.ids) if place != at]
         again = minilm.trace(ids=ids).outputs["sentence_embedding"]
-        assert found.rerun_a[at] == pytest.approx(found.cosine - float(again @ other), abs=1e-6)
-    assert np.abs(found.rerun_a - found.drop_a).max() > 1e-3
+        assert result.rerun_a[at] == pytest.approx(result.cosine - float(again @ other), abs=1e-6)
+    assert np.abs(result.rerun_a - result.drop_a).max() > 1e-3
 
 
 def test_the_share_of_special_tokens_and_the_strongest_pairs(minilm: hs.Model) -> None:
-    found = minilm.token_similarity(A, B)
-    inner = found.cells[1:-1, 1:-1]
-    assert found.special == pytest.approx(found.cells.sum() - inner.sum())
-    assert found.special_share == pytest.approx(found.special / found.cosine)
-    pairs = found.strongest(3)
-    assert [found.cells[pair] for pair in pairs] == sorted(inner.ravel(), reverse=True)[:3]
-    assert (found.tokens_a[pairs[0][0]], found.tokens_b[pairs[0][1]]) == ("hat", "hat")
-    assert found.parts_a.sum() == pytest.approx(found.cosine)
-    assert found.parts_b.sum() == pytest.approx(found.cosine)
+    result = minilm.token_similarity(A, B)
+    inner = result.cells[1:-1, 1:-1]
+    assert result.special == pytest.approx(result.cells.sum() - inner.sum())
+    assert result.special_share == pytest.approx(result.special / result.cosine)
+    pairs = result.strongest(3)
+    assert [result.cells[pair] for pair in pairs] == sorted(inner.ravel(), reverse=True)[:3]
+    assert (result.tokens_a[pairs[0][0]], result.tokens_b[pairs[0][1]]) == ("hat", "hat")
+    assert result.parts_a.sum() == pytest.approx(result.cosine)
+    assert result.parts_b.sum() == pytest.approx(result.cosine)
 
 
 def test_without_modules_json_the_mean_is_the_stated_default(tmp_path: Path) -> None:
     model = hs.open(small_bert(tmp_path))
-    found = model.token_similarity("the cat sat", "the dog")
-    assert not found.pooling.stated
-    assert "the default" in str(found.pooling)
+    result = model.token_similarity("the cat sat", "the dog")
+    assert not result.pooling.stated
+    assert "the default" in str(result.pooling)
     states = [model.trace(text).outputs["last_hidden_state"].array.astype(float) for text in ("the cat sat", "the dog")]
     a, b = (state.mean(0) for state in states)
-    assert found.cosine == pytest.approx(a @ b / np.linalg.norm(a) / np.linalg.norm(b), abs=1e-6)
+    assert result.cosine == pytest.approx(a @ b / np.linalg.norm(a) / np.linalg.norm(b), abs=1e-6)
     outputs = model.trace("the cat").outputs
     assert "sentence_embedding" not in list(outputs)
     with pytest.raises(InputError, match="no output 'sentence_embedding'"):
@@ -169,10 +169,10 @@ def test_what_the_files_say_beside_the_mode(tmp_path: Path) -> None:
     assert read_pooling(model.checkpoint) == Pooling("mean", False, True, 6, True, "query: ")
     with pytest.raises(InputError, match="the first text has upper case"):
         model.token_similarity("The cat", "the dog")
-    found = model.token_similarity("the cat", "the dog sat on the mat")
-    assert len(found.tokens_b) == 6
-    assert len(found.notes) == 2
-    assert "'query: '" in found.notes[1]
+    result = model.token_similarity("the cat", "the dog sat on the mat")
+    assert len(result.tokens_b) == 6
+    assert len(result.notes) == 2
+    assert "'query: '" in result.notes[1]
 
 
 @pytest.mark.parametrize("damage", [b"[", b'1, "a": 2', b"\xff", b"[" * 200 + b"]" * 200, b"null"])

@@ -1,4 +1,4 @@
-"""How a checkpoint pools its tokens into one vector: modules.json and the files that sentence-transformers keeps."""
+"""A checkpoint's pooling of its tokens into one vector: modules.json and the files that sentence-transformers keeps."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SPELLINGS = {"mean": "mean", "mean_tokens": "mean", "cls": "cls", "cls_token": "
 
 @dataclass(frozen=True)
 class Pooling:
-    """How the vectors of the tokens become one vector.
+    """The way in which the vectors of the tokens become one vector.
 
     Attributes:
         mode: `mean` over all tokens, special ones included, or `cls`: the first token's vector.
@@ -114,9 +114,9 @@ def _mode(checkpoint: Checkpoint, filename: str) -> str:
     known = [SPELLINGS.get(str(mode)) for mode in modes]
     if len(modes) == 1 and known[0] is not None:
         return known[0]
-    found = " and ".join(brief(mode) for mode in modes) or "no mode"
+    result = " and ".join(brief(mode) for mode in modes) or "no mode"
     raise UnsupportedError(
-        f"the pooling is {found}; a cosine is a sum over pairs of tokens only for {' or '.join(MODES)}",
+        f"the pooling is {result}; a cosine is a sum over pairs of tokens only for {' or '.join(MODES)}",
         where=where,
         advice="compare the vectors themselves: trace.outputs['last_hidden_state'] has the tokens'",
     )
@@ -125,8 +125,8 @@ def _mode(checkpoint: Checkpoint, filename: str) -> str:
 def _prompt(config: Mapping[str, Any]) -> str:
     """The prompt that is put before every text where nobody names another."""
     prompts, name = config.get("prompts"), config.get("default_prompt_name")
-    found = prompts.get(name) if isinstance(prompts, dict) and isinstance(name, str) else None
-    return found if isinstance(found, str) else ""
+    result = prompts.get(name) if isinstance(prompts, dict) and isinstance(name, str) else None
+    return result if isinstance(result, str) else ""
 
 
 def _object(checkpoint: Checkpoint, filename: str) -> dict[str, Any] | None:
@@ -140,9 +140,9 @@ def _list(checkpoint: Checkpoint, filename: str) -> list[Any] | None:
     path = checkpoint.file(filename)
     if path is None:
         return None
-    found = _parsed(path, b'{"items": %s}', checkpoint, filename)
-    if set(found) == {"items"} and isinstance(found["items"], list):
-        return found["items"]
+    result = _parsed(path, b'{"items": %s}', checkpoint, filename)
+    if set(result) == {"items"} and isinstance(result["items"], list):
+        return result["items"]
     raise CheckpointError("a list was expected", where=f"{checkpoint.where}: {filename}", advice=AGAIN)
 
 

@@ -97,15 +97,15 @@ def effects(
     as_csv: AsCsv = False,
     as_markdown: AsMarkdown = False,
 ) -> None:
-    """What silencing each head changes in one output: exact."""
+    """Silence each head and see what changes in one output."""
     from headscope.view.explain_sheets import effects_sheet
 
     check_top(top)
     typed = given_text(text, model)
-    one = opened(model, revision)
-    goal = wanted(one, target, at, like, vector)
+    loaded = opened(model, revision)
+    goal = wanted(loaded, target, at, like, vector)
     with layers_shown(sys.stderr) as progress:
-        found = one.effects(
+        result = loaded.effects(
             typed,
             goal,
             pair=pair,
@@ -114,7 +114,7 @@ def effects(
             max_length=max_length,
             progress=progress,
         )
-    show(effects_sheet(one.name, found, top), as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
+    show(effects_sheet(loaded.name, result, top), as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
 
 
 @app.command(rich_help_panel=EXPLAIN)
@@ -141,15 +141,15 @@ def attribute(
     as_csv: AsCsv = False,
     as_markdown: AsMarkdown = False,
 ) -> None:
-    """What each token adds to one output, as a text with ink behind its words."""
+    """Show what each token adds to one output, with ink behind the words."""
     from headscope.view.explain_sheets import attribution_sheet
 
     check_top(top)
     typed = given_text(text, model)
-    one = opened(model, revision)
-    goal = wanted(one, target, at, like, vector)
-    found = one.attribute(typed, goal, method=method, pair=pair, max_length=max_length)
-    show(attribution_sheet(one.name, found, top), as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
+    loaded = opened(model, revision)
+    goal = wanted(loaded, target, at, like, vector)
+    result = loaded.attribute(typed, goal, method=method, pair=pair, max_length=max_length)
+    show(attribution_sheet(loaded.name, result, top), as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
 
 
 @app.command(rich_help_panel=EXPLAIN)
@@ -165,9 +165,9 @@ def similarity(
     as_csv: AsCsv = False,
     as_markdown: AsMarkdown = False,
 ) -> None:
-    """Which tokens make two texts alike: the parts of a cosine."""
+    """Show which tokens make two texts alike: the parts of a cosine."""
     from headscope.view.explain_sheets import similarity_sheet
 
     check_top(top)
-    found = opened(model, revision).token_similarity(as_typed(a), as_typed(b), rerun=rerun, max_length=max_length)
-    show(similarity_sheet(model, found, top), as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)
+    result = opened(model, revision).token_similarity(as_typed(a), as_typed(b), rerun=rerun, max_length=max_length)
+    show(similarity_sheet(model, result, top), as_json=as_json, as_csv=as_csv, as_markdown=as_markdown)

@@ -44,7 +44,9 @@ def alti(encoder: Encoder, frozen: Frozen, row: int | None) -> Float[np.ndarray,
         row: the token; None for the mean over all.
     """
     tokens = len(frozen.last)
-    mix = np.full(tokens, 1 / tokens) if row is None else np.eye(tokens)[row]
+    mix = np.full(tokens, 1 / tokens) if row is None else np.zeros(tokens)
+    if row is not None:
+        mix[row] = 1
     for layer in reversed(range(len(frozen.layers))):
         mix = through_layer(encoder, frozen.layers[layer], layer, mix)
     return mix
@@ -62,7 +64,7 @@ def through_layer(
     v = split_heads(encoder.linear(x, "layer.value", layer), heads)
     sent = np.stack([v[h] @ W_O[:, h * d_head : (h + 1) * d_head].T for h in range(heads)], axis=1)
     sent = _centred(sent) * gamma  # (tokens, heads, d_model): what each head would carry from each token
-    own = _centred(x) * gamma
+    residual = _centred(x) * gamma
     shift = _centred(encoder.weight("layer.attention_output.bias", layer)[None])[0] * gamma
     after = np.zeros(tokens)
     for part, tile in held.rows():
@@ -73,7 +75,7 @@ def through_layer(
                 continue
             shares = tile[:, rows - part.start].transpose(2, 1, 0)  # (tokens, n, heads)
             parts = shares @ sent  # (tokens, n, d_model)
-            parts[rows, np.arange(len(rows))] += own[rows]
+            parts[rows, np.arange(len(rows))] += residual[rows]
             parts *= held.attention_norm.scale[rows]
             whole = parts.sum(axis=0) + shift * held.attention_norm.scale[rows] + beta
             near = np.abs(whole).sum(-1) - np.abs(whole - parts).sum(-1)  # (tokens, n)

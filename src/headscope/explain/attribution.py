@@ -1,4 +1,4 @@
-"""What each input token adds to one output: by DecompX, by ALTI, or by gradients of the live model."""
+"""Attributions: what each input token adds to one output, by DecompX, by ALTI, or by gradients of the live model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscope.errors import InputError
+from headscope.errors import CheckpointError, InputError
 from headscope.explain.alti import alti
 from headscope.explain.linearised import back_through, check_linearisable, freeze, top_gradient
 from headscope.explain.runs import as_input, encoded_text, last_states
@@ -35,7 +35,7 @@ STEPS = 32
 
 @dataclass(frozen=True, eq=False)
 class Attribution:
-    """What each token adds to one output.
+    """The parts of one output, token by token.
 
     Attributes:
         target: the output, and whether it was chosen by default.
@@ -92,7 +92,7 @@ def attribute(
     max_length: int | None = None,
     steps: int = STEPS,
 ) -> Attribution:
-    """What each input token adds to one output.
+    """Attribute one output to the input tokens: what does each of them add?
 
     | method | formula | cost |
     |---|---|---|
@@ -140,7 +140,19 @@ def attribute(
 
 
 def _number(model: Model, target: Target, last: Float[np.ndarray, "tokens d_model"]) -> float:
-    return float(read(model, target, target.rows_of(last)[None]).values[0])
+    """The target's number as it is.
+
+    Raises:
+        CheckpointError: it is not a number.
+    """
+    number = float(read(model, target, target.rows_of(last)[None]).values[0])
+    if not np.isfinite(number):
+        raise CheckpointError(
+            f"the output is {number}, so nothing adds up to it",
+            where=model.checkpoint.where,
+            advice="`headscope verify` says where NaN or infinity comes from",
+        )
+    return number
 
 
 def _by_gradients(
@@ -167,5 +179,7 @@ def _by_gradients(
     kept = [special or at == mask for at, special in enumerate(encoded.special)]
     ids = [index if stays else padding for index, stays in zip(encoded.ids, kept, strict=True)]
     baseline = inputs["input_ids"].new_tensor([ids])
-    found = integrated_gradients(module, inputs, score, baseline, steps=steps)
-    return Attribution(goal, method, found.tokens, found.score, found.baseline, axis_of(encoded), text, pair)
+    integrated = integrated_gradients(module, inputs, score, baseline, steps=steps)
+    return Attribution(
+        goal, method, integrated.tokens, integrated.score, integrated.baseline, axis_of(encoded), text, pair
+    )

@@ -1,4 +1,4 @@
-"""What silencing or patching each head does to one output: exact, a forward pass' later layers for each head.
+"""Effects of silencing or patching each head on one output: exact, with the later layers run again for each head.
 
 For every head (l, h) the model runs with that head's context replaced, everything after it computed anew, and
 
@@ -47,7 +47,7 @@ METHODS = {
 
 @dataclass(frozen=True, eq=False)
 class Effects:
-    """What changing each head does to one output of one text.
+    """The effects of changing each head on one output of one text.
 
     Attributes:
         target: the output, and whether it was chosen by default.
@@ -128,19 +128,19 @@ def strongest(change: Heads, count: int) -> list[tuple[int, int]]:
     return [(int(layer), int(head)) for layer, head in zip(*np.unravel_index(order, change.shape), strict=True)]
 
 
-def correlation(one: Heads, other: Heads) -> float:
+def correlation(first: Heads, other: Heads) -> float:
     """Pearson's correlation between two arrays of one shape; NaN where one of them is constant.
 
     Raises:
         InputError: the shapes differ.
     """
-    if np.shape(one) != np.shape(other):
+    if np.shape(first) != np.shape(other):
         raise InputError(
-            f"changes of {np.shape(one)} and of {np.shape(other)}",
+            f"changes of {np.shape(first)} and of {np.shape(other)}",
             where="correlation",
             advice="compare effects of the same model, (layers, heads)",
         )
-    a, b = (np.asarray(values, dtype=np.float64) - np.mean(values) for values in (one, other))
+    a, b = (np.asarray(values, dtype=np.float64) - np.mean(values) for values in (first, other))
     with np.errstate(invalid="ignore", divide="ignore"):
         return float((a * b).sum() / np.sqrt((a * a).sum() * (b * b).sum()))
 
@@ -156,7 +156,7 @@ def effects(
     max_length: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Effects:
-    """What silencing each head does to one output of a text; see the top of this file for the formula and the cost.
+    """Silence or patch each head in turn, and read one output of a text; see the top of this file for the formula and the cost.
 
     Args:
         model: the model.
@@ -181,6 +181,12 @@ def effects(
     if patch_from is not None and method != "zero":
         raise InputError(
             f"a head is either patched or changed by {method!r}", where="method", advice="leave out one of them"
+        )
+    if patch_from is not None and pair is not None:
+        raise InputError(
+            "a text with a second text can't be patched from a single one",
+            where="patch_from",
+            advice="leave out the second text",
         )
     encoded = encoded_text(model, text, pair, max_length=max_length)
     if method == "gradient":
@@ -264,7 +270,7 @@ def effects_over_texts(
         effects(model, text, target, pair=second, method=method, patch_from=source, max_length=max_length)
         for text, second, source in zip(texts, given["pair"], given["patch_from"], strict=True)
     )
-    mean, low, high = mean_interval(np.stack([one.change for one in each]))
+    mean, low, high = mean_interval(np.stack([effect.change for effect in each]))
     return EffectsOverTexts(each, mean, low, high)
 
 

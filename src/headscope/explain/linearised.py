@@ -114,17 +114,17 @@ class Frozen:
 
 
 def check_linearisable(model: Model) -> None:
-    """That every step of the model's layers has a rule here.
+    """Check that every step of the model's layers has a rule here.
 
     Raises:
         UnsupportedError: a gated feed-forward network, or another part without a rule.
     """
     family = model.anatomy.family
-    odd = [spec.role for spec in (family.layer if family else ()) if spec.role.startswith("layer.ffn")]
-    odd = [role for role in odd if role not in FEED_FORWARD]
-    if odd:
+    roles = [spec.role for spec in (family.layer if family else ()) if spec.role.startswith("layer.ffn")]
+    unknown = [role for role in roles if role not in FEED_FORWARD]
+    if unknown:
         raise UnsupportedError(
-            f"the feed-forward network has {odd[0]}: for a gated one no rule has been derived and tested",
+            f"the feed-forward network has {unknown[0]}: for a gated one no rule has been derived and tested",
             where=model.checkpoint.where,
             advice="use method='integrated_gradients', which needs no rule",
         )
@@ -239,9 +239,9 @@ def top_gradient(model: Model, target: Target, last: Tokens) -> tuple[Tokens, fl
 def _word(model: Model, index: int, row: Tokens) -> tuple[Float[np.ndarray, " d_model"], float]:
     """Through the masked-LM head: dense, activation, norm, the word's row of the decoder."""
     encoder, anatomy = model.encoder, model.anatomy
-    own = anatomy.family.masked_lm_activation if anatomy.family else None
+    activation = anatomy.family.masked_lm_activation if anatomy.family else None
     middle = encoder.linear(row, "masked_lm.transform")
-    slopes = slopes_of(encoder, own or str(anatomy.setting("activation")), middle)
+    slopes = slopes_of(encoder, activation or str(anatomy.setting("activation")), middle)
     norm = frozen_norm(encoder, middle * slopes, "masked_lm.norm")
     own_bias = anatomy.has("masked_lm.decoder_bias")
     bias = float(encoder.weight("masked_lm.decoder_bias" if own_bias else "masked_lm.bias")[index])

@@ -56,7 +56,7 @@ class LayerSites(NamedTuple):
 
 @dataclass(frozen=True)
 class Sites:
-    """Where in a live model the parts are that gradients are taken at.
+    """The parts of a live model that gradients are taken at.
 
     Attributes:
         words: the name of the module that looks word embeddings up.
@@ -70,7 +70,7 @@ class Sites:
 
 
 def sites_of(module: nn.Module) -> Sites:
-    """Where the parts of a transformers model of the BERT families are.
+    """Find the parts of a transformers model of the BERT families.
 
     Raises:
         UnsupportedError: a model of another family, or one whose modules have other names.
@@ -85,7 +85,10 @@ def sites_of(module: nn.Module) -> Sites:
             advice="pass a transformers model of BERT, RoBERTa, DistilBERT or ELECTRA",
         )
     family, _ = known
-    prefix = next((one for one in ("", family.prefix) if hasattr(module, (one + "embeddings").split(".")[0])), "")
+    prefix = next(
+        (candidate for candidate in ("", family.prefix) if hasattr(module, (candidate + "embeddings").split(".")[0])),
+        "",
+    )
     names = {spec.role: spec.name.removesuffix(".weight") for spec in (*family.embeddings, *family.layer)}
     roles = (*(f"layer.{role}.weight" for role in ROLES), "layer.attention_output.weight")
     count, heads = (int(getattr(config, family.config[what])) for what in ("layers", "heads"))
@@ -111,7 +114,7 @@ def _has(module: nn.Module, name: str) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Gradients:
-    """What one backward pass gives.
+    """The gradients that one backward pass gives.
 
     Attributes:
         score: the number that is explained.
@@ -162,9 +165,9 @@ def gradients(module: nn.Module, inputs: Mapping[str, torch.Tensor], score: Scor
             into = module.get_submodule(layer.output)
             hooks.callback(into.register_forward_pre_hook(given(layer.output)).remove)
         number = score(module(**inputs))
-        found = _gradients_of(number, [seen[layer.output] for layer in sites.layers])
+        slopes_at = _gradients_of(number, [seen[layer.output] for layer in sites.layers])
     heads, keys = [], []
-    for (query, key, value, context), g in zip(sites.layers, found, strict=True):
+    for (query, key, value, context), g in zip(sites.layers, slopes_at, strict=True):
         q, k, v, A, slopes = (
             np.ascontiguousarray(split_heads(_numbers(array), sites.heads))
             for array in (seen[query], seen[key], seen[value], seen[context], g)
@@ -182,8 +185,8 @@ def _gradients_of(number: torch.Tensor, at: list[torch.Tensor]) -> tuple[torch.T
             advice="return one element of the outputs: lambda outputs: outputs.logits[0, 1]",
         )
     return tuple(
-        torch.zeros_like(one) if g is None else g
-        for one, g in zip(at, torch.autograd.grad(number.reshape(()), at, allow_unused=True), strict=True)
+        torch.zeros_like(tensor) if g is None else g
+        for tensor, g in zip(at, torch.autograd.grad(number.reshape(()), at, allow_unused=True), strict=True)
     )
 
 
@@ -259,7 +262,7 @@ def integrated_gradients(
     words = module.get_submodule(sites.words)
     with evaluated(module):
         with torch.no_grad():
-            end, start = (words(one).detach() for one in (ids, baseline))
+            end, start = (words(row).detach() for row in (ids, baseline))
 
         def at(embedded: torch.Tensor) -> torch.Tensor:
             hook = words.register_forward_hook(lambda _module, _given, _result: embedded)
@@ -276,7 +279,7 @@ def integrated_gradients(
                 (slope,) = _gradients_of(at(embedded), [embedded])
             total += float(share) * slope.double()
         with torch.no_grad():
-            numbers = [float(at(one)) for one in (end, start)]
+            numbers = [float(at(embedded)) for embedded in (end, start)]
     parts = (total * (end - start).double()).sum(-1)[0]
     return Integrated(numbers[0], numbers[1], parts.cpu().numpy())
 

@@ -44,7 +44,7 @@ def module_for(model: Model, target: Target) -> Any:
     """
     anatomy = model.anatomy
     task = TASKS.get(target.kind)
-    top = next((one for one in anatomy.tops if task in one.tasks), None)
+    top = next((candidate for candidate in anatomy.tops if task in candidate.tasks), None)
     name = anatomy.base_class if top is None else anatomy.class_stem + top.suffix
     modules = _built.setdefault(model, {})
     if name not in modules:
@@ -78,11 +78,11 @@ def _build(model: Model, name: str, task: str | None, top: Top | None) -> Any:
     rows = [(prefix + row.name, row) for row in model.parameters if row.role is not None]
     if top is not None:
         rows += [(row.name, row) for row in model.extra if row.role is not None]
-    own = dict(module.named_parameters(remove_duplicate=False))
+    parameters = dict(module.named_parameters(remove_duplicate=False))
     given = {
         key: torch.from_numpy(np.array(model.checkpoint.read(row.stored), dtype=np.float32))
         for key, row in rows
-        if key in own
+        if key in parameters
     }
     try:
         missing = module.load_state_dict(given, strict=False).missing_keys
@@ -93,9 +93,9 @@ def _build(model: Model, name: str, task: str | None, top: Top | None) -> Any:
             advice="use a checkpoint that was saved whole",
         ) from error
     module.tie_weights()
-    own = dict(module.named_parameters(remove_duplicate=False))
-    filled = {own[key].data_ptr() for key in given}
-    lacking = [key for key in missing if key in own and own[key].data_ptr() not in filled]
+    parameters = dict(module.named_parameters(remove_duplicate=False))
+    filled = {parameters[key].data_ptr() for key in given}
+    lacking = [key for key in missing if key in parameters and parameters[key].data_ptr() not in filled]
     if task is None:
         lacking = [key for key in lacking if not key.startswith("pooler.")]  # no vector is read there
     if lacking:
@@ -108,7 +108,7 @@ def _build(model: Model, name: str, task: str | None, top: Top | None) -> Any:
 
 
 def inputs_of(model: Model, encoded: Encoded) -> dict[str, torch.Tensor]:
-    """What the module is called with."""
+    """The arguments that the module is called with."""
     inputs = {"input_ids": torch.tensor([encoded.ids])}
     if model.anatomy.known().types:
         inputs["token_type_ids"] = torch.tensor([encoded.segments])

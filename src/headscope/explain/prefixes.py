@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class KeptLayer:
-    """What a layer computed that another run can start from.
+    """The part of a layer's computation that another run can start from.
 
     Attributes:
         summed: (tokens, d_model), the layer's input plus its attention's output, before the norm.
@@ -98,25 +98,25 @@ def changed_states(
     for later in range(layer + 1, final + 1):
         texts = [slice(run * tokens, (run + 1) * tokens) for run in range(len(heads))]
         one_each = later == final and row is not None
-        asking = x.reshape(len(heads), tokens, width)[:, row] if one_each else x
-        joined = np.empty_like(asking)
+        queries = x.reshape(len(heads), tokens, width)[:, row] if one_each else x
+        joined = np.empty_like(queries)
         for run, text in enumerate(texts):
             mine = slice(run, run + 1) if one_each else text
-            joined[mine] = join_heads(_contexts(encoder, asking[mine], x[text], later))
+            joined[mine] = join_heads(_contexts(encoder, queries[mine], x[text], later))
         summed = encoder.linear(joined, "layer.attention_output", later)
-        summed += asking
+        summed += queries
         x = _position_wise(encoder, summed, later)
     return x.reshape(len(heads), -1, width)
 
 
 def _contexts(
-    encoder: Encoder, asking: Float[np.ndarray, "n d_model"], asked: Tokens, layer: int
+    encoder: Encoder, queries: Float[np.ndarray, "n d_model"], keys: Tokens, layer: int
 ) -> Float[np.ndarray, "heads n d_head"]:
     """The contexts of all heads, (heads, n, d_head): queries from some tokens, keys and values from all."""
     sizes = encoder.anatomy.known()
     q, k, v = (
         np.ascontiguousarray(split_heads(encoder.linear(x, f"layer.{role}", layer), sizes.heads))
-        for x, role in ((asking, "query"), (asked, "key"), (asked, "value"))
+        for x, role in ((queries, "query"), (keys, "key"), (keys, "value"))
     )
     return attend(q, k, v, scale=1 / float(np.sqrt(sizes.d_head)))[0]
 

@@ -47,18 +47,18 @@ def last_states(model: Model, texts: Iterable[Encoded | Ids]) -> list[Float[np.n
     """
     states: list[Float[np.ndarray, "tokens d_model"]] = []
     for batch in _batches(map(as_input, texts)):
-        for one in model.encoder.forward(batch):
-            assert one.last is not None
-            states.append(one.last)
+        for text in model.encoder.forward(batch):
+            assert text.last is not None
+            states.append(text.last)
     return states
 
 
 def _batches(inputs: Iterable[Input]) -> Iterator[list[Input]]:
     batch: list[Input] = []
-    for one in inputs:
-        if batch and sum(len(other.ids) for other in batch) + len(one.ids) > BATCH_TOKENS:
+    for text in inputs:
+        if batch and sum(len(other.ids) for other in batch) + len(text.ids) > BATCH_TOKENS:
             yield batch
             batch = []
-        batch.append(one)
+        batch.append(text)
     if batch:
         yield batch

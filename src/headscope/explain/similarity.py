@@ -1,4 +1,4 @@
-"""Which tokens make two texts alike: the cosine of their vectors as a sum over pairs of tokens."""
+"""Similarity of two texts, token by token: the cosine of their vectors as a sum over pairs of tokens."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ class TokenSimilarity:
 
     @property
     def parts_a(self) -> Float[np.ndarray, " tokens_a"]:
-        """What each token of the first text adds to the cosine; they add up to it."""
+        """(tokens_a,): each first token's part of the cosine; they add up to it."""
         return self.cells.sum(axis=1)
 
     @property
     def parts_b(self) -> Float[np.ndarray, " tokens_b"]:
-        """What each token of the second text adds to the cosine; they add up to it."""
+        """(tokens_b,): each second token's part of the cosine; they add up to it."""
         return self.cells.sum(axis=0)
 
     @property
@@ -85,7 +85,7 @@ class TokenSimilarity:
 
     @property
     def special_share(self) -> float:
-        """That part divided by the cosine; NaN where the cosine is 0."""
+        """The same divided by the cosine; NaN where the cosine is 0."""
         return self.special / self.cosine if abs(self.cosine) > LEAST_SHARED else float("nan")
 
     def strongest(self, count: int = 10, *, special: bool = False) -> list[tuple[int, int]]:
@@ -134,7 +134,7 @@ def cells_of(
 def drops(
     hidden: Float[np.ndarray, "tokens d_model"], other: Float[np.ndarray, " d_model"], pooling: Pooling
 ) -> Float[np.ndarray, " tokens"]:
-    """What the cosine with another text's vector loses when a token's vector is left out of the pooling.
+    """The loss of the cosine with another text's vector when a token's vector is left out of the pooling.
 
     The mean of n tokens without token i is (n a - h_i) / (n - 1), so all of it costs O(n d_model). A vector that
     pooling doesn't read has drop 0.
@@ -151,7 +151,7 @@ def drops(
 def token_similarity(
     model: Model, a: str, b: str, *, rerun: bool = False, max_length: int | None = None
 ) -> TokenSimilarity:
-    """Which tokens of two texts make them alike; see `cells_of` for the formula.
+    """Find the tokens that make two texts alike; see `cells_of` for the formula.
 
     The vectors are those of sentence-transformers: pooling, normalisation and the length at which a text is cut are
     read from the checkpoint. A checkpoint without modules.json is pooled by the mean, as sentence-transformers does
@@ -198,7 +198,7 @@ def token_similarity(
         )
     vectors = [pooled(state, pooling) for state in states]
     again = [rerun_drops(model, encoded[at], vectors[at], vectors[1 - at], pooling) for at in (0, 1) if rerun]
-    axis_a, axis_b = (axis_of(one) for one in encoded)
+    axis_a, axis_b = (axis_of(text) for text in encoded)
     return TokenSimilarity(
         a=a,
         b=b,
@@ -221,7 +221,7 @@ def rerun_drops(
     other: Float[np.ndarray, " d_model"],
     pooling: Pooling,
 ) -> Float[np.ndarray, " tokens"]:
-    """What the cosine loses when the model runs without one token in its input, for each token of a text."""
+    """The loss of the cosine when the model runs without one token in its input, for each token of a text."""
     if len(encoded) == 1:
         return np.array([np.nan])
     shorter = (

@@ -1,4 +1,4 @@
-"""Which one number of a model's output is explained: a word at a mask, a class, a token's label, a vector, a cosine.
+"""Targets: the one number of a model's output that is explained, such as a word at a mask, a class, a token's label, a vector, a cosine.
 
 A target may be named by
 
@@ -163,6 +163,12 @@ def choose(model: Model, encoded: Encoded, last: Float[np.ndarray, "tokens d_mod
             advice="`headscope verify` names the tensors that hold NaN or infinity",
         )
     if isinstance(wanted, Target):
+        if wanted.row is not None and wanted.row >= len(encoded):
+            raise InputError(
+                f"the target reads token {wanted.row}, and the text has {len(encoded)} tokens",
+                where="target",
+                advice="name the target anew for this text",
+            )
         return wanted
     masks = _masks(model, encoded)
     tasks = model.anatomy.tasks
@@ -234,19 +240,30 @@ def _word(model: Model, masks: Sequence[int], named: Sequence[str | int]) -> Tar
         )
     word = named[0]
     if isinstance(word, int):
-        return Target("word", model.tokenizer.token(word), word, row)
+        return _word_target(model, model.tokenizer.token(word), word, row)
     for spelling in (*(lead + word for lead in LEADS), word):
         index = model.tokenizer.id(spelling)
         if index is not None:
-            return Target("word", spelling, index, row)
+            return _word_target(model, spelling, index, row)
     pieces = model.tokenizer.encode_words([word])
     tokens = [token for token, special in zip(pieces.tokens, pieces.special, strict=True) if not special]
     if len(tokens) == 1 and is_word(tokens[0]):
-        return Target("word", tokens[0], pieces.ids[pieces.tokens.index(tokens[0])], row)
+        return _word_target(model, tokens[0], pieces.ids[pieces.tokens.index(tokens[0])], row)
     raise InputError(
         f"{word!r} is not in the vocabulary, which spells it {' '.join(tokens)}; a mask stands for one token",
         where="target",
         advice="name a word that the vocabulary has as one token; `headscope fill` lists the best",
+    )
+
+
+def _word_target(model: Model, token: str, index: int, row: int) -> Target:
+    words = model.anatomy.known().vocab
+    if index < words:
+        return Target("word", token, index, row)
+    raise InputError(
+        f"the tokenizer's id of {token!r} is {index}, and the model has logits for {words} words",
+        where="target",
+        advice="name a word that the model was trained with",
     )
 
 
@@ -280,7 +297,7 @@ def _token_label(model: Model, encoded: Encoded, named: Sequence[str | int]) -> 
 
 
 def _outputs(model: Model) -> int:
-    """How many logits the classifier has."""
+    """The number of the classifier's logits."""
     anatomy = model.anatomy
     role = "classifier.weight" if anatomy.has("classifier.weight") else "sequence.out.weight"
     return anatomy.parameter(role).shape[0]

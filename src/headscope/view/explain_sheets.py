@@ -56,121 +56,132 @@ def target_record(target: Target) -> Mapping[str, Any]:
     }
 
 
-def effects_sheet(model: str, found: Effects, top: int = TOP) -> Sheet:
-    """What changing each head does: a heat map, and the heads that do most."""
-    aside = found.target.aside if found.aside is not None else ""
+def effects_sheet(model: str, result: Effects, top: int = TOP) -> Sheet:
+    """The effects of all heads: a heat map, and the heads that do most."""
+    aside = result.target.aside if result.aside is not None else ""
     columns = (*EFFECT_COLUMNS, *((Column(aside, align="right", form=".4f"),) if aside else ()))
 
     def row(layer: int, head: int) -> tuple[Any, ...]:
-        beside = () if found.aside is None else (float(found.aside[layer, head]),)
-        return (layer, head, float(found.change[layer, head]), *beside)
+        beside = () if result.aside is None else (float(result.aside[layer, head]),)
+        return (layer, head, float(result.change[layer, head]), *beside)
 
-    everyone = Table(columns, tuple(row(*place) for place in np.ndindex(*found.change.shape)))
-    way = "the context comes from the other text" if found.method == "patch" else effects.METHODS[found.method]
-    as_it_is = f"{found.base:.4f} as it is"
-    if found.base_aside is not None:
-        as_it_is += f", {found.target.aside} {found.base_aside:.4f}"
+    everyone = Table(columns, tuple(row(*place) for place in np.ndindex(*result.change.shape)))
+    way = "the context comes from the other text" if result.method == "patch" else effects.METHODS[result.method]
+    as_it_is = f"{result.base:.4f} as it is"
+    if result.base_aside is not None:
+        as_it_is += f", {result.target.aside} {result.base_aside:.4f}"
     return Sheet(
         record=lambda: {
             "model": model,
-            "text": found.text,
-            "pair": found.pair,
-            "patch_from": found.patch_from,
-            "tokens": found.axis.tokens,
-            "target": target_record(found.target),
-            "method": found.method,
-            "base": found.base,
-            **({found.target.aside: found.base_aside} if found.target.aside else {}),
+            "text": result.text,
+            "pair": result.pair,
+            "patch_from": result.patch_from,
+            "tokens": result.axis.tokens,
+            "target": target_record(result.target),
+            "method": result.method,
+            "base": result.base,
+            **({result.target.aside: result.base_aside} if result.target.aside else {}),
             "heads": everyone.records(),
         },
         table=lambda: everyone,
         drawings=(
-            title(f"effects of {found.change.size} heads", called(model)),
-            prose(f"on {found.target}: {as_it_is}"),
+            title(f"effects of {result.change.size} heads", called(model)),
+            prose(f"on {result.target}: {as_it_is}"),
             blank,
-            heat_map(found.change, found.target.unit),
+            heat_map(result.change, result.target.unit),
             blank,
-            table(Table(columns, tuple(row(*place) for place in found.strongest(top)))),
+            table(Table(columns, tuple(row(*place) for place in result.strongest(top)))),
             notes([f"change: with the head changed, less as it is; {way}"]),
         ),
     )
 
 
-def attribution_sheet(model: str, found: Attribution, top: int = TOP) -> Sheet:
-    """What each token adds: the text with ink behind its words, and the tokens that add most."""
-    shown = labels(found.axis, found.text, found.pair)
+def attribution_sheet(model: str, result: Attribution, top: int = TOP) -> Sheet:
+    """An attribution: the text with ink behind its words, and the tokens that add most."""
+    words = labels(result.axis, result.text, result.pair)
     rows = Table(
         TOKEN_COLUMNS,
         tuple(
-            (at, token, float(score)) for at, (token, score) in enumerate(zip(found.tokens, found.scores, strict=True))
+            (at, token, float(score))
+            for at, (token, score) in enumerate(zip(result.tokens, result.scores, strict=True))
         ),
     )
-    lines = [f"{found.method}: {attribution.METHODS[found.method]}"]
-    if found.rest is not None:
-        whose = "the biases" if found.method == "decompx" else "the baseline"
-        tokens = float(found.scores.sum())
-        together = f"together {tokens + found.rest:+.4f} of {found.total:+.4f}"
-        lines.append(f"tokens {tokens:+.4f}, {whose} {found.rest:+.4f}, {together}")
-    unit = "share" if found.method == "alti" else found.target.unit
+    lines = [f"{result.method}: {attribution.METHODS[result.method]}"]
+    if result.rest is not None:
+        whose = "the biases" if result.method == "decompx" else "the baseline"
+        tokens = float(result.scores.sum())
+        together = f"together {tokens + result.rest:+.4f} of {result.total:+.4f}"
+        lines.append(f"tokens {tokens:+.4f}, {whose} {result.rest:+.4f}, {together}")
+    unit = "share" if result.method == "alti" else result.target.unit
     return Sheet(
         record=lambda: {
             "model": model,
-            "text": found.text,
-            "pair": found.pair,
-            "target": target_record(found.target),
-            "method": found.method,
-            "total": found.total,
-            "rest": found.rest,
-            "gap": found.gap,
+            "text": result.text,
+            "pair": result.pair,
+            "target": target_record(result.target),
+            "method": result.method,
+            "total": result.total,
+            "rest": result.rest,
+            "gap": result.gap,
             "tokens": rows.records(),
         },
         table=lambda: rows,
         drawings=(
-            title(f"what {len(shown)} tokens add", called(model)),
-            prose(f"to {found.target}: {found.total:.4f}"),
+            title(f"what {len(words)} tokens add", called(model)),
+            prose(f"to {result.target}: {result.total:.4f}"),
             blank,
-            inked_text(shown, found.scores),
+            inked_text(words, result.scores),
             blank,
-            signed_bars(shown, found.scores, found.strongest(top), noun="token", unit=unit),
+            signed_bars(words, result.scores, result.strongest(top), noun="token", unit=unit),
             notes(lines),
+            *(
+                (blank, heat_map(result.by_head.sum(axis=-1), unit, noun="score of a head"))
+                if result.by_head is not None
+                else ()
+            ),
         ),
     )
 
 
-def similarity_sheet(model: str, found: TokenSimilarity, top: int = TOP) -> Sheet:
-    """Which tokens make two texts alike: both texts with ink behind their words, and the pairs that add most."""
-    shown_a, shown_b = labels(found.axis_a, found.a), labels(found.axis_b, found.b)
+def similarity_sheet(model: str, result: TokenSimilarity, top: int = TOP) -> Sheet:
+    """The parts of a cosine: both texts with ink behind their words, and the pairs that add most."""
+    shown_a, shown_b = labels(result.axis_a, result.a), labels(result.axis_b, result.b)
     pairs = tuple(
-        (i, shown_a[i], j, shown_b[j], float(found.cells[i, j])) for i, j in found.strongest(top)
+        (i, shown_a[i], j, shown_b[j], float(result.cells[i, j])) for i, j in result.strongest(top)
     )  # as words on the screen, as tokens below
 
     def cells() -> Table:
-        places = np.ndindex(*found.cells.shape)
+        places = np.ndindex(*result.cells.shape)
         return Table(
             PAIR_COLUMNS,
-            tuple((i, found.tokens_a[i], j, found.tokens_b[j], float(found.cells[i, j])) for i, j in places),
+            tuple((i, result.tokens_a[i], j, result.tokens_b[j], float(result.cells[i, j])) for i, j in places),
         )
 
     def record() -> dict[str, Any]:
-        rerun = {"rerun_a": found.rerun_a, "rerun_b": found.rerun_b} if found.rerun_a is not None else {}
-        arrays = {"parts_a": found.parts_a, "parts_b": found.parts_b, "drop_a": found.drop_a, "drop_b": found.drop_b}
+        rerun = {"rerun_a": result.rerun_a, "rerun_b": result.rerun_b} if result.rerun_a is not None else {}
+        arrays = {
+            "parts_a": result.parts_a,
+            "parts_b": result.parts_b,
+            "drop_a": result.drop_a,
+            "drop_b": result.drop_b,
+        }
         return {
             "model": model,
-            "a": found.a,
-            "b": found.b,
-            "cosine": found.cosine,
-            "special": found.special,
-            "pooling": asdict(found.pooling),
-            "tokens_a": found.tokens_a,
-            "tokens_b": found.tokens_b,
+            "a": result.a,
+            "b": result.b,
+            "cosine": result.cosine,
+            "special": result.special,
+            "pooling": asdict(result.pooling),
+            "tokens_a": result.tokens_a,
+            "tokens_b": result.tokens_b,
             **{name: _numbers(values) for name, values in {**arrays, **rerun}.items() if values is not None},
-            "cells": found.cells.tolist(),
-            "notes": found.notes,
+            "cells": result.cells.tolist(),
+            "notes": result.notes,
         }
 
-    between_words = np.where(np.outer(~special_of(found.axis_a), ~special_of(found.axis_b)), found.cells, 0.0)
+    between_words = np.where(np.outer(~special_of(result.axis_a), ~special_of(result.axis_b)), result.cells, 0.0)
     drawings: list[Drawing] = [
-        title(f"cosine {found.cosine:.4f}", called(model)),
+        title(f"cosine {result.cosine:.4f}", called(model)),
         blank,
         inked_text(shown_a, between_words.sum(axis=1)),
         blank,
@@ -180,9 +191,9 @@ def similarity_sheet(model: str, found: TokenSimilarity, top: int = TOP) -> Shee
         notes(
             [
                 "ink: what a word's pairs with the other text's words add; with pairs of special tokens, which add "
-                f"{found.special:+.4f} and are not drawn, all pairs add up to the cosine",
-                f"vectors: {found.pooling}",
-                *found.notes,
+                f"{result.special:+.4f} and are not drawn, all pairs add up to the cosine",
+                f"vectors: {result.pooling}",
+                *result.notes,
             ]
         ),
     ]
@@ -190,7 +201,7 @@ def similarity_sheet(model: str, found: TokenSimilarity, top: int = TOP) -> Shee
 
 
 def special_of(axis: TokenAxis) -> Bool[np.ndarray, " tokens"]:
-    """Which tokens are special, as an array."""
+    """(tokens,): True for special tokens."""
     return np.array(axis.special, dtype=bool)
 
 

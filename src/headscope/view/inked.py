@@ -23,7 +23,7 @@ CELL = 5
 
 
 def ink_of(value: float, greatest: float) -> float:
-    """How dark a value is drawn, -1 to 1."""
+    """The darkness of a value, -1 to 1."""
     return value / greatest if greatest > 0 and math.isfinite(value) else 0.0
 
 
@@ -38,7 +38,7 @@ def signed_style(ink: float) -> str:
 
 
 def sign_of(ink: float, paper: Paper) -> str:
-    """What stands after a word without colours: a shade, after a minus where it lowers."""
+    """The sign after a word where there are no colours: a shade, after a minus where the word lowers."""
     if abs(ink) < LEAST_INK:
         return ""
     shades = SHADES if paper.unicode else INKS
@@ -90,7 +90,7 @@ def signed_bars(
     return draw
 
 
-def heat_map(change: Float[np.ndarray, "layers heads"], unit: str) -> Drawing:
+def heat_map(change: Float[np.ndarray, "layers heads"], unit: str, *, noun: str = "change") -> Drawing:
     """Layers down, heads across; numbers are per cent of the greatest absolute value, which is given below."""
 
     def draw(paper: Paper) -> Iterable[Line]:
@@ -109,6 +109,6 @@ def heat_map(change: Float[np.ndarray, "layers heads"], unit: str) -> Drawing:
                     text = f"{number:>+{CELL}}" if number else f"{paper.sign('·', '.'):>{CELL}}"
                     cells.append((text, signed_style(ink) if paper.colour else ""))
                 yield ((f"layer {layer:>{margin - 6}}", "bold"), *cells)
-        yield from notes([f"per cent of the greatest change, {greatest:.4g} ({unit})"])(paper)
+        yield from notes([f"per cent of the greatest {noun}, {greatest:.4g} ({unit})"])(paper)
 
     return draw
