@@ -156,7 +156,7 @@ def effects(
     max_length: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Effects:
-    """Silence or patch each head in turn, and read one output of a text; see the top of this file for the formula and the cost.
+    """Silence or patch each head in turn, and read one output of a text; the formula and the cost are at the top.
 
     Args:
         model: the model.

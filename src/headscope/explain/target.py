@@ -1,4 +1,4 @@
-"""Targets: the one number of a model's output that is explained, such as a word at a mask, a class, a token's label, a vector, a cosine.
+"""Targets: the one number of a model's output that is explained, such as a word at a mask, a class or a cosine.
 
 A target may be named by
 
