@@ -133,7 +133,7 @@ def gradients(module: nn.Module, inputs: Mapping[str, torch.Tensor], score: Scor
     """One forward and one backward pass over one text; see the top of this file.
 
     Args:
-        module: a transformers model of the BERT families, in any attention implementation, on any device. It runs in
+        module: a transformers model of the BERT families, in any attention implementation. It runs where it lies, in
             eval mode, and its parameters get no gradients.
         inputs: what it is called with: one text without padding.
         score: from what it returns to the number that is explained.
