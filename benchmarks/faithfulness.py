@@ -12,7 +12,7 @@ With p(x) the probability of the predicted class, and tokens removed by putting 
 stay), strongest first by their score:
 
     AOPC                 mean over K = 10, 20, … 90 % of p(text) - p(text without the first K %)        higher is better
-    comprehensiveness    the same over K = 1, 5, 10, 20, 50 % (DeYoung et al. 2020, section 4.2)        higher is better
+    comprehensiveness    the same over K = 1, 5, 10, 20, 50 % (DeYoung et al. 2020)                     higher is better
     sufficiency          mean over the same K of p(text) - p(the first K % alone)                       lower is better
 
 Means over held-out texts with 95 % intervals (Student's t). How methods rank depends on the model, the task and the way

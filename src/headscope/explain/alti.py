@@ -1,11 +1,12 @@
 """ALTI: how much of a token each other token makes up, layer by layer, multiplied through all layers.
 
-Ferrando, Gállego and Costa-jussà 2022, “Measuring the Mixing of Contextual Information in the Transformer”, sections 3
-and 4. In a post-norm layer with input x and attention block output y_i (after its LayerNorm), token j gives
+Ferrando, Gállego and Costa-jussà 2022, “Measuring the Mixing of Contextual Information in the Transformer”. In a
+post-norm layer with input x and attention block output y_i (after its LayerNorm), token j gives
 
     T_i(x_j) = L_i (sum_h p_ij^h v_j^h W_O^h + [i = j] x_j),    v_j^h = x_j W_V^h + b_V^h,
 
-with L_i the LayerNorm made linear at its true deviation, without its shift. Its contribution is how much nearer it
+with L_i the LayerNorm made linear at its true deviation (the authors' code divides its variance by d_model - 1, the
+model by d_model, as here), without its shift. Its contribution is how much nearer it
 brings y_i in the L1 norm, and the layers' contributions are multiplied as in attention rollout:
 
     c_ij = max(0, |y_i|_1 - |y_i - T_i(x_j)|_1) / sum_k max(0, |y_i|_1 - |y_i - T_i(x_k)|_1)

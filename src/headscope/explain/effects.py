@@ -9,7 +9,7 @@ L layers of H heads, H (L - 1) / 2 + 2 H / 3 forward passes' worth of products i
 target that reads one token needs little more than keys and values. BERT-base at 128 tokens: 68 forward passes for a
 mask, 75 for a pooled vector, instead of 144.
 
-Sources: silencing, Michel, Levy and Neubig 2019, “Are Sixteen Heads Really Better than One?”, section 3; patching,
+Sources: silencing, Michel, Levy and Neubig 2019, “Are Sixteen Heads Really Better than One?”; patching,
 Vig et al. 2020, “Investigating Gender Bias in Language Models Using Causal Mediation Analysis”.
 """
 
@@ -229,7 +229,7 @@ def effects(
 def _by_gradient(model: Model, encoded: Encoded, target: Wanted, text: str, pair: str | None) -> Effects:
     """The first-order estimate of what silencing each head does: -sum A dL/dA over a head's contexts A.
 
-    Its absolute value is the importance of Michel et al. 2019, eq. 2, there averaged over texts.
+    Its absolute value is the importance of Michel et al. 2019, there averaged over texts.
     """
     (last,) = last_states(model, [encoded])
     goal = choose(model, encoded, last, target)

@@ -27,7 +27,7 @@ def knockout(head: HeadTrace, query: int, key: int) -> Float[np.ndarray, " d_val
 
     exact and O(keys d_value). Where p_ij > 0.5 the row is recomputed from the other keys' scores instead. What the
     model would make of it needs a run: Geva et al. 2023, “Dissecting Recall of Factual Associations in Auto-Regressive
-    Language Models”, section 4.1, knock out edges over several layers.
+    Language Models”, knock out edges over several layers.
 
     Args:
         head: the head.

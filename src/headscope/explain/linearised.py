@@ -1,14 +1,15 @@
 """A forward pass made linear at one text, and read backwards: what every token's embedding adds to one number.
 
-DecompX (Modarressi et al. 2023, “DecompX: Explaining Transformers Decisions by Propagating Token Decomposition”,
-section 3) follows each token's share x_{i<-k} of every vector x_i through the model. Attention weights, the deviations
+DecompX (Modarressi et al. 2023, “DecompX: Explaining Transformers Decisions by Propagating Token Decomposition”)
+follows each token's share x_{i<-k} of every vector x_i through the model. Attention weights, the deviations
 of LayerNorm and the slopes of activations are held at their true values, so that every step is linear in the shares:
 
     attention    z_{i<-k} = sum_h sum_j p_ij^h (x_{j<-k} W_V^h) W_O^h
     LayerNorm    (x_{i<-k} - mean(x_{i<-k})) / deviation(x_i) * gamma
-    activation   theta_i * x_{i<-k}, theta_i = f(x_i) / x_i                             (the paper's section 3.3)
+    activation   theta_i * x_{i<-k}, theta_i = f(x_i) / x_i, the slope from the origin
 
-and biases (b_V, b_O, b_1, b_2, beta, those on top) enter a share of their own. The paper carries all shares forward,
+and biases (b_V, b_O, b_1, b_2, beta, those on top) enter a share of their own, which the authors' code calls the bias
+token; its default spreads them over the tokens instead, by the size of their shares. The paper carries all shares forward,
 tokens x tokens x d_model numbers: 0.8 GB for BERT-base at 512 tokens. One output number is a linear function of them,
 so its gradient through the linear steps gives the same numbers: token k adds g_k . x_k, with x_k its embedding after
 the embeddings' norm and g_k that gradient. It costs about two forward passes. What is kept of a layer is its input, Q,

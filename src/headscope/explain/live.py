@@ -2,11 +2,11 @@
 
 With A_h the contexts of head h, (tokens, d_head), g = dL/dA_h, and L the score that is explained:
 
-    head          dL/dxi_h = sum A_h * g, where xi_h = 1 multiplies the head's output: Michel et al. 2019, eq. 2, whose
+    head          dL/dxi_h = sum A_h * g, where xi_h = 1 multiplies the head's output: Michel et al. 2019, whose
                   importance is the mean of its absolute value over texts
     weights       dL/dp_ij = g_i . v_j, so attention x gradient of key j, summed over queries, needs no map:
                   sum_i p_ij g_i . v_j = (P^T g)_j . v_j
-    embeddings    (e - e') . integral of dL/de from e' to e: integrated gradients, Sundararajan et al. 2017, eq. 1
+    embeddings    (e - e') . integral of dL/de from e' to e: integrated gradients, Sundararajan et al. 2017
 
 Contexts are what goes into the layer's output projection, and values are what comes out of the value projection, so any
 implementation of attention will do. One backward pass gives the first two; the third takes one for each step.
