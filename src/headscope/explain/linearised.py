@@ -9,7 +9,7 @@ of LayerNorm and the slopes of activations are held at their true values, so tha
     activation   theta_i * x_{i<-k}, theta_i = f(x_i) / x_i, the slope from the origin
 
 and biases (b_V, b_O, b_1, b_2, beta, those on top) enter a share of their own, which the authors' code calls the bias
-token; its default spreads them over the tokens instead, by the size of their shares. The paper carries all shares forward,
+token; its default spreads each bias b over the tokens instead, by |b . share|. The paper carries all shares forward,
 tokens x tokens x d_model numbers: 0.8 GB for BERT-base at 512 tokens. One output number is a linear function of them,
 so its gradient through the linear steps gives the same numbers: token k adds g_k . x_k, with x_k its embedding after
 the embeddings' norm and g_k that gradient. It costs about two forward passes. What is kept of a layer is its input, Q,
