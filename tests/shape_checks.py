@@ -17,7 +17,19 @@ from typing import Any
 from beartype import beartype
 from jaxtyping import jaxtyped
 
-CHECKED = ("headscope.attention", "headscope.activations", "headscope._trace.arrays", "headscope.encoder")
+CHECKED = (
+    "headscope.attention",
+    "headscope.activations",
+    "headscope._trace.arrays",
+    "headscope.encoder",
+    "headscope.explain.alti",
+    "headscope.explain.intervals",
+    "headscope.explain.knockout",
+    "headscope.explain.linearised",
+    "headscope.explain.prefixes",
+    "headscope.explain.sentence",
+    "headscope.explain.similarity",
+)
 
 
 def check_shapes() -> None:

@@ -276,7 +276,7 @@ def test_the_next_step_can_be_pasted(small, command):
 
 
 def test_a_step_after_a_long_text_is_about_the_model(small):
-    *_, last = run("attend", small, 60 * "cat ", "--max-length", "9").stdout.splitlines()
+    *_, last = run("attend", small, 100 * "cat ", "--max-length", "9").stdout.splitlines()
     assert last == f"next: headscope summary {shlex.quote(small)}"
 
 
@@ -295,7 +295,6 @@ def test_shapes_at_a_terminal_shows_layers_that_are_alike_once(published):
     terminal, pipe = (plain_text(sheet.drawings, Paper(width=120, folds=folds)) for folds in (True, False))
     assert "encoder.layer.0-11.attention.self.query.weight" in terminal
     assert "7,077,888" in terminal  # 12 x 768 x 768
-    assert "85,054,464" in terminal
     assert "199 parameters, 109,482,240 numbers" in terminal.splitlines()
     assert terminal.count("\n") < 45
     for whole in (pipe, plain_text(every.drawings, Paper(width=120))):

@@ -113,7 +113,7 @@ def test_completion_knows_commands_and_classes():
     def completed(words: str) -> str:
         return headscope(_HEADSCOPE_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=str(words.count(" "))).stdout
 
-    assert completed("headscope att").split() == ["attend"]
+    assert completed("headscope att").split() == ["attend", "attribute"]
     assert "BertForSequenceClassification" in completed("headscope fit - BertForS")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from headscope import upward
 from headscope.anatomy import Anatomy, Component, Layer, Parameters, check_index, layers_of, read_anatomy
@@ -22,8 +22,13 @@ if TYPE_CHECKING:
     from headscope.anatomy.heads import Counted
     from headscope.anatomy.memory import Memory
     from headscope.anatomy.tree import Node
+    from headscope.checkpoint.sentence import Pooling
     from headscope.checkpoint.tokenizer import Encoded, Tokenizer
     from headscope.encoder import Encoder, Tops
+    from headscope.explain.attribution import Attribution
+    from headscope.explain.effects import Effects, EffectsOverTexts
+    from headscope.explain.similarity import TokenSimilarity
+    from headscope.explain.target import Wanted
     from headscope.filling import Filled
     from headscope.verify import Report
 
@@ -156,13 +161,34 @@ class Model:
         """(d_head, d_model): a head's rows of the paper's W^O."""
         return self.layers[layer].heads[head].W_O
 
+    @cached_property
+    def pooling(self) -> Pooling:
+        """The pooling of the tokens' vectors into the text's; the mean where the checkpoint has no modules.json.
+
+        Raises:
+            UnsupportedError: the checkpoint pools in a way that headscope doesn't compute.
+        """
+        from headscope.checkpoint.sentence import read_pooling
+
+        return read_pooling(self.checkpoint)
+
     def late_outputs(self) -> tuple[str, ...]:
-        """What the heads on top compute from the last hidden state."""
-        return tuple(self.tops.outputs)
+        """The names of what is computed from the last hidden state.
+
+        `sentence_embedding` is among them where the checkpoint has a modules.json that sentence-transformers wrote.
+        """
+        sentence = ("sentence_embedding",) if self.checkpoint.file("modules.json") is not None else ()
+        return (*self.tops.outputs, *sentence)
 
     def late_output(self, name: str, last_hidden_state: Float[np.ndarray, "tokens d_model"]) -> Named | None:
         """One output on top; None where there is none of that name."""
-        return self.tops.compute(name, last_hidden_state)
+        if name != "sentence_embedding":
+            return self.tops.compute(name, last_hidden_state)
+        if not self.pooling.stated:
+            return None
+        from headscope._trace import Named
+
+        return Named(name, ("d_model",), upward.sentence_embedding(last_hidden_state, self.pooling))
 
     @overload
     def trace(
@@ -271,6 +297,71 @@ class Model:
     ) -> tuple[Filled, ...]:
         """The best pieces for each mask of a text, with their probabilities. See headscope.filling."""
         return upward.fill(self, text, pair, top=top, max_length=max_length, ablate=ablate)
+
+    def token_similarity(
+        self, a: str, b: str, *, rerun: bool = False, max_length: int | None = None
+    ) -> TokenSimilarity:
+        """Find the tokens that make two texts alike: the parts of a cosine. See headscope.explain.similarity."""
+        return upward.token_similarity(self, a, b, rerun=rerun, max_length=max_length)
+
+    @overload
+    def effects(
+        self,
+        text: str,
+        target: Wanted = None,
+        *,
+        pair: str | None = None,
+        method: str = "zero",
+        patch_from: str | None = None,
+        max_length: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Effects: ...
+    @overload
+    def effects(
+        self,
+        text: list[str],
+        target: Wanted = None,
+        *,
+        pair: list[str] | None = None,
+        method: str = "zero",
+        patch_from: list[str] | None = None,
+        max_length: int | None = None,
+    ) -> EffectsOverTexts: ...
+    def effects(self, text: str | list[str], target: Wanted = None, **options: Any) -> Effects | EffectsOverTexts:
+        """Silence (or patch) each head in turn, and read one output: exact. See headscope.explain.effects.
+
+        Args:
+            text: a text, or a list of texts for their mean with a 95 % interval.
+            target: the output; by default the best word at the first mask, else the predicted class, else the text's
+                vector. headscope.explain.target lists what may be named.
+            options: of effects and effects_over_texts there: pair, method (zero, mean, gradient), patch_from,
+                max_length, progress.
+        """
+        if isinstance(text, list):
+            return upward.effects_over_texts(self, text, target, **options)
+        return upward.effects(self, text, target, **options)
+
+    def attribute(
+        self,
+        text: str,
+        target: Wanted = None,
+        *,
+        method: str = "decompx",
+        pair: str | None = None,
+        max_length: int | None = None,
+        steps: int = 32,
+    ) -> Attribution:
+        """Attribute one output to the input tokens. See headscope.explain.attribution.
+
+        Args:
+            text: the text.
+            target: the output, as in `effects`.
+            method: decompx, alti, attention_gradient or integrated_gradients.
+            pair: a second text that goes with it.
+            max_length: cut a longer text to this many tokens.
+            steps: points of the integral in integrated gradients.
+        """
+        return upward.attribute(self, text, target, method=method, pair=pair, max_length=max_length, steps=steps)
 
     def _heads(self, ablate: Iterable[tuple[int, int]]) -> frozenset[tuple[int, int]]:
         sizes = self.anatomy.known()

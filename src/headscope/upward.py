@@ -13,10 +13,15 @@ if TYPE_CHECKING:
     import numpy as np
     from jaxtyping import Float
 
-    from headscope._trace import LazyMap, Named, Trace
+    from headscope._trace import HeadTrace, LazyMap, Named, Trace
+    from headscope.checkpoint.sentence import Pooling
+    from headscope.explain.attribution import Attribution
+    from headscope.explain.effects import Effects, EffectsOverTexts
     from headscope.explain.findings import Finding
     from headscope.explain.mixing import MixingRatio
     from headscope.explain.promotes import Promotion
+    from headscope.explain.similarity import TokenSimilarity
+    from headscope.explain.target import Wanted
     from headscope.filling import Filled
     from headscope.model import Model
     from headscope.statistics import Statistics
@@ -151,3 +156,56 @@ def fill(
     from headscope.filling import fill
 
     return fill(model, text, pair, top=top, max_length=max_length, ablate=ablate)
+
+
+def knockout(head: HeadTrace, query: int, key: int) -> Float[np.ndarray, " d_value"]:
+    """headscope.explain.knockout.knockout."""
+    from headscope.explain.knockout import knockout
+
+    return knockout(head, query, key)
+
+
+def token_similarity(model: Model, a: str, b: str, *, rerun: bool, max_length: int | None) -> TokenSimilarity:
+    """headscope.explain.similarity.token_similarity."""
+    from headscope.explain.similarity import token_similarity
+
+    return token_similarity(model, a, b, rerun=rerun, max_length=max_length)
+
+
+def sentence_embedding(
+    last_hidden_state: Float[np.ndarray, "tokens d_model"], pooling: Pooling
+) -> Float[np.ndarray, " d_model"]:
+    """headscope.explain.sentence.sentence_embedding."""
+    from headscope.explain.sentence import sentence_embedding
+
+    return sentence_embedding(last_hidden_state, pooling)
+
+
+def effects(model: Model, text: str, target: Wanted, **options: Any) -> Effects:
+    """headscope.explain.effects.effects."""
+    from headscope.explain.effects import effects
+
+    return effects(model, text, target, **options)
+
+
+def effects_over_texts(model: Model, texts: list[str], target: Wanted, **options: Any) -> EffectsOverTexts:
+    """headscope.explain.effects.effects_over_texts."""
+    from headscope.explain.effects import effects_over_texts
+
+    return effects_over_texts(model, texts, target, **options)
+
+
+def attribute(
+    model: Model,
+    text: str,
+    target: Wanted,
+    *,
+    method: str,
+    pair: str | None,
+    max_length: int | None,
+    steps: int,
+) -> Attribution:
+    """headscope.explain.attribution.attribute."""
+    from headscope.explain.attribution import attribute
+
+    return attribute(model, text, target, method=method, pair=pair, max_length=max_length, steps=steps)

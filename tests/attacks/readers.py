@@ -122,6 +122,32 @@ def in_file(name: str, use: Callable[[Path], object]) -> Callable[[bytes, Path],
     return read
 
 
+def modules_files(folder: Path) -> list[bytes]:
+    """modules.json of sentence-transformers, beside a pooling that it can name."""
+    small_bert(folder)
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')
+    kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
+    modules = [
+        {"idx": at, "name": str(at), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for at, (path, kind) in enumerate(kinds.items())
+    ]
+    return [json.dumps(modules).encode(), json.dumps(modules[:2]).encode()]
+
+
+def pooling_files(folder: Path) -> list[bytes]:
+    """1_Pooling/config.json beside a modules.json that names it."""
+    (folder / "modules.json").write_bytes(modules_files(folder)[0])
+    flags = {"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": False}
+    return [json.dumps({"word_embedding_dimension": 48, **flags}).encode(), b'{"pooling_mode": "cls"}']
+
+
+def read_sentence(folder: Path) -> None:
+    model = hs.open(folder)
+    assert model.pooling.mode in ("mean", "cls")
+    str(model.pooling)
+
+
 def read_index(folder: Path) -> None:
     weights = read_weights(Folder(folder), "model.safetensors.index.json")
     assert set(weights.tensors) <= {"a", "b"}
@@ -431,6 +457,8 @@ READERS: dict[str, Reader] = {
         name: Reader(small_files(name), BYTES_AND_JSON, in_file(name, read_tokenizer))
         for name in ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
     },
+    "modules.json": Reader(modules_files, BYTES_AND_JSON, in_file("modules.json", read_sentence)),
+    "1_Pooling/config.json": Reader(pooling_files, BYTES_AND_JSON, in_file("1_Pooling/config.json", read_sentence)),
     "trace": Reader(
         trace_files,
         (ways.mutate_bytes, ways.mutate_header, ways.mutate_about, ways.mutate_about),

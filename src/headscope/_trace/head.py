@@ -118,6 +118,14 @@ class HeadTrace:
         """
         return upward.head_promotes(self._trace, self.layer, self.head, query, top=top, key=key)
 
+    def knockout(self, query: int, key: int) -> Float[np.ndarray, " d_value"]:
+        """(d_value,): a query's context if it could not see one key. See headscope.explain.knockout.
+
+        Raises:
+            InputError: no such query or key, or the only key that the query sees.
+        """
+        return upward.knockout(self, query, key)
+
     def _map(self, kind: str, normalised: bool) -> LazyMap:
         sizes = (len(self.q), len(self.k))
 

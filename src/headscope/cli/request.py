@@ -51,7 +51,7 @@ class Form:
 
 
 @dataclass(frozen=True)
-class Request:
+class TextRequest:
     """A model and the text that it is to read, as they were typed."""
 
     model: Annotated[
@@ -59,7 +59,7 @@ class Request:
         typer.Argument(
             metavar="MODEL",
             show_default=False,
-            help="A hub id, a folder, a file, or - for the bundled model. Without TEXT: a saved trace.",
+            help="A hub id, a folder, a file, or - for the bundled model.",
         ),
     ]
     text: Annotated[
@@ -67,17 +67,69 @@ class Request:
         typer.Argument(metavar="TEXT", show_default=False, help="The text to read; - takes it from standard input."),
     ] = None
     pair: Annotated[str | None, typer.Option("--pair", metavar="TEXT", help="A second text that goes with it.")] = None
-    words: Annotated[bool, typer.Option("--words", help="TEXT is words that are split already, at its spaces.")] = False
-    ids: Annotated[bool, typer.Option("--ids", help="TEXT is ready-made token ids, such as '101 7592 102'.")] = False
     max_length: Annotated[
         int | None, typer.Option("--max-length", parser=number, metavar="N", help="Cut a longer text to N tokens.")
     ] = None
+    revision: Annotated[
+        str | None, typer.Option("--revision", metavar="NAME", help="A branch, tag or commit of a hub id.")
+    ] = None
+
+    @property
+    def second(self) -> str | None:
+        """The second text, as it was typed."""
+        return None if self.pair is None else as_typed(self.pair)
+
+    def given_text(self) -> str:
+        """TEXT, from standard input where it is `-`.
+
+        Raises:
+            InputError: there is none, or standard input can't be read or is not valid UTF-8.
+        """
+        if self.text is None:
+            if " " in self.model.strip() and not os.path.exists(self.model):
+                advice = f"the first argument is the model, - is the bundled one: - {self.model!r}"
+            else:
+                advice = f'say what the model is to read: {shlex.quote(self.model)} "The cat sat on the mat."'
+            raise InputError("there is no TEXT", where=f"MODEL {self.model}", advice=advice)
+        return as_typed(self.text) if self.text != "-" else _standard_input()
+
+    def step(self, command: str, text: str | None, *more: str) -> str:
+        """A command to paste, with this model and text; one about the model alone where the text is long.
+
+        Args:
+            text: what the model read; also where it came from standard input.
+            more: further options.
+        """
+        if self.text is None:
+            return pasted(command, self.model, *more)
+        text = text if self.text == "-" else as_typed(self.text)
+        if text is None or len(text) + len(self.pair or "") > LONGEST:
+            return pasted("summary", self.model, *self._options(("revision",)))
+        return pasted(command, self.model, text, *self._options(tuple(field.name for field in fields(self)[2:])), *more)
+
+    def _options(self, names: Sequence[str]) -> list[str]:
+        """Options as they were typed."""
+        options: list[str] = []
+        for name in names:
+            value, option = getattr(self, name), f"--{name.replace('_', '-')}"
+            if isinstance(value, list):
+                options += [part for head in value for part in (option, head)]
+            elif value is True:
+                options.append(option)
+            elif value not in (None, False):
+                options += [option, str(value)]
+        return options
+
+
+@dataclass(frozen=True)
+class Request(TextRequest):
+    """The same, for commands that show a forward pass: also of words, of ids, with heads silenced, or a saved trace."""
+
+    words: Annotated[bool, typer.Option("--words", help="TEXT is words that are split already, at its spaces.")] = False
+    ids: Annotated[bool, typer.Option("--ids", help="TEXT is ready-made token ids, such as '101 7592 102'.")] = False
     ablate: Annotated[
         list[str] | None,
         typer.Option("--ablate", metavar="L.H", help="Silence head H of layer L; may be given several times."),
-    ] = None
-    revision: Annotated[
-        str | None, typer.Option("--revision", metavar="NAME", help="A branch, tag or commit of a hub id.")
     ] = None
 
     def trace(
@@ -109,7 +161,7 @@ class Request:
             elif self.words:
                 trace = model.trace(words=word_list(typed), **given)
             else:
-                trace = model.trace(typed, None if self.pair is None else as_typed(self.pair), **given)
+                trace = model.trace(typed, self.second, **given)
         for problem in model.anatomy.problems if doubts else ():
             tell(f"! {problem}")
         return model, trace
@@ -129,48 +181,6 @@ class Request:
                 advice="leave out --pair, --words, --ids, --max-length, --ablate and --revision",
             )
         return None, load(self.model)
-
-    def given_text(self) -> str:
-        """TEXT, from standard input where it is `-`.
-
-        Raises:
-            InputError: there is none, or standard input can't be read or is not valid UTF-8.
-        """
-        if self.text is None:
-            if " " in self.model.strip() and not os.path.exists(self.model):
-                advice = f"the first argument is the model, - is the bundled one: - {self.model!r}"
-            else:
-                advice = f'say what the model is to read: {shlex.quote(self.model)} "The cat sat on the mat."'
-            raise InputError("there is no TEXT", where=f"MODEL {self.model}", advice=advice)
-        return as_typed(self.text) if self.text != "-" else _standard_input()
-
-    def step(self, command: str, trace: Trace, *more: str) -> str:
-        """A command to paste, with this model and text; one about the model alone where the text is long.
-
-        Args:
-            trace: its forward pass, which has the text that came from standard input.
-            more: further options.
-        """
-        if self.text is None:
-            return pasted(command, self.model, *more)
-        text = trace.text if self.text == "-" else as_typed(self.text)
-        if text is None or len(text) + len(self.pair or "") > LONGEST:
-            return pasted("summary", self.model, *self._options(("revision",)))
-        kept = self._options(tuple(field.name for field in fields(self)[2:]))
-        return pasted(command, self.model, text, *kept, *more)
-
-    def _options(self, names: Sequence[str]) -> list[str]:
-        """Options as they were typed."""
-        options: list[str] = []
-        for name in names:
-            value, option = getattr(self, name), f"--{name.replace('_', '-')}"
-            if isinstance(value, list):
-                options += [part for head in value for part in (option, head)]
-            elif value is True:
-                options.append(option)
-            elif value not in (None, False):
-                options += [option, str(value)]
-        return options
 
 
 def pasted(*words: str) -> str:
@@ -214,13 +224,13 @@ def exit_code(trace: Trace) -> int:
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a command take a Request and a Form: their fields become its arguments and options.
+    """Let a command take a TextRequest or Request and a Form: their fields become its arguments and options.
 
     MODEL and TEXT come first, then the command's own options, then the others in the order of their classes.
     """
     hints = get_type_hints(command, include_extras=True)
     own = inspect.signature(command).parameters
-    classes = {name: hints[name] for name in own if hints.get(name) in (Request, Form)}
+    classes = {name: hints[name] for name in own if hints.get(name) in (TextRequest, Request, Form)}
     parameters: list[inspect.Parameter] = []
     for kind in classes.values():
         types = get_type_hints(kind, include_extras=True)

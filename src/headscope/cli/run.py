@@ -53,7 +53,10 @@ def attend(
         typer.Option("--save", metavar="FILE", help="Write weights as .npz or .csv, or the trace as .safetensors."),
     ] = None,
 ) -> None:
-    """Attention weights: every head at a glance, or one head, or one token; of a text, or of a saved trace."""
+    """Attention weights: every head at a glance, or one head, or one token.
+
+    Of a text, or of a saved trace given as MODEL.
+    """
     from headscope.view.attention_sheets import attend_sheet
     from headscope.view.saving import check_kind, save_attention
     from headscope.view.typed import scale_name
@@ -74,9 +77,9 @@ def attend(
         said_saved(save, save_attention(trace, save, layer=layer, head=head))
     code = exit_code(trace)
     if sheet.look_at is not None:
-        step = request.step("attend", trace, "-L", str(sheet.look_at[0]), "-H", str(sheet.look_at[1]))
+        step = request.step("attend", trace.text, "-L", str(sheet.look_at[0]), "-H", str(sheet.look_at[1]))
     else:
-        step = request.step("view", trace)
+        step = request.step("view", trace.text)
     show(sheet, form.name, step=step)
     raise typer.Exit(code)
 
@@ -90,7 +93,7 @@ def verify(request: Request, form: Form) -> None:
     _, trace = request.load_or_trace(doubts=False)
     report = trace.verify()
     code = exit_code(trace)
-    show(verify_sheet(report), form.name, step=request.step("attend", trace))
+    show(verify_sheet(report), form.name, step=request.step("attend", trace.text))
     raise typer.Exit(code if report.agrees else DOUBTFUL)
 
 
@@ -106,7 +109,7 @@ def fill(
     from headscope.view.filling_sheet import fill_sheet
 
     model, trace = request.trace(check=check_masks)
-    show(fill_sheet(trace, fill_trace(model, trace, top=top)), form.name, step=request.step("attend", trace))
+    show(fill_sheet(trace, fill_trace(model, trace, top=top)), form.name, step=request.step("attend", trace.text))
 
 
 @app.command(rich_help_panel=RUN)
@@ -137,7 +140,7 @@ def view(
 ) -> None:
     """The page: every head in the browser, served on this machine, or as one offline file.
 
-    Of a text, or of a saved trace.
+    Of a text, or of a saved trace given as MODEL.
     """
     written = {"--layers": layers, "--heads": heads, "--values": values}
     if html is None and (unused := [name for name, given in written.items() if given is not None]):
@@ -166,7 +169,7 @@ def view(
         said=tell,
     )
     said_saved(path, note)
-    tell(f"next: {request.step('attend', trace)}")
+    tell(f"next: {request.step('attend', trace.text)}")
     raise typer.Exit(code)
 
 

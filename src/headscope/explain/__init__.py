@@ -1,1 +1,1 @@
-"""Explanations of a trace beyond its weights: what moves between tokens, what a head writes, what is worth reading."""
+"""What weights alone don't say: what moves between tokens, what heads write, what an output rests on, what stands out."""

@@ -1,0 +1,349 @@
+"""Faithfulness of attributions: what the prediction loses when the tokens that they name are removed or kept alone.
+
+    python benchmarks/faithfulness.py --model FOLDER --corpus FOLDER --treebank FILE.conllu --json results.json
+    python benchmarks/faithfulness.py --corpus FOLDER --treebank FILE.conllu --quick      # a smoke test
+
+A classifier is trained on each of two real tasks from a pretrained encoder:
+
+    author    who wrote a passage: authors with two books or more, AUTHOR-TITLE.txt; one book of each is held out
+    speech    the part of speech of a marked word of a treebank; the last sentences are held out
+
+With p(x) the probability of the predicted class, and tokens removed by putting [MASK] in their place (special tokens
+stay), strongest first by their score:
+
+    AOPC                 mean over K = 10, 20, … 90 % of p(text) - p(text without the first K %)        higher is better
+    comprehensiveness    the same over K = 1, 5, 10, 20, 50 % (DeYoung et al. 2020)                     higher is better
+    sufficiency          mean over the same K of p(text) - p(the first K % alone)                       lower is better
+
+Means over held-out texts with 95 % intervals (Student's t). How methods rank depends on the model, the task and the way
+of removing: no number here is a property of a method.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+import headscope as hs
+from headscope.explain.intervals import mean_interval
+from headscope.explain.live import gradients, integrated_gradients
+from headscope.explain.runs import last_states
+
+REMOVED = tuple(range(10, 100, 10))
+ERASER = (1, 5, 10, 20, 50)
+WORDS = 40
+MARKS = ("*", "|", "_", '"')
+BOOKS = 2
+FEWEST = 30
+"""Words of a part of speech that a class is made of."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """A text and the number of its class."""
+
+    text: str
+    label: int
+
+
+@dataclass(frozen=True)
+class Task:
+    """A classification.
+
+    Attributes:
+        name: author or speech.
+        labels: what the classes are called.
+        train, test: texts, from different books or sentences.
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    train: tuple[Example, ...]
+    test: tuple[Example, ...]
+
+
+def author_task(folder: Path, count: int, seed: int) -> Task:
+    """Passages of WORDS words by authors of two books or more; the last book of each, by name, is held out."""
+    books: dict[str, list[Path]] = {}
+    for path in sorted(folder.glob("*-*.txt")):
+        if not path.stem.split("-")[1][:4].isdecimal():  # a year: speeches by many
+            books.setdefault(path.stem.split("-")[0], []).append(path)
+    authors = sorted(name for name, paths in books.items() if len(paths) >= BOOKS)
+    generator = random.Random(seed)
+
+    def passages(paths: Iterable[Path], label: int) -> list[Example]:
+        words = [path.read_text(encoding="utf-8", errors="replace").split() for path in paths]
+        starts = [(item, at) for item in words for at in range(0, len(item) - WORDS, WORDS)]
+        return [
+            Example(" ".join(item[at : at + WORDS]), label)
+            for item, at in generator.sample(starts, min(count, len(starts)))
+        ]
+
+    train = [item for label, name in enumerate(authors) for item in passages(books[name][:-1], label)]
+    test = [item for label, name in enumerate(authors) for item in passages(books[name][-1:], label)]
+    return Task("author", tuple(authors), _mixed(train, generator), _mixed(test, generator))
+
+
+def speech_task(path: Path, mark: str, count: int, seed: int) -> Task:
+    """Sentences with one word between marks; its class is the word's part of speech (column UPOS)."""
+    sentences: list[list[tuple[str, str]]] = [[]]
+    for line in path.read_text(encoding="utf-8").splitlines():
+        fields = line.split("\t")
+        if not line:
+            sentences.append([])
+        elif len(fields) == 10 and fields[0].isdecimal():
+            sentences[-1].append((fields[1], fields[3]))
+    sentences = [item for item in sentences if item]
+    tags = Counter(tag for item in sentences for _, tag in item)
+    labels = sorted(tag for tag, times in tags.items() if times >= FEWEST and tag not in ("PUNCT", "SYM", "X"))
+    generator = random.Random(seed)
+
+    def marked(several: Sequence[list[tuple[str, str]]]) -> tuple[Example, ...]:
+        result: dict[str, list[Example]] = {tag: [] for tag in labels}
+        for item in several:
+            for at, (_, tag) in enumerate(item):
+                if tag in result:
+                    words = [f"{mark} {word} {mark}" if at == place else word for place, (word, _) in enumerate(item)]
+                    result[tag].append(Example(" ".join(words), labels.index(tag)))
+        return _mixed(
+            [item for rows in result.values() for item in generator.sample(rows, min(count, len(rows)))], generator
+        )
+
+    cut = len(sentences) * 7 // 10
+    return Task("speech", tuple(labels), marked(sentences[:cut]), marked(sentences[cut:]))
+
+
+def _mixed(examples: list[Example], generator: random.Random) -> tuple[Example, ...]:
+    return tuple(generator.sample(examples, len(examples)))
+
+
+def train(base: Path, task: Task, folder: Path, *, epochs: int, rate: float, batch: int, seed: int) -> float:
+    """Train a classifier, save it with its tokenizer, and return its accuracy on the held-out texts."""
+    torch.manual_seed(seed)
+    names = dict(enumerate(task.labels))
+    module = transformers.AutoModelForSequenceClassification.from_pretrained(
+        base, id2label=names, num_labels=len(names)
+    )
+    model = hs.open(base)
+    padding = model.tokenizer.pad_id or 0
+    most = min(128, model.anatomy.longest_text)
+
+    def tensors(examples: Sequence[Example]) -> dict[str, torch.Tensor]:
+        rows = [list(model.tokenizer.encode(item.text, max_length=most).ids) for item in examples]
+        longest = max(map(len, rows))
+        return {
+            "input_ids": torch.tensor([row + [padding] * (longest - len(row)) for row in rows]),
+            "attention_mask": torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows]),
+            "labels": torch.tensor([item.label for item in examples]),
+        }
+
+    optimizer = torch.optim.AdamW(module.parameters(), lr=rate, weight_decay=0.01)
+    steps = epochs * math.ceil(len(task.train) / batch)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min(1, 10 * (step + 1) / steps) * (1 - step / steps)
+    )
+    module.train()
+    for epoch in range(epochs):
+        order = random.Random(seed + epoch).sample(task.train, len(task.train))
+        for start in range(0, len(order), batch):
+            loss = module(**tensors(order[start : start + batch])).loss
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+    module.eval()
+    right = 0
+    with torch.inference_mode():
+        for start in range(0, len(task.test), batch):
+            given = tensors(task.test[start : start + batch])
+            right += int((module(**given).logits.argmax(-1) == given["labels"]).sum())
+    module.save_pretrained(folder)
+    for name in (
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "vocab.txt",
+        "merges.txt",
+        "vocab.json",
+    ):
+        if (base / name).is_file():
+            shutil.copy(base / name, folder / name)
+    return right / len(task.test)
+
+
+Scorer = Callable[[str], np.ndarray]
+
+
+def scorers(model: hs.Model, module: Any, seed: int, steps: int) -> dict[str, Scorer]:
+    """Each method as a function from a text to a score for each token, greater for what speaks for the prediction."""
+    generator = np.random.default_rng(seed)
+    padding = model.tokenizer.pad_id or 0
+
+    def predicted(text: str) -> int:
+        return int(np.argmax(model.trace(text).outputs["logits"]))
+
+    def inputs(text: str) -> dict[str, torch.Tensor]:
+        return {"input_ids": torch.tensor([model.tokenizer.encode(text).ids])}
+
+    def attention_gradient(text: str) -> np.ndarray:
+        label = predicted(text)
+        return gradients(module, inputs(text), lambda outputs: outputs.logits[0, label]).keys.sum(axis=(0, 1))
+
+    def integrated(text: str) -> np.ndarray:
+        encoded, label = model.tokenizer.encode(text), predicted(text)
+        start = [index if special else padding for index, special in zip(encoded.ids, encoded.special, strict=True)]
+        score = lambda outputs: outputs.logits[0, label]  # noqa: E731
+        return integrated_gradients(module, inputs(text), score, torch.tensor([start]), steps=steps).tokens
+
+    def weights(text: str) -> np.ndarray:
+        """The last layer's weights of the first token, mean over heads."""
+        trace = model.trace(text)
+        return np.mean([head.weights[0] for head in trace[len(trace.layers) - 1]], axis=0)
+
+    def rollout(text: str) -> np.ndarray:
+        """Abnar and Zuidema 2020: the first token's row of the product of (A + I) / 2 over layers."""
+        trace = model.trace(text)
+        row = np.eye(len(trace))[0]
+        for layer in reversed(range(len(trace.layers))):
+            row = row / 2 + sum(row @ np.asarray(head.weights) for head in trace[layer]) / trace.heads / 2
+        return row
+
+    def norms(text: str) -> np.ndarray:
+        """Kobayashi et al. 2020: |sum_h p_0j v_j W_O| in the last layer."""
+        trace = model.trace(text)
+        last = len(trace.layers) - 1
+        sent = sum(head.weights[0][:, None] * (head.v @ model.W_O(last, head.head)) for head in trace[last])
+        return np.linalg.norm(sent, axis=-1)
+
+    return {
+        "decompx": lambda text: model.attribute(text).scores,
+        "alti": lambda text: model.attribute(text, method="alti").scores,
+        "attention_gradient": attention_gradient,
+        "integrated_gradients": integrated,
+        "weights": weights,
+        "rollout": rollout,
+        "norms": norms,
+        "random": lambda text: generator.random(len(model.tokenizer.encode(text))),
+    }
+
+
+def measured(model: hs.Model, text: str, scores: np.ndarray) -> dict[str, float]:
+    """AOPC, comprehensiveness and sufficiency of one text's scores."""
+    encoded = model.tokenizer.encode(text)
+    mask = model.tokenizer.mask_id
+    assert mask is not None
+    content = [at for at, special in enumerate(encoded.special) if not special]
+    order = sorted(content, key=lambda at: -scores[at])
+
+    def without(gone: Iterable[int]) -> tuple[int, ...]:
+        left = set(gone)
+        return tuple(mask if at in left else index for at, index in enumerate(encoded.ids))
+
+    def first(share: int) -> int:
+        return max(1, math.ceil(len(order) * share / 100))
+
+    runs = [encoded.ids]
+    runs += [without(order[: first(share)]) for share in (*REMOVED, *ERASER)]
+    runs += [without(order[first(share) :]) for share in ERASER]
+    states = last_states(model, [(ids, encoded.segments) for ids in runs])
+    logits = np.stack([model.tops.sequence(state) for state in states]).astype(np.float64)
+    chances = np.exp(logits - logits.max(1, keepdims=True))
+    chances = chances / chances.sum(1, keepdims=True)
+    lost = chances[0, logits[0].argmax()] - chances[1:, logits[0].argmax()]
+    parts = np.split(lost, [len(REMOVED), len(REMOVED) + len(ERASER)])
+    return {
+        name: float(part.mean()) for name, part in zip(("AOPC", "comprehensiveness", "sufficiency"), parts, strict=True)
+    }
+
+
+def evaluate(folder: Path, task: Task, texts: int, seed: int, steps: int) -> dict[str, Any]:
+    """Every method on the first held-out texts."""
+    model = hs.open(folder)
+    module = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    chosen = [item.text for item in task.test if len(model.tokenizer.encode(item.text)) <= model.anatomy.longest_text][
+        :texts
+    ]
+    table: dict[str, Any] = {}
+    for name, scorer in scorers(model, module, seed, steps).items():
+        started = time.perf_counter()
+        rows = [measured(model, text, scorer(text)) for text in chosen]
+        table[name] = {"seconds": time.perf_counter() - started}
+        for measure in rows[0]:
+            mean, low, high = mean_interval(np.array([row[measure] for row in rows]))
+            table[name][measure] = [float(mean), float(low), float(high)]
+        print(f"  {name}: {table[name]}", file=sys.stderr, flush=True)
+    return {"texts": len(chosen), "methods": table}
+
+
+def markdown(results: dict[str, Any]) -> str:
+    """A table for each task."""
+    lines = []
+    for name, result in results.items():
+        classes = len(result["labels"])
+        lines += [f"{name}: {result['texts']} texts, {classes} classes, accuracy {result['accuracy']:.3f}", ""]
+        lines += ["| method | AOPC | comprehensiveness | sufficiency |", "|---|---:|---:|---:|"]
+        for method, row in result["methods"].items():
+            cells = (f"{row[key][0]:.3f} ({row[key][1]:.3f} to {row[key][2]:.3f})" for key in list(row)[1:])
+            lines.append(f"| {method} | {' | '.join(cells)} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Train, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--model", default="-", help="a pretrained encoder's folder; the bundled model by default")
+    parser.add_argument("--corpus", type=Path, required=True, help="a folder of AUTHOR-TITLE.txt")
+    parser.add_argument("--treebank", type=Path, required=True, help="a .conllu file")
+    parser.add_argument("--passages", type=int, default=600, help="training texts of each class, at most")
+    parser.add_argument("--texts", type=int, default=200, help="held-out texts that attributions are measured on")
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--rate", type=float, default=1e-4)
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--steps", type=int, default=32, help="points of the integral in integrated gradients")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it runs")
+    given = parser.parse_args()
+    if given.quick:
+        given.passages, given.texts, given.epochs, given.steps = 8, 3, 1, 4
+    model = hs.open(given.model)
+    base = Path(model.checkpoint.where)
+    mark = next(sign for sign in MARKS if model.tokenizer.id(sign) is not None)
+    tasks = (
+        author_task(given.corpus, given.passages, given.seed),
+        speech_task(given.treebank, mark, given.passages, given.seed),
+    )
+    results: dict[str, Any] = {}
+    for task in tasks:
+        with tempfile.TemporaryDirectory() as folder:
+            options = {"epochs": given.epochs, "rate": given.rate, "batch": given.batch, "seed": given.seed}
+            accuracy = train(base, task, Path(folder), **options)
+            print(f"{task.name}: {len(task.train)} to train on, accuracy {accuracy:.3f}", file=sys.stderr, flush=True)
+            result = evaluate(Path(folder), task, given.texts, given.seed, given.steps)
+        results[task.name] = {"labels": task.labels, "trained_on": len(task.train), "accuracy": accuracy, **result}
+    if given.json is not None:
+        given.json.write_text(
+            json.dumps({"settings": {**vars(given), "json": None}, "results": results}, default=str, indent=1)
+        )
+    print(markdown(results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""A checkpoint's pooling of its tokens into one vector: modules.json and the files that sentence-transformers keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headscope.checkpoint.files import read_whole
+from headscope.checkpoint.json_text import JsonError, brief, parse_object, shown
+from headscope.errors import CheckpointError, UnsupportedError
+
+if TYPE_CHECKING:
+    from headscope.checkpoint import Checkpoint
+
+MOST_BYTES, MOST_ITEMS = 1_000_000, 10_000
+"""Most bytes and items of one of these files; a real one has some hundred bytes."""
+
+AGAIN = "download or copy the file again"
+MODES = ("mean", "cls")
+"""The ways of pooling in which a cosine is a sum over pairs of tokens."""
+
+SPELLINGS = {"mean": "mean", "mean_tokens": "mean", "cls": "cls", "cls_token": "cls"}
+"""A mode as sentence-transformers spells it: after `pooling_mode_` in a field's name, or as `pooling_mode`'s value."""
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """The way in which the vectors of the tokens become one vector.
+
+    Attributes:
+        mode: `mean` over all tokens, special ones included, or `cls`: the first token's vector.
+        normalized: True if the vector is divided by its length.
+        stated: True if the checkpoint says so; else this is sentence-transformers' own default for a model without
+            modules.json, the mean without normalisation.
+        max_length: tokens at which sentence-transformers cuts a text; None where the checkpoint names no limit.
+        lowercase: True if sentence-transformers lower-cases a text before it reaches the tokenizer.
+        prompt: what sentence-transformers puts before every text by default; empty where nothing.
+    """
+
+    mode: str = "mean"
+    normalized: bool = False
+    stated: bool = False
+    max_length: int | None = None
+    lowercase: bool = False
+    prompt: str = ""
+
+    def __str__(self) -> str:
+        ways = {"mean": "the mean over all tokens", "cls": "the first token's vector"}
+        length = ", divided by its length" if self.normalized else ""
+        source = "as modules.json says" if self.stated else "the default: the checkpoint has no modules.json"
+        return f"{ways[self.mode]}{length} ({source})"
+
+
+def read_pooling(checkpoint: Checkpoint) -> Pooling:
+    """The pooling that a checkpoint states; without modules.json, sentence-transformers' default.
+
+    Raises:
+        CheckpointError: a file can't be read, or says something that makes no sense.
+        UnsupportedError: a mode other than mean or cls, several modes at once, or a module after the pooling.
+    """
+    modules = _list(checkpoint, "modules.json")
+    if modules is None:
+        return Pooling()
+    kinds = [_kind(module, checkpoint) for module in modules]
+    names = [name for name, _ in kinds]
+    if names[:2] != ["Transformer", "Pooling"] or names[2:] not in ([], ["Normalize"]):
+        raise UnsupportedError(
+            f"modules.json lists {', '.join(map(shown, names)) or 'nothing'}; headscope computes Transformer, Pooling "
+            "and Normalize",
+            where=checkpoint.where,
+            advice="read trace.outputs['last_hidden_state'] and apply the other modules yourself",
+        )
+    settings = _object(checkpoint, "sentence_bert_config.json") or {}
+    length = settings.get("max_seq_length")
+    return Pooling(
+        mode=_mode(checkpoint, f"{kinds[1][1]}/config.json"),
+        normalized=len(names) == 3,
+        stated=True,
+        max_length=length if isinstance(length, int) and not isinstance(length, bool) and length > 0 else None,
+        lowercase=settings.get("do_lower_case") is True,
+        prompt=_prompt(_object(checkpoint, "config_sentence_transformers.json") or {}),
+    )
+
+
+def _kind(module: object, checkpoint: Checkpoint) -> tuple[str, str]:
+    """A module's class, without its package, and its folder."""
+    if isinstance(module, dict):
+        kind, path = module.get("type"), module.get("path")
+        if isinstance(kind, str) and isinstance(path, str):
+            plain = not any(sign in path for sign in "/\\:\0") and path not in (".", "..") and len(path) < 256
+            name = kind.rpartition(".")[2]
+            if plain and (path or name != "Pooling"):
+                return name, path
+    raise CheckpointError(
+        f"a module is {brief(module)}, expected a type and the name of a folder",
+        where=f"{checkpoint.where}: modules.json",
+        advice=AGAIN,
+    )
+
+
+def _mode(checkpoint: Checkpoint, filename: str) -> str:
+    """The one mode that the pooling's config names."""
+    config = _object(checkpoint, filename)
+    where = f"{checkpoint.where}: {filename}"
+    if config is None:
+        raise CheckpointError(f"modules.json names a pooling, but there is no {filename}", where=where, advice=AGAIN)
+    prefix = "pooling_mode_"
+    named = config.get("pooling_mode")
+    modes = [named] if isinstance(named, str) else list(named) if isinstance(named, list) else []
+    if not modes:
+        modes = [key.removeprefix(prefix) for key, on in config.items() if key.startswith(prefix) and on is True]
+    known = [SPELLINGS.get(str(mode)) for mode in modes]
+    if len(modes) == 1 and known[0] is not None:
+        return known[0]
+    result = " and ".join(brief(mode) for mode in modes) or "no mode"
+    raise UnsupportedError(
+        f"the pooling is {result}; a cosine is a sum over pairs of tokens only for {' or '.join(MODES)}",
+        where=where,
+        advice="compare the vectors themselves: trace.outputs['last_hidden_state'] has the tokens'",
+    )
+
+
+def _prompt(config: Mapping[str, Any]) -> str:
+    """The prompt that is put before every text where nobody names another."""
+    prompts, name = config.get("prompts"), config.get("default_prompt_name")
+    result = prompts.get(name) if isinstance(prompts, dict) and isinstance(name, str) else None
+    return result if isinstance(result, str) else ""
+
+
+def _object(checkpoint: Checkpoint, filename: str) -> dict[str, Any] | None:
+    """A JSON object beside the weights; None where there is no such file."""
+    path = checkpoint.file(filename)
+    return None if path is None else _parsed(path, b"%s", checkpoint, filename)
+
+
+def _list(checkpoint: Checkpoint, filename: str) -> list[Any] | None:
+    """A JSON list beside the weights, likewise."""
+    path = checkpoint.file(filename)
+    if path is None:
+        return None
+    result = _parsed(path, b'{"items": %s}', checkpoint, filename)
+    if set(result) == {"items"} and isinstance(result["items"], list):
+        return result["items"]
+    raise CheckpointError("a list was expected", where=f"{checkpoint.where}: {filename}", advice=AGAIN)
+
+
+def _parsed(path: Path, form: bytes, checkpoint: Checkpoint, filename: str) -> dict[str, Any]:
+    try:
+        data = read_whole(path, MOST_BYTES)
+        return parse_object(form.replace(b"%s", data), unique=False, items=MOST_ITEMS)
+    except (OSError, JsonError) as error:
+        raise CheckpointError(
+            f"the file can't be read: {getattr(error, 'strerror', None) or error}",
+            where=f"{checkpoint.where}: {filename}",
+            advice=AGAIN,
+        ) from error

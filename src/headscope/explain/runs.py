@@ -1,0 +1,64 @@
+"""Forward passes of which only the last hidden state is wanted: batched, without a record of attention."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headscope.checkpoint.tokenizer import Encoded
+from headscope.encoder import Input
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    from headscope.model import Model
+
+BATCH_TOKENS = 4096
+"""Most tokens that go through the encoder side by side."""
+
+Ids = tuple[tuple[int, ...], tuple[int, ...]]
+"""The ids and segments of one text."""
+
+
+def encoded_text(model: Model, text: str, pair: str | None = None, *, max_length: int | None) -> Encoded:
+    """A text as the model reads it.
+
+    Raises:
+        InputError: an empty text.
+        UnsupportedError: the model is one that headscope doesn't run.
+    """
+    model.anatomy.computable()
+    return model.tokenizer.encode(text, pair, max_length=max_length)
+
+
+def as_input(text: Encoded | Ids) -> Input:
+    """A text as the encoder takes it."""
+    ids, segments = (text.ids, text.segments) if isinstance(text, Encoded) else text
+    return Input(np.array(ids, dtype=np.int64), np.array(segments, dtype=np.int64))
+
+
+def last_states(model: Model, texts: Iterable[Encoded | Ids]) -> list[Float[np.ndarray, "tokens d_model"]]:
+    """The last hidden state of each text, in the order of the texts.
+
+    Raises:
+        InputError: a text is longer than the position table.
+    """
+    states: list[Float[np.ndarray, "tokens d_model"]] = []
+    for batch in _batches(map(as_input, texts)):
+        for text in model.encoder.forward(batch):
+            assert text.last is not None
+            states.append(text.last)
+    return states
+
+
+def _batches(inputs: Iterable[Input]) -> Iterator[list[Input]]:
+    batch: list[Input] = []
+    for text in inputs:
+        if batch and sum(len(other.ids) for other in batch) + len(text.ids) > BATCH_TOKENS:
+            yield batch
+            batch = []
+        batch.append(text)
+    if batch:
+        yield batch

@@ -1,0 +1,303 @@
+"""Effects of silencing a head: kept prefixes against naive runs with `ablate`, and against hooks in torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import headscope as hs
+import headscope.attention
+from explain.minilm import minilm_folder
+from explain.tops import TEXT, readable
+from headscope.encoder import Encoder
+from headscope.errors import HeadscopeError, InputError, UnsupportedError
+from headscope.explain.intervals import mean_interval, t_975
+from headscope.explain.target import Target
+from random_models import FAMILIES, run
+
+LIMIT = 1e-5
+
+
+def number(model: hs.Model, target: Target, trace: hs.Trace, length: float) -> float:
+    """A target's number from a trace's outputs, written out."""
+    if target.kind in ("embedding", "similarity"):
+        vector = trace.outputs["last_hidden_state"].array.astype(float).mean(0)
+        along = float(vector @ target.direction)
+        return along / (length if target.kind == "embedding" else float(np.linalg.norm(vector)))
+    logits = trace.outputs["logits"].array
+    return float(logits[target.index] if target.kind in ("class", "score") else logits[target.row, target.index])
+
+
+CASES = [
+    ("Bert", "ForMaskedLM", None),
+    ("Bert", "ForMaskedLM", ("embedding",)),
+    ("Bert", "ForMaskedLM", ("similarity", "the dog took off her hat")),
+    ("Bert", "ForSequenceClassification", None),
+    ("Bert", "ForSequenceClassification", "bad"),
+    ("Bert", "ForTokenClassification", ("token", 4, "good")),
+    ("DistilBert", "ForSequenceClassification", 2),
+    ("DistilBert", "ForMaskedLM", "mat"),
+    ("Electra", "ForMaskedLM", None),
+    ("Electra", "ForSequenceClassification", None),
+    ("Bert", "Model", None),
+]
+
+
+@pytest.mark.parametrize(("stem", "suffix", "wanted"), CASES)
+def test_effects_are_those_of_naive_runs(tmp_path: Path, stem: str, suffix: str, wanted: Any) -> None:
+    readable(tmp_path, stem, suffix)
+    model = hs.open(tmp_path)
+    result = model.effects(TEXT, wanted)
+    plain = model.trace(TEXT)
+    length = result.target.length
+    before = number(model, result.target, plain, length)
+    assert result.base == pytest.approx(before, abs=LIMIT)
+    assert result.change.shape == (3, 4)
+    for layer in range(3):
+        for head in range(4):
+            trace = model.trace(TEXT, ablate={(layer, head)})
+            after = number(model, result.target, trace, length)
+            assert result.change[layer, head] == pytest.approx(after - before, abs=LIMIT)
+    assert np.abs(result.change).max() > 1e-3
+
+
+def test_probabilities_and_cosines_go_with_the_numbers(tmp_path: Path) -> None:
+    readable(tmp_path, "Bert", "ForMaskedLM")
+    model = hs.open(tmp_path)
+    result = model.effects(TEXT)
+    row = model.trace(TEXT, ablate={(1, 2)}).outputs["logits"].array[result.target.row].astype(float)
+    assert result.aside is not None
+    assert result.aside[1, 2] == pytest.approx(np.exp(row[result.target.index]) / np.exp(row).sum(), abs=LIMIT)
+    vector = model.effects(TEXT, ("embedding",))
+    assert (vector.base, vector.base_aside) == (pytest.approx(1), pytest.approx(1))
+    a, b = (
+        trace.outputs["last_hidden_state"].array.astype(float).mean(0)
+        for trace in (model.trace(TEXT), model.trace(TEXT, ablate={(1, 2)}))
+    )
+    assert vector.aside is not None
+    assert vector.aside[1, 2] == pytest.approx(a @ b / np.linalg.norm(a) / np.linalg.norm(b), abs=LIMIT)
+
+
+@pytest.mark.parametrize("wanted", [None, ("embedding",)])
+@pytest.mark.parametrize("way", ["mean", "patch"])
+def test_mean_and_patching_are_those_of_hooks_in_torch(tmp_path: Path, way: str, wanted: Any) -> None:
+    checkpoint = readable(tmp_path, "Bert", "ForMaskedLM")
+    model, module = hs.open(tmp_path), checkpoint.module
+    other = "the dog [MASK] off the hat and sat down !"
+    result = model.effects(TEXT, wanted, **({"patch_from": other} if way == "patch" else {"method": way}))
+    assert result.method == way
+    ids, source = (list(model.trace(text).ids) for text in (TEXT, other))
+    layers = module.bert.encoder.layer
+    seen: dict[int, torch.Tensor] = {}
+    hooks = [
+        item.attention.output.dense.register_forward_pre_hook(
+            lambda _, given, at=at: seen.update({at: given[0].clone()})
+        )
+        for at, item in enumerate(layers)
+    ]
+    run(module, [source])
+    for hook in hooks:
+        hook.remove()
+    span = slice(2 * 8, 3 * 8)
+    for layer in range(3):
+
+        def change(_: Any, given: tuple[torch.Tensor], layer: int = layer) -> tuple[torch.Tensor]:
+            context = given[0].clone()
+            context[..., span] = (seen[layer] if way == "patch" else context.mean(1, keepdim=True))[..., span]
+            return (context,)
+
+        hook = layers[layer].attention.output.dense.register_forward_pre_hook(change)
+        outputs = run(module, [ids])
+        hook.remove()
+        if wanted is None:
+            after = float(outputs.logits[0, result.target.row, result.target.index])
+        else:
+            vector = outputs.hidden_states[-1][0].double().mean(0).numpy()
+            after = float(vector @ result.target.direction) / result.target.length
+        assert result.base + result.change[layer, 2] == pytest.approx(after, abs=2 * LIMIT)
+
+
+class Counted(np.ndarray):
+    """An array whose products count their multiplications and additions."""
+
+    flops = 0
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = (), **options: Any) -> Any:
+        plain = [item.view(np.ndarray) if isinstance(item, Counted) else item for item in inputs]
+        if out:
+            options["out"] = tuple(item.view(np.ndarray) if isinstance(item, Counted) else item for item in out)
+        result = getattr(ufunc, method)(*plain, **options)
+        if ufunc is np.matmul:
+            Counted.flops += 2 * result.size * plain[0].shape[-1]
+        return out[0] if out else result.view(Counted) if isinstance(result, np.ndarray) else result
+
+
+@pytest.mark.parametrize(("wanted", "most"), [(None, 70), (("embedding",), 78)])
+def test_the_products_of_all_heads_are_those_of_70_or_78_passes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: Any, most: int
+) -> None:
+    """BERT-base at 128 tokens, an eighth as large in every direction: 16 tokens, d_model 96, 12 x 12 heads."""
+    sizes = {
+        "hidden_size": 96,
+        "intermediate_size": 384,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "vocab_size": 30522 // 8,
+    }
+    readable(tmp_path, "Bert", "ForMaskedLM", **sizes)
+    model = hs.open(tmp_path)
+    weight = Encoder.weight
+    monkeypatch.setattr(Encoder, "weight", lambda *given: weight(*given).view(Counted))
+    attend = headscope.attention.attend
+
+    def counting(q: Any, k: Any, v: Any, **options: Any) -> Any:
+        Counted.flops += 2 * 2 * q.size * k.shape[1]
+        return attend(q, k, v, **options)
+
+    for place in ("headscope.encoder.attend", "headscope.explain.prefixes.attend"):
+        monkeypatch.setattr(place, counting)
+    text = " ".join(["the cat [MASK] on", *["word30"] * 10])
+    Counted.flops = 0
+    assert len(model.trace(text)) == 16
+    forward, Counted.flops = Counted.flops, 0
+    assert forward == 12 * 2 * (16 * 96 * (4 * 96 + 2 * 384) + 2 * 16 * 16 * 96)
+    result = model.effects(text, wanted)
+    assert result.change.shape == (12, 12)
+    assert 60 < Counted.flops / forward < most
+
+
+def test_long_texts_run_a_few_heads_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    readable(tmp_path, "Bert", "ForMaskedLM")
+    model = hs.open(tmp_path)
+    whole = model.effects(TEXT)
+    monkeypatch.setattr("headscope.explain.effects.BATCH_TOKENS", 3 * len(whole.axis))
+    np.testing.assert_allclose(model.effects(TEXT).change, whole.change, atol=1e-6)
+    monkeypatch.setattr("headscope.explain.effects.BATCH_TOKENS", 1)
+    np.testing.assert_allclose(model.effects(TEXT).change, whole.change, atol=1e-6)
+
+
+def test_over_texts(tmp_path: Path) -> None:
+    readable(tmp_path, "Bert", "ForMaskedLM")
+    model = hs.open(tmp_path)
+    texts = [TEXT, "the [MASK] sat", "she took off [MASK] hat ."]
+    result = model.effects(texts)
+    each = np.stack([model.effects(text).change for text in texts])
+    half = 4.303 * each.std(0, ddof=1) / np.sqrt(3)
+    np.testing.assert_allclose(result.mean, each.mean(0))
+    np.testing.assert_allclose(result.low, each.mean(0) - half)
+    np.testing.assert_allclose(result.high, each.mean(0) + half)
+    assert result.strongest(1)[0] == np.unravel_index(np.abs(result.mean).argmax(), (3, 4))
+    assert np.isnan(model.effects([TEXT]).low).all()
+    for options in ({"pair": ["a"]}, {"patch_from": TEXT}):
+        with pytest.raises(InputError, match="3 texts and one text"):
+            model.effects(texts, **options) if "patch_from" in options else model.effects(texts, pair="the")
+    with pytest.raises(InputError, match="no texts"):
+        model.effects([])
+
+
+def test_intervals_are_students() -> None:
+    """Percentiles from the tables in any textbook."""
+    for freedom, percentile in ((1, 12.706), (10, 2.228), (40, 2.0211), (60, 2.0003), (120, 1.9799)):
+        assert t_975(freedom) == pytest.approx(percentile, abs=1e-4)
+    mean, low, high = mean_interval(np.array([[1.0], [2.0], [3.0]]))
+    assert (mean[0], high[0] - low[0]) == (2, pytest.approx(2 * 4.303 / np.sqrt(3)))
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"method": "halve"}, InputError, "can't be changed by 'halve'"),
+        ({"patch_from": "the cat"}, InputError, "has 12 tokens and the one to patch from 4"),
+        ({"patch_from": TEXT, "method": "mean"}, InputError, "either patched or"),
+        ({"patch_from": TEXT, "pair": "the"}, InputError, "can't be patched from a single one"),
+        ({"target": 60}, InputError, "60"),
+        ({"target": Target("word", "cat", 6, 30)}, InputError, "reads token 30, and the text has 12"),
+        ({"target": ("class", 0)}, UnsupportedError, "no sequence classifier; on top of BertModel it has masked_lm"),
+        ({"target": ("token", 0, 0)}, UnsupportedError, "no token classifier"),
+        ({"target": "catsatmat"}, InputError, "'catsatmat' is not in the vocabulary"),
+        ({"target": ("word", "cat", 0)}, InputError, "token 0 is no"),
+        ({"target": ("what", 1)}, InputError, "names no target"),
+        ({"target": 2.5}, InputError, "names no target"),
+        ({"text": "the cat"}, None, ""),
+        ({"text": "the cat", "target": "mat"}, InputError, r"the text has no \[MASK\]"),
+        ({"text": "cat " * 70}, InputError, "72 tokens, the model takes 64"),
+        ({"text": ""}, InputError, "empty"),
+    ],
+)
+def test_what_cannot_be_explained_is_refused(
+    tmp_path: Path, options: dict[str, Any], error: type[HeadscopeError] | None, message: str
+) -> None:
+    readable(tmp_path, "Bert", "ForMaskedLM")
+    model = hs.open(tmp_path)
+    text = options.pop("text", TEXT)
+    if error is None:
+        assert model.effects(text, **options).target.kind == "embedding"
+        return
+    with pytest.raises(error, match=message):
+        model.effects(text, **options)
+
+
+def test_labels_by_name_and_number(tmp_path: Path) -> None:
+    readable(tmp_path, "Bert", "ForSequenceClassification")
+    model = hs.open(tmp_path)
+    for wanted in ("good", "GOOD", 2, ("class", "good"), ("class", 2)):
+        target = model.effects("the cat", wanted).target
+        assert (target.kind, target.label, target.index, target.row, target.chosen) == ("class", "good", 2, 0, False)
+    best = int(np.argmax(model.trace("the cat").outputs["logits"]))
+    target = model.effects("the cat").target
+    assert (target.index, target.chosen) == (best, True)
+    assert str(target).endswith("(the default)")
+    for wanted in ("dreadful", 3, -1):
+        with pytest.raises(InputError, match="there is no class"):
+            model.effects("the cat", wanted)
+
+
+def test_a_rerankers_score(tmp_path: Path) -> None:
+    readable(tmp_path, "Bert", "ForSequenceClassification", num_labels=1)
+    model = hs.open(tmp_path)
+    result = model.effects("the cat", pair="the mat")
+    assert (result.target.kind, str(result.target)) == ("score", "the score (the default)")
+    score = float(model.trace("the cat", "the mat").outputs["logits"][0])
+    assert result.base == pytest.approx(score, abs=LIMIT)
+    assert result.base_aside == pytest.approx(1 / (1 + np.exp(-score)))
+
+
+def test_the_default_word_is_no_punctuation_and_no_continuation(tmp_path: Path) -> None:
+    checkpoint = readable(tmp_path, "Bert", "ForMaskedLM")
+    with torch.no_grad():
+        for at, token in enumerate(("[SEP]", ".", "##ed", "!", "mat")):
+            index = {"[SEP]": 3, ".": 10, "##ed": 19, "!": 23, "mat": 9}[token]
+            checkpoint.module.cls.predictions.bias[index] += 100 - at
+    checkpoint.module.save_pretrained(tmp_path)
+    target = hs.open(tmp_path).effects(TEXT).target
+    assert (target.kind, target.label, target.row, target.chosen) == ("word", "mat", 3, True)
+
+
+def test_every_family_has_a_vector(tmp_path: Path) -> None:
+    for stem in FAMILIES:
+        readable(tmp_path / stem, stem, "Model")
+        model = hs.open(tmp_path / stem)
+        result = model.effects("the cat sat")
+        after = model.trace("the cat sat", ablate={(0, 1)}).outputs["last_hidden_state"].array.astype(float).mean(0)
+        share = after @ result.target.direction / result.target.length
+        assert result.change[0, 1] == pytest.approx(share - 1, abs=LIMIT)
+
+
+def test_all_minilm() -> None:
+    model = hs.open(minilm_folder())
+    result = model.effects("She took off her hat.", ("similarity", "Her hat came off."))
+    other = model.trace("Her hat came off.").outputs["sentence_embedding"]
+    for layer, head in ((0, 3), (3, 7), (5, 11)):
+        trace = model.trace("She took off her hat.", ablate={(layer, head)})
+        after = float(trace.outputs["sentence_embedding"] @ other)
+        assert result.base + result.change[layer, head] == pytest.approx(after, abs=LIMIT)
+
+
+def test_the_bundled_model() -> None:
+    result = hs.open().effects("he took off his [MASK] and sat down.")
+    assert result.target.kind == "word"
+    assert result.target.label.isalpha()
