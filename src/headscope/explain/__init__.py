@@ -1,1 +1,1 @@
-"""What weights alone don't say: what moves between tokens, what heads write, what an output rests on, what stands out."""
+"""What weights alone don't say: what moves between tokens, what heads write, what outputs rest on, what stands out."""

@@ -100,8 +100,7 @@ def _layers_in_one(rows: Sequence[Parameter]) -> tuple[Table, str]:
             name = row.name if len(run) == 1 else row.name.replace(f".{first}.", f".{first}-{last}.", 1)
             each = row.count if len(run) > 1 else None
             brief.append((name, row.shape, row.dtype, each, row.count * len(run), row.component))
-    name, shape, dtype, count, component = PARAMETER_COLUMNS
-    columns = (name, shape, dtype, Column("each", "in each", align="right"), count, component)
+    columns = (*PARAMETER_COLUMNS[:3], Column("each", "in each", align="right"), *PARAMETER_COLUMNS[3:])
     return Table(columns, tuple(brief), summed="count"), "; ".join(alike)
 
 
