@@ -5,7 +5,8 @@
 
 A classifier is trained on each of two real tasks from a pretrained encoder:
 
-    author    who wrote a passage: authors with two books or more, AUTHOR-TITLE.txt; one book of each is held out
+    author    who wrote a passage: authors with two books or more, AUTHOR-TITLE.txt; one book of each is held out, and
+              names are masked: capitalised words that don't begin a sentence
     speech    the part of speech of a marked word of a treebank; the last sentences are held out
 
 With p(x) the probability of the predicted class, and tokens removed by putting [MASK] in their place (special tokens
@@ -15,8 +16,11 @@ stay), strongest first by their score:
     comprehensiveness    the same over K = 1, 5, 10, 20, 50 % (DeYoung et al. 2020)                     higher is better
     sufficiency          mean over the same K of p(text) - p(the first K % alone)                       lower is better
 
-Means over held-out texts with 95 % intervals (Student's t). How methods rank depends on the model, the task and the way
-of removing: no number here is a property of a method.
+    randomised           Spearman's correlation of a method's scores with those on the same model with random weights:
+                         near 0 for a method that explains what the model has learnt (Adebayo et al. 2018)
+
+Each task is trained with several seeds. Means over held-out texts of all seeds, 95 % intervals (Student's t). How
+methods rank depends on the model, the task and the way of removing: no number here is a property of a method.
 """
 
 from __future__ import annotations
@@ -40,8 +44,8 @@ import torch
 import transformers
 
 import headscope as hs
+from headscope.explain.gradients import gradients, integrated_gradients
 from headscope.explain.intervals import mean_interval
-from headscope.explain.live import gradients, integrated_gradients
 from headscope.explain.runs import last_states
 
 REMOVED = tuple(range(10, 100, 10))
@@ -77,7 +81,17 @@ class Task:
     test: tuple[Example, ...]
 
 
-def author_task(folder: Path, count: int, seed: int) -> Task:
+def without_names(words: list[str], mask: str) -> list[str]:
+    """Words that are capitalised within a sentence, but for I, replaced by the mask token."""
+    kept = []
+    for before, word in zip([".", *words], words, strict=False):
+        begins = before.rstrip("\"'”’)_*")[-1:] in ".!?:" or (not before[-1:].isalnum() and before[-1:] not in ",;-")
+        name = word[:1].isupper() and not begins and word.strip(".,;:!?'\"") != "I" and not word.startswith("I'")
+        kept.append(mask if name else word)
+    return kept
+
+
+def author_task(folder: Path, count: int, seed: int, mask: str) -> Task:
     """Passages of WORDS words by authors of two books or more; the last book of each, by name, is held out."""
     books: dict[str, list[Path]] = {}
     for path in sorted(folder.glob("*-*.txt")):
@@ -87,7 +101,7 @@ def author_task(folder: Path, count: int, seed: int) -> Task:
     generator = random.Random(seed)
 
     def passages(paths: Iterable[Path], label: int) -> list[Example]:
-        words = [path.read_text(encoding="utf-8", errors="replace").split() for path in paths]
+        words = [without_names(path.read_text(encoding="utf-8", errors="replace").split(), mask) for path in paths]
         starts = [(item, at) for item in words for at in range(0, len(item) - WORDS, WORDS)]
         return [
             Example(" ".join(item[at : at + WORDS]), label)
@@ -272,23 +286,65 @@ def measured(model: hs.Model, text: str, scores: np.ndarray) -> dict[str, float]
     }
 
 
-def evaluate(folder: Path, task: Task, texts: int, seed: int, steps: int) -> dict[str, Any]:
-    """Every method on the first held-out texts."""
+def ranks(values: np.ndarray) -> np.ndarray:
+    """The rank of each value, ties in order."""
+    return np.argsort(np.argsort(values, kind="stable"), kind="stable").astype(np.float64)
+
+
+def agreement(first: np.ndarray, second: np.ndarray) -> float:
+    """Spearman's correlation; 0 where all values of one are equal."""
+    a, b = ranks(first), ranks(second)
+    a, b = a - a.mean(), b - b.mean()
+    size = float(np.sqrt((a * a).sum() * (b * b).sum()))
+    return float((a * b).sum()) / size if size else 0.0
+
+
+def randomised(folder: Path, task: Task, seed: int) -> None:
+    """Write the same classifier with random weights beside its tokenizer."""
+    torch.manual_seed(1000 + seed)
+    config = transformers.AutoConfig.from_pretrained(folder)
+    transformers.AutoModelForSequenceClassification.from_config(config).save_pretrained(folder / "random")
+    for path in folder.iterdir():
+        if path.is_file() and path.name not in ("config.json", "model.safetensors"):
+            shutil.copy(path, folder / "random" / path.name)
+
+
+def evaluate(folder: Path, task: Task, texts: int, seed: int, steps: int) -> dict[str, list[dict[str, float]]]:
+    """Every method on the first held-out texts: a row of measures for each text."""
     model = hs.open(folder)
-    module = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    randomised(folder, task, seed)
+    other = hs.open(folder / "random")
+    module, blank = (
+        transformers.AutoModelForSequenceClassification.from_pretrained(place).eval()
+        for place in (folder, folder / "random")
+    )
+    noise = scorers(other, blank, seed + 1, steps)
     chosen = [item.text for item in task.test if len(model.tokenizer.encode(item.text)) <= model.anatomy.longest_text][
         :texts
     ]
-    table: dict[str, Any] = {}
+    table: dict[str, list[dict[str, float]]] = {}
     for name, scorer in scorers(model, module, seed, steps).items():
         started = time.perf_counter()
-        rows = [measured(model, text, scorer(text)) for text in chosen]
-        table[name] = {"seconds": time.perf_counter() - started}
-        for measure in rows[0]:
-            mean, low, high = mean_interval(np.array([row[measure] for row in rows]))
-            table[name][measure] = [float(mean), float(low), float(high)]
-        print(f"  {name}: {table[name]}", file=sys.stderr, flush=True)
-    return {"texts": len(chosen), "methods": table}
+        table[name] = []
+        for text in chosen:
+            scores = scorer(text)
+            content = ~np.array(model.tokenizer.encode(text).special)
+            alike = agreement(scores[content], noise[name](text)[content])
+            table[name].append({**measured(model, text, scores), "randomised": alike})
+        print(f"  {name}: {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
+    return table
+
+
+def summary(tables: Sequence[dict[str, list[dict[str, float]]]]) -> dict[str, dict[str, list[float]]]:
+    """Means and intervals over the texts of all seeds: method -> measure -> mean, low, high."""
+    methods: dict[str, dict[str, list[float]]] = {}
+    for name in tables[0]:
+        rows = [row for table in tables for row in table[name]]
+        methods[name] = {
+            measure: [float(value) for value in mean_interval(np.array([row[measure] for row in rows]))]
+            for measure in rows[0]
+        }
+    return methods
 
 
 def markdown(results: dict[str, Any]) -> str:
@@ -296,10 +352,11 @@ def markdown(results: dict[str, Any]) -> str:
     lines = []
     for name, result in results.items():
         classes = len(result["labels"])
-        lines += [f"{name}: {result['texts']} texts, {classes} classes, accuracy {result['accuracy']:.3f}", ""]
-        lines += ["| method | AOPC | comprehensiveness | sufficiency |", "|---|---:|---:|---:|"]
-        for method, row in result["methods"].items():
-            cells = (f"{row[key][0]:.3f} ({row[key][1]:.3f} to {row[key][2]:.3f})" for key in list(row)[1:])
+        accuracies = ", ".join(f"{value:.3f}" for value in result["accuracies"])
+        lines += [f"{name}: {result['texts']} texts, {classes} classes, accuracies {accuracies}", ""]
+        lines += ["| method | AOPC | comprehensiveness | sufficiency | randomised |", "|---|---:|---:|---:|---:|"]
+        for method, row in sorted(result["methods"].items(), key=lambda item: -item[1]["AOPC"][0]):
+            cells = (f"{mean:.3f} ({low:.3f} to {high:.3f})" for mean, low, high in row.values())
             lines.append(f"| {method} | {' | '.join(cells)} |")
         lines.append("")
     return "\n".join(lines)
@@ -317,27 +374,33 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=1e-4)
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--steps", type=int, default=32, help="points of the integral in integrated gradients")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it runs")
     given = parser.parse_args()
     if given.quick:
-        given.passages, given.texts, given.epochs, given.steps = 8, 3, 1, 4
+        given.passages, given.texts, given.epochs, given.steps, given.seeds = 8, 3, 1, 4, 2
     model = hs.open(given.model)
     base = Path(model.checkpoint.where)
     mark = next(sign for sign in MARKS if model.tokenizer.id(sign) is not None)
-    tasks = (
-        author_task(given.corpus, given.passages, given.seed),
-        speech_task(given.treebank, mark, given.passages, given.seed),
-    )
     results: dict[str, Any] = {}
-    for task in tasks:
-        with tempfile.TemporaryDirectory() as folder:
-            options = {"epochs": given.epochs, "rate": given.rate, "batch": given.batch, "seed": given.seed}
-            accuracy = train(base, task, Path(folder), **options)
-            print(f"{task.name}: {len(task.train)} to train on, accuracy {accuracy:.3f}", file=sys.stderr, flush=True)
-            result = evaluate(Path(folder), task, given.texts, given.seed, given.steps)
-        results[task.name] = {"labels": task.labels, "trained_on": len(task.train), "accuracy": accuracy, **result}
+    tables: dict[str, list[dict[str, list[dict[str, float]]]]] = {}
+    for seed in range(given.seeds):
+        for task in (
+            author_task(given.corpus, given.passages, seed, model.tokenizer.mask_token or ""),
+            speech_task(given.treebank, mark, given.passages, seed),
+        ):
+            with tempfile.TemporaryDirectory() as folder:
+                options = {"epochs": given.epochs, "rate": given.rate, "batch": given.batch, "seed": seed}
+                accuracy = train(base, task, Path(folder), **options)
+                print(f"{task.name}, seed {seed}: accuracy {accuracy:.3f}", file=sys.stderr, flush=True)
+                tables.setdefault(task.name, []).append(evaluate(Path(folder), task, given.texts, seed, given.steps))
+            result = results.setdefault(
+                task.name, {"labels": task.labels, "trained_on": len(task.train), "accuracies": []}
+            )
+            result["accuracies"].append(accuracy)
+            result["methods"] = summary(tables[task.name])
+            result["texts"] = sum(len(table["random"]) for table in tables[task.name])
     if given.json is not None:
         given.json.write_text(
             json.dumps({"settings": {**vars(given), "json": None}, "results": results}, default=str, indent=1)
