@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import csv
+import hashlib
 import io
 import json
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +22,7 @@ from headscope.cli import app
 from headscope.view.explain_sheets import attribution_sheet, effects_sheet, similarity_sheet
 from headscope.view.inked import heat_map, inked_text, signed_style
 from headscope.view.labels import width
+from headscope.view.screen_html import screen_html
 from headscope.view.terminal import Paper, lines_of, plain_text
 from small_bert import small_bert
 
@@ -159,3 +164,29 @@ def test_a_hostile_token_is_no_markup(small: str) -> None:
     assert sheet.table is not None
     assert "\x1b" not in sheet.table().csv()
     assert list(sheet.record()["tokens_a"]) == list(axis.tokens)
+
+
+@pytest.mark.parametrize("command", ["effects", "attribute", "similarity"])
+def test_a_screen_as_an_offline_page(command: str, tmp_path: Path) -> None:
+    """One file that loads nothing, with token text as text."""
+    texts = ("the <b>cat</b> [MASK]", "a cat") if command == "similarity" else ("the <img src=x> [MASK] sat",)
+    path = tmp_path / "answer.html"
+    result = CliRunner().invoke(app, [command, "-", *texts, "--html", str(path)])
+    assert result.exit_code == 0, result.output
+    assert str(path) in result.stderr
+    page = path.read_text(encoding="utf-8")
+    assert "default-src 'none'; style-src 'sha256-" in page
+    assert not re.search(r"<(img|b|script|link)\b|https?:|url\(", page)
+    style = re.search(r"<style>(.*?)</style>", page, re.DOTALL)
+    assert style is not None
+    digest = base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode()
+    assert f"'sha256-{digest}'" in page
+    assert page.count("<span") > 10
+
+
+def test_text_on_such_a_page_is_never_markup() -> None:
+    hostile = "</pre><script>alert(1)</script><img src=x onerror=alert(1)>&lt;"
+    page = screen_html([inked_text([hostile, "a"], np.array([1.0, -1.0]))], title=hostile).decode()
+    assert "<script" not in page
+    assert "<img" not in page
+    assert page.count("&lt;script&gt;") == 2

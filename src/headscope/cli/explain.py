@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headscope.cli.app import app, opened, show
+from headscope.cli.app import app, opened, said_saved, show
 from headscope.cli.options import ModelName, Revision, number
 from headscope.cli.progress import layers_shown
 from headscope.cli.request import LONGEST, Form, TextRequest, as_typed, pasted, takes_options
@@ -16,6 +17,7 @@ from headscope.errors import InputError
 if TYPE_CHECKING:
     from headscope.explain.target import Wanted
     from headscope.model import Model
+    from headscope.view.terminal import Sheet
 
 EXPLAIN = "Why it says what it says"
 
@@ -36,6 +38,9 @@ Like = Annotated[
     str | None, typer.Option("--like", metavar="TEXT", help="Explain the cosine with this text's vector instead.")
 ]
 Vector = Annotated[bool, typer.Option("--vector", help="Explain the text's vector instead.")]
+Html = Annotated[
+    Path | None, typer.Option("--html", metavar="FILE", help="Also write the screen as one offline HTML file.")
+]
 Top = Annotated[int, typer.Option("--top", parser=number, metavar="N", help="How many to list.")]
 
 
@@ -74,6 +79,15 @@ def check_top(top: int) -> None:
         raise InputError(f"--top {top} leaves nothing to list", where="--top", advice="give a number from 1")
 
 
+def finish(sheet: Sheet, form: Form, step: str, html: Path | None) -> None:
+    """Print an answer, and write its screen as HTML where that was asked for."""
+    if html is not None:
+        from headscope.view.screen_html import write_screen
+
+        said_saved(html, write_screen(sheet.drawings, html, title="headscope"))
+    show(sheet, form.name, step=step)
+
+
 @app.command(rich_help_panel=EXPLAIN)
 @takes_options
 def effects(
@@ -91,6 +105,7 @@ def effects(
         typer.Option("--patch-from", metavar="TEXT", help="Take each head's context from this text's run instead."),
     ] = None,
     top: Top = 10,
+    html: Html = None,
 ) -> None:
     """Silence each head and see what changes in one output."""
     from headscope.view.explain_sheets import effects_sheet
@@ -111,7 +126,7 @@ def effects(
         )
     layer, head = result.strongest(1)[0]
     step = request.step("attend", text, "-L", str(layer), "-H", str(head))
-    show(effects_sheet(model.name, result, top), form.name, step=step)
+    finish(effects_sheet(model.name, result, top), form, step, html)
 
 
 @app.command(rich_help_panel=EXPLAIN)
@@ -132,6 +147,7 @@ def attribute(
         ),
     ] = "decompx",
     top: Top = 10,
+    html: Html = None,
 ) -> None:
     """Show what each token adds to one output, with ink behind the words."""
     from headscope.view.explain_sheets import attribution_sheet
@@ -141,7 +157,7 @@ def attribute(
     model = opened(request.model, request.revision)
     goal = wanted(model, target, at, like, vector)
     result = model.attribute(text, goal, method=method, pair=request.second, max_length=request.max_length)
-    show(attribution_sheet(model.name, result, top), form.name, step=request.step("effects", text))
+    finish(attribution_sheet(model.name, result, top), form, request.step("effects", text), html)
 
 
 @app.command(rich_help_panel=EXPLAIN)
@@ -153,6 +169,7 @@ def similarity(
     b: Annotated[str, typer.Argument(metavar="B", show_default=False, help="The second text.")],
     rerun: Annotated[bool, typer.Option("--rerun", help="Also run the model without each token; in --json.")] = False,
     top: Top = 10,
+    html: Html = None,
     max_length: Annotated[
         int | None, typer.Option("--max-length", parser=number, metavar="N", help="Cut longer texts to N tokens.")
     ] = None,
@@ -164,4 +181,4 @@ def similarity(
     check_top(top)
     result = opened(model, revision).token_similarity(as_typed(a), as_typed(b), rerun=rerun, max_length=max_length)
     step = pasted("attribute", model, a, "--like", b) if len(a) + len(b) < LONGEST else pasted("summary", model)
-    show(similarity_sheet(model, result, top), form.name, step=step)
+    finish(similarity_sheet(model, result, top), form, step, html)
