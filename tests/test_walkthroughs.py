@@ -27,8 +27,9 @@ import hooks  # noqa: E402
 import walk  # noqa: E402
 
 SETTINGS: dict[str, Any] = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
-SIX = ["bert-large", "parameters", "architecture", "one-head", "multihead-attention", "classifier"]
-RUN = [*(f"walkthroughs/{page}" for page in SIX), "recipes"]
+PAGES = ["bert-large", "parameters", "architecture", "one-head", "multihead-attention", "classifier"]
+PAGES += ["effects", "attribution", "similarity"]
+RUN = [*(f"walkthroughs/{page}" for page in PAGES), "recipes"]
 FENCE = re.compile(r"^( *)```python([^\n]*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 
 
@@ -52,7 +53,7 @@ def test_every_page_has_its_place_in_the_nav() -> None:
     there = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")}
     assert set(pages(SETTINGS["nav"])) == there
     assert [page for page in pages(SETTINGS["nav"]) if page.startswith("walkthroughs/")][1:] == [
-        f"walkthroughs/{page}.md" for page in SIX
+        f"walkthroughs/{page}.md" for page in PAGES
     ]
 
 
@@ -89,7 +90,7 @@ def test_what_a_block_prints_is_on_the_page(page: str) -> None:
 
 
 def test_the_published_numbers_are_asserted() -> None:
-    held = {page: "\n".join(code for _, code in fences(f"walkthroughs/{page}") if "assert" in code) for page in SIX}
+    held = {page: "\n".join(code for _, code in fences(f"walkthroughs/{page}") if "assert" in code) for page in PAGES}
     assert "== 335_141_888" in held["bert-large"]
     assert "== 199" in held["parameters"]
     assert "== 109_482_240" in held["parameters"]
