@@ -16,7 +16,7 @@ def expansion_rate(
     W_O: Float[np.ndarray, "d_value d_model"],
     b_O: Float[np.ndarray, " d_model"],
 ) -> float:
-    """|[W_V 0; b_V 1] [W_O b_O; 0 1]|_F / sqrt(d_model + 1), as the authors' code has it (Kobayashi et al. 2021).
+    """|[W_V 0; b_V 1] · [W_O b_O; 0 1]|_F / sqrt(d_model + 1), as the authors' code has it (Kobayashi et al. 2021).
 
     The root mean square of the factor by which a layer's W_V W_O lengthens a random vector, biases included.
     Above 1 attention lengthens what it passes on, below 1 it shortens it. The authors' code has b_O as a column of the
