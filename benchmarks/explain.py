@@ -25,7 +25,7 @@ import numpy as np
 import headscope as hs
 from measure import Pair, pair_calls
 
-WORDS = [
+WORDS = ("the cat sat on the mat and she took off her old hat while it rained all day long in town").split()
     "the",
     "cat",
     "sat",
