@@ -25,29 +25,7 @@ import numpy as np
 import headscope as hs
 from measure import Pair, pair_calls
 
-WORDS = ("the cat sat on the mat and she took off her old hat while it rained all day long in town").split()
-    "the",
-    "cat",
-    "sat",
-    "on",
-    "the",
-    "mat",
-    "and",
-    "she",
-    "took",
-    "off",
-    "her",
-    "old",
-    "hat",
-    "while",
-    "it",
-    "rained",
-    "all",
-    "day",
-    "long",
-    "in",
-    "town",
-]
+WORDS = "the cat sat on the mat and she took off her old hat while it rained all day in town".split()  # noqa: SIM905
 
 
 def text_of(model: hs.Model, tokens: int) -> tuple[str, int]:
