@@ -8,7 +8,7 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields
-from functools import wraps
+from functools import cache, wraps
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
@@ -231,18 +231,7 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     hints = get_type_hints(command, include_extras=True)
     own = inspect.signature(command).parameters
     classes = {name: hints[name] for name in own if hints.get(name) in (TextRequest, Request, Form)}
-    parameters: list[inspect.Parameter] = []
-    for kind in classes.values():
-        types = get_type_hints(kind, include_extras=True)
-        parameters += [
-            inspect.Parameter(
-                field.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=inspect.Parameter.empty if field.default is MISSING else field.default,
-                annotation=types[field.name],
-            )
-            for field in fields(kind)
-        ]
+    parameters = [parameter for kind in classes.values() for parameter in _parameters_of(kind)]
     first = [parameter for parameter in parameters if parameter.name in ("model", "text")]
     mine = [of.replace(annotation=hints[name], kind=of.KEYWORD_ONLY) for name, of in own.items() if name not in classes]
     signature = inspect.Signature([*first, *mine, *(of for of in parameters if of not in first)])
@@ -256,3 +245,18 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     spread.__signature__ = signature  # type: ignore[attr-defined]
     spread.__annotations__ = {parameter.name: parameter.annotation for parameter in signature.parameters.values()}
     return spread
+
+
+@cache
+def _parameters_of(kind: type[Form | TextRequest]) -> tuple[inspect.Parameter, ...]:
+    """A class's fields as keyword-only parameters."""
+    types = get_type_hints(kind, include_extras=True)
+    return tuple(
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if field.default is MISSING else field.default,
+            annotation=types[field.name],
+        )
+        for field in fields(kind)
+    )
