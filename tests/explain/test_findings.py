@@ -77,7 +77,10 @@ def test_heads_that_read_a_neighbour(kind: str, offset: int) -> None:
     assert one.numbers == pytest.approx({"weight": weight, "expected": expected}, rel=1e-5)
     assert one.surprise == pytest.approx(surprise(weight, expected), rel=1e-4)
     assert str(one) == one.sentence
-    assert one.sentence.startswith(f"Layer 0, head 1: {weight:.0%} of its weight on the token")
+    place = {"previous": "the previous token", "next": "the next token", "same": "the token itself"}[kind]
+    assert one.sentence == (
+        f"Layer 0, head 1: {weight:.0%} of its weight on {place}; {expected:.0%} if the query did not matter."
+    )
 
 
 def test_the_same_word_elsewhere() -> None:
@@ -110,8 +113,8 @@ def test_links_are_between_content_words_that_are_neither_neighbours_nor_equal()
     offset.remove(weight)
     assert one.numbers == pytest.approx({"weight": weight, "expected": max(others, np.mean(offset))}, rel=1e-4)
     assert one.sentence == (
-        f"Layer 0, head 0: “guests” ({cell.query}) puts {weight:.0%} of its weight on “house” ({cell.key}), "
-        f"where {one.numbers['expected']:.0%} is this head's average."
+        f"Layer 0, head 0: “guests” ({cell.query}) puts {weight:.0%} of its weight on “house” ({cell.key}); "
+        f"{one.numbers['expected']:.0%} is usual for this head."
     )
 
 

@@ -17,7 +17,7 @@ from headscope.statistics import roles_of
 if TYPE_CHECKING:
     from headscope._trace import Trace
 
-NEIGHBOUR_WORDS = {"previous": "the token before", "next": "the token after", "same": "the token itself"}
+NEIGHBOUR_WORDS = {"previous": "the previous token", "next": "the next token", "same": "the token itself"}
 LONGEST_WORD = 24
 """Characters of a word that a sentence quotes."""
 
@@ -140,11 +140,10 @@ def _neighbours(trace: Trace, measured: Sequence[Measures], heads: Sequence[tupl
             if not share > max(THRESHOLDS[kind], expected):
                 continue
             place = NEIGHBOUR_WORDS.get(kind, "other tokens of the same word")
-            who = "that token" if kind in NEIGHBOUR_WORDS else "them"
             yield Finding(
                 kind,
                 f"Layer {layer.layer}, head {head}: {percent(share)} of its weight on {place}; "
-                f"over all queries it gives {who} {percent(expected)}.",
+                f"{percent(expected)} if the query did not matter.",
                 {"weight": share, "expected": expected},
                 (Cell(layer.layer, head),),
                 surprise(share, expected),
@@ -204,8 +203,8 @@ def _linked(
         query, key = (f"“{_short(content.words[at])}” ({at})" for at in (link.query, link.key))
         yield Finding(
             "link",
-            f"Layer {link.layer}, head {link.head}: {query} puts {percent(link.weight)} of its weight on {key}, "
-            f"where {percent(closer.expected)} is this head's average.",
+            f"Layer {link.layer}, head {link.head}: {query} puts {percent(link.weight)} of its weight on {key}; "
+            f"{percent(closer.expected)} is usual for this head.",
             {"weight": closer.weight, "expected": closer.expected},
             (Cell(link.layer, link.head, link.query, link.key),),
             surprise(closer.weight, closer.expected),
