@@ -292,7 +292,8 @@ def softmax_blocks(
         if forbidden is not None:
             scores.masked_fill_(forbidden[block.keys], hidden)
         highest = scores.amax(-1, keepdim=True)
-        highest.masked_fill_(highest == float("-inf"), 0)
+        if hidden == float("-inf"):
+            highest.masked_fill_(highest == hidden, 0)
         scores -= highest
         if spare.numel() < scores.numel():
             spare = torch.empty_like(scores).view(-1)
