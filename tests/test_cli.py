@@ -458,3 +458,22 @@ def test_headers_of_sparse_files_are_enough(tmp_path):
     write_config(tmp_path, {**BERT_CONFIG, **BASE})
     sparse_safetensors(tmp_path / "model.safetensors", bert_header(BASE, dtype="BF16"))
     assert answer("shapes", str(tmp_path))["parameters"][0]["dtype"] == "BF16"
+
+
+def test_one_statistic_of_every_head(small):
+    """The screen's grid holds the entropies of the weights themselves, and names the heads at the ends."""
+    trace = hs.open(small).trace(TEXT)
+    entropies = np.zeros((2, 2))
+    for layer, head in np.ndindex(2, 2):
+        p = np.asarray(trace[layer, head].weights, dtype=np.float64)
+        entropies[layer, head] = -(p * np.log(p, where=p > 0, out=np.zeros_like(p))).sum(1).mean()
+    text = run("attend", small, TEXT, "--heads", "entropy").stdout
+    grid = [line.split()[2:] for line in text.splitlines() if re.match(r"layer +\d", line)]
+    np.testing.assert_allclose(np.array(grid, dtype=float), entropies, atol=0.006)
+    layer, head = np.unravel_index(entropies.argmax(), (2, 2))
+    assert f"Layer {layer}, head {head} spreads its weight widest" in text
+    record = answer("attend", small, TEXT, "--heads", "entropy")
+    assert record["statistic"] == "entropy"
+    assert [row["entropy"] for row in record["heads"]] == pytest.approx(entropies.ravel().tolist(), abs=1e-5)
+    assert "no statistic 'banana'" in run("attend", small, TEXT, "--heads", "banana", code=2).stderr
+    assert "--heads shows all heads" in run("attend", small, TEXT, "--heads", "entropy", "-L", "0", code=2).stderr

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headscope.model import Model
     from headscope.verify import Report
 
-SENTENCE = "she took off her {mask} and sat down."
+SENTENCE = "she opened the {mask} and went in."
 WIDEST = 100
 GUESSES = 3
 

@@ -48,6 +48,10 @@ def attend(
         int, typer.Option("--from", parser=number, metavar="TOKEN", help="The first token to draw, if not all fit.")
     ] = 0,
     scale: Annotated[str, typer.Option("--scale", metavar="sqrt|linear", help="How weights become shades.")] = "sqrt",
+    heads: Annotated[
+        str | None,
+        typer.Option("--heads", metavar="STATISTIC", help="One statistic of every head, such as entropy or previous."),
+    ] = None,
     save: Annotated[
         Path | None,
         typer.Option("--save", metavar="FILE", help="Write weights as .npz or .csv, or the trace as .safetensors."),
@@ -70,9 +74,16 @@ def attend(
             model.layers[layer].heads[head or 0]  # refused here, before any weight is read
 
     _, trace = request.load_or_trace(check=check)
-    sheet = attend_sheet(
-        trace, layer=layer, head=head, query=query, top=top, threshold=threshold, start=start, scale=drawn_on
-    )
+    if heads is not None:
+        if layer is not None or head is not None or query is not None:
+            raise InputError("--heads shows all heads", where="--heads", advice="leave out --layer, --head and --query")
+        from headscope.view.statistic_sheet import statistic_sheet
+
+        sheet = statistic_sheet(trace, heads)
+    else:
+        sheet = attend_sheet(
+            trace, layer=layer, head=head, query=query, top=top, threshold=threshold, start=start, scale=drawn_on
+        )
     if save is not None:
         said_saved(save, save_attention(trace, save, layer=layer, head=head))
     code = exit_code(trace)

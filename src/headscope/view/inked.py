@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 RAISES, LOWERS = (0xD9, 0x5F, 0x0E), (0x2B, 0x6C, 0xB0)
 """Orange for what raises a number, blue for what lowers it: told apart by the colour-blind too."""
+DARKEST = (0x0B, 0x3C, 0x7A)
 LEAST_INK = 0.05
 """Less than this share of the greatest is drawn as nothing."""
 CELL = 5
@@ -33,6 +34,15 @@ def signed_style(ink: float) -> str:
         return ""
     share = 0.25 + 0.75 * min(abs(ink), 1.0)
     red, green, blue = (round(255 + (end - 255) * share) for end in (RAISES if ink > 0 else LOWERS))
+    light = 0.2126 * red + 0.7152 * green + 0.0722 * blue > 130
+    return f"{'#000000' if light else '#ffffff'} on #{red:02x}{green:02x}{blue:02x}"
+
+
+def unsigned_style(share: float) -> str:
+    """A number's colours, white to dark blue, by its share of the range, 0 to 1."""
+    if share < LEAST_INK:
+        return ""
+    red, green, blue = (round(255 + (end - 255) * min(share, 1.0)) for end in DARKEST)
     light = 0.2126 * red + 0.7152 * green + 0.0722 * blue > 130
     return f"{'#000000' if light else '#ffffff'} on #{red:02x}{green:02x}{blue:02x}"
 
