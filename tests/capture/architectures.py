@@ -44,7 +44,7 @@ def architectures() -> Iterator[Architecture]:
         yield Architecture(
             folder.name,
             any(kind.uses_interface or kind.calls_sdpa for kind in kinds.values()) or "MultiheadAttention" in used,
-            tuple(sorted(cls.__name__ for cls, kind in kinds.items() if kind.computes_its_own)),
+            tuple(sorted(cls.__name__ for cls, kind in kinds.items() if kind.computes_own_attention)),
             tuple(word for name, word in (("attn_logit_softcapping", "soft cap"), ("sinks", "sinks")) if name in used),
         )
 

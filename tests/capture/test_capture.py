@@ -166,7 +166,7 @@ def test_the_only_trace_or_an_error() -> None:
         captured["cross"]
     with torch.no_grad(), capture(model) as captured:
         model.encoder.layer[0](torch.randn(1, 3, 32))
-    with pytest.raises(InputError, match="outside of a forward"):
+    with pytest.raises(InputError, match="outside a forward"):
         captured.trace
 
 
@@ -265,7 +265,7 @@ def test_a_trace_goes_to_another_process_without_its_model() -> None:
     np.testing.assert_array_equal(again[1, 2].weights[:], captured.trace[1, 2].weights[:])
     report = again.verify()
     assert report.agrees
-    assert report.skipped == (("eager weights", "the model is gone"),)
+    assert report.skipped == (("eager weights", "the model no longer exists"),)
     assert copy.deepcopy(captured.trace).verify().skipped == captured.trace.verify().skipped
 
 
@@ -440,7 +440,7 @@ def test_attention_out_of_sight_is_an_error_where_it_runs() -> None:
 @pytest.mark.parametrize(
     ("family", "said"),
     [
-        (Family("Gemma2Model", {**DECODER, "head_dim": 8, "attn_logit_softcapping": 50.0}), "caps its scores"),
+        (Family("Gemma2Model", {**DECODER, "head_dim": 8, "attn_logit_softcapping": 50.0}), "applies a soft cap"),
         (Family("GptOssModel", {**DECODER, "head_dim": 8, "num_local_experts": 2}), "sinks"),
     ],
 )

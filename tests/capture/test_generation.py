@@ -145,7 +145,7 @@ def test_the_passes_of_a_generation_are_one_causal_map(name: str, way: str, rows
     if rows == 1:
         assert captured.generation.ids == found[0].ids
     else:
-        with pytest.raises(InputError, match="3 sequences grew"):
+        with pytest.raises(InputError, match="3 sequences were generated"):
             captured.generation
 
 
@@ -249,7 +249,7 @@ def test_nothing_grew() -> None:
     with torch.no_grad(), hs.capture(model) as captured:
         model(prompts(1)[0])
     assert captured.generations == []
-    with pytest.raises(InputError, match="no sequence grew"):
+    with pytest.raises(InputError, match="no sequence was generated"):
         captured.generation
 
 

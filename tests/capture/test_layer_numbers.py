@@ -104,7 +104,7 @@ def test_a_part_can_be_silenced_alone() -> None:
             with ablate(model, heads, stack=stack):
                 found = model(x)
             torch.testing.assert_close(found, hidden + layer.out(context.transpose(1, 2).flatten(2)))
-    with pytest.raises(InputError, match=r"there is none called 'other'"):
+    with pytest.raises(InputError, match=r"there is no stack 'other'"):
         ablate(model, heads, stack="other")
 
 

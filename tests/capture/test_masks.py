@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from headscope._capture.masks import Analyst, Given, find_rules
-from headscope._capture.transformers_support import given_mask
+from headscope._capture.masks import Analyst, RawMask, find_rules
+from headscope._capture.transformers_support import raw_mask
 from headscope.attention import Mask
 
 
@@ -45,7 +45,7 @@ def test_rules_come_back(
     mask = torch.from_numpy(wanted.copy())[None, None]
     if additive is not None:
         mask = torch.zeros(mask.shape).masked_fill(~mask, additive)
-    found = find_rules(Given(mask=mask), 1, size, size, slice(0, size)).row(0)
+    found = find_rules(RawMask(mask=mask), 1, size, size, slice(0, size)).row(0)
     kept = real
     ahead = np.triu(wanted[kept][:, kept], 1).any()
     if additive is not None and np.isfinite(additive) and padding and not at_left and not ahead:
@@ -63,7 +63,7 @@ def test_rules_come_back(
 def test_any_mask_comes_back(data: st.DataObject, queries: int, keys: int) -> None:
     bits = data.draw(st.lists(st.booleans(), min_size=queries * keys, max_size=queries * keys))
     wanted = np.array(bits).reshape(queries, keys)
-    found = find_rules(Given(mask=torch.from_numpy(wanted)[None, None]), 1, queries, keys, None).row(0)
+    found = find_rules(RawMask(mask=torch.from_numpy(wanted)[None, None]), 1, queries, keys, None).row(0)
     np.testing.assert_array_equal(cells(found.mask, queries, keys), wanted)
     unseen = np.zeros(queries, dtype=bool) if found.unseen is None else found.unseen
     np.testing.assert_array_equal(unseen, ~wanted.any(1))
@@ -71,7 +71,7 @@ def test_any_mask_comes_back(data: st.DataObject, queries: int, keys: int) -> No
 
 def test_numbers_are_kept_as_a_bias() -> None:
     numbers = torch.randn(1, 2, 4, 4)
-    found = find_rules(Given(mask=numbers), 3, 4, 4, slice(0, 4))
+    found = find_rules(RawMask(mask=numbers), 3, 4, 4, slice(0, 4))
     assert found.shared
     assert torch.equal(found.row(2).mask.bias, numbers[0])
 
@@ -79,16 +79,16 @@ def test_numbers_are_kept_as_a_bias() -> None:
 def test_each_mask_is_looked_at_once() -> None:
     analyst = Analyst()
     mask = torch.ones(2, 1, 6, 6, dtype=torch.bool).tril()
-    first = analyst.rules(Given(mask=mask), 2, 6, 6, slice(0, 6))
-    assert analyst.rules(Given(mask=mask), 2, 6, 6, slice(0, 6)) is first
-    assert analyst.rules(Given(mask=mask.clone()), 2, 6, 6, slice(0, 6)) is first
-    assert analyst.rules(Given(mask=mask), 2, 6, 6, None) is not first
+    first = analyst.rules(RawMask(mask=mask), 2, 6, 6, slice(0, 6))
+    assert analyst.rules(RawMask(mask=mask), 2, 6, 6, slice(0, 6)) is first
+    assert analyst.rules(RawMask(mask=mask.clone()), 2, 6, 6, slice(0, 6)) is first
+    assert analyst.rules(RawMask(mask=mask), 2, 6, 6, None) is not first
 
 
 @pytest.mark.parametrize("queries", [1, 3])
 def test_queries_at_the_end_of_a_cache(queries: int) -> None:
     wanted = np.tri(queries, 7, 7 - queries, dtype=bool)
-    found = find_rules(Given(mask=torch.from_numpy(wanted)[None, None]), 1, queries, 7, slice(7 - queries, 7)).row(0)
+    found = find_rules(RawMask(mask=torch.from_numpy(wanted)[None, None]), 1, queries, 7, slice(7 - queries, 7)).row(0)
     assert found.mask.bias is None
     np.testing.assert_array_equal(cells(found.mask, queries, 7), wanted)
 
@@ -100,7 +100,7 @@ def test_what_flash_attention_is_given(causal: bool, width: int | None) -> None:
     q = torch.zeros(2, 4, 7, 8)
     padding = torch.tensor([[1] * 7, [1] * 5 + [0] * 2])
     options = {"is_causal": causal, "sliding_window": width}
-    seen, used = given_mask("flash_attention_2", nn.Module(), q, q, padding, options)
+    seen, used = raw_mask("flash_attention_2", nn.Module(), q, q, padding, options)
     rules = find_rules(seen, 2, 7, used, slice(0, 7))
     at = np.arange(7)
     back = at[:, None] - at
@@ -120,7 +120,7 @@ def test_keys_that_nobody_sees_are_padding_in_any_mask(kept: list[bool]) -> None
     real = torch.tensor(kept)
     place = torch.arange(6)
     mask = (place[:, None] // 3 == place // 3) & (place <= place[:, None]) & real & real[:, None]
-    found = find_rules(Given(mask=mask[None, None]), 1, 6, 6, slice(0, 6)).row(0)
+    found = find_rules(RawMask(mask=mask[None, None]), 1, 6, 6, slice(0, 6)).row(0)
     assert found.mask.bias is not None
     expected = None if all(kept) else real.numpy()
     np.testing.assert_array_equal(found.keys, expected)
@@ -134,6 +134,6 @@ def test_keys_that_nobody_sees_are_padding_in_any_mask(kept: list[bool]) -> None
 def test_causal_masks_begin_where_pytorch_lets_them_begin(queries: int, keys: int) -> None:
     q, k, v = torch.randn(1, 1, queries, 4), torch.randn(1, 1, keys, 4), torch.eye(keys)[None, None]
     theirs = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)[0, 0]
-    given = Given.causal_from_the_first(queries, keys)
+    given = RawMask.causal_from_the_first(queries, keys)
     rule = find_rules(given, 1, queries, keys, None).row(0).mask
     np.testing.assert_array_equal(cells(rule, queries, keys), theirs.numpy() > 0)

@@ -110,8 +110,8 @@ def llama(change: Any) -> tuple[Any, Any]:
     [
         (Adapted, "2 modules read the contexts"),
         (WithNumbers, "2 modules read the contexts"),
-        (OwnLinear.of, "OwnLinear with a forward of its own"),
-        (lambda projection: nn.Sequential(nn.LayerNorm(32), projection), "no Linear as they are"),
+        (OwnLinear.of, r"OwnLinear\) overrides forward"),
+        (lambda projection: nn.Sequential(nn.LayerNorm(32), projection), "no Linear reads the contexts"),
     ],
 )
 def test_where_it_is_not_one_matrix_it_is_refused(change: Any, said: str) -> None:
@@ -130,7 +130,7 @@ def test_when_the_model_is_gone() -> None:
     trace = captured.traces[0]
     assert "view.writes" in safetensors.numpy.load(page_bytes(trace))
     del captured, model
-    with pytest.raises(TraceError, match="gone"):
+    with pytest.raises(TraceError, match="no longer exists"):
         trace[1, 0].output
 
 

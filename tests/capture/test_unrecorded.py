@@ -312,7 +312,7 @@ def test_a_class_that_is_refused_before_anything_runs_is_listed_too() -> None:
             return torch.softmax(q @ k[..., :3, :].mT, -1) @ v[..., :3, :]
 
     model, x = model_of(Base, HandAttention), torch.randn(1, 7, 32)
-    with pytest.raises(UnsupportedError, match="HandAttention computes its attention by itself"):
+    with pytest.raises(UnsupportedError, match="HandAttention computes its attention itself"):
         capture(model)
     with torch.no_grad(), capture(model, strict=False) as captured:
         model(x)

@@ -149,7 +149,7 @@ def test_a_head_that_is_not_there_names_what_there_is(trace: Trace, index: tuple
 
 @pytest.mark.parametrize("index", [0.5, (0,), (0, 1, 2), "0,1"])
 def test_a_trace_is_indexed_by_layer_and_head(trace: Trace, index: Any) -> None:
-    with pytest.raises(InputError, match="names no head"):
+    with pytest.raises(InputError, match=r"expected a layer or a \(layer, head\) pair"):
         trace[index]
 
 
@@ -314,13 +314,13 @@ Change = Callable[[dict[str, Any], dict[str, np.ndarray]], Any]
 
 HOSTILE: dict[str, tuple[Change, str]] = {
     "scale": (lambda about, _: about["layers"][0].update(scale=float("nan")), "the scale of layer 0 is nan"),
-    "text for a number": (lambda about, _: about["layers"][0].update(scale="inf"), "'inf' where float or int"),
-    "text for a flag": (lambda about, _: about["layers"][0].update(causal="no"), "'no' where bool"),
-    "window": (lambda about, _: about["layers"][0].update(window=[1.5, 2]), "1.5 where int"),
+    "text for a number": (lambda about, _: about["layers"][0].update(scale="inf"), "expected float or int, got 'inf'"),
+    "text for a flag": (lambda about, _: about["layers"][0].update(causal="no"), "expected bool, got 'no'"),
+    "window": (lambda about, _: about["layers"][0].update(window=[1.5, 2]), "expected int or NoneType, got 1.5"),
     "window without end": (lambda about, _: about["layers"][0].update(window=[10**30, None]), "64 bits"),
-    "ids": (lambda about, _: about["queries"]["ids"].__setitem__(0, float("inf")), "inf where int"),
-    "tokens": (lambda about, _: about["queries"]["tokens"].__setitem__(0, None), "None where str"),
-    "outputs": (lambda about, _: about.update(outputs=[]), "where dict"),
+    "ids": (lambda about, _: about["queries"]["ids"].__setitem__(0, float("inf")), "expected int, got inf"),
+    "tokens": (lambda about, _: about["queries"]["tokens"].__setitem__(0, None), "expected str, got None"),
+    "outputs": (lambda about, _: about.update(outputs=[]), "expected dict, got"),
     "dims": (lambda about, _: about["outputs"]["last_hidden_state"].update(dims=["tokens"]), "1 dims"),
     "the same layer twice": (lambda about, _: about["layers"][0].update(number=1), "numbered 1, 1, 2"),
     "the same head twice": (lambda about, _: about["layers"][0].update(numbers=[1, 1, 2, 3]), "numbers 1, 1, 2, 3"),

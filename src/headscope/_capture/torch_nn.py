@@ -1,8 +1,8 @@
-"""torch.nn: MultiheadAttention in all its forms, also inside Transformer encoders and decoders.
+"""torch.nn: MultiheadAttention in all its forms, including inside Transformer encoders and decoders.
 
-A MultiheadAttention shows what goes in and what comes out. Q, K and V are projected again from its own weights, as its
-forward does (torch.nn.functional.multi_head_attention_forward), and what they lead to is compared with what came out.
-PyTorch's inference fast path would hide the call: it is switched off while a capture is open.
+Only the inputs and outputs of a MultiheadAttention can be observed. Q, K and V are projected again from its own
+weights, as its forward does (torch.nn.functional.multi_head_attention_forward), and the resulting output is compared
+with the module's. PyTorch's inference fast path would hide the call, so it is off while a capture is open.
 """
 
 from __future__ import annotations
@@ -16,49 +16,58 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from headscope._capture.calls import Projection
-from headscope._capture.masks import Given
+from headscope._capture.masks import RawMask
 from headscope._capture.operators import Unwatched
 from headscope._capture.projections import Output
 from headscope._capture.rows import contexts, kept_queries, score_bound
-from headscope._capture.sessions import HookedOnce, Seat, WhileAnybodyLooks, asked, covering, hand_over, silence
+from headscope._capture.sessions import (
+    Seat,
+    SharedHooks,
+    SharedSetting,
+    deliver,
+    heads_to_silence,
+    recording,
+    register_call,
+    silence,
+)
 from headscope.errors import UnsupportedError
 
 NAMES = ("query", "key", "value", "key_padding_mask", "need_weights", "attn_mask", "average_attn_weights", "is_causal")
-"""MultiheadAttention.forward's parameters in order."""
+"""The parameters of MultiheadAttention.forward, in order."""
 
 
 def is_attention(module: nn.Module) -> bool:
-    """Whether this is a MultiheadAttention that capture reads."""
+    """Return True if this module is an nn.MultiheadAttention."""
     return isinstance(module, nn.MultiheadAttention)
 
 
 def refuse_own_forwards(name: str, modules: Iterable[tuple[str, nn.Module]]) -> None:
-    """Refuse MultiheadAttention whose forward was overridden: what it computes is not known.
+    """Raise an error for subclasses of MultiheadAttention that override forward: what they compute is unknown.
 
     Args:
         name: the model's class.
-        modules: all of its modules with their names in it.
+        modules: all modules of the model, with their names.
 
     Raises:
-        UnsupportedError: there is one.
+        UnsupportedError: a module overrides forward.
     """
     for path, module in modules:
         if is_attention(module) and type(module).forward is not nn.MultiheadAttention.forward:
             raise UnsupportedError(
-                f"{type(module).__name__} is an nn.MultiheadAttention with a forward of its own",
+                f"{type(module).__name__} is an nn.MultiheadAttention that overrides forward",
                 where=path or name,
-                advice="capture a model that uses nn.MultiheadAttention itself, or capture the other parts of this one",
+                advice="use nn.MultiheadAttention itself, or capture the parts of the model that don't contain it",
             )
 
 
 def _switch_fast_path_off() -> Callable[[], None]:
-    was = torch.backends.mha.get_fastpath_enabled()
+    before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
-    return lambda: torch.backends.mha.set_fastpath_enabled(was)
+    return lambda: torch.backends.mha.set_fastpath_enabled(before)
 
 
-FAST_PATH = WhileAnybodyLooks(_switch_fast_path_off)
-"""PyTorch's inference fast path, off."""
+FAST_PATH = SharedSetting(_switch_fast_path_off)
+"""Switches off PyTorch's inference fast path."""
 
 
 def project(
@@ -66,7 +75,7 @@ def project(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Q, K, V, (batch, heads, tokens, d_head), from (batch, tokens, d) each; K and V with the extra keys appended.
 
-    W_Q, W_K, W_V are the first, second and third third of in_proj_weight, or stand alone where kdim or vdim differ.
+    in_proj_weight holds W_Q, W_K and W_V stacked; if kdim or vdim differ from embed_dim, they are separate parameters.
     """
     d_model = mha.embed_dim
     if mha._qkv_same_embed_dim:
@@ -86,29 +95,34 @@ def project(
 
 
 def extra_keys(mha: nn.MultiheadAttention) -> tuple[str, ...]:
-    """Names of the keys that are no tokens: bias_k, and the zero that add_zero_attn adds."""
+    """Names of the keys that are not tokens: bias_k, and the zero key that add_zero_attn appends."""
     return (("[bias_k]",) if mha.bias_k is not None else ()) + (("[zero]",) if mha.add_zero_attn else ())
 
 
-def given_mask(
-    mha: nn.MultiheadAttention, given: dict[str, Any], keys: int, batched: bool, like: torch.Tensor
-) -> Given:
-    """The masks of a call as one. In torch.nn True means that a key may not be looked at.
+def raw_mask(
+    mha: nn.MultiheadAttention, arguments: dict[str, Any], keys: int, batched: bool, like: torch.Tensor
+) -> RawMask:
+    """Combine the masks of a call. In torch.nn, True means that a key is masked.
 
     Args:
-        given: the call's arguments by name.
-        keys: how many there are, the extra ones included.
-        batched: whether the call's tensors have a batch.
+        mha: the module.
+        arguments: the call's arguments by name.
+        keys: number of keys, extra keys included.
+        batched: True if the call's tensors have a batch axis.
         like: (batch, heads, queries, d_head), the call's queries.
+
+    Raises:
+        UnsupportedError: `is_causal` is passed as a hint to a module with extra keys.
     """
     batch = len(like)
     heads, extra = mha.num_heads, len(extra_keys(mha))
-    padding, mask = given["key_padding_mask"], given["attn_mask"]
-    if given["is_causal"] and padding is None and not given["need_weights"]:
+    padding, mask = arguments["key_padding_mask"], arguments["attn_mask"]
+    if arguments["is_causal"] and padding is None and not arguments["need_weights"]:
         if not extra:
-            return Given.causal_from_the_first(like.shape[2], keys)
+            return RawMask.causal_from_the_first(like.shape[2], keys)
         raise UnsupportedError(
-            "is_causal as a hint, with bias_k or add_zero_attn: PyTorch drops the mask and counts the extra key too",
+            "is_causal is passed as a hint together with bias_k or add_zero_attn: PyTorch drops the mask and counts "
+            "the extra key as a token",
             where="nn.MultiheadAttention",
             advice="pass the mask with need_weights=True, or without is_causal",
         )
@@ -125,62 +139,63 @@ def given_mask(
         else:
             part = widen(padding)[:, None, None, :]
             if mask is None:
-                return Given(mask=part)
+                return RawMask(mask=part)
             mask = (
                 mask
                 if mask.dtype != torch.bool
                 else torch.zeros_like(mask, dtype=like.dtype).masked_fill(mask, float("-inf"))
             )
-            return Given(mask=_shaped(widen(mask), batch, heads) + part)
+            return RawMask(mask=_shaped(widen(mask), batch, heads) + part)
     if mask is None:
-        return Given(keys=allowed)
-    return Given(mask=_shaped(widen(~mask if mask.dtype == torch.bool else mask), batch, heads), keys=allowed)
+        return RawMask(keys=allowed)
+    return RawMask(mask=_shaped(widen(~mask if mask.dtype == torch.bool else mask), batch, heads), keys=allowed)
 
 
 def _shaped(mask: torch.Tensor, batch: int, heads: int) -> torch.Tensor:
     return mask[None, None] if mask.dim() == 2 else mask.reshape(batch, heads, *mask.shape[1:])
 
 
-def look_at(
+def observe_call(
     mha: nn.MultiheadAttention, args: tuple[Any, ...], *keywords_and_output: Any
 ) -> tuple[torch.Tensor, Any] | None:
-    """A forward hook: hand over what this call saw, and silence what is to be silenced."""
+    """Observe a call (a forward hook): deliver it to the sessions that record it, and silence heads in its output."""
     if len(keywords_and_output) < 2:
-        return None  # another thread's last capture closed while this call ran
+        return None  # the last capture, in another thread, closed while this call ran
     kwargs, output = keywords_and_output
-    given: dict[str, Any] = dict(zip(NAMES, (None, None, None, None, True, None, True, False), strict=True))
-    given.update(zip(NAMES, args, strict=False))
-    given.update(kwargs)
-    inputs = [given[name] for name in ("query", "key", "value")]
+    arguments: dict[str, Any] = dict(zip(NAMES, (None, None, None, None, True, None, True, False), strict=True))
+    arguments.update(zip(NAMES, args, strict=False))
+    arguments.update(kwargs)
+    inputs = [arguments[name] for name in ("query", "key", "value")]
     batched = inputs[0].dim() == 3
     queries, keys = (len(x) if not batched else x.shape[1 if mha.batch_first else 0] for x in inputs[:2])
-    seats = covering(mha, queries, keys, (inputs[0].shape, inputs[1].shape))
-    for seat in seats:  # what ran inside is what is read here
-        for missed in [one for one in seat.forward.missed if one.module == id(mha)]:
+    seats = register_call(mha, queries, keys, (inputs[0].shape, inputs[1].shape))
+    for seat in seats:  # the operators that ran inside this module are read here
+        for missed in [call for call in seat.forward.missed if call.module == id(mha)]:
             del seat.forward.missed[missed]
-    wanted, silenced = asked(seats)
-    if not wanted and not silenced:
+    recorders, silenced = recording(seats), heads_to_silence(seats)
+    if not recorders and not silenced:
         return None
     with Unwatched():
-        return _read(mha, seats, wanted, silenced, given, inputs, batched, output)
+        return _read(mha, seats, recorders, silenced, arguments, inputs, batched, output)
 
 
 def _read(
     mha: nn.MultiheadAttention,
     seats: list[Seat],
-    wanted: list[Seat],
+    recorders: list[Seat],
     silenced: dict[int, str],
-    given: dict[str, Any],
+    arguments: dict[str, Any],
     inputs: list[torch.Tensor],
     batched: bool,
     output: tuple[torch.Tensor, Any],
 ) -> tuple[torch.Tensor, Any] | None:
+    """Recompute the attention of a call and deliver it; return a new output if heads are silenced."""
     dropout = mha.dropout if mha.training else 0.0
     if silenced and dropout:
         raise UnsupportedError(
-            "a head can't be silenced while nn.MultiheadAttention drops weights out",
+            "heads of an nn.MultiheadAttention can't be silenced while it applies dropout",
             where=seats[0].session.plan.paths[id(mha)],
-            advice="call model.eval() first, or set dropout to 0",
+            advice="call model.eval() first, or set its dropout to 0",
         )
     own = _same_tokens(inputs[0], inputs[1])
     inputs = [_batch_first(x, mha.batch_first, batched) for x in inputs]
@@ -189,7 +204,7 @@ def _read(
         batch, scale = len(q), q.shape[-1] ** -0.5
         tokens = slice(0, q.shape[2]) if own else None
         rules = seats[0].forward.analyst.rules(
-            given_mask(mha, given, k.shape[2], batched, q),
+            raw_mask(mha, arguments, k.shape[2], batched, q),
             batch,
             q.shape[2],
             k.shape[2],
@@ -199,12 +214,12 @@ def _read(
         )
         context, lse = contexts(q, k, v, scale, rules)
     weight, bias = mha.out_proj.weight, mha.out_proj.bias
-    for session, forward, place in wanted:
+    for session, forward, place in recorders:
         path = ".".join(filter(None, (session.plan.paths[id(mha)], "out_proj")))
         forward.projections[place.stack, place.layer] = Output((path,), mha.head_dim)
-    hand_over(
+    deliver(
         mha,
-        wanted,
+        recorders,
         q=q.detach(),
         k=k.detach(),
         v=v.detach(),
@@ -242,8 +257,8 @@ def _same_tokens(query: torch.Tensor, key: torch.Tensor) -> bool:
 
 
 def _hook(mha: nn.Module) -> list[Callable[[], None]]:
-    return [mha.register_forward_hook(look_at, with_kwargs=True).remove]
+    return [mha.register_forward_hook(observe_call, with_kwargs=True).remove]
 
 
-WATCHED = HookedOnce(_hook)
-"""The modules whose calls are looked at, once for all captures."""
+WATCHED = SharedHooks(_hook)
+"""The hooks on nn.MultiheadAttention, shared by all open captures."""
