@@ -38,7 +38,7 @@ LIBRARIES = ("torch.", "transformers.")
 
 @dataclass(frozen=True)
 class Kind:
-    """What a module's class means to a capture.
+    """Properties of a module's class that matter to a capture.
 
     Attributes:
         is_model: True if it is a transformers model, whose parts compute the attention.

@@ -114,7 +114,7 @@ def rows_of_W_O(model: nn.Module, output: Output | None, layer: int, head: int) 
     module = model.get_submodule(output.paths[0])
     if isinstance(module, nn.Linear) and type(module).forward is not nn.Linear.forward:
         raise UnsupportedError(
-            f"{name}: {output.paths[0]} ({type(module).__name__}) overrides forward, so W_O may be more than its weight",
+            f"{name}: {output.paths[0]} ({type(module).__name__}) overrides forward, so W_O may differ from its weight",
             where=where,
             advice="merge its additions into an nn.Linear first, then capture again",
         )

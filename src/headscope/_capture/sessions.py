@@ -46,7 +46,7 @@ class _Running(threading.local):
 
 RUNNING = _Running()
 
-MOST_NAMED = 4
+MOST_LISTED = 4
 """Maximum number of calls that an error message lists."""
 
 
@@ -265,9 +265,9 @@ class Session:
             self.listener.drop(forward)
             raise UnsupportedError(
                 f"{type(self.model).__name__}: attention ran that was not recorded: "
-                f"{few([str(call) for call in forward.unrecorded], MOST_NAMED)}",
+                f"{few([str(call) for call in forward.unrecorded], MOST_LISTED)}",
                 where=forward.unrecorded[0].module or type(self.model).__name__,
-                advice=WAY_OUT,
+                advice=ADVICE,
             )
         self.listener.end(forward)
 
@@ -304,7 +304,7 @@ class Session:
         forward.projections[awaited.place] = Output((*known.paths, path), known.d_value)
 
 
-WAY_OUT = (
+ADVICE = (
     "make every layer use scaled_dot_product_attention, nn.MultiheadAttention or transformers' attention interface: in "
     "transformers, build the model with attn_implementation='sdpa' and don't ask for output_attentions; in timm, call "
     "timm.layers.set_fused_attn(True, experimental=True). To capture without it, or if it is not attention, use "

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from headscope._capture.calls import Projection
-from headscope._capture.masks import RawMask
+from headscope._capture.masks import RawMask, Rules
 from headscope._capture.operators import Unwatched
 from headscope._capture.projections import Output
 from headscope._capture.rows import contexts, kept_queries, score_bound
@@ -165,85 +165,101 @@ def observe_call(
     arguments: dict[str, Any] = dict(zip(NAMES, (None, None, None, None, True, None, True, False), strict=True))
     arguments.update(zip(NAMES, args, strict=False))
     arguments.update(kwargs)
-    inputs = [arguments[name] for name in ("query", "key", "value")]
-    batched = inputs[0].dim() == 3
-    queries, keys = (len(x) if not batched else x.shape[1 if mha.batch_first else 0] for x in inputs[:2])
-    seats = register_call(mha, queries, keys, (inputs[0].shape, inputs[1].shape))
+    query, key = arguments["query"], arguments["key"]
+    batched = query.dim() == 3
+    queries, keys = (len(x) if not batched else x.shape[1 if mha.batch_first else 0] for x in (query, key))
+    seats = register_call(mha, queries, keys, (query.shape, key.shape))
     for seat in seats:  # the operators that ran inside this module are read here
         for missed in [call for call in seat.forward.missed if call.module == id(mha)]:
             del seat.forward.missed[missed]
     recorders, silenced = recording(seats), heads_to_silence(seats)
     if not recorders and not silenced:
         return None
-    with Unwatched():
-        return _read(mha, seats, recorders, silenced, arguments, inputs, batched, output)
-
-
-def _read(
-    mha: nn.MultiheadAttention,
-    seats: list[Seat],
-    recorders: list[Seat],
-    silenced: dict[int, str],
-    arguments: dict[str, Any],
-    inputs: list[torch.Tensor],
-    batched: bool,
-    output: tuple[torch.Tensor, Any],
-) -> tuple[torch.Tensor, Any] | None:
-    """Recompute the attention of a call and deliver it; return a new output if heads are silenced."""
-    dropout = mha.dropout if mha.training else 0.0
-    if silenced and dropout:
+    if silenced and mha.training and mha.dropout:
         raise UnsupportedError(
             "heads of an nn.MultiheadAttention can't be silenced while it applies dropout",
             where=seats[0].session.plan.paths[id(mha)],
             advice="call model.eval() first, or set its dropout to 0",
         )
-    own = _same_tokens(inputs[0], inputs[1])
-    inputs = [_batch_first(x, mha.batch_first, batched) for x in inputs]
-    with torch.set_grad_enabled(bool(silenced) and torch.is_grad_enabled()):
-        q, k, v = project(mha, *inputs)
-        batch, scale = len(q), q.shape[-1] ** -0.5
-        tokens = slice(0, q.shape[2]) if own else None
-        rules = seats[0].forward.analyst.rules(
-            raw_mask(mha, arguments, k.shape[2], batched, q),
-            batch,
-            q.shape[2],
-            k.shape[2],
-            tokens,
-            reach=partial(score_bound, q, k, scale),
-            where=seats[0].session.plan.paths[id(mha)],
-        )
-        context, lse = contexts(q, k, v, scale, rules)
-    weight, bias = mha.out_proj.weight, mha.out_proj.bias
+    with Unwatched():
+        with torch.set_grad_enabled(bool(silenced) and torch.is_grad_enabled()):
+            attention = _recomputed(mha, seats[0], arguments, batched)
+        if recorders:
+            returned = _batch_first(output[0].detach(), mha.batch_first, batched)
+            _deliver(mha, recorders, attention, returned, frozenset(silenced))
+        return (_silenced_output(mha, attention, silenced, batched), output[1]) if silenced else None
+
+
+class _Recomputed(NamedTuple):
+    """The attention of a call, recomputed from its inputs: the fields of `Call` with these names."""
+
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    context: torch.Tensor
+    kernel_lse: torch.Tensor
+    scale: float
+    rules: Rules
+    own: bool
+
+
+def _recomputed(mha: nn.MultiheadAttention, seat: Seat, arguments: dict[str, Any], batched: bool) -> _Recomputed:
+    """Recompute the attention of a call from its arguments."""
+    inputs = [arguments[name] for name in ("query", "key", "value")]
+    same_tokens = _same_tokens(inputs[0], inputs[1])
+    q, k, v = project(mha, *(_batch_first(x, mha.batch_first, batched) for x in inputs))
+    scale = q.shape[-1] ** -0.5
+    rules = seat.forward.analyst.rules(
+        raw_mask(mha, arguments, k.shape[2], batched, q),
+        len(q),
+        q.shape[2],
+        k.shape[2],
+        slice(0, q.shape[2]) if same_tokens else None,
+        reach=partial(score_bound, q, k, scale),
+        where=seat.session.plan.paths[id(mha)],
+    )
+    context, lse = contexts(q, k, v, scale, rules)
+    return _Recomputed(q, k, v, context, lse, scale, rules, same_tokens)
+
+
+def _deliver(
+    mha: nn.MultiheadAttention,
+    recorders: list[Seat],
+    attention: _Recomputed,
+    returned: torch.Tensor,
+    silenced: frozenset[int],
+) -> None:
+    """Deliver a call, with its output projection, to the sessions that record it."""
     for session, forward, place in recorders:
         path = ".".join(filter(None, (session.plan.paths[id(mha)], "out_proj")))
         forward.projections[place.stack, place.layer] = Output((path,), mha.head_dim)
+    weight, bias = mha.out_proj.weight, mha.out_proj.bias
+    fields = attention._asdict().items()
     deliver(
         mha,
         recorders,
-        q=q.detach(),
-        k=k.detach(),
-        v=v.detach(),
-        kernel_lse=lse.detach(),
-        context=context.detach(),
-        scale=scale,
-        rules=rules,
+        **{name: value.detach() if isinstance(value, torch.Tensor) else value for name, value in fields},
         stage="projected",
-        own=own,
-        returned=_batch_first(output[0].detach(), mha.batch_first, batched),
+        returned=returned,
         projection=Projection(weight.detach(), None if bias is None else bias.detach()),
         extra_keys=extra_keys(mha),
-        silenced=frozenset(silenced),
-        dropout=dropout,
+        silenced=silenced,
+        dropout=mha.dropout if mha.training else 0.0,
     )
-    if not silenced:
-        return None
-    changed = silence(context, silenced, kept_queries(rules, batch, q))
-    joined = F.linear(changed.transpose(1, 2).flatten(2), weight, bias)
+
+
+def _silenced_output(
+    mha: nn.MultiheadAttention, attention: _Recomputed, silenced: dict[int, str], batched: bool
+) -> torch.Tensor:
+    """The output of a call with heads silenced, in the shape that the module returns."""
+    kept = kept_queries(attention.rules, len(attention.q), attention.q)
+    changed = silence(attention.context, silenced, kept)
+    joined = F.linear(changed.transpose(1, 2).flatten(2), mha.out_proj.weight, mha.out_proj.bias)
     if not batched:
         joined = joined[0]
     elif not mha.batch_first:
         joined = joined.transpose(0, 1)
-    return joined, output[1]
+    return joined
 
 
 def _batch_first(x: torch.Tensor, batch_first: bool, batched: bool) -> torch.Tensor:

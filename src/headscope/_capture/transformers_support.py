@@ -162,7 +162,7 @@ def run_observed(
                 scale=masking.scale,
                 rules=masking.rules,
                 stage=stage_of(module, masking.scale, query.shape[-1]),
-                own=masking.own,
+                own=masking.same_tokens,
                 weights=result[1] if len(result) > 1 and isinstance(result[1], torch.Tensor) else None,
                 silenced=frozenset(silenced),
                 dropout=float(kwargs.get("dropout") or 0.0),
@@ -185,19 +185,19 @@ def _refuse_caps_and_sinks(seat: Seat, module: nn.Module, kwargs: dict[str, Any]
 
 
 class _Masking(NamedTuple):
-    """How a call masks and scales its scores.
+    """The mask and the scale of a call.
 
     Attributes:
         rules: the mask's rule for each row of the batch.
         keys: number of keys that the call uses, counted from the first.
         scale: factor of q . k.
-        own: True if queries and keys are the same tokens.
+        same_tokens: True if queries and keys are the same tokens.
     """
 
     rules: Rules
     keys: int
     scale: float
-    own: bool
+    same_tokens: bool
 
 
 def _masking(
@@ -217,7 +217,7 @@ def _masking(
     cross = seat.place.stack.cross
     if not cross and queries < keys and raw.mask is not None:
         keys = used_keys(raw.mask[..., :keys], queries)
-    own = not cross and queries <= keys
+    same_tokens = not cross and queries <= keys
     scaling = kwargs.get("scaling")
     scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
     rules = seat.forward.analyst.rules(
@@ -225,11 +225,11 @@ def _masking(
         max(len(query), len(key)),
         queries,
         keys,
-        slice(keys - queries, keys) if own else None,
+        slice(keys - queries, keys) if same_tokens else None,
         reach=partial(score_bound, query, key, scale),
         where=seat.session.plan.paths[id(module)],
     )
-    return _Masking(rules, keys, scale, own)
+    return _Masking(rules, keys, scale, same_tokens)
 
 
 def product_dtype(name: str, module: nn.Module, query: torch.Tensor) -> torch.dtype:

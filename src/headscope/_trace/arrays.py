@@ -273,7 +273,7 @@ class LazyMap(NDArrayOperatorsMixin, Tiled):
 
     def __getattr__(self, name: str) -> Any:
         if name not in OF_THE_WHOLE:
-            raise AttributeError(f"a map of {self.__dict__.get('kind', 'cells')} has no {name!r}")
+            raise AttributeError(f"a map of {self.__dict__.get('kind', 'cells')} has no attribute {name!r}")
         return getattr(self.whole(), name)
 
     def _count(self, axis: Any, keepdims: bool, where: Any) -> Any:

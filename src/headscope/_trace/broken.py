@@ -53,7 +53,7 @@ def broken_line(trace: Trace) -> str | None:
 
 
 def _beginning(trace: Trace) -> str:
-    """The first place with NaN or infinity, in words."""
+    """Describe the first place with NaN or infinity."""
     for at, (layer, record) in enumerate(zip(trace.numbers, trace.layers, strict=True)):
         size = len(record.q)
         parts = {
@@ -103,7 +103,7 @@ def _listed(trace: Trace, heads: Sequence[tuple[int, int]]) -> str:
 
 
 def _numbers(noun: str, numbers: Sequence[int]) -> str:
-    """Numbers in words: layer 3; layers 1 to 11; heads 0, 2, 5."""
+    """Format numbers with their noun: layer 3; layers 1 to 11; heads 0, 2, 5."""
     if len(numbers) == 1:
         return f"{noun} {numbers[0]}"
     if list(numbers) == list(range(numbers[0], numbers[-1] + 1)):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Source(Protocol):
-    """The model that a trace came from: what a trace needs of it."""
+    """The interface of the model that a trace came from."""
 
     def W_O(self, layer: int, head: int) -> Float[np.ndarray, "d_head d_model"]:
         """(d_head, d_model): the head's rows of W_O."""

@@ -65,7 +65,13 @@ def reduce(
     initial: Any = NOTHING,
     where: Any = True,
 ) -> Any:
-    """What `ufunc.reduce` gives of the whole map; sums of floating-point cells are taken in fp64 by default."""
+    """Return `ufunc.reduce` of the whole map, computed in blocks; sums of floats are in fp64 by default.
+
+    Args:
+        source: the map.
+        ufunc: one of REDUCIBLE, or any other ufunc, for which the whole map is computed.
+        axis, dtype, out, keepdims, initial, where: as for NumPy's reductions.
+    """
     axes = axes_of(source, axis)
     if dtype is None and ufunc is np.add and source.dtype.kind == "f":
         dtype = np.float64

@@ -55,9 +55,7 @@ def compare(trace: Trace, against: Any, limit: Limit) -> Check:
     return worst.check()
 
 
-def _compare_head(
-    worst: Worst, trace: Trace, place: tuple[int, int], expected: Any, queries: Any, keys: Any
-) -> None:
+def _compare_head(worst: Worst, trace: Trace, place: tuple[int, int], expected: Any, queries: Any, keys: Any) -> None:
     """Compare one head, a few rows at a time, without queries that see no key."""
     head = trace[place]
     sees_keys = np.isfinite(head.lse) | np.isnan(head.lse)

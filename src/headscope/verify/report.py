@@ -53,7 +53,7 @@ class Check:
 
     @property
     def place(self) -> str:
-        """Place of the worst difference, in words."""
+        """Place of the worst difference, as text: "layer 3, head 5, query 2"."""
         axes = ("layer", "head", "query", "key")
         return ", ".join(f"{axis} {getattr(self, axis)}" for axis in axes if getattr(self, axis) is not None)
 

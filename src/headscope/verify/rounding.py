@@ -78,7 +78,7 @@ def limits_of(trace: Trace) -> Limits:
         large = f"the scores are large: the spacing of fp32 is {EPS:.1e} at 1, but {EPS * size:.1e} at their size"
         return Limits(fp32, fp32, fp32, fp32, fp32, FP32_REASON if fp32 == FP32 else large)
     furthest = max((float(reach(record).max(initial=0.0)) for record in trace.layers), default=0.0)
-    # The lse of a capture in half precision belongs to the rounded numbers; the lse in a file, to those before rounding.
+    # A capture in half precision computes lse from the rounded numbers; a file stores lse from before rounding.
     of_rounded = all(record.q.dtype == np.float16 for record in trace.layers)
     return Limits(
         fp32=fp32,
