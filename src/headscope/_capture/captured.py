@@ -166,10 +166,7 @@ class _ConsumerListener:
 
 
 class Feeding(Watching):
-    """Passes every attention call of a model to a consumer while the block is open.
-
-    `with feed(model, consumer): model(**inputs)`. The consumer receives live tensors; see headscope._capture.calls.
-    """
+    """The context manager that `feed` returns."""
 
     def __init__(self, model: nn.Module, consumer: Consumer, *, strict: bool) -> None:
         super().__init__(model, _ConsumerListener(consumer), strict=strict)
@@ -396,7 +393,23 @@ def _device(device: str | torch.device) -> torch.device:
 
 
 def feed(model: nn.Module, consumer: Consumer, *, strict: bool = True) -> Feeding:
-    """Pass every attention call of a model to a consumer while the block is open. See headscope._capture.calls."""
+    """Pass every attention call of a model to a consumer while the block is open.
+
+        with feed(model, consumer):
+            model(**inputs)
+
+    Args:
+        model: a live model, as in `capture`.
+        consumer: receives each call with its live tensors; see headscope._capture.calls.
+        strict: True to raise an error at the end of a forward pass in which attention ran that can't be read.
+
+    Returns:
+        A context manager.
+
+    Raises:
+        InputError: `model` is not an nn.Module.
+        UnsupportedError: the model's attention can't be captured.
+    """
     return Feeding(model, consumer, strict=strict)
 
 
