@@ -240,7 +240,10 @@ def softmax_rows(
     """The softmax over whole rows, a few queries at a time.
 
     Args:
-        q, k, scale, mask: as in `scores`, for the whole map.
+        q: all queries of the map.
+        k: all keys of the map.
+        scale: factor of q . k.
+        mask: the mask of the map.
         rows: positions of the queries; all by default.
         cells: maximum number of cells at a time; TILE_CELLS by default.
         keep_scores: True to keep the scores as well as their powers.
