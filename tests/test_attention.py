@@ -1,4 +1,4 @@
-"""The mathematics against plain definitions in fp64, on NumPy and on torch alike."""
+"""The mathematics against plain definitions in fp64, for NumPy and torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`verify` finds agreement where there is agreement, and the cell where there is none."""
+"""`verify` agrees with correct traces, and names the cell of an error."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def test_a_silenced_head_is_verified_too(tmp_path: Path) -> None:
     assert hs.open(tmp_path).trace(ids=ids(9), ablate={(0, 1), (2, 3)}).verify().agrees
 
 
-def test_large_scores_are_allowed_their_rounding_and_no_more(tmp_path: Path) -> None:
-    """Scores in the hundreds: fp32 keeps them to about 1e-5, and with them the weights."""
+def test_the_tolerance_for_large_scores_is_their_rounding(tmp_path: Path) -> None:
+    """For scores in the hundreds, fp32 is exact to about 1e-5, and so are the weights."""
     made(tmp_path, "Bert")
     weights = load_file(tmp_path / "model.safetensors")
     sharp = {name: tensor * (100 if ".query." in name else 1) for name, tensor in weights.items()}
@@ -82,10 +82,10 @@ def test_one_wrong_number_is_found_where_it_is(tmp_path: Path, part: str, check:
     trace = hs.open(tmp_path).trace(ids=ids(12))
     report = tampered(trace, part, 1, (2, 7, 3)).verify(reference=False)
     assert not report.agrees
-    found = next(one for one in report.checks if one.name == check)
-    assert not found.agrees
-    assert found.worst == pytest.approx(0.5, abs=1e-3)
-    assert (found.layer, found.head, found.query if part == "q" else found.key) == (1, 2, 7)
+    failed = next(one for one in report.checks if one.name == check)
+    assert not failed.agrees
+    assert failed.worst == pytest.approx(0.5, abs=1e-3)
+    assert (failed.layer, failed.head, failed.query if part == "q" else failed.key) == (1, 2, 7)
     others = {one.name for one in report.checks if not one.agrees}
     assert {"q": "weights", "k": "weights", "v": "context"}[part] in others
 
@@ -120,7 +120,7 @@ def test_a_trace_from_a_file_agrees_within_its_precision(tmp_path: Path) -> None
 def test_transformers_can_be_left_out(tmp_path: Path) -> None:
     made(tmp_path, "Bert")
     report = hs.open(tmp_path).verify(hs.open(tmp_path).trace(ids=[5, 6, 7]), reference=False)
-    assert report.skipped == (("transformers", "not asked for"),)
+    assert report.skipped == (("transformers", "not requested"),)
 
 
 def rewrite(folder: Path, name: str, change: object) -> None:
@@ -150,13 +150,13 @@ def test_unexpected_tensors_are_named(tmp_path: Path) -> None:
     assert any("unexpected tensors: a_projection.weight" in note for note in notes)
 
 
-def test_a_config_that_transformers_does_not_take_is_said(tmp_path: Path) -> None:
+def test_a_config_that_transformers_rejects_is_reported(tmp_path: Path) -> None:
     made(tmp_path, "Bert")
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, "hidden_act": None}))
     report = hs.open(tmp_path).trace(ids=[5, 6, 7]).verify()
     assert report.agrees
-    assert any(name == "transformers" and "does not take the config" in reason for name, reason in report.skipped)
+    assert any(name == "transformers" and "rejects the config" in reason for name, reason in report.skipped)
 
 
 def test_untrained_weights_are_called_so(tmp_path: Path) -> None:

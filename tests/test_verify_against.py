@@ -1,4 +1,4 @@
-"""A trace's weights against arrays from anywhere: the worst cell, both numbers, and what doesn't fit."""
+"""A trace's weights against other arrays: the worst cell, both numbers, and arrays that don't fit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def model_and_inputs() -> tuple[Any, dict[str, torch.Tensor]]:
 
 @pytest.fixture(scope="module")
 def made() -> tuple[list[Trace], tuple[torch.Tensor, ...]]:
-    """Traces of a batch, and what transformers itself returns as attentions."""
+    """Traces of a batch, and the attentions that transformers returns."""
     model, inputs = model_and_inputs()
     with torch.no_grad(), hs.capture(model) as captured:
         model(**inputs)
@@ -75,7 +75,7 @@ def test_weights_in_every_form_agree(made: Any, form: str, row: int) -> None:
 
 @pytest.mark.parametrize("form", ["attentions", "one array", "without padding"])
 def test_the_worst_cell_is_named_with_both_numbers(made: Any, form: str) -> None:
-    """Places are the trace's own: row 1 has two tokens of padding in front."""
+    """Positions are those in the trace: row 1 has two tokens of padding at the start."""
     traces, attentions = made
     wrong = [one.clone() for one in attentions]
     wrong[1][1, 2, 5, 4] += 0.25
@@ -128,12 +128,12 @@ def test_a_trace_from_a_file(made: Any, tmp_path: Path) -> None:
 
 WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
     "nothing": (lambda given: (), "empty"),
-    "a word": (lambda given: "attentions", "str holds no weights"),
-    "a number": (lambda given: 3, "int holds no weights"),
-    "a mapping": (lambda given: {0: given[0]}, "dict holds no weights"),
-    "a layer": (lambda given: given[0][0], "3 axes"),
+    "a word": (lambda given: "attentions", "expected weights, got str"),
+    "a number": (lambda given: 3, "expected weights, got int"),
+    "a mapping": (lambda given: {0: given[0]}, "expected weights, got dict"),
+    "a layer": (lambda given: given[0][0], "4 or 5 axes, got 3"),
     "one head": (lambda given: [one[0, 0] for one in given], "of shape"),
-    "no tensors": (lambda given: (None,) * LAYERS, "nothing"),
+    "no tensors": (lambda given: (None,) * LAYERS, "got None"),
     "too few layers": (lambda given: given[:2], "2 layers"),
     "too few heads": (lambda given: [one[:, :3] for one in given], "3 heads"),
     "too few rows": (lambda given: [one[:2] for one in given], "2 rows"),
@@ -146,6 +146,6 @@ WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
 @pytest.mark.parametrize("kind", WRONG)
 def test_what_does_not_fit_is_an_error(made: Any, kind: str) -> None:
     traces, attentions = made
-    change, said = WRONG[kind]
-    with pytest.raises(InputError, match=said):
+    change, message = WRONG[kind]
+    with pytest.raises(InputError, match=message):
         traces[2].verify(against=change(attentions))

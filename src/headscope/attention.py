@@ -1,16 +1,16 @@
-"""The mathematics of attention, once: scores, weights, contexts. Pure functions of arrays, NumPy's or torch's.
+"""The mathematics of attention: scores, weights and contexts, as pure functions of NumPy arrays or torch tensors.
 
     s_ij = scale * q_i . k_j + bias_ij      scores       (Vaswani et al. 2017, eq. 1, before the softmax)
     lse_i = log sum_j exp(s_ij)             log-sum-exp of a query's row, over the keys that its mask allows
     p_ij = exp(s_ij - lse_i)                weights
     c_i = sum_j p_ij v_j                    context
 
-Once lse is known, any cell costs one dot product, so nothing here builds a whole map: whoever wants a tile names its
-queries and keys. Arrays are q (heads, queries, d_head), k and v (kv_heads, keys, d_head). Under grouped-query
-attention kv_heads divides heads, and query head h looks at key head h // (heads / kv_heads).
+Once lse is known, each cell costs one dot product, so nothing here builds a whole map: callers compute tiles, given by
+their queries and keys. Arrays are q (heads, queries, d_head), k and v (kv_heads, keys, d_head). Under grouped-query
+attention kv_heads divides heads, and query head h uses key head h // (heads / kv_heads).
 
-A query whose keys are all masked (-inf or False) has lse = -inf, weights 0 and context 0. No other query does: a finite
-number added to a whole row leaves its softmax as it is, but for what the sum's rounding takes (see `scores`).
+A query whose keys are all masked (-inf or False) has lse = -inf, weights 0 and context 0. No other query does: adding a
+finite number to a whole row doesn't change its softmax, except by the rounding of the sums (see `scores`).
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
 Array = Any
-"""A NumPy array or a torch tensor; results are of the same kind, on the same device."""
+"""A NumPy array or a torch tensor; results have the same type, on the same device."""
 
 TILE_CELLS = 1 << 18
-"""Most cells of one tile of the block-wise functions: 1 MiB in fp32, so that a tile stays in a core's cache."""
+"""Maximum number of cells of a tile in functions that work in blocks: 1 MiB in fp32, which fits in a core's cache."""
 
 
 FAR = 100.0
-"""A row of a mask whose highest number is beyond this is shifted as a whole: see `scores`."""
+"""A mask's row is shifted as a whole if its highest number is larger than this in absolute value: see `scores`."""
 
 
 def namespace(array: Array) -> ModuleType:
-    """numpy or torch, whichever made this array. Only what both spell alike is used: amax, exp, log, where, sum."""
+    """The array's module: numpy or torch. Only functions common to both are used: amax, exp, log, where, sum."""
     return np if isinstance(array, np.ndarray) else sys.modules["torch"]
 
 
 @dataclass(frozen=True, eq=False)
 class Mask:
-    """Which keys a query may look at, as a rule rather than a map; all rules must allow a cell.
+    """The keys that each query may look at, as rules rather than a map. A cell is allowed if all rules allow it.
 
     Attributes:
-        causal: query i sees key j only if j <= i + (keys - queries): the last query sees the last key.
+        causal: True if query i sees key j only if j <= i + (keys - queries): the last query sees the last key.
         window: (left, right): query i sees keys from i - left to i + right; None for no bound on that side.
         keys: (keys,), True where a key may be looked at; None allows all.
-        bias: (1 or heads, queries, keys), added to the scores, -inf where masked: only where the model's mask is no
-            rule. This one is as large as the model made it.
+        bias: (1 or heads, queries, keys), added to the scores, -inf where masked. It is used only if no rule describes
+            the model's mask, and is as large as that mask.
     """
 
     causal: bool = False
@@ -63,25 +63,25 @@ class Mask:
     bias: Float[Array, "bias_heads queries keys"] | None = None
 
     def of_head(self, head: int) -> Mask:
-        """The mask of one head: only a bias may differ from head to head."""
+        """The mask of one head; only a bias may differ between heads."""
         if self.bias is None or len(self.bias) == 1:
             return self
         return replace(self, bias=self.bias[head : head + 1])
 
     @property
     def everything(self) -> bool:
-        """Whether every query sees every key, with nothing added."""
+        """True if every query sees every key and nothing is added to the scores."""
         return not self.causal and self.window is None and self.keys is None and self.bias is None
 
     def allowed(
         self, rows: Int[np.ndarray, " n"], columns: Int[np.ndarray, " m"], sizes: tuple[int, int]
     ) -> Bool[np.ndarray, "n m"] | None:
-        """(n, m): which cells of a tile the rules allow; None where all.
+        """(n, m): True for the cells of a tile that the rules allow; None if they allow all.
 
         Args:
             rows: positions of the tile's queries.
             columns: positions of its keys.
-            sizes: how many queries and keys the whole map has.
+            sizes: number of queries and keys of the whole map.
         """
         allowed: Bool[np.ndarray, "n m"] | None = None
         if self.causal or self.window is not None:
@@ -93,14 +93,14 @@ class Mask:
         return allowed
 
     def reach(self, at: Int[np.ndarray, " n"], keys: int) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:
-        """(n,), (n,): the first key that causality and the window leave each query, and the end; none if first >= end.
+        """(n,), (n,): the range of keys, from first to end, that causality and the window allow each query.
 
-        This is the one place where the two rules are spelled out. The page has its own (web/src/trace/cells.ts), and
-        tests/data/rules.json holds both to the same cells.
+        The range is empty if first >= end. These two rules are defined only here, and for the page in
+        web/src/trace/cells.ts; tests/data/rules.json checks that both allow the same cells.
 
         Args:
-            at: where the queries stand among the keys.
-            keys: the number of keys.
+            at: positions of the queries among the keys.
+            keys: number of keys.
         """
         left, right = self.window or (None, None)
         if self.causal:
@@ -111,7 +111,7 @@ class Mask:
 
 
 EVERYTHING = Mask()
-"""Every query sees every key: an encoder without padding."""
+"""The mask of an encoder without padding: every query sees every key."""
 
 
 def scores(
@@ -126,19 +126,22 @@ def scores(
 ) -> Float[Array, "heads n m"]:
     """A tile of scores, (heads, n, m): scale * q k^T, plus the bias, -inf where masked.
 
-    A row of a mask may be shifted as a whole, by -20000 or by the least finite number. Softmax doesn't mind, but the
-    kernels add the shift in fp32, which keeps of a score what fits beside it: 1/512 beside -20000, nothing beside -1e9,
-    whose rows come out uniform. Here such a sum is rounded in the same way, whatever the precision of q and k, and then
-    the shift is removed: every computation sees the scores that the model saw, and none has to carry the shift.
+    A mask may shift a whole row, by -20000 or by the lowest finite number. This doesn't change its softmax exactly, but
+    kernels add the shift in fp32, which rounds the scores: to multiples of 1/512 next to -20000, and to nothing next to
+    -1e9, whose rows become uniform. Here the sum is rounded in the same way, whatever the precision of q and k, and
+    then the shift is removed: all computations use the scores that the model used, without the shift.
 
     Args:
-        q: the tile's queries, cut out already.
-        k: its keys, likewise.
-        scale: 1 / sqrt(d_head), or what the model uses.
-        mask: the rule of the whole map.
-        rows: where the tile's queries stand in the whole map; from 0 on unless told.
-        columns: where its keys stand, likewise.
-        sizes: (queries, keys) of the whole map; the tile's own unless told.
+        q: the tile's queries only.
+        k: the tile's keys only.
+        scale: factor of q . k: 1 / sqrt(d_head), or whatever the model uses.
+        mask: the mask of the whole map.
+        rows: positions of the tile's queries in the whole map; by default, from 0 on.
+        columns: positions of its keys; by default, from 0 on.
+        sizes: (queries, keys) of the whole map; by default, those of the tile.
+
+    Raises:
+        InputError: the number of key heads doesn't divide the number of query heads.
     """
     heads, n, d_head = q.shape
     kv_heads, m, _ = k.shape
@@ -161,7 +164,7 @@ def scores(
         bias = bias[:, :, columns]
         far = (abs(shift) > FAR) & (shift > float("-inf"))
         if far.any():
-            if xp is np:  # from fp64, so that a cell is rounded alike in every tile
+            if xp is np:  # from fp64, so that a cell is rounded the same way in every tile
                 wide = (grouped.astype(np.float64) @ k[:, None].swapaxes(-1, -2)).reshape(heads, n, m)
                 rounded = (wide.astype(np.float32) + bias) - xp.where(far, shift, xp.zeros_like(shift))
                 tile = np.where(far, rounded, tile + bias).astype(tile.dtype)
@@ -178,9 +181,9 @@ def scores(
 
 
 def weights(tile: Float[Array, "heads n m"], lse: Float[Array, "heads n"]) -> Float[Array, "heads n m"]:
-    """A tile of weights, (heads, n, m): exp(scores - lse). Rows that see nothing (lse = -inf) are 0.
+    """A tile of weights, (heads, n, m): exp(scores - lse). Rows without any allowed key (lse = -inf) are 0.
 
-    A lse in fp64 beside scores in fp32 is subtracted in two parts, so that none of it is lost.
+    If lse is fp64 and the scores are fp32, it is subtracted in two parts, so that no precision is lost.
     """
     xp = namespace(tile)
     lse = lse[..., None]
@@ -197,10 +200,10 @@ class Rows:
 
     Attributes:
         rows: positions of the queries.
-        scores: (heads, n, keys), before the softmax, -inf where masked; only where they were asked for.
+        scores: (heads, n, keys), before the softmax, -inf where masked; None unless requested.
         powers: (heads, n, keys), exp(scores - highest).
-        total: (heads, n), the sum of a query's powers; 0 where it sees no key.
-        highest: (heads, n), its highest score; 0 where it sees no key.
+        total: (heads, n), the sum of a query's powers; 0 if it sees no key.
+        highest: (heads, n), the query's highest score; 0 if it sees no key.
     """
 
     rows: Int[np.ndarray, " n"]
@@ -211,14 +214,14 @@ class Rows:
 
     @cached_property
     def weights(self) -> Float[Array, "heads n keys"]:
-        """(heads, n, keys), after the softmax; 0 where a query sees no key. Overwrites `powers`."""
+        """(heads, n, keys), after the softmax; 0 if a query sees no key. Overwrites `powers`."""
         xp, weights = namespace(self.powers), self.powers
         weights /= xp.where(self.total == 0, xp.ones_like(self.total), self.total)[..., None]
         return weights
 
     @cached_property
     def lse(self) -> Float[np.ndarray, "heads n"]:
-        """(heads, n), log-sum-exp of the scores, in fp64; -inf where a query sees no key. Of NumPy arrays."""
+        """(heads, n), log-sum-exp of the scores, in fp64; -inf if a query sees no key. For NumPy arrays only."""
         with np.errstate(divide="ignore"):
             logs: Float[np.ndarray, "heads n"] = np.log(self.total.astype(np.float64)) + self.highest
         return logs
@@ -234,12 +237,16 @@ def softmax_rows(
     cells: int | None = None,
     keep_scores: bool = False,
 ) -> Iterator[Rows]:
-    """The softmax over whole rows, a few queries at a time, each used and let go before the next.
+    """The softmax over whole rows, a few queries at a time.
 
     Args:
-        rows: the queries, all by default.
-        cells: the most cells at a time; TILE_CELLS by default.
-        keep_scores: whether the scores are kept beside their powers.
+        q: all queries of the map.
+        k: all keys of the map.
+        scale: factor of q . k.
+        mask: the mask of the map.
+        rows: positions of the queries; all by default.
+        cells: maximum number of cells at a time; TILE_CELLS by default.
+        keep_scores: True to keep the scores as well as their powers.
     """
     xp = namespace(q)
     heads, queries, _ = q.shape
@@ -252,7 +259,7 @@ def softmax_rows(
         some = q[:, start : start + step] if rows is None else q[:, part]
         tile = scores(some, k, scale=scale, mask=mask, rows=part, columns=columns, sizes=(queries, keys))
         highest = xp.amax(tile, -1, keepdims=True)
-        if not mask.everything:  # without a mask only infinite numbers make a row of -inf, and its weights are NaN
+        if not mask.everything:  # without a mask, only infinite numbers give a row of -inf, and its weights are NaN
             highest = xp.where(highest == float("-inf"), xp.zeros_like(highest), highest)
         if xp is np:
             powers = np.subtract(tile, highest, out=None if keep_scores else tile)
@@ -269,19 +276,19 @@ def log_sum_exps(
     scale: float,
     mask: Mask = EVERYTHING,
 ) -> Float[np.ndarray, "heads queries"]:
-    """Log-sum-exps (heads, queries) in fp64, in blocks of queries: -inf where a query sees no key.
+    """Log-sum-exps (heads, queries) in fp64, in blocks of queries; -inf if a query sees no key.
 
-    They are taken from the scores in fp32 of which weights are made, so that each row of weights sums to 1 as closely
-    as a softmax over that row does: a fused kernel's own log-sum-exps are ten times as far off at 512 tokens.
+    They are computed from the same fp32 scores as weights, so that each row of weights sums to 1 as closely as a
+    softmax over that row: with a fused kernel's log-sum-exps, the error is ten times as large at 512 tokens.
     """
     shared = len(q) // len(k)
-    found = np.empty(q.shape[:2])
+    lse = np.empty(q.shape[:2])
     for head in range(len(q)):
         at = head // shared
-        one, keys = (x.astype(np.float32, copy=False) for x in (q[head : head + 1], k[at : at + 1]))
-        for part in softmax_rows(one, keys, scale=scale, mask=mask.of_head(head)):
-            found[head, part.rows] = part.lse[0]
-    return found
+        queries, keys = (x.astype(np.float32, copy=False) for x in (q[head : head + 1], k[at : at + 1]))
+        for part in softmax_rows(queries, keys, scale=scale, mask=mask.of_head(head)):
+            lse[head, part.rows] = part.lse[0]
+    return lse
 
 
 def attend(
@@ -294,7 +301,7 @@ def attend(
 ) -> tuple[Float[Array, "heads queries d_value"], Float[Array, "heads queries"]]:
     """Contexts (heads, queries, d_value) and log-sum-exps (heads, queries), in blocks of queries.
 
-    The softmax is taken over whole rows, as in the paper; only a few rows exist at a time.
+    The softmax is taken over whole rows, as in the paper; only a few rows are in memory at a time.
     """
     xp = namespace(q)
     heads, queries, _ = q.shape
@@ -321,33 +328,33 @@ def entropy(
     scale: float,
     mask: Mask = EVERYTHING,
 ) -> Float[Array, "heads queries"]:
-    """Entropy of each query's weights in nats, (heads, queries), at the price of attention and without its map.
+    """Entropy of each query's weights in nats, (heads, queries), for the cost of one attention call.
 
-    H_i = lse_i - sum_j p_ij s_ij, and sum_j p_ij s_ij = scale * q_i . (P K)_i: attention with K in the place of V.
-    A query that sees nothing has entropy 0.
+    H_i = lse_i - sum_j p_ij s_ij, and sum_j p_ij s_ij = scale * q_i . (P K)_i: attention with K instead of V.
+    A query that sees no key has entropy 0.
 
     Raises:
-        InputError: the mask has an additive bias, whose expectation this identity leaves out.
+        InputError: the mask has an additive bias, whose expectation is missing from this identity.
     """
     if mask.bias is not None:
         raise InputError(
-            "the entropy identity holds without an additive bias",
+            "the entropy identity doesn't hold for a mask with an additive bias",
             where="mask.bias",
-            advice="take the entropy from the weights themselves, in blocks of queries",
+            advice="compute the entropy from the weights, in blocks of queries",
         )
     xp = namespace(q)
     mixed, _ = attend(q, k, k, scale=scale, mask=mask)
-    found = lse - scale * (q * mixed).sum(-1)
-    return xp.where(lse == float("-inf"), xp.zeros_like(found), found)
+    nats = lse - scale * (q * mixed).sum(-1)
+    return xp.where(lse == float("-inf"), xp.zeros_like(nats), nats)
 
 
 def split_heads(x: Float[Array, "tokens d_model"], heads: int) -> Float[Array, "heads tokens d_head"]:
-    """The fused way's split: (tokens, heads * d_head) to (heads, tokens, d_head)."""
+    """Split a fused projection into heads: (tokens, heads * d_head) to (heads, tokens, d_head)."""
     tokens, width = x.shape
     return x.reshape(tokens, heads, width // heads).swapaxes(0, 1)
 
 
 def join_heads(x: Float[Array, "heads tokens d_head"]) -> Float[Array, "tokens d_model"]:
-    """Concat(head_1 .. head_h): (heads, tokens, d_head) to (tokens, heads * d_head)."""
+    """Concatenate heads, Concat(head_1 .. head_h): (heads, tokens, d_head) to (tokens, heads * d_head)."""
     heads, tokens, width = x.shape
     return x.swapaxes(0, 1).reshape(tokens, heads * width)

@@ -1,9 +1,9 @@
-"""Which fused kernel gives attention's output together with each query's log-sum-exp: the one place that chooses.
+"""Choose the kernel that computes attention's output together with each query's log-sum-exp.
 
-PyTorch's scaled_dot_product_attention computes log-sum-exps in its fused kernels and drops them. A `KernelWatch` looks
-on while it runs and picks them up: nothing is computed twice and the output is what it would have been, bit for bit.
-`attend_with_lse` runs it for our own purposes, and takes blocks of scores where only the unfused kernel is left, which
-would build the whole map. `score_blocks` gives such blocks to whoever needs the scores themselves.
+PyTorch's scaled_dot_product_attention computes log-sum-exps in its fused kernels and discards them. A `KernelWatch`
+collects them while it runs: nothing is computed twice, and the output is identical bit for bit. `attend_with_lse`
+runs a fused kernel, or computes in blocks of scores if only the unfused kernel applies, which would build the whole
+map. `score_blocks` computes such blocks for callers that need the scores themselves.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from headscope.attention import EVERYTHING, Mask
 aten = torch.ops.aten
 
 COMPOSITE = aten.scaled_dot_product_attention.default
-"""Seen whole under inference_mode; it is taken apart there so that the kernel inside shows."""
+"""Under inference_mode, the dispatcher reports this operator instead of the kernel in it, so it is decomposed there."""
 
 FUSED = tuple(
     getattr(aten, name).default
@@ -43,46 +43,46 @@ ON_REQUEST = tuple(
     for name in ("_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention")
     if hasattr(aten, name)
 )
-"""Of these, the ones that compute log-sum-exps only where their fifth argument says so."""
+"""Those of them that compute log-sum-exps only if their fifth argument is True."""
 
 MATH = int(torch.nn.attention.SDPBackend.MATH.value)
 """The unfused kernel, which builds the whole map."""
 
 BLOCK_CELLS = {"cpu": 1 << 19}
-"""Most scores of a block: 2 MiB of fp32 on a CPU, so that all that is done to them is done in the cores' caches."""
+"""Maximum number of scores in a block: 2 MiB of fp32 on a CPU, so that all work on them stays in the cores' caches."""
 
 OTHER_CELLS = 1 << 24
-"""On other devices, which want much work at once."""
+"""The same for other devices, which need more work at once."""
 
 BLOCK_ROWS = 64
-"""Rows of keys' products that a matrix product wants at least; for them a block may be larger than said above."""
+"""Minimum number of rows of a matrix product; blocks may exceed the maximum above to reach it."""
 
 
 class KernelWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """While it is active, picks up the log-sum-exp of the fused attention kernel that runs.
+    """Collects the log-sum-exp of the fused attention kernel that runs in its block.
 
     Attributes:
-        calls: how many fused kernels ran.
-        dtype: what queries were when they came to the last of them: autocast may have cast them before.
+        calls: number of fused kernels that ran.
+        dtype: dtype of the last one's queries, after any cast by autocast.
     """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.calls = 0
         self.dtype: torch.dtype | None = None
-        self._found: torch.Tensor | None = None
+        self._lse: torch.Tensor | None = None
 
     def lse(self, batch: int, heads: int, queries: int) -> torch.Tensor | None:
-        """(batch, heads, queries) in fp32 or wider, or None where other than one fused kernel ran on that shape."""
-        found = self._found
-        if self.calls != 1 or found is None:
+        """(batch, heads, queries) in fp32 or wider; None unless exactly one fused kernel ran, with this shape."""
+        lse = self._lse
+        if self.calls != 1 or lse is None:
             return None
-        if found.dim() == 4:
-            found = found.squeeze(-1)
-        if found.dim() == 3 and found.shape[:2] == (batch, heads) and found.shape[2] >= queries:
-            return found[..., :queries].detach()
-        if queries == 1 and found.numel() == batch * heads:
-            return found.detach().reshape(batch, heads, 1)
+        if lse.dim() == 4:
+            lse = lse.squeeze(-1)
+        if lse.dim() == 3 and lse.shape[:2] == (batch, heads) and lse.shape[2] >= queries:
+            return lse[..., :queries].detach()
+        if queries == 1 and lse.numel() == batch * heads:
+            return lse.detach().reshape(batch, heads, 1)
         return None
 
     def __torch_dispatch__(
@@ -102,12 +102,12 @@ class KernelWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         result = func(*args, **kwargs)
         self.calls += 1
         self.dtype = args[0].dtype
-        self._found = result[1]
+        self._lse = result[1]
         return result
 
 
 def autocast_dtype(x: torch.Tensor) -> torch.dtype:
-    """What attention's products take this tensor as: autocast casts all of them, but no tensor in fp64."""
+    """The dtype of a tensor in attention's products: autocast casts all tensors except those in fp64."""
     kind = x.device.type
     if x.dtype == torch.float64 or not x.is_floating_point() or not torch.is_autocast_enabled(kind):
         return x.dtype
@@ -115,14 +115,14 @@ def autocast_dtype(x: torch.Tensor) -> torch.dtype:
 
 
 def autocast_now(kinds: set[str]) -> dict[str, torch.dtype | None]:
-    """For each kind of device the precision that autocast casts to at this moment; None where it is off."""
+    """Device type -> the precision to which autocast currently casts; None if it is off."""
     return {kind: torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None for kind in kinds}
 
 
 def is_fused(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor | None, causal: bool, scale: float
 ) -> bool:
-    """Whether scaled_dot_product_attention would run a fused kernel on these: (batch, heads, queries, d_head) …."""
+    """Return True if scaled_dot_product_attention would run a fused kernel on q, k and v, (batch, heads, tokens, d)."""
     choose: Callable[..., int] = torch._fused_sdp_choice
     return choose(q, k, v, bias, 0.0, causal, scale=scale, enable_gqa=q.shape[1] != k.shape[1]) != MATH
 
@@ -130,13 +130,13 @@ def is_fused(
 def attend_with_lse(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, scale: float, mask: Mask = EVERYTHING
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Contexts and log-sum-exps by the fastest kernel there is, without ever building a map.
+    """Contexts and log-sum-exps from the fastest available kernel, without building a map.
 
     Args:
-        q: (heads, queries, d_head), or with a batch in front; the mask holds for all of the batch.
-        k, v: (kv_heads, keys, d_head) and (kv_heads, keys, d_value), likewise.
-        scale: what q . k is multiplied by.
-        mask: which keys a query may look at. A bias is a torch tensor on q's device.
+        q: (heads, queries, d_head), or (batch, heads, queries, d_head); the mask applies to the whole batch.
+        k, v: (kv_heads, keys, d_head) and (kv_heads, keys, d_value), with a batch axis if q has one.
+        scale: factor of q . k.
+        mask: the mask; a bias is a torch tensor on q's device.
 
     Returns:
         Contexts (…, heads, queries, d_value) in q's precision and log-sum-exps (…, heads, queries) in fp32 or wider.
@@ -155,25 +155,25 @@ def attend_with_lse(
                 context = scaled_dot_product_attention(
                     q, k, v, attn_mask=bias, is_causal=causal, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
                 )
-            found = watch.lse(q.shape[0], q.shape[1], queries)
-            if found is not None:
+            lse_of_kernel = watch.lse(q.shape[0], q.shape[1], queries)
+            if lse_of_kernel is not None:
                 if unseen is None:
-                    return context, found
+                    return context, lse_of_kernel
                 return (
                     context.masked_fill(unseen[..., None], 0.0),
-                    found.masked_fill(unseen.expand(found.shape), float("-inf")),
+                    lse_of_kernel.masked_fill(unseen.expand(lse_of_kernel.shape), float("-inf")),
                 )
     return _attend_in_blocks(q, k, v, scale, mask)
 
 
 @dataclass(frozen=True, eq=False)
 class ScoreBlock:
-    """The scores of some heads and neighbouring queries with all keys that these may look at.
+    """The scores of some heads and consecutive queries, with all keys that these may look at.
 
     Attributes:
-        heads: which of batch * heads.
-        rows, keys: which queries and keys.
-        scores: (heads, rows, keys); the next block overwrites them.
+        heads: range of heads, out of batch * heads.
+        rows, keys: ranges of queries and keys.
+        scores: (heads, rows, keys); overwritten by the next block.
     """
 
     heads: slice
@@ -185,17 +185,17 @@ class ScoreBlock:
 def score_blocks(
     q: torch.Tensor, k: torch.Tensor, *, scale: float, mask: Mask = EVERYTHING, hidden: float = float("-inf")
 ) -> Iterator[ScoreBlock]:
-    """A batch's scores in blocks of bounded size, rows outside, heads inside: O(keys) memory, or O(window).
+    """The scores of a batch in blocks of bounded size, ordered by rows, then heads: O(keys) memory, or O(window).
 
-    How the scores are cut depends on the shapes and the kind of device alone, never on the number of threads.
+    The blocks depend only on the shapes and the type of device, not on the number of threads.
 
     Args:
         q: (batch, heads, queries, width), of 32 bits or more.
         k: (batch, kv_heads, keys, width).
-        scale: what q . k is multiplied by.
-        mask: only its causal and window count here: keys beyond them are left out where no query of the block may look
-            at them. Queries without any key have no block.
-        hidden: what forbidden cells within a block are set to.
+        scale: factor of q . k.
+        mask: only `causal` and `window` are applied: a block leaves out keys that none of its queries may look at.
+            Queries without any key are in no block.
+        hidden: value of forbidden cells within a block.
     """
     batch, heads, queries, width = q.shape
     kv_heads, keys = k.shape[1:3]
@@ -207,7 +207,7 @@ def score_blocks(
     least = max(1, BLOCK_ROWS // shared)
     step = min(max(queries, 1), max(least, cells // max(1, groups * shared * keys)))
     if mask.window is not None and queries:
-        # A block of n queries holds n more keys than one query sees: few queries for a narrow window.
+        # A block of n queries has n more keys than a single query sees, so a narrow window calls for few queries.
         step = min(step, max(least, int((reach_end - reach_first).max()) - 1))
     buffer = q.new_empty(0)
     for start in range(0, queries, step):
@@ -230,18 +230,19 @@ def score_blocks(
             scores = scores.view(count * shared, rows, span)
             for columns, forbidden in corners:
                 scores[..., columns].masked_fill_(forbidden, hidden)
-            of = slice(group * shared, (group + count) * shared)
-            yield ScoreBlock(of, slice(start, stop), slice(low, high), scores)
+            block_heads = slice(group * shared, (group + count) * shared)
+            yield ScoreBlock(block_heads, slice(start, stop), slice(low, high), scores)
 
 
 def _corners(
     firsts: np.ndarray, ends: np.ndarray, span: tuple[int, int], device: torch.device
 ) -> list[tuple[slice, torch.Tensor]]:
-    """The columns of a block of which some queries may not see some, each with (rows, columns): which.
+    """The columns of a block that contain forbidden cells, each with a (rows, columns) mask of these cells.
 
     Args:
-        firsts, ends: for each of the block's queries the first key that it may see, and the end.
-        span: where the block's keys begin and end.
+        firsts, ends: the range of keys that each of the block's queries may see.
+        span: the range of the block's keys.
+        device: the device of the masks.
     """
     low, high = span
     first, end = (torch.as_tensor(x, device=device)[:, None] for x in (firsts, ends))
@@ -256,13 +257,13 @@ def _corners(
 
 @dataclass(frozen=True, eq=False)
 class SoftmaxBlock:
-    """The softmax of some heads and neighbouring queries, in units of log 2, in which exp is 2 to the power.
+    """The softmax of some heads and consecutive queries, with scores in units of log 2, so that exp becomes 2^x.
 
     Attributes:
         heads, rows, keys: as in ScoreBlock.
         shifted: (heads, rows, keys), (scores - highest) / log 2; the next block overwrites them.
         powers: (heads, rows, keys), 2^shifted = exp(scores - highest); the next block overwrites them.
-        highest: (heads, rows, 1), each query's highest score / log 2; 0 where all are -inf.
+        highest: (heads, rows, 1), each query's highest score / log 2; 0 if all are -inf.
     """
 
     heads: slice
@@ -276,10 +277,10 @@ class SoftmaxBlock:
 def softmax_blocks(
     q: torch.Tensor, k: torch.Tensor, *, scale: float, mask: Mask = EVERYTHING, hidden: float = float("-inf")
 ) -> Iterator[SoftmaxBlock]:
-    """The softmax over whole rows in blocks of bounded size, under any mask. Arguments as for `score_blocks`.
+    """The softmax over whole rows in blocks of bounded size, with any mask. Arguments are those of `score_blocks`.
 
-    torch's exp2 on a CPU takes a third of exp's time, and a thirtieth where the result underflows, as in every
-    forbidden cell.
+    On a CPU, torch's exp2 takes a third of the time of exp, and a thirtieth if the result underflows, as it does in
+    every forbidden cell.
     """
     forbidden = None if mask.keys is None else ~torch.as_tensor(np.array(mask.keys, dtype=bool), device=q.device)
     bias = None if mask.bias is None else torch.as_tensor(mask.bias, device=q.device, dtype=q.dtype) / math.log(2)
@@ -287,8 +288,8 @@ def softmax_blocks(
     for block in score_blocks(q, k, scale=scale / math.log(2), mask=mask, hidden=hidden):
         scores, at = block.scores, block.heads
         if bias is not None:
-            of = [head % len(bias) for head in range(at.start, at.stop)]
-            scores += bias[of if len(bias) > 1 else slice(None), block.rows, block.keys]
+            bias_heads = [head % len(bias) for head in range(at.start, at.stop)]
+            scores += bias[bias_heads if len(bias) > 1 else slice(None), block.rows, block.keys]
         if forbidden is not None:
             scores.masked_fill_(forbidden[block.keys], hidden)
         highest = scores.amax(-1, keepdim=True)
@@ -304,7 +305,7 @@ def softmax_blocks(
 def _attend_in_blocks(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, mask: Mask
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Contexts and log-sum-exps from blocks of scores, in fp32 or wider: any mask, O(keys) or O(window) memory."""
+    """Contexts and log-sum-exps from blocks of scores, in fp32 or wider, with any mask: O(keys) or O(window) memory."""
     wide = torch.promote_types(q.dtype, torch.float32)
     batch, heads, queries, _ = q.shape
     kv_heads, keys, d_value = v.shape[1:]
@@ -324,9 +325,9 @@ def _attend_in_blocks(
 def _fused_form(
     mask: Mask, queries: int, keys: int, q: torch.Tensor
 ) -> tuple[torch.Tensor | None, bool, torch.Tensor | None] | None:
-    """A mask as scaled_dot_product_attention takes it without building a map: (bias, is_causal, unseen rows).
+    """A mask as arguments of scaled_dot_product_attention: (bias, is_causal, rows that see no key).
 
-    None where it would need one: windows, and causal masks with padding or with more keys than queries.
+    None if the bias would have to be built as a map: for windows, and causal masks with padding or other sizes.
     """
     if mask.window is not None:
         return None
@@ -338,7 +339,7 @@ def _fused_form(
     if mask.bias is not None:
         bias = torch.as_tensor(mask.bias, device=q.device)[None]
         if bias.dtype != q.dtype:
-            # A finite number beyond q's range stays finite: a row of them is not empty.
+            # A finite number beyond the range of q's dtype stays finite: a row of them is not masked.
             wide = bias.to(torch.promote_types(bias.dtype, q.dtype))
             finite = wide.clamp(torch.finfo(q.dtype).min, torch.finfo(q.dtype).max)
             bias = torch.where(wide == float("-inf"), wide, finite).to(q.dtype)

@@ -1,4 +1,4 @@
-"""transformers' own eager forward pass over the same checkpoint: what `verify` compares with."""
+"""transformers' eager forward pass over the same checkpoint, the reference for `verify`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Eager:
-    """What transformers computed.
+    """The outputs of transformers' forward pass.
 
     Attributes:
-        attentions: one (heads, S, S) per layer, after the softmax.
+        attentions: weights of each layer, (heads, S, S).
         hidden_states: (S, d_model) of the embeddings, then of each layer.
     """
 
@@ -29,14 +29,14 @@ class Eager:
 
 
 def run_eager(model: Model, trace: Trace) -> Eager:
-    """Build the checkpoint's base class in transformers, eager, in fp32, and run the trace's ids through it.
+    """Build the checkpoint's base class in transformers, with eager attention in fp32, and run the trace's ids.
 
-    The class is built from config.json and filled with the stored tensors under the class's own names, so that
-    nothing is unpickled and no code of the checkpoint's is run. A silenced head's columns of W_O are 0.
+    The class is built from config.json and filled with the stored tensors under the class's names, so nothing is
+    unpickled and no code of the checkpoint runs. The columns of W_O of silenced heads are set to 0.
 
     Raises:
-        UnsupportedError: this transformers has no such class, does not take the config, or needs other parameters than
-            the checkpoint has.
+        UnsupportedError: transformers has no such class, rejects the config, or requires parameters that the checkpoint
+            lacks.
     """
     import torch
     import transformers
@@ -44,9 +44,9 @@ def run_eager(model: Model, trace: Trace) -> Eager:
     base = getattr(transformers, model.anatomy.base_class, None)
     if base is None:
         raise UnsupportedError(
-            f"transformers {transformers.__version__} has no {model.anatomy.base_class}",
+            f"transformers {transformers.__version__} has no class {model.anatomy.base_class}",
             where="transformers",
-            advice="install a newer transformers",
+            advice="install a newer version of transformers",
         )
     try:
         config = base.config_class(**dict(model.checkpoint.config))
@@ -54,7 +54,7 @@ def run_eager(model: Model, trace: Trace) -> Eager:
         module = base(config).eval().float()
     except Exception as error:
         raise UnsupportedError(
-            f"transformers {transformers.__version__} does not take the config: {' '.join(str(error).split())}",
+            f"transformers {transformers.__version__} rejects the config: {' '.join(str(error).split())}",
             where=model.checkpoint.where,
             advice="correct config.json",
         ) from error
@@ -64,12 +64,14 @@ def run_eager(model: Model, trace: Trace) -> Eager:
         if row.role is not None
     }
     missing = module.load_state_dict(state, strict=False).missing_keys
-    lacking = [name for name in missing if not name.startswith("pooler.") and name not in dict(module.named_buffers())]
-    if lacking:
+    buffers = dict(module.named_buffers())
+    required = [name for name in missing if not name.startswith("pooler.") and name not in buffers]
+    if required:
         raise UnsupportedError(
-            f"{model.anatomy.base_class} in transformers needs what the checkpoint lacks: {', '.join(lacking[:5])}",
+            f"{model.anatomy.base_class} in transformers requires parameters that the checkpoint lacks: "
+            f"{', '.join(required[:5])}",
             where=model.name,
-            advice="use a checkpoint that was saved whole",
+            advice="use a complete checkpoint",
         )
     parameters = dict(module.named_parameters())
     inputs = {"input_ids": torch.tensor([trace.ids])}

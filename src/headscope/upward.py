@@ -1,6 +1,7 @@
-"""Convenience methods reach upward through this file: `trace.verify()` and its like call what stands above the record.
+"""The functions behind convenience methods such as `trace.verify()`, whose implementations are in higher layers.
 
-Nothing else in headscope imports what stands above it. Each function here imports late, when it is called.
+Everywhere else, imports go one way: lower layers never import higher ones. Each function here imports its
+implementation when it is called.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ if TYPE_CHECKING:
 
 
 def save(trace: Trace, path: Path, *, dtype: str, values: bool) -> Path:
-    """headscope._trace.file.save."""
+    """Call headscope._trace.file.save."""
     from headscope._trace.file import save
 
     return save(trace, path, dtype=dtype, values=values)
 
 
 def verify(trace: Trace, *, reference: bool, against: Any) -> Report:
-    """headscope.verify.verify."""
+    """Call headscope.verify.verify."""
     from headscope.verify import verify
 
     return verify(trace, reference=reference, against=against)
@@ -45,63 +46,63 @@ def verify(trace: Trace, *, reference: bool, against: Any) -> Report:
 def statistics(
     trace: Trace, names: str | Iterable[str] | None, *, per_query: bool, special: bool, engine: str
 ) -> Statistics:
-    """headscope.statistics.statistics."""
+    """Call headscope.statistics.statistics."""
     from headscope.statistics import statistics
 
     return statistics(trace, names, per_query=per_query, special=special, engine=engine)
 
 
 def head_distances(trace: Trace, *, special: bool) -> Named:
-    """headscope.statistics.head_distances."""
+    """Call headscope.statistics.head_distances."""
     from headscope.statistics import head_distances
 
     return head_distances(trace, special=special)
 
 
 def mixing_ratio(trace: Trace, kind: str) -> MixingRatio:
-    """headscope.explain.mixing.mixing_ratio."""
+    """Call headscope.explain.mixing.mixing_ratio."""
     from headscope.explain.mixing import mixing_ratio
 
     return mixing_ratio(trace, kind)
 
 
 def norm_map(trace: Trace, layer: int, kind: str, head: int | None) -> LazyMap:
-    """headscope.explain.mixing.norm_map."""
+    """Call headscope.explain.mixing.norm_map."""
     from headscope.explain.mixing import norm_map
 
     return norm_map(trace, layer, kind, head)
 
 
 def rollout(trace: Trace, *, to: int | None, from_: int | None, kind: str) -> Named:
-    """headscope.explain.rollout.rollout."""
+    """Call headscope.explain.rollout.rollout."""
     from headscope.explain.rollout import rollout
 
     return rollout(trace, to=to, from_=from_, kind=kind)
 
 
 def value_zeroing(trace: Trace, layer: int, query: int) -> Named:
-    """headscope.explain.value_zeroing.value_zeroing."""
+    """Call headscope.explain.value_zeroing.value_zeroing."""
     from headscope.explain.value_zeroing import value_zeroing
 
     return value_zeroing(trace, layer, query)
 
 
 def findings(trace: Trace, *, layers: Sequence[int] | None) -> tuple[Finding, ...]:
-    """headscope.explain.findings.findings."""
+    """Call headscope.explain.findings.findings."""
     from headscope.explain.findings import findings
 
     return findings(trace, layers=layers)
 
 
 def head_promotes(trace: Trace, layer: int, head: int, query: int, *, top: int, key: int | None) -> Promotion:
-    """headscope.explain.promotes.head_promotes."""
+    """Call headscope.explain.promotes.head_promotes."""
     from headscope.explain.promotes import head_promotes
 
     return head_promotes(trace, layer, head, query, top=top, key=key)
 
 
 def layer_promotes(trace: Trace, layer: int, query: int, *, top: int, part: str) -> Promotion:
-    """headscope.explain.promotes.layer_promotes."""
+    """Call headscope.explain.promotes.layer_promotes."""
     from headscope.explain.promotes import layer_promotes
 
     return layer_promotes(trace, layer, query, top=top, part=part)
@@ -113,7 +114,7 @@ def expansion_rate(
     W_O: Float[np.ndarray, "d_all d_model"],
     b_O: Float[np.ndarray, " d_model"],
 ) -> float:
-    """headscope.explain.expansion.expansion_rate."""
+    """Call headscope.explain.expansion.expansion_rate."""
     from headscope.explain.expansion import expansion_rate
 
     return expansion_rate(W_V, b_V, W_O, b_O)
@@ -129,21 +130,21 @@ def to_html(
     heads: Sequence[int] | None,
     title: str | None,
 ) -> Path:
-    """headscope.view.html.to_html."""
+    """Call headscope.view.html.to_html."""
     from headscope.view.html import to_html
 
     return to_html(trace, path, dtype=dtype, values=values, layers=layers, heads=heads, title=title)
 
 
 def show(trace: Trace, *, height: int | None, open_browser: bool) -> None:
-    """headscope.view.notebook.show."""
+    """Call headscope.view.notebook.show."""
     from headscope.view.notebook import show
 
     show(trace, height=height, open_browser=open_browser)
 
 
 def mimebundle(trace: Trace) -> dict[str, str]:
-    """headscope.view.notebook.mimebundle."""
+    """Call headscope.view.notebook.mimebundle."""
     from headscope.view.notebook import mimebundle
 
     return mimebundle(trace)
@@ -152,21 +153,21 @@ def mimebundle(trace: Trace) -> dict[str, str]:
 def fill(
     model: Model, text: str, pair: str | None, *, top: int, max_length: int | None, ablate: Iterable[tuple[int, int]]
 ) -> tuple[Filled, ...]:
-    """headscope.filling.fill."""
+    """Call headscope.filling.fill."""
     from headscope.filling import fill
 
     return fill(model, text, pair, top=top, max_length=max_length, ablate=ablate)
 
 
 def knockout(head: HeadTrace, query: int, key: int) -> Float[np.ndarray, " d_value"]:
-    """headscope.explain.knockout.knockout."""
+    """Call headscope.explain.knockout.knockout."""
     from headscope.explain.knockout import knockout
 
     return knockout(head, query, key)
 
 
 def token_similarity(model: Model, a: str, b: str, *, rerun: bool, max_length: int | None) -> TokenSimilarity:
-    """headscope.explain.similarity.token_similarity."""
+    """Call headscope.explain.similarity.token_similarity."""
     from headscope.explain.similarity import token_similarity
 
     return token_similarity(model, a, b, rerun=rerun, max_length=max_length)
@@ -175,21 +176,21 @@ def token_similarity(model: Model, a: str, b: str, *, rerun: bool, max_length: i
 def sentence_embedding(
     last_hidden_state: Float[np.ndarray, "tokens d_model"], pooling: Pooling
 ) -> Float[np.ndarray, " d_model"]:
-    """headscope.explain.sentence.sentence_embedding."""
+    """Call headscope.explain.sentence.sentence_embedding."""
     from headscope.explain.sentence import sentence_embedding
 
     return sentence_embedding(last_hidden_state, pooling)
 
 
 def effects(model: Model, text: str, target: Wanted, **options: Any) -> Effects:
-    """headscope.explain.effects.effects."""
+    """Call headscope.explain.effects.effects."""
     from headscope.explain.effects import effects
 
     return effects(model, text, target, **options)
 
 
 def effects_over_texts(model: Model, texts: list[str], target: Wanted, **options: Any) -> EffectsOverTexts:
-    """headscope.explain.effects.effects_over_texts."""
+    """Call headscope.explain.effects.effects_over_texts."""
     from headscope.explain.effects import effects_over_texts
 
     return effects_over_texts(model, texts, target, **options)
@@ -205,7 +206,7 @@ def attribute(
     max_length: int | None,
     steps: int,
 ) -> Attribution:
-    """headscope.explain.attribution.attribute."""
+    """Call headscope.explain.attribution.attribute."""
     from headscope.explain.attribution import attribute
 
     return attribute(model, text, target, method=method, pair=pair, max_length=max_length, steps=steps)

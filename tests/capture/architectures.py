@@ -1,4 +1,4 @@
-"""What capture makes of every architecture of the installed transformers, by its classes: read, in part, or refused."""
+"""Classify every architecture of the installed transformers by its classes: captured, captured in part, or refused."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Architecture:
 
     Attributes:
         name: the folder's name.
-        reads: whether it has attention that capture reads.
-        alone: classes that compute their attention by themselves, which capture refuses by name.
-        settings: what a config may ask for that is refused: soft caps, sinks.
+        reads: True if it has attention that capture reads.
+        alone: classes that compute attention themselves, which capture refuses.
+        settings: features of its config that capture refuses: soft caps, sinks.
     """
 
     name: str
@@ -44,21 +44,21 @@ def architectures() -> Iterator[Architecture]:
         yield Architecture(
             folder.name,
             any(kind.uses_interface or kind.calls_sdpa for kind in kinds.values()) or "MultiheadAttention" in used,
-            tuple(sorted(cls.__name__ for cls, kind in kinds.items() if kind.computes_its_own)),
+            tuple(sorted(cls.__name__ for cls, kind in kinds.items() if kind.computes_own_attention)),
             tuple(word for name, word in (("attn_logit_softcapping", "soft cap"), ("sinks", "sinks")) if name in used),
         )
 
 
 def _modeling_files(name: str) -> Iterator[ModuleType]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of old architectures about themselves
+        warnings.simplefilter("ignore")  # old architectures warn that they are deprecated
         folder = importlib.import_module(f"{models.__name__}.{name}")
         for file in pkgutil.iter_modules(getattr(folder, "__path__", ())):
             if file.name.startswith("modeling_"):
                 try:
                     yield importlib.import_module(f"{folder.__name__}.{file.name}")
                 except ImportError:
-                    continue  # it needs a library that is not installed: nobody can run it here either
+                    continue  # it requires a library that is not installed, so it can't run here either
 
 
 def _modules_of(file: ModuleType) -> list[type]:
@@ -69,18 +69,18 @@ def _modules_of(file: ModuleType) -> list[type]:
     ]
 
 
-def as_markdown(found: list[Architecture], compared: set[str]) -> str:
+def as_markdown(listed: list[Architecture], compared: set[str]) -> str:
     """The lists of docs/capture.md.
 
     Args:
         compared: architectures whose weights the tests compare with transformers' eager attention.
     """
-    read = [one for one in found if one.reads and not one.alone]
-    proven = [one.name for one in found if one.name in compared]
-    partly = [one for one in found if one.reads and one.alone]
-    refused = [one for one in found if not one.reads and one.alone]
-    none = [one for one in found if not one.reads and not one.alone]
-    set_by_config = [f"{one.name} ({', '.join(one.settings)})" for one in found if one.settings]
+    read = [one for one in listed if one.reads and not one.alone]
+    proven = [one.name for one in listed if one.name in compared]
+    partly = [one for one in listed if one.reads and one.alone]
+    refused = [one for one in listed if not one.reads and one.alone]
+    none = [one for one in listed if not one.reads and not one.alone]
+    set_by_config = [f"{one.name} ({', '.join(one.settings)})" for one in listed if one.settings]
 
     def with_classes(some: list[Architecture]) -> str:
         return ", ".join(f"{one.name} ({', '.join(f'`{cls}`' for cls in one.alone)})" for one in some)

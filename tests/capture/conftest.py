@@ -1,4 +1,4 @@
-"""The models here are tiny: one thread each is faster than two that wait for each other."""
+"""Run on one thread: the models here are tiny, and two threads would wait for each other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def one_thread() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """transformers 4.57 compiles some of its functions as it is imported, in a way that torch has deprecated since."""
+    """Ignore a warning of transformers 4.57, which compiles functions in a way that torch has since deprecated."""
     if MAJOR < 5:
         for item in items:
             item.add_marker(pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning"))

@@ -98,22 +98,22 @@ class Family:
                 "decoder_input_ids": torch.randint(3, 99, (2, 5), generator=generator),
             }
         ids = torch.randint(3, 99, (2, 7), generator=generator)
-        found: dict[str, Any] = {"input_ids": ids}
+        arguments: dict[str, Any] = {"input_ids": ids}
         if padded:
             mask = torch.ones_like(ids)
             mask[1, : 2 if left else None] = 0 if left else 1
             if not left:
                 mask[1, 5:] = 0
-            found["attention_mask"] = mask
+            arguments["attention_mask"] = mask
         if self.takes == "both":
-            found["decoder_input_ids"] = torch.randint(3, 99, (2, 5), generator=generator)
+            arguments["decoder_input_ids"] = torch.randint(3, 99, (2, 5), generator=generator)
             if padded:
-                found["decoder_attention_mask"] = torch.tensor([[1] * 5, [1] * 4 + [0]])
+                arguments["decoder_attention_mask"] = torch.tensor([[1] * 5, [1] * 4 + [0]])
         if self.takes == "text and image":
-            found["pixel_values"] = torch.randn(2, 3, 16, 16, generator=generator).to(dtype)
+            arguments["pixel_values"] = torch.randn(2, 3, 16, 16, generator=generator).to(dtype)
         if self.takes == "boxes":
-            found["bbox"] = torch.randint(0, 9, (2, 7, 4), generator=generator).sort(-1).values
-        return {**found, **self.extra}
+            arguments["bbox"] = torch.randint(0, 9, (2, 7, 4), generator=generator).sort(-1).values
+        return {**arguments, **self.extra}
 
 
 def towers(**settings: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Weights under any mask that PyTorch takes, against its own softmax of the scores and the mask."""
+"""Weights with any mask that PyTorch accepts, against PyTorch's softmax of scores and mask."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INF = float("inf")
 
 
 class Attend(nn.Module):
-    """Attention and nothing else."""
+    """A module that only attends."""
 
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         return scaled_dot_product_attention(q, k, v, attn_mask=mask)
@@ -34,20 +34,20 @@ def drawn(batch: int, heads: int, tokens: int, size: float = 1.0) -> list[torch.
 
 
 def captured(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> list[Trace]:
-    with torch.no_grad(), capture(Attend()) as found:
-        found.model(q, k, v, mask)
-    return found.traces
+    with torch.no_grad(), capture(Attend()) as capturing:
+        capturing.model(q, k, v, mask)
+    return capturing.traces
 
 
 def exact(q: torch.Tensor, k: torch.Tensor, mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """softmax(q k^T / sqrt(d) + mask) as it is written; rows without any key are 0."""
+    """softmax(q k^T / sqrt(d) + mask), literally; rows without any key are 0."""
     added = torch.zeros(mask.shape).masked_fill(~mask, -INF) if mask.dtype == torch.bool else mask
     cells = (q.to(dtype) @ k.to(dtype).mT) / q.shape[-1] ** 0.5 + added.to(dtype)
     return torch.softmax(cells, -1).nan_to_num(0)
 
 
 def assert_right(traces: list[Trace], q: torch.Tensor, k: torch.Tensor, mask: torch.Tensor, atol: float) -> None:
-    """Every cell, head by head; what was cut away is seen by nobody; empty rows are those of -inf alone."""
+    """Compare every cell of every head. No query sees a removed key, and only rows of -inf are empty."""
     truth = exact(q, k, mask, torch.float32).numpy()
     none = (~mask if mask.dtype == torch.bool else mask == -INF).expand(*truth.shape).all(-1).numpy()
     for row, trace in enumerate(traces):
@@ -64,7 +64,7 @@ def assert_right(traces: list[Trace], q: torch.Tensor, k: torch.Tensor, mask: to
 
 
 def assert_statistics(trace: Trace) -> None:
-    """A query that is not masked out has an entropy where it sees a key: that of its weights, whoever computes it."""
+    """Compare the entropy, however it is computed, of each query that is not masked out and sees a key."""
     table = statistics(trace, ["entropy"], per_query=True)["entropy"].array[0]
     for head in range(trace.heads):
         one = trace[0, head]
@@ -104,7 +104,7 @@ def test_whatever_the_mask(data: st.DataObject, tokens: int, batch: int, heads: 
         mask = mask + torch.tensor(shifts)[:, None]
         mask = torch.where(mask < LEAST, torch.tensor(data.draw(st.sampled_from([LEAST, -INF]))), mask)
     traces = captured(q, k, v, mask)
-    # Sums that are rounded beside a shift may fall on the other side of a half where scores differ by their last bit.
+    # Sums next to a shift may round the other way if scores differ in their last bit.
     assert_right(traces, q, k, mask.expand(batch, heads, tokens, tokens), 2e-6 if kind == "bool" else 3e-3)
     for trace in traces:
         assert_statistics(trace)
@@ -135,9 +135,9 @@ def test_a_row_that_is_shifted_as_a_whole(shift: float, causal: bool, of: str) -
     assert len(trace) == 9, "no token is cut away"
     assert_right([trace], q, k, mask.expand(1, 2, 9, 9), 1e-6 + 4 * abs(shift) * 2**-24 if shift > -1e6 else 1e-5)
     if abs(shift) < 1e5:
-        theirs = exact(q, k, mask, torch.float64)[0].numpy()
+        expected = exact(q, k, mask, torch.float64)[0].numpy()
         for head in range(2):
-            np.testing.assert_allclose(trace[0, head].weights[:], theirs[head], atol=1e-6 + abs(shift) * 2**-23)
+            np.testing.assert_allclose(trace[0, head].weights[:], expected[head], atol=1e-6 + abs(shift) * 2**-23)
     assert trace.verify(reference=False).agrees
 
 
@@ -157,7 +157,7 @@ def test_numbers_around_a_shift_are_not_lost(tmp_path: Any) -> None:
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("form", ["keys", "rows", "causal", "causal, added twice"])
 def test_padding_is_found_as_before(level: float, side: str, form: str) -> None:
-    """As libraries write it: keys of padding in every row; whole rows of padding; both, where the map is causal."""
+    """Padding as libraries write it: padding keys in every row; whole padding rows; both, in causal maps."""
     q, k, v = drawn(1, 2, 8)
     real = torch.arange(8) >= 3 if side == "left" else torch.arange(8) < 5
     hidden = (~real)[None].expand(8, 8)
@@ -188,7 +188,7 @@ def test_masks_that_softmax_does_not_take_are_an_error(wrong: float, dtype: torc
 
 
 def test_scores_so_large_that_a_library_s_mask_does_not_hide() -> None:
-    """-10000 hides nothing from a query whose scores differ by more."""
+    """-10000 doesn't mask a key from a query whose scores differ by more."""
     q, k, v = drawn(1, 2, 6, size=100.0)
     mask = torch.zeros(6, 6).masked_fill(torch.arange(6) > 3, -1e4)
     truth = exact(q, k, mask, torch.float32)

@@ -1,4 +1,4 @@
-"""docs/capture.md lists the architectures of transformers as capture itself finds them."""
+"""The architectures of transformers listed in docs/capture.md are those that capture supports."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ BLOCK = re.compile(r"(<!-- architectures of transformers (\S+) -->\n).*(\n<!-- e
 
 
 def test_the_documented_architectures_are_those_of_the_installed_version(pytestconfig: pytest.Config) -> None:
-    """`pytest --refresh-screens` writes the lists anew. They are compared where the version is the documented one."""
-    found = list(architectures())
+    """`pytest --refresh-screens` rewrites the lists. They are compared if the documented version is installed."""
+    installed = list(architectures())
     compared = {getattr(transformers, family.name).__module__.split(".")[2] for family in FAMILIES}
-    lists = as_markdown(found, compared)
+    lists = as_markdown(installed, compared)
     text = DOCS.read_text(encoding="utf-8")
     if pytestconfig.getoption("--refresh-screens"):
         block = f"<!-- architectures of transformers {transformers.__version__} -->\n{lists}\n<!-- end -->"
@@ -28,5 +28,5 @@ def test_the_documented_architectures_are_those_of_the_installed_version(pytestc
     assert kept is not None
     if kept[2] == transformers.__version__:
         assert kept[0].split("\n", 1)[1].rsplit("\n", 1)[0] == lists
-    by_name = {one.name: one for one in found}
+    by_name = {one.name: one for one in installed}
     assert all(by_name[name].reads or not by_name[name].alone for name in compared)

@@ -1,4 +1,4 @@
-"""What a capture leaves of the model: nothing. What it keeps: what was asked for. What it can't read: refused."""
+"""A capture leaves the model unchanged, keeps what was requested, and refuses attention that it can't read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BERT = BY_NAME["BertModel"]
 
 
 def state(model: nn.Module) -> dict[str, Any]:
-    """Everything about a model that a capture could have touched."""
+    """Everything about a model that a capture could have changed."""
     found: dict[str, Any] = {
         "attention": dict(AttentionInterface._global_mapping),
         "masks": dict(AttentionMaskInterface._global_mapping),
@@ -140,10 +140,10 @@ def test_selected_heads_under_grouped_queries() -> None:
     assert some.traces[0].verify().agrees
 
 
-@pytest.mark.parametrize(("option", "value", "said"), [("heads", [4], "no head 4"), ("layers", [2], "no layer 2")])
-def test_what_is_not_there_is_refused(option: str, value: list[int], said: str) -> None:
+@pytest.mark.parametrize(("option", "value", "message"), [("heads", [4], "no head 4"), ("layers", [2], "no layer 2")])
+def test_missing_layers_and_heads_raise(option: str, value: list[int], message: str) -> None:
     model = BERT.build()
-    with pytest.raises(InputError, match=said), torch.no_grad(), capture(model, **{option: value}):
+    with pytest.raises(InputError, match=message), torch.no_grad(), capture(model, **{option: value}):
         model(**BERT.inputs(padded=False))
     with pytest.raises(InputError, match="fp8"):
         capture(model, dtype="fp8")
@@ -166,7 +166,7 @@ def test_the_only_trace_or_an_error() -> None:
         captured["cross"]
     with torch.no_grad(), capture(model) as captured:
         model.encoder.layer[0](torch.randn(1, 3, 32))
-    with pytest.raises(InputError, match="outside of a forward"):
+    with pytest.raises(InputError, match="outside a forward"):
         captured.trace
 
 
@@ -225,7 +225,7 @@ def test_autocast() -> None:
     assert captured.traces[0].verify(reference=False).agrees
 
 
-def test_dropout_is_said_and_not_verified() -> None:
+def test_dropout_is_reported_and_not_verified() -> None:
     model = BERT.build().train()
     with capture(model) as captured:
         model(**BERT.inputs(padded=False))
@@ -265,7 +265,7 @@ def test_a_trace_goes_to_another_process_without_its_model() -> None:
     np.testing.assert_array_equal(again[1, 2].weights[:], captured.trace[1, 2].weights[:])
     report = again.verify()
     assert report.agrees
-    assert report.skipped == (("eager weights", "the model is gone"),)
+    assert report.skipped == (("eager weights", "the model no longer exists"),)
     assert copy.deepcopy(captured.trace).verify().skipped == captured.trace.verify().skipped
 
 
@@ -285,11 +285,11 @@ def test_generation_with_a_cache() -> None:
     model = family.build()
     prompt = torch.tensor([[5, 6, 7, 8]])
     with torch.no_grad(), capture(model) as captured:
-        said = model.generate(prompt, max_new_tokens=3, do_sample=False, eos_token_id=None, pad_token_id=0)
+        generated = model.generate(prompt, max_new_tokens=3, do_sample=False, eos_token_id=None, pad_token_id=0)
     assert [(len(trace.queries), len(trace.keys)) for trace in captured.traces] == [(4, 4), (1, 5), (1, 6)]
-    assert captured.traces[2].keys.ids == tuple(said[0, :6].tolist())
+    assert captured.traces[2].keys.ids == tuple(generated[0, :6].tolist())
     with torch.no_grad(), capture(model) as whole:
-        model(said[:, :6])
+        model(generated[:, :6])
     one, all_of_it = captured.traces[2], whole.trace
     for layer in range(2):
         for head in range(4):
@@ -335,7 +335,7 @@ def test_a_shared_bias_is_kept_once(name: str) -> None:
 
 
 class Counter:
-    """A consumer of one's own: it computes a number where the tensors lie and keeps only that."""
+    """A custom consumer that computes a number on the tensors' device and keeps only that."""
 
     def __init__(self) -> None:
         self.masses: dict[int, torch.Tensor] = {}
@@ -393,7 +393,7 @@ OFF_THE_INTERFACE = [
 
 
 @pytest.mark.parametrize("name", OFF_THE_INTERFACE)
-def test_off_the_interface_is_refused_by_name_before_anything_runs(name: str) -> None:
+def test_models_outside_the_interface_raise_before_anything_runs(name: str) -> None:
     cls = getattr(transformers, name)
     config = cls.config_class()
     if name not in ("FunnelModel", "ReformerModel"):
@@ -406,7 +406,7 @@ def test_off_the_interface_is_refused_by_name_before_anything_runs(name: str) ->
 
 
 @pytest.mark.parametrize("family", EVERY, ids=str)
-def test_what_another_version_takes_through_the_interface_is_refused_in_this_one(family: Family) -> None:
+def test_models_that_use_the_interface_only_in_other_versions_raise(family: Family) -> None:
     model = family.build()
     if family.since <= MAJOR:
         assert capture(model).stacks
@@ -415,8 +415,8 @@ def test_what_another_version_takes_through_the_interface_is_refused_in_this_one
         capture(model)
 
 
-def test_attention_out_of_sight_is_an_error_where_it_runs() -> None:
-    """A class that calls scaled_dot_product_attention, but not always: BERT of 4.57 with output_attentions."""
+def test_invisible_attention_raises_when_it_runs() -> None:
+    """A class that calls scaled_dot_product_attention only sometimes, like BERT in 4.57 with output_attentions."""
 
     class SometimesAttention(nn.Module):
         def forward(self, x: torch.Tensor, by_hand: bool = False) -> torch.Tensor:
@@ -438,23 +438,23 @@ def test_attention_out_of_sight_is_an_error_where_it_runs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "said"),
+    ("family", "message"),
     [
-        (Family("Gemma2Model", {**DECODER, "head_dim": 8, "attn_logit_softcapping": 50.0}), "caps its scores"),
+        (Family("Gemma2Model", {**DECODER, "head_dim": 8, "attn_logit_softcapping": 50.0}), "applies a soft cap"),
         (Family("GptOssModel", {**DECODER, "head_dim": 8, "num_local_experts": 2}), "sinks"),
     ],
 )
-def test_caps_and_sinks_are_refused_by_name(family: Family, said: str) -> None:
+def test_caps_and_sinks_raise(family: Family, message: str) -> None:
     with torch.device("meta"):
         model = getattr(transformers, family.name)(
             getattr(transformers, family.name[:-5] + "Config")(**family.settings)
         )
-    with pytest.raises(UnsupportedError, match=rf"{family.name}[\s\S]*{said}"):
+    with pytest.raises(UnsupportedError, match=rf"{family.name}[\s\S]*{message}"):
         capture(model)
 
 
 def test_attention_that_is_not_what_it_seems_is_refused() -> None:
-    """An attention function that somebody registered and that does something else."""
+    """A registered attention function that computes something else."""
 
     def odd(module: Any, query: Any, key: Any, value: Any, attention_mask: Any, **kwargs: Any) -> Any:
         cells = torch.softmax(2 * (query @ key.transpose(2, 3)) * kwargs["scaling"], -1)
@@ -505,5 +505,5 @@ def test_patches_have_names() -> None:
 
 
 def test_text_settings_are_as_they_were() -> None:
-    """The table of families is data: nothing above may have changed it."""
+    """No test above may have changed the table of families."""
     assert TEXT["num_hidden_layers"] == 2

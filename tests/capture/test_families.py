@@ -23,16 +23,16 @@ def eager_attentions(
     with torch.no_grad():
         output = model(**inputs, output_attentions=True)
     model.set_attn_implementation(before)
-    found = {}
+    weights = {}
     for stack, name in stacks:
         part = output[name]
         layers = part if isinstance(part, tuple) else part.attentions
-        found[stack] = [layer.float().numpy() for layer in layers]
-    return found
+        weights[stack] = [layer.float().numpy() for layer in layers]
+    return weights
 
 
 def assert_same_weights(captured: Any, expected: dict[str, list[np.ndarray]], tolerance: float) -> float:
-    """Every cell of every head; returns how far from uniform the weights were."""
+    """Compare every cell of every head; return how far from uniform the weights are."""
     peaks = []
     for stack, layers in expected.items():
         traces = captured[stack]
@@ -40,8 +40,8 @@ def assert_same_weights(captured: Any, expected: dict[str, list[np.ndarray]], to
         for row, trace in enumerate(traces):
             queries = slice(None) if trace.source.queries is None else trace.source.queries
             keys = slice(None) if trace.source.keys is None else trace.source.keys
-            for layer, theirs in enumerate(layers):
-                cells = theirs[row][:, queries][:, :, keys]
+            for layer, attention in enumerate(layers):
+                cells = attention[row][:, queries][:, :, keys]
                 ours = np.stack([np.asarray(trace[layer, head].weights) for head in range(trace.heads)])
                 np.testing.assert_allclose(ours, cells, atol=tolerance)
                 peaks.append(float(np.abs(cells - 1 / cells.shape[-1]).max()))

@@ -1,4 +1,4 @@
-"""Sequences that grow pass by pass, as generate() lets them: whose tokens the keys are, and the passes as one map."""
+"""Sequences that generate() extends pass by pass: the tokens of their keys, and the passes joined into one map."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ NEW = 6
 
 
 def model_of(name: str) -> Any:
-    """A random model of this name, the same one each time."""
+    """A random model of this name, identical each time."""
     torch.manual_seed(0)
     if name == "gpt2":
         config = GPT2Config(
@@ -74,7 +74,7 @@ NAMES = ["gpt2", "llama", "mistral", *(["gemma3"] if MAJOR >= 5 else [])]
 
 
 def prompts(rows: int, seed: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
-    """Prompts of a batch, padded on the left where there are several, with their mask."""
+    """Prompts of a batch and their mask, padded on the left if there are several."""
     ids = torch.randint(5, 50, (rows, 7), generator=torch.Generator().manual_seed(seed))
     mask = torch.ones_like(ids)
     for row, padding in enumerate((3, 0, 1)[: rows if rows > 1 else 0]):
@@ -101,14 +101,14 @@ def eager(model: Any, ids: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tens
     try:
         with torch.no_grad():
             positions = (mask.cumsum(-1) - 1).clamp(min=0)
-            found = model(ids, attention_mask=mask, position_ids=positions, use_cache=False, output_attentions=True)
-        return found.attentions
+            outputs = model(ids, attention_mask=mask, position_ids=positions, use_cache=False, output_attentions=True)
+        return outputs.attentions
     finally:
         model.set_attn_implementation(before)
 
 
 def agrees_with(trace: Trace, attentions: tuple[torch.Tensor, ...], row: int) -> None:
-    """The trace's weights against theirs, cut out by hand."""
+    """Compare the trace's weights with transformers', sliced by hand."""
     at = np.array(trace.positions)
     for layer, theirs in enumerate(attentions):
         expected = theirs[row].numpy()[:, at][:, :, at]
@@ -129,9 +129,9 @@ def test_the_passes_of_a_generation_are_one_causal_map(name: str, way: str, rows
     model = model_of(name)
     captured, final, mask = generated(model, rows, **WAYS[way])
     attentions = eager(model, final[:, :-1], mask[:, :-1])
-    found = captured.generations
-    assert [trace.row for trace in found] == list(range(rows))
-    for row, trace in enumerate(found):
+    generations = captured.generations
+    assert [trace.row for trace in generations] == list(range(rows))
+    for row, trace in enumerate(generations):
         seen = mask[row, :-1].bool()
         assert trace.ids == tuple(final[row, :-1][seen].tolist())
         assert trace.keys is trace.queries
@@ -143,9 +143,9 @@ def test_the_passes_of_a_generation_are_one_causal_map(name: str, way: str, rows
         assert report.agrees, report
         assert all(record.mask.bias is None and record.mask.causal for record in trace.layers)
     if rows == 1:
-        assert captured.generation.ids == found[0].ids
+        assert captured.generation.ids == generations[0].ids
     else:
-        with pytest.raises(InputError, match="3 sequences grew"):
+        with pytest.raises(InputError, match="3 sequences were generated"):
             captured.generation
 
 
@@ -170,12 +170,12 @@ def test_keys_of_every_step_are_named(name: str, way: str) -> None:
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("name", NAMES)
 def test_beams_that_change_places_are_followed(name: str, rows: int) -> None:
-    """Every beam at the end is a sequence of its own: each against an eager run of its own tokens."""
+    """Each final beam is a separate sequence, compared with an eager run of its tokens."""
     model = model_of(name)
     captured, _, _ = generated(model, rows, num_beams=3)
-    found = captured.generations
-    assert [trace.row for trace in found] == list(range(3 * rows))
-    for trace in found:
+    generations = captured.generations
+    assert [trace.row for trace in generations] == list(range(3 * rows))
+    for trace in generations:
         ids = torch.tensor([trace.ids])
         attentions = eager(model, ids, torch.ones_like(ids))
         for layer, theirs in enumerate(attentions):
@@ -184,8 +184,8 @@ def test_beams_that_change_places_are_followed(name: str, rows: int) -> None:
 
 
 @pytest.mark.skipif(MAJOR < 5, reason="transformers 4.57 cuts caches back in another way")
-def test_steps_that_are_taken_back_are_followed() -> None:
-    """Prompt lookup guesses several tokens at once; those that the model would not say are cut off the cache."""
+def test_steps_that_are_undone_are_followed() -> None:
+    """Prompt lookup guesses several tokens at once; those that the model rejects are removed from the cache."""
     model = model_of("gpt2")
     ids = prompts(1)[0].repeat(1, 2)
     with hs.capture(model) as captured:
@@ -209,7 +209,7 @@ def test_two_sequences_in_one_block_are_two() -> None:
 
 
 def test_sequences_that_take_turns_are_told_apart() -> None:
-    """Two caches, one step of each in turn: a step's keys are those of its own cache."""
+    """Two caches, extended alternately: each step's keys are those of its own cache."""
     from transformers import DynamicCache
 
     model = model_of("gpt2")
@@ -243,18 +243,18 @@ def test_a_cache_from_before_the_block() -> None:
         captured.generation
 
 
-def test_nothing_grew() -> None:
+def test_no_sequence_was_generated() -> None:
     config = BertConfig(**{key: SIZES[key] for key in SIZES if "token" not in key and "key_value" not in key})
     model = BertModel(config).eval()
     with torch.no_grad(), hs.capture(model) as captured:
         model(prompts(1)[0])
     assert captured.generations == []
-    with pytest.raises(InputError, match="no sequence grew"):
+    with pytest.raises(InputError, match="no sequence was generated"):
         captured.generation
 
 
 def test_steps_share_their_keys_and_values() -> None:
-    """Memory is linear: one copy of keys and values, however many passes saw them; nobody can write to it."""
+    """Memory is linear: keys and values are stored once for all passes that saw them, and are read-only."""
     captured, final, _ = generated(model_of("gpt2"))
     traces = [*captured.traces, captured.generation]
     for layer in range(2):
@@ -310,12 +310,12 @@ def test_encoder_and_decoder(name: str, beams: int) -> None:
         model.generate(
             ids, attention_mask=mask, do_sample=False, max_new_tokens=NEW, min_new_tokens=NEW, num_beams=beams
         )
-    found = captured.generations
-    assert [(trace.row, trace.stack) for trace in found] == [
+    generations = captured.generations
+    assert [(trace.row, trace.stack) for trace in generations] == [
         (row, stack) for row in range(3 * beams) for stack in ("decoder", "cross")
     ]
     model.set_attn_implementation("eager")
-    for trace in found:
+    for trace in generations:
         row = trace.row // beams
         text = torch.tensor([trace.ids])
         with torch.no_grad():
@@ -326,8 +326,8 @@ def test_encoder_and_decoder(name: str, beams: int) -> None:
                 use_cache=False,
                 output_attentions=True,
             )
-        theirs = out.decoder_attentions if trace.stack == "decoder" else out.cross_attentions
-        for layer, expected in enumerate(theirs):
+        attentions = out.decoder_attentions if trace.stack == "decoder" else out.cross_attentions
+        for layer, expected in enumerate(attentions):
             cells = expected[0].numpy()[..., np.array(trace.key_positions)]
             np.testing.assert_allclose(np.asarray(trace[layer].weights), cells, atol=2e-5)
         if trace.stack == "cross":

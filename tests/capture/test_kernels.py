@@ -1,4 +1,4 @@
-"""Every way to attention with log-sum-exps against the formula in fp64, and the fused one where it is promised."""
+"""All computations of attention with log-sum-exps against the formula in fp64; common cases use a fused kernel."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_other_widths_of_values_go_in_blocks() -> None:
 
 
 class Largest(TorchDispatchMode):
-    """The sizes of the tensors that operators make, views left out."""
+    """Records the sizes of tensors that operators create, except views."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ def test_nothing_is_as_large_as_a_map(mask: Mask) -> None:
 
 @pytest.mark.parametrize("padded", [False, True])
 def test_a_capture_makes_nothing_as_large_as_a_map(padded: bool) -> None:
-    """At 8,192 tokens: no tensor of a map's size beyond those that the model's own forward pass makes."""
+    """At 8,192 tokens, a capture creates no tensor of a map's size beyond those of the model's forward pass."""
     tokens = 8192
     config = transformers.BertConfig(
         hidden_size=16,

@@ -1,4 +1,4 @@
-"""Layers are numbered as the model numbers them: attention twice in a layer, layers left out, models called twice."""
+"""Layers are numbered as in the model: attention twice in a layer, skipped layers, models that are called twice."""
 
 from __future__ import annotations
 
@@ -104,12 +104,12 @@ def test_a_part_can_be_silenced_alone() -> None:
             with ablate(model, heads, stack=stack):
                 found = model(x)
             torch.testing.assert_close(found, hidden + layer.out(context.transpose(1, 2).flatten(2)))
-    with pytest.raises(InputError, match=r"there is none called 'other'"):
+    with pytest.raises(InputError, match=r"there is no stack 'other'"):
         ablate(model, heads, stack="other")
 
 
 def test_a_layer_left_out_leaves_its_number_free() -> None:
-    """As LayerDrop, early exit and stochastic depth do."""
+    """Skip layers as LayerDrop, early exit and stochastic depth do."""
 
     class Skipping(nn.Module):
         def __init__(self) -> None:
@@ -160,7 +160,7 @@ def test_shared_layers_are_counted_as_they_run() -> None:
 
 
 class Siamese(nn.Module):
-    """One encoder, called for each of two texts, as people train embeddings."""
+    """One encoder called for each of two texts, as in training embeddings."""
 
     def __init__(self, encoder: nn.Module) -> None:
         super().__init__()

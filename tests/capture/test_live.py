@@ -1,4 +1,4 @@
-"""Ablation, description and the one-liner on live models; the example; verify's reach."""
+"""`ablate`, `describe`, `trace` and `verify` on live models, and the example."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BERT = BY_NAME["BertModel"]
 
 
 def by_hand(model: Any, inputs: dict[str, Any], layer: int, head: int, way: str) -> torch.Tensor:
-    """BERT with one head's slice of the context changed on the way into the output projection."""
+    """BERT with one head's slice of the context changed before the output projection."""
     dense = model.encoder.layer[layer].attention.output.dense
 
     def change(module: nn.Module, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor]:
@@ -105,7 +105,7 @@ def test_verify_reaches_the_eager_weights(name: str) -> None:
     report = captured.traces[-1].verify()
     assert report.agrees, report
     assert [check.name for check in report.checks[:2]] == ["row sums", "module output"]
-    if MAJOR < 5 and name in ("BertModel", "ModernBertModel", "CLIPModel"):  # whose weights 4.57 doesn't hand out
+    if MAJOR < 5 and name in ("BertModel", "ModernBertModel", "CLIPModel"):  # whose weights 4.57 doesn't return
         assert [what for what, _ in report.skipped] == ["eager weights"]
     else:
         assert [check.name for check in report.checks[2:]] == ["weights (eager)"]
@@ -134,7 +134,7 @@ def test_verify_when_the_model_is_gone() -> None:
     del captured, model
     report = found.verify()
     assert report.agrees
-    assert ("eager weights", "the model is gone") in report.skipped
+    assert ("eager weights", "the model no longer exists") in report.skipped
 
 
 def tokenizer() -> Any:
@@ -164,11 +164,11 @@ def test_the_one_liner() -> None:
 
 
 def test_the_one_liner_wants_a_model_that_takes_ids() -> None:
-    """A Sequential around a model, as SentenceTransformer is one, is called otherwise."""
+    """A Sequential around a model, such as a SentenceTransformer, takes other arguments."""
     wrapped = nn.Sequential(BERT.build())
-    with pytest.raises(UnsupportedError, match=r"Sequential isn't called with .*input_ids[\s\S]*hs\.capture"):
+    with pytest.raises(UnsupportedError, match=r"Sequential doesn't accept .*input_ids[\s\S]*hs\.capture"):
         trace(wrapped, tokenizer(), "the cat")
-    with pytest.raises(InputError, match=r"Model is no nn\.Module"):
+    with pytest.raises(InputError, match=r"expected an nn\.Module, got Model"):
         trace(headscope.open(), tokenizer(), "the cat")
 
 
@@ -185,40 +185,40 @@ def test_describe_counts_ties_once_and_repeats_together() -> None:
     model = transformers.BertForMaskedLM(config)
     for parameter in model.bert.embeddings.parameters():
         parameter.requires_grad = False
-    found = describe(model)
-    assert found.total == sum(parameter.numel() for parameter in model.parameters())
-    assert found.frozen == sum(parameter.numel() for parameter in model.bert.embeddings.parameters())
-    assert any("word_embeddings" in name for names in found.tied for name in names)
-    assert abs(sum(one.share for one in found.components) - 1) < 1e-12
-    assert "0-1: 2 x BertLayer" in str(found)
-    assert json.loads(json.dumps(found.to_dict()))["total"] == found.total
+    description = describe(model)
+    assert description.total == sum(parameter.numel() for parameter in model.parameters())
+    assert description.frozen == sum(parameter.numel() for parameter in model.bert.embeddings.parameters())
+    assert any("word_embeddings" in name for names in description.tied for name in names)
+    assert abs(sum(one.share for one in description.components) - 1) < 1e-12
+    assert "0-1: 2 x BertLayer" in str(description)
+    assert json.loads(json.dumps(description.to_dict()))["total"] == description.total
 
 
 def test_describe_bert_base_as_published() -> None:
-    """FACTS: 109,482,240 numbers, and the shares of its components."""
-    found = modules_of_checkpoint({"model_type": "bert"})
-    assert found.total == 109_482_240
-    shares = {one.name: one.share for one in found.components}
+    """FACTS: 109,482,240 parameters, and the shares of its components."""
+    description = modules_of_checkpoint({"model_type": "bert"})
+    assert description.total == 109_482_240
+    shares = {one.name: one.share for one in description.components}
     assert shares["embeddings"] == pytest.approx(0.21772649152958506, abs=1e-15)
     assert shares["encoder"] == pytest.approx(0.776879099295009, abs=1e-15)
-    assert "0-11: 12 x BertLayer  7,087,872" in str(found)
+    assert "0-11: 12 x BertLayer  7,087,872" in str(description)
 
 
 def test_describe_anything_and_nothing_else() -> None:
-    found = describe(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 4)))
-    assert [part.times for part in found.tree.parts] == [2, 1, 1]
-    with pytest.raises(InputError, match=r"no nn\.Module"):
+    description = describe(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 4)))
+    assert [part.times for part in description.tree.parts] == [2, 1, 1]
+    with pytest.raises(InputError, match=r"expected an nn\.Module, got str"):
         describe("BertModel")
     for odd in ("NoSuchModel", "logging", 5):
         with pytest.raises(InputError, match=str(odd)):
             modules_of_checkpoint({"architectures": [odd]})
-    with pytest.raises(UnsupportedError, match=r"BertModel of transformers .* does not take the config"):
+    with pytest.raises(UnsupportedError, match=r"BertModel of transformers .* rejects the config"):
         modules_of_checkpoint({"model_type": "bert", "hidden_size": 30, "num_attention_heads": 4})
 
 
-def test_what_is_no_live_model_is_refused_in_words() -> None:
+def test_objects_that_are_not_live_models_raise() -> None:
     for look in (capture, lambda model: ablate(model, {(0, 0)})):
-        with pytest.raises(InputError, match=r"Model is no nn\.Module[\s\S]*trace\(text\)"):
+        with pytest.raises(InputError, match=r"expected an nn\.Module, got Model[\s\S]*trace\(text\)"):
             look(headscope.open())
 
 

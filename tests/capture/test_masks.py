@@ -1,4 +1,4 @@
-"""Rules found behind masks: whatever the mask, the rule gives it back cell for cell."""
+"""Rules derived from masks: the rule reproduces any mask cell for cell."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from headscope._capture.masks import Analyst, Given, find_rules
-from headscope._capture.transformers_support import given_mask
+from headscope._capture.masks import Analyst, RawMask, find_rules
+from headscope._capture.transformers_support import raw_mask
 from headscope.attention import Mask
 
 
 def cells(mask: Mask, queries: int, keys: int) -> np.ndarray:
-    """Which cells a mask allows, all of them."""
+    """(queries, keys): True for the cells that a mask allows."""
     allowed = mask.allowed(np.arange(queries), np.arange(keys), (queries, keys))
-    found = np.ones((queries, keys), dtype=bool) if allowed is None else allowed
+    flags = np.ones((queries, keys), dtype=bool) if allowed is None else allowed
     if mask.bias is not None:
-        found = found & (np.asarray(mask.bias)[0] > -np.inf)
-    return found
+        flags = flags & (np.asarray(mask.bias)[0] > -np.inf)
+    return flags
 
 
 @settings(max_examples=80)
@@ -45,16 +45,16 @@ def test_rules_come_back(
     mask = torch.from_numpy(wanted.copy())[None, None]
     if additive is not None:
         mask = torch.zeros(mask.shape).masked_fill(~mask, additive)
-    found = find_rules(Given(mask=mask), 1, size, size, slice(0, size)).row(0)
+    row_rule = find_rules(RawMask(mask=mask), 1, size, size, slice(0, size)).row(0)
     kept = real
     ahead = np.triu(wanted[kept][:, kept], 1).any()
     if additive is not None and np.isfinite(additive) and padding and not at_left and not ahead:
-        # Softmax knows no difference between rows of padding and rows that are shifted: these may be either.
-        np.testing.assert_array_equal(cells(found.mask, size, size)[kept], wanted[kept])
+        # Softmax can't tell rows of padding from rows that are shifted: these may be either.
+        np.testing.assert_array_equal(cells(row_rule.mask, size, size)[kept], wanted[kept])
         return
-    np.testing.assert_array_equal(cells(found.mask, size, size)[kept], wanted[kept])
-    assert found.mask.bias is None
-    cut = found.cut(found.queries, found.keys)
+    np.testing.assert_array_equal(cells(row_rule.mask, size, size)[kept], wanted[kept])
+    assert row_rule.mask.bias is None
+    cut = row_rule.cut(row_rule.queries, row_rule.keys)
     np.testing.assert_array_equal(cells(cut, int(kept.sum()), int(kept.sum())), wanted[kept][:, kept])
 
 
@@ -63,44 +63,44 @@ def test_rules_come_back(
 def test_any_mask_comes_back(data: st.DataObject, queries: int, keys: int) -> None:
     bits = data.draw(st.lists(st.booleans(), min_size=queries * keys, max_size=queries * keys))
     wanted = np.array(bits).reshape(queries, keys)
-    found = find_rules(Given(mask=torch.from_numpy(wanted)[None, None]), 1, queries, keys, None).row(0)
-    np.testing.assert_array_equal(cells(found.mask, queries, keys), wanted)
-    unseen = np.zeros(queries, dtype=bool) if found.unseen is None else found.unseen
+    rule = find_rules(RawMask(mask=torch.from_numpy(wanted)[None, None]), 1, queries, keys, None).row(0)
+    np.testing.assert_array_equal(cells(rule.mask, queries, keys), wanted)
+    unseen = np.zeros(queries, dtype=bool) if rule.unseen is None else rule.unseen
     np.testing.assert_array_equal(unseen, ~wanted.any(1))
 
 
 def test_numbers_are_kept_as_a_bias() -> None:
     numbers = torch.randn(1, 2, 4, 4)
-    found = find_rules(Given(mask=numbers), 3, 4, 4, slice(0, 4))
-    assert found.shared
-    assert torch.equal(found.row(2).mask.bias, numbers[0])
+    rules = find_rules(RawMask(mask=numbers), 3, 4, 4, slice(0, 4))
+    assert rules.shared
+    assert torch.equal(rules.row(2).mask.bias, numbers[0])
 
 
 def test_each_mask_is_looked_at_once() -> None:
     analyst = Analyst()
     mask = torch.ones(2, 1, 6, 6, dtype=torch.bool).tril()
-    first = analyst.rules(Given(mask=mask), 2, 6, 6, slice(0, 6))
-    assert analyst.rules(Given(mask=mask), 2, 6, 6, slice(0, 6)) is first
-    assert analyst.rules(Given(mask=mask.clone()), 2, 6, 6, slice(0, 6)) is first
-    assert analyst.rules(Given(mask=mask), 2, 6, 6, None) is not first
+    first = analyst.rules(RawMask(mask=mask), 2, 6, 6, slice(0, 6))
+    assert analyst.rules(RawMask(mask=mask), 2, 6, 6, slice(0, 6)) is first
+    assert analyst.rules(RawMask(mask=mask.clone()), 2, 6, 6, slice(0, 6)) is first
+    assert analyst.rules(RawMask(mask=mask), 2, 6, 6, None) is not first
 
 
 @pytest.mark.parametrize("queries", [1, 3])
 def test_queries_at_the_end_of_a_cache(queries: int) -> None:
     wanted = np.tri(queries, 7, 7 - queries, dtype=bool)
-    found = find_rules(Given(mask=torch.from_numpy(wanted)[None, None]), 1, queries, 7, slice(7 - queries, 7)).row(0)
-    assert found.mask.bias is None
-    np.testing.assert_array_equal(cells(found.mask, queries, 7), wanted)
+    rule = find_rules(RawMask(mask=torch.from_numpy(wanted)[None, None]), 1, queries, 7, slice(7 - queries, 7)).row(0)
+    assert rule.mask.bias is None
+    np.testing.assert_array_equal(cells(rule.mask, queries, 7), wanted)
 
 
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("width", [None, 3])
 def test_what_flash_attention_is_given(causal: bool, width: int | None) -> None:
-    """Not a map but the padding, is_causal and sliding_window, of which a query sees itself and width - 1 back."""
+    """Flash attention takes padding, is_causal and sliding_window: a query sees itself and width - 1 keys before."""
     q = torch.zeros(2, 4, 7, 8)
     padding = torch.tensor([[1] * 7, [1] * 5 + [0] * 2])
     options = {"is_causal": causal, "sliding_window": width}
-    seen, used = given_mask("flash_attention_2", nn.Module(), q, q, padding, options)
+    seen, used = raw_mask("flash_attention_2", nn.Module(), q, q, padding, options)
     rules = find_rules(seen, 2, 7, used, slice(0, 7))
     at = np.arange(7)
     back = at[:, None] - at
@@ -116,16 +116,16 @@ def test_what_flash_attention_is_given(causal: bool, width: int | None) -> None:
 
 @pytest.mark.parametrize("kept", [[True] * 6, [False, True, True, True, True, False]])
 def test_keys_that_nobody_sees_are_padding_in_any_mask(kept: list[bool]) -> None:
-    """Chunks of 3 are no rule of ours, so that the mask stays a bias; its padding is found all the same."""
+    """No rule describes chunks of 3, so the mask stays a bias; its padding is recognised nevertheless."""
     real = torch.tensor(kept)
     place = torch.arange(6)
     mask = (place[:, None] // 3 == place // 3) & (place <= place[:, None]) & real & real[:, None]
-    found = find_rules(Given(mask=mask[None, None]), 1, 6, 6, slice(0, 6)).row(0)
-    assert found.mask.bias is not None
+    rule = find_rules(RawMask(mask=mask[None, None]), 1, 6, 6, slice(0, 6)).row(0)
+    assert rule.mask.bias is not None
     expected = None if all(kept) else real.numpy()
-    np.testing.assert_array_equal(found.keys, expected)
-    np.testing.assert_array_equal(found.queries, expected)
-    cut = found.cut(found.queries, found.keys)
+    np.testing.assert_array_equal(rule.keys, expected)
+    np.testing.assert_array_equal(rule.queries, expected)
+    cut = rule.cut(rule.queries, rule.keys)
     assert cut.bias is not None
     np.testing.assert_array_equal(cut.bias[0] == 0, mask[real][:, real])
 
@@ -133,7 +133,7 @@ def test_keys_that_nobody_sees_are_padding_in_any_mask(kept: list[bool]) -> None
 @pytest.mark.parametrize(("queries", "keys"), [(5, 5), (7, 5), (5, 7)])
 def test_causal_masks_begin_where_pytorch_lets_them_begin(queries: int, keys: int) -> None:
     q, k, v = torch.randn(1, 1, queries, 4), torch.randn(1, 1, keys, 4), torch.eye(keys)[None, None]
-    theirs = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)[0, 0]
-    given = Given.causal_from_the_first(queries, keys)
+    weights = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)[0, 0]
+    given = RawMask.causal_from_the_first(queries, keys)
     rule = find_rules(given, 1, queries, keys, None).row(0).mask
-    np.testing.assert_array_equal(cells(rule, queries, keys), theirs.numpy() > 0)
+    np.testing.assert_array_equal(cells(rule, queries, keys), weights.numpy() > 0)

@@ -1,4 +1,4 @@
-"""Attention that people write by hand around scaled_dot_product_attention, against its own weights."""
+"""Hand-written attention around scaled_dot_product_attention, against its weights by the formula."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from headscope.errors import InputError, UnsupportedError
 
 
 def attended(*given: Any, **options: Any) -> torch.Tensor:
-    """A function of one's own between the module and PyTorch's."""
+    """A custom function between the module and PyTorch's."""
     return scaled_dot_product_attention(*given, **options)
 
 
 class Mixer(nn.Module):
-    """Four heads of 8, in a class whose name says nothing."""
+    """Four heads of 8, in a class whose name doesn't mention attention."""
 
     def __init__(self, *, heads: int = 4) -> None:
         super().__init__()
@@ -56,8 +56,8 @@ def weights_of(mixer: Mixer, x: torch.Tensor, mask: torch.Tensor | None) -> torc
     raw = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
     if mask is not None:
         raw = raw.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else raw + mask
-    found = raw.softmax(-1)
-    return found if found.dim() == 4 else found[:, None]
+    weights = raw.softmax(-1)
+    return weights if weights.dim() == 4 else weights[:, None]
 
 
 MASKS = {
@@ -74,14 +74,14 @@ def test_any_class_and_any_mask(cls: type[Mixer], kind: str) -> None:
     torch.manual_seed(0)
     mixer, x, mask = cls().eval(), torch.randn(2, 6, 32), MASKS[kind]
     with torch.no_grad():
-        alone, theirs = mixer(x, mask), weights_of(mixer, x, mask)
+        alone, expected = mixer(x, mask), weights_of(mixer, x, mask)
         with capture(mixer) as captured:
             watched = mixer(x, mask)
     assert torch.equal(alone, watched)
     for row, trace in enumerate(captured.traces):
         kept = slice(0, len(trace.keys))
         for head in range(4):
-            np.testing.assert_allclose(trace[0, head].weights[:], theirs[row, head, kept, kept], atol=1e-6)
+            np.testing.assert_allclose(trace[0, head].weights[:], expected[row, head, kept, kept], atol=1e-6)
         total = sum(trace[0, head].output for head in range(4)) + mixer.out.bias.detach().numpy()
         np.testing.assert_allclose(total, alone[row, kept], atol=1e-5)
         assert trace.verify().agrees
@@ -93,13 +93,13 @@ def test_one_head_without_an_axis_of_heads(kind: str) -> None:
     mixer, x = Mixer(heads=0).eval(), torch.randn(2, 6, 32)
     mask = torch.randn(2, 6, 6) if kind == "per row" else MASKS[kind]
     with torch.no_grad():
-        alone, theirs = mixer(x, mask), weights_of(mixer, x, mask)
+        alone, expected = mixer(x, mask), weights_of(mixer, x, mask)
         with capture(mixer) as captured:
             assert torch.equal(mixer(x, mask), alone)
         with ablate(mixer, [(0, 0)]):
             torch.testing.assert_close(mixer(x, mask), mixer.out.bias.expand(2, 6, -1))
     for row, trace in enumerate(captured.traces):
-        np.testing.assert_allclose(trace[0, 0].weights[:], theirs[row, 0], atol=1e-6)
+        np.testing.assert_allclose(trace[0, 0].weights[:], expected[row, 0], atol=1e-6)
 
 
 def test_more_axes_than_a_trace_has_are_refused() -> None:
@@ -112,7 +112,7 @@ def test_more_axes_than_a_trace_has_are_refused() -> None:
 
 
 class AttentionClassifier(nn.Module):
-    """Its name and its softmax are no attention; two of its parts are."""
+    """Named like attention, with a softmax that isn't; two of its parts are attention."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ class Uncalled(Mixer):
         return scaled_dot_product_attention(x, x, x)
 
 
-def test_a_softmax_that_is_no_attention_is_in_nobodys_way() -> None:
+def test_a_softmax_that_is_not_attention_is_ignored() -> None:
     model = nn.Sequential(Uncalled(), AttentionClassifier()).eval()
     with torch.no_grad(), capture(model) as captured:
         model(torch.randn(1, 5, 32))
@@ -142,7 +142,7 @@ def test_a_softmax_that_is_no_attention_is_in_nobodys_way() -> None:
 
 
 class AttentionPool(nn.Module):
-    """A transformers model, and its tokens weighed by a softmax."""
+    """A transformers model whose tokens are pooled with softmax weights."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ class AttentionPool(nn.Module):
         return (self.weigh(found).softmax(1) * found).sum(1)
 
 
-def test_what_stands_on_a_model_of_transformers_may_weigh_its_tokens() -> None:
+def test_a_softmax_on_top_of_a_transformers_model_is_ignored() -> None:
     model = AttentionPool().eval()
     with torch.no_grad(), capture(model) as captured:
         model(torch.tensor([[4, 5, 6]]))
@@ -177,11 +177,11 @@ def test_a_model_that_was_changed_before_the_block_opened() -> None:
     model = nn.Sequential(Mixer(), Mixer())
     captured = capture(model)
     model[1] = Mixer()
-    with pytest.raises(InputError, match="replaced after this capture was made"), captured:
+    with pytest.raises(InputError, match="replaced after this capture was created"), captured:
         pass
 
 
-def test_numbers_that_are_not_finite_are_said_to_be_that() -> None:
+def test_numbers_that_are_not_finite_are_reported() -> None:
     family = BY_NAME["BertModel"]
     model = family.build()
     model.encoder.layer[1].attention.self.query.weight.data[0, 0] = float("nan")
@@ -190,19 +190,19 @@ def test_numbers_that_are_not_finite_are_said_to_be_that() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
-        ({"layers": 3}, "no list of numbers"),
-        ({"heads": "12"}, "no list of numbers"),
+        ({"layers": 3}, "expected a list of numbers"),
+        ({"heads": "12"}, "expected a list of numbers"),
         ({"layers": []}, "no layers to keep"),
         ({"device": "nowhere"}, "can't be kept on nowhere"),
     ],
 )
-def test_options_that_make_no_sense(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=said) as caught:
+def test_invalid_options_raise(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
         capture(Mixer(), **options)
     assert caught.value.advice
-    with pytest.raises(InputError, match="3 names no head"):
+    with pytest.raises(InputError, match=r"expected heads as .*got 3"):
         ablate(Mixer(), [3])  # type: ignore[list-item]
 
 

@@ -1,4 +1,4 @@
-"""Where a trace's tokens stand in the batch: rows, padding, tokens that are masked out in the middle."""
+"""Positions of a trace's tokens in the batch: rows, padding, tokens masked out in the middle."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def mistral(window: int) -> Any:
 
 
 def batch(holes: dict[int, list[int]], rows: int = 1, tokens: int = 12) -> dict[str, torch.Tensor]:
-    """Random ids, and a mask that hides these places of these rows."""
+    """Random ids, and a mask that hides the given positions of the given rows."""
     ids = torch.randint(5, 50, (rows, tokens), generator=torch.Generator().manual_seed(1))
     mask = torch.ones_like(ids)
     for row, places in holes.items():
@@ -67,7 +67,7 @@ HOLES = [[5], [3, 4, 8], [0, 1, 6], [6, 10, 11], [0, 4, 5, 11]]
 @pytest.mark.parametrize("hidden", HOLES, ids=str)
 @pytest.mark.parametrize("name", ["bert", "window of 4", "window of 40"])
 def test_a_token_that_is_masked_out_keeps_its_place(name: str, hidden: list[int], engine: str) -> None:
-    """Distances and neighbours are those of the sequence that the model read, whatever its mask hides of it."""
+    """Distances and neighbours are those of the sequence that the model read, masked tokens included."""
     model = bert() if name == "bert" else mistral(int(name.split()[-1]))
     inputs = batch({0: hidden})
     (trace,) = captured(model, inputs)
@@ -97,7 +97,7 @@ def test_a_token_that_is_masked_out_keeps_its_place(name: str, hidden: list[int]
 
 
 def test_the_page_measures_the_same(tmp_path: Path) -> None:
-    """The numbers that the page is given beside the trace, and the saved file, keep the places too."""
+    """The numbers in the page's data and the saved file keep the positions too."""
     from safetensors.numpy import load
 
     from headscope.view.page_trace import page_bytes
@@ -115,7 +115,7 @@ def test_the_page_measures_the_same(tmp_path: Path) -> None:
 
 
 def test_a_mean_leaves_masked_tokens_out() -> None:
-    """A silenced head's mean is over the tokens that count."""
+    """A silenced head's mean is taken over the tokens that are not masked."""
     model, inputs = bert(), batch({0: [4, 5]})
     real = inputs["attention_mask"][0].numpy().astype(bool)
     (whole,) = captured(model, inputs)
@@ -156,7 +156,7 @@ def test_a_text_alone_is_row_0_from_0_on() -> None:
 
 
 def test_a_file_of_before_has_no_cut(tmp_path: Path) -> None:
-    """Files without the field load; the row is 0, and nothing was cut away."""
+    """Files without the field load, with row 0 and all positions."""
     import json
 
     from safetensors import safe_open
@@ -203,12 +203,12 @@ def test_a_file_whose_positions_are_wrong(tmp_path: Path, change: dict[str, Any]
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
-@pytest.mark.parametrize(("empty", "said"), [([1], "row 1 is empty"), ([0, 2], "rows 0, 2 are empty")])
-def test_an_empty_text_in_a_batch_is_named(empty: list[int], said: str, attention: str) -> None:
+@pytest.mark.parametrize(("empty", "message"), [([1], "row 1 is empty"), ([0, 2], "rows 0, 2 are empty")])
+def test_an_empty_text_in_a_batch_is_named(empty: list[int], message: str, attention: str) -> None:
     model = bert()
     model.set_attn_implementation(attention)
     inputs = batch({row: [*range(12)] for row in empty}, rows=3)
-    with pytest.raises(InputError, match=said), torch.no_grad(), hs.capture(model):
+    with pytest.raises(InputError, match=message), torch.no_grad(), hs.capture(model):
         model(**inputs)
     with torch.no_grad(), hs.capture(model) as found:
         model(**batch({}))

@@ -1,4 +1,4 @@
-"""What is kept is what the kernel saw, in every precision; weights are as exact as eager attention's."""
+"""Traces keep the kernel's inputs in every precision, and their weights are as exact as eager attention's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HALVES = [torch.bfloat16, torch.float16]
 
 
 class Seen(torch.overrides.TorchFunctionMode):
-    """Notes what scaled_dot_product_attention is given, cast as autocast casts it: by running its own cast."""
+    """Records the arguments of scaled_dot_product_attention, after autocast's own cast."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Seen(torch.overrides.TorchFunctionMode):
 
 
 class Own(nn.Module):
-    """A user's module: rotates in fp32, as many do, and calls the kernel."""
+    """A custom module that rotates in fp32, as many do, and calls the kernel."""
 
     def __init__(self, disabled: bool = False) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ def test_multihead_attention_under_autocast(dtype: torch.dtype, need_weights: bo
 
 
 def test_flash_attention_is_given_what_transformers_casts_to() -> None:
-    """As transformers' flash_attention_forward has it: autocast's precision, else that of the module's weights."""
+    """As in transformers' flash_attention_forward: autocast's precision, or that of the module's weights."""
     module = nn.Sequential(nn.Linear(2, 2).to(torch.bfloat16))
     q = torch.zeros(1, 1, 2, 2)
     assert product_dtype("flash_attention_2", module, q) == torch.bfloat16
@@ -158,7 +158,7 @@ def bert(dtype: torch.dtype, tokens: int, heads: int) -> Any:
 @pytest.mark.parametrize("dtype", [torch.float32, *HALVES])
 @pytest.mark.parametrize("tokens", [128, 512])
 def test_weights_are_as_exact_as_eager_attention_s(tokens: int, dtype: torch.dtype) -> None:
-    """Both against a softmax in fp64 of the very q and k, head by head."""
+    """Both are compared with a softmax in fp64 of the same q and k, head by head."""
     model = bert(dtype, tokens, heads=4)
     ids = torch.randint(0, 99, (1, tokens), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
@@ -174,9 +174,7 @@ def test_weights_are_as_exact_as_eager_attention_s(tokens: int, dtype: torch.dty
     assert_sums(trace)
 
 
-def test_log_sum_exps_are_computed_when_they_are_asked_for_and_saved_whole(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_log_sum_exps_are_computed_on_demand_and_saved_in_fp64(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from headscope._trace import record
 
     calls = []
@@ -229,7 +227,7 @@ WRONG: dict[str, Callable[[Any, dict[str, Any]], tuple[Any, dict[str, Any]]]] = 
 @pytest.mark.parametrize("dtype", [torch.float32, *HALVES])
 @pytest.mark.parametrize("wrong", [*WRONG, "the mask"])
 def test_a_capture_of_something_wrong_is_refused(wrong: str, dtype: torch.dtype) -> None:
-    """An attention function that computes with other q, k, v, scale or mask than it is called with."""
+    """An attention function that changes its q, k, v, scale or mask before computing."""
     from headscope.errors import UnsupportedError
 
     def other(module: Any, q: Any, k: Any, v: Any, mask: Any, **given: Any) -> Any:
@@ -252,7 +250,7 @@ def test_a_capture_of_something_wrong_is_refused(wrong: str, dtype: torch.dtype)
 
 
 def test_the_functional_form_under_autocast() -> None:
-    """torch.nn.functional.multi_head_attention_forward without weights, called by a class of one's own."""
+    """torch.nn.functional.multi_head_attention_forward without weights, called by a custom class."""
 
     class Functional(nn.Module):
         def __init__(self) -> None:

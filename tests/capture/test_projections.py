@@ -1,4 +1,4 @@
-"""W_O of live models: the sum over heads of context W_O, plus the bias, is what the model's own projection gave."""
+"""W_O of live models: the sum over heads of context W_O, plus the bias, equals the output of the model's projection."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headscope.view.page_trace import page_bytes
 
 
 def given_by_projections(model: nn.Module) -> tuple[dict[str, list[torch.Tensor]], list[Any]]:
-    """What every Linear and Conv1D gives while the model runs, by name; nn.MultiheadAttention runs its own unseen."""
+    """Outputs of every Linear and Conv1D by name; nn.MultiheadAttention calls its own without running hooks."""
     found: dict[str, list[torch.Tensor]] = {}
 
     def note(module: nn.Module, args: Any, output: Any, path: str) -> None:
@@ -56,7 +56,7 @@ def test_heads_add_up_to_what_the_projection_gave(family: Family) -> None:
 
 
 class Adapted(nn.Module):
-    """A Linear with a low-rank addition beside it."""
+    """A Linear with a low-rank addition."""
 
     def __init__(self, base: nn.Linear) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class Adapted(nn.Module):
 
 
 class WithNumbers(nn.Module):
-    """The same, its additions kept as parameters and multiplied by hand."""
+    """The same, with the additions stored as parameters and multiplied by hand."""
 
     def __init__(self, base: nn.Linear) -> None:
         super().__init__()
@@ -106,17 +106,17 @@ def llama(change: Any) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (Adapted, "2 modules read the contexts"),
         (WithNumbers, "2 modules read the contexts"),
-        (OwnLinear.of, "OwnLinear with a forward of its own"),
-        (lambda projection: nn.Sequential(nn.LayerNorm(32), projection), "no Linear as they are"),
+        (OwnLinear.of, r"OwnLinear\) overrides forward"),
+        (lambda projection: nn.Sequential(nn.LayerNorm(32), projection), "no Linear reads the contexts"),
     ],
 )
-def test_where_it_is_not_one_matrix_it_is_refused(change: Any, said: str) -> None:
+def test_a_projection_that_is_not_one_matrix_raises(change: Any, message: str) -> None:
     model, trace = llama(change)
-    with pytest.raises(UnsupportedError, match=said) as caught:
+    with pytest.raises(UnsupportedError, match=message) as caught:
         trace[0, 0].output
     assert caught.value.advice
     assert trace[1, 0].output.shape == (7, model.config.hidden_size)
@@ -130,7 +130,7 @@ def test_when_the_model_is_gone() -> None:
     trace = captured.traces[0]
     assert "view.writes" in safetensors.numpy.load(page_bytes(trace))
     del captured, model
-    with pytest.raises(TraceError, match="gone"):
+    with pytest.raises(TraceError, match="no longer exists"):
         trace[1, 0].output
 
 

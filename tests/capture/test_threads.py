@@ -1,4 +1,4 @@
-"""Several threads capture one model at the same time: each sees its own forward passes, and none breaks another's."""
+"""Several threads capture one model at the same time: each sees only its own forward passes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ import headscope as hs
 
 THREADS = 4
 PATIENCE = 600
-"""Seconds that guard against hanging; nothing waits for them to pass."""
+"""Seconds after which a test fails instead of hanging; no test waits that long."""
 
 
 class Sdpa(nn.Module):
-    """Attention of one's own, which calls PyTorch's."""
+    """Custom attention that calls PyTorch's."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class SdpaLayer(nn.Module):
 
 
 def transformers_model() -> tuple[nn.Module, nn.Module, Callable[[int], torch.Tensor]]:
-    """A model, one of its inner modules, and an input for each thread, of a length of its own."""
+    """A model, one of its inner modules, and for each thread an input of another length."""
     model = BertModel(
         BertConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, vocab_size=50)
     ).eval()
@@ -66,7 +66,7 @@ MODELS = [transformers_model, torch_model, own_model]
 
 
 def together(run: Callable[[int], None], count: int = THREADS) -> None:
-    """Run in threads, and raise what one of them raised."""
+    """Run functions in threads, and raise the first error of any thread."""
     errors: list[BaseException] = []
 
     def guarded(at: int) -> None:
@@ -93,19 +93,19 @@ def alone(model: nn.Module, given: torch.Tensor) -> Any:
 
 @pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
 def test_each_thread_sees_its_own_forward_passes(make: Callable[[], Any]) -> None:
-    """All blocks are open, and all forward passes are in the middle, at the same time."""
+    """All blocks are open and all forward passes are running at the same time."""
     torch.manual_seed(0)
     model, inner, given = make()
     expected = [alone(model, given(at)) for at in range(THREADS)]
     opened, inside, done = (threading.Barrier(THREADS, timeout=PATIENCE) for _ in range(3))
-    found: dict[int, Any] = {}
+    captures: dict[int, Any] = {}
 
     def run(at: int) -> None:
         with torch.no_grad(), hs.capture(model) as captured:
             opened.wait()
             model(given(at))
             done.wait()
-        found[at] = captured
+        captures[at] = captured
 
     hook = inner.register_forward_pre_hook(lambda *_: (inside.wait(), None)[1])
     try:
@@ -113,8 +113,8 @@ def test_each_thread_sees_its_own_forward_passes(make: Callable[[], Any]) -> Non
     finally:
         hook.remove()
     for at in range(THREADS):
-        assert len(found[at].forwards) == 1
-        trace = found[at].trace
+        assert len(captures[at].forwards) == 1
+        trace = captures[at].trace
         assert len(trace.layers) == 2
         for ours, theirs in zip(trace.layers, expected[at].layers, strict=True):
             np.testing.assert_allclose(ours.q, theirs.q, atol=1e-6)
@@ -184,7 +184,7 @@ def test_blocks_within_blocks_count_each_call_once(make: Callable[[], Any]) -> N
 
 
 def test_a_forward_pass_of_a_thread_without_a_block() -> None:
-    """Nobody can say whose it is where several threads have blocks; where one has, it is that one's."""
+    """If one thread has a block, the forward pass belongs to it; if several do, it belongs to none of them."""
     model, _, given = transformers_model()
     opened, ran = threading.Barrier(3, timeout=PATIENCE), threading.Barrier(3, timeout=PATIENCE)
     found: dict[int, Any] = {}

@@ -1,4 +1,4 @@
-"""verify agrees with every right trace in every precision, and differs where an error is four times what it allows."""
+"""`verify` agrees with every correct trace in every precision, and differs if an error is four times its tolerance."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PRECISIONS = ["fp32", "bf16", "fp16", "autocast bf16", "autocast fp16", "kept in
 
 
 def half(precision: str) -> torch.dtype:
-    """What the model runs in, where it does not run in fp32."""
+    """The precision in which the model runs, if not fp32."""
     return torch.float16 if precision in ("fp16", "autocast fp16") else torch.bfloat16
 
 
@@ -34,7 +34,7 @@ def autocast(precision: str) -> torch.autocast:
 
 @cache
 def built(name: str, dtype: torch.dtype) -> Any:
-    """A model, kept alive: its traces run it again."""
+    """A model that is kept alive, because verifying its traces runs it again."""
     if name != "MultiheadAttention":
         return BY_NAME[name].build(dtype)
     torch.manual_seed(0)
@@ -62,16 +62,16 @@ def traced(name: str, precision: str, implementation: str = "sdpa") -> list[Trac
 )
 def test_every_right_capture_agrees(name: str, implementation: str, precision: str) -> None:
     for trace in traced(name, precision, implementation):
-        report = trace.verify()  # outside of autocast, as people call it
+        report = trace.verify()  # outside autocast, as users call it
         assert report.agrees, report
         assert not [name for name, _ in report.skipped]
 
 
 class Injected:
-    """Puts one number of one comparison so many tolerances away from what it is compared with.
+    """Move one number of one comparison a given number of tolerances away from its expected value.
 
     Args:
-        check: what came out of the same comparison without it.
+        check: the unchanged comparison's result.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, check: Check, factor: float) -> None:
@@ -138,7 +138,7 @@ def test_both_sides_of_every_tolerance_of_a_checkpoint(
 
 
 def changed(trace: Trace, change: Callable[[LayerRecord], dict[str, Any]]) -> Trace:
-    """The trace with its second layer changed, its log-sum-exps computed anew."""
+    """The trace with its second layer changed and its log-sum-exps recomputed."""
     layers = list(trace.layers)
     layers[1] = dataclasses.replace(layers[1], lse=None, **change(layers[1]))
     return Trace(
@@ -152,7 +152,7 @@ def changed(trace: Trace, change: Callable[[LayerRecord], dict[str, Any]]) -> Tr
 
 
 def swapped(array: np.ndarray) -> np.ndarray:
-    """Two tokens in each other's place."""
+    """Swap two tokens."""
     order = np.arange(array.shape[1])
     order[[1, 3]] = order[[3, 1]]
     return array[:, order]
@@ -191,7 +191,7 @@ def test_multihead_attention_agrees_and_differs(precision: str) -> None:
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "kept in fp16"])
 def test_a_log_sum_exp_that_is_off_shows_in_the_row_sums(precision: str) -> None:
-    """On both sides of what is allowed, in whatever precision the numbers are: rows of weights are made in fp32."""
+    """On both sides of the tolerance, in any precision of the model: rows of weights are computed in fp32."""
     trace = traced("BertModel", precision)[0]
     allowed = checked(trace.verify(reference=False), "row sums").tolerance
     assert allowed < 1e-4

@@ -133,8 +133,8 @@ def test_every_form_and_mask(form: dict[str, Any], kind: str) -> None:
         assert trace.keys.tokens[len(trace.keys) - len(extras) :] == extras
         total = 0
         for head in range(2):
-            theirs = weights[row, head].numpy()[kept_q][:, kept_k]
-            np.testing.assert_allclose(np.asarray(trace[0, head].weights), theirs, atol=1e-5)
+            expected = weights[row, head].numpy()[kept_q][:, kept_k]
+            np.testing.assert_allclose(np.asarray(trace[0, head].weights), expected, atol=1e-5)
             total = total + trace[0, head].output
         bias = 0 if mha.out_proj.bias is None else mha.out_proj.bias.detach().numpy()
         np.testing.assert_allclose(total + bias, output[row].numpy()[kept_q], atol=2e-5)
@@ -162,7 +162,7 @@ def test_without_weights_and_unbatched(kind: str) -> None:
 
 @pytest.mark.parametrize("keys", [3, 5, 7])
 def test_the_causal_hint_over_other_keys_begins_with_the_first_key(keys: int) -> None:
-    """PyTorch drops the mask then, and lets query i see key j where j <= i, however many keys there are."""
+    """PyTorch then drops the mask and lets query i see key j if j <= i, however many keys there are."""
     torch.manual_seed(0)
     mha = amplified(nn.MultiheadAttention(8, 2, batch_first=True))
     query, key = torch.randn(1, 5, 8), torch.randn(1, keys, 8)
@@ -177,7 +177,7 @@ def test_the_causal_hint_over_other_keys_begins_with_the_first_key(keys: int) ->
 
 
 class Classifier(nn.Module):
-    """A person's own: a transformer nested in a module of theirs."""
+    """A transformer nested in a custom module."""
 
     def __init__(self, norm_first: bool = False) -> None:
         super().__init__()
@@ -227,7 +227,7 @@ def test_transformer_has_three_stacks() -> None:
     assert all(trace.verify().agrees for trace in captured.traces)
 
 
-def test_a_forward_of_its_own_is_refused() -> None:
+def test_an_overridden_forward_raises() -> None:
     class Odd(nn.MultiheadAttention):
         def forward(self, *args: Any, **kwargs: Any) -> Any:
             return super().forward(*args, **kwargs)

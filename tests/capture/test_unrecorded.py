@@ -1,4 +1,4 @@
-"""Attention under other names, by hand, or in kernels that capture doesn't read: recorded or listed, never missing."""
+"""Attention under other names, by hand, or in kernels that capture can't read: recorded or listed, never missing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def second(*given: torch.Tensor) -> torch.Tensor:
 
 
 class Backend:
-    """A class of functions, as libraries keep their backends."""
+    """A class of functions, as in libraries with several backends."""
 
     @staticmethod
     def run(*given: torch.Tensor) -> torch.Tensor:
@@ -43,7 +43,7 @@ class Backend:
 
 
 class Base(nn.Module):
-    """Four heads of 8, through PyTorch's attention by its name."""
+    """Four heads of 8, with PyTorch's attention called by its name."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class ByBackend(Base):
 
 
 class InAttribute(Base):
-    """The function is set from outside: no code of the class names it."""
+    """The function is set from outside, so no code of the class names it."""
 
     kernel: Callable[..., torch.Tensor]
 
@@ -119,7 +119,7 @@ class Scripted(Base):
 
 def _scripted() -> Any:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # TorchScript is deprecated; models that use it are still there
+        warnings.simplefilter("ignore")  # TorchScript is deprecated, but models still use it
 
         def kernel(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
             return torch.nn.functional.scaled_dot_product_attention(q, k, v)
@@ -131,14 +131,14 @@ READ = [Alias, HelperOfHelper, Table, Partial, ByGetattr, ByOperator, ByBackend,
 
 
 class ByHand(Base):
-    """A softmax, in a class whose name says nothing."""
+    """A softmax, in a class whose name doesn't mention attention."""
 
     def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         return torch.softmax(q @ k.mT / 8**0.5, -1) @ v
 
 
 class ByEinsum(Base):
-    """Queries before heads, as code from JAX has it."""
+    """Queries before heads, as in code from JAX."""
 
     def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         weights = torch.einsum("bhqd,bhkd->bqhk", q, k).div(8**0.5).softmax(-1)
@@ -196,7 +196,7 @@ def model_of(*classes: type[Base]) -> nn.Sequential:
 
 
 def by_hand(one: Any, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """What a layer gives and its weights, by the formula."""
+    """A layer's output and weights by the formula."""
     q, k, v = one.parts(x)
     weights = (q @ k.mT / 8**0.5).softmax(-1)
     return x + one.out((weights @ v).transpose(1, 2).flatten(2)), weights
@@ -210,7 +210,7 @@ def mode(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.mark.parametrize("cls", READ)
 def test_pytorchs_attention_is_read_by_whatever_name_it_is_called(cls: type[Base], mode: None) -> None:
-    """The layer stands between others that are seen: none may go missing, none may take another's number."""
+    """The layer is between others that are read: none may be missing or take another's number."""
     model, x = model_of(Base, cls, Base), torch.randn(2, 7, 32)
     alone = model(x)
     with capture(model) as captured:
@@ -249,7 +249,7 @@ def test_gradients_flow_as_they_would(cls: type[Base]) -> None:
 
 
 def test_what_no_code_names_is_read_where_its_layer_can_be_told() -> None:
-    """By itself it is a stack; among others that were numbered without it, it is listed."""
+    """Alone it is a stack; among others that were numbered without it, it is listed."""
     model, x = model_of(InAttribute, InAttribute), torch.randn(1, 7, 32)
     blocks = nn.ModuleDict({"seen": Base(), "others": model}).eval()
     blocks.forward = lambda x: blocks["others"](blocks["seen"](x))  # type: ignore[method-assign]
@@ -271,22 +271,22 @@ def test_what_is_not_recorded_raises_at_the_end_of_the_forward_pass(cls: type[Ba
         cls = ByHand  # these kernels have no gradient on a CPU
     model, x = model_of(Base, cls, Base), torch.randn(1, 7, 32)
     captured = capture(model)
-    said = rf"{LISTED[cls]} in 1 \({cls.__name__}\)[\s\S]*strict=False"
-    with pytest.raises(UnsupportedError, match=said), captured:
+    message = rf"{LISTED[cls]} in 1 \({cls.__name__}\)[\s\S]*strict=False"
+    with pytest.raises(UnsupportedError, match=message), captured:
         model(x)
     assert len(captured) == 0
     assert [(one.module, one.kind, one.operator) for one in captured.unrecorded] == [("1", cls.__name__, LISTED[cls])]
 
 
 @pytest.mark.parametrize("cls", list(LISTED))
-def test_what_is_not_recorded_is_listed_where_that_was_asked_for(cls: type[Base], tmp_path: Any) -> None:
+def test_what_is_not_recorded_is_listed_with_strict_false(cls: type[Base], tmp_path: Any) -> None:
     model, x = model_of(Base, cls, Base), torch.randn(1, 7, 32)
     with torch.no_grad():
         alone = model(x)
         with capture(model, strict=False) as captured:
             assert torch.equal(model(x), alone)
     trace = captured.trace
-    assert trace.numbers == (0, 2)  # the layer that is missing leaves its number free
+    assert trace.numbers == (0, 2)  # the missing layer's number stays unused
     assert trace.unrecorded == (f"{LISTED[cls]} in 1 ({cls.__name__})",)
     assert f"unrecorded attention: {LISTED[cls]} in 1" in repr(trace)
     assert hs.load(trace.save(tmp_path / "one.safetensors")).unrecorded == trace.unrecorded
@@ -297,22 +297,22 @@ def test_what_is_not_recorded_is_listed_where_that_was_asked_for(cls: type[Base]
     np.testing.assert_allclose(trace[2, 1].weights[:], weights[0, 1].detach(), atol=1e-6)
 
 
-def test_a_report_on_an_incomplete_trace_says_so() -> None:
+def test_a_report_on_an_incomplete_trace_has_a_note() -> None:
     model, x = model_of(Base, ByHand), torch.randn(1, 7, 32)
     with torch.no_grad(), capture(model, strict=False) as captured:
         model(x)
     assert "unrecorded" in str(captured.trace.verify())
 
 
-def test_a_class_that_is_refused_before_anything_runs_is_listed_too() -> None:
+def test_a_class_that_raises_before_anything_runs_is_listed_too() -> None:
     class HandAttention(ByHand):
-        """Its name says attention, so that it is known before it runs, and its softmax is over other sizes."""
+        """Named like attention, so it is known before it runs; its softmax is over other sizes."""
 
         def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
             return torch.softmax(q @ k[..., :3, :].mT, -1) @ v[..., :3, :]
 
     model, x = model_of(Base, HandAttention), torch.randn(1, 7, 32)
-    with pytest.raises(UnsupportedError, match="HandAttention computes its attention by itself"):
+    with pytest.raises(UnsupportedError, match="HandAttention computes its attention itself"):
         capture(model)
     with torch.no_grad(), capture(model, strict=False) as captured:
         model(x)
@@ -326,7 +326,7 @@ class Gated(Base):
         return sdpa(q, k, v) * torch.softmax(q, -1)
 
 
-def test_a_softmax_over_something_else_is_no_attention() -> None:
+def test_a_softmax_over_other_axes_is_not_attention() -> None:
     model, x = model_of(Gated, Gated), torch.randn(1, 7, 32)
     with torch.no_grad(), capture(model) as captured:
         model(x).log_softmax(-1)
@@ -334,8 +334,8 @@ def test_a_softmax_over_something_else_is_no_attention() -> None:
     assert captured.trace.numbers == (0, 1)
 
 
-def test_a_router_of_transformers_is_no_attention() -> None:
-    """As many experts as tokens: the softmax has the sizes of a map."""
+def test_a_router_in_transformers_is_not_attention() -> None:
+    """With as many experts as tokens, the softmax has the sizes of a map."""
     from transformers import MixtralConfig, MixtralModel
 
     config = MixtralConfig(
@@ -354,7 +354,7 @@ def test_a_router_of_transformers_is_no_attention() -> None:
     assert captured.trace.numbers == (0, 1)
 
 
-def test_what_changes_from_one_forward_pass_to_the_next_is_seen() -> None:
+def test_changes_between_forward_passes_are_noticed() -> None:
     class Turning(Base):
         def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
             if q.shape[2] < 8:
@@ -414,8 +414,8 @@ def test_threads_without_a_capture_are_left_alone() -> None:
     assert not included(KEY)
 
 
-def test_a_forward_of_somebody_elses_inside_a_capture_is_not_watched() -> None:
-    """Only what runs within the captured model's forward pass counts."""
+def test_another_models_forward_inside_a_capture_is_not_watched() -> None:
+    """Only operators within the captured model's forward pass count."""
     model, x = model_of(Base, Base), torch.randn(1, 5, 32)
     with torch.no_grad(), capture(model) as captured:
         model(x)
@@ -424,7 +424,7 @@ def test_a_forward_of_somebody_elses_inside_a_capture_is_not_watched() -> None:
 
 
 def test_bert_is_not_slowed_by_a_kernel_of_ours() -> None:
-    """What the interface's functions run is read there: no operator of a BERT layer passes through an observer."""
+    """The interface's functions are read without an observer: no operator of a BERT layer passes through one."""
     from headscope._capture import sdpa_watch
 
     seen: list[str] = []

@@ -1,4 +1,4 @@
-"""Maps compute as NumPy computes with their arrays: a table of expressions, each held to NumPy's own result."""
+"""Lazy maps behave like NumPy arrays: a table of expressions, each compared with NumPy's result."""
 
 from __future__ import annotations
 
@@ -212,9 +212,9 @@ NUMBERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def agree(found: Any, expected: Any) -> None:
-    assert np.shape(found) == np.shape(expected)
-    np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=2e-5, atol=2e-6)
+def agree(actual: Any, expected: Any) -> None:
+    assert np.shape(actual) == np.shape(expected)
+    np.testing.assert_allclose(np.asarray(actual), np.asarray(expected), rtol=2e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize("kind", MAPS)
@@ -229,12 +229,12 @@ def test_maps_are_what_the_paper_says(kind: str) -> None:
 def test_what_is_cell_by_cell_stays_a_map(expression: str, cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headscope._trace.tiled.TILE_CELLS", cells)
     for lazy in MAPS.values():
-        found, expected = STILL_MAPS[expression](lazy), STILL_MAPS[expression](np.asarray(lazy))
-        assert isinstance(found, LazyMap)
-        assert found.dtype == expected.dtype or "mean" in expression  # a map's mean is of fp64
-        agree(found, expected)
-        agree(found[1:3], expected[1:3])
-        agree(found.sum(axis=0), expected.sum(axis=0))
+        actual, expected = STILL_MAPS[expression](lazy), STILL_MAPS[expression](np.asarray(lazy))
+        assert isinstance(actual, LazyMap)
+        assert actual.dtype == expected.dtype or "mean" in expression  # a map's mean is of fp64
+        agree(actual, expected)
+        agree(actual[1:3], expected[1:3])
+        agree(actual.sum(axis=0), expected.sum(axis=0))
 
 
 @pytest.mark.parametrize("cells", [1 << 18, 40], ids=["at once", "some rows"])
@@ -245,12 +245,12 @@ def test_what_numpy_gives_of_a_map_is_what_it_gives_of_its_array(
     monkeypatch.setattr("headscope._trace.tiled.TILE_CELLS", cells)
     monkeypatch.setattr("headscope._trace.reductions.TILE_CELLS", cells)
     for lazy in MAPS.values():
-        found, expected = NUMBERS[expression](lazy), NUMBERS[expression](np.asarray(lazy))
-        assert not isinstance(found, LazyMap)
+        actual, expected = NUMBERS[expression](lazy), NUMBERS[expression](np.asarray(lazy))
+        assert not isinstance(actual, LazyMap)
         if isinstance(expected, np.dtype):
-            assert found == expected
+            assert actual == expected
         else:
-            agree(found, expected)
+            agree(actual, expected)
 
 
 def test_results_are_written_where_numpy_is_told_to() -> None:
@@ -287,7 +287,7 @@ def test_cells_that_are_not_there(index: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "reduction",
     [
         lambda w: w.sum(axis=7),
         lambda w: w.sum(axis=(0, 0)),
@@ -296,9 +296,9 @@ def test_cells_that_are_not_there(index: Any) -> None:
         lambda w: w.transpose(0),
     ],
 )
-def test_axes_that_are_not_there(asked: Callable[[LazyMap], Any]) -> None:
+def test_missing_axes_raise(reduction: Callable[[LazyMap], Any]) -> None:
     with pytest.raises(InputError, match=r"ax[ei]s"):
-        asked(TRACE[0, 0].weights)
+        reduction(TRACE[0, 0].weights)
 
 
 @pytest.mark.parametrize("other", [np.ones((5, 3)), np.ones(5)], ids=["matrix", "vector"])
@@ -340,7 +340,7 @@ def test_reductions_hold_a_few_rows_at_a_time(long: Trace, expression: str) -> N
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak < 4 * BIG * BIG / 2  # half of the map in fp32; some blocks of a MiB exist at the same time
+    assert peak < 4 * BIG * BIG / 2  # half of the map in fp32; a few blocks of 1 MiB exist at the same time
 
 
 def test_a_layer_and_its_heads() -> None:

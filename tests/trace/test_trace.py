@@ -1,4 +1,4 @@
-"""The trace as a person uses it: lazy maps that index like arrays, the file that it is saved as, what it refuses."""
+"""The trace as users see it: lazy maps that index like arrays, its file, and its errors."""
 
 from __future__ import annotations
 
@@ -108,24 +108,24 @@ def test_an_axis_that_a_map_lacks(trace: Trace) -> None:
     np.testing.assert_allclose(trace[0, 0].weights.sum(-1), 1, atol=1e-5)
 
 
-def test_only_the_tile_that_is_asked_for_is_computed(trace: Trace) -> None:
-    asked: list[tuple[int, int]] = []
+def test_only_the_indexed_tile_is_computed(trace: Trace) -> None:
+    tiles: list[tuple[int, int]] = []
 
     def tile(rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        asked.append((len(rows), len(columns)))
+        tiles.append((len(rows), len(columns)))
         return np.zeros((len(rows), len(columns)), "f4")
 
     lazy = LazyMap("weights", (1000, 1000), tile)
     assert lazy[3, 4] == 0
     assert lazy[5:7, :9].shape == (2, 9)
-    assert asked == [(1, 1), (2, 9)]
+    assert tiles == [(1, 1), (2, 9)]
     assert lazy.shape == (1000, 1000)
     assert len(lazy) == 1000
     assert lazy.size == 10**6
 
 
 @pytest.mark.parametrize("index", [11, (0, 11), -12, ([0, 99], 0), (0, 0, 0)], ids=str)
-def test_a_cell_that_is_not_there_is_an_error_of_ours(trace: Trace, index: Any) -> None:
+def test_a_missing_cell_raises_our_error(trace: Trace, index: Any) -> None:
     with pytest.raises(InputError):
         trace[0, 0].weights[index]
 
@@ -141,7 +141,7 @@ def test_a_map_iterates_and_converts(trace: Trace) -> None:
 
 
 @pytest.mark.parametrize("index", [(3, 0), (0, 4), (-4, 0), (0, -5)])
-def test_a_head_that_is_not_there_names_what_there_is(trace: Trace, index: tuple[int, int]) -> None:
+def test_a_missing_head_raises_and_names_the_range(trace: Trace, index: tuple[int, int]) -> None:
     with pytest.raises(InputError, match=r"has \d heads|has \d layers") as refused:
         trace[index]
     assert "count from 0" in (refused.value.advice or "")
@@ -149,7 +149,7 @@ def test_a_head_that_is_not_there_names_what_there_is(trace: Trace, index: tuple
 
 @pytest.mark.parametrize("index", [0.5, (0,), (0, 1, 2), "0,1"])
 def test_a_trace_is_indexed_by_layer_and_head(trace: Trace, index: Any) -> None:
-    with pytest.raises(InputError, match="names no head"):
+    with pytest.raises(InputError, match=r"expected a layer or a \(layer, head\) pair"):
         trace[index]
 
 
@@ -161,13 +161,13 @@ def test_context_and_output_are_the_papers(trace: Trace, model: hs.Model) -> Non
 
 
 def test_heads_add_up_to_the_layers_attention_output(trace: Trace, model: hs.Model) -> None:
-    """Sum over heads of context_i W_i^O = Concat(context) W^O, the stored matrix in one piece."""
+    """Sum over heads of context_i W_i^O = Concat(context) W^O, with the stored matrix as a whole."""
     stored = model.checkpoint.read(model.anatomy.parameter("layer.attention_output.weight", 0).stored)
     concat = np.concatenate([trace[0, head].context for head in range(4)], axis=1)
     np.testing.assert_allclose(sum(trace[0, head].output for head in range(4)), concat @ stored.T, atol=1e-5)
 
 
-def test_outputs_know_their_shape_in_words(trace: Trace) -> None:
+def test_outputs_have_named_axes(trace: Trace) -> None:
     assert repr(trace.outputs["last_hidden_state"]) == "last_hidden_state (tokens 11, d_model 32)"
     assert trace.outputs["logits"].dims == ("tokens", "vocabulary")
     assert trace.outputs["pooler_output"].shape == (32,)
@@ -180,7 +180,7 @@ def test_outputs_know_their_shape_in_words(trace: Trace) -> None:
         trace.outputs["attentions"]
 
 
-def test_hidden_states_are_kept_only_when_asked_for(model: hs.Model) -> None:
+def test_hidden_states_are_kept_only_on_request(model: hs.Model) -> None:
     assert model.trace(ids=[5, 6]).hidden_states == ()
 
 
@@ -301,7 +301,7 @@ def damaged(path: Path, kind: str) -> None:
         "layers are no list",
     ],
 )
-def test_a_damaged_file_is_refused_in_words(tmp_path: Path, trace: Trace, kind: str) -> None:
+def test_a_damaged_file_raises_a_clear_error(tmp_path: Path, trace: Trace, kind: str) -> None:
     path = trace.save(tmp_path / "t.safetensors")
     damaged(path, kind)
     with pytest.raises(TraceError) as refused:
@@ -314,13 +314,13 @@ Change = Callable[[dict[str, Any], dict[str, np.ndarray]], Any]
 
 HOSTILE: dict[str, tuple[Change, str]] = {
     "scale": (lambda about, _: about["layers"][0].update(scale=float("nan")), "the scale of layer 0 is nan"),
-    "text for a number": (lambda about, _: about["layers"][0].update(scale="inf"), "'inf' where float or int"),
-    "text for a flag": (lambda about, _: about["layers"][0].update(causal="no"), "'no' where bool"),
-    "window": (lambda about, _: about["layers"][0].update(window=[1.5, 2]), "1.5 where int"),
+    "text for a number": (lambda about, _: about["layers"][0].update(scale="inf"), "expected float or int, got 'inf'"),
+    "text for a flag": (lambda about, _: about["layers"][0].update(causal="no"), "expected bool, got 'no'"),
+    "window": (lambda about, _: about["layers"][0].update(window=[1.5, 2]), "expected int or NoneType, got 1.5"),
     "window without end": (lambda about, _: about["layers"][0].update(window=[10**30, None]), "64 bits"),
-    "ids": (lambda about, _: about["queries"]["ids"].__setitem__(0, float("inf")), "inf where int"),
-    "tokens": (lambda about, _: about["queries"]["tokens"].__setitem__(0, None), "None where str"),
-    "outputs": (lambda about, _: about.update(outputs=[]), "where dict"),
+    "ids": (lambda about, _: about["queries"]["ids"].__setitem__(0, float("inf")), "expected int, got inf"),
+    "tokens": (lambda about, _: about["queries"]["tokens"].__setitem__(0, None), "expected str, got None"),
+    "outputs": (lambda about, _: about.update(outputs=[]), "expected dict, got"),
     "dims": (lambda about, _: about["outputs"]["last_hidden_state"].update(dims=["tokens"]), "1 dims"),
     "the same layer twice": (lambda about, _: about["layers"][0].update(number=1), "numbered 1, 1, 2"),
     "the same head twice": (lambda about, _: about["layers"][0].update(numbers=[1, 1, 2, 3]), "numbers 1, 1, 2, 3"),
@@ -338,7 +338,7 @@ HOSTILE: dict[str, tuple[Change, str]] = {
 
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_hostile_numbers_are_refused_where_the_file_is_read(tmp_path: Path, trace: Trace, kind: str) -> None:
-    change, said = HOSTILE[kind]
+    change, message = HOSTILE[kind]
     path = trace.save(tmp_path / "t.safetensors")
     raw, tensors = path.read_bytes(), dict(load_file(path))
     length = int.from_bytes(raw[:8], "little")
@@ -346,7 +346,7 @@ def test_hostile_numbers_are_refused_where_the_file_is_read(tmp_path: Path, trac
     change(about, tensors)
     tensors = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
     save_file(tensors, path, metadata={"headscope": json.dumps(about)})
-    with pytest.raises(TraceError, match=said) as refused:
+    with pytest.raises(TraceError, match=message) as refused:
         hs.load(path)
     assert refused.value.where.startswith(str(path))
     assert refused.value.advice

@@ -1,4 +1,4 @@
-"""Traces from live PyTorch models: transformers through its attention interface, torch.nn."""
+"""Capture traces from live PyTorch models: transformers models, torch.nn, and hand-written attention."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from headscope.errors import MissingExtraError
 
 if importlib.util.find_spec("torch") is None:
     raise MissingExtraError(
-        "live models need PyTorch, which is not installed",
+        "live models require PyTorch, which is not installed",
         where="hs.capture",
         advice="pip install 'headscope[torch]'",
     )

@@ -1,4 +1,4 @@
-"""The consumer that builds traces: it copies Q, K, V row by row, padding cut away, and nothing else."""
+"""The consumer that builds traces: it copies Q, K and V row by row, without padding, and nothing else."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from headscope.kernels import autocast_now
 
 @dataclass(frozen=True)
 class Selection:
-    """What is kept.
+    """The parts of a forward pass that a capture keeps.
 
     Attributes:
-        layers: numbers of layers; None for all.
-        heads: numbers of heads in each layer; None for all.
-        values: whether V is.
+        layers: numbers of the layers; None for all.
+        heads: numbers of the heads in each layer; None for all.
+        values: True to keep V.
         dtype: float32 or float16.
-        device: where copies stay until the traces are asked for.
+        device: where the copies stay until the traces are built.
     """
 
     layers: frozenset[int] | None = None
@@ -45,8 +45,8 @@ Series = tuple[Stack, int]
 
 
 @dataclass(eq=False)
-class Kept:
-    """One layer of one row: tensors on the chosen device until the trace is built."""
+class LayerCopy:
+    """The copy of one layer of one row, on the chosen device until the trace is built."""
 
     call: dict[str, Any]
     tensors: dict[str, torch.Tensor | Stretch | None]
@@ -56,7 +56,7 @@ class Kept:
 
 @dataclass(eq=False)
 class Group:
-    """The layers of one stack over the same tokens."""
+    """Copies of the layers of one stack over the same tokens."""
 
     stack: Stack
     turn: int
@@ -64,18 +64,18 @@ class Group:
     before: int
     own: bool
     extras: tuple[str, ...]
-    rows: list[list[Kept]]
+    rows: list[list[LayerCopy]]
     queries_kept: list[np.ndarray | None]
     keys_kept: list[np.ndarray | None]
     masks: dict[tuple[int, int], Mask] = field(default_factory=dict)
 
     @property
     def series(self) -> Series:
-        """What goes on from one forward pass to the next: the stack, and which call of its transformer it is."""
+        """Identifies the sequence across forward passes: the stack, and which call of its transformer this is."""
         return self.stack, self.turn
 
     def mask(self, row: int, rule: RowRule) -> Mask:
-        """The mask of a row without its padding; layers with the same rule share it."""
+        """The mask of a row without padding; layers with the same rule share it."""
         key = (row, id(rule))
         if key not in self.masks:
             self.masks[key] = rule.cut(self.queries_kept[row], self.keys_kept[row])
@@ -83,10 +83,10 @@ class Group:
 
 
 class TraceBuilder:
-    """Copies what it is handed; traces are made when they are asked for.
+    """Copies the calls of each forward pass; `build` turns the copies into traces.
 
     Attributes:
-        finished: each forward with what was kept of it.
+        finished: the finished forward passes, each with its copies.
     """
 
     def __init__(self, model: nn.Module, name: str, selection: Selection, words: Vocabulary) -> None:
@@ -101,20 +101,20 @@ class TraceBuilder:
 
     @property
     def precision(self) -> str:
-        """What queries, keys and values are kept in."""
+        """Precision in which queries, keys and values are kept."""
         return "fp32" if self.selection.dtype == torch.float32 else "fp16"
 
     def begin(self, forward: Forward) -> None:
-        """A forward begins."""
+        """Start a forward pass."""
         self._open[forward.number] = {}
         forward.autocast = autocast_now({"cpu", *(parameter.device.type for parameter in self.model.parameters())})
 
     def drop(self, forward: Forward) -> None:
-        """It raised."""
+        """Discard a forward pass that raised an error."""
         self._open.pop(forward.number, None)
 
     def end(self, forward: Forward) -> None:
-        """It is over."""
+        """Finish a forward pass."""
         groups = list(self._open.pop(forward.number).values())
         forward.analyst.forget()
         for series in dict.fromkeys(group.series for group in groups):
@@ -123,20 +123,20 @@ class TraceBuilder:
             self.finished.append((forward, groups))
 
     def wants(self, stack: Stack, layer: int) -> bool:
-        """Whether the layer was selected."""
+        """Return True if the layer is selected."""
         self.seen_layers.add(layer)
         return self.selection.layers is None or layer in self.selection.layers
 
     def silences(self, stack: Stack, layer: int) -> dict[int, str]:
-        """A capture silences nothing."""
+        """Return no heads: a capture silences nothing."""
         return {}
 
     def take(self, forward: Forward, call: Call) -> None:
         """Copy one layer.
 
         Raises:
-            InputError: a head was selected that isn't there.
-            UnsupportedError: what the module gave doesn't follow from what it was given.
+            InputError: a selected head doesn't exist.
+            UnsupportedError: the module's output is not softmax(scale Q K^T + mask) V.
         """
         with torch.autocast(call.q.device.type, enabled=False), torch.no_grad():
             self._take(forward, call)
@@ -165,22 +165,22 @@ class TraceBuilder:
             group.rows[row].append(self._copy(group, call, row, chosen))
 
     def _share(self, forward: Forward, groups: list[Group]) -> None:
-        """Keep keys and values of one stack together with those that earlier passes saw."""
+        """Store the keys and values of one stack together with those of earlier forward passes."""
         for row in range(max(len(group.rows) for group in groups)):
-            kept = [one for group in groups if row < len(group.rows) for one in group.rows[row]]
-            kept.sort(key=lambda one: one.call["number"])  # windows may part the layers otherwise in every pass
-            seen = {
+            layers = [layer for group in groups if row < len(group.rows) for layer in group.rows[row]]
+            layers.sort(key=lambda layer: layer.call["number"])  # windows may group the layers differently in each pass
+            tensors = {
                 (at, name): part
-                for at, one in enumerate(kept)
+                for at, layer in enumerate(layers)
                 for name in ("k", "v")
-                if isinstance(part := one.tensors[name], torch.Tensor)
+                if isinstance(part := layer.tensors[name], torch.Tensor)
             }
-            q, group = kept[0].tensors["q"], groups[0]
+            q, group = layers[0].tensors["q"], groups[0]
             assert isinstance(q, torch.Tensor)
-            # Keys that are no tokens (bias_k) come last: such a module has no cache, so all of its keys are new.
-            fresh = 0 if not group.own else seen[0, "k"].shape[1] if group.extras else q.shape[1]
-            for (at, name), stretch in self.strands.keep(group.series, row, seen, fresh, forward, group).items():
-                kept[at].tensors[name] = stretch
+            # Keys that are not tokens (bias_k) come last; a module that has them has no cache, so all its keys are new.
+            fresh = 0 if not group.own else tensors[0, "k"].shape[1] if group.extras else q.shape[1]
+            for (at, name), stretch in self.strands.keep(group.series, row, tensors, fresh, forward, group).items():
+                layers[at].tensors[name] = stretch
 
     def _heads(self, call: Call, heads: int) -> list[int] | None:
         if self.selection.heads is None:
@@ -188,7 +188,7 @@ class TraceBuilder:
         for head in self.selection.heads:
             if not -heads <= head < heads:
                 raise InputError(
-                    f"there is no head {head}: layer {call.layer} has {heads}",
+                    f"there is no head {head}: layer {call.layer} has {heads} heads",
                     where=call.path,
                     advice=f"heads count from 0, so the last one is {heads - 1}",
                 )
@@ -202,18 +202,18 @@ class TraceBuilder:
         where = f"{call.path}, layer {call.layer}"
         if times != times:
             raise UnsupportedError(
-                f"{type(call.module).__name__} computed with numbers that are not finite (NaN or infinite)",
+                f"{type(call.module).__name__} computed with numbers that are not finite (NaN or infinity)",
                 where=where,
-                advice="look at the model's weights and inputs, or run it in a wider precision: fp32, bf16 for fp16",
+                advice="check the model's weights and inputs, or run it in a wider precision: fp32, or bf16 for fp16",
             )
         raise UnsupportedError(
-            f"{type(call.module).__name__} gave something other than softmax(scale Q K^T + mask) V: recomputed "
-            f"contexts are off by {times:.1f} times what rounding explains",
+            f"{type(call.module).__name__} computes something other than softmax(scale Q K^T + mask) V: recomputed "
+            f"contexts differ by {times:.1f} times what rounding explains",
             where=where,
-            advice="this attention does more than capture can see; please report the model's class",
+            advice="this attention does more than capture can observe; please report the model's class",
         )
 
-    def _copy(self, group: Group, call: Call, row: int, chosen: list[int] | None) -> Kept:
+    def _copy(self, group: Group, call: Call, row: int, chosen: list[int] | None) -> LayerCopy:
         rule = call.rules.row(row)
         device = call.q.device
         at_queries = _places(group.queries_kept[row], device)
@@ -225,12 +225,12 @@ class TraceBuilder:
         def copy(
             x: torch.Tensor, numbers: list[int] | None, places: torch.Tensor | None, dtype: torch.dtype
         ) -> torch.Tensor:
-            one = x[row] if numbers is None else x[row][numbers]
+            part = x[row] if numbers is None else x[row][numbers]
             if places is not None:
-                one = one.index_select(1, places)
-            return one.to(keep.device, dtype, copy=True, memory_format=torch.contiguous_format)
+                part = part.index_select(1, places)
+            return part.to(keep.device, dtype, copy=True, memory_format=torch.contiguous_format)
 
-        return Kept(
+        return LayerCopy(
             call={
                 "scale": call.scale,
                 "mask": group.mask(row, rule),
@@ -249,8 +249,8 @@ class TraceBuilder:
         )
 
     def build(self, forward: Forward, groups: list[Group]) -> list[Trace]:
-        """The traces of one forward: row by row, in each row stack by stack."""
-        earlier = [one for one in self.finished if one[0].number < forward.number]
+        """The traces of one forward pass, ordered by row and, within a row, by stack."""
+        earlier = [finished for finished in self.finished if finished[0].number < forward.number]
         rows = max(len(group.rows) for group in groups)
         return [
             self._trace(forward, group, row, self.naming.keys(forward, groups, at, row, earlier))
@@ -260,10 +260,10 @@ class TraceBuilder:
         ]
 
     def check_selection(self) -> None:
-        """Whether every layer that was selected was there.
+        """Check that every selected layer ran.
 
         Raises:
-            InputError: one was not.
+            InputError: a selected layer doesn't exist.
         """
         missing = sorted((self.selection.layers or frozenset()) - self.seen_layers)
         if missing and self.seen_layers:
@@ -281,7 +281,7 @@ class TraceBuilder:
             keys=keys_axis,
             layers=records_of(group.rows[row]),
             outputs=Outputs(outputs_of(forward, group, row)),
-            ablated=frozenset((one.call["number"], head) for one in group.rows[row] for head in one.silenced),
+            ablated=frozenset((layer.call["number"], head) for layer in group.rows[row] for head in layer.silenced),
             source=CapturedModel(
                 self.name,
                 self.model,
@@ -290,24 +290,24 @@ class TraceBuilder:
                 group.turn,
                 group.sizes[1:],
                 row,
-                tuple(one.witness for one in group.rows[row]),
+                tuple(layer.witness for layer in group.rows[row]),
                 group.queries_kept[row],
                 group.keys_kept[row],
             ),
             precision=self.precision,
             stack=group.stack.name,
-            unrecorded=tuple(str(one) for one in forward.unrecorded),
+            unrecorded=tuple(str(call) for call in forward.unrecorded),
             cut=Cut(row, _kept(group.queries_kept[row], queries), _kept(group.keys_kept[row], keys), (queries, keys)),
         )
 
     @staticmethod
     def _queries_kept(call: Call, groups: dict[tuple[Any, ...], Group]) -> list[np.ndarray | None]:
-        """Queries that are not padding; in cross-attention, by the self-attention over the same queries."""
+        """Queries that are not padding; in cross-attention, those of the self-attention over the same queries."""
         if not call.own:
             same = [
-                one
-                for one in groups.values()
-                if one.own and one.turn == call.turn and one.sizes[:2] == (len(call.q), call.q.shape[2])
+                group
+                for group in groups.values()
+                if group.own and group.turn == call.turn and group.sizes[:2] == (len(call.q), call.q.shape[2])
             ]
             if same:
                 return same[-1].queries_kept
@@ -315,76 +315,76 @@ class TraceBuilder:
 
 
 def _refuse_empty_rows(forward: Forward, call: Call) -> None:
-    """An empty text in a batch has no token that could look or be looked at.
+    """Raise an error for a batch with empty texts, whose tokens are all masked.
 
     Raises:
-        InputError: some rows are empty; it says which.
+        InputError: rows of the batch are empty; the message names them.
     """
     batch = len(call.q)
-    given = forward.kwargs.get("attention_mask")
+    mask = forward.kwargs.get("attention_mask")
     empty = set()
-    if isinstance(given, torch.Tensor) and given.dim() == 2 and len(given) == batch:
-        empty |= set(torch.nonzero(~given.bool().any(-1)).flatten().tolist())
+    if isinstance(mask, torch.Tensor) and mask.dim() == 2 and len(mask) == batch:
+        empty |= set(torch.nonzero(~mask.bool().any(-1)).flatten().tolist())
     if call.own:
-        # A mask that hides everything is a mask, too, unless the module made NaN of it.
-        found = call.context if call.returned is None else call.returned
+        # A row that is masked completely is accepted unless the module returned NaN for it.
+        output = call.context if call.returned is None else call.returned
         allowed = ((row, call.rules.row(row).mask.keys) for row in range(batch))
         hidden = [row for row, keys in allowed if keys is not None and not np.any(keys)]
-        empty |= {row for row in hidden if not bool(torch.isfinite(found[row]).all())}
+        empty |= {row for row in hidden if not bool(torch.isfinite(output[row]).all())}
     if empty:
         rows = f"row {empty.pop()} is" if len(empty) == 1 else f"rows {', '.join(map(str, sorted(empty)))} are"
         raise InputError(
-            f"{rows} empty, in a batch of {batch}: the mask hides every token",
+            f"{rows} empty in a batch of {batch}: the mask hides every token",
             where=f"{call.path}, attention mask",
-            advice="leave empty texts out of the batch, or let the tokenizer add its special tokens",
+            advice="remove empty texts from the batch, or let the tokenizer add its special tokens",
         )
 
 
-def records_of(kept: list[Kept]) -> list[LayerRecord]:
-    """The layers of a trace, from what was kept of them. What several traces share is read-only."""
-    in_order = [one.call["number"] for one in kept] == list(range(len(kept)))
+def records_of(layers: list[LayerCopy]) -> list[LayerRecord]:
+    """The records of a trace's layers. Arrays that several traces share are read-only."""
+    in_order = [layer.call["number"] for layer in layers] == list(range(len(layers)))
     records = []
-    for one in kept:
+    for layer in layers:
         arrays = {}
-        for name, part in one.tensors.items():
-            found = None if part is None else (part.tensor() if isinstance(part, Stretch) else part).cpu().numpy()
-            if isinstance(part, Stretch) and found is not None and part.shared:
-                found.flags.writeable = False
-            arrays[name] = found
-        call = {**one.call, "number": None} if in_order else one.call
+        for name, part in layer.tensors.items():
+            array = None if part is None else (part.tensor() if isinstance(part, Stretch) else part).cpu().numpy()
+            if isinstance(part, Stretch) and array is not None and part.shared:
+                array.flags.writeable = False
+            arrays[name] = array
+        call = {**layer.call, "number": None} if in_order else layer.call
         records.append(LayerRecord(**arrays, lse=None, **call))  # type: ignore[arg-type]
     return records
 
 
 def outputs_of(forward: Forward, group: Group, row: int) -> dict[str, Named]:
-    """What the model returned for this row, as far as it is small: no scores of a whole vocabulary."""
+    """The model's outputs for this row, except large ones such as scores over the whole vocabulary."""
     batch, queries, _ = group.sizes
     output = forward.output
-    found: dict[str, Any] = dict(output.items()) if hasattr(output, "items") else {}
-    states = found.pop("hidden_states", None)  # there where the model was called with output_hidden_states=True
+    values: dict[str, Any] = dict(output.items()) if hasattr(output, "items") else {}
+    states = values.pop("hidden_states", None)  # present if the model was called with output_hidden_states=True
     if isinstance(states, tuple):
-        found |= {f"hidden_states.{index}": state for index, state in enumerate(states)}
+        values |= {f"hidden_states.{index}": state for index, state in enumerate(states)}
     if isinstance(output, torch.Tensor):
-        found = {"output": output}
+        values = {"output": output}
     kept: dict[str, Named] = {}
-    for name, value in found.items():
+    for name, value in values.items():
         if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not len(value.shape):
             continue
         if value.shape[0] != batch or (value.requires_grad and value.grad_fn is None):
             continue
-        one = value.detach()[row]
-        if one.dim() == 1:
+        part = value.detach()[row]
+        if part.dim() == 1:
             kept[name] = Named(
-                name, ("labels",) if name != "pooler_output" else ("d_model",), one.float().cpu().numpy()
+                name, ("labels",) if name != "pooler_output" else ("d_model",), part.float().cpu().numpy()
             )
         elif (
-            one.dim() == 2
-            and one.shape[0] == queries
+            part.dim() == 2
+            and part.shape[0] == queries
             and name.split(".")[0] in ("last_hidden_state", "output", "hidden_states")
         ):
-            places = _places(group.queries_kept[row], one.device)
-            one = one if places is None else one[places]
-            kept[name] = Named(name, ("tokens", "d_model"), one.float().cpu().numpy())
+            places = _places(group.queries_kept[row], part.device)
+            part = part if places is None else part[places]
+            kept[name] = Named(name, ("tokens", "d_model"), part.float().cpu().numpy())
     return kept
 
 

@@ -1,7 +1,7 @@
-"""What capture hands over as each layer runs, and who takes it.
+"""Calls of attention as capture delivers them, and the protocol of the consumers that receive them.
 
-Capture decides nothing about what is kept. It calls a consumer with live tensors, where they lie and as the model made
-them; the consumer copies, or computes statistics on the device, or compares.
+Capture doesn't decide what is kept. It calls a consumer with live tensors, on the model's device and in the model's
+precision; the consumer copies them, computes statistics on the device, or compares.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Stack:
-    """The attention modules that do the same thing in successive layers.
+    """The attention modules that have the same role in successive layers.
 
     Attributes:
-        pattern: their names in the model with the counting numbers left out: `encoder.layers.*.self_attn`.
-        name: in one word, within this model: self, cross, encoder, decoder, vision_model, ….
-        cross: whether keys come from elsewhere than queries.
+        pattern: their common name in the model, with layer numbers replaced by *: `encoder.layers.*.self_attn`.
+        name: a short name, unique within the model: self, cross, encoder, decoder, vision_model, ….
+        cross: True if keys come from another sequence than queries.
         call: 0 for the first attention that a layer's module computes each time it runs; 1 for the second, which is a
-            stack of its own, `self.2`; and so on.
+            separate stack, `self.2`; and so on.
     """
 
     pattern: str
@@ -42,19 +42,19 @@ class Stack:
 
     @property
     def base(self) -> str:
-        """The name of the stack of which this is one call."""
+        """The stack's name without the number of the call."""
         return self.name if not self.call else self.name.removesuffix(f".{self.call + 1}")
 
 
 @dataclass(frozen=True)
 class Unrecorded:
-    """Attention that ran in a forward pass and was not recorded.
+    """Attention that ran in a forward pass without being recorded.
 
     Attributes:
-        module: the name in the model of the innermost module that was running.
-        kind: the class that computed it.
-        operator: the operator that ran: `aten::_scaled_dot_product_flash_attention_for_cpu`, `aten::_softmax`, ….
-        forward: the forward pass, counted from 0 within the capture.
+        module: name in the model of the innermost module that was running.
+        kind: name of the class that computed it.
+        operator: name of the operator: `aten::_scaled_dot_product_flash_attention_for_cpu`, `aten::_softmax`, ….
+        forward: number of the forward pass, counted from 0 within the capture.
     """
 
     module: str
@@ -68,10 +68,10 @@ class Unrecorded:
 
 @dataclass(frozen=True, eq=False)
 class Projection:
-    """The output projection that a module applies before it returns, where capture can see only what comes after it.
+    """The output projection inside a module of which capture sees only the projected output.
 
     Attributes:
-        weight: (d_out, heads * d_value), a Linear's.
+        weight: (d_out, heads * d_value), the weight of an nn.Linear.
         bias: (d_out,) or None.
     """
 
@@ -86,25 +86,25 @@ class Call:
     Attributes:
         module: the attention module.
         path: its name in the model.
-        stack: which stack it belongs to.
-        layer: its number in that stack, as the model counts, from 0.
-        turn: how many times the transformer that it is part of had been called before in this forward pass.
+        stack: the stack it belongs to.
+        layer: its layer number in that stack, as the model counts, from 0.
+        turn: number of earlier calls, in this forward pass, of the transformer that the module is part of.
         q: (batch, heads, queries, d_head).
         k: (batch, kv_heads, keys, d_head): not repeated under grouped-query attention.
-        v: (batch, kv_heads, keys, d_value), likewise.
-        kernel_lse: (batch, heads, queries), log-sum-exp of each query's scores, as the module's own kernel computed it;
-            None where there was none. `lse` is there in any case.
-        context: (batch, heads, queries, d_value): what the module's attention gave, before its output projection.
-        scale: what q . k is multiplied by.
-        rules: for each row of the batch, the mask as a rule, and where the padding is.
-        stage: what q and k are: projected, scaled, rotated.
-        own: whether queries and keys are the same tokens (with a cache: queries are the last of the keys).
-        returned: (batch, queries, d_out): what the module returned, where capture computed `context` by itself;
-            `projection` leads from one to the other.
-        weights: (batch, heads, queries, keys), where the model computed them itself (eager attention).
-        extra_keys: names of keys that are no tokens, at the end of the key axis.
-        silenced: the heads of this layer that are being ablated.
-        dropout: the share of weights that the module drops in this call; `context` is then not weights @ V.
+        v: (batch, kv_heads, keys, d_value): not repeated either.
+        kernel_lse: (batch, heads, queries), log-sum-exp of each query's scores as the module's own kernel computed it;
+            None if it computed none. `lse` is always available.
+        context: (batch, heads, queries, d_value): output of the attention, before the output projection.
+        scale: factor of q . k.
+        rules: the mask's rule and the padding of each row of the batch.
+        stage: what q and k are: projected, scaled or rotated.
+        own: True if queries and keys are the same tokens (with a cache: queries are the last of the keys).
+        returned: (batch, queries, d_out): the module's output, if capture computed `context` itself; `projection` maps
+            one to the other.
+        weights: (batch, heads, queries, keys), if the model computed them itself (eager attention).
+        extra_keys: names of keys that are not tokens, at the end of the key axis.
+        silenced: the heads of this layer that are being silenced.
+        dropout: dropout probability of the weights in this call; if not 0, `context` is not weights @ V.
     """
 
     module: nn.Module
@@ -130,11 +130,11 @@ class Call:
 
     @cached_property
     def lse(self) -> torch.Tensor:
-        """(batch, heads, queries): log-sum-exps of the scores; one more fused call where the kernel gave none."""
+        """(batch, heads, queries): log-sum-exps of the scores, with another fused call if the kernel gave none."""
         return log_sum_exps(self.kernel_lse, self.q, self.k, self.v, self.scale, self.rules)
 
     def mask(self, row: int) -> Mask:
-        """The rule of one row of the batch, over all of its positions, padding included."""
+        """The mask of one row of the batch, over all positions, padding included."""
         return self.rules.row(row).mask
 
 
@@ -144,19 +144,18 @@ class Forward:
 
     Attributes:
         number: counted from 0 within the capture.
-        module: what was called.
-        args, kwargs: with what.
-        embedded: ids that went through an embedding of words, in order, each with how many calls of attention had
-            been made before.
-        calls: how many calls of attention have been made.
-        output: what came out, once it has.
-        analyst: who knows the masks that were met.
+        module: the module that was called.
+        args, kwargs: its arguments.
+        embedded: ids that went through a word embedding, in order, each with the number of attention calls before it.
+        calls: number of attention calls so far.
+        output: the module's output, once it has returned.
+        analyst: finds the rules of masks, and remembers those of this forward pass.
         awaited: the last attention's output, until its projection has read it.
-        projections: what read it, for each stack and layer.
-        progress: which modules have been entered, which layers have been numbered.
-        missed: attention and softmaxes that ran outside of what capture reads, each once.
-        unrecorded: those of them that are attention, when the forward pass is over.
-        autocast: as autocast_now of headscope.kernels gives it, for the model's devices.
+        projections: for each stack and layer, the modules that read its attention's output.
+        progress: which modules have been entered and which layers numbered.
+        missed: operators that capture did not read and that may be attention, each once.
+        unrecorded: those of them that are attention, once the forward pass is over.
+        autocast: precision of autocast on the model's devices, as `headscope.kernels.autocast_now` returns it.
     """
 
     number: int
@@ -176,19 +175,19 @@ class Forward:
 
 
 class Consumer(Protocol):
-    """Who takes what capture hands over. All methods are called in the thread that runs the model."""
+    """Receives the calls that capture delivers. All methods are called in the thread that runs the model."""
 
     def begin(self, forward: Forward) -> None:
-        """A forward pass begins."""
+        """Called when a forward pass begins."""
 
     def wants(self, stack: Stack, layer: int) -> bool:
-        """Whether `take` is to be called for this layer: what isn't wanted costs nothing."""
+        """Return True if `take` should be called for this layer; other layers cost nothing."""
 
     def take(self, forward: Forward, call: Call) -> None:
-        """One layer has run."""
+        """Called when a layer has run."""
 
     def end(self, forward: Forward) -> None:
-        """The forward pass is over, `forward.output` is there."""
+        """Called when the forward pass is over and `forward.output` is set."""
 
     def drop(self, forward: Forward) -> None:
-        """The forward pass raised: forget what it left."""
+        """Called when the forward pass raised an error: discard what it left."""

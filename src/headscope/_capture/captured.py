@@ -1,4 +1,4 @@
-"""`with hs.capture(model) as captured`: open a session, let the model run, put everything back."""
+"""`with hs.capture(model) as captured`: open a session, let the model run, restore everything."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from headscope._capture.building import Selection, TraceBuilder
 from headscope._capture.calls import Call, Consumer, Forward, Stack, Unrecorded
 from headscope._capture.classes import kind_of, models_in, word_embeddings
 from headscope._capture.generation import Sequences
-from headscope._capture.refusals import out_of_sight, refuse_what_cannot_be_read
-from headscope._capture.sessions import Listener, Session, WhileAnybodyLooks
+from headscope._capture.refusals import is_opaque, refuse_unreadable
+from headscope._capture.sessions import Listener, Session, SharedSetting
 from headscope._capture.stacks import Plan
 from headscope._capture.tokens import vocabulary
 from headscope._trace import Trace
@@ -34,34 +34,34 @@ DTYPES = {
 
 
 def plan_of(model: nn.Module, *, strict: bool = True) -> Plan:
-    """The attention modules of a model, refused here and now where they can't be read.
+    """The attention modules of a model, checked before anything runs.
 
     Args:
         model: the model.
-        strict: whether one module that capture can't see is enough to refuse the model.
+        strict: True to raise an error even if only one of its attention modules can't be captured.
 
     Raises:
-        UnsupportedError: attention that capture can't see, or none at all.
+        UnsupportedError: the model has attention that can't be captured, or no attention at all.
     """
     name = type(model).__name__
     if isinstance(model, nn.DataParallel) and len(model.device_ids) > 1:
         raise UnsupportedError(
-            f"nn.DataParallel runs copies of the model on {len(model.device_ids)} devices, which capture doesn't see",
+            f"nn.DataParallel runs replicas of the model on {len(model.device_ids)} devices, which can't be captured",
             where=name,
-            advice="capture the model inside: with hs.capture(model.module): model.module(**inputs)",
+            advice="capture the wrapped model: with hs.capture(model.module): model.module(**inputs)",
         )
     modules = tuple(model.named_modules())
-    refuse_what_cannot_be_read(name, modules, strict=strict)
+    refuse_unreadable(name, modules, strict=strict)
     torch_nn.refuse_own_forwards(name, modules)
-    found = Plan(modules, _is_attention, [module for _, module in modules if _is_transformer(module)])
-    if not found.paths:
+    plan = Plan(modules, _is_attention, [module for _, module in modules if _is_transformer(module)])
+    if not plan.paths:
         raise UnsupportedError(
-            f"{name} has no attention that capture can see: none through transformers' attention interface, no "
-            "nn.MultiheadAttention, no module that calls scaled_dot_product_attention",
+            f"{name} has no attention that can be captured: no module uses transformers' attention interface, "
+            "nn.MultiheadAttention or scaled_dot_product_attention",
             where=name,
-            advice="capture a model that has one of these",
+            advice="capture a model that uses one of these",
         )
-    return found
+    return plan
 
 
 def _is_attention(module: nn.Module) -> bool:
@@ -78,19 +78,19 @@ def _run_uncompiled() -> Callable[[], None]:
     return lambda: stance.__exit__(None, None, None)
 
 
-UNCOMPILED = WhileAnybodyLooks(_run_uncompiled)
-"""Compiled models, run as they are written."""
+UNCOMPILED = SharedSetting(_run_uncompiled)
+"""Runs compiled models uncompiled."""
 
 
 class Watching:
-    """What `capture` and `ablate` have in common: a session over a model, opened and closed whole."""
+    """Base of `capture`, `feed` and `ablate`: a context manager that opens and closes a session over a model."""
 
     def __init__(self, model: nn.Module, listener: Listener, *, strict: bool) -> None:
         if not isinstance(model, nn.Module):
             raise InputError(
-                f"{type(model).__name__} is no nn.Module",
+                f"expected an nn.Module, got {type(model).__name__}",
                 where="model",
-                advice="pass a live PyTorch model or a part of one; what hs.open returned has trace(text)",
+                advice="pass a live PyTorch model or a part of one; for a model from hs.open, call its trace(text)",
             )
         self.model = model
         self.plan = plan_of(model, strict=strict)
@@ -102,14 +102,16 @@ class Watching:
     def __enter__(self) -> Any:
         if self._open is not None:
             raise InputError(
-                "this block was opened before", where="with", advice="make a new one: with hs.capture(model) as again"
+                "this block was already opened",
+                where="with",
+                advice="create a new one: with hs.capture(model) as captured",
             )
         modules = [module for _, module in self.plan.modules]
         if [id(module) for module in self.model.modules()] != [id(module) for module in modules]:
             raise InputError(
-                f"modules of {type(self.model).__name__} were replaced after this capture was made",
+                f"modules of {type(self.model).__name__} were replaced after this capture was created",
                 where="with",
-                advice="change the model first, then open the block: with hs.capture(model) as captured",
+                advice="change the model first, then create the capture: with hs.capture(model) as captured",
             )
         attention = [module for module in modules if id(module) in self.plan.paths]
         with ExitStack() as undo:
@@ -126,17 +128,17 @@ class Watching:
                 self.plan,
                 self._listener,
                 strict=self._strict,
-                surely=frozenset(id(module) for module in modules if out_of_sight(module)),
-                otherwise=frozenset(id(module) for module in attention if kind_of(type(module)).also_otherwise),
+                opaque=frozenset(id(module) for module in modules if is_opaque(module)),
+                may_bypass=frozenset(id(module) for module in attention if kind_of(type(module)).may_bypass),
             )
             for module in attention:
                 if torch_nn.is_attention(module):
-                    # Before the session's own hooks: where the model is this very module, its forward ends there.
+                    # Before the session's own hooks: if the model is this very module, they end the forward pass.
                     torch_nn.WATCHED.enter(module)
                     undo.callback(torch_nn.WATCHED.leave, module)
             undo.callback(session.close)
             models = models_in(modules)
-            starts = {id(one): one for one in (self.model, *self.model.children(), *models)}
+            starts = {id(module): module for module in (self.model, *self.model.children(), *models)}
             session.open(list(starts.values()), word_embeddings(models))
             self._session = session
             self._open = undo.pop_all()
@@ -149,8 +151,8 @@ class Watching:
         self._open.close()
 
 
-class _Fed:
-    """Turns a consumer into a session's listener."""
+class _ConsumerListener:
+    """Adapts a consumer to a session's listener, which silences nothing."""
 
     def __init__(self, consumer: Consumer) -> None:
         self.begin = consumer.begin
@@ -164,20 +166,26 @@ class _Fed:
 
 
 class Feeding(Watching):
-    """Hands every call of a model's attention to a consumer while the block is open.
-
-    `with feed(model, consumer): model(**inputs)`. The consumer gets live tensors; see headscope._capture.calls.
-    """
+    """The context manager that `feed` returns."""
 
     def __init__(self, model: nn.Module, consumer: Consumer, *, strict: bool) -> None:
-        super().__init__(model, _Fed(consumer), strict=strict)
+        super().__init__(model, _ConsumerListener(consumer), strict=strict)
 
 
 class Captured(Watching):
-    """What a capture has recorded so far. It may be read inside the block and after it.
+    """The traces that `hs.capture` records. They can be read inside the block and after it.
+
+    Each forward pass of the model gives one trace per row of the batch and per stack of attention, with padding
+    removed:
+
+        with hs.capture(model) as captured:
+            model(**inputs)
+        captured.trace          # if there is exactly one
+        captured.traces         # all of them
+        captured["cross"]       # those of one stack
 
     Attributes:
-        model: the model.
+        model: the captured model.
         plan: its attention modules, sorted into stacks.
     """
 
@@ -185,24 +193,23 @@ class Captured(Watching):
         super().__init__(model, builder, strict=strict)
         self._builder = builder
         self._built: dict[int, list[Trace]] = {}
-        self._stack: str | None = None
 
     @property
     def stacks(self) -> tuple[str, ...]:
-        """The attentions that this model has, each with traces of its own: self, or encoder, decoder, cross, …."""
+        """Names of the model's stacks of attention, each with its own traces: self; or encoder, decoder, cross; …."""
         return self.plan.names
 
     @property
     def unrecorded(self) -> tuple[Unrecorded, ...]:
-        """Attention that ran in a forward pass and was not recorded: the module, its class, the operator. () for none.
+        """Attention that ran without being recorded, each with its module, class and operator; empty if none did.
 
-        Unless the capture was made with `strict=False`, a forward pass that leaves something here raises an error.
+        By default such a forward pass raises an error; with `hs.capture(model, strict=False)` it is listed here.
         """
         return tuple(self._session.unrecorded) if self._session else ()
 
     @property
     def forwards(self) -> list[list[Trace]]:
-        """For each forward pass its traces: row by row, in each row stack by stack."""
+        """The traces of each forward pass, ordered by row and, within a row, by stack."""
         for at, (forward, groups) in enumerate(self._builder.finished):
             if at not in self._built:
                 self._built[at] = self._builder.build(forward, groups)
@@ -210,7 +217,7 @@ class Captured(Watching):
 
     @property
     def traces(self) -> list[Trace]:
-        """Every trace: forward by forward, row by row, stack by stack."""
+        """All traces, ordered by forward pass, row and stack."""
         return [trace for forward in self.forwards for trace in forward]
 
     @property
@@ -218,40 +225,44 @@ class Captured(Watching):
         """The only trace.
 
         Raises:
-            InputError: there is none, or more than one.
+            InputError: nothing was captured, or there is more than one trace.
         """
         return self._only(self.traces, "captured")
 
     @property
     def generations(self) -> list[Trace]:
-        """The sequences that grew, forward pass by forward pass, as generate() lets them: each as one causal map.
+        """The sequences that generate() produced, each joined from its forward passes into one trace with causal maps.
 
-        One trace for each row of the last pass of a sequence, and for each stack. It holds every token that went
-        through the model: the prompt and all new ones but the last, which no pass has seen. Rows that changed places
-        (beam search) and steps that were taken back (assisted decoding) are followed.
+        There is one trace for each row of a sequence's last forward pass and for each stack. It holds every token that
+        went through the model: the prompt and all new tokens except the last, which the model never saw as input.
+        Rows that changed places (beam search) and steps that were undone (assisted decoding) are followed.
 
         Raises:
-            UnsupportedError: the cache held tokens before the block began, or its passes don't fit together.
+            UnsupportedError: the cache held tokens before the block began, or the passes don't fit together.
         """
         return Sequences(self._builder).traces()
 
     @property
     def generation(self) -> Trace:
-        """The only sequence that grew.
+        """The only generated sequence.
 
         Raises:
-            InputError: there is none, or more than one.
+            InputError: no sequence was generated, or there is more than one.
         """
-        found = self.generations
-        if len(found) == 1:
-            return found[0]
-        stacks = ", ".join(sorted({trace.stack for trace in found}))
+        traces = self.generations
+        if len(traces) == 1:
+            return traces[0]
+        if not traces:
+            raise InputError(
+                "no sequence was generated: no causal attention ran",
+                where="captured.generation",
+                advice="call model.generate(…) inside the block; captured.traces has what ran",
+            )
+        stacks = ", ".join(sorted({trace.stack for trace in traces}))
         raise InputError(
-            f"{len(found)} sequences grew, stacks {stacks}" if found else "no sequence grew: no causal attention ran",
+            f"{len(traces)} sequences were generated, in stacks {stacks}",
             where="captured.generation",
-            advice="use captured.generations: one for each row and stack; trace.row and trace.stack say which"
-            if found
-            else "call model.generate(…) inside the block; captured.traces has what ran",
+            advice="use captured.generations: one for each row and stack; trace.row and trace.stack say which",
         )
 
     def __getitem__(self, stack: str) -> list[Trace]:
@@ -262,14 +273,14 @@ class Captured(Watching):
         """
         if stack not in self.stacks:
             raise InputError(
-                f"there is no stack {stack!r}; {type(self.model).__name__} has {', '.join(self.stacks)}",
+                f"there is no stack {stack!r}: the stacks of {type(self.model).__name__} are {', '.join(self.stacks)}",
                 where="captured[stack]",
                 advice="use one of these names",
             )
         return [trace for trace in self.traces if trace.stack == stack]
 
     def __len__(self) -> int:
-        """How many traces."""
+        """Number of traces."""
         return len(self.traces)
 
     def _only(self, traces: list[Trace], where: str) -> Trace:
@@ -278,15 +289,15 @@ class Captured(Watching):
         if not traces:
             stray = self._session.stray if self._session else 0
             raise InputError(
-                f"nothing was captured: {stray} calls of attention came from outside of a forward pass of the model"
+                f"nothing was captured: {stray} attention calls ran outside a forward pass of the model"
                 if stray
-                else "nothing was captured: no forward pass of the model ran its attention inside the block",
+                else "nothing was captured: no forward pass of the model ran attention inside the block",
                 where=where,
-                advice="call the model itself inside the block, or capture the part that you call",
+                advice="call the captured model itself inside the block, or capture the part that you call",
             )
         stacks = sorted({trace.stack for trace in traces})
         raise InputError(
-            f"there are {len(traces)} traces: {len(self.forwards)} forward passes, stacks {', '.join(stacks)}",
+            f"there are {len(traces)} traces, from {len(self.forwards)} forward passes, of stacks {', '.join(stacks)}",
             where=f"{where}.trace",
             advice="use captured.traces, captured.forwards[i], or captured[stack]",
         )
@@ -317,30 +328,37 @@ def capture(
     tokenizer: Any = None,
     strict: bool = True,
 ) -> Captured:
-    """Record Q, K, V, the mask's rule and the scale of every attention layer while the model runs its own fast path.
+    """Record Q, K, V, the mask and the scale of every attention layer while the model runs.
 
-    `with hs.capture(model) as captured: model(**inputs)`, then `captured.trace` or `captured.traces`.
+    The model runs with its own attention kernels and gives the results that it would without the capture:
+
+        with hs.capture(model, tokenizer=tokenizer) as captured:
+            model(**inputs)
+        captured.trace[0, 3].weights
 
     Args:
-        model: a model of transformers that goes through its attention interface, or any module with
-            nn.MultiheadAttention or calls of scaled_dot_product_attention in it. A part of a model may be captured by
-            itself.
-        layers: numbers of the layers to keep; all unless told.
-        heads: numbers of the heads to keep in each layer; all unless told.
-        values: whether V is kept; contexts need it.
-        dtype: "fp32" (what every precision is kept as unless told) or "fp16", for half the memory.
-        device: where copies stay until traces are asked for: "cpu", or the model's own device to spare the transfer.
-        tokenizer: to spell ids as pieces: a transformers tokenizer, a tokenizers.Tokenizer, or a list of pieces.
-        strict: whether a forward pass in which attention ran that can't be recorded raises an error. If not,
-            `captured.unrecorded` lists it, and so does `trace.unrecorded` of each trace.
+        model: a transformers model that uses the attention interface, or any module that contains
+            nn.MultiheadAttention or calls scaled_dot_product_attention; a part of a model can be captured on its own.
+        layers: numbers of the layers to keep, counted from 0; all by default.
+        heads: numbers of the heads to keep in each layer, counted from 0; all by default.
+        values: True to keep V, which contexts require.
+        dtype: precision in which Q, K and V are kept: "fp32" (the default) or "fp16", for half the memory.
+        device: where the copies stay until a trace is built: "cpu", or the model's device to avoid the transfer.
+        tokenizer: decodes ids to tokens: a transformers tokenizer, a tokenizers.Tokenizer, or a list of tokens.
+        strict: True to raise an error at the end of a forward pass in which attention ran that can't be recorded;
+            False to list it in `captured.unrecorded` and in each trace's `unrecorded`.
+
+    Returns:
+        A context manager that records while its block is open and holds the traces: `captured.trace`,
+        `captured.traces`, `captured.generations`.
 
     Raises:
-        UnsupportedError: attention that can't be seen or can't be put into a trace; before anything runs, where the
-            classes tell, else as the layer runs, or at the end of the forward pass.
-        InputError: no model, a layer or head that isn't there, an unknown dtype or device.
+        UnsupportedError: the model's attention can't be captured. Raised before the model runs if its classes show it,
+            otherwise when the layer runs or at the end of the forward pass.
+        InputError: `model` is not an nn.Module, a layer or head doesn't exist, or `dtype` or `device` is unknown.
     """
     if dtype not in DTYPES:
-        raise InputError(f"a capture can't keep {dtype!r}", where="dtype", advice='use "fp32" or "fp16"')
+        raise InputError(f"a capture can't keep dtype {dtype!r}", where="dtype", advice='use "fp32" or "fp16"')
     selection = Selection(
         layers=None if layers is None else frozenset(_numbers("layers", layers)),
         heads=None if heads is None else tuple(_numbers("heads", heads)),
@@ -351,34 +369,52 @@ def capture(
     return Captured(model, TraceBuilder(model, name_of(model), selection, vocabulary(tokenizer)), strict=strict)
 
 
-def _numbers(what: str, given: Iterable[int]) -> list[int]:
+def _numbers(name: str, values: Iterable[int]) -> list[int]:
     try:
-        found = [operator.index(one) for one in given]
+        numbers = [operator.index(value) for value in values]
     except TypeError as error:
         raise InputError(
-            f"{given!r:.60} is no list of numbers", where=what, advice=f"name them from 0 on: {what}=[0, 3]"
+            f"expected a list of numbers, got {values!r:.60}",
+            where=name,
+            advice=f"list numbers counted from 0: {name}=[0, 3]",
         ) from error
-    if not found:
-        raise InputError(f"no {what} to keep", where=what, advice="name some, or leave it out to keep all")
-    return found
+    if not numbers:
+        raise InputError(f"no {name} to keep", where=name, advice="name at least one, or omit it to keep all")
+    return numbers
 
 
-def _device(given: str | torch.device) -> torch.device:
+def _device(device: str | torch.device) -> torch.device:
     try:
-        return torch.empty(0, device=given).device
+        return torch.empty(0, device=device).device
     except (RuntimeError, AssertionError) as error:
         raise InputError(
-            f"copies can't be kept on {given!s:.40}: {first_line(error):.120}", where="device", advice='use "cpu"'
+            f"copies can't be kept on {device!s:.40}: {first_line(error):.120}", where="device", advice='use "cpu"'
         ) from error
 
 
 def feed(model: nn.Module, consumer: Consumer, *, strict: bool = True) -> Feeding:
-    """Hand every call of a model's attention to a consumer while the block is open. See headscope._capture.calls."""
+    """Pass every attention call of a model to a consumer while the block is open.
+
+        with feed(model, consumer):
+            model(**inputs)
+
+    Args:
+        model: a live model, as in `capture`.
+        consumer: receives each call with its live tensors; see headscope._capture.calls.
+        strict: True to raise an error at the end of a forward pass in which attention ran that can't be read.
+
+    Returns:
+        A context manager.
+
+    Raises:
+        InputError: `model` is not an nn.Module.
+        UnsupportedError: the model's attention can't be captured.
+    """
     return Feeding(model, consumer, strict=strict)
 
 
 def name_of(model: nn.Module) -> str:
-    """The name a model was loaded by, else its class."""
+    """The name under which a model was loaded; its class if it has none."""
     path = getattr(getattr(model, "config", None), "_name_or_path", "")
     return str(path) if path else type(model).__name__
 

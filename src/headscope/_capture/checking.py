@@ -1,11 +1,11 @@
-"""Whether what was captured leads to what the module computed: a few queries at once, every query later.
+"""Check that captured tensors reproduce the module's output: a few queries at capture time, all of them later.
 
 At capture time, the contexts of a few queries are recomputed from Q, K, V, the mask's rule and the log-sum-exps, and
-compared with what the module gave: attention that isn't softmax(scale Q K^T + mask) V is refused then and there.
+compared with the module's output. Attention that isn't softmax(scale Q K^T + mask) V raises an error immediately.
 
-For every query, a witness is kept: its context's product with a fixed vector of signs r. If a recomputed context c'
-differs from the module's c, then (c' - c) . r differs from 0 by about |c' - c| (Freivalds 1977): one number per query
-and head witnesses d_head of them.
+For every query, a witness is kept: the product of its context with a fixed vector of signs r. If a recomputed context
+c' differs from the module's c, then (c' - c) . r differs from 0 by about |c' - c| (Freivalds 1977), so one number per
+query and head stands for the d_head numbers of a context.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ if TYPE_CHECKING:
 EPS = torch.finfo(torch.float32).eps
 
 SAMPLED_QUERIES = 4
-"""Queries that are recomputed in the first and in the last row of a batch."""
+"""Number of queries recomputed in the first and in the last row of a batch."""
 
 
 @cache
 def signs(size: int, device: torch.device) -> torch.Tensor:
-    """(size,) of 1 and -1, always the same ones."""
-    drawn = np.where(np.random.default_rng(size).random(size) < 0.5, -1.0, 1.0).astype(np.float32)
-    return torch.from_numpy(drawn).to(device)
+    """(size,): a fixed pseudorandom vector of 1 and -1."""
+    values = np.where(np.random.default_rng(size).random(size) < 0.5, -1.0, 1.0).astype(np.float32)
+    return torch.from_numpy(values).to(device)
 
 
 @dataclass(frozen=True, eq=False)
 class Witness:
-    """What is kept of a module's output for verification.
+    """A projection of a module's output onto one direction, kept for verification.
 
     Attributes:
-        values: (heads, queries): context . r of each head; or (1, queries): output . r, where only what comes after
-            the output projection could be seen.
+        values: (heads, queries): context . r of each head; or (1, queries): output . r, if only the output after the
+            projection could be observed.
         directions: (heads, d_value): r, or each head's rows of W_O times r.
         offset: the projection's bias times r.
         eps: the spacing of numbers around 1 in the model's precision.
-        fused: whether a fused kernel computed it, which sums scores in fp32.
-        length: |r| times that of the longest output; None where what was seen came before the projection.
+        fused: True if a fused kernel computed the output; it sums scores in fp32.
+        length: |r| times the length of the longest output; None if the output before the projection was observed.
     """
 
     values: np.ndarray
@@ -60,30 +60,32 @@ class Witness:
     length: float | None
 
     def expect(self, record: LayerRecord) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """What `values` must be if the layer's record is right, in fp64.
+        """Compute, in fp64, the `values` that follow from a layer's record.
 
         Returns:
-            That; and, (heads, queries) each, with x_j = v_j . r: the standard deviation of x under the row's weights,
-            the root of its mean square, and sum_j p_ij |v_j|.
+            The expected `values`; and, (heads, queries) each, with x_j = v_j . r: the standard deviation of x under the
+            row's weights, the root of its mean square, and sum_j p_ij |v_j|.
         """
         assert record.v is not None
         shared = len(record.q) // len(record.k)
         q, k, v = (part.astype(np.float64) for part in (record.q, record.k, record.v))
-        seen = np.einsum("hkd,hd->hk", np.repeat(v, shared, 0), self.directions.astype(np.float64))
+        projected = np.einsum("hkd,hd->hk", np.repeat(v, shared, 0), self.directions.astype(np.float64))
         lengths = np.repeat(np.sqrt(np.square(v).sum(-1)), shared, 0)
-        columns = np.stack([seen, np.square(seen), lengths], -1)
+        columns = np.stack([projected, np.square(projected), lengths], -1)
         mixed, _ = attend(q, np.repeat(k, shared, 0), columns, scale=record.scale, mask=record.mask)
-        found, squares, gathered = (mixed[..., column] for column in range(3))
-        spread = np.sqrt(np.maximum(squares - np.square(found), 0))
-        values = found if self.length is None else found.sum(0, keepdims=True) + self.offset
+        means, squares, gathered = (mixed[..., column] for column in range(3))
+        spread = np.sqrt(np.maximum(squares - np.square(means), 0))
+        values = means if self.length is None else means.sum(0, keepdims=True) + self.offset
         return values, spread, np.sqrt(squares), gathered
 
 
 def witness(call: Call, row: int, heads: list[int] | None, queries: torch.Tensor | None) -> Witness | None:
-    """The witness of one row of the batch; None where the call's output can't be witnessed.
+    """The witness of one row of the batch; None if the call's output can't be compared.
 
     Args:
-        heads: those that are kept; None for all.
+        call: the call.
+        row: the row of the batch.
+        heads: the heads that are kept; None for all.
         queries: positions that are not padding; None for all.
     """
     if call.dropout:
@@ -92,7 +94,7 @@ def witness(call: Call, row: int, heads: list[int] | None, queries: torch.Tensor
     eps = float(torch.finfo(call.context.dtype).eps)
     if call.returned is None:
         r = signs(d_value, call.context.device)
-        # As the interface's functions leave it in memory: query by query, the heads side by side.
+        # In the memory layout of the interface's functions: query by query, the heads side by side.
         values = (call.context[row].transpose(0, 1).float() @ r).T
         directions = r.expand(count, -1).cpu().numpy()
         offset, length = 0.0, None
@@ -118,9 +120,9 @@ class Sample:
     """The queries of one row of a batch that are recomputed.
 
     Attributes:
-        index: where they stand: a slice, which copies nothing, if those that count are neighbours.
-        hidden: (1 or heads, n, keys), what the mask adds to their scores, -inf where masked; None for nothing.
-        empty: (1 or heads, n, 1), queries that see no key in some head; None where there are none.
+        index: their positions; a slice, which copies nothing, if the eligible queries are contiguous.
+        hidden: (1 or heads, n, keys), what the mask adds to their scores, -inf where masked; None if it adds nothing.
+        empty: (1 or heads, n, 1), True for queries that see no key in a head; None if there are none.
     """
 
     index: slice | torch.Tensor
@@ -129,15 +131,15 @@ class Sample:
 
 
 _SAMPLES: WeakKeyDictionary[RowRule, Sample | None] = WeakKeyDictionary()
-"""By the row's rule, which the layers of a forward share."""
+"""Rule of a row -> its sample. The layers of a forward pass share their rules."""
 
 
 def _sample(rule: RowRule, queries: int, keys: int) -> Sample | None:
-    """The last of the queries that are no padding and see a key, and others over all of them; None where none is."""
-    seen = np.ones(queries, dtype=bool) if rule.queries is None else rule.queries.copy()
+    """A few of the queries that are not padding and see a key, spread evenly, with the last; None if there are none."""
+    eligible = np.ones(queries, dtype=bool) if rule.queries is None else rule.queries.copy()
     if rule.unseen is not None:
-        seen &= ~rule.unseen
-    places = np.flatnonzero(seen)
+        eligible &= ~rule.unseen
+    places = np.flatnonzero(eligible)
     if not len(places):
         return None
     index: slice | torch.Tensor
@@ -160,9 +162,11 @@ def _sample(rule: RowRule, queries: int, keys: int) -> Sample | None:
 
 
 def excess(call: Call) -> float | None:
-    """How many times what rounding explains the recomputed contexts of a few queries are off; None where it does.
+    """Error of the recomputed contexts of a few queries, in multiples of what rounding explains.
 
-    Nothing is known under dropout: None there too. NaN where what is compared is not finite.
+    Returns:
+        None if rounding explains the error, and under dropout, where contexts can't be recomputed. NaN if the numbers
+        compared are not finite.
     """
     if call.dropout:
         return None
@@ -183,26 +187,28 @@ def excess(call: Call) -> float | None:
 
 
 def _difference(call: Call, row: int, sample: Sample) -> float:
-    """How far the worst number of the recomputed contexts is from the module's."""
+    """The largest difference between recomputed contexts and the module's."""
     q, k, v = call.q[row][:, sample.index].float(), call.k[row].float(), call.v[row].float()
     heads, n, _ = q.shape
     shared = (len(k), heads // len(k) * n, -1)
     cells = torch.bmm(q.reshape(shared), k.transpose(1, 2)).mul_(call.scale)
     if sample.hidden is not None:
         cells.view(heads, n, -1).add_(sample.hidden.to(q.device))
-    ours = torch.bmm(torch.softmax(cells, -1), v).view(heads, n, -1)
-    theirs = call.context[row][:, sample.index]
+    recomputed = torch.bmm(torch.softmax(cells, -1), v).view(heads, n, -1)
+    observed = call.context[row][:, sample.index]
     if sample.empty is not None:
-        ours, theirs = (x.masked_fill(sample.empty.to(x.device), 0) for x in (ours, theirs))
+        recomputed, observed = (x.masked_fill(sample.empty.to(x.device), 0) for x in (recomputed, observed))
     if call.returned is None or call.projection is None:
-        return _largest(ours - theirs)
+        return _largest(recomputed - observed)
     weight, bias = call.projection.weight.float(), call.projection.bias
-    joined = torch.nn.functional.linear(ours.transpose(0, 1).flatten(1), weight, None if bias is None else bias.float())
+    joined = torch.nn.functional.linear(
+        recomputed.transpose(0, 1).flatten(1), weight, None if bias is None else bias.float()
+    )
     return _largest(joined - call.returned[row][sample.index])
 
 
 def _share(call: Call) -> float:
-    """What rounding explains at least, as a share of the largest value."""
+    """Lower bound of the error that rounding explains, as a share of the largest value."""
     return 1e-4 + 4 * _eps(call)
 
 
@@ -211,7 +217,7 @@ def _eps(call: Call) -> float:
 
 
 def _least(call: Call, row: int) -> float:
-    """A bound below `_rounding` from a few values, which spares looking at all of them where it will do."""
+    """A lower bound of `_rounding` from a few values: usually enough, and cheaper than reading all of them."""
     size = _largest(call.v[row, :, :SAMPLED_QUERIES])
     if call.returned is not None and call.projection is not None:
         size *= float(call.projection.weight[0].float().abs().sum())
@@ -219,11 +225,12 @@ def _least(call: Call, row: int) -> float:
 
 
 def _rounding(call: Call, row: int, sample: Sample) -> float:
-    """What rounding explains.
+    """The error that rounding explains.
 
-    Scores are sums in fp32, off by its spacing times |q| |k|, and by that of the number that shifts a row; contexts are
-    rounded to the model's precision, and where the model computed its weights itself, scores are too. Half precision
-    beside a row's shift would leave little of the scores: the weights are then not those of Q and K, and refused.
+    Scores are sums in fp32: their error is the spacing of fp32 times |q| |k|, plus that of the number that shifts a
+    row. Contexts are rounded to the model's precision, and so are scores if the model computed its weights itself. In
+    half precision a large shift leaves little of the scores: the weights then don't follow from Q and K, and the
+    attention is refused.
     """
     q, k, v = call.q[row][:, sample.index].float(), call.k[row].float(), call.v[row].float()
     reach = abs(call.scale) * float(q.norm(dim=-1).amax() * k.norm(dim=-1).amax())
@@ -244,5 +251,5 @@ def _rounding(call: Call, row: int, sample: Sample) -> float:
 
 
 def _largest(x: torch.Tensor) -> float:
-    """The largest absolute value, NaN where there is one."""
+    """The largest absolute value; NaN if any value is NaN."""
     return float(torch.linalg.vector_norm(x, float("inf")))

@@ -1,4 +1,4 @@
-"""What the code of a transformers class tells before anything runs: how it attends, what its queries and keys are."""
+"""Inspect the code of a module's class, before anything runs: how it attends, and whether q and k are rotated."""
 
 from __future__ import annotations
 
@@ -25,42 +25,42 @@ OWN_SOFTMAX = {
     "multi_head_attention_forward",
     "_flash_attention_forward",
 }
-"""Names that code refers to when it computes attention by itself."""
+"""Names that code refers to if it computes attention itself."""
 
 ATTENTION = re.compile("att(ention|n)", re.IGNORECASE)
-"""What names of attention contain."""
+"""Pattern in the names of attention classes and functions."""
 
 OPERATOR = (OpOverload, OpOverloadPacket)
 
 LIBRARIES = ("torch.", "transformers.")
-"""Where functions are known by their names."""
+"""Modules whose functions are identified by their names alone."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What a module's class is to a capture.
+    """Properties of a module's class that matter to a capture.
 
     Attributes:
-        is_model: a transformers model, whose parts do the work.
-        uses_interface: it looks its attention function up in transformers' interface.
-        calls_sdpa: it calls PyTorch's scaled_dot_product_attention by itself, as many a hand-written attention does.
-        also_otherwise: its code has another way to compute attention too.
-        computes_its_own: an attention, by its name, that computes by itself, out of sight.
-        rotates: its code rotates queries and keys.
-        may_attend: its name or its code speaks of attention or of a softmax.
+        is_model: True if it is a transformers model, whose parts compute the attention.
+        uses_interface: True if it looks up its attention function in transformers' interface.
+        calls_sdpa: True if it calls PyTorch's scaled_dot_product_attention, as many hand-written modules do.
+        may_bypass: True if it calls scaled_dot_product_attention but its code has another way to attend as well.
+        computes_own_attention: True if it is named like attention and computes it in a way that capture can't see.
+        rotates: True if its code rotates queries and keys.
+        may_attend: True if its name or its code mentions attention or a softmax.
     """
 
     is_model: bool
     uses_interface: bool
     calls_sdpa: bool
-    also_otherwise: bool
-    computes_its_own: bool
+    may_bypass: bool
+    computes_own_attention: bool
     rotates: bool
     may_attend: bool
 
 
 def kind_of(cls: type) -> Kind:
-    """What a class is, by its code. Known classes cost a look-up, until somebody gives one another forward."""
+    """Classify a module's class by its code. Results are cached for as long as the class keeps its forward."""
     return _kind_of(cls, getattr(cls, "forward", None))
 
 
@@ -70,27 +70,27 @@ def _kind_of(cls: type, forward: object) -> Kind:
     is_model = transformers is not None and issubclass(cls, transformers.PreTrainedModel)
     used = names_used(cls)
     named = ATTENTION.search(cls.__name__) is not None
-    own = not is_model and not cls.__module__.startswith("torch.")
+    custom = not is_model and not cls.__module__.startswith("torch.")
     uses_interface = not is_model and "ALL_ATTENTION_FUNCTIONS" in used
-    calls_sdpa = own and not uses_interface and (SDPA_NAME in used or _leads_to_sdpa(cls))
+    calls_sdpa = custom and not uses_interface and (SDPA_NAME in used or _leads_to_sdpa(cls))
     return Kind(
         is_model=is_model,
         uses_interface=uses_interface,
         calls_sdpa=calls_sdpa,
-        also_otherwise=calls_sdpa and len(OWN_SOFTMAX & used) > 1,
-        computes_its_own=own and named and not uses_interface and not calls_sdpa and bool(OWN_SOFTMAX & used),
+        may_bypass=calls_sdpa and len(OWN_SOFTMAX & used) > 1,
+        computes_own_attention=custom and named and not uses_interface and not calls_sdpa and bool(OWN_SOFTMAX & used),
         rotates=any(re.search("rotary|rotate|rope", name, re.IGNORECASE) for name in used),
-        may_attend=own and (named or bool(OWN_SOFTMAX & used) or any(map(ATTENTION.search, used))),
+        may_attend=custom and (named or bool(OWN_SOFTMAX & used) or any(map(ATTENTION.search, used))),
     )
 
 
 def names_used(cls: type) -> frozenset[str]:
-    """The names that a class's own code refers to, that of its parents included where it isn't overridden."""
+    """The names that a class's code refers to, including inherited methods that it doesn't override."""
     return frozenset(name for function in _functions_of(cls) for name in _names_of_function(function))
 
 
 def _functions_of(cls: type) -> Iterator[FunctionType]:
-    """The functions of a class and of its parents, but for PyTorch's own."""
+    """The functions of a class and of its parents, except PyTorch's."""
     for attribute in {name for base in cls.__mro__ if base not in (nn.Module, object) for name in vars(base)}:
         function = inspect.unwrap(value) if callable(value := getattr(cls, attribute, None)) else None
         function = getattr(function, "__func__", function)
@@ -99,19 +99,20 @@ def _functions_of(cls: type) -> Iterator[FunctionType]:
 
 
 def _leads_to_sdpa(cls: type) -> bool:
-    """Whether a class that is no library's can reach PyTorch's attention under another name.
+    """Return True if a class outside the libraries can reach PyTorch's attention under another name.
 
-    An alias, a table of functions, a partial, a string for getattr, or any chain of functions that are no library's.
+    That can be an alias, a table of functions, a partial, a string for getattr, or a chain of functions outside the
+    libraries.
     """
     if cls.__module__.startswith(LIBRARIES):
         return False
     waiting: list[Any] = list(_functions_of(cls))
-    met: dict[int, Any] = {}
+    visited: dict[int, Any] = {}
     while waiting:
         thing = waiting.pop()
-        if id(thing) in met:
+        if id(thing) in visited:
             continue
-        met[id(thing)] = thing
+        visited[id(thing)] = thing
         if thing is scaled_dot_product_attention or _names_sdpa(thing):
             return True
         if isinstance(thing, dict):
@@ -131,34 +132,37 @@ def _leads_to_sdpa(cls: type) -> bool:
         elif (
             isinstance(thing, type) and not issubclass(thing, nn.Module) and not thing.__module__.startswith(LIBRARIES)
         ):
-            waiting += [getattr(one, "__func__", one) for one in vars(thing).values()]
+            waiting += [getattr(member, "__func__", member) for member in vars(thing).values()]
     return False
 
 
 def _names_sdpa(thing: Any) -> bool:
-    """Whether it is the name of PyTorch's attention, or that as an operator: torch.ops.aten.…."""
+    """Return True for the name of PyTorch's attention, and for the operator itself: torch.ops.aten.…."""
     return thing == SDPA_NAME if isinstance(thing, str) else isinstance(thing, OPERATOR) and SDPA_NAME in str(thing)
 
 
 def _names_of_function(function: FunctionType) -> Iterator[str]:
-    """A function's names, and those of the functions that it calls, where these may be attention.
+    """The names in a function's code, and in the code of functions it calls that may be attention.
 
-    In transformers that is a function of the same file that goes by PyTorch's name or stands in a table; elsewhere any
-    that is no library's.
+    In the libraries, those are functions of the same file that have a name of OWN_SOFTMAX or are in a table; elsewhere,
+    all functions outside the libraries.
     """
-    anybodys = not function.__module__.startswith(LIBRARIES)
+    custom = not function.__module__.startswith(LIBRARIES)
     for name in _names_of(function.__code__):
-        found = function.__globals__.get(name)
-        named = found if isinstance(found, dict) else {name: found} if anybodys or name in OWN_SOFTMAX else {}
-        own = [
-            one
-            for one in named.values()
-            if isinstance(one, FunctionType)
-            and (one.__module__ == function.__module__ or (anybodys and not one.__module__.startswith(LIBRARIES)))
+        value = function.__globals__.get(name)
+        candidates = value if isinstance(value, dict) else {name: value} if custom or name in OWN_SOFTMAX else {}
+        called = [
+            candidate
+            for candidate in candidates.values()
+            if isinstance(candidate, FunctionType)
+            and (
+                candidate.__module__ == function.__module__
+                or (custom and not candidate.__module__.startswith(LIBRARIES))
+            )
         ]
-        for one in own:
-            yield from _names_of(one.__code__)
-        if not own or name not in OWN_SOFTMAX:
+        for callee in called:
+            yield from _names_of(callee.__code__)
+        if not called or name not in OWN_SOFTMAX:
             yield name
 
 
@@ -170,21 +174,21 @@ def _names_of(code: CodeType) -> Iterator[str]:
 
 
 def models_in(modules: Iterable[nn.Module]) -> list[nn.Module]:
-    """The modules that are transformers models: the model itself, its towers."""
+    """The modules that are transformers models: the model itself and its towers."""
     return [module for module in modules if kind_of(type(module)).is_model]
 
 
 def word_embeddings(models: Iterable[nn.Module]) -> list[nn.Embedding]:
-    """The embeddings of transformers models whose ids are tokens."""
-    found: dict[int, nn.Embedding] = {}
-    for one in models:
+    """The input embeddings of transformers models, each once: the ids they look up are the tokens."""
+    embeddings: dict[int, nn.Embedding] = {}
+    for model in models:
         try:
-            embedding = one.get_input_embeddings()  # type: ignore[operator]
+            embedding = model.get_input_embeddings()  # type: ignore[operator]
         except NotImplementedError:
             continue
         if isinstance(embedding, nn.Embedding):
-            found[id(embedding)] = embedding
-    return list(found.values())
+            embeddings[id(embedding)] = embedding
+    return list(embeddings.values())
 
 
 @cache
@@ -197,7 +201,7 @@ def _scales_queries(cls: Any) -> bool:
 
 
 def stage_of(module: nn.Module, scale: float, d_head: int) -> str:
-    """What q and k are when they reach the attention function: projected, scaled or rotated."""
+    """State of q and k when they reach the attention function: "projected", "scaled" or "rotated"."""
     switched_off = any(
         getattr(module, name, True) in (None, False) for name in ("rotary_embeddings", "use_rope", "rotary_emb")
     )

@@ -1,4 +1,4 @@
-"""`hs.describe(module)`: the anatomy of any nn.Module: what it is made of, how many numbers, what repeats."""
+"""`hs.describe(module)`: the anatomy of any nn.Module: its parts, its parameter counts, its repeated modules."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from headscope.errors import InputError, MissingExtraError, UnsupportedError
 
 @dataclass(frozen=True)
 class Part:
-    """A module of the tree, or several alike in a row.
+    """A module of the tree, or a run of identical modules.
 
     Attributes:
-        name: its name in its parent; `0-11` for a run of modules that are alike.
-        label: its class, with the sizes that it prints for itself: `Linear(768, 3072)`.
-        times: how many of it stand in a row.
-        count: numbers in the parameters of one of them, its parts included.
-        parts: what it is made of.
+        name: its name in its parent; `0-11` for a run of identical modules.
+        label: its class, with the sizes from its extra_repr: `Linear(768, 3072)`.
+        times: number of modules in the run; 1 for a single module.
+        count: number of parameters of one module, its parts included.
+        parts: its child modules.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Part:
     parts: tuple[Part, ...]
 
     def lines(self, depth: int = 0) -> Iterator[str]:
-        """The tree as text, one line each."""
+        """The tree as text, one line per part."""
         times = f"{self.times} x " if self.times > 1 else ""
         name = f"{self.name}: " if self.name else ""
         yield f"{'  ' * depth}{name}{times}{self.label}  {self.count:,}"
@@ -39,7 +39,7 @@ class Part:
             yield from part.lines(depth + 1)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The part as a dict for JSON."""
         return {
             "name": self.name,
             "class": self.label,
@@ -51,13 +51,13 @@ class Part:
 
 @dataclass(frozen=True)
 class ComponentCount:
-    """A child of the module.
+    """The parameter count of one child of a module.
 
     Attributes:
         name: its name.
-        count: numbers in the parameters that are its own; one that it shares with an earlier child is counted there.
-        share: of the whole.
-        trainable: numbers that a gradient reaches.
+        count: number of its parameters; parameters shared with an earlier child are counted there.
+        share: its count as a share of the module's total.
+        trainable: number of its parameters that require a gradient.
     """
 
     name: str
@@ -68,17 +68,17 @@ class ComponentCount:
 
 @dataclass(frozen=True)
 class Description:
-    """The anatomy of a module.
+    """The anatomy of a module. `print(description)` shows its counts and its tree.
 
     Attributes:
-        name: its class.
-        total: numbers in all parameters, shared ones once.
-        trainable: those that a gradient reaches.
-        buffers: numbers in buffers.
-        components: its children.
-        tied: names of one and the same parameter.
-        parameters: (name, shape, dtype, count, trainable) of each, shared ones once.
-        tree: its modules, repeats collapsed.
+        name: name of its class.
+        total: number of parameters (scalars), shared ones counted once.
+        trainable: number of those that require a gradient.
+        buffers: number of scalars in buffers.
+        components: the parameter counts of its children.
+        tied: for each shared parameter tensor, all of its names.
+        parameters: (name, shape, dtype, count, trainable) of each parameter tensor, shared ones once.
+        tree: its modules as a tree, with repeats collapsed.
     """
 
     name: str
@@ -92,18 +92,21 @@ class Description:
 
     @property
     def frozen(self) -> int:
-        """Numbers that no gradient reaches."""
+        """Number of parameters that don't require a gradient."""
         return self.total - self.trainable
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The description as a dict for JSON."""
         return {
             "class": self.name,
             "total": self.total,
             "trainable": self.trainable,
             "frozen": self.frozen,
             "buffers": self.buffers,
-            "components": [{key: getattr(one, key) for key in one.__dataclass_fields__} for one in self.components],
+            "components": [
+                {key: getattr(component, key) for key in component.__dataclass_fields__}
+                for component in self.components
+            ],
             "tied": [list(names) for names in self.tied],
             "parameters": [
                 {"name": name, "shape": list(shape), "dtype": dtype, "count": count, "trainable": trainable}
@@ -113,9 +116,9 @@ class Description:
         }
 
     def __str__(self) -> str:
-        lines = [f"{self.name}: {self.total:,} numbers, {self.trainable:,} trainable, {self.frozen:,} frozen"]
-        width = max([len(one.name) for one in self.components], default=0)
-        lines += [f"  {one.name:<{width}}  {one.count:>15,}  {one.share:>7.2%}" for one in self.components]
+        lines = [f"{self.name}: {self.total:,} parameters, {self.trainable:,} trainable, {self.frozen:,} frozen"]
+        width = max([len(part.name) for part in self.components], default=0)
+        lines += [f"  {part.name:<{width}}  {part.count:>15,}  {part.share:>7.2%}" for part in self.components]
         lines += [f"  tied: {' = '.join(names)}" for names in self.tied]
         return "\n".join([*lines, "", *self.tree.lines()])
 
@@ -123,21 +126,34 @@ class Description:
 
 
 def describe(module: nn.Module) -> Description:
-    """The anatomy of any nn.Module, on any device, the meta device included: nothing is computed.
+    """Describe any nn.Module: its parameter counts, its tied parameters and its tree of modules.
+
+        print(hs.describe(model))
+        hs.describe(model).total
+
+    Nothing is computed, so the module can be on any device, including the meta device.
+
+    Args:
+        module: a model or a part of one.
+
+    Returns:
+        The description. Counts are numbers of scalars; a shared parameter counts once.
 
     Raises:
-        InputError: it is no module.
+        InputError: `module` is not an nn.Module.
     """
     if not isinstance(module, nn.Module):
         raise InputError(
-            f"{type(module).__name__} is no nn.Module", where="describe", advice="pass a model or a part of one"
+            f"expected an nn.Module, got {type(module).__name__}",
+            where="describe",
+            advice="pass a model or a part of one",
         )
     names: dict[int, list[str]] = {}
     parameters = dict(module.named_parameters(remove_duplicate=False))
     for name, parameter in parameters.items():
         names.setdefault(id(parameter), []).append(name)
-    own = {id(parameter): parameter for parameter in parameters.values()}
-    total = sum(parameter.numel() for parameter in own.values())
+    distinct = {id(parameter): parameter for parameter in parameters.values()}
+    total = sum(parameter.numel() for parameter in distinct.values())
     components = []
     counted: set[int] = set()
     children = [(name, list(child.parameters())) for name, child in module.named_children()]
@@ -151,11 +167,11 @@ def describe(module: nn.Module) -> Description:
     return Description(
         name=type(module).__name__,
         total=total,
-        trainable=sum(parameter.numel() for parameter in own.values() if parameter.requires_grad),
+        trainable=sum(parameter.numel() for parameter in distinct.values() if parameter.requires_grad),
         buffers=sum(buffer.numel() for buffer in module.buffers()),
         components=tuple(components),
         tied=tuple(tuple(same) for same in names.values() if len(same) > 1),
-        parameters=tuple(_row(same[0], own[key]) for key, same in names.items()),
+        parameters=tuple(_row(same[0], distinct[key]) for key, same in names.items()),
         tree=_part("", module),
     )
 
@@ -168,42 +184,43 @@ def _row(name: str, parameter: nn.Parameter) -> tuple[str, tuple[int, ...], str,
 def _part(name: str, module: nn.Module) -> Part:
     runs: list[tuple[list[str], Part]] = []
     for child_name, child in module.named_children():
-        one = _part(child_name, child)
+        part = _part(child_name, child)
         last = runs[-1][1] if runs else None
-        alike = last is not None and (last.label, last.count, last.parts) == (one.label, one.count, one.parts)
+        alike = last is not None and (last.label, last.count, last.parts) == (part.label, part.count, part.parts)
         if alike and child_name.isdigit():
             runs[-1][0].append(child_name)
             continue
-        runs.append(([child_name], one))
+        runs.append(([child_name], part))
     parts = tuple(
-        Part(names[0] if len(names) == 1 else f"{names[0]}-{names[-1]}", one.label, len(names), one.count, one.parts)
-        for names, one in runs
+        Part(names[0] if len(names) == 1 else f"{names[0]}-{names[-1]}", part.label, len(names), part.count, part.parts)
+        for names, part in runs
     )
     return Part(name, _label(module), 1, sum(parameter.numel() for parameter in module.parameters()), parts)
 
 
 def _label(module: nn.Module) -> str:
-    said = module.extra_repr() if not list(module.children()) else ""
-    return f"{type(module).__name__}({said})" if said and "\n" not in said else type(module).__name__
+    sizes = module.extra_repr() if not list(module.children()) else ""
+    return f"{type(module).__name__}({sizes})" if sizes and "\n" not in sizes else type(module).__name__
 
 
 def modules_of_checkpoint(config: dict[str, Any], class_name: str | None = None) -> Description:
-    """The module tree of a checkpoint's class, built by transformers on the meta device: no weights are made or read.
+    """Describe the class of a checkpoint, built by transformers on the meta device: no weights are created or read.
 
     Args:
-        config: config.json as read.
-        class_name: the class; the first that the config's `architectures` names, else the base class of its model type.
+        config: the contents of config.json.
+        class_name: name of the class; by default the first in the config's `architectures`, or the base class of its
+            model type.
 
     Raises:
         MissingExtraError: transformers is not installed.
-        InputError: transformers has no such class, or knows no such model type.
-        UnsupportedError: the class does not take this config.
+        InputError: transformers has no such class or model type.
+        UnsupportedError: the class doesn't accept this config.
     """
     import torch
 
     if importlib.util.find_spec("transformers") is None:
         raise MissingExtraError(
-            "transformers, which builds the class, is not installed",
+            "transformers is not installed, and it is needed to build the model's class",
             where="modules",
             advice="pip install 'headscope[torch]'",
         )
@@ -219,14 +236,14 @@ def modules_of_checkpoint(config: dict[str, Any], class_name: str | None = None)
         raise InputError(
             f"transformers {transformers.__version__} has no class {named or 'for model type ' + repr(model_type)}",
             where="config.json",
-            advice="name a class that it has, or install another version of transformers",
+            advice="name a class that it has, or install a version of transformers that has this one",
         )
     try:
         with torch.device("meta"):
             built = cls(cls.config_class(**config))
     except Exception as error:
         raise UnsupportedError(
-            f"{cls.__name__} of transformers {transformers.__version__} does not take the config: "
+            f"{cls.__name__} of transformers {transformers.__version__} rejects the config: "
             + " ".join(str(error).split()),
             where="config.json",
             advice="correct config.json",

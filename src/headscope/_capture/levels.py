@@ -1,8 +1,8 @@
-"""How a mask's numbers are read: relative to the highest of each query's row, as softmax reads them.
+"""Read a numeric mask as softmax does: relative to the highest value of each query's row.
 
-A number that is added to a whole row leaves its softmax as it is. So a cell is masked if it is -inf, False, or far
-below the highest of its own row. Rows that are far down as a whole are queries of padding, or queries that see what
-others see, shifted: see `padding`.
+Adding a number to a whole row doesn't change its softmax. So a cell is masked if it is -inf, False, or far below the
+highest value of its row. A row that is far below 0 as a whole belongs to a padding query, or to an ordinary query whose
+row is shifted: see `padding`.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ import torch
 from headscope.errors import UnsupportedError
 
 BLOCK_CELLS = 1 << 20
-"""Cells of a mask that are looked at together."""
+"""Maximum number of cells of a mask that are read at once."""
 
 NEGLIGIBLE = -1e4
-"""So far below the highest of its row a cell is masked: libraries write -10000, -1e9, the least finite number, -inf."""
+"""Cells this far below the highest of their row are masked: libraries write -10000, -1e9, the lowest float or -inf."""
 
 NO_SCORE = 2.0**52
-"""Beside a shift of this size fp64 keeps nothing of a score that is below 1/2."""
+"""Added to a shift of this size, a score below 1/2 is lost completely in fp64."""
 
 UNDERFLOW = 110.0
-"""exp of less than minus this is 0 in fp32."""
+"""exp(x) is 0 in fp32 for x below minus this."""
 
 
 class Levels:
     """The mask of one row of the batch.
 
     Attributes:
-        mask: (1 or heads, rows, keys): bool, or added to the scores. One row stands for all queries.
-        negligible: how far below the highest of its row a cell is masked.
-        top: (1 or heads, rows), the highest of each row; None where the mask is bool.
-        relied: the smallest distance at which a finite number counted as masked: it does as long as no two scores of a
-            row are further apart. Infinite where there was none.
+        mask: (1 or heads, rows, keys): bool, or numbers added to the scores. A single row applies to all queries.
+        negligible: distance below the highest value of its row at which a cell is masked.
+        top: (1 or heads, rows), the highest value of each row; None if the mask is bool.
+        relied: the smallest distance at which a finite number was taken as masked, which is valid as long as no two
+            scores of a row are further apart. Infinity if there was none.
     """
 
     def __init__(self, mask: torch.Tensor, negligible: float, where: str) -> None:
@@ -49,20 +49,20 @@ class Levels:
         self.top = torch.cat([mask[:, rows].amax(-1) for rows in self.blocks()], 1)
         if bool((self.top.isnan() | (self.top == float("inf"))).any()):
             raise UnsupportedError(
-                f"the mask that is added to the scores holds {'NaN' if bool(self.top.isnan().any()) else 'infinity'}",
+                f"the additive mask contains {'NaN' if bool(self.top.isnan().any()) else 'infinity'}",
                 where=where,
-                advice="softmax gives NaN for such a row: use finite numbers, -inf, or a bool mask",
+                advice="use finite numbers, -inf, or a bool mask: the softmax of such a row is NaN",
             )
         self._shifted = bool((self.top != 0).any())
 
     def blocks(self) -> Iterator[slice]:
-        """All rows, a block at a time."""
+        """All rows, in blocks."""
         step = max(1, BLOCK_CELLS // max(1, self.mask.shape[2] * len(self.mask)))
         for start in range(0, self.mask.shape[1], step):
             yield slice(start, min(start + step, self.mask.shape[1]))
 
     def allowed(self, rows: slice) -> torch.Tensor:
-        """(1 or heads, n, keys): the cells of some rows that are not masked."""
+        """(1 or heads, n, keys): True for the cells of these rows that are not masked."""
         below = self._below(rows)
         if below is None:
             return self.mask[:, rows]
@@ -71,51 +71,51 @@ class Levels:
         return below > self.negligible
 
     def numbers(self, rows: slice) -> torch.Tensor:
-        """(n,): rows with cells that are neither 0 nor masked."""
+        """(n,): True for rows with cells that are neither 0 nor masked."""
         below = self._below(rows)
         if below is None:
             return self.mask.new_zeros(rows.stop - rows.start)
         return ((self.mask[:, rows] != 0) & (below > self.negligible)).any(-1).any(0)
 
     def bias(self) -> torch.Tensor:
-        """(1 or heads, rows, keys): the mask in fp32, -inf where it is masked. What is finite stays finite.
+        """(1 or heads, rows, keys): the mask in fp32, -inf where masked; finite numbers stay finite.
 
-        fp64 keeps a score beside shifts of which fp32 would leave nothing: there a row's shift is taken off.
+        fp64 preserves a score next to shifts that would erase it in fp32, so a row's shift is subtracted there.
         """
         if self.top is None:
             return torch.zeros(self.mask.shape, device=self.mask.device).masked_fill_(~self.mask, float("-inf"))
         limits = torch.finfo(torch.float32)
-        found = torch.empty(self.mask.shape, device=self.mask.device)
+        bias = torch.empty(self.mask.shape, device=self.mask.device)
         for rows in self.blocks():
             block = self.mask[:, rows]
             if block.dtype == torch.float64:
                 top = self.top[:, rows, None]
                 block = (block - torch.where(top.abs() < NO_SCORE, top, 0.0)).clamp(limits.min, limits.max)
-            found[:, rows] = block
-            found[:, rows].masked_fill_(~self.allowed(rows), float("-inf"))
-        return found
+            bias[:, rows] = block
+            bias[:, rows].masked_fill_(~self.allowed(rows), float("-inf"))
+        return bias
 
     def seen(self, some: np.ndarray | None = None) -> np.ndarray:
-        """(keys,): keys that some rows may look at in some head.
+        """(keys,): True for keys that any of the given rows may look at, in any head.
 
         Args:
-            some: (rows,) bool, which rows; None for all.
+            some: (rows,) bool, the rows; None for all.
         """
-        found = torch.zeros(self.mask.shape[2], dtype=torch.bool, device=self.mask.device)
+        keys = torch.zeros(self.mask.shape[2], dtype=torch.bool, device=self.mask.device)
         for rows in self.blocks():
             allowed = self.allowed(rows).any(0)
-            found |= (allowed if some is None else allowed[self._flags(some[rows])]).any(0)
-        return found.cpu().numpy()
+            keys |= (allowed if some is None else allowed[self._flags(some[rows])]).any(0)
+        return keys.cpu().numpy()
 
     def padding(self, tokens: slice) -> np.ndarray | None:
-        """(rows,): queries of padding among rows that are far down as a whole; None where there are none.
+        """(rows,): True for padding queries among the rows that are far below 0 as a whole; None if there are none.
 
-        Such a row is padding if no other query looks at its key, and if it is down by the very number that hides this
-        key. At the end of a causal map a key is hidden by causality alone, which says nothing: those rows are kept. So
-        are all rows that one which is kept looks at.
+        Such a row is padding if no other query looks at its key, and if the row is shifted by the same number that
+        masks this key. At the end of a causal map, causality alone hides a key, which proves nothing: those rows are
+        kept, and so are all rows that a kept row looks at.
 
         Args:
-            tokens: where the queries stand among the keys.
+            tokens: positions of the queries among the keys.
         """
         if self.top is None or not self._shifted:
             return None
@@ -141,12 +141,12 @@ class Levels:
         return padding if padding.any() else None
 
     def _sees_ahead(self, some: np.ndarray, places: np.ndarray) -> bool:
-        """Whether one of these rows looks at a key behind its own."""
+        """Return True if any of these rows looks at a key after its own position."""
         columns = torch.arange(self.mask.shape[2], device=self.mask.device)
-        own = torch.from_numpy(places).to(columns.device)
+        positions = torch.from_numpy(places).to(columns.device)
         flags = self._flags(some)
         return any(
-            bool((self.allowed(rows).any(0) & (columns > own[rows, None]) & flags[rows, None]).any())
+            bool((self.allowed(rows).any(0) & (columns > positions[rows, None]) & flags[rows, None]).any())
             for rows in self.blocks()
         )
 
@@ -154,7 +154,7 @@ class Levels:
         return torch.from_numpy(some).to(self.mask.device)
 
     def _below(self, rows: slice) -> torch.Tensor | None:
-        """How far below the highest of its row each cell is, NaN in rows of -inf; None where the mask is bool."""
+        """Each cell minus the highest value of its row, NaN in rows of -inf; None if the mask is bool."""
         if self.top is None:
             return None
         block = self.mask[:, rows]

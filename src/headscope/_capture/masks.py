@@ -1,12 +1,12 @@
-"""From the mask that a model hands to its attention to the rule it came from, verified cell for cell.
+"""Find the rule behind the mask that a model passes to its attention, and verify it cell for cell.
 
-A rule (padding, causal, window) is a few numbers where the mask is a map of all pairs. The rule is guessed from each
-query's first and last key, then held against every cell of the mask, a block of queries at a time; where one cell
-disagrees, the mask is kept as the dense bias that it is. Rows of padding are not compared: they are cut away.
-headscope._capture.levels says which cells are masked and which rows are padding.
+A rule (padding, causal, window) takes a few numbers; a mask is a map of all pairs. The rule is guessed from each
+query's first and last key, then compared with every cell of the mask, a block of queries at a time. If any cell
+differs, the mask is kept as a dense bias. Rows of padding are removed, so they are not compared.
+headscope._capture.levels decides which cells are masked and which rows are padding.
 
-Padding is what is masked before the first and after the last key that may be looked at. A token masked out between them
-stays, as a key that is hidden: what speaks of positions (causal, windows, distances) then has the model's own.
+Padding is everything masked before the first and after the last key that may be looked at. A token masked out between
+them is kept as a hidden key, so that rules about positions (causal, windows, distances) use the model's positions.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from headscope.attention import Mask
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
-    """A mask as it arrives at the attention.
+class RawMask:
+    """A mask as the model passes it to its attention.
 
     Attributes:
-        mask: (1 or batch, 1 or heads, 1 or queries, keys): bool, True where allowed, or added to the scores.
-        bias: (1 or batch, 1 or heads, 1 or queries, keys), also added: a position bias.
+        mask: (1 or batch, 1 or heads, 1 or queries, keys): bool, True where allowed; or numbers added to the scores.
+        bias: (1 or batch, 1 or heads, 1 or queries, keys), a position bias, also added.
         keys: (batch, keys), True where a key may be looked at.
         causal, window: as in Mask.
     """
@@ -39,14 +39,14 @@ class Given:
     window: tuple[int | None, int | None] | None = None
 
     @classmethod
-    def causal_from_the_first(cls, queries: int, keys: int, bias: torch.Tensor | None = None) -> Given:
-        """As PyTorch's scaled_dot_product_attention does it by `is_causal`: query i sees key j only if j <= i."""
+    def causal_from_the_first(cls, queries: int, keys: int, bias: torch.Tensor | None = None) -> RawMask:
+        """The mask of scaled_dot_product_attention with `is_causal`: query i sees key j only if j <= i."""
         if queries == keys:
             return cls(causal=True, bias=bias)
         return cls(window=(None, queries - keys), bias=bias)
 
-    def same(self, other: Given) -> bool:
-        """Whether both say the same; the same objects mostly, as models hand one mask to all layers."""
+    def same(self, other: RawMask) -> bool:
+        """Return True if both masks are equal. Most are the same object: models pass one mask to all layers."""
         return (
             self.causal == other.causal
             and self.window == other.window
@@ -72,10 +72,10 @@ class RowRule:
     """The rule of one row of the batch.
 
     Attributes:
-        mask: over all positions of the batch; its bias is a torch tensor on the model's device.
-        queries, keys: (queries,) and (keys,) bool, the positions that are not padding; None for all.
-        unseen: (queries,) bool, queries that see no key; None where there are none.
-        counted: (queries,) bool, the positions that are neither padding nor masked out; None for all.
+        mask: the rule over all positions of the batch; its bias is a torch tensor on the model's device.
+        queries, keys: (queries,) and (keys,) bool, True for positions that are not padding; None for all.
+        unseen: (queries,) bool, True for queries that see no key; None if there are none.
+        counted: (queries,) bool, True for positions that are neither padding nor masked out; None for all.
     """
 
     mask: Mask
@@ -85,7 +85,7 @@ class RowRule:
     counted: np.ndarray | None = None
 
     def cut(self, queries: np.ndarray | None, keys: np.ndarray | None) -> Mask:
-        """The mask over the positions that are kept (bool over all; None for all), in NumPy."""
+        """The mask over the kept positions, in NumPy. Arguments are bool over all positions; None keeps all."""
         mask = self.mask
         allowed = mask.keys
         if allowed is not None and keys is not None:
@@ -104,11 +104,11 @@ class RowRule:
 
 @dataclass(frozen=True, eq=False)
 class Rules:
-    """The rules of a batch: one for each row, or one for all.
+    """The rules of a batch: one for each row, or one for all rows.
 
     Attributes:
         rows: the rules.
-        relied: how far apart the scores of a row may be, that finite numbers of the mask count as -inf.
+        relied: the largest distance between scores of a row for which the mask's finite numbers still count as -inf.
     """
 
     rows: tuple[RowRule, ...]
@@ -120,19 +120,19 @@ class Rules:
 
     @property
     def shared(self) -> bool:
-        """Whether all rows of the batch have the same rule."""
+        """True if all rows of the batch have the same rule."""
         return len(self.rows) == 1
 
 
 class Analyst:
-    """Finds rules during one forward pass, each distinct mask once."""
+    """Finds the rules of masks during one forward pass, once for each distinct mask."""
 
     def __init__(self) -> None:
-        self._known: list[tuple[Given, tuple[int, int, int, slice | None, bool], Rules]] = []
+        self._known: list[tuple[RawMask, tuple[int, int, int, slice | None, bool], Rules]] = []
 
     def rules(
         self,
-        given: Given,
+        raw: RawMask,
         batch: int,
         queries: int,
         keys: int,
@@ -144,36 +144,38 @@ class Analyst:
         """The rules of a batch.
 
         Args:
-            tokens: where the queries stand among the keys, so that a key of padding is a query of padding; None in
+            raw: the mask.
+            batch, queries, keys: the sizes of the call.
+            tokens: positions of the queries among the keys, which tell that a padding key is a padding query; None in
                 cross-attention.
-            reach: gives a bound of all scores. Where finite numbers of the mask may not be masked beside such scores,
-                they are kept as what they are.
-            where: the module, for errors.
+            reach: returns an upper bound of all scores. If the mask's finite numbers might not mask such scores, they
+                are kept as numbers.
+            where: the module's name, for errors.
 
         Raises:
-            UnsupportedError: the mask holds NaN or infinity.
+            UnsupportedError: the mask contains NaN or infinity.
         """
-        found = self._rules(given, (batch, queries, keys, tokens, False), where)
-        if reach is not None and found.relied < float("inf") and not 2 * reach() + UNDERFLOW <= found.relied:
-            return self._rules(given, (batch, queries, keys, tokens, True), where)
-        return found
+        rules = self._rules(raw, (batch, queries, keys, tokens, False), where)
+        if reach is not None and rules.relied < float("inf") and not 2 * reach() + UNDERFLOW <= rules.relied:
+            return self._rules(raw, (batch, queries, keys, tokens, True), where)
+        return rules
 
-    def _rules(self, given: Given, sizes: tuple[int, int, int, slice | None, bool], where: str) -> Rules:
+    def _rules(self, raw: RawMask, sizes: tuple[int, int, int, slice | None, bool], where: str) -> Rules:
         rules: Rules
         for known, its_sizes, rules in reversed(self._known):
-            if its_sizes == sizes and given.same(known):
+            if its_sizes == sizes and raw.same(known):
                 return rules
-        found: Rules = find_rules(given, *sizes[:4], exact=sizes[4], where=where)
-        self._known.append((given, sizes, found))
-        return found
+        rules = find_rules(raw, *sizes[:4], exact=sizes[4], where=where)
+        self._known.append((raw, sizes, rules))
+        return rules
 
     def forget(self) -> None:
-        """Let go of the masks."""
+        """Drop the masks seen so far."""
         self._known.clear()
 
 
 def find_rules(
-    given: Given,
+    raw: RawMask,
     batch: int,
     queries: int,
     keys: int,
@@ -185,26 +187,26 @@ def find_rules(
     """The rules behind a mask. See Analyst.rules.
 
     Args:
-        exact: whether only -inf is masked, and no number that is merely far below the others.
+        exact: True if only -inf counts as masked, not numbers that are merely far below the others.
     """
-    parts = [part for part in (given.mask, given.bias, given.keys) if part is not None]
+    parts = [part for part in (raw.mask, raw.bias, raw.keys) if part is not None]
     shared = all(len(part) == 1 or part.stride(0) == 0 for part in parts)
     rows = []
     relied = float("inf")
     for index in range(1 if shared else batch):
         at = {
             name: None if part is None else part[index if len(part) > 1 else 0]
-            for name, part in (("mask", given.mask), ("bias", given.bias), ("keys", given.keys))
+            for name, part in (("mask", raw.mask), ("bias", raw.bias), ("keys", raw.keys))
         }
-        mask = Mask(given.causal, given.window)
+        mask = Mask(raw.causal, raw.window)
         allowed_keys = None if at["keys"] is None else at["keys"].bool().cpu().numpy()
         if at["mask"] is not None:
             levels = _levels(at["mask"][..., :keys], float("-inf") if exact else NEGLIGIBLE, where)
-            found = _rule(levels, queries, keys, tokens)
+            rule = _rule(levels, queries, keys, tokens)
             relied = min(relied, levels.relied)
-            mask = replace(found, causal=found.causal or given.causal, window=found.window or given.window)
-            if found.keys is not None:
-                allowed_keys = found.keys if allowed_keys is None else allowed_keys & found.keys
+            mask = replace(rule, causal=rule.causal or raw.causal, window=rule.window or raw.window)
+            if rule.keys is not None:
+                allowed_keys = rule.keys if allowed_keys is None else allowed_keys & rule.keys
         if at["bias"] is not None:
             bias = at["bias"][..., :keys]
             if bool((bias != 0).any()):
@@ -228,33 +230,33 @@ def _row(mask: Mask, queries: int, keys: int, tokens: slice | None) -> RowRule:
 
 
 def span(flags: np.ndarray) -> np.ndarray:
-    """True from the first True to the last."""
-    found = np.zeros_like(flags)
+    """(n,): True from the first True in `flags` to the last."""
+    between = np.zeros_like(flags)
     places = np.flatnonzero(flags)
     if len(places):
-        found[places[0] : places[-1] + 1] = True
-    return found
+        between[places[0] : places[-1] + 1] = True
+    return between
 
 
 def _some(flags: np.ndarray | None) -> np.ndarray | None:
-    """Flags that leave something out and keep something; else None."""
+    """The flags if they are neither all True nor all False; otherwise None."""
     return None if flags is None or flags.all() or not flags.any() else flags
 
 
 def _unseen(mask: Mask, queries: int, keys: int) -> np.ndarray | None:
-    """Which queries see no key."""
+    """(queries,): True for queries that see no key; None if there are none."""
     if mask.everything or (mask.causal and queries <= keys and mask.window is None and mask.keys is None):
-        found = None
+        unseen = None
     elif mask.causal or mask.window is not None:
-        found = np.concatenate(
+        unseen = np.concatenate(
             [~mask.allowed(rows, np.arange(keys), (queries, keys)).any(-1) for rows in _row_blocks(queries, keys)]  # type: ignore[union-attr]
         )
     else:
-        found = None
+        unseen = None
     if mask.bias is not None:
         by_bias = (mask.bias == float("-inf")).all(-1).all(0).cpu().numpy()
-        found = by_bias if found is None else found | by_bias
-    return found if found is not None and found.any() else None
+        unseen = by_bias if unseen is None else unseen | by_bias
+    return unseen if unseen is not None and unseen.any() else None
 
 
 def _row_blocks(queries: int, keys: int) -> Iterator[np.ndarray]:
@@ -264,7 +266,7 @@ def _row_blocks(queries: int, keys: int) -> Iterator[np.ndarray]:
 
 
 def _levels(mask: torch.Tensor, negligible: float, where: str) -> Levels:
-    """The mask of one row of the batch, (1 or heads, 1 or queries, keys), with rows and heads that are alike once."""
+    """The mask of one row of the batch, (1 or heads, 1 or queries, keys), with identical rows and heads merged."""
     if mask.shape[-2] == 1 or mask.stride(-2) == 0:
         mask = mask[:, :1]
     if mask.stride(0) == 0:
@@ -275,7 +277,7 @@ def _levels(mask: torch.Tensor, negligible: float, where: str) -> Levels:
 
 
 def _rule(levels: Levels, queries: int, keys: int, tokens: slice | None) -> Mask:
-    """The rule of one row of the batch, or its mask as a dense bias."""
+    """The rule of one row of the batch, or its mask as a dense bias if no rule fits."""
     heads, rows, _ = levels.mask.shape
     padding = levels.padding(tokens) if tokens is not None and rows > 1 else None
     real = levels.seen(None if padding is None else ~padding)
@@ -283,26 +285,26 @@ def _rule(levels: Levels, queries: int, keys: int, tokens: slice | None) -> Mask
         return Mask(keys=None if real.all() else real, bias=levels.bias().expand(-1, queries, -1))
     if rows == 1:
         return Mask(keys=real)
-    found = _guess(levels, real, queries, keys, tokens)
-    if found is None:
+    rule = _guess(levels, real, queries, keys, tokens)
+    if rule is None:
         return Mask(keys=None if real.all() else real, bias=levels.bias())
-    return found
+    return rule
 
 
 def _numbers(levels: Levels, padding: np.ndarray | None) -> bool:
-    """Whether rows that are no padding hold numbers other than 0 where they are not masked."""
+    """Return True if rows that are not padding contain numbers other than 0 in cells that are not masked."""
     for rows in levels.blocks():
-        found = levels.numbers(rows).cpu().numpy()
-        if (found if padding is None else found & ~padding[rows]).any():
+        flags = levels.numbers(rows).cpu().numpy()
+        if (flags if padding is None else flags & ~padding[rows]).any():
             return True
     return False
 
 
 def _guess(levels: Levels, real: np.ndarray, queries: int, keys: int, tokens: slice | None) -> Mask | None:
-    """The rule of a mask of one head, or None where none gives the mask cell for cell.
+    """The rule of a mask of one head; None if no rule reproduces the mask cell for cell.
 
     Args:
-        real: keys that are no padding.
+        real: (keys,) bool, True for keys that are not padding.
     """
     firsts, lasts, anys = [], [], []
     for rows in levels.blocks():
@@ -334,8 +336,8 @@ def _guess(levels: Levels, real: np.ndarray, queries: int, keys: int, tokens: sl
         rows = np.arange(part.start, part.stop)[kept[part]]
         if not len(rows):
             continue
-        theirs = levels.allowed(part)[0].cpu().numpy()[kept[part]]
-        ours = rule.allowed(rows, columns, (queries, keys))
-        if not (theirs.all() if ours is None else np.array_equal(ours, theirs)):
+        expected = levels.allowed(part)[0].cpu().numpy()[kept[part]]
+        predicted = rule.allowed(rows, columns, (queries, keys))
+        if not (expected.all() if predicted is None else np.array_equal(predicted, expected)):
             return None
     return rule

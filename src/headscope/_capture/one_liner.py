@@ -1,4 +1,4 @@
-"""`hs.trace(model, tokenizer, text)`: from a text to a trace of a live transformers model."""
+"""`hs.trace(model, tokenizer, text)`: run a live transformers model on a text and return the trace."""
 
 from __future__ import annotations
 
@@ -28,36 +28,41 @@ def trace(
     device: str | torch.device = "cpu",
     strict: bool = True,
 ) -> Trace:
-    """One forward pass of a live transformers model over a text, and what it leaves behind.
+    """Run a live transformers model on a text and return the trace of its attention.
+
+        trace = hs.trace(model, tokenizer, "The cat sat on the mat.")
+        trace[0, 3].weights
+
+    The model runs in eval mode, without gradients; its training mode is restored afterwards.
 
     Args:
-        model: a model of transformers with one stack of attention, in any precision, on any device.
+        model: a transformers model with one stack of attention, in any precision, on any device.
         tokenizer: its transformers tokenizer.
         text: the text.
-        pair: a second one that goes with it.
-        layers: as in hs.capture, like the rest.
-        heads: numbers of the heads to keep in each layer.
-        values: whether V is kept.
-        dtype: "fp32", or "fp16" for half the memory.
-        device: where copies stay until traces are asked for.
-        strict: whether attention that can't be recorded raises an error; if not, `trace.unrecorded` lists it.
+        pair: the second text of a pair.
+        layers: numbers of the layers to keep, counted from 0; all by default.
+        heads: numbers of the heads to keep in each layer, counted from 0; all by default.
+        values: True to keep V, which contexts require.
+        dtype: precision in which Q, K and V are kept: "fp32" (the default) or "fp16", for half the memory.
+        device: where the copies stay until the trace is built: "cpu", or the model's device.
+        strict: True to raise an error if attention ran that can't be recorded; False to list it in `trace.unrecorded`.
 
     Returns:
-        The trace, with words and spans where the tokenizer knows them. The model is run in eval mode and put back.
+        The trace, with words and character spans if the tokenizer provides them (fast tokenizers do).
 
     Raises:
-        InputError: an empty text, a tokenizer that is none, a model with several stacks.
-        UnsupportedError: attention that can't be seen; a model that is called with something else than ids.
+        InputError: the text is empty, `tokenizer` is not a tokenizer, or the model has several stacks of attention.
+        UnsupportedError: the model's attention can't be captured, or the model doesn't accept the tokenizer's output.
     """
     if not text:
         raise InputError("the text is empty", where="text", advice="pass a text of at least one character")
     if not callable(tokenizer):
         raise InputError(
-            f"{type(tokenizer).__name__} is no transformers tokenizer",
+            f"expected a transformers tokenizer, got {type(tokenizer).__name__}",
             where="tokenizer",
             advice="pass transformers.AutoTokenizer.from_pretrained(…)",
         )
-    watch = capture(
+    capturing = capture(
         model,
         layers=layers,
         heads=heads,
@@ -77,42 +82,41 @@ def trace(
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
-        with torch.inference_mode(), watch as captured:
+        with torch.inference_mode(), capturing as captured:
             model(**inputs)
     finally:
         for module, training in modes:
             module.training = training
-    found = captured.trace
-    axis = found.queries
-    axis = replace(axis, special=tuple(bool(one) for one in special))
+    trace = captured.trace
+    axis = replace(trace.queries, special=tuple(bool(flag) for flag in special))
     if spans is not None:
         sequences = encoded.sequence_ids(0)
         axis = replace(
             axis,
             words=_words(encoded.word_ids(0), sequences),
             spans=tuple(
-                None if flag or one is None else (int(span[0]), int(span[1]))
-                for span, flag, one in zip(spans, special, sequences, strict=True)
+                None if flag or sequence is None else (int(span[0]), int(span[1]))
+                for span, flag, sequence in zip(spans, special, sequences, strict=True)
             ),
         )
-    return found.replaced(queries=axis, keys=None, text=text, pair=pair)
+    return trace.replaced(queries=axis, keys=None, text=text, pair=pair)
 
 
 def _check_call(model: nn.Module, inputs: Mapping[str, torch.Tensor]) -> None:
-    """That the model is called as transformers calls its own."""
+    """Raise UnsupportedError if the model's forward does not accept the tokenizer's output."""
     try:
         inspect.signature(model.forward).bind(**inputs)
     except TypeError as error:
         raise UnsupportedError(
-            f"{type(model).__name__} isn't called with what its tokenizer gives, {', '.join(inputs)}: {error}",
+            f"{type(model).__name__} doesn't accept the tokenizer's output, {', '.join(inputs)}: {error}",
             where="model",
-            advice="pass the model of transformers inside it, or capture a call of your own: "
+            advice="pass the transformers model inside it, or make the call yourself: "
             "with hs.capture(model, tokenizer=tokenizer) as captured: …",
         ) from error
 
 
 def _words(words: list[int | None], sequences: list[int | None]) -> tuple[int | None, ...]:
-    """Words counted over the whole input, those of the second text after those of the first."""
+    """Word numbers counted over the whole input: the second text's words follow the first's."""
     first = [word for word, part in zip(words, sequences, strict=True) if word is not None and part == 0]
     offset = max(first, default=-1) + 1
     return tuple(

@@ -1,9 +1,9 @@
-"""Every attention operator and every softmax that runs in a watched thread, whoever calls it and by whatever name.
+"""Observe every attention operator and every softmax that runs in a watched thread, under whatever name it is called.
 
-PyTorch finds an operator's kernel by dispatch keys, and a thread may carry one key more than its tensors ask for. None
-of PyTorch's own operators has a kernel under `PreDispatch`, so a thread that carries this key runs as before, at no
-cost, except for the operators to which `install` gave a kernel there. These kernels call an observer, which runs the
-operator as it would have run. Aliases, tables of functions, `torch.ops` and TorchScript all lead here.
+PyTorch selects an operator's kernel by dispatch keys, and a thread can carry an additional key beside those of its
+tensors. None of PyTorch's operators has a kernel under `PreDispatch`, so a thread that carries this key runs as before,
+at no cost, except for the operators to which `install` gave such a kernel. These kernels call an observer, which runs
+the original operator. Aliases, tables of functions, `torch.ops` and TorchScript all go through here.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from torch._C import DispatchKey
 KEY = DispatchKey.PreDispatch
 
 SDPA = torch.ops.aten.scaled_dot_product_attention.default
-"""PyTorch's attention, whole: below it the fused kernels and the unfused one."""
+"""PyTorch's attention as one operator, above the fused kernels and the unfused one."""
 
 SOFTMAX = frozenset(
     getattr(torch.ops.aten, name).default
     for name in ("_softmax", "_log_softmax", "_masked_softmax", "logsumexp")
     if hasattr(torch.ops.aten, name)
 )
-"""What a softmax comes down to, however it was called."""
+"""The operators that every softmax is made of, however it is called."""
 
 FUSED = re.compile(r"attention|attn|mha_fwd|transformer_encoder_layer_fwd", re.IGNORECASE)
 NOT_FORWARD = re.compile(r"backward|bwd", re.IGNORECASE)
-"""Operators that compute attention, by their names: PyTorch's own and those of any library that registers some."""
+"""Name patterns of operators that compute attention: PyTorch's own and those that other libraries register."""
 
 Run = Callable[..., Any]
 Observer = Callable[[Any, Run, tuple[Any, ...], dict[str, Any]], Any]
-"""Called with an operator, a function that runs it, and its arguments; returns what the operator's caller gets."""
+"""Called with an operator, a function that runs it, and its arguments; returns the operator's result."""
 
 
 def watch(on: bool) -> None:
@@ -45,24 +45,24 @@ def watch(on: bool) -> None:
 
 
 class Unwatched:
-    """`with Unwatched(): …`: what runs inside, in this thread, is not observed."""
+    """`with Unwatched(): …` runs its block without observing this thread."""
 
-    __slots__ = ("_was",)
+    __slots__ = ("_watched",)
 
     def __enter__(self) -> None:
-        self._was = torch._C._dispatch_tls_is_dispatch_key_included(KEY)
+        self._watched = torch._C._dispatch_tls_is_dispatch_key_included(KEY)
         watch(False)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        watch(self._was)
+        watch(self._watched)
 
 
 class Operators:
-    """The operators that have been given a kernel under `PreDispatch`. One for the whole process, never undone.
+    """The operators that have a kernel under `PreDispatch`. One instance for the whole process, never undone.
 
-    The kernels do nothing in threads that are not watched, so there is nothing to restore.
+    The kernels are inactive in threads that are not watched, so there is nothing to restore.
     """
 
     def __init__(self) -> None:
@@ -71,22 +71,22 @@ class Operators:
         self._modules = 0
 
     def install(self, observer: Observer) -> None:
-        """Give a kernel to every operator of attention that is registered by now."""
+        """Give a kernel to every attention operator registered so far."""
         if len(sys.modules) == self._modules:
             return
         self._modules = len(sys.modules)
-        wanted = [op.name() for op in (SDPA, *SOFTMAX)]
+        observed = [op.name() for op in (SDPA, *SOFTMAX)]
         names: list[str] = torch._C._dispatch_get_all_op_names()
-        wanted += [name for name in names if FUSED.search(name) and not NOT_FORWARD.search(name)]
-        for name in wanted:
+        observed += [name for name in names if FUSED.search(name) and not NOT_FORWARD.search(name)]
+        for name in observed:
             if name not in self._known:
                 self._known.add(name)
-                self._give(name, observer)
+                self._add_kernel(name, observer)
         for hop in list(torch._ops._higher_order_ops.values()):
             if KEY not in hop.py_kernels:
                 hop.py_impl(KEY)(partial(_pass_on, hop, observer))
 
-    def _give(self, name: str, observer: Observer) -> None:
+    def _add_kernel(self, name: str, observer: Observer) -> None:
         space, _, rest = name.partition("::")
         packet, _, overload = rest.partition(".")
         op = getattr(getattr(getattr(torch.ops, space), packet), overload or "default")
@@ -102,11 +102,11 @@ class Operators:
 
 
 def _pass_on(hop: Any, observer: Observer, *args: Any, **kwargs: Any) -> Any:
-    """A higher-order operator as it would have run; flex_attention observed, the bodies of others watched."""
+    """Run a higher-order operator: flex_attention is observed itself, of others the operators inside are."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        found = torch._ops._compute_keyset(args, kwargs, hop.non_fallthrough_keys)  # type: ignore[no-untyped-call]
-        keys = found.remove(KEY)
+        keyset = torch._ops._compute_keyset(args, kwargs, hop.non_fallthrough_keys)  # type: ignore[no-untyped-call]
+        keys = keyset.remove(KEY)
         return hop.dispatch(keys.highestPriorityTypeId(), *args, **kwargs)
 
     if FUSED.search(hop.name()) and not NOT_FORWARD.search(hop.name()):

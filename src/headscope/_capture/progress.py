@@ -1,4 +1,4 @@
-"""Where a forward pass stands: which modules have been entered how often, and which layers their attention is."""
+"""Progress of a forward pass: how often each module has been entered, and the layer of each call of attention."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Place:
-    """Which attention of the model a call is.
+    """The place of a call in the model.
 
     Attributes:
-        stack: the stack, or the part of it where a module attends more than once each time it runs.
+        stack: the stack; for a module that attends more than once each time it runs, the stack of this call.
         layer: the layer's number, as the model counts.
-        turn: how many times the transformer that the module is part of had been called before in this forward pass.
+        turn: number of earlier calls, in this forward pass, of the transformer that the module is part of.
     """
 
     stack: Stack
@@ -30,14 +30,16 @@ class Place:
 
 @dataclass(frozen=True)
 class Missed:
-    """An operator of attention, or a softmax, that ran where capture reads nothing.
+    """An attention operator, or a softmax, that ran without being read.
 
     Attributes:
-        module: the id of the innermost module that was running; `path`: its name; `kind`: the innermost class.
-        operator: its name.
-        over: the size of a softmax's own dimension; 0 for fused attention.
-        others: the sizes of its other dimensions.
-        surely: whether it is attention whatever its sizes.
+        module: id of the innermost module of the model that was running.
+        path: that module's name.
+        kind: the innermost class.
+        operator: the operator's name.
+        over: size of the dimension that a softmax reduces; 0 for fused attention.
+        others: sizes of its other dimensions.
+        certain: True if it is attention regardless of its sizes.
     """
 
     module: int
@@ -46,7 +48,7 @@ class Missed:
     operator: str
     over: int = 0
     others: frozenset[int] = frozenset()
-    surely: bool = True
+    certain: bool = True
 
 
 @dataclass(frozen=True)
@@ -58,12 +60,12 @@ class _Last:
 
 @dataclass(eq=False)
 class Progress:
-    """What is known of a forward pass while it runs.
+    """The state of a running forward pass.
 
     Attributes:
-        entered: for each module that is watched, by id, how often it has been entered.
+        entered: module id -> how often the module has been entered, for watched modules.
         sizes: (queries, keys) of the calls that were read.
-        read: the modules, by id, of which a call was read.
+        read: ids of the modules with a call that was read.
     """
 
     entered: dict[int, int] = field(default_factory=dict)
@@ -73,18 +75,20 @@ class Progress:
     _taken: dict[Hashable, set[int]] = field(default_factory=dict)
 
     def enter(self, module: nn.Module) -> None:
-        """A module begins to run."""
+        """Count that a module begins to run."""
         self.entered[id(module)] = self.entered.get(id(module), 0) + 1
 
     def place(self, plan: Plan, module: nn.Module, sizes: Hashable) -> Place:
-        """Which attention of the model the next call of this module is.
+        """Determine the place of a module's next call.
 
-        A module is the layer that its place in the model says. If it has run before, it is either part of a transformer
-        that is called again and begins anew, or one that several layers share: then it is the next layer. If it attends
-        again without having been entered again, it is the same layer's next part.
+        A module is the layer that its position in the model says. If it has run before, either its transformer was
+        called again and starts anew, or several layers share the module: then it is the next layer. If it attends again
+        without having been entered again, it is the same layer's next part.
 
         Args:
-            sizes: of the call; layers are counted for each by itself.
+            plan: the model's attention modules.
+            module: the attention module.
+            sizes: shapes of the call; layers are counted separately for each.
         """
         stack = plan.stacks[id(module)]
         home = plan.homes.get(id(module))
@@ -104,7 +108,7 @@ class Progress:
         return place
 
     def is_attention(self, missed: Missed) -> bool:
-        """Whether what ran unread is attention: fused, or a softmax over as many keys as a call that was read."""
-        if missed.surely:
+        """Return True for fused attention, and for a softmax with the queries and keys of a call that was read."""
+        if missed.certain:
             return True
         return any(keys == missed.over and queries in missed.others for queries, keys in self.sizes)

@@ -1,8 +1,8 @@
-"""Which of a model's parameters are W_O: the weights of the Linear that an attention's output goes into.
+"""Find W_O in a model: the weight of the Linear that reads an attention's output.
 
-Nothing is told by names. A Linear is an attention's output projection if what it is given is the very memory that the
-attention wrote, row after row: each query's contexts of all heads, side by side. Where something stands between (a
-norm, a gate), or more than one Linear reads it (an adapter), there is no W_O that a head could be multiplied by.
+Names don't matter. A Linear is an attention's output projection if its input is the memory that the attention wrote:
+for each query, the contexts of all heads side by side. If something comes between them (a norm, a gate), or more than
+one Linear reads the output (an adapter), there is no W_O to multiply a head's context by.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from headscope.errors import UnsupportedError
 if TYPE_CHECKING:
     from headscope._capture.calls import Stack
 
-ADVICE = "the head's context is there: trace[layer, head].context; W_O needs a Linear that takes all heads' contexts"
+ADVICE = "use trace[layer, head].context instead: W_O requires a Linear that reads the contexts of all heads"
 
 
 @dataclass(frozen=True, eq=False)
 class Awaited:
-    """An attention's output on its way to the projection. Holds no memory.
+    """An attention's output on its way to the projection. It keeps no memory alive.
 
     Attributes:
         place: the stack and the layer.
-        storage: a weak reference to the memory; `pointer`: where in it the output begins.
+        storage: weak reference to the output's memory.
+        pointer: address at which the output begins.
         shape: (batch, queries, heads, d_value).
     """
 
@@ -40,18 +41,19 @@ class Awaited:
 
     @classmethod
     def of(cls, output: torch.Tensor, stack: Stack, layer: int) -> Awaited | None:
-        """What to wait for after an attention gave `output`, (batch, queries, heads, d_value); None if it has gaps."""
+        """Describe an attention's `output`, (batch, queries, heads, d_value); None if it is not contiguous."""
         if not output.is_contiguous():
             return None
         return cls((stack, layer), _weakly(output), output.data_ptr(), tuple(output.shape))
 
-    def is_in(self, given: object) -> bool:
-        """Whether what a Linear was given is this output, with the heads side by side."""
-        if not isinstance(given, torch.Tensor) or given.data_ptr() != self.pointer or not given.is_contiguous():
+    def is_in(self, argument: object) -> bool:
+        """Return True if a Linear's argument is this output, with the heads side by side."""
+        if not isinstance(argument, torch.Tensor) or argument.data_ptr() != self.pointer:
             return False
         batch, queries, heads, d_value = self.shape
-        sizes = (given.numel(), given.shape[-1])
-        return sizes == (batch * queries * heads * d_value, heads * d_value) and self.storage == _weakly(given)
+        sizes = (argument.numel(), argument.shape[-1])
+        same_sizes = argument.is_contiguous() and sizes == (batch * queries * heads * d_value, heads * d_value)
+        return same_sizes and self.storage == _weakly(argument)
 
 
 def _weakly(tensor: torch.Tensor) -> StorageWeakRef:
@@ -60,11 +62,11 @@ def _weakly(tensor: torch.Tensor) -> StorageWeakRef:
 
 @dataclass(frozen=True)
 class Output:
-    """The Linears that were given an attention's output.
+    """The modules that read an attention's output.
 
     Attributes:
         paths: their names in the model.
-        d_value: how many of the projection's rows belong to one head.
+        d_value: number of W_O's rows that belong to one head.
     """
 
     paths: tuple[str, ...]
@@ -72,16 +74,16 @@ class Output:
 
 
 def may_read(module: nn.Module) -> bool:
-    """Whether it may take part in an output projection.
+    """Return True if a module may be part of an output projection.
 
-    That is nn.Linear, transformers' Conv1D, which stores W and not W^T, and whoever has parameters of its own beside
-    one of these, as adapters have.
+    These are nn.Linear; transformers' Conv1D, which stores W rather than W^T; and modules that contain one of these and
+    have parameters of their own, as adapters do.
     """
     if isinstance(module, nn.Linear) or _is_conv1d(module):
         return True
-    if all(one is None for one in module._parameters.values()):
+    if all(parameter is None for parameter in module._parameters.values()):
         return False
-    return any(isinstance(one, nn.Linear) or _is_conv1d(one) for one in module.children())
+    return any(isinstance(child, nn.Linear) or _is_conv1d(child) for child in module.children())
 
 
 def _is_conv1d(module: nn.Module) -> bool:
@@ -92,13 +94,13 @@ def rows_of_W_O(model: nn.Module, output: Output | None, layer: int, head: int) 
     """(d_value, d_model): the head's rows of W_O, in fp32.
 
     Raises:
-        UnsupportedError: the projection is not known, or is stored in a form that can't be read.
+        UnsupportedError: no single Linear is the projection, or its weight is stored in a form that can't be read.
     """
     where = f"layer {layer}, head {head}"
     name = type(model).__name__
     if output is None or not output.paths:
         raise UnsupportedError(
-            f"{name}: the contexts of this layer's heads go into no Linear as they are, so there is no W_O to name",
+            f"{name}: no Linear reads the contexts of this layer's heads unchanged, so there is no W_O",
             where=where,
             advice=ADVICE,
         )
@@ -112,17 +114,16 @@ def rows_of_W_O(model: nn.Module, output: Output | None, layer: int, head: int) 
     module = model.get_submodule(output.paths[0])
     if isinstance(module, nn.Linear) and type(module).forward is not nn.Linear.forward:
         raise UnsupportedError(
-            f"{name}: {output.paths[0]} is a {type(module).__name__} with a forward of its own, so W_O may "
-            "be more than its weight",
+            f"{name}: {output.paths[0]} ({type(module).__name__}) overrides forward, so W_O may differ from its weight",
             where=where,
-            advice="merge what it adds into an nn.Linear first, then capture again",
+            advice="merge its additions into an nn.Linear first, then capture again",
         )
     stored = getattr(module, "weight", None)
     if not isinstance(stored, torch.Tensor) or stored.dim() != 2 or not stored.is_floating_point():
         raise UnsupportedError(
-            f"{name}: {output.paths[0]} keeps its weights as {getattr(stored, 'dtype', type(stored).__name__)}, packed",
+            f"{name}: {output.paths[0]} stores packed weights ({getattr(stored, 'dtype', type(stored).__name__)})",
             where=where,
-            advice="capture the model before it is quantised",
+            advice="capture the model before quantising it",
         )
     W = stored.detach() if _is_conv1d(module) else stored.detach().T
     rows: np.ndarray = W[head * output.d_value : (head + 1) * output.d_value].float().cpu().numpy()

@@ -1,4 +1,4 @@
-"""Models that capture can't read, refused by name before anything runs."""
+"""Errors for attention that capture can't read, raised before the model runs."""
 
 from __future__ import annotations
 
@@ -10,44 +10,44 @@ from torch import nn
 from headscope._capture.classes import kind_of
 from headscope.errors import UnsupportedError
 
-WAY_OUT = (
-    "capture a part of it that goes through transformers' attention interface (hs.capture(model.that_part)), use a "
-    "relative that does, or ask the model itself: model(..., output_attentions=True)"
+ADVICE_FOR_TRANSFORMERS = (
+    "capture a part of it that uses transformers' attention interface (hs.capture(model.that_part)), use a related "
+    "model that does, or get the weights from the model itself: model(..., output_attentions=True)"
 )
-OWN_WAY_OUT = (
-    "let it call torch.nn.functional.scaled_dot_product_attention, or use nn.MultiheadAttention: capture reads both. "
+ADVICE_FOR_OTHERS = (
+    "call torch.nn.functional.scaled_dot_product_attention in it, or use nn.MultiheadAttention: capture reads both. "
     "Or capture a part of the model that does"
 )
 
 
-def out_of_sight(module: nn.Module) -> bool:
-    """Whether a module computes its attention by itself, as far as its class tells."""
+def is_opaque(module: nn.Module) -> bool:
+    """Return True if, judging by its class, a module computes attention in a way that capture can't see."""
     kind = kind_of(type(module))
-    theirs = type(module).__module__.startswith("transformers.")
-    return kind.computes_its_own and (theirs or not _holds_attention(module))
+    in_transformers = type(module).__module__.startswith("transformers.")
+    return kind.computes_own_attention and (in_transformers or not _holds_attention(module))
 
 
-def refuse_what_cannot_be_read(name: str, modules: Iterable[tuple[str, nn.Module]], *, strict: bool) -> None:
-    """Refuse, by name and before anything runs, attention that capture can't see or can't put into a trace.
+def refuse_unreadable(name: str, modules: Iterable[tuple[str, nn.Module]], *, strict: bool) -> None:
+    """Raise an error, before anything runs, for attention that capture can't see or a trace can't hold.
 
     Args:
         name: the model's class.
-        modules: all of its modules with their names in it.
-        strict: whether attention that can't be seen is refused, too.
+        modules: all modules of the model, with their names.
+        strict: True to include attention that capture can't see.
 
     Raises:
-        UnsupportedError: attention off the interface, soft caps, sinks.
+        UnsupportedError: attention outside the interface, soft caps or sinks.
     """
     for path, module in modules:
         cls = type(module)
         kind = kind_of(cls)
-        theirs = cls.__module__.startswith("transformers.")
-        if strict and out_of_sight(module):
-            off = ", off transformers' attention interface" if theirs else ", out of sight"
+        if strict and is_opaque(module):
+            in_transformers = cls.__module__.startswith("transformers.")
+            how = "outside transformers' attention interface" if in_transformers else "where capture can't see it"
             raise UnsupportedError(
-                f"{name} can't be captured: {cls.__name__} computes its attention by itself{off}",
+                f"{name} can't be captured: {cls.__name__} computes its attention itself, {how}",
                 where=path or name,
-                advice=WAY_OUT if theirs else OWN_WAY_OUT,
+                advice=ADVICE_FOR_TRANSFORMERS if in_transformers else ADVICE_FOR_OTHERS,
             )
         if not kind.uses_interface:
             continue
@@ -59,27 +59,27 @@ def refuse_what_cannot_be_read(name: str, modules: Iterable[tuple[str, nn.Module
 
 
 def _holds_attention(module: nn.Module) -> bool:
-    """Whether attention that capture reads is among its parts: a softmax of its own is then likely none."""
-    parts = [one for one in module.modules() if one is not module]
-    kinds = [kind_of(type(one)) for one in parts]
+    """Return True if a module contains attention that capture reads; its own softmax is then probably not attention."""
+    parts = [part for part in module.modules() if part is not module]
+    kinds = [kind_of(type(part)) for part in parts]
     return any(kind.uses_interface or kind.calls_sdpa for kind in kinds) or any(
-        isinstance(one, nn.MultiheadAttention) for one in parts
+        isinstance(part, nn.MultiheadAttention) for part in parts
     )
 
 
 def refuse_softcap(name: str, path: str, cap: Any) -> None:
-    """Refuse scores that go through tanh before the softmax."""
+    """Raise UnsupportedError for scores that go through tanh before the softmax."""
     raise UnsupportedError(
-        f"{name} can't be captured: it caps its scores softly (at {cap}), and a trace's scores are scale * q . k",
+        f"{name} can't be captured: it applies a soft cap ({cap}) to its scores; a trace's scores are scale * q . k",
         where=path,
-        advice="ask the model itself: eager attention with output_attentions=True",
+        advice="get the weights from the model itself: eager attention with output_attentions=True",
     )
 
 
 def refuse_sinks(name: str, path: str) -> None:
-    """Refuse a softmax with one more term than there are keys."""
+    """Raise UnsupportedError for a softmax with attention sinks, which are terms without a key."""
     raise UnsupportedError(
-        f"{name} can't be captured: its softmax has attention sinks, so that a row of weights sums to less than 1",
+        f"{name} can't be captured: its softmax has attention sinks, so a row of weights sums to less than 1",
         where=path,
-        advice="ask the model itself: eager attention with output_attentions=True",
+        advice="get the weights from the model itself: eager attention with output_attentions=True",
     )

@@ -1,4 +1,4 @@
-"""The captured forward pass once more, with the model's own eager attention, which gives its weights away."""
+"""Run the captured forward pass again with the model's own eager attention, which returns its weights."""
 
 from __future__ import annotations
 
@@ -20,40 +20,40 @@ if TYPE_CHECKING:
     from headscope._trace import Trace
 
 MOST_CELLS = 1 << 28
-"""Cells of a layer's map beyond which an eager forward pass is not worth its memory: 1 GiB in fp32."""
+"""Maximum number of cells of a layer's map for which an eager forward pass is run: 1 GiB in fp32."""
 
 See = Callable[[int, np.ndarray, np.ndarray, np.ndarray], None]
-"""Called with a layer's number and, for the heads, queries and keys that the trace kept: the weights (heads, queries,
-keys), and q and k of this run, (heads, queries or keys, d_head) each."""
+"""Called with a layer's number and, for the heads, queries and keys in the trace: the weights (heads, queries, keys),
+and the q and k of this run, (heads, queries or keys, d_head) each."""
 
 
 class Weights:
-    """A consumer that passes on one stack's weights, cut as the trace is."""
+    """A consumer that passes on one stack's weights, reduced to the trace's heads, queries and keys."""
 
     def __init__(self, trace: Trace, source: CapturedModel, see: See) -> None:
         self.trace = trace
         self.source = source
         self.see = see
-        self.seen: set[int] = set()
+        self.layers: set[int] = set()
 
     def begin(self, forward: Forward) -> None:
-        """Nothing to prepare."""
+        """Do nothing: there is nothing to prepare."""
 
     def end(self, forward: Forward) -> None:
-        """Nothing to finish."""
+        """Do nothing: there is nothing to finish."""
 
     def drop(self, forward: Forward) -> None:
-        """Nothing to forget."""
+        """Do nothing: there is nothing to discard."""
 
     def wants(self, stack: Stack, layer: int) -> bool:
-        """Layers of the trace's stack that the trace kept."""
-        return stack == self.source.stack and layer in self.trace.numbers and layer not in self.seen
+        """Return True for the trace's layers, until each has been passed on."""
+        return stack == self.source.stack and layer in self.trace.numbers and layer not in self.layers
 
     def take(self, forward: Forward, call: Call) -> None:
         """Pass on the weights of one layer."""
         if call.weights is None or (call.turn, *call.weights.shape[2:]) != (self.source.turn, *self.source.sizes):
             return
-        self.seen.add(call.layer)
+        self.layers.add(call.layer)
         cells, q, k = (x[self.source.row].float().cpu().numpy() for x in (call.weights, call.q, call.k))
         if self.source.queries is not None:
             cells, q = (x.compress(self.source.queries, axis=1) for x in (cells, q))
@@ -65,9 +65,11 @@ class Weights:
 
 @contextmanager
 def eager(model: nn.Module) -> Iterator[None]:
-    """Everything of transformers inside switched to its eager attention; put back as it was."""
-    known = (getattr(module, "config", None) for module in model.modules())
-    configs: list[Any] = list({id(one): one for one in known if hasattr(one, "_attn_implementation_internal")}.values())
+    """Switch all transformers modules in a model to eager attention inside the block, and restore them afterwards."""
+    candidates = (getattr(module, "config", None) for module in model.modules())
+    configs: list[Any] = list(
+        {id(config): config for config in candidates if hasattr(config, "_attn_implementation_internal")}.values()
+    )
     before = [(config, dict(vars(config))) for config in configs]
     try:
         for config in configs:
@@ -80,17 +82,19 @@ def eager(model: nn.Module) -> Iterator[None]:
 
 
 def eager_weights(trace: Trace, source: CapturedModel, see: See) -> str:
-    """Run the captured forward pass again in eager attention and show its weights layer by layer.
+    """Run the captured forward pass again in eager attention and pass on its weights layer by layer.
 
     Args:
-        see: called layer by layer.
+        trace: the trace.
+        source: the model it was captured from.
+        see: called for each layer.
 
     Returns:
-        Why it could not be done; empty where it was.
+        The reason why this was not possible; empty if it was.
     """
     model, called = source.model, source.called
     if model is None or called is None:
-        return "the model is gone"
+        return "the model no longer exists"
     reason = _why_not(trace, source, called)
     if reason:
         return reason
@@ -105,29 +109,30 @@ def eager_weights(trace: Trace, source: CapturedModel, see: See) -> str:
             called(*source.args, **source.kwargs)
     except HeadscopeError as error:
         return error.found
-    missing = sorted(set(trace.numbers) - consumer.seen)
-    return f"eager attention gave no weights in layers {missing}" if missing else ""
+    missing = sorted(set(trace.numbers) - consumer.layers)
+    return f"eager attention returned no weights in layers {missing}" if missing else ""
 
 
 def _why_not(trace: Trace, source: CapturedModel, called: nn.Module) -> str:
     if not models_in(called.modules()):
-        return "only models of transformers have an eager path"
+        return "only transformers models have an eager path"
     if called.training:
-        return "the model is in training mode, where two forward passes differ"
+        return "the model is in training mode, so two forward passes differ"
     if trace.ablated:
-        return "heads were silenced, so that the model's own forward pass is another one"
+        return "heads were silenced, so the model's own forward pass differs"
     if not all(_plain(value) for value in (*source.args, *source.kwargs.values())):
-        return "the model was called with a cache or another object that a second call would not find as it was"
+        return "the model was called with a cache or another object that the first call may have changed"
     record = trace.layers[0]
     cells = max(len(record.q), trace.heads) * len(trace.queries) * len(trace.keys)
     if cells > MOST_CELLS:
-        return f"a layer's map has {cells:,} cells, more than are worth computing at once"
+        return f"a layer's map has {cells:,} cells, too many to compute at once"
     return ""
 
 
 def _plain(value: Any) -> bool:
+    """Return True for tensors and numbers, and containers of these: arguments that a call doesn't change."""
     if isinstance(value, Mapping):
-        return all(_plain(one) for one in value.values())
+        return all(_plain(part) for part in value.values())
     if isinstance(value, (list, tuple)):
-        return all(_plain(one) for one in value)
+        return all(_plain(part) for part in value)
     return value is None or isinstance(value, (torch.Tensor, bool, int, float, str))

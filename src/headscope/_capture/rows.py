@@ -1,4 +1,4 @@
-"""Attention over a batch whose rows have masks of their own: contexts, log-sum-exps, which queries count."""
+"""Attention over a batch with a mask for each row: contexts, log-sum-exps, and which queries count."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def contexts(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, rules: Rules
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Contexts (batch, heads, queries, d_value) and log-sum-exps, each row of the batch by its own rule."""
+    """Contexts (batch, heads, queries, d_value) and log-sum-exps (batch, heads, queries), row by row."""
     with torch.autocast(q.device.type, enabled=False):
         if rules.shared:
             return attend_with_lse(q, k, v, scale=scale, mask=rules.row(0).mask)
@@ -26,21 +26,28 @@ def contexts(
 def log_sum_exps(
     lse: torch.Tensor | None, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, rules: Rules
 ) -> torch.Tensor:
-    """(batch, heads, queries): what the model's own kernel computed, else one more fused call or blocks."""
+    """(batch, heads, queries): the log-sum-exps of the model's own kernel, or computed here if it gave none.
+
+    Args:
+        lse: those of the kernel, or None.
+        q, k, v: as in `contexts`.
+        scale: factor of q . k.
+        rules: the masks of the batch.
+    """
     batch, _, queries, _ = q.shape
     if lse is None:
         _, lse = contexts(q, k, v.to(q.dtype), scale, rules)
     if all(row.unseen is None for row in rules.rows):
         return lse
     rows = [
-        torch.zeros(queries, dtype=torch.bool) if one is None else torch.from_numpy(one.copy())
-        for one in (rules.row(i).unseen for i in range(batch))
+        torch.zeros(queries, dtype=torch.bool) if unseen is None else torch.from_numpy(unseen.copy())
+        for unseen in (rules.row(i).unseen for i in range(batch))
     ]
     return lse.masked_fill(torch.stack(rows).to(lse.device)[:, None], float("-inf"))
 
 
 def score_bound(q: torch.Tensor, k: torch.Tensor, scale: float) -> float:
-    """No score is larger than this (Cauchy-Schwarz)."""
+    """An upper bound of all scores (Cauchy-Schwarz)."""
     if not q.numel() or not k.numel():
         return 0.0
     longest = [float(torch.linalg.vector_norm(x.detach().float(), dim=-1).amax()) for x in (q, k)]
@@ -48,11 +55,17 @@ def score_bound(q: torch.Tensor, k: torch.Tensor, scale: float) -> float:
 
 
 def kept_queries(rules: Rules, batch: int, like: torch.Tensor) -> torch.Tensor | None:
-    """(batch, queries) bool: positions that are neither padding nor masked out; None where all are."""
+    """(batch, queries) bool: True for positions that are neither padding nor masked out; None if all are.
+
+    Args:
+        rules: the masks of the batch.
+        batch: number of rows.
+        like: (batch, heads, queries, …), a tensor of the call.
+    """
     if all(row.counted is None for row in rules.rows):
         return None
     rows = [
-        torch.ones(like.shape[2], dtype=torch.bool) if one is None else torch.from_numpy(one.copy())
-        for one in (rules.row(i).counted for i in range(batch))
+        torch.ones(like.shape[2], dtype=torch.bool) if counted is None else torch.from_numpy(counted.copy())
+        for counted in (rules.row(i).counted for i in range(batch))
     ]
     return torch.stack(rows).to(like.device)

@@ -1,8 +1,9 @@
-"""Who is looking at which module: sessions open and close, forwards begin and end, calls find their places.
+"""Capture sessions: which modules each session covers, and which of the model's layers a call of attention is.
 
-A session covers the modules of one model. Sessions may be nested and may run in several threads: each call is offered
-to every session that covers the module, and each thread's forward is its own. Hooks belong to the whole process, so a
-session goes by threads: where several threads have opened one over a model, each sees its own forward passes only.
+A session covers the modules of one model. Sessions can be nested and can run in several threads: each call is offered
+to every session that covers the module, and each thread has its own forward pass. Hooks apply to the whole process, so
+sessions check the thread: if several threads have opened sessions over the same model, each session sees only the
+forward passes of its own thread.
 """
 
 from __future__ import annotations
@@ -30,53 +31,61 @@ if TYPE_CHECKING:
 
 LOCK = threading.RLock()
 COVERED: dict[int, list[Session]] = {}
-"""The sessions that cover a module, by the module's id."""
+"""Module id -> the sessions that cover the module."""
 
 OPEN: list[Session] = []
-"""All sessions that are open."""
+"""All open sessions."""
 
 
-class _Here(threading.local):
-    """The forward passes that are under way in this thread, those that began first standing first."""
+class _Running(threading.local):
+    """The forward passes running in this thread, oldest first."""
 
     def __init__(self) -> None:
-        self.open: list[tuple[Session, Forward]] = []
+        self.forwards: list[tuple[Session, Forward]] = []
 
 
-HERE = _Here()
+RUNNING = _Running()
 
-MOST_NAMED = 4
-"""Calls that an error names."""
+MOST_LISTED = 4
+"""Maximum number of calls that an error message lists."""
 
 
-class WhileAnybodyLooks:
-    """A setting of the whole process, made when the first one enters and put back when the last one leaves.
+class SharedSetting:
+    """A process-wide setting, applied when its first user enters and undone when its last user leaves.
 
-    Threads leave in any order: who came first must not put it back under the others.
+    Users in different threads may leave in any order, so the setting counts them: the first one to enter must not undo
+    it while others still need it.
+
+    Args:
+        apply: applies the setting and returns a function that undoes it.
     """
 
-    def __init__(self, make: Callable[[], Callable[[], None]]) -> None:
-        self._make = make
+    def __init__(self, apply: Callable[[], Callable[[], None]]) -> None:
+        self._apply = apply
         self._users = 0
         self._undo: Callable[[], None] | None = None
 
     def enter(self) -> None:
-        """Make it, unless it is made."""
+        """Apply the setting if this is the first user."""
         with LOCK:
             if self._users == 0:
-                self._undo = self._make()
+                self._undo = self._apply()
             self._users += 1
 
     def leave(self) -> None:
-        """Put it back, unless others need it."""
+        """Undo the setting if this is the last user."""
         with LOCK:
             self._users -= 1
             if self._users == 0 and self._undo is not None:
                 self._undo()
 
 
-class HookedOnce:
-    """Modules that are hooked, each once, however many captures are open. One for the whole process."""
+class SharedHooks:
+    """Hooks shared by all open captures: each module is hooked once, however many captures cover it.
+
+    Args:
+        hook: hooks a module and returns functions that remove the hooks.
+    """
 
     def __init__(self, hook: Callable[[nn.Module], list[Callable[[], None]]]) -> None:
         self._hook = hook
@@ -84,14 +93,14 @@ class HookedOnce:
         self._undo: dict[int, list[Callable[[], None]]] = {}
 
     def enter(self, module: nn.Module) -> None:
-        """Hook the module, unless it is hooked."""
+        """Hook the module unless another capture already did."""
         with LOCK:
             self._users[id(module)] = self._users.get(id(module), 0) + 1
             if self._users[id(module)] == 1:
                 self._undo[id(module)] = self._hook(module)
 
     def leave(self, module: nn.Module) -> None:
-        """Let go when the last capture closes."""
+        """Remove the module's hooks if no other capture needs them."""
         with LOCK:
             self._users[id(module)] -= 1
             if self._users[id(module)] == 0:
@@ -101,25 +110,27 @@ class HookedOnce:
 
 
 class Listener(Protocol):
-    """What a session does when something happens."""
+    """Callbacks of a session: those of a `Consumer`, and the heads to silence."""
 
     def begin(self, forward: Forward) -> None: ...
     def end(self, forward: Forward) -> None: ...
     def drop(self, forward: Forward) -> None: ...
     def wants(self, stack: Stack, layer: int) -> bool: ...
     def take(self, forward: Forward, call: Call) -> None: ...
-    def silences(self, stack: Stack, layer: int) -> dict[int, str]: ...
+    def silences(self, stack: Stack, layer: int) -> dict[int, str]:
+        """Heads of a layer to silence: head -> "zero" or "mean"."""
 
 
 class Session:
-    """One `with` block over one model.
+    """One `with` block over one model: its hooks, its running forward passes, and the listener it reports to.
 
     Attributes:
-        strict: whether a forward pass with attention that was not recorded raises an error.
-        surely: modules, by id, whose own softmax is attention as far as their code tells.
-        otherwise: modules of attention, by id, whose code has another way to attend, out of sight.
-        unrecorded: the attention that was not recorded, of all forward passes.
-        stray: calls of attention outside of any forward pass.
+        strict: True to raise an error at the end of a forward pass that ran unrecorded attention.
+        opaque: ids of modules that, judging by their code, compute attention that capture cannot see: any softmax they
+            run is attention.
+        may_bypass: ids of attention modules whose code has a second way to attend that capture cannot see.
+        unrecorded: attention that was not recorded, over all forward passes.
+        stray: number of attention calls outside any forward pass.
     """
 
     def __init__(
@@ -129,15 +140,15 @@ class Session:
         listener: Listener,
         *,
         strict: bool,
-        surely: frozenset[int],
-        otherwise: frozenset[int],
+        opaque: frozenset[int],
+        may_bypass: frozenset[int],
     ) -> None:
         self.model = model
         self.plan = plan
         self.listener = listener
         self.strict = strict
-        self.surely = surely
-        self.otherwise = otherwise
+        self.opaque = opaque
+        self.may_bypass = may_bypass
         self.unrecorded: list[Unrecorded] = []
         self.stray = 0
         self.thread = threading.get_ident()
@@ -146,14 +157,15 @@ class Session:
         self._numbers = itertools.count()
 
     def forward(self) -> Forward | None:
-        """The forward that this thread is in."""
-        found = self._open.get(threading.get_ident())
-        return found[1] if found else None
+        """Return the forward pass running in this thread, or None."""
+        running = self._open.get(threading.get_ident())
+        return running[1] if running else None
 
     def sees_this_thread(self) -> bool:
-        """Whether forwards of the running thread are this session's: its own, or else those of a thread without any.
+        """Return True if forward passes of the current thread belong to this session.
 
-        Where several threads have sessions over this model, nobody can say whose a forward of yet another thread is.
+        They do if the current thread opened the session, or if no other thread has a session over this model. If
+        several threads do, a forward pass in yet another thread can't be attributed to any of them.
         """
         thread = threading.get_ident()
         if thread == self.thread:
@@ -166,11 +178,11 @@ class Session:
             )
 
     def open(self, starts: list[nn.Module], words: list[nn.Embedding]) -> None:
-        """Cover the model's modules.
+        """Register the hooks and start covering the model's modules.
 
         Args:
-            starts: modules whose call begins a forward, unless one is under way: the model, its towers.
-            words: embeddings whose ids are the tokens.
+            starts: modules whose call begins a forward pass unless one is already running: the model and its towers.
+            words: embeddings whose input ids are the tokens.
         """
         for module in starts:
             self._handles.append(module.register_forward_pre_hook(self._begin, prepend=True, with_kwargs=True))
@@ -189,7 +201,7 @@ class Session:
                 COVERED.setdefault(module_id, []).append(self)
 
     def close(self) -> None:
-        """Let go of everything; hooks and tables are as they were."""
+        """Remove the hooks and stop covering the modules."""
         with LOCK:
             if self in OPEN:
                 OPEN.remove(self)
@@ -203,24 +215,24 @@ class Session:
             handle.remove()
         self._handles.clear()
         self._open.clear()
-        HERE.open = [one for one in HERE.open if one[0] is not self]
-        operators.watch(bool(HERE.open))
+        RUNNING.forwards = [entry for entry in RUNNING.forwards if entry[0] is not self]
+        operators.watch(bool(RUNNING.forwards))
 
     def admit(self, module: nn.Module) -> bool:
-        """Cover a module that was found to attend as it ran. False where its layer can't be told."""
+        """Start covering a module that turned out to compute attention; return False if its layer is unknown."""
         if id(module) in self.plan.paths:
             return True
         admitted = self.plan.admit(module)
-        for one in admitted:
+        for member in admitted:
             with LOCK:
-                COVERED.setdefault(id(one), []).append(self)
-            self._handles.append(one.register_forward_pre_hook(self._enter))
+                COVERED.setdefault(id(member), []).append(self)
+            self._handles.append(member.register_forward_pre_hook(self._enter))
         forward = self.forward()
         if admitted and forward is not None:
             forward.progress.enter(module)
         return bool(admitted)
 
-    # A hook that is removed while another thread's call is on its way to it is called once more, without keywords.
+    # A hook that is removed while another thread is about to call it runs once more, without keyword arguments.
 
     def _begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
         thread = threading.get_ident()
@@ -229,7 +241,7 @@ class Session:
                 return
             forward = Forward(next(self._numbers), module, args, kwargs)
             self._open[thread] = (module, forward)
-            HERE.open.append((self, forward))
+            RUNNING.forwards.append((self, forward))
             operators.watch(True)
             self.listener.begin(forward)
         self._open[thread][1].progress.enter(module)
@@ -239,8 +251,8 @@ class Session:
         if thread not in self._open or self._open[thread][0] is not module:
             return
         _, forward = self._open.pop(thread)
-        HERE.open = [one for one in HERE.open if one[0] is not self]
-        operators.watch(bool(HERE.open))
+        RUNNING.forwards = [entry for entry in RUNNING.forwards if entry[0] is not self]
+        operators.watch(bool(RUNNING.forwards))
         output = keywords_and_output[-1]
         forward.awaited = None
         if output is None:
@@ -253,9 +265,9 @@ class Session:
             self.listener.drop(forward)
             raise UnsupportedError(
                 f"{type(self.model).__name__}: attention ran that was not recorded: "
-                f"{few([str(one) for one in forward.unrecorded], MOST_NAMED)}",
+                f"{few([str(call) for call in forward.unrecorded], MOST_LISTED)}",
                 where=forward.unrecorded[0].module or type(self.model).__name__,
-                advice=WAY_OUT,
+                advice=ADVICE,
             )
         self.listener.end(forward)
 
@@ -265,18 +277,18 @@ class Session:
             forward.progress.enter(module)
 
     def _unrecorded(self, forward: Forward) -> tuple[Unrecorded, ...]:
-        """What ran unread and is attention, and the modules that attended in a way that nothing showed."""
+        """Attention that ran without being read, and modules that must have attended in a way that left no trace."""
         progress = forward.progress
-        silent = self.otherwise & progress.entered.keys() - progress.read
-        found = [one for one in forward.missed if one.module in silent or progress.is_attention(one)]
-        silent -= {one.module for one in found}
-        found += [
-            Missed(id(module), path, type(module).__name__, "attention of its own, out of sight")
+        silent = self.may_bypass & progress.entered.keys() - progress.read
+        missed = [call for call in forward.missed if call.module in silent or progress.is_attention(call)]
+        silent -= {call.module for call in missed}
+        missed += [
+            Missed(id(module), path, type(module).__name__, "attention computed where capture can't see it")
             for path, module in self.plan.modules
             if id(module) in silent
         ]
-        seen = dict.fromkeys((one.path, one.kind, one.operator) for one in found)
-        return tuple(Unrecorded(*one, forward=forward.number) for one in seen)
+        distinct = dict.fromkeys((call.path, call.kind, call.operator) for call in missed)
+        return tuple(Unrecorded(*names, forward=forward.number) for names in distinct)
 
     def _embed(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         forward = self.forward()
@@ -292,30 +304,34 @@ class Session:
         forward.projections[awaited.place] = Output((*known.paths, path), known.d_value)
 
 
-WAY_OUT = (
-    "let every layer attend through scaled_dot_product_attention, nn.MultiheadAttention or transformers' attention "
-    "interface: in transformers attn_implementation='sdpa' as the model is made, and no output_attentions; in timm "
-    "timm.layers.set_fused_attn(True, experimental=True). To accept that it is missing, or if it is not attention: "
-    "hs.capture(model, strict=False), whose traces list it"
+ADVICE = (
+    "make every layer use scaled_dot_product_attention, nn.MultiheadAttention or transformers' attention interface: in "
+    "transformers, build the model with attn_implementation='sdpa' and don't ask for output_attentions; in timm, call "
+    "timm.layers.set_fused_attn(True, experimental=True). To capture without it, or if it is not attention, use "
+    "hs.capture(model, strict=False): its traces list what is missing"
 )
 
 
 class Seat(NamedTuple):
-    """Who looks at a call: the session, its forward, and which attention of the model the call is there."""
+    """One session's view of a call: the session, its forward pass, and the stack and layer of the call."""
 
     session: Session
     forward: Forward
     place: Place
 
 
-def covering(module: nn.Module, queries: int, keys: int, sizes: Hashable) -> list[Seat]:
-    """The sessions that this call belongs to, the forward of each, and which attention it is. Counts the call.
+def register_call(module: nn.Module, queries: int, keys: int, sizes: Hashable) -> list[Seat]:
+    """Register a call of attention with every session that covers its module.
 
     Args:
-        queries, keys: how many the call has.
-        sizes: these and the batch's.
+        module: the attention module.
+        queries, keys: number of queries and keys in the call.
+        sizes: shapes of the call, batch included; layers are counted separately for each.
+
+    Returns:
+        One seat for each session that is in a forward pass in this thread.
     """
-    found = []
+    seats = []
     for session in list(COVERED.get(id(module), ())):
         forward = session.forward()
         if forward is None:
@@ -323,21 +339,30 @@ def covering(module: nn.Module, queries: int, keys: int, sizes: Hashable) -> lis
             continue
         forward.progress.sizes.add((queries, keys))
         forward.progress.read.add(id(module))
-        found.append(Seat(session, forward, forward.progress.place(session.plan, module, sizes)))
-    return found
-
-
-def asked(seats: list[Seat]) -> tuple[list[Seat], dict[int, str]]:
-    """The seats that want to see this call, and the heads that are being ablated in it, with how."""
-    silenced: dict[int, str] = {}
-    for session, forward, place in seats:
         forward.calls += 1
-        silenced.update(session.listener.silences(place.stack, place.layer))
-    return [seat for seat in seats if seat.session.listener.wants(seat.place.stack, seat.place.layer)], silenced
+        seats.append(Seat(session, forward, forward.progress.place(session.plan, module, sizes)))
+    return seats
 
 
-def hand_over(module: nn.Module, seats: list[Seat], **seen: Any) -> None:
-    """Give each seat its Call: what was seen, and which attention of the model it is there."""
+def recording(seats: list[Seat]) -> list[Seat]:
+    """The seats whose sessions record this call."""
+    return [seat for seat in seats if seat.session.listener.wants(seat.place.stack, seat.place.layer)]
+
+
+def heads_to_silence(seats: list[Seat]) -> dict[int, str]:
+    """The heads that any session silences in this call: head -> "zero" or "mean"."""
+    silenced: dict[int, str] = {}
+    for seat in seats:
+        silenced.update(seat.session.listener.silences(seat.place.stack, seat.place.layer))
+    return silenced
+
+
+def deliver(module: nn.Module, seats: list[Seat], **tensors: Any) -> None:
+    """Pass a call to the listener of each seat, as a `Call` with that seat's stack and layer.
+
+    Args:
+        tensors: the other fields of `Call`, the same for all seats.
+    """
     for session, forward, place in seats:
         call = Call(
             module=module,
@@ -345,24 +370,26 @@ def hand_over(module: nn.Module, seats: list[Seat], **seen: Any) -> None:
             stack=place.stack,
             layer=place.layer,
             turn=place.turn,
-            **seen,
+            **tensors,
         )
         session.listener.take(forward, call)
 
 
 def silence(context: torch.Tensor, silenced: dict[int, str], kept: torch.Tensor | None) -> torch.Tensor:
-    """(batch, heads, queries, d_value) with heads silenced, a new tensor.
+    """Return a copy of the contexts with heads silenced.
 
     Args:
-        kept: (batch, queries) bool, the positions that are not padding; None for all. A mean is taken over these.
+        context: (batch, heads, queries, d_value).
+        silenced: head -> "zero", or "mean" for the mean of the head's contexts over the queries.
+        kept: (batch, queries) bool, True for positions that are not padding: means are taken over these. None for all.
     """
     context = context.clone()
-    for head, how in silenced.items():
-        if how == "zero":
+    for head, way in silenced.items():
+        if way == "zero":
             context[:, head] = 0
             continue
-        one = context[:, head]
-        share = one.new_ones(one.shape[:2]) if kept is None else kept.to(one)
-        mean = (one * share[..., None]).sum(1, keepdim=True) / share.sum(1)[:, None, None].clamp(min=1)
-        context[:, head] = mean.expand_as(one)
+        contexts = context[:, head]
+        share = contexts.new_ones(contexts.shape[:2]) if kept is None else kept.to(contexts)
+        mean = (contexts * share[..., None]).sum(1, keepdim=True) / share.sum(1)[:, None, None].clamp(min=1)
+        context[:, head] = mean.expand_as(contexts)
     return context

@@ -1,4 +1,4 @@
-"""The live model that a captured trace came from, as far as the trace needs one."""
+"""The live model that a trace was captured from, with what the trace needs of it."""
 
 from __future__ import annotations
 
@@ -19,16 +19,18 @@ if TYPE_CHECKING:
 
 
 class CapturedModel:
-    """A live model, held weakly: a trace keeps no model alive.
+    """A live model, weakly referenced: a trace doesn't keep its model alive.
 
     Attributes:
         name: the model's name.
-        stack: which attention of it the trace is of; `row`: which row of the batch.
-        turn: how many times the transformer had been called before in the forward pass.
-        sizes: queries and keys of the batch, padding included.
-        args, kwargs: what the model was called with; `autocast`: how autocast was set then.
-        witnesses: for each layer what was kept of the module's own output, or None.
-        queries, keys: bool over the batch's positions, those that are not padding; None for all.
+        stack: the trace's stack of attention.
+        row: the trace's row of the batch.
+        turn: number of earlier calls of the transformer in the same forward pass.
+        sizes: number of queries and keys of the batch, padding included.
+        args, kwargs: the arguments of the model's call.
+        autocast: the autocast setting during the call.
+        witnesses: for each layer, the witness of the module's output, or None.
+        queries, keys: bool over the batch's positions, True for those that are not padding; None for all.
     """
 
     fingerprint = ""
@@ -57,54 +59,56 @@ class CapturedModel:
         self.witnesses = witnesses
         self.queries = queries
         self.keys = keys
-        self._projections = {layer: output for (of, layer), output in forward.projections.items() if of == stack}
+        self._projections = {layer: output for (owner, layer), output in forward.projections.items() if owner == stack}
         self._model: Callable[[], nn.Module | None] = weakref.ref(model)
         self._called: Callable[[], nn.Module | None] = weakref.ref(forward.module)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the model: a trace goes to another process alone."""
+        """The state without the model, which is not sent to another process."""
         return {**vars(self), "_model": _gone, "_called": _gone}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CapturedModel:
-        """Itself: nothing of it is ever changed."""
+        """Return the object itself, which is never changed."""
         return self
 
     @property
     def model(self) -> nn.Module | None:
-        """The model, while it is alive."""
+        """The model; None once it no longer exists."""
         return self._model()
 
     @property
     def called(self) -> nn.Module | None:
-        """The module whose call was the forward pass, while it is alive."""
+        """The module whose call was the forward pass; None once it no longer exists."""
         return self._called()
 
     def W_O(self, layer: int, head: int) -> np.ndarray:
-        """(d_value, d_model): the head's rows of W^O, as the model has them at this moment.
+        """(d_value, d_model): the head's rows of W_O, with the model's current values.
 
         Raises:
-            UnsupportedError: this attention has no such projection. See headscope._capture.projections.
-            TraceError: the model is gone.
+            UnsupportedError: this attention has no single W_O. See headscope._capture.projections.
+            TraceError: the model no longer exists.
         """
         model = self.model
         if model is None:
             raise TraceError(
-                f"{self.name} is gone", where=f"layer {layer}, head {head}", advice="keep the model, or open it again"
+                f"the live model {self.name} no longer exists",
+                where=f"layer {layer}, head {head}",
+                advice="keep a reference to the model while you use the trace, or capture again",
             )
         return rows_of_W_O(model, self._projections.get(layer), layer, head)
 
     def projection(self, layer: int) -> Output | None:
-        """The Linear that W_O of a layer is in; None where it is not known."""
+        """The modules that read the layer's contexts; None if they are unknown."""
         return self._projections.get(layer)
 
     def late_output(self, name: str, last_hidden_state: np.ndarray) -> Named | None:
-        """Nothing: a live model's outputs are what it returned."""
+        """Return None: a live model's outputs are those that it returned."""
         return None
 
     def late_outputs(self) -> tuple[str, ...]:
-        """None."""
+        """Return no names, for the same reason."""
         return ()
 
 
 def _gone() -> None:
-    """What is left of a weak reference in another process."""
+    """Replaces the weak references in another process."""

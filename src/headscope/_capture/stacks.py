@@ -1,4 +1,4 @@
-"""Which attention modules a model has, sorted into stacks and numbered before anything runs."""
+"""Sort a model's attention modules into stacks, and number their layers, before anything runs."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from headscope._capture.classes import kind_of
 CROSS = re.compile(
     r"cross|encoder_attn|encdec|encoder_decoder|multihead_attn|src_attn|encoder_attention", re.IGNORECASE
 )
-"""Names of modules whose keys come from elsewhere."""
+"""Names of modules whose keys come from another sequence."""
 
 CONTAINERS = re.compile(
     r"(model|module|layers?|blocks?|h|stages?|self|attn|attention|selfattention|self_attn|self_attention|transformer"
     r"|base_model|resblocks|temporal_block|layer_module|mixer|\*)$",
     re.IGNORECASE,
 )
-"""Parts of a module's name that tell nothing about which stack it is."""
+"""Parts of a module's name that don't identify its stack."""
 
 COUNTED = re.compile(r"(.*_)\d+")
-"""A name with a number at its end, as torchvision gives to the blocks of an nn.Sequential: `encoder_layer_0`."""
+"""A name that ends in a number, such as torchvision's for the blocks of an nn.Sequential: `encoder_layer_0`."""
 
 
 class Plan:
-    """The modules of a model as they were found, and those of attention sorted into stacks.
+    """The modules of a model, with the attention modules sorted into stacks.
 
     Attributes:
-        modules: all of them with their names in the model.
-        known: the names of all of them, by id.
-        paths: each attention module, by id, and its name in the model.
-        stacks: the stack of each, by id.
-        homes: for each, by id, the id of the transformer it is part of, where it is part of one; each call of that one
-            begins at its first layer.
+        modules: all modules of the model, with their names.
+        known: module id -> name, for all modules.
+        paths: module id -> name, for attention modules.
+        stacks: module id -> stack, for attention modules.
+        homes: module id -> id of the transformer that the attention module is part of, if it is part of one; each call
+            of the transformer starts at its first layer.
     """
 
     def __init__(
@@ -53,24 +53,24 @@ class Plan:
         self._by_name = dict(modules)
         self._numbers: dict[int, int] = {}
         self._names: list[str] = []
-        self._transformers = {id(one) for one in transformers}
+        self._transformers = {id(transformer) for transformer in transformers}
         members: dict[str, list[tuple[str, nn.Module]]] = {}
         for path, module in modules:
             if is_attention(module):
                 members.setdefault(pattern_of(path, self._by_name), []).append((path, module))
         names = _names(list(members))
-        for pattern, found in members.items():
-            self._add(Stack(pattern, names[pattern], _is_cross(pattern)), found)
+        for pattern, stack_members in members.items():
+            self._add(Stack(pattern, names[pattern], _is_cross(pattern)), stack_members)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The stacks' names, in the model's order; those that were met while it ran stand last."""
+        """The stacks' names in the model's order, followed by those discovered while it ran."""
         return tuple(self._names)
 
     def number(self, module: nn.Module) -> int:
-        """The layer that an attention module is, as the model counts.
+        """The layer number of an attention module, as the model counts.
 
-        By its layer_idx, else the number of the block that it is part of, else its place among its like.
+        It is the module's layer_idx, or the number of the block it is part of, or its position within its stack.
         """
         return self._numbers[id(module)]
 
@@ -81,28 +81,28 @@ class Plan:
         ]
 
     def admit(self, module: nn.Module) -> list[nn.Module]:
-        """Take in a module that was found to compute attention as it ran, and those like it where it founds a stack.
+        """Add a module that turned out to compute attention; if it starts a new stack, add all modules like it.
 
         Returns:
-            The modules that were taken in; none where this one's layer can't be told.
+            The modules added; none if this module's layer can't be determined.
         """
         path = self.known[id(module)]
         pattern = pattern_of(path, self._by_name)
-        stack = next((one for one in self.stacks.values() if one.pattern == pattern), None)
+        stack = next((known for known in self.stacks.values() if known.pattern == pattern), None)
         if stack is None:
-            name = _names([*{one.pattern for one in self.stacks.values()}, pattern])[pattern]
+            name = _names([*{known.pattern for known in self.stacks.values()}, pattern])[pattern]
             name = pattern if name in self._names else name
-            alike = [(path, one) for path, one in self.modules if type(one) is type(module)]
-            alike = [(path, one) for path, one in alike if pattern_of(path, self._by_name) == pattern]
+            alike = [(path, member) for path, member in self.modules if type(member) is type(module)]
+            alike = [(path, member) for path, member in alike if pattern_of(path, self._by_name) == pattern]
             self._add(Stack(pattern, name, _is_cross(pattern)), alike)
-            return [one for _, one in alike]
+            return [member for _, member in alike]
         if id(module) not in self._numbers:
             return []
         self._enter(stack, path, module)
         return [module]
 
     def part(self, stack: Stack, call: int) -> Stack:
-        """The stack of a layer's second, third, … call of attention; `stack` itself for the first, call 0."""
+        """The stack of one of a layer's calls of attention: `stack` itself for call 0, `stack.2` for call 1, …."""
         if not call:
             return stack
         part = replace(stack, name=f"{stack.name}.{call + 1}", call=call)
@@ -114,7 +114,7 @@ class Plan:
         self._names.append(stack.name)
         for path, module in members:
             self._enter(stack, path, module)
-        # Also those that only look like attention: one that is met as it runs must not change the others' numbers.
+        # Include modules that only look like attention: discovering one later must not change the others' numbers.
         classes = {type(module) for _, module in members}
         alike = [
             (path, module)
@@ -122,10 +122,11 @@ class Plan:
             if (type(module) in classes or kind_of(type(module)).may_attend)
             and pattern_of(path, self._by_name) == stack.pattern
         ]
-        told = [getattr(module, "layer_idx", None) for _, module in alike]
-        if not all(isinstance(one, int) and not isinstance(one, bool) for one in told) or len({*told}) < len(told):
-            told = _counted([path for path, _ in alike], stack.pattern)
-        for place, ((_, module), number) in enumerate(zip(alike, told, strict=True)):
+        numbers = [getattr(module, "layer_idx", None) for _, module in alike]
+        integers = all(isinstance(number, int) and not isinstance(number, bool) for number in numbers)
+        if not integers or len({*numbers}) < len(numbers):
+            numbers = _counted([path for path, _ in alike], stack.pattern)
+        for place, ((_, module), number) in enumerate(zip(alike, numbers, strict=True)):
             self._numbers[id(module)] = place if number is None else number
 
     def _enter(self, stack: Stack, path: str, module: nn.Module) -> None:
@@ -140,24 +141,25 @@ class Plan:
 
 
 def pattern_of(path: str, modules: Mapping[str, nn.Module]) -> str:
-    """A module's name with its counting numbers left out: `encoder.layer.*.attention.self`.
+    """A module's name with its layer numbers replaced by *: `encoder.layer.*.attention.self`.
 
-    A number at the end of a name counts only in a container: attributes such as attn_1 and attn_2 are two things.
+    A number at the end of a name is a layer number only in a container: attributes such as attn_1 and attn_2 have
+    different roles.
     """
     parts = path.split(".")
     for at, part in enumerate(parts):
         if part.isdigit():
             parts[at] = "*"
-        elif found := COUNTED.fullmatch(part):
-            inside = modules.get(".".join(path.split(".")[:at]))
-            parts[at] = f"{found[1]}*" if isinstance(inside, (nn.Sequential, nn.ModuleDict)) else part
+        elif match := COUNTED.fullmatch(part):
+            parent = modules.get(".".join(path.split(".")[:at]))
+            parts[at] = f"{match[1]}*" if isinstance(parent, (nn.Sequential, nn.ModuleDict)) else part
     return ".".join(parts)
 
 
 def _counted(paths: list[str], pattern: str) -> list[int | None]:
-    """The numbers of the layers that these modules are parts of: `blocks.7.attn` is layer 7. None where none are.
+    """The numbers of the layers that these modules are part of: `blocks.7.attn` is layer 7. None for unnumbered ones.
 
-    Elements of a list themselves are counted instead: what stands between them may be no layers.
+    Modules that are list elements themselves are numbered by position: other elements may not be layers.
     """
     stars = [at for at, part in enumerate(pattern.split(".")[:-1]) if "*" in part]
     columns = [[path.split(".")[at].rpartition("_")[2] for path in paths] for at in stars]
@@ -172,18 +174,18 @@ def _is_cross(pattern: str) -> bool:
 
 
 def _names(patterns: list[str]) -> dict[str, str]:
-    """A short name for each pattern: self or cross where that says it, else the part of the name that differs."""
+    """A short name for each pattern: self or cross if that identifies it, else the part of the name that differs."""
     telling = {
         pattern: [part for part in pattern.split(".")[:-1] if not CONTAINERS.match(part)] for pattern in patterns
     }
-    own = [pattern for pattern in patterns if not _is_cross(pattern)]
+    self_attention = [pattern for pattern in patterns if not _is_cross(pattern)]
     short: dict[str, str] = {}
     for pattern in patterns:
         if _is_cross(pattern):
             short[pattern] = "cross"
             continue
-        others = {part for other in own if other != pattern for part in telling[other]}
-        unlike = [part for part in telling[pattern] if part not in others]
-        short[pattern] = "self" if len(patterns) == 1 else (unlike or telling[pattern] or ["self"])[0]
+        others = {part for other in self_attention if other != pattern for part in telling[other]}
+        unique = [part for part in telling[pattern] if part not in others]
+        short[pattern] = "self" if len(patterns) == 1 else (unique or telling[pattern] or ["self"])[0]
     taken = list(short.values())
     return {pattern: name if taken.count(name) == 1 else pattern for pattern, name in short.items()}

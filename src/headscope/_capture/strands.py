@@ -1,16 +1,15 @@
-"""Keys and values that a cache hands from one forward pass to the next: kept once, however many passes see them.
+"""Keys and values that a cache passes from one forward pass to the next, stored once for all passes that see them.
 
-A cache is known by its contents: where the keys and values that a pass found there are, bit for bit and in every layer,
-the last ones that an earlier pass left, this pass goes on with that sequence. So a new sequence is told from one that
-is continued, and rows that changed places (beam search) or were cut back (assisted decoding) are followed, whatever
-kind of cache it is and without asking it what it did.
+A cache is identified by its contents: if the cached keys and values of a pass equal, bit for bit and in every layer,
+the last ones of an earlier pass, this pass continues that sequence. This distinguishes a new sequence from a continued
+one, and follows rows that changed places (beam search) or were truncated (assisted decoding), for any kind of cache.
 """
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -20,44 +19,44 @@ if TYPE_CHECKING:
     from headscope._capture.calls import Forward
 
 MOST_STRANDS = 64
-"""How many sequences of a stack are searched for what a cache held, the latest first."""
+"""Maximum number of a stack's sequences that are searched for a cache's contents, latest first."""
 
 Part = tuple[int, str]
-"""Which call of a stack, in order, and keys or values."""
+"""Index of a call within the stack, and "k" or "v"."""
 
 Tensors = Mapping[Part, torch.Tensor]
-"""(heads, tokens, width) of each part; layers with windows have fewer tokens than others."""
+"""Part -> (heads, tokens, width); layers with windows have fewer tokens than others."""
 
 
 @dataclass(frozen=True, eq=False)
 class Origin:
-    """Tokens of a sequence that one forward pass brought.
+    """The tokens of a sequence that one forward pass computed: the first stop - start queries of a row of its batch.
 
     Attributes:
-        start, stop: where they are in the sequence.
-        forward: the pass; None where the cache held them before anything was captured.
-        of: layers of that pass, held weakly, and `row` the row of its batch: the tokens are its first stop - start
-            queries.
+        start, stop: their range in the sequence.
+        forward: the pass; None if the cache held the tokens before the capture began.
+        group_ref: weak reference to layers of that pass.
+        row: the row of its batch.
     """
 
     start: int
     stop: int
     forward: Forward | None
-    of: weakref.ref[Group] | None
+    group_ref: weakref.ref[Group] | None
     row: int
 
     @property
     def group(self) -> Group | None:
-        """The layers of the pass, while the capture is alive."""
-        return None if self.of is None else self.of()
+        """Layers of the pass; None once the capture no longer exists."""
+        return None if self.group_ref is None else self.group_ref()
 
 
 class Tape:
-    """(heads, tokens, width), growing at its end; what is there already never changes.
+    """(heads, tokens, width): a tensor that grows at its end; existing tokens never change.
 
     Attributes:
-        base: the number of its first token in the sequence: 0, unless the cache held others before it that nobody saw.
-        length: the number of the next token.
+        base: position of its first token in the sequence: 0, unless the cache held earlier tokens that were never seen.
+        length: position of the next token.
     """
 
     def __init__(self, first: torch.Tensor, length: int) -> None:
@@ -66,7 +65,7 @@ class Tape:
         self.length = length
 
     def part(self, start: int, stop: int) -> torch.Tensor:
-        """(heads, stop - start, width): tokens by their numbers in the sequence, without a copy."""
+        """(heads, stop - start, width): tokens by their positions in the sequence, without a copy."""
         return self._buffer[:, start - self.base : stop - self.base]
 
     def append(self, new: torch.Tensor) -> None:
@@ -80,17 +79,17 @@ class Tape:
         self.length += new.shape[1]
 
     def holds(self, known: torch.Tensor, end: int) -> bool:
-        """Whether these tokens are on the tape, the last of them just before `end`."""
+        """Return True if the tape has these tokens, ending at position `end`."""
         start = end - known.shape[1]
         return self.base <= start and end <= self.length and torch.equal(self.part(start, end), known)
 
     def ends(self, last: torch.Tensor) -> list[int]:
-        """Where the tape has this token, (heads, 1, width); just behind it."""
+        """Positions just after each occurrence of a token, (heads, 1, width)."""
         alike = (self.part(self.base, self.length) == last).all(-1).all(0)
         return [self.base + at + 1 for at in torch.nonzero(alike).flatten().tolist()]
 
-    def cut_back(self, stop: int) -> Tape:
-        """A tape of its own that begins as this one does."""
+    def truncated(self, stop: int) -> Tape:
+        """A copy of the tokens before `stop`."""
         return Tape(self.part(self.base, stop).clone(), stop)
 
 
@@ -100,9 +99,9 @@ class Strand:
 
     Attributes:
         tapes: its keys and values.
-        origins: who brought its tokens, in order.
-        readers: how many forward passes saw some of it.
-        doubtful: whether what a cache held fits other sequences too, whose tokens before that are others.
+        origins: the passes that computed its tokens, in order.
+        readers: number of forward passes that saw any of it.
+        doubtful: True if the cache's contents also fit other sequences, with different earlier tokens.
     """
 
     tapes: dict[Part, Tape]
@@ -112,33 +111,29 @@ class Strand:
 
     @property
     def length(self) -> int:
-        """How many tokens it has."""
+        """Number of tokens."""
         return next(iter(self.tapes.values())).length
 
     def find(self, known: Tensors) -> int | None:
-        """Where what a cache held ends in this sequence, the same place in every layer; None where it isn't in it."""
+        """Position at which a cache's contents end in this sequence, the same in every layer; None if not in it."""
         if known.keys() != self.tapes.keys():
             return None
         if any(known[part].shape[::2] != tape.part(0, 0).shape[::2] for part, tape in self.tapes.items()):
             return None
-        part = max(known, key=lambda one: known[one].shape[1])
-        for end in (self.length, *reversed(self.tapes[part].ends(known[part][:, -1:]))):
-            if all(tape.holds(known[one], end) for one, tape in self.tapes.items()):
+        longest = max(known, key=lambda part: known[part].shape[1])
+        for end in (self.length, *reversed(self.tapes[longest].ends(known[longest][:, -1:]))):
+            if all(tape.holds(known[part], end) for part, tape in self.tapes.items()):
                 return end
         return None
 
-    def cut_back(self, stop: int) -> Strand:
-        """A sequence of its own that begins as this one does."""
-        origins = [
-            Origin(one.start, min(one.stop, stop), one.forward, one.of, one.row)
-            for one in self.origins
-            if one.start < stop
-        ]
-        tapes = {part: tape.cut_back(stop) for part, tape in self.tapes.items()}
+    def truncated(self, stop: int) -> Strand:
+        """A copy of the sequence's first `stop` tokens."""
+        origins = [replace(origin, stop=min(origin.stop, stop)) for origin in self.origins if origin.start < stop]
+        tapes = {part: tape.truncated(stop) for part, tape in self.tapes.items()}
         return Strand(tapes, origins, doubtful=self.doubtful)
 
     def begins_as(self, other: Strand, end: int) -> bool:
-        """Whether two sequences have the same tokens up to there."""
+        """Return True if both sequences have the same tokens before position `end`."""
         return all(
             tape.base == 0 and tape.holds(other.tapes[part].part(0, end), end) for part, tape in self.tapes.items()
         )
@@ -146,7 +141,7 @@ class Strand:
 
 @dataclass(frozen=True, eq=False)
 class Stretch:
-    """What one forward pass saw of a sequence's keys or values."""
+    """The part of a sequence's keys or values that one forward pass saw."""
 
     strand: Strand
     part: Part
@@ -159,13 +154,13 @@ class Stretch:
 
     @property
     def shared(self) -> bool:
-        """Whether other forward passes see it too."""
+        """True if other forward passes see it too."""
         return self.strand.readers > 1
 
     @property
     def origins(self) -> list[Origin]:
-        """Whose tokens these are, from the sequence's beginning to the end of the stretch."""
-        return [one for one in self.strand.origins if one.start < self.stop]
+        """The passes that computed the tokens from the sequence's beginning to the end of the stretch."""
+        return [origin for origin in self.strand.origins if origin.start < self.stop]
 
 
 class Strands:
@@ -176,24 +171,36 @@ class Strands:
         self._all: dict[Series, list[Strand]] = {}
 
     def keep(
-        self, series: Series, row: int, seen: Tensors, fresh: int, forward: Forward, group: Group
+        self, series: Series, row: int, tensors: Tensors, fresh: int, forward: Forward, group: Group
     ) -> dict[Part, Stretch]:
-        """Keep what a forward pass saw of keys and values in a stack's layers, the last `fresh` tokens of it new."""
-        known = {part: one[:, : one.shape[1] - fresh] for part, one in seen.items()}
-        held = max(one.shape[1] for one in known.values())
-        found = self._continued(series, row, known, held) if held else None
-        if found is None:
-            strand, end = Strand({part: Tape(one, held) for part, one in known.items()}), held
-            if held:
-                strand.origins.append(Origin(0, held, None, None, row))
+        """Store the keys and values that a forward pass saw in a stack's layers; the last `fresh` tokens are new.
+
+        Args:
+            series: the stack, and which call of its transformer it is.
+            row: the row of the batch.
+            tensors: the keys and values of all layers of the stack.
+            fresh: number of tokens that this pass computed; the cache held those before them.
+            forward: the pass.
+            group: its layers.
+
+        Returns:
+            A stretch for each part, all of the same strand and ending at the same token.
+        """
+        known = {part: tensor[:, : tensor.shape[1] - fresh] for part, tensor in tensors.items()}
+        cached = max(tensor.shape[1] for tensor in known.values())
+        continued = self._continued(series, row, known, cached) if cached else None
+        if continued is None:
+            strand, end = Strand({part: Tape(tensor, cached) for part, tensor in known.items()}), cached
+            if cached:
+                strand.origins.append(Origin(0, cached, None, None, row))
         else:
-            strand, end, doubtful = found
+            strand, end, doubtful = continued
             if fresh and end < strand.length:
-                strand = strand.cut_back(end)
+                strand = strand.truncated(end)
             strand.doubtful |= doubtful
         if fresh:
-            for part, one in seen.items():
-                strand.tapes[part].append(one[:, one.shape[1] - fresh :])
+            for part, tensor in tensors.items():
+                strand.tapes[part].append(tensor[:, tensor.shape[1] - fresh :])
             strand.origins.append(Origin(end, end + fresh, forward, weakref.ref(group), row))
         strands = self._all.setdefault(series, [])
         if strand not in strands[-MOST_STRANDS:]:
@@ -201,19 +208,24 @@ class Strands:
         self._latest[series, row] = strand
         strand.readers += 1
         stop = end + fresh
-        return {part: Stretch(strand, part, stop - one.shape[1], stop) for part, one in seen.items()}
+        return {part: Stretch(strand, part, stop - tensor.shape[1], stop) for part, tensor in tensors.items()}
 
-    def _continued(self, series: Series, row: int, known: Tensors, held: int) -> tuple[Strand, int, bool] | None:
-        """The sequence that holds what the cache held, this row's own or else another one; where that ends; doubts."""
-        own = self._latest.get((series, row))
-        others = (one for one in reversed(self._all.get(series, [])[-MOST_STRANDS:]) if one is not own)
+    def _continued(self, series: Series, row: int, known: Tensors, cached: int) -> tuple[Strand, int, bool] | None:
+        """Find the sequence that a cache continues, first among this row's, then among the others.
+
+        Returns:
+            The sequence, the position at which the cache's contents end in it, and True if other sequences fit too;
+            None if no sequence fits.
+        """
+        latest = self._latest.get((series, row))
+        others = (strand for strand in reversed(self._all.get(series, [])[-MOST_STRANDS:]) if strand is not latest)
         first: tuple[Strand, int] | None = None
-        for strand in (*([] if own is None else [own]), *others):
+        for strand in (*([] if latest is None else [latest]), *others):
             end = strand.find(known)
             if end is None:
                 continue
-            if end == held:
-                return strand, end, False  # the cache held all of it
+            if end == cached:
+                return strand, end, False  # the cache holds the sequence from its beginning
             if first is None:
                 first = strand, end
             elif end != first[1] or not first[0].begins_as(strand, end):

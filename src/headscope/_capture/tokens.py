@@ -1,4 +1,4 @@
-"""The tokens along a trace's axes: ids that went through an embedding, patches of an image, or positions."""
+"""The tokens along a trace's axes: ids that went through a word embedding, patches of an image, or positions."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Names = Callable[[int], str]
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """How ids are spelled.
+    """Vocabulary for decoding ids.
 
     Attributes:
-        name: id -> piece.
-        special: ids that the tokenizer adds by itself.
+        name: id -> token.
+        special: ids of special tokens.
     """
 
     name: Names
@@ -32,45 +32,45 @@ class Vocabulary:
 
 
 def vocabulary(tokenizer: Any) -> Vocabulary:
-    """How a tokenizer spells ids.
+    """The vocabulary of a tokenizer.
 
     Args:
-        tokenizer: a transformers tokenizer, a tokenizers.Tokenizer, headscope's own, a sequence of pieces, or a mapping
-            from id to piece. None spells an id as its number.
+        tokenizer: a transformers tokenizer, a tokenizers.Tokenizer, headscope's own, a sequence of tokens, or a mapping
+            from id to token. None decodes each id to its number.
 
     Raises:
-        InputError: it is none of these.
+        InputError: `tokenizer` is none of these.
     """
     if tokenizer is None:
         return Vocabulary(str)
     if hasattr(tokenizer, "convert_ids_to_tokens"):
         special = frozenset(getattr(tokenizer, "all_special_ids", ()))
-        return Vocabulary(lambda one: str(tokenizer.convert_ids_to_tokens(int(one))), special)
+        return Vocabulary(lambda number: str(tokenizer.convert_ids_to_tokens(int(number))), special)
     if hasattr(tokenizer, "id_to_token"):
         added: Mapping[int, Any] = getattr(tokenizer, "get_added_tokens_decoder", dict)()
-        special = frozenset(one for one, token in added.items() if token.special)
-        return Vocabulary(lambda one: str(tokenizer.id_to_token(int(one))), special)
+        special = frozenset(number for number, token in added.items() if token.special)
+        return Vocabulary(lambda number: str(tokenizer.id_to_token(int(number))), special)
     if isinstance(tokenizer, Sequence) and not isinstance(tokenizer, str):
-        return Vocabulary(lambda one: str(tokenizer[one]) if 0 <= one < len(tokenizer) else str(one))
+        return Vocabulary(lambda number: str(tokenizer[number]) if 0 <= number < len(tokenizer) else str(number))
     if isinstance(tokenizer, Mapping):
-        return Vocabulary(lambda one: str(tokenizer.get(one, one)))
+        return Vocabulary(lambda number: str(tokenizer.get(number, number)))
     if hasattr(tokenizer, "token"):
-        return Vocabulary(lambda one: str(tokenizer.token(int(one))))
+        return Vocabulary(lambda number: str(tokenizer.token(int(number))))
     raise InputError(
-        f"{type(tokenizer).__name__} is no tokenizer that capture can ask for pieces",
+        f"expected a tokenizer, got {type(tokenizer).__name__}",
         where="tokenizer",
-        advice="pass a transformers tokenizer, a tokenizers.Tokenizer, or the list of pieces in the order of their ids",
+        advice="pass a transformers tokenizer, a tokenizers.Tokenizer, or the list of tokens in the order of their ids",
     )
 
 
 @dataclass(frozen=True, eq=False)
 class Axis:
-    """The tokens of a whole batch before padding is cut.
+    """The tokens of a whole batch, padding included.
 
     Attributes:
-        ids: (batch, tokens), or None for tokens that have none.
-        names: what tokens without ids are called.
-        segments: (batch, tokens) or None for all 0.
+        ids: (batch, tokens), or None for tokens without ids.
+        names: names of tokens without ids.
+        segments: (batch, tokens), or None for all 0.
     """
 
     ids: np.ndarray | None
@@ -78,15 +78,22 @@ class Axis:
     segments: np.ndarray | None = None
 
     def row(self, index: int, size: int, kept: np.ndarray | None, vocabulary: Vocabulary) -> TokenAxis:
-        """The tokens of one row of the batch, those that are kept."""
+        """The kept tokens of one row of the batch.
+
+        Args:
+            index: the row.
+            size: number of tokens, padding included.
+            kept: (size,) bool; None keeps all.
+            vocabulary: decodes the ids.
+        """
         at = np.arange(size) if kept is None else np.flatnonzero(kept)
         if self.ids is None:
             names = self.names or tuple(f"[{place}]" for place in range(size))
             ids: list[int] = [-1] * len(at)
             tokens = [names[place] for place in at]
         else:
-            one = self.ids[index if len(self.ids) > 1 else 0]
-            ids = [int(one[place]) for place in at]
+            row = self.ids[index if len(self.ids) > 1 else 0]
+            ids = [int(row[place]) for place in at]
             tokens = [vocabulary.name(token) for token in ids]
         segments = [0] * len(at)
         if self.segments is not None:
@@ -95,27 +102,27 @@ class Axis:
             tokens=tuple(tokens),
             ids=tuple(ids),
             segments=tuple(segments),
-            special=tuple(one in vocabulary.special for one in ids),
+            special=tuple(token in vocabulary.special for token in ids),
             words=(None,) * len(at),
             spans=(None,) * len(at),
         )
 
 
 def part(axis: TokenAxis, start: int, stop: int) -> TokenAxis:
-    """Some neighbouring tokens of an axis."""
+    """The tokens of an axis from `start` to `stop`."""
     return TokenAxis(**{name: getattr(axis, name)[start:stop] for name in axis.__dataclass_fields__})
 
 
 def joined(axes: Sequence[TokenAxis]) -> TokenAxis:
-    """Axes one after the other."""
+    """Concatenate axes."""
     if len(axes) == 1:
         return axes[0]
     names = TokenAxis.__dataclass_fields__
-    return TokenAxis(**{name: tuple(one for axis in axes for one in getattr(axis, name)) for name in names})
+    return TokenAxis(**{name: tuple(value for axis in axes for value in getattr(axis, name)) for name in names})
 
 
 def with_extras(axis: TokenAxis, extras: tuple[str, ...]) -> TokenAxis:
-    """A key axis with keys that are no tokens at its end."""
+    """Append keys that are not tokens to a key axis."""
     n = len(extras)
     return TokenAxis(
         tokens=axis.tokens + extras,
@@ -128,12 +135,15 @@ def with_extras(axis: TokenAxis, extras: tuple[str, ...]) -> TokenAxis:
 
 
 def axis_of(forward: Forward, before: int, batch: int, size: int, cross: bool) -> Axis:
-    """The tokens that an axis of this size stands for.
+    """The tokens that an axis of a forward pass stands for.
 
     Args:
-        before: how many calls of attention had been made when the stack was first called: its own tokens went
-            through the embedding last before that.
-        cross: whether to look for tokens that went through an embedding earlier than that.
+        forward: the forward pass.
+        before: number of attention calls before the stack's first one: the stack's own tokens are the last that went
+            through an embedding before it.
+        batch: number of rows.
+        size: number of tokens along the axis.
+        cross: True to prefer the first matching tokens, for the keys of cross-attention.
     """
     fits = [ids for at, ids in forward.embedded if at <= before and _fits(ids, batch, size)]
     fits = fits[::-1] if not cross else fits
@@ -153,30 +163,30 @@ def _fits(ids: torch.Tensor, batch: int, size: int) -> bool:
 
 
 def _arguments(forward: Forward) -> list[torch.Tensor]:
-    return [one for one in (*forward.args, *forward.kwargs.values()) if isinstance(one, torch.Tensor)]
+    return [value for value in (*forward.args, *forward.kwargs.values()) if isinstance(value, torch.Tensor)]
 
 
 def _ids_among_arguments(forward: Forward, batch: int, size: int) -> torch.Tensor | None:
-    """Integer arguments of that shape that are not called masks, positions, types or labels: what a model embeds."""
-    named = [one for name, one in forward.kwargs.items() if not re.search("mask|position|type|segment|label", name)]
-    for one in (*forward.args, *named):
-        if isinstance(one, torch.Tensor) and one.dtype in (torch.int64, torch.int32) and _fits(one, batch, size):
-            return one
+    """The first integer argument of this shape that isn't named like a mask, positions, types or labels."""
+    named = [value for name, value in forward.kwargs.items() if not re.search("mask|position|type|segment|label", name)]
+    for value in (*forward.args, *named):
+        if isinstance(value, torch.Tensor) and value.dtype in (torch.int64, torch.int32) and _fits(value, batch, size):
+            return value
     return None
 
 
 def _segments(forward: Forward, shape: tuple[int, ...]) -> np.ndarray | None:
-    found = forward.kwargs.get("token_type_ids")
-    if isinstance(found, torch.Tensor) and tuple(found.shape) == shape:
-        segments: np.ndarray = found.cpu().numpy()
+    types = forward.kwargs.get("token_type_ids")
+    if isinstance(types, torch.Tensor) and tuple(types.shape) == shape:
+        segments: np.ndarray = types.cpu().numpy()
         return segments
     return None
 
 
 def _patches(forward: Forward, size: int) -> tuple[str, ...]:
-    """Names of an image's patches, row by row, after the tokens that stand before them; () where it is no image."""
+    """Names of an image's patches, row by row, after the learned tokens before them; () if there is no image."""
     side = _patch_side(forward.module)
-    images = [one for one in _arguments(forward) if one.dim() == 4 and one.is_floating_point()]
+    images = [value for value in _arguments(forward) if value.dim() == 4 and value.is_floating_point()]
     if side is None or not images:
         return ()
     rows, columns = images[0].shape[-2] // side, images[0].shape[-1] // side
@@ -187,7 +197,7 @@ def _patches(forward: Forward, size: int) -> tuple[str, ...]:
 
 
 def _tokens_before_patches(module: nn.Module) -> tuple[str, ...]:
-    """The learned tokens that stand before the patches, in the order of transformers' vision models."""
+    """Names of the learned tokens before the patches, in the order of transformers' vision models."""
     parameters = {name.rpartition(".")[2]: parameter for name, parameter in module.named_parameters()}
     names = []
     if "cls_token" in parameters or "class_embedding" in parameters:
@@ -200,11 +210,12 @@ def _tokens_before_patches(module: nn.Module) -> tuple[str, ...]:
 
 
 def _patch_side(module: nn.Module) -> int | None:
-    for one in module.modules():
+    """Side of a patch in pixels, from the convolution that cuts an image into patches; None if there is none."""
+    for part in module.modules():
         if (
-            isinstance(one, nn.Conv2d)
-            and one.kernel_size == one.stride
-            and one.kernel_size[0] == one.kernel_size[1] > 1
+            isinstance(part, nn.Conv2d)
+            and part.kernel_size == part.stride
+            and part.kernel_size[0] == part.kernel_size[1] > 1
         ):
-            return int(one.kernel_size[0])
+            return int(part.kernel_size[0])
     return None

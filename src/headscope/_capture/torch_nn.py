@@ -1,64 +1,73 @@
-"""torch.nn: MultiheadAttention in all its forms, also inside Transformer encoders and decoders.
+"""torch.nn: MultiheadAttention in all its forms, including inside Transformer encoders and decoders.
 
-A MultiheadAttention shows what goes in and what comes out. Q, K and V are projected again from its own weights, as its
-forward does (torch.nn.functional.multi_head_attention_forward), and what they lead to is compared with what came out.
-PyTorch's inference fast path would hide the call: it is switched off while a capture is open.
+Only the inputs and outputs of a MultiheadAttention can be observed. Q, K and V are projected again from its own
+weights, as its forward does (torch.nn.functional.multi_head_attention_forward), and the resulting output is compared
+with the module's. PyTorch's inference fast path would hide the call, so it is off while a capture is open.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from headscope._capture.calls import Projection
-from headscope._capture.masks import Given
+from headscope._capture.masks import RawMask, Rules
 from headscope._capture.operators import Unwatched
 from headscope._capture.projections import Output
 from headscope._capture.rows import contexts, kept_queries, score_bound
-from headscope._capture.sessions import HookedOnce, Seat, WhileAnybodyLooks, asked, covering, hand_over, silence
+from headscope._capture.sessions import (
+    Seat,
+    SharedHooks,
+    SharedSetting,
+    deliver,
+    heads_to_silence,
+    recording,
+    register_call,
+    silence,
+)
 from headscope.errors import UnsupportedError
 
 NAMES = ("query", "key", "value", "key_padding_mask", "need_weights", "attn_mask", "average_attn_weights", "is_causal")
-"""MultiheadAttention.forward's parameters in order."""
+"""The parameters of MultiheadAttention.forward, in order."""
 
 
 def is_attention(module: nn.Module) -> bool:
-    """Whether this is a MultiheadAttention that capture reads."""
+    """Return True if this module is an nn.MultiheadAttention."""
     return isinstance(module, nn.MultiheadAttention)
 
 
 def refuse_own_forwards(name: str, modules: Iterable[tuple[str, nn.Module]]) -> None:
-    """Refuse MultiheadAttention whose forward was overridden: what it computes is not known.
+    """Raise an error for subclasses of MultiheadAttention that override forward: what they compute is unknown.
 
     Args:
         name: the model's class.
-        modules: all of its modules with their names in it.
+        modules: all modules of the model, with their names.
 
     Raises:
-        UnsupportedError: there is one.
+        UnsupportedError: a module overrides forward.
     """
     for path, module in modules:
         if is_attention(module) and type(module).forward is not nn.MultiheadAttention.forward:
             raise UnsupportedError(
-                f"{type(module).__name__} is an nn.MultiheadAttention with a forward of its own",
+                f"{type(module).__name__} is an nn.MultiheadAttention that overrides forward",
                 where=path or name,
-                advice="capture a model that uses nn.MultiheadAttention itself, or capture the other parts of this one",
+                advice="use nn.MultiheadAttention itself, or capture the parts of the model that don't contain it",
             )
 
 
 def _switch_fast_path_off() -> Callable[[], None]:
-    was = torch.backends.mha.get_fastpath_enabled()
+    before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
-    return lambda: torch.backends.mha.set_fastpath_enabled(was)
+    return lambda: torch.backends.mha.set_fastpath_enabled(before)
 
 
-FAST_PATH = WhileAnybodyLooks(_switch_fast_path_off)
-"""PyTorch's inference fast path, off."""
+FAST_PATH = SharedSetting(_switch_fast_path_off)
+"""Switches off PyTorch's inference fast path."""
 
 
 def project(
@@ -66,7 +75,7 @@ def project(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Q, K, V, (batch, heads, tokens, d_head), from (batch, tokens, d) each; K and V with the extra keys appended.
 
-    W_Q, W_K, W_V are the first, second and third third of in_proj_weight, or stand alone where kdim or vdim differ.
+    in_proj_weight holds W_Q, W_K and W_V stacked; if kdim or vdim differ from embed_dim, they are separate parameters.
     """
     d_model = mha.embed_dim
     if mha._qkv_same_embed_dim:
@@ -86,29 +95,34 @@ def project(
 
 
 def extra_keys(mha: nn.MultiheadAttention) -> tuple[str, ...]:
-    """Names of the keys that are no tokens: bias_k, and the zero that add_zero_attn adds."""
+    """Names of the keys that are not tokens: bias_k, and the zero key that add_zero_attn appends."""
     return (("[bias_k]",) if mha.bias_k is not None else ()) + (("[zero]",) if mha.add_zero_attn else ())
 
 
-def given_mask(
-    mha: nn.MultiheadAttention, given: dict[str, Any], keys: int, batched: bool, like: torch.Tensor
-) -> Given:
-    """The masks of a call as one. In torch.nn True means that a key may not be looked at.
+def raw_mask(
+    mha: nn.MultiheadAttention, arguments: dict[str, Any], keys: int, batched: bool, like: torch.Tensor
+) -> RawMask:
+    """Combine the masks of a call. In torch.nn, True means that a key is masked.
 
     Args:
-        given: the call's arguments by name.
-        keys: how many there are, the extra ones included.
-        batched: whether the call's tensors have a batch.
+        mha: the module.
+        arguments: the call's arguments by name.
+        keys: number of keys, extra keys included.
+        batched: True if the call's tensors have a batch axis.
         like: (batch, heads, queries, d_head), the call's queries.
+
+    Raises:
+        UnsupportedError: `is_causal` is passed as a hint to a module with extra keys.
     """
     batch = len(like)
     heads, extra = mha.num_heads, len(extra_keys(mha))
-    padding, mask = given["key_padding_mask"], given["attn_mask"]
-    if given["is_causal"] and padding is None and not given["need_weights"]:
+    padding, mask = arguments["key_padding_mask"], arguments["attn_mask"]
+    if arguments["is_causal"] and padding is None and not arguments["need_weights"]:
         if not extra:
-            return Given.causal_from_the_first(like.shape[2], keys)
+            return RawMask.causal_from_the_first(like.shape[2], keys)
         raise UnsupportedError(
-            "is_causal as a hint, with bias_k or add_zero_attn: PyTorch drops the mask and counts the extra key too",
+            "is_causal is passed as a hint together with bias_k or add_zero_attn: PyTorch drops the mask and counts "
+            "the extra key as a token",
             where="nn.MultiheadAttention",
             advice="pass the mask with need_weights=True, or without is_causal",
         )
@@ -125,110 +139,127 @@ def given_mask(
         else:
             part = widen(padding)[:, None, None, :]
             if mask is None:
-                return Given(mask=part)
+                return RawMask(mask=part)
             mask = (
                 mask
                 if mask.dtype != torch.bool
                 else torch.zeros_like(mask, dtype=like.dtype).masked_fill(mask, float("-inf"))
             )
-            return Given(mask=_shaped(widen(mask), batch, heads) + part)
+            return RawMask(mask=_shaped(widen(mask), batch, heads) + part)
     if mask is None:
-        return Given(keys=allowed)
-    return Given(mask=_shaped(widen(~mask if mask.dtype == torch.bool else mask), batch, heads), keys=allowed)
+        return RawMask(keys=allowed)
+    return RawMask(mask=_shaped(widen(~mask if mask.dtype == torch.bool else mask), batch, heads), keys=allowed)
 
 
 def _shaped(mask: torch.Tensor, batch: int, heads: int) -> torch.Tensor:
     return mask[None, None] if mask.dim() == 2 else mask.reshape(batch, heads, *mask.shape[1:])
 
 
-def look_at(
+def observe_call(
     mha: nn.MultiheadAttention, args: tuple[Any, ...], *keywords_and_output: Any
 ) -> tuple[torch.Tensor, Any] | None:
-    """A forward hook: hand over what this call saw, and silence what is to be silenced."""
+    """Observe a call (a forward hook): deliver it to the sessions that record it, and silence heads in its output."""
     if len(keywords_and_output) < 2:
-        return None  # another thread's last capture closed while this call ran
+        return None  # the last capture, in another thread, closed while this call ran
     kwargs, output = keywords_and_output
-    given: dict[str, Any] = dict(zip(NAMES, (None, None, None, None, True, None, True, False), strict=True))
-    given.update(zip(NAMES, args, strict=False))
-    given.update(kwargs)
-    inputs = [given[name] for name in ("query", "key", "value")]
-    batched = inputs[0].dim() == 3
-    queries, keys = (len(x) if not batched else x.shape[1 if mha.batch_first else 0] for x in inputs[:2])
-    seats = covering(mha, queries, keys, (inputs[0].shape, inputs[1].shape))
-    for seat in seats:  # what ran inside is what is read here
-        for missed in [one for one in seat.forward.missed if one.module == id(mha)]:
+    arguments: dict[str, Any] = dict(zip(NAMES, (None, None, None, None, True, None, True, False), strict=True))
+    arguments.update(zip(NAMES, args, strict=False))
+    arguments.update(kwargs)
+    query, key = arguments["query"], arguments["key"]
+    batched = query.dim() == 3
+    queries, keys = (len(x) if not batched else x.shape[1 if mha.batch_first else 0] for x in (query, key))
+    seats = register_call(mha, queries, keys, (query.shape, key.shape))
+    for seat in seats:  # the operators that ran inside this module are read here
+        for missed in [call for call in seat.forward.missed if call.module == id(mha)]:
             del seat.forward.missed[missed]
-    wanted, silenced = asked(seats)
-    if not wanted and not silenced:
+    recorders, silenced = recording(seats), heads_to_silence(seats)
+    if not recorders and not silenced:
         return None
-    with Unwatched():
-        return _read(mha, seats, wanted, silenced, given, inputs, batched, output)
-
-
-def _read(
-    mha: nn.MultiheadAttention,
-    seats: list[Seat],
-    wanted: list[Seat],
-    silenced: dict[int, str],
-    given: dict[str, Any],
-    inputs: list[torch.Tensor],
-    batched: bool,
-    output: tuple[torch.Tensor, Any],
-) -> tuple[torch.Tensor, Any] | None:
-    dropout = mha.dropout if mha.training else 0.0
-    if silenced and dropout:
+    if silenced and mha.training and mha.dropout:
         raise UnsupportedError(
-            "a head can't be silenced while nn.MultiheadAttention drops weights out",
+            "heads of an nn.MultiheadAttention can't be silenced while it applies dropout",
             where=seats[0].session.plan.paths[id(mha)],
-            advice="call model.eval() first, or set dropout to 0",
+            advice="call model.eval() first, or set its dropout to 0",
         )
-    own = _same_tokens(inputs[0], inputs[1])
-    inputs = [_batch_first(x, mha.batch_first, batched) for x in inputs]
-    with torch.set_grad_enabled(bool(silenced) and torch.is_grad_enabled()):
-        q, k, v = project(mha, *inputs)
-        batch, scale = len(q), q.shape[-1] ** -0.5
-        tokens = slice(0, q.shape[2]) if own else None
-        rules = seats[0].forward.analyst.rules(
-            given_mask(mha, given, k.shape[2], batched, q),
-            batch,
-            q.shape[2],
-            k.shape[2],
-            tokens,
-            reach=partial(score_bound, q, k, scale),
-            where=seats[0].session.plan.paths[id(mha)],
-        )
-        context, lse = contexts(q, k, v, scale, rules)
-    weight, bias = mha.out_proj.weight, mha.out_proj.bias
-    for session, forward, place in wanted:
+    with Unwatched():
+        with torch.set_grad_enabled(bool(silenced) and torch.is_grad_enabled()):
+            attention = _recomputed(mha, seats[0], arguments, batched)
+        if recorders:
+            returned = _batch_first(output[0].detach(), mha.batch_first, batched)
+            _deliver(mha, recorders, attention, returned, frozenset(silenced))
+        return (_silenced_output(mha, attention, silenced, batched), output[1]) if silenced else None
+
+
+class _Recomputed(NamedTuple):
+    """The attention of a call, recomputed from its inputs: the fields of `Call` with these names."""
+
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    context: torch.Tensor
+    kernel_lse: torch.Tensor
+    scale: float
+    rules: Rules
+    own: bool
+
+
+def _recomputed(mha: nn.MultiheadAttention, seat: Seat, arguments: dict[str, Any], batched: bool) -> _Recomputed:
+    """Recompute the attention of a call from its arguments."""
+    inputs = [arguments[name] for name in ("query", "key", "value")]
+    same_tokens = _same_tokens(inputs[0], inputs[1])
+    q, k, v = project(mha, *(_batch_first(x, mha.batch_first, batched) for x in inputs))
+    scale = q.shape[-1] ** -0.5
+    rules = seat.forward.analyst.rules(
+        raw_mask(mha, arguments, k.shape[2], batched, q),
+        len(q),
+        q.shape[2],
+        k.shape[2],
+        slice(0, q.shape[2]) if same_tokens else None,
+        reach=partial(score_bound, q, k, scale),
+        where=seat.session.plan.paths[id(mha)],
+    )
+    context, lse = contexts(q, k, v, scale, rules)
+    return _Recomputed(q, k, v, context, lse, scale, rules, same_tokens)
+
+
+def _deliver(
+    mha: nn.MultiheadAttention,
+    recorders: list[Seat],
+    attention: _Recomputed,
+    returned: torch.Tensor,
+    silenced: frozenset[int],
+) -> None:
+    """Deliver a call, with its output projection, to the sessions that record it."""
+    for session, forward, place in recorders:
         path = ".".join(filter(None, (session.plan.paths[id(mha)], "out_proj")))
         forward.projections[place.stack, place.layer] = Output((path,), mha.head_dim)
-    hand_over(
+    weight, bias = mha.out_proj.weight, mha.out_proj.bias
+    fields = attention._asdict().items()
+    deliver(
         mha,
-        wanted,
-        q=q.detach(),
-        k=k.detach(),
-        v=v.detach(),
-        kernel_lse=lse.detach(),
-        context=context.detach(),
-        scale=scale,
-        rules=rules,
+        recorders,
+        **{name: value.detach() if isinstance(value, torch.Tensor) else value for name, value in fields},
         stage="projected",
-        own=own,
-        returned=_batch_first(output[0].detach(), mha.batch_first, batched),
+        returned=returned,
         projection=Projection(weight.detach(), None if bias is None else bias.detach()),
         extra_keys=extra_keys(mha),
-        silenced=frozenset(silenced),
-        dropout=dropout,
+        silenced=silenced,
+        dropout=mha.dropout if mha.training else 0.0,
     )
-    if not silenced:
-        return None
-    changed = silence(context, silenced, kept_queries(rules, batch, q))
-    joined = F.linear(changed.transpose(1, 2).flatten(2), weight, bias)
+
+
+def _silenced_output(
+    mha: nn.MultiheadAttention, attention: _Recomputed, silenced: dict[int, str], batched: bool
+) -> torch.Tensor:
+    """The output of a call with heads silenced, in the shape that the module returns."""
+    kept = kept_queries(attention.rules, len(attention.q), attention.q)
+    changed = silence(attention.context, silenced, kept)
+    joined = F.linear(changed.transpose(1, 2).flatten(2), mha.out_proj.weight, mha.out_proj.bias)
     if not batched:
         joined = joined[0]
     elif not mha.batch_first:
         joined = joined.transpose(0, 1)
-    return joined, output[1]
+    return joined
 
 
 def _batch_first(x: torch.Tensor, batch_first: bool, batched: bool) -> torch.Tensor:
@@ -242,8 +273,8 @@ def _same_tokens(query: torch.Tensor, key: torch.Tensor) -> bool:
 
 
 def _hook(mha: nn.Module) -> list[Callable[[], None]]:
-    return [mha.register_forward_hook(look_at, with_kwargs=True).remove]
+    return [mha.register_forward_hook(observe_call, with_kwargs=True).remove]
 
 
-WATCHED = HookedOnce(_hook)
-"""The modules whose calls are looked at, once for all captures."""
+WATCHED = SharedHooks(_hook)
+"""The hooks on nn.MultiheadAttention, shared by all open captures."""

@@ -1,9 +1,9 @@
-"""transformers: every attention function of the interface, looked on while it runs.
+"""transformers: observe every attention function of its attention interface.
 
-Models look their attention function up by the name in their config: sdpa, flash_attention_2, …, or use the
-`eager_attention_forward` of their modeling file. While a capture is open, each of these is replaced in its table by one
-that calls it with exactly the same arguments and hands over what it saw. Configs, masks and the choice of
-implementation are the model's own and are not touched.
+Models look up their attention function by the name in their config (sdpa, flash_attention_2, …), or use the
+`eager_attention_forward` of their modeling file. While a capture is open, each of these functions is replaced by a
+wrapper that calls the original with exactly the same arguments and delivers what it observed. Configs, masks and the
+choice of implementation are left as the model has them.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ import sys
 from collections.abc import Callable, Iterable
 from functools import partial, wraps
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from headscope._capture.classes import kind_of, stage_of
-from headscope._capture.masks import Given
+from headscope._capture.masks import RawMask, Rules
 from headscope._capture.operators import Unwatched
 from headscope._capture.projections import Awaited
 from headscope._capture.refusals import refuse_sinks, refuse_softcap
 from headscope._capture.rows import kept_queries, score_bound
-from headscope._capture.sessions import LOCK, Seat, asked, covering, hand_over, silence
+from headscope._capture.sessions import LOCK, Seat, deliver, heads_to_silence, recording, register_call, silence
 from headscope.errors import UnsupportedError
 from headscope.kernels import KernelWatch, autocast_dtype
 
 
 class Installed:
-    """The attention functions that have been replaced, and how to put them back. One for the whole process."""
+    """The wrappers in transformers' tables, shared by all open captures. One instance for the whole process."""
 
     def __init__(self) -> None:
         self._users = 0
@@ -37,11 +37,11 @@ class Installed:
         self._modeling: set[str] = set()
 
     def enter(self, attention: Iterable[nn.Module]) -> None:
-        """Replace the interface's functions, and the eager ones of these modules' modeling files."""
+        """Wrap the interface's functions, and the eager functions of these modules' modeling files."""
         with LOCK:
             self._users += 1
             try:
-                for file in {type(one).__module__ for one in attention if kind_of(type(one)).uses_interface}:
+                for file in {type(module).__module__ for module in attention if kind_of(type(module)).uses_interface}:
                     if not self._undo:
                         self._replace_in_tables()
                     self._replace_in_file(sys.modules.get(file))
@@ -50,7 +50,7 @@ class Installed:
                 raise
 
     def leave(self) -> None:
-        """Put everything back when the last capture closes."""
+        """Restore the original functions when the last capture closes."""
         with LOCK:
             self._users -= 1
             if self._users == 0:
@@ -93,17 +93,17 @@ INSTALLED = Installed()
 
 
 def watched(original: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """An attention function that does what `original` does, and hands over what it saw."""
+    """Wrap an attention function: the same result, but sessions that cover the module observe the call."""
 
     @wraps(original)
     def attention(
         module: nn.Module, query: Any, key: Any, value: Any, attention_mask: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        seats = covering(module, query.shape[2], key.shape[2], (query.shape, key.shape))
+        seats = register_call(module, query.shape[2], key.shape[2], (query.shape, key.shape))
         if not seats:
             return original(module, query, key, value, attention_mask, *args, **kwargs)
         with Unwatched():
-            return look_on(original, name, seats, module, query, key, value, attention_mask, *args, **kwargs)
+            return run_observed(original, name, seats, module, query, key, value, attention_mask, *args, **kwargs)
 
     if "torch._dynamo" not in sys.modules:
         return attention
@@ -111,7 +111,7 @@ def watched(original: Callable[..., Any], name: str) -> Callable[..., Any]:
     return untraced
 
 
-def look_on(
+def run_observed(
     original: Callable[..., Any],
     name: str,
     seats: list[Seat],
@@ -123,66 +123,120 @@ def look_on(
     *args: Any,
     **kwargs: Any,
 ) -> Any:
-    """Run the model's own attention function, silence what is to be silenced, and hand over."""
-    name_of_model, path = type(seats[0].session.model).__name__, seats[0].session.plan.paths[id(module)]
-    if kwargs.get("softcap") is not None:
-        refuse_softcap(name_of_model, path, kwargs["softcap"])
-    if kwargs.get("s_aux") is not None:
-        refuse_sinks(name_of_model, path)
-    wanted, silenced = asked(seats)
-    if not wanted and not silenced:
+    """Run the model's own attention function for sessions that record the call or silence heads in it.
+
+    Args:
+        original: the attention function.
+        name: the name under which the interface knows it.
+        seats: the sessions that cover the module.
+        module, query, key, value, attention_mask, args, kwargs: the arguments of `original`.
+
+    Returns:
+        The result of `original`, with the contexts of silenced heads replaced.
+
+    Raises:
+        UnsupportedError: the call uses a soft cap or attention sinks, or a mask that can't be read.
+    """
+    _refuse_caps_and_sinks(seats[0], module, kwargs)
+    recorders, silenced = recording(seats), heads_to_silence(seats)
+    if not recorders and not silenced:
         return original(module, query, key, value, attention_mask, *args, **kwargs)
     watch = KernelWatch()
     with watch:
         result = original(module, query, key, value, attention_mask, *args, **kwargs)
     with torch.no_grad():
         batch = max(len(query), len(key))
-        mask = attention_mask
-        if query.dtype == torch.float64 and isinstance(mask, torch.Tensor) and mask.is_floating_point():
-            mask = mask.double()  # the precision in which it is added
-        given, used = given_mask(name, module, query, key, mask, kwargs)
-        cross = seats[0].place.stack.cross
-        if not cross and query.shape[2] < used and given.mask is not None:
-            used = used_keys(given.mask[..., :used], query.shape[2])
-        own = not cross and query.shape[2] <= used
-        tokens = slice(used - query.shape[2], used) if own else None
-        scaling = kwargs.get("scaling")
-        scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
-        rules = seats[0].forward.analyst.rules(
-            given, batch, query.shape[2], used, tokens, reach=partial(score_bound, query, key, scale), where=path
-        )
-        if wanted:
+        masking = _masking(name, seats[0], module, query, key, attention_mask, kwargs)
+        if recorders:
             dtype = watch.dtype or product_dtype(name, module, query)
             q = query.detach().to(dtype).expand(batch, -1, -1, -1)
-            k, v = (x.detach()[:, :, :used].to(dtype).expand(batch, -1, -1, -1) for x in (key, value))
-            hand_over(
+            k, v = (x.detach()[:, :, : masking.keys].to(dtype).expand(batch, -1, -1, -1) for x in (key, value))
+            deliver(
                 module,
-                wanted,
+                recorders,
                 q=q,
                 k=k,
                 v=v,
                 kernel_lse=watch.lse(*q.shape[:3]),
                 context=result[0].detach().transpose(1, 2),
-                scale=scale,
-                rules=rules,
-                stage=stage_of(module, scale, query.shape[-1]),
-                own=own,
+                scale=masking.scale,
+                rules=masking.rules,
+                stage=stage_of(module, masking.scale, query.shape[-1]),
+                own=masking.same_tokens,
                 weights=result[1] if len(result) > 1 and isinstance(result[1], torch.Tensor) else None,
                 silenced=frozenset(silenced),
                 dropout=float(kwargs.get("dropout") or 0.0),
             )
     if silenced:
-        kept = kept_queries(rules, batch, query)
+        kept = kept_queries(masking.rules, batch, query)
         result = (silence(result[0].transpose(1, 2), silenced, kept).transpose(1, 2).contiguous(), *result[1:])
-    for _, forward, place in wanted:
+    for _, forward, place in recorders:
         forward.awaited = Awaited.of(result[0], place.stack, place.layer)
     return result
 
 
-def product_dtype(name: str, module: nn.Module, query: torch.Tensor) -> torch.dtype:
-    """What queries and keys are when an attention function of this name multiplies them.
+def _refuse_caps_and_sinks(seat: Seat, module: nn.Module, kwargs: dict[str, Any]) -> None:
+    """Raise UnsupportedError for a call whose scores are capped or whose softmax has sinks."""
+    model, path = type(seat.session.model).__name__, seat.session.plan.paths[id(module)]
+    if kwargs.get("softcap") is not None:
+        refuse_softcap(model, path, kwargs["softcap"])
+    if kwargs.get("s_aux") is not None:
+        refuse_sinks(model, path)
 
-    Flash attention takes no fp32: where autocast is off, transformers casts to the precision of the module's weights.
+
+class _Masking(NamedTuple):
+    """The mask and the scale of a call.
+
+    Attributes:
+        rules: the mask's rule for each row of the batch.
+        keys: number of keys that the call uses, counted from the first.
+        scale: factor of q . k.
+        same_tokens: True if queries and keys are the same tokens.
+    """
+
+    rules: Rules
+    keys: int
+    scale: float
+    same_tokens: bool
+
+
+def _masking(
+    name: str,
+    seat: Seat,
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    mask: Any,
+    kwargs: dict[str, Any],
+) -> _Masking:
+    """Read the mask and the scale of a call from its arguments."""
+    if query.dtype == torch.float64 and isinstance(mask, torch.Tensor) and mask.is_floating_point():
+        mask = mask.double()  # the precision in which it is added
+    queries = query.shape[2]
+    raw, keys = raw_mask(name, module, query, key, mask, kwargs)
+    cross = seat.place.stack.cross
+    if not cross and queries < keys and raw.mask is not None:
+        keys = used_keys(raw.mask[..., :keys], queries)
+    same_tokens = not cross and queries <= keys
+    scaling = kwargs.get("scaling")
+    scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
+    rules = seat.forward.analyst.rules(
+        raw,
+        max(len(query), len(key)),
+        queries,
+        keys,
+        slice(keys - queries, keys) if same_tokens else None,
+        reach=partial(score_bound, query, key, scale),
+        where=seat.session.plan.paths[id(module)],
+    )
+    return _Masking(rules, keys, scale, same_tokens)
+
+
+def product_dtype(name: str, module: nn.Module, query: torch.Tensor) -> torch.dtype:
+    """Precision in which an attention function of this name multiplies queries and keys.
+
+    Flash attention does not accept fp32: if autocast is off, transformers casts to the precision of the module's
+    weights.
     """
     dtype = autocast_dtype(query)
     if not name.startswith("flash") or dtype != torch.float32:
@@ -195,13 +249,13 @@ def product_dtype(name: str, module: nn.Module, query: torch.Tensor) -> torch.dt
     return next(weights, dtype)
 
 
-def given_mask(
+def raw_mask(
     name: str, module: nn.Module, query: torch.Tensor, key: torch.Tensor, mask: Any, kwargs: dict[str, Any]
-) -> tuple[Given, int]:
-    """The mask that an attention function applies when it is called so, and how many of the keys it looks at.
+) -> tuple[RawMask, int]:
+    """The mask that an attention function applies for these arguments, and how many of the keys it uses.
 
     Raises:
-        UnsupportedError: the function's masks are of a kind that can't be read.
+        UnsupportedError: the mask is not a tensor.
     """
     queries, keys = query.shape[2], key.shape[2]
     bias = kwargs.get("position_bias")
@@ -209,26 +263,27 @@ def given_mask(
     causal = getattr(module, "is_causal", True) if causal is None else causal
     if mask is not None and not isinstance(mask, torch.Tensor):
         raise UnsupportedError(
-            f"{name} masks by {type(mask).__name__}, which capture can't read",
+            f"{name} masks with a {type(mask).__name__}, which capture can't read",
             where=type(module).__name__,
-            advice='switch first: model.set_attn_implementation("sdpa")',
+            advice='switch the attention implementation first: model.set_attn_implementation("sdpa")',
         )
     if name.startswith("flash"):
         width = kwargs.get("sliding_window")
         window = None if width is None or keys <= width else (int(width) - 1, None if causal else int(width) - 1)
-        return Given(keys=mask, causal=bool(causal) and queries > 1, window=window, bias=bias), keys
+        return RawMask(keys=mask, causal=bool(causal) and queries > 1, window=window, bias=bias), keys
     if name.endswith(("eager_attention_forward", "eager")):
-        return Given(mask=mask, bias=bias), keys
+        return RawMask(mask=mask, bias=bias), keys
     if mask is None and bool(causal) and queries > 1:
         used = min(queries, keys)
-        return Given.causal_from_the_first(queries, used, None if bias is None else bias[..., :used]), used
-    return Given(mask=mask, bias=bias), keys
+        return RawMask.causal_from_the_first(queries, used, None if bias is None else bias[..., :used]), used
+    return RawMask(mask=mask, bias=bias), keys
 
 
 def used_keys(mask: torch.Tensor, queries: int) -> int:
-    """How many keys there are when those at the end are left out that no query sees: the free room of a static cache.
+    """Number of keys without the trailing ones that no query sees, which are the unused slots of a static cache.
 
-    A mask of numbers is taken at its word only where it says -inf or the least finite number, in a row with others.
+    In a numeric mask, only -inf and the lowest finite number count as masked, and only in rows that also hold other
+    values.
     """
     seen = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min
     if mask.dtype != torch.bool:

@@ -1,4 +1,4 @@
-"""What one forward pass leaves behind, in memory and on disk."""
+"""Traces: the record of one forward pass, in memory and on disk."""
 
 from __future__ import annotations
 

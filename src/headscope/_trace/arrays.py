@@ -1,4 +1,4 @@
-"""Arrays as a trace shows them: ones that know their shape in words, and maps that compute only the tile asked for."""
+"""The arrays of a trace: arrays with named axes, and lazy maps that compute only the tile that is indexed."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Named(NDArrayOperatorsMixin):
-    """An array with a word for each axis.
+    """An array with a name for each axis.
 
-    It computes as its array does (`named.max()`, `named - other`, `np.log(named)`); what comes out is a plain array.
+    It supports the operations of its array (`named.max()`, `named - other`, `np.log(named)`), which return plain
+    arrays.
 
     Attributes:
-        name: what it is, in the library's usual words: last_hidden_state, pooler_output, logits.
-        dims: a word for each axis.
-        array: the numbers.
-        labels: what the last axis's entries are called, where the model says so.
+        name: its name in transformers: last_hidden_state, pooler_output, logits.
+        dims: the name of each axis.
+        array: the array itself.
+        labels: names for the entries of the last axis, if the model defines them.
     """
 
     name: str
@@ -52,7 +53,8 @@ class Named(NDArrayOperatorsMixin):
         return np.asarray(self.array, dtype=dtype)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        return getattr(ufunc, method)(*(one.array if isinstance(one, Named) else one for one in inputs), **options)
+        arrays = (value.array if isinstance(value, Named) else value for value in inputs)
+        return getattr(ufunc, method)(*arrays, **options)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name in self.__dataclass_fields__:
@@ -73,28 +75,28 @@ class Named(NDArrayOperatorsMixin):
 
 
 class LazyMap(NDArrayOperatorsMixin, Tiled):
-    """A map, queries down and keys across, of which only the tile asked for is computed.
+    """A lazy map of queries (rows) by keys (columns): only the tile that is indexed is computed.
 
     The map of one head is (queries, keys), of a layer (heads, queries, keys), of a trace (layers, heads, queries,
-    keys). It computes as a NumPy array of its shape does, and holds a few rows at a time where NumPy holds them all:
+    keys). It behaves like a NumPy array of its shape, but holds only a few rows in memory at a time:
 
-    - An index (`weights[3]`, `weights[:5, ::2]`, `weights[mask]`) gives the array of the cells asked for.
-    - What works cell by cell (`weights * 2`, `np.log(weights)`, `a.weights - b.weights`, `weights > 0.1`) gives a map
-      again; so do `.T`, `transpose`, `swapaxes`, `astype`, `clip` and `round`.
-    - Sums, means, extremes, `std`, `any`, `argmax`, … go over the rows in blocks; sums of weights are taken in fp64.
-      So does a matrix product with an array, `weights @ v`, which is computed at once.
-    - `np.asarray(weights)`, `weights[...]`, `reshape`, and every NumPy function that is not named here compute the
-      whole map, with as much memory as it has cells.
+    - Indexing (`weights[3]`, `weights[:5, ::2]`, `weights[mask]`) returns an array of the indexed cells.
+    - Operations on single cells (`weights * 2`, `np.log(weights)`, `a.weights - b.weights`, `weights > 0.1`) return
+      another lazy map, and so do `.T`, `transpose`, `swapaxes`, `astype`, `clip` and `round`.
+    - Sums, means, extremes, `std`, `any`, `argmax`, … are computed in blocks of rows; sums of weights in fp64. So is a
+      matrix product with an array, `weights @ v`, which returns an array.
+    - `np.asarray(weights)`, `weights[...]`, `reshape`, and NumPy functions that are not listed here compute the whole
+      map in memory.
 
     Attributes:
-        kind: what its cells are: weights, scores, or what was computed from them.
+        kind: name of its cells: weights, scores, or an expression of these.
         shape: its size along each axis.
-        dtype: of its cells.
+        dtype: dtype of its cells.
     """
 
     @classmethod
     def of(cls, source: Tiled) -> LazyMap:
-        """The same map as one that NumPy computes with."""
+        """Turn a tiled map into one that supports NumPy operations."""
         return cls(source.kind, source.shape, source.tile, source.dtype)
 
     def __len__(self) -> int:
@@ -108,7 +110,7 @@ class LazyMap(NDArrayOperatorsMixin, Tiled):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
-            raise ValueError(f"{self.kind} are computed when asked for: there is no array to share")
+            raise ValueError(f"{self.kind} are computed on demand, so there is no array to share")
         return np.asarray(self.whole(), dtype=dtype)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
@@ -130,42 +132,42 @@ class LazyMap(NDArrayOperatorsMixin, Tiled):
 
     @property
     def T(self) -> LazyMap:
-        """The map with its axes in the opposite order."""
+        """The map with its axes reversed."""
         return self.transpose()
 
     @property
     def mT(self) -> LazyMap:
-        """The map with queries and keys exchanged."""
+        """The map with queries and keys swapped."""
         return self.swapaxes(-1, -2)
 
     def transpose(self, *axes: Any) -> LazyMap:
-        """The map with its axes in another order, the opposite one by default."""
+        """The map with its axes permuted; by default, reversed."""
         order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
-        found = axes_of(self, tuple(order or reversed(range(self.ndim))))
-        if len(found) != self.ndim:
+        permutation = axes_of(self, tuple(order or reversed(range(self.ndim))))
+        if len(permutation) != self.ndim:
             raise InputError(
-                f"{len(found)} axes for a map of {self.ndim}",
+                f"expected {self.ndim} axes, got {len(permutation)} axes",
                 where=f"{self.kind}.transpose",
                 advice="name each axis once",
             )
-        return LazyMap.of(transposed(self, found))
+        return LazyMap.of(transposed(self, permutation))
 
     def swapaxes(self, first: int, second: int) -> LazyMap:
-        """The map with two axes exchanged."""
+        """The map with two axes swapped."""
         order = list(range(self.ndim))
         order[first], order[second] = order[second], order[first]
         return self.transpose(*order)
 
     def astype(self, dtype: Any, **_: Any) -> LazyMap:
-        """The map in another precision."""
+        """The map with its cells converted to another dtype."""
         return LazyMap(self.kind, self.shape, lambda *parts: self.tile(*parts).astype(dtype), dtype)
 
     def clip(self, a_min: Any = None, a_max: Any = None, **options: Any) -> LazyMap:
-        """The map with its cells kept between two bounds."""
+        """The map with its cells limited to the range from `a_min` to `a_max`."""
         return LazyMap.of(elementwise(np.clip, "clip", (self, a_min, a_max), options))
 
     def round(self, decimals: int = 0) -> LazyMap:
-        """The map with its cells rounded."""
+        """The map with its cells rounded to `decimals` decimals."""
         return LazyMap.of(elementwise(np.round, "round", (self,), {"decimals": decimals}))
 
     def sum(
@@ -177,7 +179,7 @@ class LazyMap(NDArrayOperatorsMixin, Tiled):
         initial: Any = NOTHING,
         where: Any = True,
     ) -> Any:
-        """Over all cells or some axes; in fp64 by default."""
+        """The sum over all cells or some axes, in fp64 by default."""
         return reduce(self, np.add, axis, dtype=dtype, out=out, keepdims=keepdims, initial=initial, where=where)
 
     def prod(
@@ -189,36 +191,36 @@ class LazyMap(NDArrayOperatorsMixin, Tiled):
         initial: Any = NOTHING,
         where: Any = True,
     ) -> Any:
-        """The product of all cells, or along some axes."""
+        """The product over all cells or some axes."""
         return reduce(self, np.multiply, axis, dtype=dtype, out=out, keepdims=keepdims, initial=initial, where=where)
 
     def max(
         self, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = NOTHING, where: Any = True
     ) -> Any:
-        """The largest of all cells, or along some axes."""
+        """The largest cell, of all or along some axes."""
         return reduce(self, np.maximum, axis, out=out, keepdims=keepdims, initial=initial, where=where)
 
     def min(
         self, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = NOTHING, where: Any = True
     ) -> Any:
-        """The smallest of all cells, or along some axes."""
+        """The smallest cell, of all or along some axes."""
         return reduce(self, np.minimum, axis, out=out, keepdims=keepdims, initial=initial, where=where)
 
     def any(self, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True) -> Any:
-        """Whether any cell is not 0."""
+        """True if any cell is not 0, over all cells or some axes."""
         return reduce(self, np.logical_or, axis, out=out, keepdims=keepdims, where=where)
 
     def all(self, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True) -> Any:
-        """Whether no cell is 0."""
+        """True if no cell is 0, over all cells or some axes."""
         return reduce(self, np.logical_and, axis, out=out, keepdims=keepdims, where=where)
 
     def mean(
         self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True
     ) -> Any:
-        """Over all cells or some axes; in fp64 by default."""
+        """The mean over all cells or some axes, in fp64 by default."""
         total = self.sum(axis, dtype or np.float64, None, keepdims, where=where)
-        found = total / self._count(axis, keepdims, where)
-        return found if out is None else _into(out, found)
+        mean = total / self._count(axis, keepdims, where)
+        return mean if out is None else _into(out, mean)
 
     def var(
         self,
@@ -232,50 +234,50 @@ class LazyMap(NDArrayOperatorsMixin, Tiled):
         correction: Any = NOTHING,
         mean: Any = NOTHING,
     ) -> Any:
-        """The variance of all cells, or along some axes, in fp64: once for the mean, once for the distances from it."""
+        """The variance over all cells or some axes, in fp64; the map is computed twice, the first time for the mean."""
         centre = self.mean(axis, dtype, keepdims=True, where=where) if mean is NOTHING else mean
         distance = self.astype(dtype or np.float64) - centre
         total = (distance * distance).sum(axis, keepdims=keepdims, where=where)
-        found = total / (self._count(axis, keepdims, where) - (ddof if correction is NOTHING else correction))
-        return found if out is None else _into(out, found)
+        variance = total / (self._count(axis, keepdims, where) - (ddof if correction is NOTHING else correction))
+        return variance if out is None else _into(out, variance)
 
     def std(self, axis: Any = None, dtype: Any = None, out: Any = None, *args: Any, **options: Any) -> Any:
-        """The standard deviation: the root of `var`."""
-        found = np.sqrt(self.var(axis, dtype, None, *args, **options))
-        return found if out is None else _into(out, found)
+        """The standard deviation: the square root of `var`."""
+        deviation = np.sqrt(self.var(axis, dtype, None, *args, **options))
+        return deviation if out is None else _into(out, deviation)
 
     def argmax(self, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Any:
-        """Where the largest cell stands: along -1 the key that each query gives most to."""
+        """Index of the largest cell: along axis -1, the key to which each query attends most."""
         return first_best(self, np.argmax, axis, out, keepdims)
 
     def argmin(self, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Any:
-        """Where the smallest cell stands."""
+        """Index of the smallest cell."""
         return first_best(self, np.argmin, axis, out, keepdims)
 
     def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
-        """The cells whose positions along two axes differ by `offset`, as the result's last axis."""
+        """The cells whose positions along two axes differ by `offset`, along the last axis of the result."""
         first, second = axes_of(self, (axis1, axis2))
         others = [axis for axis in range(self.ndim) if axis not in (first, second)]
-        turned = self.transpose(*others, first, second)
-        start, rows, columns = max(0, -offset), *turned.shape[-2:]
+        reordered = self.transpose(*others, first, second)
+        start, rows, columns = max(0, -offset), *reordered.shape[-2:]
         along = np.arange(start, max(start, min(rows, columns - offset)))
-        return turned[..., along, along + offset]
+        return reordered[..., along, along + offset]
 
     def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1, **options: Any) -> Any:
         """The sum of a diagonal."""
         return self.diagonal(offset, axis1, axis2).sum(-1, **options)
 
     def dot(self, other: Any) -> Any:
-        """`self @ other` of a map of one head."""
+        """The product `self @ other` for a map of one head."""
         return np.dot(self, other)
 
     def __getattr__(self, name: str) -> Any:
         if name not in OF_THE_WHOLE:
-            raise AttributeError(f"a map of {self.__dict__.get('kind', 'cells')} has no {name!r}")
+            raise AttributeError(f"a map of {self.__dict__.get('kind', 'cells')} has no attribute {name!r}")
         return getattr(self.whole(), name)
 
     def _count(self, axis: Any, keepdims: bool, where: Any) -> Any:
-        """How many cells a sum is over."""
+        """Number of cells in each sum along `axis`."""
         if where is True:
             return math.prod(self.shape[at] for at in axes_of(self, axis))
         return np.broadcast_to(np.asarray(where, dtype=bool), self.shape).sum(axis, keepdims=keepdims)
@@ -293,9 +295,9 @@ OF_THE_WHOLE = frozenset(
         *("real", "repeat", "reshape", "searchsorted", "squeeze", "take", "tobytes", "tofile", "tolist"),
     }
 )
-"""What a map has from its array, all of which is then computed."""
+"""Attributes of NumPy arrays for which the whole map is computed."""
 
 
-def _into(out: Any, found: Any) -> Any:
-    out[...] = found
+def _into(out: Any, values: Any) -> Any:
+    out[...] = values
     return out

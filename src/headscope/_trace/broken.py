@@ -1,4 +1,4 @@
-"""Heads whose weights are not numbers: which they are, and where NaN or infinity begins."""
+"""Heads whose weights are NaN: which heads these are, and where NaN or infinity first appears."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ BROKEN = "NaN or infinity"
 
 
 def broken_rows(record: LayerRecord) -> Bool[np.ndarray, "heads queries"]:
-    """Return True for each row of a layer's weights that is not made of numbers.
+    """Return True for each row of a layer's weights that contains NaN.
 
-    A query with NaN or infinity in it has such a row, and so has every query that sees such a key. A row that sees no
-    key is none, unless its keys are at infinity: then it is not the mask that made its scores -inf.
+    A query that contains NaN or infinity has such a row, and so has every query that sees such a key. A query that sees
+    no key doesn't, unless its keys are infinite: then its scores are -inf for another reason than the mask.
     """
     keys = _finite(record.k, len(record.q))[:, None]
     empty = np.isneginf(record.lse)
@@ -33,7 +33,7 @@ def is_broken(record: LayerRecord) -> Bool[np.ndarray, " heads"]:
 
 
 def broken_heads(trace: Trace) -> tuple[tuple[int, int], ...]:
-    """(layer, head) of each head with such a row, by their numbers in the model, layer by layer."""
+    """(layer, head) of each head with such a row, numbered as in the model, layer by layer."""
     return tuple(
         (layer, head)
         for layer, record in zip(trace.numbers, trace.layers, strict=True)
@@ -43,7 +43,7 @@ def broken_heads(trace: Trace) -> tuple[tuple[int, int], ...]:
 
 
 def broken_line(trace: Trace) -> str | None:
-    """Where the model's numbers are not finite, and where that begins, in one line; None where all are finite."""
+    """One line that says where the model's numbers are not finite and where that begins; None if all are finite."""
     heads = trace.broken
     after = [name for name, named in trace.outputs.kept.items() if not np.isfinite(named.array).all()]
     if not heads and not after and all(_finite(part).all() for record in trace.layers for part in _parts(record)):
@@ -53,7 +53,7 @@ def broken_line(trace: Trace) -> str | None:
 
 
 def _beginning(trace: Trace) -> str:
-    """Where NaN or infinity is first seen."""
+    """Describe the first place with NaN or infinity."""
     for at, (layer, record) in enumerate(zip(trace.numbers, trace.layers, strict=True)):
         size = len(record.q)
         parts = {
@@ -89,9 +89,9 @@ def _finite(part: Float[np.ndarray, "heads tokens d"], heads: int | None = None)
 
 
 def _listed(trace: Trace, heads: Sequence[tuple[int, int]]) -> str:
-    """Heads by layer; neighbouring layers that are broken in whole are named together."""
+    """The heads by layer; layers in which all heads are broken are listed together."""
     of_layer = {layer: [head for at, head in heads if at == layer] for layer in trace.numbers}
-    whole = {layer: found == list(trace.head_numbers(layer)) for layer, found in of_layer.items()}
+    whole = {layer: broken == list(trace.head_numbers(layer)) for layer, broken in of_layer.items()}
     parts = []
     for all_of_it, group in groupby((layer for layer in of_layer if of_layer[layer]), whole.__getitem__):
         layers = list(group)
@@ -103,7 +103,7 @@ def _listed(trace: Trace, heads: Sequence[tuple[int, int]]) -> str:
 
 
 def _numbers(noun: str, numbers: Sequence[int]) -> str:
-    """Numbers in words: layer 3; layers 1 to 11; heads 0, 2, 5."""
+    """Format numbers with their noun: layer 3; layers 1 to 11; heads 0, 2, 5."""
     if len(numbers) == 1:
         return f"{noun} {numbers[0]}"
     if list(numbers) == list(range(numbers[0], numbers[-1] + 1)):

@@ -1,10 +1,11 @@
-"""Which part of a batch a trace is: the row, and the positions of it that were kept."""
+"""The part of a batch that a trace holds: one row, and the positions of it that were kept."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
 
+from headscope.checkpoint.json_text import few
 from headscope.errors import TraceError
 
 
@@ -12,14 +13,14 @@ from headscope.errors import TraceError
 class Cut:
     """The row of a batch that a trace holds, without the padding around it.
 
-    Of what the model computed for a whole batch, (batch, heads, queries, keys), the trace has
+    Of an array that the model computed for a whole batch, `cells` (batch, heads, queries, keys), the trace holds
     `cells[row][:, queries][:, :, keys]`.
 
     Attributes:
-        row: the row of the batch, from 0.
-        queries: the positions along the queries' axis that were kept.
-        keys: those along the keys' axis.
-        sizes: how long these axes are, padding included.
+        row: the row of the batch, counted from 0.
+        queries: the kept positions along the query axis.
+        keys: the kept positions along the key axis.
+        sizes: lengths of these axes, padding included.
     """
 
     row: int
@@ -29,7 +30,7 @@ class Cut:
 
     @classmethod
     def none(cls, queries: int, keys: int) -> Cut:
-        """The only row of a batch without padding."""
+        """The cut of a batch with one row and no padding."""
         return cls(0, tuple(range(queries)), tuple(range(keys)), (queries, keys))
 
     def __post_init__(self) -> None:
@@ -37,7 +38,8 @@ class Cut:
             order = all(a < b for a, b in pairwise(positions))
             if self.row < 0 or not order or (positions and not 0 <= positions[0] <= positions[-1] < size):
                 raise TraceError(
-                    f"row {self.row} of a batch, positions that don't go up from 0 to {size - 1}",
+                    f"expected a row from 0 on and increasing positions from 0 to {size - 1}, got row {self.row} and "
+                    f"positions {few(list(map(str, positions)), 4)}",
                     where=f"{name} of the batch",
                     advice="make the trace again",
                 )

@@ -1,4 +1,4 @@
-"""What is computed cell by cell from maps and arrays: a map again, of which only the tile asked for is computed."""
+"""Cell-by-cell functions of maps and arrays, whose results are lazy maps too."""
 
 from __future__ import annotations
 
@@ -10,46 +10,47 @@ import numpy as np
 from headscope._trace.tiled import Tiled
 
 PLAIN = (Tiled, int, float, complex, bool, type(None))
-"""What a function is given as it is."""
+"""Types that are passed to a function unchanged."""
 
 
 def elementwise(function: Callable[..., Any], name: str, inputs: tuple[Any, ...], options: Mapping[str, Any]) -> Tiled:
-    """`function(*inputs, **options)` as a map.
+    """Return `function(*inputs, **options)` as a lazy map.
 
     Args:
         function: a ufunc, or another function that works cell by cell and broadcasts.
-        name: what it is called.
+        name: name of the function.
         inputs: maps, arrays and numbers that broadcast together.
-        options: the function's keywords, none of which is a map or an array.
+        options: the function's keyword arguments, none of which is a map or an array.
     """
-    given: tuple[Any, ...] = tuple(one if isinstance(one, PLAIN) else np.asarray(one) for one in inputs)
-    shape = np.broadcast_shapes(*(np.shape(one) for one in given))
+    operands: tuple[Any, ...] = tuple(value if isinstance(value, PLAIN) else np.asarray(value) for value in inputs)
+    shape = np.broadcast_shapes(*(np.shape(operand) for operand in operands))
 
     def tile(*parts: Any) -> Any:
-        return function(*(_part(one, parts) for one in given), **options)
+        return function(*(_part(operand, parts) for operand in operands), **options)
 
     with np.errstate(all="ignore"):
-        dtype = np.asarray(function(*(_sample(one) for one in given), **options)).dtype
-    return Tiled(f"{name}({', '.join(map(_called, given))})", shape, tile, dtype)
+        dtype = np.asarray(function(*(_sample(operand) for operand in operands), **options)).dtype
+    return Tiled(f"{name}({', '.join(map(_called, operands))})", shape, tile, dtype)
 
 
-def _part(one: Any, parts: tuple[Any, ...]) -> Any:
-    """The part of an input that belongs to a tile."""
-    if not np.ndim(one):
-        return one
-    own = [
+def _part(operand: Any, parts: tuple[Any, ...]) -> Any:
+    """The part of an operand that belongs to a tile."""
+    if not np.ndim(operand):
+        return operand
+    positions = [
         part if size > 1 else np.zeros(1, np.intp)
-        for part, size in zip(parts[len(parts) - np.ndim(one) :], np.shape(one), strict=True)
+        for part, size in zip(parts[len(parts) - np.ndim(operand) :], np.shape(operand), strict=True)
     ]
-    return one.tile(*own) if isinstance(one, Tiled) else one[np.ix_(*own)]
+    return operand.tile(*positions) if isinstance(operand, Tiled) else operand[np.ix_(*positions)]
 
 
-def _sample(one: Any) -> Any:
-    """An input of one cell, to see what comes out; numbers stay numbers, which NumPy rounds to the others' dtype."""
-    return np.ones((1,) * one.ndim, one.dtype) if isinstance(one, (Tiled, np.ndarray)) else one
+def _sample(operand: Any) -> Any:
+    """One cell of an operand, to find the result's dtype. Python numbers stay: NumPy gives them the others' dtype."""
+    return np.ones((1,) * operand.ndim, operand.dtype) if isinstance(operand, (Tiled, np.ndarray)) else operand
 
 
-def _called(one: Any) -> str:
-    if isinstance(one, Tiled):
-        return one.kind
-    return repr(one) if not np.ndim(one) and not isinstance(one, np.ndarray) else f"array {np.shape(one)}"
+def _called(operand: Any) -> str:
+    if isinstance(operand, Tiled):
+        return operand.kind
+    is_number = not np.ndim(operand) and not isinstance(operand, np.ndarray)
+    return repr(operand) if is_number else f"array {np.shape(operand)}"

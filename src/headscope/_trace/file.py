@@ -33,23 +33,24 @@ DTYPES = {"fp32": np.float32, "fp16": np.float16}
 
 
 def save(trace: Trace, path: Path, *, dtype: str, values: bool) -> Path:
-    """Write a trace, whole or not at all.
+    """Write a trace to a file atomically.
 
     Raises:
-        InputError: dtype is neither fp32 nor fp16, or the folder is not there.
+        InputError: `dtype` is neither fp32 nor fp16, the folder doesn't exist, or the trace is too long to be read
+            again.
     """
     from safetensors.numpy import save as to_bytes
 
     if dtype not in DTYPES:
-        raise InputError(f"a trace can't be saved as {dtype!r}", where="dtype", advice="use fp32 or fp16")
+        raise InputError(f"a trace can't be saved with dtype {dtype!r}", where="dtype", advice="use fp32 or fp16")
     tensors, header = pack(trace, DTYPES[dtype], values)
     try:
         check_structure(header["headscope"].encode("utf-8", "surrogatepass"))
     except JsonError as error:
         raise InputError(
-            f"the trace can't be saved: of {len(trace)} tokens, {error}",
+            f"a trace of {len(trace)} tokens can't be saved: {error}",
             where=str(path),
-            advice="trace a shorter text; no file with more is read",
+            advice="trace a shorter text",
         ) from error
     write_atomically(path, to_bytes(tensors, metadata=header))
     return path
@@ -112,20 +113,29 @@ def pack(
 def load(path: str | os.PathLike[str], *, model: Source | None = None) -> Trace:
     """Read a trace that `Trace.save` wrote.
 
+        trace.save("cat.safetensors")
+        trace = hs.load("cat.safetensors", model=hs.open())
+
     Args:
-        model: the model that it came from (`hs.open(…)`), for what needs weights: a head's output, logits, verify.
+        path: the file.
+        model: the model that the trace came from (`hs.open(…)`), required for whatever needs its parameters: a head's
+            output, logits, verification against the model.
+
+    Returns:
+        The trace, with Q, K and V in fp32; `trace.precision` is fp16 if the file stores half precision.
 
     Raises:
-        TraceError: the file is no trace, is not whole, or came from another model than the one passed.
+        TraceError: the file doesn't exist, is not a trace or is damaged, or the trace came from another model than
+            `model`.
     """
     path = Path(path)
     where = str(path)
     tensors, about = _contents(path)
     if about.get("version") != VERSION:
         raise TraceError(
-            f"the trace has format version {brief(about.get('version'))}, this headscope reads {VERSION}",
+            f"the trace has format version {brief(about.get('version'))}; this headscope reads version {VERSION}",
             where=where,
-            advice="make the trace again, or use the headscope that wrote it",
+            advice="create the trace again, or use the version of headscope that wrote it",
         )
     try:
         trace = _unpack(about, tensors, model)
@@ -133,37 +143,37 @@ def load(path: str | os.PathLike[str], *, model: Source | None = None) -> Trace:
         raise TraceError(error.found, where=f"{where}, {error.where}", advice=error.advice) from error
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise TraceError(
-            f"the trace lacks a part or holds a wrong one: {_said(error)}",
+            f"the trace has a missing or invalid part: {_described(error)}",
             where=where,
-            advice="the file is not whole: make the trace again",
+            advice="the file is damaged: create the trace again",
         ) from error
     except MemoryError as error:
         raise _too_large(path) from error
-    made_by = getattr(model, "fingerprint", "")
-    if made_by and trace.fingerprint and made_by != trace.fingerprint:
+    fingerprint = getattr(model, "fingerprint", "")
+    if fingerprint and trace.fingerprint and fingerprint != trace.fingerprint:
         raise TraceError(
-            f"the trace came from {trace.model} ({trace.fingerprint[:12]}), not from this model ({made_by[:12]})",
+            f"the trace came from {trace.model} ({trace.fingerprint[:12]}), not from this model ({fingerprint[:12]})",
             where=where,
-            advice="open the model that the trace names",
+            advice="open the model that the trace came from",
         )
     return trace
 
 
-def _said(error: Exception) -> str:
+def _described(error: Exception) -> str:
     return f"there is no {error}" if isinstance(error, KeyError) else str(error)
 
 
 def is_trace(path: str | os.PathLike[str]) -> bool:
-    """Return True if a file's header says that it is a trace. Nothing else of it is read.
+    """Return True if a file's header identifies it as a trace. Only the header is read.
 
     Raises:
-        TraceError: a pipe, a device or a socket, which is neither a trace nor the name of a model.
+        TraceError: the path is a pipe, a device or a socket, which is neither a trace nor the name of a model.
     """
     path = Path(path)
     try:
         if not path.exists() or path.is_dir():
             return False
-    except (OSError, ValueError):  # too long for a file's name, or with a NUL
+    except (OSError, ValueError):  # too long for a file name, or contains a NUL
         return False
     source = _opened(path)
     try:
@@ -173,24 +183,22 @@ def is_trace(path: str | os.PathLike[str]) -> bool:
 
 
 def _opened(path: Path) -> LocalFile:
-    """A trace's file.
+    """Open a trace's file.
 
     Raises:
-        TraceError: it is not there, not a regular file, or may not be read.
+        TraceError: the file doesn't exist, is not a regular file, or can't be read.
     """
     try:
         return LocalFile(path)
     except CheckpointError as error:
-        raise TraceError(
-            error.found, where=error.where, advice="pass a trace's file, as Trace.save wrote it"
-        ) from error
+        raise TraceError(error.found, where=error.where, advice="pass a file that Trace.save wrote") from error
 
 
 def _contents(path: Path) -> tuple[dict[str, Shaped[np.ndarray, "..."]], dict[str, Any]]:
-    """The tensors of a trace's file, and what its metadata says about them.
+    """The tensors of a trace's file, and the metadata that describes them.
 
     Raises:
-        TraceError: it can't be read, or is not a trace.
+        TraceError: the file can't be read, or is not a trace.
     """
     source = _opened(path)
     try:
@@ -212,24 +220,24 @@ def _contents(path: Path) -> tuple[dict[str, Shaped[np.ndarray, "..."]], dict[st
 
 def _too_large(path: Path) -> TraceError:
     return TraceError(
-        f"the trace of {path.stat().st_size:,} bytes doesn't fit into memory",
+        f"the trace of {path.stat().st_size:,} bytes doesn't fit in memory",
         where=str(path),
-        advice="make the trace again, of fewer layers or of a shorter text",
+        advice="create the trace again with fewer layers or a shorter text",
     )
 
 
 def _unpack(about: Mapping[str, Any], tensors: Mapping[str, np.ndarray], source: Source | None) -> Trace:
-    def full(name: str, keep: type | None = None) -> Shaped[np.ndarray, "..."] | None:
-        found = tensors.get(name)
-        if found is not None and found.dtype.kind != "f":
-            raise TypeError(f"{name} is {found.dtype}, not F32 or F16")
-        return found if found is None or found.dtype == keep else found.astype(np.float32)
+    def optional(name: str, keep: type | None = None) -> Shaped[np.ndarray, "..."] | None:
+        tensor = tensors.get(name)
+        if tensor is not None and tensor.dtype.kind != "f":
+            raise TypeError(f"{name} is {tensor.dtype}, not F32 or F16")
+        return tensor if tensor is None or tensor.dtype == keep else tensor.astype(np.float32)
 
     def needed(name: str, keep: type | None = None) -> Shaped[np.ndarray, "..."]:
-        found = full(name, keep)
-        if found is None:
+        tensor = optional(name, keep)
+        if tensor is None:
             raise KeyError(name)
-        return found
+        return tensor
 
     layers = []
     for index, layer in enumerate(about["layers"]):
@@ -244,7 +252,7 @@ def _unpack(about: Mapping[str, Any], tensors: Mapping[str, np.ndarray], source:
             LayerRecord(
                 q=needed(f"{stem}.q"),
                 k=needed(f"{stem}.k"),
-                v=full(f"{stem}.v"),
+                v=optional(f"{stem}.v"),
                 lse=needed(f"{stem}.lse", keep=np.float64),
                 scale=scale,
                 stage=_of(layer["stage"], str),
@@ -255,7 +263,7 @@ def _unpack(about: Mapping[str, Any], tensors: Mapping[str, np.ndarray], source:
                     causal=_of(layer["causal"], bool),
                     window=None if layer["window"] is None else _pair(layer["window"], int, NoneType),
                     keys=keys,
-                    bias=full(f"{stem}.mask.bias"),
+                    bias=optional(f"{stem}.mask.bias"),
                 ),
             )
         )
@@ -277,7 +285,7 @@ def _unpack(about: Mapping[str, Any], tensors: Mapping[str, np.ndarray], source:
         outputs=Outputs(outputs),
         text=_of(about["text"], str, NoneType),
         pair=_of(about["pair"], str, NoneType),
-        ablated=frozenset(_pair(one, int) for one in about["ablated"]),
+        ablated=frozenset(_pair(place, int) for place in about["ablated"]),
         source=source,
         stack=_of(about.get("stack", "self"), str),
         unrecorded=_all(about.get("unrecorded", []), str),
@@ -320,24 +328,24 @@ def _axis_in(kept: Mapping[str, Any]) -> TokenAxis:
 
 
 def _of(value: Any, *kinds: type) -> Any:
-    """A value of the file, as it is, where it is of one of these kinds; true is no int.
+    """Return a value of the file if its type is one of `kinds`; a bool is not an int.
 
     Raises:
-        TypeError: it is of another kind, or an int beyond 64 bits.
+        TypeError: the value has another type, or is an int of more than 64 bits.
     """
     if type(value) not in kinds:
-        raise TypeError(f"{repr(value)[:60]} where {' or '.join(kind.__name__ for kind in kinds)} belongs")
+        raise TypeError(f"expected {' or '.join(kind.__name__ for kind in kinds)}, got {repr(value)[:60]}")
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise TypeError(f"{value:.3g} where an int of 64 bits belongs")
+        raise TypeError(f"expected an int of 64 bits, got {value:.3g}")
     return value
 
 
 def _all(values: Any, *kinds: type) -> tuple[Any, ...]:
-    """A list of such values."""
+    """Return a list of such values as a tuple."""
     return tuple(_of(value, *kinds) for value in _of(values, list))
 
 
 def _pair(values: Any, *kinds: type) -> tuple[Any, Any]:
-    """A list of two such values."""
+    """Return a list of two such values as a tuple."""
     first, second = _all(values, *kinds)
     return first, second

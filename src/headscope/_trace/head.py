@@ -21,11 +21,17 @@ if TYPE_CHECKING:
 
 
 class HeadTrace:
-    """One head of one layer on one text. Everything here is computed when asked for, from q, k, v and lse.
+    """One head of a trace: `trace[layer, head]`.
+
+        head = trace[0, 3]
+        head.weights[2]           # the weights of query 2, (keys,)
+        head.context              # (queries, d_value)
+
+    Scores, weights and contexts are computed on demand from q, k, v and lse.
 
     Attributes:
-        layer: the layer's number.
-        head: the head's number.
+        layer: the layer's number in the model.
+        head: the head's number in the layer.
     """
 
     def __init__(self, trace: Trace, layer: int, head: int, record: LayerRecord, at: int) -> None:
@@ -38,66 +44,71 @@ class HeadTrace:
 
     @property
     def q(self) -> Float[np.ndarray, "queries d_head"]:
-        """(queries, d_head): a query for each token that looks."""
+        """(queries, d_head): the query vector of each token."""
         return full(self._record.q[self._at])
 
     @property
     def k(self) -> Float[np.ndarray, "keys d_head"]:
-        """(keys, d_head): a key for each token that is looked at."""
+        """(keys, d_head): the key vector of each token that can be attended to."""
         return full(self._record.k[self._key_head])
 
     @property
     def v(self) -> Float[np.ndarray, "keys d_value"]:
-        """(keys, d_value): what each of these tokens hands over.
+        """(keys, d_value): the value vector of each of these tokens.
 
         Raises:
-            TraceError: the trace was kept without values.
+            TraceError: the trace has no values.
         """
         return full(kept_values(self._record, f"layer {self.layer}, head {self.head}")[self._key_head])
 
     @property
     def lse(self) -> Float[np.ndarray, " queries"]:
-        """(queries,): log-sum-exp of each query's scores."""
+        """(queries,): log-sum-exp of each query's scores; -inf for a query that sees no key."""
         return self._record.lse[self._at]
 
     @property
     def scale(self) -> float:
-        """What q . k is multiplied by: 1 / sqrt(d_head), unless the model has another or has scaled q already."""
+        """Factor of q . k: 1 / sqrt(d_head), unless the model uses another scale or has already scaled q."""
         return self._record.scale
 
     @property
     def silenced(self) -> bool:
-        """Whether this head was silenced in the forward pass that left this trace."""
+        """True if this head was silenced in the trace's forward pass."""
         return (self.layer, self.head) in self._trace.ablated
 
     @property
     def scores(self) -> LazyMap:
-        """(queries, keys), before the softmax; -inf where masked. Only the tile that is indexed is computed."""
+        """(queries, keys), lazy: scores before the softmax, -inf where masked. Only the indexed tile is computed."""
         return self._map("scores", False)
 
     @property
     def weights(self) -> LazyMap:
-        """(queries, keys), after the softmax. Only the tile that is indexed is computed."""
+        """(queries, keys), lazy: weights after the softmax. Only the indexed tile is computed."""
         return self._map("weights", True)
 
     @property
     def context(self) -> Float[np.ndarray, "queries d_value"]:
-        """(queries, d_value): weights @ V, in blocks of queries. For a silenced head, what it would have been."""
+        """(queries, d_value): weights @ V, computed in blocks of queries; for a silenced head, as if it were not.
+
+        Raises:
+            TraceError: the trace has no values.
+        """
         mask = self._record.mask.of_head(self._at)
         context, _ = attend(self.q[None], self.k[None], self.v[None], scale=self.scale, mask=mask)
         return context[0]
 
     @property
     def output(self) -> Float[np.ndarray, "queries d_model"]:
-        """(queries, d_model): context @ W_O, what this head writes to the residual stream; 0 if it was silenced.
+        """(queries, d_model): context @ W_O, the head's contribution to the residual stream; 0 if it was silenced.
 
         Raises:
-            TraceError: the trace was read from a file and has no model to take W_O from.
+            TraceError: the trace has no values, or no model to take W_O from, as when read from a file.
+            UnsupportedError: W_O of a live model can't be determined.
         """
         source = self._trace.source
         if source is None:
             raise TraceError(
-                "a head's output needs W_O, which is in the model and not in the trace",
+                "a head's output requires W_O, which is in the model and not in the trace",
                 where=f"layer {self.layer}, head {self.head}",
                 advice="read the trace with hs.load(file, model=hs.open(…))",
             )
@@ -107,22 +118,29 @@ class HeadTrace:
         return self.context @ W_O
 
     def promotes(self, query: int, *, top: int = 10, key: int | None = None) -> Promotion:
-        """The tokens whose masked-LM logits this head's output at a token raises and lowers most, directly.
+        """The tokens whose masked-LM logits the head's output directly raises and lowers most.
 
         See headscope.explain.promotes.
 
         Args:
-            query: the token at which the head writes.
-            top: how many tokens to name on each side.
-            key: what the OV matrix alone writes with all its weight on this token.
+            query: position of the token at which the head writes.
+            top: number of tokens on each side.
+            key: position of a token; if given, use the head's output with all its weight on this token.
+
+        Returns:
+            The promoted and suppressed tokens with their logits.
         """
         return upward.head_promotes(self._trace, self.layer, self.head, query, top=top, key=key)
 
     def knockout(self, query: int, key: int) -> Float[np.ndarray, " d_value"]:
         """(d_value,): a query's context if it could not see one key. See headscope.explain.knockout.
 
+        Args:
+            query: position of the query.
+            key: position of the key.
+
         Raises:
-            InputError: no such query or key, or the only key that the query sees.
+            InputError: there is no such query or key, or it is the only key that the query sees.
         """
         return upward.knockout(self, query, key)
 
@@ -152,7 +170,7 @@ class HeadTrace:
 
 
 def full(array: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-    """Half precision widened for arithmetic."""
+    """Upcast half precision to fp32 for arithmetic."""
     return array.astype(np.float32) if array.dtype == np.float16 else array
 
 
@@ -160,15 +178,19 @@ def kept_values(record: LayerRecord, where: str) -> Float[np.ndarray, "kv_heads 
     """A layer's values.
 
     Raises:
-        TraceError: the trace was kept without values.
+        TraceError: the trace has no values.
     """
     if record.v is None:
-        raise TraceError("the values were not kept", where=where, advice="make the trace again with its values")
+        raise TraceError("the values were not kept", where=where, advice="create the trace again with values=True")
     return record.v
 
 
 def position_of(index: int, numbers: tuple[int, ...], noun: str, place: str) -> int:
-    """Where a layer or head with this number stands among those that were kept."""
+    """Position of the layer or head with this number among those that were kept.
+
+    Raises:
+        InputError: there is no such layer or head, or it was not kept.
+    """
     if numbers == tuple(range(len(numbers))) or index < 0:
         return check_index(index, len(numbers), noun, place)
     if index in numbers:

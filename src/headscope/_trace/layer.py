@@ -21,10 +21,15 @@ if TYPE_CHECKING:
 
 
 class LayerTrace:
-    """One layer on one text: `trace[3]`. Everything here is computed when it is asked for, from q, k, v and lse.
+    """One layer of a trace: `trace[3]`.
 
-    `trace[3][5]` is head 5, by its number in the model, as in `trace[3, 5]`; iterating gives the heads in order. The
-    first axis of the arrays has the heads in that order too: where not all were kept, `numbers` says which.
+        layer = trace[3]
+        layer[5].weights          # head 5, as in trace[3, 5]
+        layer.weights.shape       # (heads, queries, keys)
+        for head in layer: …      # its heads in order
+
+    Scores, weights and contexts are computed on demand from q, k, v and lse. Heads are indexed by their number in the
+    model. The first axis of the arrays has the kept heads in order; if not all were kept, `numbers` lists them.
 
     Attributes:
         layer: the layer's number in the model.
@@ -39,86 +44,94 @@ class LayerTrace:
 
     @property
     def q(self) -> Float[np.ndarray, "heads queries d_head"]:
-        """(heads, queries, d_head)."""
+        """(heads, queries, d_head): the query vectors."""
         return full(self._record.q)
 
     @property
     def k(self) -> Float[np.ndarray, "kv_heads keys d_head"]:
-        """(kv_heads, keys, d_head): under grouped-query attention one head of keys for several of queries."""
+        """(kv_heads, keys, d_head): the key vectors; under grouped-query attention, several heads share a key head."""
         return full(self._record.k)
 
     @property
     def v(self) -> Float[np.ndarray, "kv_heads keys d_value"]:
-        """(kv_heads, keys, d_value).
+        """(kv_heads, keys, d_value): the value vectors.
 
         Raises:
-            TraceError: the trace was kept without values.
+            TraceError: the trace has no values.
         """
         return full(kept_values(self._record, f"layer {self.layer}"))
 
     @property
     def lse(self) -> Float[np.ndarray, "heads queries"]:
-        """(heads, queries): log-sum-exp of each query's scores."""
+        """(heads, queries): log-sum-exp of each query's scores; -inf for a query that sees no key."""
         return self._record.lse
 
     @property
     def scale(self) -> float:
-        """What q . k is multiplied by."""
+        """Factor of q . k."""
         return self._record.scale
 
     @property
     def mask(self) -> Mask:
-        """Which keys a query may look at."""
+        """The rule for which keys a query may look at."""
         return self._record.mask
 
     @property
     def stage(self) -> str:
-        """What q and k are: projected, scaled, rotated."""
+        """State of q and k: projected, scaled or rotated."""
         return self._record.stage
 
     @property
     def name(self) -> str:
-        """The attention module's name in a live model; empty where there was none."""
+        """The attention module's name in a live model; empty if the trace is not of a live model."""
         return self._record.name
 
     @property
     def scores(self) -> LazyMap:
-        """(heads, queries, keys), before the softmax; -inf where masked. Only the tile that is indexed is computed."""
+        """(heads, queries, keys), lazy: scores before the softmax, -inf where masked."""
         return LazyMap.of(stacked([head.scores for head in self]))
 
     @property
     def weights(self) -> LazyMap:
-        """(heads, queries, keys), after the softmax. Only the tile that is indexed is computed."""
+        """(heads, queries, keys), lazy: weights after the softmax. Only the indexed tile is computed."""
         return LazyMap.of(stacked([head.weights for head in self]))
 
     @property
     def context(self) -> Float[np.ndarray, "heads queries d_value"]:
-        """(heads, queries, d_value): weights @ V, in blocks of queries."""
+        """(heads, queries, d_value): weights @ V, computed in blocks of queries.
+
+        Raises:
+            TraceError: the trace has no values.
+        """
         return attend(self.q, self.k, self.v, scale=self.scale, mask=self.mask)[0]
 
     @property
     def output(self) -> Float[np.ndarray, "queries d_model"]:
-        """(queries, d_model): the sum over its heads of context @ W_O, without the bias.
+        """(queries, d_model): the sum of its heads' outputs, context @ W_O, without the bias b_O.
 
         Raises:
             TraceError: the trace has no values, or no model to take W_O from.
+            UnsupportedError: W_O of a live model can't be determined.
         """
         return np.sum([head.output for head in self], axis=0)
 
     def promotes(self, query: int, *, top: int = 10, part: str = "feed_forward") -> Promotion:
-        """The tokens whose masked-LM logits the layer's feed-forward at a token raises and lowers most, directly.
+        """The tokens whose masked-LM logits a part of the layer directly raises and lowers most.
 
         See headscope.explain.promotes.
 
         Args:
-            query: the token at which it writes.
-            top: how many tokens to name on each side.
-            part: feed_forward, or attention.
+            query: position of the token at which it writes.
+            top: number of tokens on each side.
+            part: "feed_forward" or "attention".
+
+        Returns:
+            The promoted and suppressed tokens with their logits.
         """
         return upward.layer_promotes(self._trace, self.layer, query, top=top, part=part)
 
     def __len__(self) -> int:
-        """How many heads."""
+        """Number of heads."""
         return len(self.numbers)
 
     def __getitem__(self, head: int) -> HeadTrace:

@@ -1,4 +1,4 @@
-"""What the model returned beside its attention, and the model itself as far as a trace needs it."""
+"""The model's outputs in a trace, and the interface of the model that a trace came from."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
 
 
 class Source(Protocol):
-    """The model that a trace came from, as far as a trace needs one."""
+    """The interface of the model that a trace came from."""
 
     def W_O(self, layer: int, head: int) -> Float[np.ndarray, "d_head d_model"]:
-        """(d_head, d_model): the head's rows of W^O."""
+        """(d_head, d_model): the head's rows of W_O."""
 
     def late_output(self, name: str, last_hidden_state: Float[np.ndarray, "tokens d_model"]) -> Named | None:
-        """An output on top that is computed from the last hidden state when asked for; None if there is none."""
+        """Compute an output from the last hidden state; None if the model has no such output."""
 
     def late_outputs(self) -> tuple[str, ...]:
-        """The names that late_output knows."""
+        """The names of the outputs that `late_output` computes."""
 
 
 class Outputs(Mapping[str, Named]):
-    """What the model returned: last_hidden_state, pooler_output, logits, ….
+    """The model's outputs by name: last_hidden_state, pooler_output, logits, ….
 
-    Those on top of the last hidden state are computed when they are asked for.
+    Outputs that follow from the last hidden state are computed on first access.
     """
 
     def __init__(self, kept: Mapping[str, Named] = MappingProxyType({}), source: Source | None = None) -> None:
@@ -39,16 +39,16 @@ class Outputs(Mapping[str, Named]):
 
     def __getitem__(self, name: str) -> Named:
         if name not in self._kept and self._source is not None and "last_hidden_state" in self._kept:
-            found = self._source.late_output(name, self._kept["last_hidden_state"].array)
-            if found is not None:
-                self._kept[name] = found
+            output = self._source.late_output(name, self._kept["last_hidden_state"].array)
+            if output is not None:
+                self._kept[name] = output
         if name not in self._kept:
             raise MissingOutputError(
-                f"there is no output {name!r}; there are {', '.join(self) or 'none'}",
+                f"there is no output {name!r}; the outputs are {', '.join(self) or 'none'}",
                 where="trace.outputs",
-                advice="a trace read from a file finds more with hs.load(file, model=hs.open(…))"
+                advice="if the trace was read from a file, pass its model: hs.load(file, model=hs.open(…))"
                 if self._source is None
-                else "this checkpoint has no such head on top",
+                else "use one of these: the model has no such output head",
             )
         return self._kept[name]
 
@@ -61,7 +61,7 @@ class Outputs(Mapping[str, Named]):
 
     @property
     def kept(self) -> Mapping[str, Named]:
-        """Those that are in memory already."""
+        """The outputs that are already in memory."""
         return self._kept
 
     def __repr__(self) -> str:
@@ -69,6 +69,6 @@ class Outputs(Mapping[str, Named]):
 
 
 class MissingOutputError(InputError, KeyError):
-    """An output that isn't there; a KeyError too, so that mappings behave."""
+    """There is no such output. Also a KeyError, as mappings require."""
 
     __str__ = InputError.__str__

@@ -1,4 +1,4 @@
-"""The trace: what one forward pass leaves behind. Q, K, V and the log-sum-exps, never a map of all pairs."""
+"""The trace: the record of one forward pass. It holds Q, K, V and log-sum-exps, never a map of all pairs."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from headscope.verify import Report
 
 
-REMAKE = "the file or the capture is not whole: make the trace again"
+REMAKE = "the file or the capture is incomplete: create the trace again"
 
 
 class LogSumExps:
-    """The attribute `lse` of a layer's record: as it was given, else computed when it is first asked for, and kept."""
+    """The attribute `lse` of a layer's record: the given array, or one that is computed on first access and stored."""
 
     @overload
     def __get__(self, record: None, owner: type) -> LogSumExps: ...
@@ -44,12 +44,11 @@ class LogSumExps:
     def __get__(self, record: LayerRecord, owner: type) -> Float[np.ndarray, "heads queries"]: ...
     def __get__(self, record: LayerRecord | None, owner: type) -> LogSumExps | Float[np.ndarray, "heads queries"]:
         if record is None:
-            raise AttributeError("lse")  # so a dataclass is told that the field has no default
+            raise AttributeError("lse")  # tells the dataclass that the field has no default
         if vars(record)["lse"] is None:
-            found = log_sum_exps(record.q, record.k, scale=record.scale, mask=record.mask)
-            vars(record)["lse"] = found
-        kept: Float[np.ndarray, "heads queries"] = vars(record)["lse"]
-        return kept
+            vars(record)["lse"] = log_sum_exps(record.q, record.k, scale=record.scale, mask=record.mask)
+        lse: Float[np.ndarray, "heads queries"] = vars(record)["lse"]
+        return lse
 
     def __set__(self, record: LayerRecord, value: Float[np.ndarray, "heads queries"] | None) -> None:
         vars(record)["lse"] = value
@@ -57,20 +56,23 @@ class LogSumExps:
 
 @dataclass(frozen=True, eq=False)
 class LayerRecord:
-    """What attention saw in one layer.
+    """The attention of one layer in one forward pass.
+
+    Layers of a trace are read through `trace[layer]`; this is the record behind it.
 
     Attributes:
-        q: (heads, queries, d_head).
-        k: (kv_heads, keys, d_head).
-        v: (kv_heads, keys, d_value); None where it was not kept.
-        lse: (heads, queries), log-sum-exp of each query's scores. None has it computed from q and k, in fp64, when it
-            is first asked for.
-        scale: what q . k is multiplied by.
-        mask: which keys a query may look at.
-        stage: what q and k are: `projected` (X W + b), `scaled` (the scale is in q already), `rotated` (RoPE).
-        name: the attention module's name in a live model; empty where there was none.
-        number: which layer of the model this is, where not all layers were kept; None where it is its position.
-        numbers: which heads of the layer these are, where not all were kept; k and v then have one head for each.
+        q: (heads, queries, d_head), fp32 or fp16.
+        k: (kv_heads, keys, d_head); kv_heads divides heads, and query head h uses key head h // (heads / kv_heads).
+        v: (kv_heads, keys, d_value); None if values were not kept.
+        lse: (heads, queries), log-sum-exp of each query's scores, in nats; -inf for a query that sees no key. If it is
+            created with None, it is computed from q and k, in fp64, on first access.
+        scale: factor of q . k.
+        mask: the rule for which keys a query may look at.
+        stage: state of q and k: `projected` (X W + b), `scaled` (q is already scaled) or `rotated` (RoPE).
+        name: the attention module's name in a live model; empty if the trace is not of a live model.
+        number: the layer's number in the model; None if it is the layer's position in the trace.
+        numbers: the heads' numbers in the layer, if not all were kept; k and v then have one head for each. None if
+            all were kept.
     """
 
     q: Float[np.ndarray, "heads queries d_head"]
@@ -86,34 +88,44 @@ class LayerRecord:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of q, k, v and lse; where lse is yet to be computed, of what it will be."""
-        given = vars(self)["lse"]
-        size = 8 * self.q.shape[0] * self.q.shape[1] if given is None else given.nbytes
+        """Bytes of q, k, v and lse, also if lse is yet to be computed."""
+        lse = vars(self)["lse"]
+        size = 8 * self.q.shape[0] * self.q.shape[1] if lse is None else lse.nbytes
         return size + sum(part.nbytes for part in (self.q, self.k, self.v) if part is not None)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Trace:
-    """What one forward pass leaves behind.
+    """The attention of one forward pass over one text: Q, K and V of every head, from which everything else follows.
 
-    `trace[l]` is one layer, `trace[l, h]` one head; everything a person sees of it is a function of this record.
+        trace = hs.open().trace("The cat sat on the mat.")
+        trace.tokens              # the tokens as text
+        trace[3]                  # one layer: LayerTrace
+        trace[3, 5].weights       # one head's weights: lazy (queries, keys)
+        trace.statistics()        # numbers about every head
+
+    Traces are immutable. They come from `Model.trace`, `hs.trace`, `hs.capture` and `hs.load`.
 
     Attributes:
-        model: the name of the model.
-        fingerprint: of the checkpoint's config and header; empty where there was no checkpoint.
-        queries: the tokens that look.
-        keys: the tokens that are looked at; the same object but in cross-attention.
-        layers: what attention saw, layer by layer.
-        outputs: what the model returned; any mapping of names to arrays is taken.
-        text: the text, where there was one.
-        pair: the second text, where there was one.
-        ablated: the heads that were silenced, (layer, head).
-        source: the model itself, where it is at hand.
-        stack: which attention of the model this is: self, cross, encoder, decoder, vision_model, ….
-        unrecorded: attention that ran in the same forward pass and is in no trace, in words; empty unless the capture
-            was told to accept that.
-        cut: the row of a batch, and the positions of it, that this is.
-        precision: fp32, or fp16 where Q, K and V were rounded to half precision on the way through a file.
+        model: name of the model.
+        fingerprint: hash of the checkpoint's config and header; empty if there was no checkpoint.
+        queries: the tokens along the query axis.
+        keys: the tokens along the key axis; the same object as `queries` unless the tokens differ, as in
+            cross-attention.
+        layers: the record of each layer, in order.
+        outputs: the model's outputs by name.
+        text: the text; None if the model was called with ids.
+        pair: the second text of a pair; None if there was none.
+        ablated: the silenced heads, as (layer, head).
+        source: the model that the trace came from; None if it is not available.
+        stack: name of the stack of attention: self, cross, encoder, decoder, vision_model, ….
+        unrecorded: descriptions of attention that ran in the same forward pass but could not be recorded; empty
+            unless the trace was captured with strict=False.
+        cut: the row of the batch, and the positions in it, that the trace holds.
+        precision: "fp16" if Q, K and V were rounded to half precision by a capture or a file, otherwise "fp32".
+
+    Raises:
+        TraceError: the shapes of the layers and the tokens don't match, or the layers are numbered inconsistently.
     """
 
     model: str
@@ -128,28 +140,30 @@ class Trace:
     source: Source | None = None
     stack: str = "self"
     unrecorded: tuple[str, ...] = ()
-    cut: Cut = None  # type: ignore[assignment]  # none, by default
+    cut: Cut = None  # type: ignore[assignment]  # the whole batch, by default
     precision: str = "fp32"
 
     def __post_init__(self) -> None:
-        def settle(name: str, value: object) -> None:
+        def set_field(name: str, value: object) -> None:
             object.__setattr__(self, name, value)
 
-        settle("layers", tuple(self.layers))
-        settle("outputs", Outputs(self.outputs, self.source))
+        set_field("layers", tuple(self.layers))
+        set_field("outputs", Outputs(self.outputs, self.source))
         if self.keys is None:
-            settle("keys", self.queries)
+            set_field("keys", self.queries)
         if self.cut is None:
-            settle("cut", Cut.none(len(self.queries), len(self.keys)))
+            set_field("cut", Cut.none(len(self.queries), len(self.keys)))
         sizes, positions = (len(self.queries), len(self.keys)), (len(self.cut.queries), len(self.cut.keys))
         if sizes != positions:
             raise TraceError(
-                f"{positions} positions of a batch for {sizes} queries and keys", where="positions", advice=REMAKE
+                f"expected batch positions for {sizes} queries and keys, got {positions} positions",
+                where="positions",
+                advice=REMAKE,
             )
         for index, record in enumerate(self.layers):
-            wrong = _misfit(record, len(self.queries), len(self.keys))
-            if wrong is not None:
-                raise TraceError(f"layer {index} holds {wrong}", where=f"layer {index}", advice=REMAKE)
+            mismatch = _misfit(record, len(self.queries), len(self.keys))
+            if mismatch is not None:
+                raise TraceError(f"layer {index} holds {mismatch}", where=f"layer {index}", advice=REMAKE)
         if not self.layers or min(self.numbers) < 0 or len(set(self.numbers)) != len(self.layers):
             raise TraceError(
                 f"the layers are numbered {', '.join(map(str, self.numbers))}" if self.layers else "there is no layer",
@@ -159,92 +173,96 @@ class Trace:
 
     @property
     def tokens(self) -> tuple[str, ...]:
-        """The pieces, as the vocabulary spells them."""
+        """The query tokens, as the vocabulary spells them."""
         return self.queries.tokens
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """The tokens' ids."""
+        """The query tokens' ids."""
         return self.queries.ids
 
     @property
     def segments(self) -> tuple[int, ...]:
-        """0 for tokens of the first text, 1 for those of the second."""
+        """0 for each token of the first text, 1 for each token of the second."""
         return self.queries.segments
 
     @property
     def special(self) -> tuple[bool, ...]:
-        """Whether the tokenizer added the token: [CLS], [SEP], …."""
+        """True for each token that the tokenizer added: [CLS], [SEP], …."""
         return self.queries.special
 
     @property
     def words(self) -> tuple[int | None, ...]:
-        """Which word each piece belongs to; None for special tokens."""
+        """Number of the word that each token belongs to; None for special tokens, or if unknown."""
         return self.queries.words
 
     @property
     def row(self) -> int:
-        """The row of the batch that this trace is of; 0 where there was one text."""
+        """The trace's row of the batch; 0 for a single text."""
         return self.cut.row
 
     @property
     def positions(self) -> tuple[int, ...]:
-        """Where its queries stand in the row of the batch, padding counted: 0, 1, 2, … where there is none before them.
+        """Positions of the queries in the row of the batch, padding included: 0, 1, 2, … without padding before them.
 
-        `attentions[layer][trace.row][:, trace.positions][:, :, trace.key_positions]` is this trace's part of what the
-        model returned as `attentions`.
+        `attentions[layer][trace.row][:, trace.positions][:, :, trace.key_positions]` is this trace's part of the
+        `attentions` that the model returns.
         """
         return self.cut.queries
 
     @property
     def key_positions(self) -> tuple[int, ...]:
-        """Where its keys stand in the row, likewise."""
+        """Positions of the keys in the row of the batch, padding included."""
         return self.cut.keys
 
     def replaced(self, **changes: Any) -> Trace:
-        """A copy of this trace with some of its fields changed. Where keys and queries are one, they stay one."""
+        """Return a copy of the trace with some fields changed; keys that are the queries remain so."""
         if self.keys is self.queries:
             changes.setdefault("keys", None)
         return replace(self, **changes)
 
     @property
     def hidden_states(self) -> tuple[Named, ...]:
-        """(S, d_model) of the embeddings and of every layer, where the trace was made with hidden_states=True."""
+        """(S, d_model) of the embeddings and of every layer; empty unless requested with hidden_states=True."""
         names = [f"hidden_states.{index}" for index in range(len(self.layers) + 1)]
         return tuple(self.outputs.kept[name] for name in names if name in self.outputs.kept)
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The layers' numbers in the model: 0, 1, 2, … unless only some were kept. `trace[5, 3]` is layer 5."""
+        """The layers' numbers in the model: 0, 1, 2, … unless only some layers were kept."""
         return tuple(at if record.number is None else record.number for at, record in enumerate(self.layers))
 
     def head_numbers(self, layer: int) -> tuple[int, ...]:
-        """The numbers of a layer's heads in the model: 0, 1, 2, … unless only some were kept."""
+        """The heads' numbers in a layer: 0, 1, 2, … unless only some heads were kept.
+
+        Args:
+            layer: the layer's number in the model.
+        """
         record = self.layers[self.numbers.index(layer)]
         return tuple(range(len(record.q))) if record.numbers is None else record.numbers
 
     @property
     def heads(self) -> int:
-        """Query heads in the first layer."""
+        """Number of query heads in the first layer."""
         return len(self.layers[0].q)
 
     @property
     def d_head(self) -> int:
-        """The width of the first layer's queries and keys, per head."""
+        """Width of the query and key vectors in the first layer."""
         return self.layers[0].q.shape[-1]
 
     @property
     def nbytes(self) -> int:
-        """Bytes of Q, K, V and lse of all layers: linear in the number of tokens."""
+        """Bytes of Q, K, V and lse of all layers; linear in the number of tokens."""
         return sum(record.nbytes for record in self.layers)
 
     @property
     def broken(self) -> tuple[tuple[int, int], ...]:
-        """(layer, head) of each head whose weights are not numbers, because NaN or infinity is in the model."""
+        """(layer, head) of each head whose weights are NaN because the model's numbers are not finite."""
         return broken_heads(self)
 
     def __len__(self) -> int:
-        """How many tokens."""
+        """Number of query tokens."""
         return len(self.queries)
 
     @overload
@@ -252,15 +270,15 @@ class Trace:
     @overload
     def __getitem__(self, index: tuple[int, int]) -> HeadTrace: ...
     def __getitem__(self, index: int | tuple[int, int]) -> LayerTrace | HeadTrace:
-        """One layer, `trace[layer]`, or one head of it, `trace[layer, head]`, counted from 0.
+        """One layer, `trace[layer]`, or one head, `trace[layer, head]`, by their numbers in the model.
 
         Raises:
-            InputError: there is no such layer or head.
+            InputError: there is no such layer or head, or it was not kept.
         """
         parts = index if isinstance(index, tuple) and len(index) == 2 else (index,)
-        if not all(isinstance(one, SupportsIndex) for one in parts):
+        if not all(isinstance(part, SupportsIndex) for part in parts):
             raise InputError(
-                f"trace[{index!r:.60}] names no head and no layer",
+                f"expected a layer or a (layer, head) pair, got {index!r:.60}",
                 where="trace[layer, head]",
                 advice="index a trace with a layer, or with a layer and a head, both counted from 0",
             )
@@ -269,11 +287,11 @@ class Trace:
         return layer if len(parts) == 1 else layer[operator.index(parts[1])]
 
     __iter__ = None
-    """A trace is as long as its text, and its indices are layers: iterate over `trace.layers` or `trace.tokens`."""
+    """Traces can't be iterated: len() counts tokens, indices are layers. Use `trace.layers` or `trace.tokens`."""
 
     @property
     def weights(self) -> LazyMap:
-        """(layers, heads, queries, keys), after the softmax, of the layers that were kept, in order.
+        """(layers, heads, queries, keys), lazy: weights after the softmax of all kept layers, in order.
 
         Raises:
             InputError: the layers differ in their number of heads.
@@ -282,7 +300,7 @@ class Trace:
 
     @property
     def scores(self) -> LazyMap:
-        """(layers, heads, queries, keys), before the softmax; -inf where masked.
+        """(layers, heads, queries, keys), lazy: scores before the softmax, -inf where masked.
 
         Raises:
             InputError: the layers differ in their number of heads.
@@ -293,9 +311,9 @@ class Trace:
         counts = [len(record.q) for record in self.layers]
         if len(set(counts)) > 1:
             raise InputError(
-                f"the layers have {min(counts)} to {max(counts)} heads, so their {kind} are not one array",
+                f"the layers have {min(counts)} to {max(counts)} heads, so their {kind} don't form one array",
                 where=f"trace.{kind}",
-                advice=f"take them layer by layer: trace[{self.numbers[0]}].{kind}",
+                advice=f"read them layer by layer: trace[{self.numbers[0]}].{kind}",
             )
         return LazyMap.of(stacked([getattr(self[number], kind) for number in self.numbers]))
 
@@ -312,24 +330,36 @@ class Trace:
         )
 
     def save(self, path: str | Path, *, dtype: str = "fp32", values: bool = True) -> Path:
-        """Write the trace as one safetensors file, whole or not at all. See docs/trace-format.md.
+        """Write the trace to one safetensors file, atomically. The format is described in docs/trace-format.md.
 
         Args:
             path: the file.
-            dtype: fp32, or fp16 for half the size (lse stays fp32).
-            values: whether V is kept.
+            dtype: precision of Q, K and V: "fp32", or "fp16" for half the size.
+            values: True to save V.
+
+        Returns:
+            The file's path.
+
+        Raises:
+            InputError: `dtype` is neither "fp32" nor "fp16", the folder doesn't exist, or the trace is too long.
         """
         return upward.save(self, Path(path), dtype=dtype, values=values)
 
-    # The face: what other parts of headscope make of a trace.
+    # Methods that other parts of headscope implement.
 
     def verify(self, *, reference: bool = True, against: Any = None) -> Report:
         """Recompute this trace in independent ways and compare. See headscope.verify.
 
         Args:
-            reference: whether to run the model's eager attention, or transformers, too.
-            against: weights from anywhere, to compare with these alone: the `attentions` that a model of transformers
-                returned, or arrays of (layers, heads, queries, keys). See headscope.verify.against.
+            reference: True to also run the model's eager attention, or transformers.
+            against: weights to compare with instead: the `attentions` that a transformers model returned, or an array
+                of (layers, heads, queries, keys). See headscope.verify.against.
+
+        Returns:
+            A report with the worst difference of each comparison, its place and its tolerance.
+
+        Raises:
+            InputError: `against` is not a set of weights, or its size differs from the trace's.
         """
         return upward.verify(self, reference=reference, against=against)
 
@@ -341,13 +371,16 @@ class Trace:
         special: bool = True,
         engine: str = "numpy",
     ) -> Statistics:
-        """Where every head looks, as numbers: name -> (layers, heads). See headscope.statistics and docs/statistics.md.
+        """Statistics of where every head looks: name -> (layers, heads). Listed in docs/statistics.md.
 
         Args:
-            names: which statistics; all that the trace can give if None.
-            per_query: (layers, heads, queries) instead of the mean over queries.
-            special: whether queries that the tokenizer added count.
-            engine: `numpy`, or `torch` for long texts.
+            names: the statistics; by default, all that the trace supports.
+            per_query: True for (layers, heads, queries) instead of the mean over queries.
+            special: True to include queries that the tokenizer added.
+            engine: "numpy", or "torch" for long texts.
+
+        Returns:
+            A table of statistics. Each has a unit, listed in docs/statistics.md.
         """
         return upward.statistics(self, names, per_query=per_query, special=special, engine=engine)
 
@@ -355,58 +388,62 @@ class Trace:
         """(heads_total, heads_total): Jensen-Shannon distance between heads. See headscope.statistics.distances.
 
         Args:
-            special: whether queries that the tokenizer added count.
+            special: True to include queries that the tokenizer added.
         """
         return upward.head_distances(self, special=special)
 
     def mixing_ratio(self, kind: str = "AttnResLn-N") -> MixingRatio:
-        """(layers, queries): the share of each token's new vector that other tokens send.
+        """(layers, queries): the share of each token's new vector that comes from other tokens.
 
         See headscope.explain.mixing.
 
         Args:
-            kind: Attn-W, Attn-N, AttnRes-W, AttnRes-N or AttnResLn-N.
+            kind: the quantity that is measured: Attn-W, Attn-N, AttnRes-W, AttnRes-N or AttnResLn-N.
         """
         return upward.mixing_ratio(self, kind)
 
     def norm_map(self, layer: int, kind: str = "Attn-N", head: int | None = None) -> LazyMap:
-        """(queries, keys), lazy: how long the vector is that each token sends to each other in a layer or a head.
+        """(queries, keys), lazy: norms of the vectors that tokens contribute to each other in a layer or a head.
 
         See headscope.explain.mixing.
 
         Args:
-            layer: its number.
-            kind: Attn-N, AttnRes-N or AttnResLn-N.
-            head: one head of the layer.
+            layer: the layer's number.
+            kind: the quantity that is measured: Attn-N, AttnRes-N or AttnResLn-N.
+            head: the number of one head; by default, the whole layer.
         """
         return upward.norm_map(self, layer, kind, head)
 
     def rollout(self, *, to: int | None = None, from_: int | None = None, kind: str = "AttnRes-W") -> Named:
-        """(tokens,): how much each input token flows into output token `to`, or input token `from_` into each output.
+        """(tokens,): the flow from every input token to one output token, or from one input token to every output.
 
         See headscope.explain.rollout.
 
         Args:
-            to: an output token.
-            from_: an input token.
+            to: position of the output token.
+            from_: position of the input token, instead of `to`.
             kind: as for `mixing_ratio`.
         """
         return upward.rollout(self, to=to, from_=from_, kind=kind)
 
     def value_zeroing(self, layer: int, query: int) -> Named:
-        """(keys,): how far a token's vector turns in one layer without each other token's value.
+        """(keys,): change of direction of a token's vector in one layer if another token's value is set to zero.
 
         See headscope.explain.value_zeroing.
+
+        Args:
+            layer: the layer's number.
+            query: position of the token.
         """
         return upward.value_zeroing(self, layer, query)
 
     def findings(self, *, layers: Sequence[int] | None = None) -> tuple[Finding, ...]:
-        """The findings of this trace: sentences with their numbers and cells, the most surprising first.
+        """Notable properties of this trace, each a sentence with its numbers and cells, most surprising first.
 
         See headscope.explain.findings.
 
         Args:
-            layers: the numbers of the layers to look at; all by default.
+            layers: numbers of the layers to examine; all by default.
         """
         return upward.findings(self, layers=layers)
 
@@ -420,15 +457,27 @@ class Trace:
         heads: Sequence[int] | None = None,
         title: str | None = None,
     ) -> Path:
-        """Write the page with this trace inside: one HTML file that needs no network. See headscope.view.html."""
+        """Write an interactive page of this trace: one HTML file that works offline. See headscope.view.html.
+
+        Args:
+            path: the file.
+            dtype: precision of Q, K and V in the file: "fp16" or "fp32".
+            values: True to include V; by default, only for short texts.
+            layers: numbers of the layers to include; all by default.
+            heads: numbers of the heads to include in each layer; all by default.
+            title: the page's title.
+
+        Returns:
+            The file's path.
+        """
         return upward.to_html(self, path, dtype=dtype, values=values, layers=layers, heads=heads, title=title)
 
     def view(self, *, height: int | None = None, open_browser: bool = True) -> None:
-        """Show the page: in the cell of a notebook, else served on this machine until Ctrl-C.
+        """Show the interactive page: inline in a notebook, otherwise from a local server that runs until Ctrl-C.
 
         Args:
-            height: of the frame in a notebook, in pixels.
-            open_browser: whether a browser is asked to open the served page.
+            height: height of the frame in a notebook, in pixels.
+            open_browser: True to open the served page in a browser.
         """
         upward.show(self, height=height, open_browser=open_browser)
 
@@ -437,7 +486,7 @@ class Trace:
 
 
 def _misfit(record: LayerRecord, queries: int, keys: int) -> str | None:
-    """What doesn't fit in a layer's arrays, in words; None where all do."""
+    """Describe the arrays of a layer that don't match in shape; None if all match."""
     q, k, v, lse, mask = record.q, record.k, record.v, vars(record)["lse"], record.mask
     if q.ndim != 3 or k.ndim != 3 or q.shape[2] != k.shape[2] or not len(q) or not len(k) or len(q) % len(k):
         return f"q {q.shape} and k {k.shape}: not (heads, queries, d_head) and (kv_heads, keys, d_head)"

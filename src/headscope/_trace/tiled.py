@@ -1,4 +1,4 @@
-"""Maps of which any tile can be computed by itself: how they are indexed, and how they are gone over in blocks."""
+"""Maps defined by a function that computes any tile: indexing, and iteration in blocks."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     Parts = tuple[Index, ...]
 
 AXES = ("layer", "head", "query", "key")
-"""What the axes of a map are called; maps of fewer axes have the last of these."""
+"""Names of a map's axes; a map with fewer axes has the last of these."""
 
 
 class Tiled:
-    """A map of two axes or more, known by the function that computes a tile of it.
+    """A map with two or more axes, defined by the function that computes a tile of it.
 
     Attributes:
-        kind: what its cells are: weights, scores, or what was made of them.
+        kind: name of its cells: weights, scores, or an expression of these.
         shape: its size along each axis.
-        dtype: of its cells.
+        dtype: dtype of its cells.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Tiled:
         self.shape = shape
         self.dtype = np.dtype(dtype)
         self.tile = tile
-        """Positions along each axis -> the cells where they cross, an array of these lengths."""
+        """Computes the cells at given positions along each axis, as an array of these lengths."""
 
     @property
     def ndim(self) -> int:
@@ -53,11 +53,11 @@ class Tiled:
         return math.prod(self.shape)
 
     def whole(self) -> Shaped[np.ndarray, "..."]:
-        """Every cell, in an array as large as the map."""
+        """All cells, as an array of the map's shape."""
         return self.tile(*(np.arange(size) for size in self.shape))
 
     def blocks(self) -> Iterator[tuple[tuple[slice, ...], Parts]]:
-        """The whole map in the order of its cells: a few rows at a time, where each block stands and its positions."""
+        """Iterate over the map in C order, a few rows at a time: the slices of each block and its positions."""
         steps = [self.shape[-1]]
         room = TILE_CELLS // max(1, self.shape[-1])
         for size in self.shape[-2::-1]:
@@ -67,10 +67,10 @@ class Tiled:
         for corner in itertools.product(*starts):
             ends = (min(start + step, size) for start, step, size in zip(corner, steps, self.shape, strict=True))
             place = tuple(slice(start, end) for start, end in zip(corner, ends, strict=True))
-            yield place, tuple(np.arange(one.start, one.stop) for one in place)
+            yield place, tuple(np.arange(span.start, span.stop) for span in place)
 
     def at(self, index: Any) -> Any:
-        """The cells of an index, as NumPy would take them from an array of this shape.
+        """The indexed cells, with the semantics of NumPy indexing.
 
         Raises:
             CellError: there is no such cell, or there are more indices than axes.
@@ -78,8 +78,8 @@ class Tiled:
         parts = self._parts(index)
         if len(parts) == 1 and np.shape(parts[0]) == self.shape and _kind(parts[0]) == "b":
             return self._where(parts[0])
-        parts = tuple(one.whole() if isinstance(one, Tiled) else one for one in parts)
-        lists = [one for one in parts if not (one is None or isinstance(one, slice) or _is_integer(one))]
+        parts = tuple(part.whole() if isinstance(part, Tiled) else part for part in parts)
+        lists = [part for part in parts if not (part is None or isinstance(part, slice) or _is_integer(part))]
         plain = not lists or (len(lists) == 1 and np.ndim(lists[0]) == 1 and not any(map(_is_integer, parts)))
         if not plain:
             return self._cells(parts)
@@ -88,12 +88,12 @@ class Tiled:
         return tile[tuple(None if part is None else 0 if _is_integer(part) else slice(None) for part in parts)]
 
     def _parts(self, index: Any) -> tuple[Any, ...]:
-        """An index for each axis, new axes (None) among them."""
+        """An index for each axis; None for new axes."""
         parts = index if isinstance(index, tuple) else (index,)
         taken = sum(_axes_of(part) for part in parts if part is not Ellipsis)
         if taken > self.ndim or sum(part is Ellipsis for part in parts) > 1:
             raise CellError(
-                f"{taken} indices for the {self.kind}, which have {self.ndim} axes",
+                f"too many indices: the {self.kind} have {self.ndim} axes, got {taken} indices",
                 where=f"{self.kind}[{index!r:.60}]",
                 advice=f"index as [{', '.join(AXES[-self.ndim :])}]",
             )
@@ -104,18 +104,18 @@ class Tiled:
     def _positions(self, part: Any, axis: int) -> Index:
         size = self.shape[axis]
         try:
-            found = np.arange(size)[part if isinstance(part, slice) or np.size(part) else slice(0)]
+            positions = np.arange(size)[part if isinstance(part, slice) or np.size(part) else slice(0)]
         except IndexError:
             noun = AXES[axis - self.ndim] if self.ndim <= len(AXES) else f"entry of axis {axis}"
             raise CellError(
-                f"there is no {noun} {part!r:.60}: there are {size} of them",
+                f"there is no {noun} {part!r:.60}: the axis has length {size}",
                 where=f"{self.kind}, axis {axis}",
-                advice=f"they count from 0, so the last one is {size - 1}",
+                advice=f"positions count from 0, so the last one is {size - 1}",
             ) from None
-        return np.atleast_1d(found)
+        return np.atleast_1d(positions)
 
     def _cells(self, parts: tuple[Any, ...]) -> Any:
-        """Cells by their coordinates, which NumPy itself works out; row by row."""
+        """The cells at coordinates that NumPy's own indexing determines, computed row by row."""
         coordinates = []
         for axis, size in enumerate(self.shape):
             line = np.arange(size).reshape([-1 if at == axis else 1 for at in range(self.ndim)])
@@ -128,49 +128,49 @@ class Tiled:
                     advice="positions count from 0 along each axis",
                 ) from None
         shape = coordinates[0].shape
-        *rows, columns = (one.ravel() for one in coordinates)
-        found = np.empty(len(columns), self.dtype)
+        *rows, columns = (axis_coordinates.ravel() for axis_coordinates in coordinates)
+        cells = np.empty(len(columns), self.dtype)
         row = np.ravel_multi_index(tuple(rows), self.shape[:-1])
         order = np.argsort(row, kind="stable")
         for members in np.split(order, np.flatnonzero(np.diff(row[order])) + 1) if len(order) else ():
-            found[members] = self.tile(*(one[members[:1]] for one in rows), columns[members]).reshape(-1)
-        return found.reshape(shape)[()]
+            cells[members] = self.tile(*(along[members[:1]] for along in rows), columns[members]).reshape(-1)
+        return cells.reshape(shape)[()]
 
     def _where(self, chosen: Any) -> Shaped[np.ndarray, " n"]:
-        """The cells that a map of flags as large as this one chooses, in order."""
-        found = [np.empty(0, self.dtype)]
+        """The cells selected by a boolean map or array of the same shape, in order."""
+        selected = [np.empty(0, self.dtype)]
         for place, parts in self.blocks():
             flags = chosen.tile(*parts) if isinstance(chosen, Tiled) else chosen[place]
             if flags.any():
-                found.append(self.tile(*parts)[flags])
-        return np.concatenate(found)
+                selected.append(self.tile(*parts)[flags])
+        return np.concatenate(selected)
 
 
 def transposed(source: Tiled, order: tuple[int, ...]) -> Tiled:
     """The map with its axes in another order."""
 
     def tile(*parts: Any) -> Any:
-        own = [parts[order.index(axis)] for axis in range(source.ndim)]
-        return source.tile(*own).transpose(order)
+        source_parts = [parts[order.index(axis)] for axis in range(source.ndim)]
+        return source.tile(*source_parts).transpose(order)
 
     shape = tuple(source.shape[axis] for axis in order)
     return Tiled(f"{source.kind}, transposed", shape, tile, source.dtype)
 
 
 def stacked(maps: Sequence[Tiled]) -> Tiled:
-    """Maps of one shape as one map, with an axis for them in front."""
+    """Stack maps of the same shape along a new first axis."""
 
     def tile(which: Index, *parts: Index) -> Shaped[np.ndarray, "..."]:
-        found = np.empty((len(which), *map(len, parts)), maps[0].dtype)
-        for at, one in enumerate(which):
-            found[at] = maps[one].tile(*parts)
-        return found
+        tiles = np.empty((len(which), *map(len, parts)), maps[0].dtype)
+        for at, number in enumerate(which):
+            tiles[at] = maps[number].tile(*parts)
+        return tiles
 
     return Tiled(maps[0].kind, (len(maps), *maps[0].shape), tile, maps[0].dtype)
 
 
 class CellError(InputError, IndexError):
-    """A query or key that isn't there; an IndexError too, so that sequences behave."""
+    """There is no such query or key. Also an IndexError, as sequences require."""
 
 
 def _is_integer(part: Any) -> bool:
@@ -178,7 +178,7 @@ def _is_integer(part: Any) -> bool:
 
 
 def _axes_of(part: Any) -> int:
-    """How many axes of a map an index takes up."""
+    """Number of axes of a map that an index uses."""
     if part is None or isinstance(part, (bool, np.bool_)):
         return 0
     if isinstance(part, slice) or _is_integer(part):
@@ -187,5 +187,5 @@ def _axes_of(part: Any) -> int:
 
 
 def _kind(part: Any) -> str:
-    """The letter of an index's dtype, b for flags."""
+    """The kind of an index's dtype: "b" for bool."""
     return (part.dtype if isinstance(part, (np.ndarray, Tiled)) else np.asarray(part).dtype).kind

@@ -1,20 +1,19 @@
-"""Do independent computations of the same thing agree, and where is the worst cell?
+"""Compare independent computations of a trace, and report the worst cell of each comparison.
 
-The trace was made the fused way, in fp32: one product for all heads, then a split. Against it stand
+A trace is computed the fused way, in fp32: one product for all heads, then a split. It is compared with
 
-- the paper's way, in fp64: X W_i^Q, X W_i^K, X W_i^V for each head, softmax over whole rows, Concat, W^O
-  (Vaswani et al. 2017, 3.2.2), from each head's own slices of the file;
+- the paper's formulas in fp64: X W_i^Q, X W_i^K, X W_i^V for each head, softmax over whole rows, Concat, W^O
+  (Vaswani et al. 2017, 3.2.2), from each head's slices of the checkpoint;
 - the sum over heads of context_i W_i^O, plus b_O;
-- transformers' own eager attentions and hidden states, where torch and transformers are installed.
+- transformers' own eager attentions and hidden states, if torch and transformers are installed.
 
-A trace that was captured from a live model is held against what the model's modules gave at that moment, and against
-its eager attention, run once more. What may differ by how much follows from the precisions at work: see
-headscope.verify.rounding.
+A trace that was captured from a live model is compared with the outputs of the model's modules during the capture, and
+with a second run in eager attention. Tolerances follow from the precisions involved: see headscope.verify.rounding.
 
-Or against anybody's weights, handed over as arrays: `trace.verify(against=attentions)`.
+`trace.verify(against=attentions)` compares the trace with any other weights instead.
 
-A query whose keys are all masked has weights 0 here; eager attention in transformers is uniform there. Such rows are
-left out of that comparison.
+A query whose keys are all masked has weights 0 here, while transformers' eager attention gives it uniform weights. Such
+rows are left out of that comparison.
 """
 
 from __future__ import annotations
@@ -36,16 +35,19 @@ __all__ = ["Check", "Report", "Worst", "verify"]
 
 
 def verify(trace: Trace, *, reference: bool = True, against: Any = None) -> Report:
-    """Compute what a trace holds in independent ways, and compare.
+    """Recompute a trace in independent ways and compare.
 
     Args:
-        trace: what a forward pass left behind. One that was read from a file needs its model
-            (`hs.load(file, model=hs.open(…))`) for all but its own consistency.
-        reference: whether to run transformers too, where it is installed; that takes seconds to import.
-        against: weights to compare with, and nothing else then. See headscope.verify.against.
+        trace: the trace. If it was read from a file without its model (`hs.load(file, model=hs.open(…))`), only its
+            internal consistency is checked.
+        reference: True to also run transformers, if it is installed; importing it takes seconds.
+        against: weights to compare with instead of all else. See headscope.verify.against.
+
+    Returns:
+        A report with the worst difference of each comparison, its place and its tolerance.
 
     Raises:
-        InputError: `against` is no set of weights of this trace's size.
+        InputError: `against` is not a set of weights, or its size differs from the trace's.
     """
     limits = limits_of(trace)
     if against is not None:
@@ -58,30 +60,30 @@ def verify(trace: Trace, *, reference: bool = True, against: Any = None) -> Repo
         states = input_states(trace, model)
         checks += paper(trace, model, states, limits)
         if reference:
-            found, reason = transformers_eager(trace, model, states, limits)
-            checks += found
+            eager, reason = transformers_eager(trace, model, states, limits)
+            checks += eager
             skipped += [("transformers", reason)] if reason else []
         else:
-            skipped.append(("transformers", "not asked for"))
+            skipped.append(("transformers", "not requested"))
         notes += health(trace, model)
     elif model is None:
-        skipped.append(("the paper's way", "the trace has no model: hs.load(file, model=hs.open(…)) gives it one"))
+        skipped.append(("the paper's way", "the trace has no model: pass it with hs.load(file, model=hs.open(…))"))
     else:
-        found, left = live(trace, limits, reference=reference)
-        checks += found
-        skipped += left
-    notes += [f"unrecorded attention, in no trace and not verified: {one}" for one in trace.unrecorded]
+        live_checks, live_skipped = live(trace, limits, reference=reference)
+        checks += live_checks
+        skipped += live_skipped
+    notes += [f"unrecorded attention, in no trace and not verified: {name}" for name in trace.unrecorded]
     return Report(trace.model, tuple(checks), tuple(notes), tuple(skipped))
 
 
 def consistency(trace: Trace, limit: Limit) -> Check:
-    """Every row of weights sums to 1: exp(s - lse) with the lse that the trace kept."""
+    """Check that each row of weights, exp(s - lse) with the trace's own lse, sums to 1."""
     worst = Worst("row sums", "each query's weights against 1", *limit)
     for layer in trace.numbers:
         for head in trace.head_numbers(layer):
-            one = trace[layer, head]
-            for rows in row_blocks(len(one.q)):
-                seen = np.isfinite(one.lse[rows]) | np.isnan(one.lse[rows])
-                sums = one.weights[rows].sum(axis=-1, dtype=np.float64)[seen]
+            head_trace = trace[layer, head]
+            for rows in row_blocks(len(head_trace.q)):
+                sees_keys = np.isfinite(head_trace.lse[rows]) | np.isnan(head_trace.lse[rows])
+                sums = head_trace.weights[rows].sum(axis=-1, dtype=np.float64)[sees_keys]
                 worst.see(sums, np.ones_like(sums), ("query",), layer=layer, head=head, query=rows.start)
     return worst.check()

@@ -1,4 +1,4 @@
-"""A trace of a live model: against what its modules gave while it was captured, and its eager weights."""
+"""Verify the trace of a live model against its modules' outputs during the capture, and against eager attention."""
 
 from __future__ import annotations
 
@@ -16,61 +16,70 @@ if TYPE_CHECKING:
 
 
 def live(trace: Trace, limits: Limits, *, reference: bool) -> tuple[list[Check], list[tuple[str, str]]]:
-    """A trace of a live model: against what its modules gave while it was captured, and its eager weights."""
+    """Compare a trace of a live model with its modules' outputs and with a second run in eager attention.
+
+    Args:
+        trace: the trace.
+        limits: its tolerances.
+        reference: True to run eager attention.
+
+    Returns:
+        The comparisons, and those that were not possible, each with the reason.
+    """
     from headscope._capture.replay import eager_weights
     from headscope._capture.source import CapturedModel
 
     source = trace.source
     if not isinstance(source, CapturedModel):
-        return [], [("the model", f"{type(source).__name__} says nothing to compare with")]
+        return [], [("the model", f"a source of class {type(source).__name__} keeps no outputs to compare with")]
     checks: list[Check] = []
     skipped: list[tuple[str, str]] = []
-    eps = max([EPS, *(one.eps for one in source.witnesses if one is not None)])
+    eps = max([EPS, *(witness.eps for witness in source.witnesses if witness is not None)])
     reason = limits.reason if eps == EPS else f"the model computes in a precision with a spacing of {eps:.1e}"
-    described = "the module's own output, recomputed from Q, K, V and the mask's rule in fp64, seen along one direction"
+    described = "the module's output, against Q, K, V and the mask's rule in fp64, projected onto one direction"
     outputs = Worst("module output", described, limits.contexts, reason)
-    unseen = [number for number, one in zip(trace.numbers, source.witnesses, strict=True) if one is None]
+    unseen = [number for number, witness in zip(trace.numbers, source.witnesses, strict=True) if witness is None]
     for number, record, witness in zip(trace.numbers, trace.layers, source.witnesses, strict=True):
         if witness is None or record.v is None:
             continue
-        apart = witness.length is None
+        per_head = witness.length is None
         ours, *moments = witness.expect(record)
         allowed = witnessed(record, witness, *moments)
-        seen = np.isfinite(record.lse) if apart else np.isfinite(record.lse).all(0, keepdims=True)
+        sees_keys = np.isfinite(record.lse) if per_head else np.isfinite(record.lse).all(0, keepdims=True)
         for at, row in enumerate(witness.values):
-            place = {"head": trace.head_numbers(number)[at]} if apart else {}
-            theirs = np.where(seen[at], row, ours[at])
-            outputs.see(ours[at], theirs, ("query",), allowed=allowed[at], layer=number, **place)
+            place = {"head": trace.head_numbers(number)[at]} if per_head else {}
+            expected = np.where(sees_keys[at], row, ours[at])
+            outputs.see(ours[at], expected, ("query",), allowed=allowed[at], layer=number, **place)
     if trace.layers[0].v is None:
         skipped.append(("module output", "the values were not kept"))
     elif len(unseen) < len(trace.layers):
         checks.append(outputs.check())
     if unseen:
         skipped.append(
-            ("module output", f"layers {unseen}: dropout, silenced or selected heads leave nothing to compare")
+            ("module output", f"layers {unseen}: not comparable because of dropout, or of silenced or selected heads")
         )
     if not reference:
-        return checks, [*skipped, ("eager weights", "not asked for")]
-    cells = Worst("weights (eager)", "against the model's own eager attention, run once more", limits.weights, reason)
+        return checks, [*skipped, ("eager weights", "not requested")]
+    cells = Worst("weights (eager)", "against a second run in the model's eager attention", limits.weights, reason)
 
     def see(
         number: int,
-        theirs: Float[np.ndarray, "heads queries keys"],
+        weights: Float[np.ndarray, "heads queries keys"],
         q: Float[np.ndarray, "heads queries d_head"],
         k: Float[np.ndarray, "heads keys d_head"],
     ) -> None:
         record = trace.layers[trace.numbers.index(number)]
-        # Whether q and k are the model's is seen in the module's output, where there is that check.
+        # The check of the module's output, if there is one, shows that q and k are the model's.
         drift = None if eps == EPS or number in unseen or record.v is None else drifted(record, q, k)
         allowed = rerun(record, number, eps / 2, drift)
         for at, head in enumerate(trace.head_numbers(number)):
-            one = trace[number, head]
-            seen = np.isfinite(one.lse)
-            for rows in row_blocks(len(one.q)):
-                ours, kept = one.weights[rows], seen[rows]
+            head_trace = trace[number, head]
+            sees_keys = np.isfinite(head_trace.lse)
+            for rows in row_blocks(len(head_trace.q)):
+                ours, kept = head_trace.weights[rows], sees_keys[rows]
                 cells.see(
                     ours[kept],
-                    theirs[at][rows][kept],
+                    weights[at][rows][kept],
                     ("query", "key"),
                     allowed=allowed[at, rows][kept, None],
                     layer=number,

@@ -1,4 +1,4 @@
-"""Whether a checkpoint looks properly loaded: what is missing, unexpected, not a number, or looks untrained."""
+"""Signs that a checkpoint was not loaded properly: missing or unexpected tensors, NaN, untrained heads."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from headscope.model import Model
 
 MOST_NAMES = 5
-"""Tensors or heads that a note names."""
+"""Maximum number of tensors or heads that a note lists."""
 
 UNIFORM = 0.98
 """A head whose mean entropy is above this share of log S is called near-uniform."""
 
 
 def health(trace: Trace, model: Model) -> list[str]:
-    """Whether the model looks properly loaded: what is missing, unexpected, not a number, or looks untrained."""
+    """Notes on signs that the model was not loaded properly; empty if there are none."""
     anatomy = model.anatomy
     notes = [f"contradiction: {problem}" for problem in anatomy.problems]
     if anatomy.missing:
@@ -56,7 +56,7 @@ def health(trace: Trace, model: Model) -> list[str]:
 
 
 def entropy_shares(trace: Trace) -> Float[np.ndarray, "layers heads"]:
-    """(layers, heads): mean entropy over log S; empty for texts under 3 tokens, where it means nothing."""
+    """(layers, heads): mean entropy divided by log S; empty for texts under 3 tokens, where it means nothing."""
     if len(trace.keys) < 3:
         return np.zeros((0, trace.heads))
     return np.stack(

@@ -1,4 +1,4 @@
-"""A trace of an opened checkpoint: against the paper's way in fp64, and against transformers' eager attention."""
+"""Verify the trace of an opened checkpoint against the paper's formulas in fp64, and against transformers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def input_states(trace: Trace, model: Model) -> list[Float[np.ndarray, "tokens d_model"]]:
-    """(S, d_model) for each layer: what went into it, and what came out of the last."""
+    """(S, d_model) each: the input of every layer, and the output of the last."""
     kept = trace.hidden_states
     if len(kept) != len(trace.layers) + 1:
         again = model.trace(ids=trace.ids, segments=trace.segments, ablate=trace.ablated, hidden_states=True)
@@ -29,7 +29,7 @@ def input_states(trace: Trace, model: Model) -> list[Float[np.ndarray, "tokens d
 
 
 def paper(trace: Trace, model: Model, states: list[Float[np.ndarray, "tokens d_model"]], limits: Limits) -> list[Check]:
-    """The paper's way, head by head in fp64, and the sum over heads."""
+    """Compare with the paper's formulas, head by head in fp64, and with the sum over heads."""
     why = limits.reason
     split = "the fused product's split against X W_i + b_i of each head"
     parts = {
@@ -44,37 +44,38 @@ def paper(trace: Trace, model: Model, states: list[Float[np.ndarray, "tokens d_m
     rounded = trace.precision != "fp32"
     for layer, x in enumerate(states[:-1]):
         x = x.astype(np.float64)
-        concat, adds_up = [], np.zeros_like(x)
+        concat, total = [], np.zeros_like(x)
         for head, slices in enumerate(model.layers[layer].heads):
-            one = trace[layer, head]
+            head_trace = trace[layer, head]
             q = x @ slices.W_Q.astype(np.float64) + slices.b_Q
             k = x @ slices.W_K.astype(np.float64) + slices.b_K
             v = x @ slices.W_V.astype(np.float64) + slices.b_V
             place: dict[str, Any] = {"layer": layer, "head": head}
-            for worst, ours, theirs in zip(parts.values(), (one.q, one.k, one.v), (q, k, v), strict=True):
-                worst.see(ours, theirs, ("query" if worst is parts["queries"] else "key",), **place)
+            fused = (head_trace.q, head_trace.k, head_trace.v)
+            for worst, ours, expected in zip(parts.values(), fused, (q, k, v), strict=True):
+                worst.see(ours, expected, ("query" if worst is parts["queries"] else "key",), **place)
             context = np.empty_like(v)
             for rows in row_blocks(len(q)):
                 s = q[rows] @ k.T / np.sqrt(q.shape[1])
                 p = np.exp(s - s.max(axis=-1, keepdims=True))
                 p /= p.sum(axis=-1, keepdims=True)
-                cells.see(one.weights[rows], p, ("query", "key"), **place, query=rows.start)
+                cells.see(head_trace.weights[rows], p, ("query", "key"), **place, query=rows.start)
                 context[rows] = p @ v
-            contexts.see(one.context, context, ("query",), size=float(np.abs(v).max()) if rounded else 0.0, **place)
-            concat.append(np.zeros_like(context) if one.silenced else context)
-            adds_up += one.output
+            size = float(np.abs(v).max()) if rounded else 0.0
+            contexts.see(head_trace.context, context, ("query",), size=size, **place)
+            concat.append(np.zeros_like(context) if head_trace.silenced else context)
+            total += head_trace.output
         stored = model.anatomy.parameter("layer.attention_output.weight", layer).stored
         b_O = model.layers[layer].b_O
         W_O = model.checkpoint.read(stored).T.astype(np.float64)
-        theirs = np.concatenate(concat, axis=1) @ W_O + b_O
-        summed.see(
-            adds_up + b_O, theirs, ("query",), size=_written(trace.layers[layer], W_O) if rounded else 0.0, layer=layer
-        )
+        expected = np.concatenate(concat, axis=1) @ W_O + b_O
+        size = _output_bound(trace.layers[layer], W_O) if rounded else 0.0
+        summed.see(total + b_O, expected, ("query",), size=size, layer=layer)
     return [worst.check() for worst in (*parts.values(), cells, contexts, summed)]
 
 
-def _written(record: LayerRecord, W_O: Float[np.ndarray, "width d_model"]) -> float:
-    """What no number exceeds that the heads together write: sum_h max_j |v_j| max_m |W_O[:, m]|, rows of head h."""
+def _output_bound(record: LayerRecord, W_O: Float[np.ndarray, "width d_model"]) -> float:
+    """Upper bound of the sum of the heads' outputs: sum_h max_j |v_j| max_m |W_O[:, m]|, with head h's rows of W_O."""
     assert record.v is not None
     rows = W_O.reshape(len(record.q), -1, W_O.shape[1])
     lengths = [np.sqrt(np.square(part, dtype=np.float64).sum(axis)) for part, axis in ((record.v, -1), (rows, 1))]
@@ -84,7 +85,11 @@ def _written(record: LayerRecord, W_O: Float[np.ndarray, "width d_model"]) -> fl
 def transformers_eager(
     trace: Trace, model: Model, states: list[Float[np.ndarray, "tokens d_model"]], limits: Limits
 ) -> tuple[list[Check], str]:
-    """transformers' own eager attentions and hidden states, or the reason why not."""
+    """Compare with transformers' eager attentions and hidden states.
+
+    Returns:
+        The comparisons; and the reason if they were not possible, else an empty string.
+    """
     if importlib.util.find_spec("torch") is None or importlib.util.find_spec("transformers") is None:
         return [], "torch and transformers are not installed: pip install 'headscope[torch]'"
     try:
@@ -100,6 +105,6 @@ def transformers_eager(
                 ours = trace[layer, head].weights[rows]
                 cells.see(ours, attention[head, rows], ("query", "key"), layer=layer, head=head, query=rows.start)
     ours = [*states[:-1], trace.outputs["last_hidden_state"].array]
-    for layer, (state, theirs) in enumerate(zip(ours, eager.hidden_states, strict=True)):
-        hidden.see(state, theirs, ("query",), layer=layer)
+    for layer, (state, expected) in enumerate(zip(ours, eager.hidden_states, strict=True)):
+        hidden.see(state, expected, ("query",), layer=layer)
     return [cells.check(), hidden.check()], ""

@@ -1,4 +1,4 @@
-"""What a comparison found: the worst difference and its place, what it may be, and the report of all comparisons."""
+"""Results of comparisons: the worst difference of each with its place and tolerance, and the report of all."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ if TYPE_CHECKING:
 
 
 ROW_BLOCK = 64
-"""Queries whose rows are held at a time."""
+"""Number of queries whose rows are in memory at a time."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One comparison.
+    """The result of one comparison.
 
     Attributes:
-        name: what was compared: queries, weights, context, ….
-        compared: with what, in words.
+        name: the quantity: queries, weights, context, ….
+        compared: description of the comparison.
         worst: the largest absolute difference.
-        tolerance: what it may be.
-        reason: why that much.
-        layer: where the worst is, counted from 0; None where the axis doesn't apply.
-        head: likewise.
-        query: likewise.
-        key: likewise.
-        ours: the number there, as the trace has it.
-        theirs: the other one.
+        tolerance: the largest difference that is accepted.
+        reason: the reason for this tolerance.
+        layer: layer of the worst difference, counted from 0; None if the comparison has no such axis.
+        head: head of the worst difference, likewise.
+        query: query of the worst difference, likewise.
+        key: key of the worst difference, likewise.
+        ours: the trace's number there.
+        theirs: the number it is compared with.
     """
 
     name: str
@@ -48,25 +48,25 @@ class Check:
 
     @property
     def agrees(self) -> bool:
-        """Whether the worst difference is within the tolerance; NaN is not."""
+        """True if the worst difference is within the tolerance; False if it is NaN."""
         return self.worst <= self.tolerance
 
     @property
     def place(self) -> str:
-        """Where the worst is, in words."""
+        """Place of the worst difference, as text: "layer 3, head 5, query 2"."""
         axes = ("layer", "head", "query", "key")
         return ", ".join(f"{axis} {getattr(self, axis)}" for axis in axes if getattr(self, axis) is not None)
 
 
 @dataclass(frozen=True)
 class Report:
-    """What `verify` found.
+    """The result of `verify`.
 
     Attributes:
         model: the model's name.
-        checks: the comparisons.
-        notes: what looks wrong with the checkpoint: tensors missing or unexpected, NaN, heads that look untrained.
-        skipped: comparisons that could not be made, each with the reason.
+        checks: the results of the comparisons.
+        notes: problems with the checkpoint: missing or unexpected tensors, NaN, heads that look untrained.
+        skipped: (name, reason) of each comparison that was not possible.
     """
 
     model: str
@@ -76,7 +76,7 @@ class Report:
 
     @property
     def agrees(self) -> bool:
-        """Whether there were comparisons and all of them agree."""
+        """True if there were comparisons and all of them agree."""
         return bool(self.checks) and all(check.agrees for check in self.checks)
 
     @property
@@ -85,12 +85,14 @@ class Report:
         return max(self.checks, key=lambda check: (np.isnan(check.worst), check.worst / check.tolerance))
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: numbers that are no JSON numbers become null."""
+        """The report as a dict for JSON; NaN and infinity become null."""
 
         def row(check: Check) -> dict[str, Any]:
-            kept = {name: getattr(check, name) for name in check.__dataclass_fields__}
-            unknown = {name: None for name, one in kept.items() if isinstance(one, float) and not np.isfinite(one)}
-            return {**kept, **unknown, "agrees": check.agrees}
+            fields = {name: getattr(check, name) for name in check.__dataclass_fields__}
+            nulls = {
+                name: None for name, value in fields.items() if isinstance(value, float) and not np.isfinite(value)
+            }
+            return {**fields, **nulls, "agrees": check.agrees}
 
         return {
             "model": self.model,
@@ -111,9 +113,9 @@ class Report:
 
 
 class Worst:
-    """Keeps the largest difference of one comparison over all layers and heads, and where it was.
+    """Tracks the largest difference of one comparison over all layers and heads, and its place.
 
-    Where each number has a tolerance of its own, the largest is the one that is furthest beyond its own.
+    If each number has its own tolerance, the largest difference is the one with the largest share of its tolerance.
     """
 
     def __init__(self, name: str, compared: str, tolerance: float, reason: str) -> None:
@@ -122,7 +124,7 @@ class Worst:
         self._size = 0.0
         self._worst = -1.0
         self._share = -1.0
-        self._own: float | None = None
+        self._allowed: float | None = None
         self._place: dict[str, int] = {}
         self._numbers: dict[str, float] = {}
 
@@ -139,10 +141,12 @@ class Worst:
         """Compare two arrays.
 
         Args:
-            axes: what the first axes of the arrays are; later axes are not named.
-            allowed: what each number may differ by, instead of the tolerance.
-            size: how large the numbers are that these are sums of, where that is more than they are themselves.
-            place: where the arrays stand; an axis that is named in both is an offset.
+            ours: the trace's numbers.
+            theirs: the numbers to compare with.
+            axes: names of the arrays' first axes; later axes have no names.
+            allowed: tolerance of each number, instead of the comparison's.
+            size: magnitude of the terms that these numbers are sums of, if larger than the numbers themselves.
+            place: place of the arrays; if an axis is in both `axes` and `place`, its value is an offset.
         """
         ours, theirs = np.asarray(ours, dtype=np.float64), np.asarray(theirs)
         difference = np.abs(ours - theirs)
@@ -157,7 +161,7 @@ class Worst:
         index = np.unravel_index(at, difference.shape)
         self._share = share
         self._worst = float(difference.reshape(-1)[at])
-        self._own = None if allowed is None else float(np.broadcast_to(allowed, difference.shape)[index])
+        self._allowed = None if allowed is None else float(np.broadcast_to(allowed, difference.shape)[index])
         self._numbers = {"ours": float(ours[index]), "theirs": float(theirs[index])}
         self._place = {
             **place,
@@ -165,18 +169,18 @@ class Worst:
         }
 
     def check(self) -> Check:
-        """The comparison's result; the tolerance grows with the numbers compared, where they are beyond 1."""
-        tolerance = self._own
+        """The result; the tolerance is multiplied by the size of the numbers compared if that is more than 1."""
+        tolerance = self._allowed
         if tolerance is None:
             tolerance = self._tolerance * max(1.0, self._size if np.isfinite(self._size) else 1.0)
         return Check(**self._fixed, worst=self._worst, tolerance=tolerance, **self._numbers, **self._place)  # type: ignore[arg-type]
 
 
 Limit = tuple[float, str]
-"""What two right computations may differ by, for numbers around 1, and why."""
+"""Tolerance between two correct computations, for numbers around 1, and the reason for it."""
 
 
 def row_blocks(count: int) -> Iterator[slice]:
-    """A few queries at a time."""
+    """Slices of a few queries each, from 0 to `count`."""
     for start in range(0, count, ROW_BLOCK):
         yield slice(start, min(start + ROW_BLOCK, count))
