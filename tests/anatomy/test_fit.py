@@ -58,7 +58,7 @@ def test_a_wrapper_keeps_everything_from_loading(prefix: str, outer: str) -> Non
     assert found.notes[0].startswith(f"the base model's names begin with '{outer}', which no class has")
 
 
-def test_quantised_weights_are_said_to_be() -> None:
+def test_a_note_says_that_weights_are_quantised() -> None:
     anatomy = anatomy_of({**TINY_BERT, "quantization_config": {"quant_method": "gptq"}}, tiny_bert())
     assert fit(anatomy, "BertModel").notes == (
         "the weights are quantised (gptq): stored numbers are codes, not weights",
@@ -68,10 +68,10 @@ def test_quantised_weights_are_said_to_be() -> None:
 @pytest.mark.parametrize(
     ("class_name", "found", "advice"),
     [
-        ("BertForSequenceClasification", "knows no class", "did you mean BertForSequenceClassification?"),
-        ("GPT2Model", "knows no class 'GPT2Model'", "The classes of bert: BertModel, BertForPreTraining"),
-        ("", "knows no class ''", "BertForQuestionAnswering"),
-        ("ElectraForPreTraining", "is a class of electra, the checkpoint is bert", "its classes are BertModel"),
+        ("BertForSequenceClasification", "has no class", "did you mean BertForSequenceClassification?"),
+        ("GPT2Model", "has no class 'GPT2Model'", "The classes of bert: BertModel, BertForPreTraining"),
+        ("", "has no class ''", "BertForQuestionAnswering"),
+        ("ElectraForPreTraining", "is a class of electra, the checkpoint is bert", "one of its classes: BertModel"),
     ],
 )
 def test_no_such_class(class_name: str, found: str, advice: str) -> None:

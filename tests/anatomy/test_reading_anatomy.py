@@ -203,15 +203,15 @@ def test_width_contradicts() -> None:
     ("change", "found"),
     [
         ({"hidden_size": None}, "has no hidden_size"),
-        ({"num_attention_heads": 5}, "hidden_size 12 can't be divided into 5 heads"),
-        ({"num_attention_heads": 0}, "num_attention_heads = 0, which is no size"),
-        ({"num_hidden_layers": "2"}, "num_hidden_layers = '2', which is no size"),
-        ({"num_hidden_layers": True}, "num_hidden_layers = True, which is no size"),
+        ({"num_attention_heads": 5}, "hidden_size 12 is not divisible by 5 heads"),
+        ({"num_attention_heads": 0}, "num_attention_heads = 0, expected a positive integer"),
+        ({"num_hidden_layers": "2"}, "num_hidden_layers = '2', expected a positive integer"),
+        ({"num_hidden_layers": True}, "num_hidden_layers = True, expected a positive integer"),
         ({"num_hidden_layers": 10**9}, "num_hidden_layers = 1000000000, more than any model has"),
-        ({"intermediate_size": -3}, "intermediate_size = -3, which is no size"),
-        ({"id2label": ["a", "b"]}, r"id2label = \['a', 'b'\], which maps no index to a label"),
-        ({"id2label": {"first": "a"}}, r"id2label = \{'first': 'a'\}, which maps no index to a label"),
-        ({"num_labels": 2.5}, "num_labels = 2.5, which is no size"),
+        ({"intermediate_size": -3}, "intermediate_size = -3, expected a positive integer"),
+        ({"id2label": ["a", "b"]}, r"id2label = \['a', 'b'\], expected a mapping from index to label"),
+        ({"id2label": {"first": "a"}}, r"id2label = \{'first': 'a'\}, expected a mapping from index to label"),
+        ({"num_labels": 2.5}, "num_labels = 2.5, expected a positive integer"),
     ],
 )
 def test_a_config_that_cannot_be(change: dict[str, Any], found: str) -> None:
@@ -249,7 +249,7 @@ def test_settings_and_defaults() -> None:
 def test_distilbert_under_its_other_names() -> None:
     config, header = class_header("DistilBertModel")
     renamed = {
-        {"dim": "hidden_size", "n_heads": "num_attention_heads"}.get(key, key): said for key, said in config.items()
+        {"dim": "hidden_size", "n_heads": "num_attention_heads"}.get(key, key): value for key, value in config.items()
     }
     assert anatomy_of(renamed, header).known() == anatomy_of(config, header).known()
     with pytest.raises(ConfigError, match="says dim 12 and hidden_size 24"):
@@ -273,7 +273,7 @@ def test_a_config_older_than_model_type() -> None:
 def test_no_config() -> None:
     anatomy = anatomy_of({}, tiny_bert(), has_config=False)
     assert anatomy.parameters.total == anatomy_of(BASE_ONLY, tiny_bert()).parameters.total
-    with pytest.raises(UnsupportedError, match=r"there is no config.json, which says how many there are"):
+    with pytest.raises(UnsupportedError, match=r"there is no config.json, which gives their number"):
         anatomy.known()
 
 
@@ -282,7 +282,7 @@ def test_two_base_models() -> None:
     anatomy = anatomy_of(BASE_ONLY, header)
     assert len(anatomy.parameters) == 78
     with pytest.raises(
-        UnsupportedError, match=r"holds 2 models with embeddings, their names begin with 'left.', 'right.'"
+        UnsupportedError, match=r"holds 2 models with embeddings, with names that begin with 'left.', 'right.'"
     ):
         anatomy.known()
 
