@@ -121,9 +121,9 @@ def test_a_state_dict_under_a_usual_name(tmp_path: Path, nest: str) -> None:
     [
         (torch.ones(3), "a tensor, not a state dict"),
         ([1, 2], "a list, not a state dict"),
-        ({}, "holds no tensors"),
+        ({}, "contains no tensors"),
         ({"x": torch.ones(2), "y": {"z": torch.ones(2)}}, "'y' is a dict inside the state dict"),
-        ({3: torch.ones(2)}, "whose name is not a text"),
+        ({3: torch.ones(2)}, "the name of a tensor is 3, expected a string"),
     ],
     ids=["tensor", "list", "empty", "half nested", "numbered"],
 )
