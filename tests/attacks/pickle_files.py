@@ -96,14 +96,14 @@ ENCRYPTED = changed(GOOD, b"PK\1\2\x14\3\x14\0\0\0", b"PK\1\2\x14\3\x14\0\1\0")
 DOUBLING = b"\x80\x02}" + text("x") + b")" + b"2\x86" * 100 + b"s."
 
 UNSAFE: dict[str, Attack] = {
-    "runs a command": (code(b"\x80\x02" + RUN + b"."), UnsafeError, "asks for 'os.system'"),
-    "runs a command among tensors": (code(state(tensor(), RUN)), UnsafeError, "asks for 'os.system'"),
-    "runs a command by another name": (code(state(POSIX)), UnsafeError, "asks for 'posix.system'"),
+    "runs a command": (code(b"\x80\x02" + RUN + b"."), UnsafeError, "imports 'os.system'"),
+    "runs a command among tensors": (code(state(tensor(), RUN)), UnsafeError, "imports 'os.system'"),
+    "runs a command by another name": (code(state(POSIX)), UnsafeError, "imports 'posix.system'"),
     "runs a command in protocol 0": (code(f'cos\nsystem\n(S"{COMMAND}"\ntR.'.encode()), UnsafeError, "os.system"),
     "runs a command in protocol 4": (
         code(b"\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x01x\x85R."),
         UnsafeError,
-        "asks for 'os.system'",
+        "imports 'os.system'",
     ),
     "runs a command before its state": (code(RUN + b"0" + state(tensor())), UnsafeError, "os.system"),
     "runs a command by INST": (code(f'(S"{COMMAND}"\nios\nsystem\n.'.encode()), CheckpointError, "STRING"),

@@ -128,7 +128,7 @@ def look_up(module: object, name: object) -> Function | StorageType | Dtype:
         return StorageType("U8")
     if full.startswith("torch.") and full.removeprefix("torch.") in DTYPES:
         return Dtype(DTYPES[full.removeprefix("torch.")])
-    raise ForbiddenError(f"asks for {shown(full) if full else 'a function whose name is not a string'}")
+    raise ForbiddenError(f"imports {shown(full) if full else 'a function whose name is not a string'}")
 
 
 def describe_storage(value: object) -> Storage:
