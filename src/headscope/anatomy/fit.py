@@ -102,7 +102,7 @@ def match_names(anatomy: Anatomy, family: Family, names: Container[str]) -> tupl
     return matches, unmatched
 
 
-def stored_shapes(anatomy: Anatomy, matches: Mapping[str, str], tied: Mapping[str, str]) -> dict[str, tuple[int, ...]]:
+def stored_shapes(anatomy: Anatomy, matches: Mapping[str, str], tied: dict[str, str]) -> dict[str, tuple[int, ...]]:
     """Class's name -> stored shape; a parameter that is not stored takes the shape of a stored copy tied to it."""
     shapes = {name: anatomy.tensors[stored].shape for name, stored in matches.items()}
     copies = {source: shapes[name] for name, source in reversed(tied.items()) if name in shapes}

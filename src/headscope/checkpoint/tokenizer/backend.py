@@ -123,7 +123,7 @@ class Backend:
                 f"the tokenizer's template uses {texts} text(s) {len(order)} times, in the order {order}; expected "
                 "each text once, the pair after the text",
                 where=self._where,
-                advice="pass ids= (ready-made ids)",
+                advice="pass ids= (token ids)",
             )
         return layout
 
