@@ -96,8 +96,8 @@ def test_strangers_inside_the_base_model(prefix: str, names: list[str], reason: 
 
 def test_adapter_around_the_weights() -> None:
     header = {
-        name.replace("query.weight", "query.base_layer.weight"): said
-        for name, said in tiny_bert(prefix="bert.").items()
+        name.replace("query.weight", "query.base_layer.weight"): shape
+        for name, shape in tiny_bert(prefix="bert.").items()
     }
     with pytest.raises(UnsupportedError, match="merge it with peft"):
         anatomy_of(CONFIG, header).known()

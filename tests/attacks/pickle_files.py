@@ -44,7 +44,7 @@ def storage(key: str = "0", count: int = 4, kind: str = "torch\nFloatStorage") -
 def tensor(
     shape: tuple[int, ...] = (4,), strides: tuple[int, ...] = (1,), offset: int = 0, held: bytes | None = None
 ) -> bytes:
-    """What rebuilds a tensor as torch.save writes it."""
+    """The opcodes that rebuild a tensor, as torch.save writes them."""
     hooks = called("collections.OrderedDict", b")")
     arguments = (held or storage()) + number(offset) + numbers(*shape) + numbers(*strides) + b"\x89" + hooks
     return called("torch._utils._rebuild_tensor_v2", b"(" + arguments + b"t")

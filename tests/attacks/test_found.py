@@ -1,4 +1,4 @@
-"""What fuzz runs found, each as the code that makes it: a result or an error of ours, and nothing on standard error."""
+"""Files that fuzzing found, each as the code that makes it: a result or a HeadscopeError, and no other output."""
 
 from __future__ import annotations
 

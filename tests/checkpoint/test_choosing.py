@@ -29,7 +29,7 @@ def fill(folder: Path, files: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "kind", "said"),
+    ("files", "kind", "message"),
     [
         ([], NotFoundError, "it is empty"),
         (["config.json"], NotFoundError, "no weights: it holds config.json"),
@@ -61,9 +61,9 @@ def fill(folder: Path, files: list[str]) -> None:
         (["model.tar.gz"], NotFoundError, "unpack model.tar.gz"),
     ],
 )
-def test_folders_without_weights(tmp_path: Path, files: list[str], kind: type[HeadscopeError], said: str) -> None:
+def test_folders_without_weights(tmp_path: Path, files: list[str], kind: type[HeadscopeError], message: str) -> None:
     fill(tmp_path, files)
-    with pytest.raises(kind, match=said) as caught:
+    with pytest.raises(kind, match=message) as caught:
         open_checkpoint(tmp_path)
     assert caught.value.where == str(tmp_path.resolve())
 
@@ -96,7 +96,7 @@ def as_saved(folder: Path, name: str) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("name", "made", "said"),
+    ("name", "made", "message"),
     [
         ("model.safetensors", "zip", "a zip archive, as torch.save writes it"),
         ("model.safetensors", "legacy", "a pickle, as torch.save wrote it"),
@@ -109,7 +109,7 @@ def as_saved(folder: Path, name: str) -> bytes:
         ("model.safetensors", "short", "the file has 40 bytes"),
     ],
 )
-def test_a_file_that_is_not_what_its_name_says(tmp_path: Path, name: str, made: str, said: str) -> None:
+def test_a_file_that_is_not_what_its_name_says(tmp_path: Path, name: str, made: str, message: str) -> None:
     good = write_safetensors(tmp_path / "good", TENSOR).read_bytes()
     data = {
         "zip": lambda: as_saved(tmp_path, "zip"),
@@ -121,7 +121,7 @@ def test_a_file_that_is_not_what_its_name_says(tmp_path: Path, name: str, made: 
         "short": lambda: good[:40],
     }[made]()
     (tmp_path / name).write_bytes(data)
-    with pytest.raises(CheckpointError, match=said):
+    with pytest.raises(CheckpointError, match=message):
         open_checkpoint(tmp_path / name)
 
 
@@ -133,10 +133,10 @@ def test_a_pipe_is_no_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [("bert.tar.gz", "packed files"), ("a.onnx", "ONNX files"), ("vocab.txt", "files with this suffix")],
 )
-def test_files_that_hold_no_weights(tmp_path: Path, name: str, said: str) -> None:
+def test_files_that_hold_no_weights(tmp_path: Path, name: str, message: str) -> None:
     (tmp_path / name).write_text("x")
-    with pytest.raises(UnsupportedError, match=f"can't read {said}"):
+    with pytest.raises(UnsupportedError, match=f"can't read {message}"):
         open_checkpoint(tmp_path / name)

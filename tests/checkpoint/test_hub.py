@@ -115,10 +115,10 @@ def test_fetch_then_read_without_the_hub(hub: HubServer, monkeypatch: pytest.Mon
     header = dict(checkpoint.tensors)
     checkpoint.fetch()
     assert checkpoint.local
-    asked = len(hub.requests)
+    requests = len(hub.requests)
     checkpoint.fetch()
     np.testing.assert_array_equal(checkpoint.read("big"), tensors["big"], strict=True)
-    assert (dict(checkpoint.tensors), len(hub.requests)) == (header, asked)
+    assert (dict(checkpoint.tensors), len(hub.requests)) == (header, requests)
     again = open_checkpoint("owner/small")
     assert again.local
     go_offline(monkeypatch)
@@ -150,10 +150,10 @@ def test_files_come_through_the_cache(hub: HubServer) -> None:
     assert path.read_text() == "[PAD]\n"
     assert Path(constants.HF_HUB_CACHE) in path.parents
     assert checkpoint.file("merges.txt") is None
-    asked = len(hub.requests)
+    requests = len(hub.requests)
     assert checkpoint.file("vocab.txt") == path
     assert checkpoint.file("merges.txt") is None
-    assert len(hub.requests) == asked
+    assert len(hub.requests) == requests
 
 
 def refused(name: str, revision: str | None = None) -> str:

@@ -79,7 +79,7 @@ def test_short_floats_are_widened_exactly(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "rows", "columns", "said"),
+    ("name", "rows", "columns", "message"),
     [
         ("weight", slice(0, 7), None, "rows 0:7 of an axis of 6"),
         ("weight", slice(4, 2), None, "rows 4:2"),
@@ -91,10 +91,10 @@ def test_short_floats_are_widened_exactly(tmp_path: Path, name: str) -> None:
     ],
 )
 def test_slices_beyond_the_tensor_are_refused(
-    tmp_path: Path, name: str, rows: slice | None, columns: slice | None, said: str
+    tmp_path: Path, name: str, rows: slice | None, columns: slice | None, message: str
 ) -> None:
     write_safetensors(tmp_path / "model.safetensors", some_tensors())
-    with pytest.raises(InputError, match=said.replace("?", r"\?")):
+    with pytest.raises(InputError, match=message.replace("?", r"\?")):
         open_checkpoint(tmp_path).read(name, rows, columns)
 
 
@@ -185,7 +185,7 @@ def test_preference(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("./model.safetensor", r"did you mean .*model\.safetensors\?"),
         ("nowhere/at/all", "does not exist either"),
@@ -197,10 +197,10 @@ def test_preference(tmp_path: Path) -> None:
         ("-lead", "neither an existing path nor a hub id"),
     ],
 )
-def test_names_that_lead_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, said: str) -> None:
+def test_names_that_lead_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, message: str) -> None:
     write_safetensors(tmp_path / "model.safetensors", {"x": np.ones(1)})
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(NotFoundError, match=said):
+    with pytest.raises(NotFoundError, match=message):
         open_checkpoint(name)
 
 

@@ -1,4 +1,4 @@
-"""What is refused: inputs that can't be, and tokenizers that need more than their files."""
+"""Errors of tokenizers: invalid inputs, and tokenizers that need more than their files."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ INPUTS: dict[str, tuple[Callable[[Tokenizer], Any], str]] = {
 
 @pytest.mark.parametrize("case", INPUTS)
 def test_inputs(tokenizer: Tokenizer, case: str) -> None:
-    call, found = INPUTS[case]
+    call, message = INPUTS[case]
     with pytest.raises(InputError) as caught:
         call(tokenizer)
-    assert found in str(caught.value)
+    assert message in str(caught.value)
     assert caught.value.where
     assert caught.value.advice
 
@@ -89,7 +89,7 @@ def test_no_tokenizer_at_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("class_name", "files", "found"),
+    ("class_name", "files", "message"),
     [
         ("PhobertTokenizer", {"vocab_txt": "x 1\n"}, "PhobertTokenizer"),
         ("BertweetTokenizer", {"vocab_txt": "x 1\n"}, "tweet normalizer"),
@@ -100,13 +100,13 @@ def test_no_tokenizer_at_all(tmp_path: Path) -> None:
         ("PreTrainedTokenizerFast", {"vocab_txt": SMALL}, "PreTrainedTokenizerFast"),
     ],
 )
-def test_classes_that_need_more(tmp_path: Path, class_name: str, files: dict[str, Any], found: str) -> None:
+def test_classes_that_need_more(tmp_path: Path, class_name: str, files: dict[str, Any], message: str) -> None:
     config = {"model_type": "roberta", "vocab_size": 50}
     tokenizer = load_tokenizer(folder_with(tmp_path, config, tokenizer_config={"tokenizer_class": class_name}, **files))
     for call in (lambda: tokenizer.encode("the"), lambda: tokenizer.encode_words(["the"])):
         with pytest.raises(UnsupportedError) as caught:
             call()
-        assert found in str(caught.value)
+        assert message in str(caught.value)
         assert "save_pretrained" in str(caught.value)
     assert tokenizer.encode_ids([49]).tokens == ("#49",)
 

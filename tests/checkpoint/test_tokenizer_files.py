@@ -148,7 +148,7 @@ def test_contradictions(tmp_path: Path, filename: str, value: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize(
-    ("data", "found"),
+    ("data", "message"),
     [
         (b"", "vocabulary is empty"),
         (b"\n\n", "vocabulary is empty"),
@@ -156,14 +156,14 @@ def test_contradictions(tmp_path: Path, filename: str, value: dict[str, Any]) ->
         (b"the\ncat\n", r"lacks \[CLS\], \[SEP\], \[UNK\]"),
     ],
 )
-def test_hostile_vocab_txt(tmp_path: Path, data: bytes, found: str) -> None:
+def test_hostile_vocab_txt(tmp_path: Path, data: bytes, message: str) -> None:
     (tmp_path / "vocab.txt").write_bytes(data)
-    with pytest.raises(CheckpointError, match=found):
+    with pytest.raises(CheckpointError, match=message):
         load_tokenizer(Folder(tmp_path, {"model_type": "bert"}))
 
 
 @pytest.mark.parametrize(
-    ("vocabulary", "merges", "found"),
+    ("vocabulary", "merges", "message"),
     [
         ({"a": 0}, "", "lacks <s>, </s>"),
         ({}, "", "has no tokens"),
@@ -173,9 +173,9 @@ def test_hostile_vocab_txt(tmp_path: Path, data: bytes, found: str) -> None:
         ({"<s>": 0, "</s>": 1}, "a b\n", "out of vocabulary"),
     ],
 )
-def test_hostile_byte_level(tmp_path: Path, vocabulary: dict[str, Any], merges: str, found: str) -> None:
+def test_hostile_byte_level(tmp_path: Path, vocabulary: dict[str, Any], merges: str, message: str) -> None:
     folder = folder_with(tmp_path, {"model_type": "roberta"}, vocab=vocabulary, merges_txt=merges)
-    with pytest.raises(CheckpointError, match=found):
+    with pytest.raises(CheckpointError, match=message):
         load_tokenizer(folder)
 
 

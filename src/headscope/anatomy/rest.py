@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -53,6 +53,7 @@ def sort_rest(
     class_names = {stored: name for name, stored in names.items()}
     stored_base = {row.stored for row in base}
     listed = {shared.get(row.stored, row.stored): row.stored for row in base}
+    base_modules = {spec.name.split(".", 1)[0] for spec in (*family.embeddings, *family.layer, *family.pooler)}
     rest = Rest()
     for stored, entry in tensors.items():
         if stored in stored_base:
@@ -73,7 +74,7 @@ def sort_rest(
                 spec = specs.get(spec.tied_to or "", spec)
                 name = spec.name
             role = spec.role if spec is not None else None
-            component = component_of(stored, name, place, family)
+            component = component_of(stored, name, place, base_modules)
             rest.extra.append(Parameter(name, entry.shape, entry.dtype, component, role, None, stored))
     return rest
 
@@ -90,9 +91,8 @@ def tie_sources(
     }
 
 
-def component_of(stored: str, name: str, place: Placement, family: Family) -> str:
+def component_of(stored: str, name: str, place: Placement, base_modules: Container[str]) -> str:
     """Component of a tensor beyond the base model: the first part of its name, or UNPLACED inside the base model."""
-    modules = {spec.name.split(".", 1)[0] for spec in (*family.embeddings, *family.layer, *family.pooler)}
     module = stored.removeprefix(place.prefix).split(".", 1)[0]
-    inside = stored.startswith(place.prefix) and (place.prefix or module in modules)
+    inside = stored.startswith(place.prefix) and (place.prefix or module in base_modules)
     return UNPLACED if inside else name.split(".", 1)[0]
