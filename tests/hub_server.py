@@ -76,13 +76,12 @@ class HubServer:
 
     def use(self, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
         """Make huggingface_hub in this process use this hub, and an empty cache of its own."""
-        from huggingface_hub import constants, file_download
+        from huggingface_hub import constants
 
         monkeypatch.setattr(constants, "ENDPOINT", self.endpoint)
         template = self.endpoint + "/{repo_id}/resolve/{revision}/{filename}"
         monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-        if hasattr(file_download, "HUGGINGFACE_CO_URL_TEMPLATE"):  # before 1.0 it has a copy
-            monkeypatch.setattr(file_download, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+
         monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache / "hub"))
         monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(cache / "token"))
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
@@ -124,11 +123,9 @@ def serve(root: Path) -> Iterator[HubServer]:
 
 
 def _forget_connections() -> None:
-    from huggingface_hub import utils
+    from huggingface_hub.utils import close_session
 
-    close = getattr(utils, "close_session", None) or getattr(utils, "reset_sessions", None)
-    if close is not None:
-        close()
+    close_session()
 
 
 class _Handler(BaseHTTPRequestHandler):

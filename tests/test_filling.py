@@ -46,7 +46,7 @@ def test_no_number_is_no_probability(tmp_path):
     tensors = load_file(folder / "model.safetensors")
     tensors["cls.predictions.bias"] = np.full_like(tensors["cls.predictions.bias"], np.nan)
     save_file(tensors, folder / "model.safetensors")
-    with pytest.raises(CheckpointError, match="not numbers"):
+    with pytest.raises(CheckpointError, match="NaN or infinite"):
         fill(hs.open(folder), "the [MASK]")
 
 

@@ -84,12 +84,12 @@ def test_words_and_ids_are_taken_as_they_are(model: hs.Model) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "none given"),
-        ({"text": "the", "ids": [5]}, "text and ids given"),
+        ({}, "got none"),
+        ({"text": "the", "ids": [5]}, "got text and ids"),
         ({"text": ["the"], "ids": [5]}, "list of texts"),
-        ({"text": ["the", "cat"], "pair": "sat"}, "2 texts and one second text"),
-        ({"text": ["the", "cat"], "pair": ["sat"]}, "2 texts and 1 second texts"),
-        ({"text": "the", "pair": ["sat"]}, "list of pairs"),
+        ({"text": ["the", "cat"], "pair": "sat"}, "2 texts, but one second text"),
+        ({"text": ["the", "cat"], "pair": ["sat"]}, "2 texts, but 1 second texts"),
+        ({"text": "the", "pair": ["sat"]}, "`pair` is a list of 1 texts"),
         ({"text": ""}, "empty"),
         ({"text": " \n "}, "empty|white space|nothing"),
         ({"ids": [5], "segments": [0, 0]}, "segments"),
@@ -157,7 +157,7 @@ def test_another_family_still_has_its_table(tmp_path: Path) -> None:
     module.save_pretrained(tmp_path)
     model = hs.open(tmp_path)
     assert model.parameters.total == sum(parameter.numel() for parameter in module.parameters())
-    assert "heads are not known" in repr(model)
+    assert "doesn't know the heads" in repr(model)
     for ask in (lambda: model.layers, lambda: model.trace(ids=[1]), lambda: model.trace("the")):
         with pytest.raises(UnsupportedError, match="gpt2"):
             ask()
@@ -170,9 +170,9 @@ def test_the_model_says_what_it_is(model: hs.Model) -> None:
 
 
 def test_what_is_no_name_and_what_is_no_head_are_refused_in_words(model: hs.Model) -> None:
-    with pytest.raises(InputError, match=r"NoneType is no name[\s\S]*hs\.capture"):
+    with pytest.raises(InputError, match=r"must be a string or a path, got NoneType[\s\S]*hs\.capture"):
         hs.open(None)
-    with pytest.raises(InputError, match=r"\(0,\) names no head[\s\S]*ablate=\{\(3, 5\)\}"):
+    with pytest.raises(InputError, match=r"expected a layer and a head, got \(0,\)[\s\S]*ablate=\{\(3, 5\)\}"):
         model.trace("a", ablate=(0, 0))
 
 

@@ -37,7 +37,7 @@ def test_it_shows_what_it_promises(tour):
     assert "»[MASK]«" in text
     assert (tour.head.layer, tour.head.head, tour.head.name) == (0, 0, "previous")
     assert "Layer 0, head 0" in text
-    assert "Proven: " in text
+    assert "Verified: " in text
     assert text.count("\n  headscope ") == 4
 
 
@@ -53,7 +53,7 @@ def test_its_commands_work(tour):
 
 def test_it_never_calls_a_difference_proven():
     wrong = Report("x", (Check("weights", "a against b", float("nan"), 2e-5, "fp32"),))
-    assert proof(wrong).startswith("NOT proven: weights")
+    assert proof(wrong).startswith("NOT verified: weights")
 
 
 def test_a_model_that_fills_no_masks_has_no_tour(tmp_path):

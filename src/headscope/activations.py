@@ -1,4 +1,4 @@
-"""The activations that configs name, in NumPy: each the function that transformers computes under that name."""
+"""The activations that configs name, in NumPy: each computes what transformers computes under that name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 BLOCK = 1 << 14
-"""Numbers worked on at a time: a block and its scratch stay in a core's own cache."""
+"""Elements per block: a block and its scratch space stay in one core's cache."""
 
 ERF_CLAMP = np.float32(3.925724783138660)
 ERF_ODD = np.array(
@@ -29,9 +29,9 @@ ERF_EVEN = np.array(
 
 
 def erf(x: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-    """The error function in fp32, to 6e-7: an odd rational approximation, x P(x^2) / Q(x^2), on |x| <= 3.93.
+    """The error function in fp32, to within 6e-7: an odd rational approximation, x P(x^2) / Q(x^2), on |x| <= 3.93.
 
-    The coefficients are the minimax ones that Eigen and XLA use for float; beyond the clamp erf is 1 in fp32.
+    The coefficients are the minimax coefficients that Eigen and XLA use for float; beyond the clamp, erf is 1 in fp32.
     """
     x = np.clip(x, -ERF_CLAMP, ERF_CLAMP)
     square = x * x
@@ -39,7 +39,7 @@ def erf(x: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
 
 
 def horner(x: Float[np.ndarray, "..."], coefficients: Float[np.ndarray, " n"]) -> Float[np.ndarray, "..."]:
-    """A polynomial, highest power first."""
+    """Evaluate a polynomial by Horner's rule; the coefficient of the highest power comes first."""
     total = x * coefficients[0]
     total += coefficients[1]
     for coefficient in coefficients[2:]:
@@ -100,7 +100,7 @@ ACTIVATIONS: dict[str, Callable[[Float[np.ndarray, "..."]], Float[np.ndarray, ".
 
 
 def activate(name: str, x: Float[np.ndarray, "..."], threads: ThreadPoolExecutor) -> None:
-    """Apply the activation that a config calls `name` to x, in place, block by block on all threads.
+    """Apply the activation that a config calls `name` to x, in place, in blocks spread over all threads.
 
     Raises:
         UnsupportedError: headscope has no activation of that name.
@@ -108,9 +108,9 @@ def activate(name: str, x: Float[np.ndarray, "..."], threads: ThreadPoolExecutor
     function = ACTIVATIONS.get(name)
     if function is None:
         raise UnsupportedError(
-            f"the activation {name!r} is not one that headscope computes",
+            f"headscope has no activation {name!r}",
             where="config.json",
-            advice=f"known activations: {', '.join(ACTIVATIONS)}; capture the live model in torch instead",
+            advice=f"known activations: {', '.join(ACTIVATIONS)}; otherwise capture the live model in torch",
         )
     flat = x.reshape(-1)
 

@@ -1,8 +1,8 @@
-"""BERT's forward pass in NumPy, to be read beside the paper (Devlin et al. 2018; Vaswani et al. 2017). Leaves a trace.
+"""BERT's forward pass in NumPy, to be read beside the papers (Devlin et al. 2018; Vaswani et al. 2017). Leaves a trace.
 
-The tokens of all texts of a batch stand one below the other in one matrix X (tokens, d_model): whatever works on each
-token alone is one product for the whole batch, attention takes each text by itself, and there is no padding anywhere.
-All arithmetic is in fp32, whatever the checkpoint stores.
+The tokens of all texts of a batch are stacked in one matrix X (tokens, d_model). Operations on single tokens are one
+product for the whole batch, attention runs over each text separately, and nothing is padded. All arithmetic is in
+fp32, whatever dtype the checkpoint stores.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class Input:
 
 @dataclass
 class Pass:
-    """What the forward pass of one text leaves behind.
+    """The record of one text's forward pass.
 
     Attributes:
-        layers: what attention saw, layer by layer.
+        layers: the inputs of attention (Q, K, V), layer by layer.
         last: (S, d_model), the last hidden state.
-        hidden: (S, d_model) of the embeddings and of every layer, where they were asked for.
+        hidden: the outputs of the embeddings and of every layer, (S, d_model) each, if requested.
     """
 
     layers: list[LayerRecord] = field(default_factory=list)
@@ -57,25 +57,25 @@ class Pass:
 class Encoder:
     """A BERT, RoBERTa, DistilBERT or ELECTRA encoder over a checkpoint's weights.
 
-    Weights are looked up by role, so this file knows no family. fp32 weights are used where the file is mapped;
-    narrower ones are widened once and kept.
+    Weights are looked up by role, so this file is independent of the family. fp32 weights are used in place, in the
+    mapped file; narrower dtypes are upcast once and cached.
     """
 
     checkpoint: Checkpoint
     anatomy: Anatomy
-    _kept: dict[str, Float[np.ndarray, "..."]] = field(default_factory=dict, repr=False)
+    _cache: dict[str, Float[np.ndarray, "..."]] = field(default_factory=dict, repr=False)
 
     @cached_property
     def threads(self) -> ThreadPoolExecutor:
-        """The threads that element-wise work is spread over; products use BLAS's own."""
+        """Threads for element-wise work; matrix products use BLAS's threads."""
         return ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="headscope")
 
     def weight(self, role: str, layer: int | None = None) -> Float[np.ndarray, "..."]:
         """The parameter with this role, in fp32, as stored: a Linear's is (out, in)."""
         stored = self.anatomy.parameter(role, layer).stored
-        if stored not in self._kept:
-            self._kept[stored] = np.asarray(self.checkpoint.read(stored), dtype=np.float32)
-        return self._kept[stored]
+        if stored not in self._cache:
+            self._cache[stored] = np.asarray(self.checkpoint.read(stored), dtype=np.float32)
+        return self._cache[stored]
 
     def linear(self, x: Float[np.ndarray, "tokens n"], role: str, layer: int | None = None) -> Tokens:
         """x W + b, with the paper's W = weight.T."""
@@ -84,7 +84,7 @@ class Encoder:
         return product
 
     def norm(self, x: Tokens, role: str, layer: int | None = None) -> Tokens:
-        """LayerNorm in place: a row less its mean, over its deviation, scaled and shifted (Ba et al. 2016, eq. 4)."""
+        """LayerNorm in place: (row - mean) / deviation, scaled and shifted (Ba et al. 2016, eq. 4)."""
         eps = np.float32(self.anatomy.setting("norm_eps"))
         x -= x.mean(axis=-1, keepdims=True)
         variance = np.einsum("ij,ij->i", x, x)[:, None] / np.float32(x.shape[-1])
@@ -96,7 +96,7 @@ class Encoder:
     def positions(self, ids: Int[np.ndarray, " tokens"]) -> Int[np.ndarray, " tokens"]:
         """The row of the position table for each token.
 
-        BERT counts from 0. RoBERTa counts the tokens that are not padding, from padding_id + 1; padding stays there.
+        BERT counts from 0. RoBERTa counts non-padding tokens from padding_id + 1; padding has position padding_id.
         """
         family = self.anatomy.family
         offset = None if family is None else family.position_offset
@@ -123,7 +123,7 @@ class Encoder:
     def self_attention(
         self, x: Tokens, layer: int, texts: Sequence[slice], silenced: Iterable[int]
     ) -> tuple[Tokens, list[LayerRecord]]:
-        """MultiHead(X) = Concat(head_1 .. head_h) W^O + b_O, each text by itself, and what attention saw.
+        """MultiHead(X) = Concat(head_1 .. head_h) W^O + b_O for each text separately, and the record of each text.
 
         head_i = softmax(Q_i K_i^T / sqrt(d_head)) V_i; a silenced head is 0. (Vaswani et al. 2017, 3.2.)
         """
@@ -142,7 +142,7 @@ class Encoder:
         return self.linear(joined, "layer.attention_output", layer), records
 
     def feed_forward(self, x: Tokens, layer: int) -> Tokens:
-        """activation(x W_1 + b_1) W_2 + b_2 on each token alone. (Vaswani et al. 2017, eq. 2.)"""
+        """activation(x W_1 + b_1) W_2 + b_2 on each token separately. (Vaswani et al. 2017, eq. 2.)"""
         middle = self.linear(x, "layer.ffn_in", layer)
         activate(str(self.anatomy.setting("activation")), middle, self.threads)
         return self.linear(middle, "layer.ffn_out", layer)
@@ -155,13 +155,13 @@ class Encoder:
         hidden_states: bool = False,
         progress: Callable[[int], None] | None = None,
     ) -> list[Pass]:
-        """All layers over a batch of texts.
+        """Run all layers over a batch of texts.
 
         Args:
             sequences: the texts.
             ablate: the heads to silence, (layer, head).
-            hidden_states: whether to keep the embeddings' output and every layer's.
-            progress: called with the number of layers done.
+            hidden_states: True to keep the outputs of the embeddings and of every layer.
+            progress: called with the number of finished layers.
 
         Raises:
             InputError: an id is beyond the vocabulary, or a text is longer than the position table.
@@ -177,16 +177,16 @@ class Encoder:
 
         def keep(x: Tokens) -> None:
             if hidden_states:
-                for one, text in zip(passes, texts, strict=True):
-                    one.hidden.append(x[text].copy())
+                for forward_pass, text in zip(passes, texts, strict=True):
+                    forward_pass.hidden.append(x[text].copy())
 
         x = self.embed(sequences)
         keep(x)
         for layer in range(self.anatomy.known().layers):
             silenced = [head for at, head in ablate if at == layer]
             attention, records = self.self_attention(x, layer, texts, silenced)
-            for one, record in zip(passes, records, strict=True):
-                one.layers.append(record)
+            for forward_pass, record in zip(passes, records, strict=True):
+                forward_pass.layers.append(record)
             attention += x
             x = self.norm(attention, "layer.attention_norm", layer)
             out = self.feed_forward(x, layer)
@@ -195,18 +195,18 @@ class Encoder:
             keep(x)
             if progress is not None:
                 progress(layer + 1)
-        for one, text in zip(passes, texts, strict=True):
-            one.last = x[text].copy()
+        for forward_pass, text in zip(passes, texts, strict=True):
+            forward_pass.last = x[text].copy()
         return passes
 
     def check(self, sequence: Input) -> None:
-        """Refuse what the embedding tables have no row for.
+        """Check that the embedding tables have a row for every id, segment and position.
 
         Raises:
             InputError: an id, a segment or a position is beyond its table.
         """
         sizes = self.anatomy.known()
-        for what, values, limit in (
+        for kind, values, limit in (
             ("id", sequence.ids, sizes.vocab),
             ("segment", sequence.segments, sizes.types or None),
         ):
@@ -214,9 +214,9 @@ class Encoder:
             if len(beyond):
                 at = int(beyond[0])
                 raise InputError(
-                    f"{what} {int(values[at])} is beyond the model's {limit}",
+                    f"{kind} {int(values[at])} is out of range: the model has {limit} {kind}s",
                     where=f"token {at} of {len(values)}",
-                    advice=f"{what}s run from 0 to {limit - 1 if limit else 0}",
+                    advice=f"{kind}s run from 0 to {limit - 1 if limit else 0}",
                 )
         longest = self.anatomy.longest_text
         if len(sequence.ids) > longest:
@@ -235,28 +235,28 @@ TASK_OUTPUTS: dict[str, dict[str, tuple[str, ...]]] = {
     "question": {"start_logits": ("tokens",), "end_logits": ("tokens",)},
     "next_sentence": {"seq_relationship_logits": ("relationship",)},
 }
-"""What each task on top returns, and the axes of each."""
+"""Task of a head on top -> its outputs, each with its axes."""
 
 
 @dataclass(frozen=True)
 class Tops:
-    """The heads on top that a checkpoint has, and what they compute from the last hidden state (S, d_model)."""
+    """The heads on top of a checkpoint's base model, and their outputs from the last hidden state (S, d_model)."""
 
     encoder: Encoder
 
     @cached_property
     def outputs(self) -> dict[str, tuple[str, tuple[str, ...]]]:
-        """Name of each output -> its task and its axes; `logits` of a second task carries the task in its name."""
-        found: dict[str, tuple[str, tuple[str, ...]]] = {}
+        """Name of each output -> its task and its axes; a name that is already taken gets its task as a prefix."""
+        outputs: dict[str, tuple[str, tuple[str, ...]]] = {}
         if self.encoder.anatomy.has("pooler.weight"):
-            found["pooler_output"] = ("pooler", ("d_model",))
+            outputs["pooler_output"] = ("pooler", ("d_model",))
         for task in self.encoder.anatomy.tasks:
             for name, axes in TASK_OUTPUTS.get(task, {}).items():
-                found[f"{task}_{name}" if name in found else name] = (task, axes)
-        return found
+                outputs[f"{task}_{name}" if name in outputs else name] = (task, axes)
+        return outputs
 
     def compute(self, name: str, last: Tokens) -> Named | None:
-        """One output by name; None where this checkpoint has none of that name."""
+        """Compute one output by name; None if this checkpoint has no output of that name."""
         if name not in self.outputs:
             return None
         task, axes = self.outputs[name]
@@ -264,39 +264,39 @@ class Tops:
             return Named(name, axes, self.pooled(last))
         if task == "question":
             return Named(name, axes, self.encoder.linear(last, "question")[:, int(name.startswith("end"))].copy())
-        work: dict[str, Callable[[Tokens], Float[np.ndarray, "..."]]] = {
+        formulas: dict[str, Callable[[Tokens], Float[np.ndarray, "..."]]] = {
             "masked_lm": self.masked_lm,
             "detection": self.detection,
             "sequence": self.sequence,
             "token": lambda x: self.encoder.linear(x, "classifier"),
             "next_sentence": lambda x: self.encoder.linear(self.pooled(x)[None], "next_sentence")[0],
         }
-        return Named(name, axes, work[task](last), self.labels() if axes[-1] == "labels" else None)
+        return Named(name, axes, formulas[task](last), self.labels() if axes[-1] == "labels" else None)
 
     def pooled(self, last: Tokens) -> Float[np.ndarray, " d_model"]:
         """tanh(first token W + b), (d_model,)."""
         return np.tanh(self.encoder.linear(last[:1], "pooler")[0])
 
     def masked_lm(self, last: Tokens) -> Float[np.ndarray, "tokens vocabulary"]:
-        """A score for every piece of the vocabulary at every position, (S, vocabulary)."""
+        """A score for every token of the vocabulary at every position, (S, vocabulary)."""
         encoder, anatomy = self.encoder, self.encoder.anatomy
         x = encoder.linear(last, "masked_lm.transform")
-        own = anatomy.family.masked_lm_activation if anatomy.family else None
-        activate(own or str(anatomy.setting("activation")), x, encoder.threads)
+        activation = anatomy.family.masked_lm_activation if anatomy.family else None
+        activate(activation or str(anatomy.setting("activation")), x, encoder.threads)
         x = encoder.norm(x, "masked_lm.norm")
         logits = x @ encoder.weight("masked_lm.decoder").T
-        own_bias = anatomy.has("masked_lm.decoder_bias")
-        logits += encoder.weight("masked_lm.decoder_bias" if own_bias else "masked_lm.bias")
+        has_decoder_bias = anatomy.has("masked_lm.decoder_bias")
+        logits += encoder.weight("masked_lm.decoder_bias" if has_decoder_bias else "masked_lm.bias")
         return logits
 
     def detection(self, last: Tokens) -> Float[np.ndarray, " tokens"]:
-        """ELECTRA's discriminator: was this token replaced? (S,), above 0 says yes."""
+        """ELECTRA's discriminator, (S,): above 0, the token counts as replaced."""
         x = self.encoder.linear(last, "detection.dense")
         activate(str(self.encoder.anatomy.setting("activation")), x, self.encoder.threads)
         return self.encoder.linear(x, "detection.out")[:, 0]
 
     def sequence(self, last: Tokens) -> Float[np.ndarray, " labels"]:
-        """A score for every label of the whole text, (labels,)."""
+        """A score for every label of the text, (labels,)."""
         encoder, family = self.encoder, self.encoder.anatomy.family
         if not encoder.anatomy.has("sequence.out.weight"):
             return encoder.linear(self.pooled(last)[None], "classifier")[0]
@@ -305,9 +305,9 @@ class Tops:
         return encoder.linear(x, "sequence.out")[0]
 
     def labels(self) -> tuple[str, ...] | None:
-        """What the labels are called, where the config says it of each from 0."""
-        named = self.encoder.anatomy.config.get("id2label")
-        if not isinstance(named, dict):
+        """Names of the labels; None unless config.json names every one of them, from index 0."""
+        id2label = self.encoder.anatomy.config.get("id2label")
+        if not isinstance(id2label, dict):
             return None
-        labels = {int(index): str(label) for index, label in named.items()}
+        labels = {int(index): str(label) for index, label in id2label.items()}
         return tuple(labels[index] for index in range(len(labels))) if set(labels) == set(range(len(labels))) else None

@@ -1,28 +1,28 @@
-"""Every error headscope raises on purpose. `hs.HeadscopeError` is what to catch.
+"""Every error headscope raises on purpose. Catch `hs.HeadscopeError` to catch them all.
 
-Each says what was found, where, and what to do.
+Each message says what was found, where, and what to do.
 
     HeadscopeError
-    ├── NotFoundError        a name that leads to no checkpoint: no such folder, file or hub id, or offline
+    ├── NotFoundError        no checkpoint of this name: no such folder, file or hub id, or offline
     ├── CheckpointError      a checkpoint that can't be read: truncated, contradictory, a shard missing
-    │   └── UnsafeError      a pickle that asks for code to be run
-    ├── ConfigError          a config without the fields, or with values that can't be true
-    ├── UnsupportedError     a family, tokenizer or format that headscope can't read correctly, refused by name
-    ├── InputError           what a person passed: an empty text, an id beyond the vocabulary, a head that isn't there
-    ├── MissingExtraError    something that an extra of the package would bring
-    └── TraceError           a trace file that is not one, or that lacks what was asked of it
+    │   └── UnsafeError      a pickle that would run code when it is loaded
+    ├── ConfigError          a config that lacks required fields or holds impossible values
+    ├── UnsupportedError     a family, tokenizer or format that headscope can't read correctly
+    ├── InputError           a bad argument: an empty text, an id beyond the vocabulary, a head that doesn't exist
+    ├── MissingExtraError    an optional dependency that is not installed
+    └── TraceError           a file that is not a trace, or a trace without the requested data
 """
 
 from __future__ import annotations
 
 
 class HeadscopeError(Exception):
-    """What was found, where, and what to do about it.
+    """Base class of headscope's errors: what was found, where, and what to do about it.
 
     Attributes:
         found: what was found and what was expected, with the values.
-        where: the file, tensor, layer, head or argument it was found in.
-        advice: what the reader can do.
+        where: the file, tensor, layer, head or argument at fault.
+        advice: what the reader can do about it.
     """
 
     def __init__(self, found: str, *, where: str | None = None, advice: str | None = None) -> None:
@@ -41,23 +41,23 @@ class HeadscopeError(Exception):
 
 
 class NotFoundError(HeadscopeError):
-    """A name that leads to no checkpoint."""
+    """No checkpoint has this name."""
 
 
 class CheckpointError(HeadscopeError):
-    """A checkpoint whose files can't be read as they claim to be."""
+    """A checkpoint whose files are damaged or contradict each other."""
 
 
 class UnsafeError(CheckpointError):
-    """A pickle that asks for code to be run: refused, nothing of it was run."""
+    """A pickle that would run code when it is loaded. None of it was run."""
 
 
 class ConfigError(HeadscopeError):
-    """A config that lacks a field, or holds a value that can't be true."""
+    """A config that lacks a required field or holds an impossible value."""
 
 
 class UnsupportedError(HeadscopeError):
-    """Something that headscope can't read correctly, and so refuses by name."""
+    """Something that headscope can't read correctly; the message names it."""
 
 
 class InputError(HeadscopeError):
@@ -65,13 +65,13 @@ class InputError(HeadscopeError):
 
 
 class MissingExtraError(HeadscopeError):
-    """Something that an optional part of the package would bring."""
+    """An optional dependency that is not installed."""
 
 
 class TraceError(HeadscopeError):
-    """A trace file that is not one, or that lacks what was asked of it."""
+    """A file that is not a trace, or a trace without the requested data."""
 
 
 def first_line(error: Exception) -> str:
-    """Of what another library's error says; its name where it says nothing."""
+    """Return the first line of another library's error message, or the error's class name if it is empty."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

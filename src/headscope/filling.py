@@ -1,4 +1,4 @@
-"""What a masked-LM checkpoint would put at each mask: its best pieces and their probabilities."""
+"""Predictions of a masked-LM checkpoint for each mask: its best tokens and their probabilities."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """One mask.
+    """The predictions for one mask.
 
     Attributes:
-        position: which token it is, counted from 0.
-        tokens: the best pieces, best first, as the vocabulary spells them.
+        position: the mask's position among the tokens, counted from 0.
+        tokens: the best tokens, best first, as the vocabulary spells them.
         ids: their ids.
         probabilities: softmax over the whole vocabulary, 0 to 1.
     """
@@ -42,29 +42,29 @@ def fill(
     max_length: int | None = None,
     ablate: Iterable[tuple[int, int]] = (),
 ) -> tuple[Filled, ...]:
-    """The best pieces for each mask of a text.
+    """Return the best tokens for each mask of a text.
 
     Args:
-        text: with the model's mask token ([MASK], <mask>) where a piece is wanted.
-        pair: a second text that goes with it; masks in it count too.
-        top: how many pieces for each.
-        max_length: cut a longer text there.
+        text: a text with the model's mask token ([MASK], <mask>) at each position to fill.
+        pair: a second text of the same input; its masks are filled too.
+        top: number of tokens for each mask.
+        max_length: cut longer texts to this many tokens.
         ablate: heads to silence, (layer, head).
 
     Raises:
-        UnsupportedError: the checkpoint has no masked-LM head, or its tokenizer no mask.
-        InputError: the text has no mask; top is below 1.
-        CheckpointError: the weights hold NaN or infinity.
+        UnsupportedError: the checkpoint has no masked-LM head, or its tokenizer has no mask token.
+        InputError: the text has no mask, or top is below 1.
+        CheckpointError: the weights contain NaN or infinity.
     """
     check_masks(model)
     return fill_trace(model, model.trace(text, pair, max_length=max_length, ablate=ablate), top=top)
 
 
 def check_masks(model: Model) -> str:
-    """The mask token of a checkpoint that can fill it.
+    """Return the mask token of a checkpoint, after checking that the checkpoint can fill it.
 
     Raises:
-        UnsupportedError: there is no masked-LM head, or no mask token, or the model is one that headscope doesn't run.
+        UnsupportedError: there is no masked-LM head or no mask token, or headscope can't run the model.
     """
     model.anatomy.computable()
     tasks = model.anatomy.tasks
@@ -86,26 +86,27 @@ def check_masks(model: Model) -> str:
 
 
 def fill_trace(model: Model, trace: Trace, *, top: int = 5) -> tuple[Filled, ...]:
-    """The best pieces for each mask of a text that has been read already; see `fill`."""
+    """Return the best tokens for each mask of a trace; see `fill`."""
     mask = check_masks(model)
     if top < 1:
-        raise InputError(f"top is {top}", where="top", advice="ask for at least one piece")
+        raise InputError(f"top is {top}, expected at least 1", where="top", advice="ask for at least one token")
     positions = [at for at, index in enumerate(trace.ids) if index == model.tokenizer.mask_id]
     if not positions:
         raise InputError(
             f"the text has no {mask}",
             where="text",
-            advice=f"write {mask} where a piece is wanted: 'he took off his {mask}.'",
+            advice=f"write {mask} where a token is to be predicted: 'he took off his {mask}.'",
         )
     logits = model.tops.masked_lm(trace.outputs["last_hidden_state"].array[positions]).astype(np.float64)
     if not np.isfinite(logits).all():
         raise CheckpointError(
-            f"the scores at the mask are not numbers. {broken_line(trace) or 'The head on top holds NaN or infinity.'}",
+            "the scores at the mask are NaN or infinite. "
+            f"{broken_line(trace) or 'The head on top contains NaN or infinity.'}",
             where=model.checkpoint.where,
-            advice="`headscope verify` names the tensors; use a checkpoint that was saved before training broke down",
+            advice="`headscope verify` names the tensors; use a checkpoint from before training diverged",
         )
-    chances = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    chances /= chances.sum(axis=-1, keepdims=True)
+    probabilities = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    probabilities /= probabilities.sum(axis=-1, keepdims=True)
     return tuple(
         Filled(
             position=position,
@@ -113,6 +114,6 @@ def fill_trace(model: Model, trace: Trace, *, top: int = 5) -> tuple[Filled, ...
             ids=tuple(int(index) for index in best),
             probabilities=tuple(float(row[index]) for index in best),
         )
-        for position, row in zip(positions, chances, strict=True)
+        for position, row in zip(positions, probabilities, strict=True)
         for best in [np.argsort(-row, kind="stable")[:top]]
     )

@@ -1,4 +1,4 @@
-"""The object that `hs.open` returns: one checkpoint, its anatomy, and the traces it leaves."""
+"""The object that `hs.open` returns: a checkpoint, its anatomy, and the methods that run it."""
 
 from __future__ import annotations
 
@@ -33,38 +33,38 @@ if TYPE_CHECKING:
     from headscope.verify import Report
 
 BATCH_TOKENS = 4096
-"""Most tokens that go through the encoder side by side when there are several texts."""
+"""Maximum number of tokens in one batch of texts."""
 
 
 def open_model(name: str | os.PathLike[str] = "-", *, revision: str | None = None) -> Model:
-    """Open a checkpoint: its header and config are read, no weights.
+    """Open a checkpoint: read its header and config, but no weights.
 
     Args:
         name: a hub id, a folder, a file, or `-` for the bundled model.
-        revision: a branch, tag or commit, on the hub.
+        revision: a branch, tag or commit; for hub ids only.
 
     Raises:
-        NotFoundError: the name leads nowhere.
-        InputError: it is no name.
-        CheckpointError: the files can't be read as they claim to be.
-        ConfigError: the config lacks a size, or holds one that can't be.
+        NotFoundError: there is no such checkpoint.
+        InputError: `name` is not a string or a path.
+        CheckpointError: the files are damaged or contradict each other.
+        ConfigError: the config lacks a size or holds an impossible one.
     """
     if not isinstance(name, (str, os.PathLike)):
         raise InputError(
-            f"{type(name).__name__} is no name",
+            f"`name` must be a string or a path, got {type(name).__name__}",
             where="open",
-            advice="pass a hub id, a folder or a file; for a model in memory there is hs.capture",
+            advice="pass a hub id, a folder or a file; for a model in memory, use hs.capture",
         )
     checkpoint = open_checkpoint(name, revision=revision)
     return Model(checkpoint, read_anatomy(checkpoint))
 
 
 class Model:
-    """A checkpoint, opened.
+    """An open checkpoint.
 
     Attributes:
-        checkpoint: what is on disk or on the hub.
-        anatomy: what it means.
+        checkpoint: the files on disk or on the hub.
+        anatomy: the meaning of their tensors.
     """
 
     def __init__(self, checkpoint: Checkpoint, anatomy: Anatomy) -> None:
@@ -73,27 +73,27 @@ class Model:
 
     @property
     def name(self) -> str:
-        """The name it was opened by."""
+        """The name that was passed to `hs.open`."""
         return self.checkpoint.name
 
     @cached_property
     def fingerprint(self) -> str:
-        """Identifies config and header, without reading weights."""
+        """A hash of config and header; no weights are read."""
         return self.checkpoint.fingerprint()
 
     @property
     def parameters(self) -> Parameters:
-        """The base model's own parameters, in the class's order."""
+        """The base model's parameters, in the class's order."""
         return self.anatomy.parameters
 
     @property
     def extra(self) -> Parameters:
-        """The parameters of what sits on top."""
+        """The parameters on top of the base model."""
         return self.anatomy.extra
 
     @property
     def components(self) -> tuple[Component, ...]:
-        """Embeddings, encoder, pooler: counts and shares."""
+        """Embeddings, encoder and pooler, with their counts and shares."""
         return self.anatomy.components
 
     @property
@@ -103,12 +103,12 @@ class Model:
 
     @property
     def extra_components(self) -> tuple[Component, ...]:
-        """The parts on top: counts, and shares of what is on top."""
+        """The parts on top of the base model: their counts, and their shares of the parameters on top."""
         return self.anatomy.extra_components
 
     @cached_property
     def config(self) -> ConfigTable:
-        """Every field of the config with its meaning and what it implies."""
+        """Every field of the config with its meaning and its consequences for this model."""
         from headscope.anatomy.glossary import explain_config
 
         return explain_config(self.anatomy)
@@ -126,33 +126,33 @@ class Model:
         return tree(self.anatomy)
 
     def fit(self, class_name: str) -> Fit:
-        """What a class of transformers would newly initialise from this checkpoint, and what it would ignore."""
+        """List the parameters that a transformers class would load from this checkpoint, initialise and ignore."""
         from headscope.anatomy.fit import fit
 
         return fit(self.anatomy, class_name)
 
     @cached_property
     def layers(self) -> Counted[Layer]:
-        """The layers, counted from 0; `layers[0].heads[3].W_Q` is read at that moment."""
+        """The layers, counted from 0; each access to `layers[0].heads[3].W_Q` reads it from the file."""
         return layers_of(self.checkpoint, self.anatomy)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The checkpoint's own tokenizer."""
+        """The checkpoint's tokenizer."""
         from headscope.checkpoint.tokenizer import load_tokenizer
 
         return load_tokenizer(self.checkpoint)
 
     @cached_property
     def encoder(self) -> Encoder:
-        """The forward pass over this checkpoint's weights."""
+        """The encoder that runs this checkpoint's weights."""
         from headscope.encoder import Encoder
 
         return Encoder(self.checkpoint, self.anatomy)
 
     @cached_property
     def tops(self) -> Tops:
-        """The heads on top."""
+        """The heads on top of the base model."""
         from headscope.encoder import Tops
 
         return Tops(self.encoder)
@@ -163,7 +163,7 @@ class Model:
 
     @cached_property
     def pooling(self) -> Pooling:
-        """The pooling of the tokens' vectors into the text's; the mean where the checkpoint has no modules.json.
+        """The pooling of the tokens' vectors into the text's vector; the mean if the checkpoint has no modules.json.
 
         Raises:
             UnsupportedError: the checkpoint pools in a way that headscope doesn't compute.
@@ -173,15 +173,15 @@ class Model:
         return read_pooling(self.checkpoint)
 
     def late_outputs(self) -> tuple[str, ...]:
-        """The names of what is computed from the last hidden state.
+        """Names of the outputs that are computed from the last hidden state.
 
-        `sentence_embedding` is among them where the checkpoint has a modules.json that sentence-transformers wrote.
+        They include `sentence_embedding` if the checkpoint has a modules.json, which sentence-transformers writes.
         """
         sentence = ("sentence_embedding",) if self.checkpoint.file("modules.json") is not None else ()
         return (*self.tops.outputs, *sentence)
 
     def late_output(self, name: str, last_hidden_state: Float[np.ndarray, "tokens d_model"]) -> Named | None:
-        """One output on top; None where there is none of that name."""
+        """Compute one output from the last hidden state; None if the model has no output of that name."""
         if name != "sentence_embedding":
             return self.tops.compute(name, last_hidden_state)
         if not self.pooling.stated:
@@ -228,61 +228,68 @@ class Model:
         hidden_states: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> Trace | list[Trace]:
-        """One forward pass, and what it leaves behind.
+        """Run one forward pass and return its trace.
 
         Args:
             text: a text, or a list of texts for a list of traces.
-            pair: a second text that goes with it, or one for each.
-            words: words that are split already, instead of a text; the model's vocabulary cuts each into pieces.
-            ids: ready-made ids instead of a text, taken as they are: no special tokens are added.
-            segments: 0 or 1 for each of `ids`; all 0 unless told.
-            max_length: cut a longer text there. Without it a text beyond the position table is refused.
+            pair: a second text for the same input; for a list of texts, a list with one for each.
+            words: a list of words instead of a text; each word is tokenized separately.
+            ids: token ids instead of a text, used unchanged: no special tokens are added.
+            segments: 0 or 1 for each of `ids`; all 0 by default.
+            max_length: cut longer texts to this many tokens. Without it, a text that exceeds the position table is an
+                error.
             ablate: heads to silence, (layer, head): their context is 0.
-            hidden_states: also keep the embeddings' output and every layer's, (S, d_model) each, in outputs.
-            progress: called with the layers done and all layers, for each batch of texts.
+            hidden_states: True to add the outputs of the embeddings and of every layer, (S, d_model) each, to the
+                trace's outputs.
+            progress: called with the number of finished layers and of all layers, for each batch of texts.
 
         Raises:
-            InputError: an empty text, an id beyond the vocabulary, too many tokens, a head that isn't there.
-            UnsupportedError: the heads or the tokenizer of this checkpoint can't be read correctly.
+            InputError: an empty text, an id beyond the vocabulary, too many tokens, or a head that doesn't exist.
+            UnsupportedError: headscope can't read this checkpoint's heads or tokenizer correctly.
         """
         self.anatomy.computable()
         silenced = self._heads(ablate)
         if isinstance(text, list):
             if words is not None or ids is not None or segments is not None:
                 raise InputError(
-                    "a list of texts goes with no words, ids or segments",
+                    "a list of texts can't be combined with words, ids or segments",
                     where="trace(text=[…])",
-                    advice="pass one of them",
+                    advice="pass only the list of texts",
                 )
             pairs = self._pairs(text, pair)
             encoded = [
-                self._encoded(at, one, other, max_length)
-                for at, (one, other) in enumerate(zip(text, pairs, strict=True))
+                self._encoded(at, first, second, max_length)
+                for at, (first, second) in enumerate(zip(text, pairs, strict=True))
             ]
             return self._run(encoded, list(zip(text, pairs, strict=True)), silenced, hidden_states, progress)
         if isinstance(pair, list):
-            raise InputError("one text can't have a list of pairs", where="pair", advice="pass one second text")
-        given = [name for name, value in (("text", text), ("words", words), ("ids", ids)) if value is not None]
-        if len(given) != 1:
             raise InputError(
-                f"a trace starts from one of text, words and ids; {' and '.join(given) or 'none'} given",
+                f"`pair` is a list of {len(pair)} texts, but `text` is a single text",
+                where="pair",
+                advice="pass one second text",
+            )
+        inputs = [name for name, value in (("text", text), ("words", words), ("ids", ids)) if value is not None]
+        if len(inputs) != 1:
+            raise InputError(
+                f"a trace needs exactly one of text, words and ids, got {' and '.join(inputs) or 'none'}",
                 where="trace",
                 advice='pass a text: model.trace("The cat sat on the mat.")',
             )
         if text is not None:
-            one = self.tokenizer.encode(text, pair, max_length=max_length)
+            single = self.tokenizer.encode(text, pair, max_length=max_length)
         elif words is not None:
-            one = self.tokenizer.encode_words(words, max_length=max_length)
+            single = self.tokenizer.encode_words(words, max_length=max_length)
         else:
-            one = self.tokenizer.encode_ids(list(ids or ())[:max_length], segments)
-        return self._run([one], [(text, pair)], silenced, hidden_states, progress)[0]
+            single = self.tokenizer.encode_ids(list(ids or ())[:max_length], segments)
+        return self._run([single], [(text, pair)], silenced, hidden_states, progress)[0]
 
     def verify(self, text: str | Trace, pair: str | None = None, *, reference: bool = True) -> Report:
-        """One forward pass, computed in independent ways and compared. See headscope.verify.
+        """Compute one forward pass in several independent ways and compare them. See headscope.verify.
 
         Args:
             text: a text, or a trace of this model.
-            reference: whether to run transformers too, where it is installed.
+            pair: a second text for the same input.
+            reference: True to compare with transformers too, if it is installed.
         """
         return (self.trace(text, pair) if isinstance(text, str) else text).verify(reference=reference)
 
@@ -295,7 +302,7 @@ class Model:
         max_length: int | None = None,
         ablate: Iterable[tuple[int, int]] = (),
     ) -> tuple[Filled, ...]:
-        """The best pieces for each mask of a text, with their probabilities. See headscope.filling."""
+        """Return the best tokens for each mask of a text, with their probabilities. See headscope.filling."""
         return upward.fill(self, text, pair, top=top, max_length=max_length, ablate=ablate)
 
     def token_similarity(
@@ -333,9 +340,9 @@ class Model:
         Args:
             text: a text, or a list of texts for their mean with a 95 % interval.
             target: the output; by default the best word at the first mask, else the predicted class, else the text's
-                vector. headscope.explain.target lists what may be named.
-            options: of effects and effects_over_texts there: pair, method (zero, mean, gradient), patch_from,
-                max_length, progress.
+                vector. headscope.explain.target lists the possible targets.
+            options: options of effects and effects_over_texts in headscope.explain.effects: pair, method (zero, mean,
+                gradient), patch_from, max_length, progress.
         """
         if isinstance(text, list):
             return upward.effects_over_texts(self, text, target, **options)
@@ -357,18 +364,21 @@ class Model:
             text: the text.
             target: the output, as in `effects`.
             method: decompx, alti, attention_gradient or integrated_gradients.
-            pair: a second text that goes with it.
-            max_length: cut a longer text to this many tokens.
-            steps: points of the integral in integrated gradients.
+            pair: a second text for the same input.
+            max_length: cut longer texts to this many tokens.
+            steps: number of integration points for integrated gradients.
         """
         return upward.attribute(self, text, target, method=method, pair=pair, max_length=max_length, steps=steps)
 
     def _heads(self, ablate: Iterable[tuple[int, int]]) -> frozenset[tuple[int, int]]:
+        """Return the heads as pairs of indices from 0, after checking that the model has them."""
         sizes = self.anatomy.known()
-        pairs = [tuple(one) if isinstance(one, Iterable) else (one,) for one in ablate]
-        if odd := next((one for one in pairs if len(one) != 2), None):
+        pairs = [tuple(pair) if isinstance(pair, Iterable) else (pair,) for pair in ablate]
+        if malformed := next((pair for pair in pairs if len(pair) != 2), None):
             raise InputError(
-                f"{odd} names no head", where="ablate", advice="pass pairs of layer and head: ablate={(3, 5)}"
+                f"expected a layer and a head, got {malformed}",
+                where="ablate",
+                advice="pass pairs of layer and head: ablate={(3, 5)}",
             )
         return frozenset(
             (
@@ -379,10 +389,10 @@ class Model:
         )
 
     def _encoded(self, at: int, text: str, pair: str | None, max_length: int | None) -> Encoded:
-        """One text of a list.
+        """Encode one text of a list.
 
         Raises:
-            InputError: as the tokenizer does, saying which text it is.
+            InputError: the tokenizer's error, with the index of the text.
         """
         try:
             return self.tokenizer.encode(text, pair, max_length=max_length)
@@ -392,12 +402,13 @@ class Model:
 
     @staticmethod
     def _pairs(texts: list[str], pair: str | list[str] | None) -> Sequence[str | None]:
+        """Return the second text of each text, None where there is none."""
         if pair is None:
             return [None] * len(texts)
         if isinstance(pair, str) or len(pair) != len(texts):
-            found = "one second text" if isinstance(pair, str) else f"{len(pair)} second texts"
+            seconds = "one second text" if isinstance(pair, str) else f"{len(pair)} second texts"
             raise InputError(
-                f"{len(texts)} texts and {found}", where="pair", advice="pass one second text for each text"
+                f"{len(texts)} texts, but {seconds}", where="pair", advice="pass one second text for each text"
             )
         return pair
 
@@ -409,31 +420,34 @@ class Model:
         hidden_states: bool,
         progress: Callable[[int, int], None] | None,
     ) -> list[Trace]:
+        """Run the encoder over all inputs, in batches, and return their traces."""
         import numpy as np
 
         from headscope._trace import Named, Outputs, TokenAxis, Trace
         from headscope.encoder import Input
 
         traces: list[Trace] = []
-        for batch in _batches([len(one.ids) for one in encoded]):
+        for batch in _batches([len(tokens.ids) for tokens in encoded]):
             inputs = [
-                Input(np.array(one.ids, dtype=np.int64), np.array(one.segments, dtype=np.int64))
-                for one in encoded[batch]
+                Input(np.array(tokens.ids, dtype=np.int64), np.array(tokens.segments, dtype=np.int64))
+                for tokens in encoded[batch]
             ]
-            done_layers = None if progress is None else partial(_layers_done, progress, self.anatomy.known().layers)
-            passes = self.encoder.forward(inputs, ablate=silenced, hidden_states=hidden_states, progress=done_layers)
-            for one, (text, pair), done in zip(encoded[batch], texts[batch], passes, strict=True):
-                assert done.last is not None
-                outputs = {"last_hidden_state": Named("last_hidden_state", ("tokens", "d_model"), done.last)}
-                for index, state in enumerate(done.hidden):
+            layer_progress = None if progress is None else partial(_layers_done, progress, self.anatomy.known().layers)
+            passes = self.encoder.forward(inputs, ablate=silenced, hidden_states=hidden_states, progress=layer_progress)
+            for tokens, (text, pair), result in zip(encoded[batch], texts[batch], passes, strict=True):
+                assert result.last is not None
+                outputs = {"last_hidden_state": Named("last_hidden_state", ("tokens", "d_model"), result.last)}
+                for index, state in enumerate(result.hidden):
                     name = f"hidden_states.{index}"
                     outputs[name] = Named(name, ("tokens", "d_model"), state)
                 traces.append(
                     Trace(
                         model=self.name,
                         fingerprint=self.fingerprint,
-                        queries=TokenAxis(one.tokens, one.ids, one.segments, one.special, one.words, one.spans),
-                        layers=done.layers,
+                        queries=TokenAxis(
+                            tokens.tokens, tokens.ids, tokens.segments, tokens.special, tokens.words, tokens.spans
+                        ),
+                        layers=result.layers,
                         outputs=Outputs(outputs),
                         text=text,
                         pair=pair,
@@ -444,10 +458,10 @@ class Model:
         return traces
 
     def __repr__(self) -> str:
-        total = f"{self.parameters.total:,} numbers in {len(self.parameters)} parameters"
+        total = f"{self.parameters.total:,} parameters in {len(self.parameters)} tensors"
         sizes = self.anatomy.dimensions
         if sizes is None:
-            return f"{called(self.name)}: {total}; heads are not known for this family"
+            return f"{called(self.name)}: {total}; headscope doesn't know the heads of this family"
         heads = f"{sizes.layers} layers x {sizes.heads} heads of {sizes.d_head}"
         return f"{called(self.name)}: {self.anatomy.base_class}, {heads}, {total}"
 
@@ -457,7 +471,7 @@ def _layers_done(progress: Callable[[int, int], None], layers: int, done: int) -
 
 
 def _batches(lengths: Sequence[int]) -> list[slice]:
-    """Neighbouring texts together, up to BATCH_TOKENS tokens."""
+    """Group consecutive texts into batches of at most BATCH_TOKENS tokens, or of one longer text."""
     batches: list[slice] = []
     start, tokens = 0, 0
     for index, length in enumerate(lengths):

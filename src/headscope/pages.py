@@ -1,4 +1,4 @@
-"""The pages that web/ builds, and data put into them: text that nobody vouches for is never markup."""
+"""The pages that web/ builds, filled with data: untrusted text never becomes markup."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ TITLE = "<title>headscope</title>"
 
 @cache
 def template(name: str) -> str:
-    """A built page, without data: `page` or `report`. Built from web/ and committed."""
+    """Return a built page without data: `page` or `report`. They are built from web/ and committed."""
     return (files("headscope") / "view" / "static" / f"{name}.html").read_text(encoding="utf-8")
 
 
 def filled(name: str, *, title: str, elements: Iterable[bytes]) -> bytes:
-    """A built page's bytes with its title and data.
+    """Return a built page with its title and data, as bytes.
 
     Args:
-        name: of the page, as for `template`.
-        title: text, escaped here.
-        elements: script elements, as `json_element` makes them.
+        name: `page` or `report`, as in `template`.
+        title: plain text; it is escaped here.
+        elements: script elements, from `json_element`.
     """
     before, after = template(name).replace(TITLE, f"<title>{html.escape(title)}</title>", 1).split(PLACE)
     return b"".join([before.encode(), *elements, after.encode()])
 
 
 def json_element(name: str, value: Any) -> bytes:
-    """Data for the page's script: a script element that runs nothing, named `name`."""
+    """Return data for the page's script: a script element with id `name` that runs nothing."""
     return f'<script type="application/json" id="{name}">{inert(value)}</script>\n'.encode()
 
 
 def inert(value: Any) -> str:
-    """JSON that can't end the script element it stands in, nor open a comment there.
+    """Return JSON that can neither close its script element nor open a comment in it.
 
     Raises:
-        ValueError: a number is NaN or infinite, which JSON can't hold.
+        ValueError: a number is NaN or infinite, which JSON can't represent.
     """
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def printable(text: str) -> str:
-    """Text with what is not printed (overrides of direction, controls) spelled out: `\\u202e`."""
+    """Return text with unprintable characters (direction overrides, controls) escaped, such as `\\u202e`."""
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
     )

@@ -1,4 +1,4 @@
-"""One screen that shows what headscope is for: a model, a sentence, a guess, a head, a proof, and where to go next."""
+"""The tour: one screen with a model, a sentence, a predicted word, a head, a verification, and commands to try next."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ GUESSES = 3
 
 @dataclass(frozen=True)
 class Tour:
-    """What the tour shows of one model and one sentence.
+    """The contents of the tour for one model and one sentence.
 
     Attributes:
         model: the model.
-        trace: what reading the sentence left behind.
-        filled: its guess for the mask.
-        head: the head that gives most to the token before.
-        report: the independent computations, transformers left out, for it takes seconds to import.
+        trace: the trace of the sentence.
+        filled: the model's predictions for the mask.
+        head: the head with the most weight on the previous token.
+        report: the comparison of independent computations, without transformers, which takes seconds to import.
     """
 
     model: Model
@@ -48,10 +48,10 @@ class Tour:
 
 
 def take_tour(model: Model, sentence: str = SENTENCE) -> Tour:
-    """Read one sentence with one mask and find what is worth showing.
+    """Trace one sentence with one mask, and collect the contents of the tour.
 
     Args:
-        sentence: `{mask}` stands for the model's own mask token.
+        sentence: the text, in which `{mask}` stands for the model's mask token.
 
     Raises:
         UnsupportedError: the checkpoint has no masked-LM head, or no mask token.
@@ -61,13 +61,13 @@ def take_tour(model: Model, sentence: str = SENTENCE) -> Tour:
         model=model,
         trace=trace,
         filled=fill_trace(model, trace, top=GUESSES)[0],
-        head=max(all_patterns(trace), key=lambda one: one.means["previous"]),
+        head=max(all_patterns(trace), key=lambda pattern: pattern.means["previous"]),
         report=verify(trace, reference=False),
     )
 
 
 def tour_drawings(tour: Tour) -> tuple[Drawing, ...]:
-    """The tour's screen: at most 100 columns and 40 lines."""
+    """Return the tour's screen: at most 100 columns and 40 lines."""
     model, trace, head = tour.model, tour.trace, tour.head
     sizes = model.anatomy.known()
     tokens = shown_tokens(trace)
@@ -80,18 +80,18 @@ def tour_drawings(tour: Tour) -> tuple[Drawing, ...]:
         blank,
         prose(
             f"This is {called(name)}: {model.anatomy.base_class}, "
-            f"{sizes.layers} layers of {sizes.heads} heads, {sizes.d_model} numbers per token, "
+            f"{sizes.layers} layers of {sizes.heads} heads, d_model {sizes.d_model}, "
             f"{model.parameters.total:,} parameters:"
         ),
         share_bars(model.components),
         blank,
-        prose("It reads a sentence and guesses the hidden word:"),
+        prose("It reads a sentence and predicts the masked word:"),
         highlighted(tokens, tour.filled.position),
         guesses(tour.filled),
         blank,
         prose(
-            f"Layer {head.layer}, head {head.head} (from 0) looks most like 'previous token': "
-            f"{head.means['previous']:.0%} of each query's weight is there."
+            f"Layer {head.layer}, head {head.head} (from 0) comes closest to a previous-token head: "
+            f"{head.means['previous']:.0%} of each query's weight goes to the token before it."
         ),
         matrix(weights, tokens, tokens, brief=True),
         blank,
@@ -111,34 +111,34 @@ def tour_drawings(tour: Tour) -> tuple[Drawing, ...]:
 
 
 def proof(report: Report) -> str:
-    """The report in one sentence."""
+    """Return the report in one sentence."""
     if not report.agrees:
         wrong = ", ".join(check.name for check in report.checks if not check.agrees)
-        return f"NOT proven: {wrong} differ between computations; `headscope verify` says where."
+        return f"NOT verified: {wrong} differ between computations; `headscope verify` says where."
     worst = max(report.checks, key=lambda check: check.worst)
     return (
-        f"Proven: {len(report.checks)} independent computations agree; worst difference {worst.worst:.0e}, "
+        f"Verified: {len(report.checks)} independent computations agree; worst difference {worst.worst:.0e}, "
         f"rounding allows {worst.tolerance:.0e}."
     )
 
 
 def text_line_drawing(text: str) -> Drawing:
-    """One line."""
+    """Return a drawing of one line of text."""
     return lambda paper: [text_line(text)]
 
 
 def commands(rows: Sequence[tuple[str, str]]) -> Drawing:
-    """Commands to copy, and beside them, where it fits, what they show."""
+    """Return a drawing of commands to copy, each with a note beside it if all notes fit."""
 
     def draw(paper: Paper) -> Iterable[Line]:
         edge = max(len(command) for command, _ in rows)
-        fits = edge + max(len(what) for _, what in rows) + 5 <= paper.width
-        for command, what in rows:
-            yield ((f"  {command:<{edge}}", "bold"), (f"   {what}" if fits else "", "dim"))
+        fits = edge + max(len(note) for _, note in rows) + 5 <= paper.width
+        for command, note in rows:
+            yield ((f"  {command:<{edge}}", "bold"), (f"   {note}" if fits else "", "dim"))
 
     return draw
 
 
 def _narrow(drawing: Drawing) -> Drawing:
-    """The drawing on paper of at most WIDEST columns."""
+    """Return the drawing, limited to WIDEST columns."""
     return lambda paper: drawing(replace(paper, width=min(paper.width, WIDEST)))

@@ -1,8 +1,8 @@
-"""Files are written whole or not at all; devices, pipes and links stay what they are.
+"""Atomic writes: a file is written whole or not at all; devices, pipes and links are never replaced.
 
-A file is written under another name beside its place (`.NAME.….partial`) and renamed over it. Its writer holds a lock
-on the partial file, which the system releases when the process dies, however it dies. So a later run that gets the
-lock knows that nobody will finish the file, and removes it.
+The content goes to a partial file in the same folder (`.NAME.….partial`), which is then renamed over the target. The
+writer holds a lock on the partial file, which the system releases when the process dies, however it dies. So a later
+run that gets the lock knows that nobody will finish the file, and removes it.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from zlib import crc32
 
 from headscope.errors import InputError
 
-if sys.platform != "win32":  # where a file that somebody has open can't be removed, and so needs no lock
+if sys.platform != "win32":  # Windows needs no lock: an open file can't be removed there
     import fcntl
 
 LONGEST_STEM = 50
-"""Characters of a file's name that its partial file repeats: of 4 bytes each, they leave room in a name of 255."""
+"""Characters of a file's name that its partial file repeats: even at 4 bytes each, the name fits in 255 bytes."""
 
 MACHINE = f"{crc32(os.uname().nodename.encode()) if sys.platform != 'win32' else 0:08x}"
-"""Part of a partial file's name: locks of another machine may not be seen here, so its files are left alone."""
+"""Part of a partial file's name: another machine's locks may not be visible here, so its files are left alone."""
 
 PARTIAL = re.compile(rf"\..*\.{MACHINE}-[0-9a-f]{{16}}\.partial")
 
 _cleaned: set[str] = set()
-"""The folders in which this process has looked for partial files."""
+"""Folders in which this process has already looked for partial files."""
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all. Its mode, owner and group stay as they were; a new file gets the umask's.
+    """Write a file whole or not at all. An existing file keeps its mode, owner and group.
 
-    Of a link, the file that it leads to is written. A device or a pipe is written to, never replaced.
+    If the path is a link, the file that it points to is written. A device or a pipe is written to, never replaced.
 
     Raises:
-        InputError: it can't be written there.
+        InputError: the file can't be written.
     """
     try:
-        descriptor = _own_descriptor(path)
+        descriptor = _open_descriptor(path)
         status = _status(path)
         if descriptor is not None or (status is not None and not stat.S_ISREG(status.st_mode)):
-            # Without O_CREAT: where the device has gone meanwhile, no file takes its name.
+            # Without O_CREAT: if the device has disappeared meanwhile, no file takes its name.
             handle = os.open(path, os.O_WRONLY) if descriptor is None else os.dup(descriptor)
             with os.fdopen(handle, "wb") as stream:
                 stream.write(content)
@@ -58,12 +58,12 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise InputError(
             f"the file can't be written: {getattr(error, 'strerror', None) or error}",
             where=str(path),
-            advice="name a file in a folder that exists and may be written to",
+            advice="name a file in a folder that exists and is writable",
         ) from error
 
 
 def remove_partial_files(folder: Path) -> None:
-    """Remove what writers that were killed left in a folder. Files that are still being written stay."""
+    """Remove the partial files of killed writers from a folder. Files that are still being written stay."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if PARTIAL.fullmatch(entry.name):
@@ -72,7 +72,7 @@ def remove_partial_files(folder: Path) -> None:
 
 
 def _replace(target: Path, status: os.stat_result | None, content: bytes) -> None:
-    """Write the content beside its place, and rename it over the file of this status (None: there is none)."""
+    """Write the content to a partial file and rename it over the target, whose status is None if it doesn't exist."""
     if str(target.parent) not in _cleaned:
         _cleaned.add(str(target.parent))
         remove_partial_files(target.parent)
@@ -80,7 +80,7 @@ def _replace(target: Path, status: os.stat_result | None, content: bytes) -> Non
         with os.fdopen(handle, "wb", closefd=sys.platform == "win32") as file:
             file.write(content)
             file.flush()
-            os.fsync(file.fileno())  # or a power cut may leave the new name with empty contents
+            os.fsync(file.fileno())  # without it, a power cut may leave an empty file under the new name
         if status is not None:
             _keep_attributes(partial, target, status)
         os.replace(partial, target)
@@ -88,15 +88,15 @@ def _replace(target: Path, status: os.stat_result | None, content: bytes) -> Non
 
 @contextmanager
 def _partial_file(target: Path, mode: int) -> Iterator[tuple[int, str]]:
-    """A new file beside the target, locked by us: its descriptor and its path. Removed where the block fails."""
+    """Create and lock a file beside the target; yield its descriptor and path. Removed if the block raises."""
     while True:
         name = f".{target.name[:LONGEST_STEM]}.{MACHINE}-{secrets.token_hex(8)}.partial"
         path = str(target.parent / name)
-        # The system applies the umask: to read it, a process would have to set it for all of its threads.
+        # The system applies the umask: to read it, a process would have to change it for all of its threads.
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), mode)
         if sys.platform == "win32":
             break
-        with suppress(OSError):  # a file system without locks: then nobody takes the file for abandoned either
+        with suppress(OSError):  # a file system without locks: then nobody takes the file for abandoned, either
             fcntl.flock(handle, fcntl.LOCK_EX)
         if os.fstat(handle).st_nlink:
             break
@@ -113,9 +113,9 @@ def _partial_file(target: Path, mode: int) -> Iterator[tuple[int, str]]:
 
 
 def _remove_if_abandoned(path: str) -> None:
-    """Remove a partial file unless its writer lives."""
+    """Remove a partial file unless its writer is still running."""
     if sys.platform == "win32":
-        os.unlink(path)  # refused by the system while it is open
+        os.unlink(path)  # Windows refuses while the file is open
         return
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
@@ -126,17 +126,17 @@ def _remove_if_abandoned(path: str) -> None:
 
 
 def _keep_attributes(partial: str, target: Path, status: os.stat_result) -> None:
-    """Give the new file the owner, group, mode and access list of the one that it replaces, as far as we may."""
+    """Give the new file the owner, group, mode and access list of the one it replaces, as far as permitted."""
     mode = stat.S_IMODE(status.st_mode) & 0o777
     if sys.platform != "win32":
-        made = os.stat(partial)
-        if made.st_uid != status.st_uid:
+        created = os.stat(partial)
+        if created.st_uid != status.st_uid:
             with suppress(OSError):
                 os.chown(partial, status.st_uid, -1)
-        if made.st_gid != status.st_gid:
+        if created.st_gid != status.st_gid:
             try:
                 os.chown(partial, -1, status.st_gid)
-            except OSError:  # then our own group must not get what was another's
+            except OSError:  # then our group must not get the other group's permissions
                 mode = (mode & ~0o070) | ((mode & 0o007) << 3)
     os.chmod(partial, mode)
     if sys.platform == "linux":
@@ -146,10 +146,10 @@ def _keep_attributes(partial: str, target: Path, status: os.stat_result) -> None
                     os.setxattr(partial, name, os.getxattr(target, name))
 
 
-def _own_descriptor(path: Path) -> int | None:
-    """The descriptor of this process that a path such as /dev/stdout or /dev/fd/3 stands for; None for others.
+def _open_descriptor(path: Path) -> int | None:
+    """Return this process's descriptor for a path such as /dev/stdout or /dev/fd/3; None for any other path.
 
-    The file behind it is not replaced: what was written to the descriptor before belongs in front.
+    The file behind it is not replaced: output already written to the descriptor comes before the new content.
     """
     for _ in range(8):
         if path.name.isdecimal() and os.path.realpath(path.parent) in (f"/proc/{os.getpid()}/fd", "/dev/fd"):
@@ -165,7 +165,7 @@ def _own_descriptor(path: Path) -> int | None:
 
 
 def _status(path: Path) -> os.stat_result | None:
-    """What is at a path, links followed; None where nothing is."""
+    """Return the status of the file at a path, following links; None if there is none."""
     try:
         return os.stat(path)
     except FileNotFoundError:

@@ -57,7 +57,7 @@ class FakeCheckpoint:
         has_config: bool = True,
     ) -> None:
         self.config = dict(config)
-        self.tensors = {name: entry(name, said) for name, said in header.items()}
+        self.tensors = {name: entry(name, value) for name, value in header.items()}
         self.arrays = dict(arrays or {})
         self.shared = dict(shared or {})
         self.has_config = has_config
@@ -71,8 +71,8 @@ class FakeCheckpoint:
         return array if columns is None else array[:, columns]
 
 
-def entry(name: str, said: tuple[int, ...] | tuple[str, tuple[int, ...]]) -> TensorEntry:
-    dtype, shape = said if said and isinstance(said[0], str) else ("F32", said)
+def entry(name: str, value: tuple[int, ...] | tuple[str, tuple[int, ...]]) -> TensorEntry:
+    dtype, shape = value if value and isinstance(value[0], str) else ("F32", value)
     return TensorEntry(name, cast(str, dtype), cast("tuple[int, ...]", shape), "model.safetensors", 0, 0)
 
 
@@ -112,7 +112,7 @@ def base_header(family: Family, kind: str) -> dict[str, tuple[int, ...]]:
 def every_kind() -> list[tuple[Family, str, str]]:
     """Family, model type and class stem, longer stems first."""
     kinds = [(family, kind, stem) for family in FAMILIES for kind, stem in family.model_types.items()]
-    return sorted(kinds, key=lambda found: -len(found[2]))
+    return sorted(kinds, key=lambda kind: -len(kind[2]))
 
 
 def every_class() -> list[str]:

@@ -42,8 +42,8 @@ def kind_of(class_name: str) -> str:
 
 
 def config_of(class_name: str, **change: Any) -> transformers.PreTrainedConfig:
-    said = {**TINY_CONFIGS[kind_of(class_name)], "architectures": [class_name], **change}
-    return transformers.AutoConfig.for_model(**said)
+    config = {**TINY_CONFIGS[kind_of(class_name)], "architectures": [class_name], **change}
+    return transformers.AutoConfig.for_model(**config)
 
 
 def build(class_name: str, **change: Any) -> torch.nn.Module:
@@ -150,7 +150,7 @@ def saved(folder: Path, class_name: str, **change: Any) -> Path:
 
 
 def published(folder: Path, state: dict[str, torch.Tensor]) -> None:
-    """As the files of 2018: gamma and beta, the decoder's copy, and the buffer of positions."""
+    """Write a checkpoint like those of 2018: gamma and beta, a copy of the decoder, and a buffer of positions."""
     norms = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
     for new, old in norms.items():
         state = {name.replace(new, old): tensor for name, tensor in state.items()}
@@ -174,8 +174,8 @@ def wrapped(folder: Path, state: dict[str, torch.Tensor]) -> None:
 
 
 def wider(folder: Path, state: dict[str, torch.Tensor]) -> None:
-    said = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**said, "vocab_size": 44, "max_position_embeddings": 9}))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "vocab_size": 44, "max_position_embeddings": 9}))
 
 
 Change = Callable[[Path, dict[str, torch.Tensor]], None]
@@ -212,13 +212,13 @@ def test_fit_says_what_from_pretrained_does(source: str, tmp_path: Path) -> None
         _, info = getattr(transformers, wanted).from_pretrained(
             tmp_path, output_loading_info=True, ignore_mismatched_sizes=True
         )
-        found = fit(anatomy, wanted)
-        new = {name for name, _ in found.initialised}
-        assert new | {name for name, of in found.tied.items() if of in new} == set(info["missing_keys"]), wanted
-        assert {modern(row.stored) for row in found.ignored} == set(map(modern, info["unexpected_keys"])), wanted
+        result = fit(anatomy, wanted)
+        new = {name for name, _ in result.initialised}
+        assert new | {name for name, of in result.tied.items() if of in new} == set(info["missing_keys"]), wanted
+        assert {modern(row.stored) for row in result.ignored} == set(map(modern, info["unexpected_keys"])), wanted
         wrong = {(name, tuple(stored), tuple(shape)) for name, stored, shape in info["mismatched_keys"]}
-        assert set(found.mismatched) == {row for row in wrong if row[0] not in found.tied}, wanted
-        assert found.complete == (not new and not found.mismatched)
+        assert set(result.mismatched) == {row for row in wrong if row[0] not in result.tied}, wanted
+        assert result.complete == (not new and not result.mismatched)
 
 
 def suffixes(stem: str) -> set[str]:

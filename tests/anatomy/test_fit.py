@@ -1,4 +1,4 @@
-"""What a class would make of a checkpoint: the classifier that is not there, and the classes that are none."""
+"""Fits of checkpoints and classes: missing classifiers, mismatched shapes, and unknown classes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from headscope.errors import InputError
 
 def test_a_classifier_is_newly_initialised() -> None:
     checkpoint = fake(TINY_BERT, tiny_bert(prefix="bert.", old_names=True, pretraining=True, position_ids=True))
-    found = fit(checkpoint, "BertForSequenceClassification")
-    assert found.initialised == (("classifier.weight", (2, 12)), ("classifier.bias", (2,)))
-    assert (found.loaded, found.complete, found.mismatched) == (39, False, ())
-    assert [row.name for row in found.ignored] == [
+    result = fit(checkpoint, "BertForSequenceClassification")
+    assert result.initialised == (("classifier.weight", (2, 12)), ("classifier.bias", (2,)))
+    assert (result.loaded, result.complete, result.mismatched) == (39, False, ())
+    assert [row.name for row in result.ignored] == [
         "cls.predictions.bias",
         "cls.predictions.transform.dense.weight",
         "cls.predictions.transform.dense.bias",
@@ -32,9 +32,9 @@ def test_as_many_labels_as_the_config_names() -> None:
 
 def test_a_classifier_of_another_size() -> None:
     config, header = class_header("BertForTokenClassification")
-    found = fit(anatomy_of({**config, "num_labels": 5}, header), "BertForSequenceClassification")
-    assert found.mismatched == (("classifier.weight", (2, 12), (5, 12)), ("classifier.bias", (2,), (5,)))
-    assert [name for name, _ in found.initialised] == ["bert.pooler.dense.weight", "bert.pooler.dense.bias"]
+    result = fit(anatomy_of({**config, "num_labels": 5}, header), "BertForSequenceClassification")
+    assert result.mismatched == (("classifier.weight", (2, 12), (5, 12)), ("classifier.bias", (2,), (5,)))
+    assert [name for name, _ in result.initialised] == ["bert.pooler.dense.weight", "bert.pooler.dense.bias"]
 
 
 def test_a_decoders_copy_is_loaded_or_ignored() -> None:
@@ -53,12 +53,12 @@ def test_a_sibling_class_of_the_same_names() -> None:
     ("prefix", "outer"), [("module.", "module."), ("model.bert.", "model."), ("0.auto_model.", "0.auto_model.")]
 )
 def test_a_wrapper_keeps_everything_from_loading(prefix: str, outer: str) -> None:
-    found = fit(anatomy_of(TINY_BERT, tiny_bert(prefix=prefix)), "BertModel")
-    assert (found.loaded, len(found.initialised), len(found.ignored)) == (0, 39, 39)
-    assert found.notes[0].startswith(f"the base model's names begin with '{outer}', which no class has")
+    result = fit(anatomy_of(TINY_BERT, tiny_bert(prefix=prefix)), "BertModel")
+    assert (result.loaded, len(result.initialised), len(result.ignored)) == (0, 39, 39)
+    assert result.notes[0].startswith(f"the base model's names begin with '{outer}', which no class has")
 
 
-def test_quantised_weights_are_said_to_be() -> None:
+def test_a_note_says_that_weights_are_quantised() -> None:
     anatomy = anatomy_of({**TINY_BERT, "quantization_config": {"quant_method": "gptq"}}, tiny_bert())
     assert fit(anatomy, "BertModel").notes == (
         "the weights are quantised (gptq): stored numbers are codes, not weights",
@@ -66,15 +66,15 @@ def test_quantised_weights_are_said_to_be() -> None:
 
 
 @pytest.mark.parametrize(
-    ("class_name", "found", "advice"),
+    ("class_name", "message", "advice"),
     [
-        ("BertForSequenceClasification", "knows no class", "did you mean BertForSequenceClassification?"),
-        ("GPT2Model", "knows no class 'GPT2Model'", "The classes of bert: BertModel, BertForPreTraining"),
-        ("", "knows no class ''", "BertForQuestionAnswering"),
-        ("ElectraForPreTraining", "is a class of electra, the checkpoint is bert", "its classes are BertModel"),
+        ("BertForSequenceClasification", "has no class", "did you mean BertForSequenceClassification?"),
+        ("GPT2Model", "has no class 'GPT2Model'", "The classes of bert: BertModel, BertForPreTraining"),
+        ("", "has no class ''", "BertForQuestionAnswering"),
+        ("ElectraForPreTraining", "is a class of electra, the checkpoint is bert", "one of its classes: BertModel"),
     ],
 )
-def test_no_such_class(class_name: str, found: str, advice: str) -> None:
-    with pytest.raises(InputError, match=found) as caught:
+def test_no_such_class(class_name: str, message: str, advice: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
         fit(anatomy_of(TINY_BERT, tiny_bert()), class_name)
     assert advice in str(caught.value)

@@ -1,4 +1,4 @@
-"""config.json in words: every field described, with what it implies in this model's own numbers."""
+"""config.json explained: every field has a description and its consequences in figures."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def test_bert_base_in_numbers(tmp_path: Path) -> None:
     assert table["hidden_size"] == 768
     heads = table.field("num_attention_heads")
     assert heads.implies == "d_head = 768 / 12 = 64; 144 heads in all; the number of heads changes no parameter count"
-    assert "12 layers of 7,087,872 numbers: 85,054,464" in table.field("num_hidden_layers").implies
-    assert "(30522, 768): 23,440,896 numbers, 21.4% of the base model" in table.field("vocab_size").implies
+    assert "12 layers of 7,087,872 parameters: 85,054,464" in table.field("num_hidden_layers").implies
+    assert "(30522, 768): 23,440,896 parameters, 21.4% of the base model" in table.field("vocab_size").implies
     assert "by erf" in table.field("hidden_act").implies
     assert table.field("parameters_per_layer").implies.endswith("= 7,087,872")
     assert {name: table[name] for name in ("d_head", "scale", "longest_text", "heads_in_all", "parameters")} == {
@@ -55,7 +55,7 @@ def test_config_json_comes_first_and_in_its_order() -> None:
 
 
 @pytest.mark.parametrize("class_name", every_class())
-def test_every_class_has_words_for_all_it_says(class_name: str) -> None:
+def test_every_field_of_every_class_is_described(class_name: str) -> None:
     for field in explain_config(anatomy_of(*class_header(class_name))).fields:
         assert field.described, field.name
         assert field.meaning
@@ -63,11 +63,13 @@ def test_every_class_has_words_for_all_it_says(class_name: str) -> None:
         assert field.meaning.endswith(".")
 
 
-def test_roberta_positions_start_behind_the_padding() -> None:
+def test_roberta_positions_start_after_the_padding_id() -> None:
     table = explain_config(anatomy_of(*class_header("RobertaModel")))
     assert table["longest_text"] == 16 - 2
-    assert table.field("longest_text").implies.startswith("16 rows of the position table, of which the first 2 are")
-    assert table.field("pad_token_id").implies == "positions count from 1 + 1 = 2, so rows 0 to 1 serve no text"
+    assert table.field("longest_text").implies.startswith(
+        "the position table has 16 rows, but text never uses the first 2"
+    )
+    assert table.field("pad_token_id").implies == "positions count from 1 + 1 = 2, so text never uses rows 0 to 1"
 
 
 def test_labels_are_named() -> None:

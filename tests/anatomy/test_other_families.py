@@ -66,7 +66,7 @@ def test_tree_of_names_alone() -> None:
     root = tree(anatomy_of({"model_type": "gpt2"}, gpt2()))
     assert (root.count, [child.name for child in root.children]) == (124_439_808, ["wte", "wpe", "h", "ln_f"])
     block = root.children[2].children[0]
-    assert (block.name, block.label, block.repeat) == ("0-11", "12 alike", 12)
+    assert (block.name, block.label, block.repeat) == ("0-11", "12 equal modules", 12)
     assert root.children[0].children[0].shape == (50257, 768)
 
 
@@ -82,7 +82,7 @@ def test_config_of_names_alone() -> None:
     table = explain_config(anatomy_of({"model_type": "gpt2", "n_ctx": 1024, "top_k": 50, "bos_token_id": 3}, gpt2()))
     assert dict(table) == {"model_type": "gpt2", "n_ctx": 1024, "top_k": 50, "bos_token_id": 3}
     assert table.field("n_ctx").meaning == "not described by headscope"
-    assert "generating text" in table.field("top_k").meaning
+    assert "text generation" in table.field("top_k").meaning
     assert {field.source for field in table.fields} == {"config.json"}
 
 

@@ -29,7 +29,7 @@ def test_prefix_of_the_base_model(prefix: str, old_names: bool) -> None:
 
 @pytest.mark.parametrize("outer", ["module.", "model.", "_orig_mod.model."])
 def test_wrapped_heads_on_top(outer: str) -> None:
-    header = {outer + name: said for name, said in tiny_bert(prefix="bert.", pretraining=True).items()}
+    header = {outer + name: shape for name, shape in tiny_bert(prefix="bert.", pretraining=True).items()}
     anatomy = anatomy_of(TINY_BERT, header)
     assert anatomy.extra[0].name == "cls.predictions.bias"
     assert anatomy.extra[0].stored == f"{outer}cls.predictions.bias"
@@ -97,9 +97,9 @@ def test_only_the_decoder_bias_is_stored() -> None:
 
 @pytest.mark.parametrize("decoder_first", [False, True])
 def test_storage_shared_in_a_pickle(decoder_first: bool) -> None:
-    own = tiny_bert(prefix="bert.", pretraining=True)
+    plain = tiny_bert(prefix="bert.", pretraining=True)
     extra = {"foreign.table": ("F32", (40, 12))}
-    header = extra | own if decoder_first else own | extra
+    header = extra | plain if decoder_first else plain | extra
     words = "bert.embeddings.word_embeddings.weight"
     shared = {words: "foreign.table"} if decoder_first else {"foreign.table": words}
     anatomy = anatomy_of(TINY_BERT, header, shared=shared)
@@ -117,7 +117,7 @@ def test_both_spellings_of_a_norm() -> None:
 
 
 def test_a_missing_pooler_is_no_fault() -> None:
-    header = {name: said for name, said in tiny_bert().items() if not name.startswith("pooler")}
+    header = {name: shape for name, shape in tiny_bert().items() if not name.startswith("pooler")}
     anatomy = anatomy_of(BASE_ONLY, header)
     assert (anatomy.missing, anatomy.problems) == ((), ())
     assert anatomy.computable().heads == 3
@@ -145,11 +145,11 @@ def test_missing_parameters_are_named() -> None:
         anatomy.parameter("layer.ffn_out.weight", 1)
 
 
-@pytest.mark.parametrize("said", [1, 3])
-def test_number_of_layers_contradicts(said: int) -> None:
-    anatomy = anatomy_of({**BASE_ONLY, "num_hidden_layers": said}, tiny_bert())
-    assert f"config.json says num_hidden_layers {said}, the header holds 2 layers" in anatomy.problems
-    if said == 1:
+@pytest.mark.parametrize("layers", [1, 3])
+def test_number_of_layers_contradicts(layers: int) -> None:
+    anatomy = anatomy_of({**BASE_ONLY, "num_hidden_layers": layers}, tiny_bert())
+    assert f"config.json says num_hidden_layers {layers}, the header holds 2 layers" in anatomy.problems
+    if layers == 1:
         assert len(anatomy.extra) == 16
         assert {row.component for row in anatomy.extra} == {"unplaced"}
         assert anatomy.computable().layers == 1
@@ -174,7 +174,7 @@ def test_table_sizes_contradict() -> None:
 )
 @pytest.mark.parametrize("before", ["", "module."])
 def test_the_config_of_another_family(class_name: str, other: str, before: str) -> None:
-    header = {before + name: said for name, said in class_header(class_name)[1].items()}
+    header = {before + name: shape for name, shape in class_header(class_name)[1].items()}
     anatomy = anatomy_of(TINY_BERT, header)
     for refused in (anatomy.known, anatomy.computable):
         with pytest.raises(CheckpointError, match=f"config.json says bert, but .* begin with '{before}{other}.'"):
@@ -200,23 +200,23 @@ def test_width_contradicts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "found"),
+    ("change", "message"),
     [
         ({"hidden_size": None}, "has no hidden_size"),
-        ({"num_attention_heads": 5}, "hidden_size 12 can't be divided into 5 heads"),
-        ({"num_attention_heads": 0}, "num_attention_heads = 0, which is no size"),
-        ({"num_hidden_layers": "2"}, "num_hidden_layers = '2', which is no size"),
-        ({"num_hidden_layers": True}, "num_hidden_layers = True, which is no size"),
+        ({"num_attention_heads": 5}, "hidden_size 12 is not divisible by 5 heads"),
+        ({"num_attention_heads": 0}, "num_attention_heads = 0, expected a positive integer"),
+        ({"num_hidden_layers": "2"}, "num_hidden_layers = '2', expected a positive integer"),
+        ({"num_hidden_layers": True}, "num_hidden_layers = True, expected a positive integer"),
         ({"num_hidden_layers": 10**9}, "num_hidden_layers = 1000000000, more than any model has"),
-        ({"intermediate_size": -3}, "intermediate_size = -3, which is no size"),
-        ({"id2label": ["a", "b"]}, r"id2label = \['a', 'b'\], which maps no index to a label"),
-        ({"id2label": {"first": "a"}}, r"id2label = \{'first': 'a'\}, which maps no index to a label"),
-        ({"num_labels": 2.5}, "num_labels = 2.5, which is no size"),
+        ({"intermediate_size": -3}, "intermediate_size = -3, expected a positive integer"),
+        ({"id2label": ["a", "b"]}, r"id2label = \['a', 'b'\], expected a mapping from index to label"),
+        ({"id2label": {"first": "a"}}, r"id2label = \{'first': 'a'\}, expected a mapping from index to label"),
+        ({"num_labels": 2.5}, "num_labels = 2.5, expected a positive integer"),
     ],
 )
-def test_a_config_that_cannot_be(change: dict[str, Any], found: str) -> None:
+def test_a_config_that_cannot_be(change: dict[str, Any], message: str) -> None:
     config = {name: value for name, value in {**BASE_ONLY, **change}.items() if value is not None}
-    with pytest.raises(ConfigError, match=found) as caught:
+    with pytest.raises(ConfigError, match=message) as caught:
         anatomy_of(config, tiny_bert())
     assert caught.value.where is not None
     assert caught.value.advice
@@ -249,7 +249,7 @@ def test_settings_and_defaults() -> None:
 def test_distilbert_under_its_other_names() -> None:
     config, header = class_header("DistilBertModel")
     renamed = {
-        {"dim": "hidden_size", "n_heads": "num_attention_heads"}.get(key, key): said for key, said in config.items()
+        {"dim": "hidden_size", "n_heads": "num_attention_heads"}.get(key, key): value for key, value in config.items()
     }
     assert anatomy_of(renamed, header).known() == anatomy_of(config, header).known()
     with pytest.raises(ConfigError, match="says dim 12 and hidden_size 24"):
@@ -273,7 +273,7 @@ def test_a_config_older_than_model_type() -> None:
 def test_no_config() -> None:
     anatomy = anatomy_of({}, tiny_bert(), has_config=False)
     assert anatomy.parameters.total == anatomy_of(BASE_ONLY, tiny_bert()).parameters.total
-    with pytest.raises(UnsupportedError, match=r"there is no config.json, which says how many there are"):
+    with pytest.raises(UnsupportedError, match=r"there is no config.json, which gives their number"):
         anatomy.known()
 
 
@@ -282,7 +282,7 @@ def test_two_base_models() -> None:
     anatomy = anatomy_of(BASE_ONLY, header)
     assert len(anatomy.parameters) == 78
     with pytest.raises(
-        UnsupportedError, match=r"holds 2 models with embeddings, their names begin with 'left.', 'right.'"
+        UnsupportedError, match=r"holds 2 models with embeddings, with names that begin with 'left.', 'right.'"
     ):
         anatomy.known()
 

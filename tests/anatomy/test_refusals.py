@@ -20,9 +20,9 @@ QUERY = "encoder.layer.1.attention.self.query"
         ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
         ({"position_embedding_type": "relative_key_query"}, "position_embedding_type is 'relative_key_query'"),
         ({"position_embedding_type": "alibi"}, "position_embedding_type is 'alibi'"),
-        ({"is_decoder": True}, "is_decoder is true: each token sees only those before it"),
+        ({"is_decoder": True}, "is_decoder is true: each token attends only to earlier tokens"),
         ({"add_cross_attention": True}, "add_cross_attention is true"),
-        ({"auto_map": {"AutoModel": "modeling_own.OwnBert"}}, r"code of its own \(modeling_own.OwnBert\)"),
+        ({"auto_map": {"AutoModel": "modeling_own.OwnBert"}}, r"custom code \(modeling_own.OwnBert\)"),
     ],
 )
 def test_another_forward_pass(change: dict[str, Any], reason: str) -> None:
@@ -96,8 +96,8 @@ def test_strangers_inside_the_base_model(prefix: str, names: list[str], reason: 
 
 def test_adapter_around_the_weights() -> None:
     header = {
-        name.replace("query.weight", "query.base_layer.weight"): said
-        for name, said in tiny_bert(prefix="bert.").items()
+        name.replace("query.weight", "query.base_layer.weight"): shape
+        for name, shape in tiny_bert(prefix="bert.").items()
     }
     with pytest.raises(UnsupportedError, match="merge it with peft"):
         anatomy_of(CONFIG, header).known()

@@ -66,7 +66,7 @@ class Finding:
 
 @dataclass
 class Counts:
-    """What came of a reader's mutations.
+    """The results of a reader's mutations.
 
     Attributes:
         mutations, read, refused, foreign, code: how many; code that was run counts as foreign too.
@@ -190,7 +190,7 @@ def _finding(name: str, index: int, error: BaseException) -> Finding:
 
 @contextmanager
 def _stderr() -> Iterator[BinaryIO]:
-    """What is written to the process's standard error meanwhile, by whatever language."""
+    """Capture the process's standard error during the block, including output from native code."""
     sys.stderr.flush()
     kept = os.dup(2)
     with TemporaryFile() as held:

@@ -99,9 +99,9 @@ def _overwrite(rng: random.Random, data: bytearray, _: list[bytes]) -> None:
 
 
 def _number(rng: random.Random, data: bytearray, _: list[bytes]) -> None:
-    found = list(DIGITS.finditer(data))
-    if found:
-        match = rng.choice(found)
+    numbers = list(DIGITS.finditer(data))
+    if numbers:
+        match = rng.choice(numbers)
         data[match.start() : match.end()] = rng.choice(EXTREMES).encode()
 
 

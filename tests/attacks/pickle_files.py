@@ -44,7 +44,7 @@ def storage(key: str = "0", count: int = 4, kind: str = "torch\nFloatStorage") -
 def tensor(
     shape: tuple[int, ...] = (4,), strides: tuple[int, ...] = (1,), offset: int = 0, held: bytes | None = None
 ) -> bytes:
-    """What rebuilds a tensor as torch.save writes it."""
+    """The opcodes that rebuild a tensor, as torch.save writes them."""
     hooks = called("collections.OrderedDict", b")")
     arguments = (held or storage()) + number(offset) + numbers(*shape) + numbers(*strides) + b"\x89" + hooks
     return called("torch._utils._rebuild_tensor_v2", b"(" + arguments + b"t")
@@ -96,25 +96,25 @@ ENCRYPTED = changed(GOOD, b"PK\1\2\x14\3\x14\0\0\0", b"PK\1\2\x14\3\x14\0\1\0")
 DOUBLING = b"\x80\x02}" + text("x") + b")" + b"2\x86" * 100 + b"s."
 
 UNSAFE: dict[str, Attack] = {
-    "runs a command": (code(b"\x80\x02" + RUN + b"."), UnsafeError, "asks for 'os.system'"),
-    "runs a command among tensors": (code(state(tensor(), RUN)), UnsafeError, "asks for 'os.system'"),
-    "runs a command by another name": (code(state(POSIX)), UnsafeError, "asks for 'posix.system'"),
+    "runs a command": (code(b"\x80\x02" + RUN + b"."), UnsafeError, "imports 'os.system'"),
+    "runs a command among tensors": (code(state(tensor(), RUN)), UnsafeError, "imports 'os.system'"),
+    "runs a command by another name": (code(state(POSIX)), UnsafeError, "imports 'posix.system'"),
     "runs a command in protocol 0": (code(f'cos\nsystem\n(S"{COMMAND}"\ntR.'.encode()), UnsafeError, "os.system"),
     "runs a command in protocol 4": (
         code(b"\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x01x\x85R."),
         UnsafeError,
-        "asks for 'os.system'",
+        "imports 'os.system'",
     ),
     "runs a command before its state": (code(RUN + b"0" + state(tensor())), UnsafeError, "os.system"),
     "runs a command by INST": (code(f'(S"{COMMAND}"\nios\nsystem\n.'.encode()), CheckpointError, "STRING"),
-    "makes an object by INST": (code(b"(ios\nsystem\n."), UnsafeError, r"an object to be made \(INST\)"),
-    "makes an object by OBJ": (code(b"(No."), UnsafeError, r"an object to be made \(OBJ\)"),
+    "makes an object by INST": (code(b"(ios\nsystem\n."), UnsafeError, r"creates an object \(INST\)"),
+    "makes an object by OBJ": (code(b"(No."), UnsafeError, r"creates an object \(OBJ\)"),
     "makes an object by NEWOBJ": (
         code(b"\x80\x02ccollections\nOrderedDict\n)\x81."),
         UnsafeError,
-        r"an object to be made \(NEWOBJ\)",
+        r"creates an object \(NEWOBJ\)",
     ),
-    "an extension code": (code(b"\x80\x02\x82\x01."), UnsafeError, r"an object to be made \(EXT1\)"),
+    "an extension code": (code(b"\x80\x02\x82\x01."), UnsafeError, r"creates an object \(EXT1\)"),
     "evaluates": (code(state(called("builtins.eval", b"(" + text("1") + b"t"))), UnsafeError, "'builtins.eval'"),
     "a pickle in a pickle": (
         code(state(called("torch.storage._load_from_bytes", b"(C\x01.t"))),
@@ -128,7 +128,7 @@ UNSAFE: dict[str, Attack] = {
     ),
     "calls what is no function": (code(state(storage() + b")R")), UnsafeError, "calls a Storage"),
     "sets a tensor's state": (code(state(tensor() + b"}b")), UnsafeError, "sets the state of a PickledTensor"),
-    "a name built on the stack": (code(b"\x80\x04NN\x93."), UnsafeError, "something that is not a name"),
+    "a name built on the stack": (code(b"\x80\x04NN\x93."), UnsafeError, "a function whose name is not a string"),
     "legacy, runs a command": (binary(legacy(state(RUN), LEGACY_DATA)), UnsafeError, "os.system"),
     "legacy, runs a command first": (binary(b"\x80\x02" + RUN + b"."), UnsafeError, "os.system"),
     "legacy, runs a command among keys": (
@@ -143,19 +143,19 @@ RECALLED = b"\x80\x02](" + b"N" * 20_000 + b"eq\0ctorch\nSize\nq\1" + b"h\1h\0\x
 PICKLES: dict[str, Attack] = {
     "empty": (code(b""), CheckpointError, "truncated"),
     "cut": (code(state(tensor())[:40]), CheckpointError, "truncated"),
-    "no opcode": (code(b"\x80\x02\xff."), CheckpointError, "0xff is no opcode"),
-    "opcode out of place": (code(b"\x80\x04\x8f."), CheckpointError, "EMPTY_SET does not occur"),
-    "stack underflow": (code(b"\x80\x02a."), CheckpointError, "takes a value where its stack has none"),
-    "values left": (code(b"\x80\x02NN."), CheckpointError, "values left"),
+    "no opcode": (code(b"\x80\x02\xff."), CheckpointError, "0xff is not an opcode"),
+    "opcode out of place": (code(b"\x80\x04\x8f."), CheckpointError, "EMPTY_SET doesn't occur"),
+    "stack underflow": (code(b"\x80\x02a."), CheckpointError, "pops a value from an empty stack"),
+    "values are left": (code(b"\x80\x02NN."), CheckpointError, "values are left"),
     "mark underflow": (code(b"\x80\x02u."), CheckpointError, "closes a mark"),
     "mark bomb": (code(b"\x80\x02" + b"(" * 10**6 + b"."), CheckpointError, "more than 500 marks"),
     "stack bomb": (code(b"\x80\x02" + b"N" * (2 * 10**6 + 1)), CheckpointError, "more than 2000000 steps"),
-    "memo bomb": (code(b"\x80\x02Nr\xff\xff\xff\xffN."), CheckpointError, "values left"),
-    "memo never kept": (code(b"\x80\x02h\x05."), CheckpointError, "recalls value 5"),
+    "memo bomb": (code(b"\x80\x02Nr\xff\xff\xff\xffN."), CheckpointError, "values are left"),
+    "memo never kept": (code(b"\x80\x02h\x05."), CheckpointError, "memo entry 5, which doesn't exist"),
     "doubling bomb": (code(DOUBLING), UnsupportedError, "'x' is a tuple inside the state dict"),
     "a list in itself": (code(b"\x80\x02]q\0h\0a."), UnsupportedError, "a list, not a state dict"),
     "a dict in itself": (code(b"\x80\x02}q\0" + text("x") + b"h\0s."), UnsupportedError, "'x' is a dict inside"),
-    "number bomb": (code(b"\x80\x02\x8b\xff\xff\xff\x7f."), CheckpointError, "a number of 2147483647 bytes"),
+    "number bomb": (code(b"\x80\x02\x8b\xff\xff\xff\x7f."), CheckpointError, "an integer of 2147483647 bytes"),
     "long text": (code(b"\x80\x02X\xff\xff\xff\x7fa."), CheckpointError, "truncated"),
     "text not UTF-8": (code(b"\x80\x02X\1\0\0\0\xff."), CheckpointError, "not UTF-8"),
     "long name": (code(b"\x80\x02c" + b"a" * 2000 + b"\n."), CheckpointError, "more than 1000 bytes"),
@@ -165,7 +165,7 @@ PICKLES: dict[str, Attack] = {
         CheckpointError,
         "more than 64 bits",
     ),
-    "a long list in many calls": (code(RECALLED), CheckpointError, "its calls take more than 2000000 items"),
+    "a long list in many calls": (code(RECALLED), CheckpointError, "its calls have more than 2000000 items"),
     "storage with a long name": (
         code(state(tensor(held=storage("k" * 2000)))),
         CheckpointError,
@@ -178,26 +178,42 @@ PICKLES: dict[str, Attack] = {
     "append to a number": (code(b"\x80\x02K\1Na."), CheckpointError, "appends to a int"),
     "persistent id no storage": (code(state(b"NQ")), CheckpointError, "not a storage"),
     "storage below zero": (code(state(tensor(held=storage(count=-4)))), CheckpointError, "type, key or count"),
-    "tensor without storage": (code(state(tensor(held=b"N"))), CheckpointError, "are none"),
+    "tensor without storage": (
+        code(state(tensor(held=b"N"))),
+        CheckpointError,
+        "with an invalid storage, offset, shape or strides",
+    ),
     "tensor without anything": (
         code(state(called("torch._utils._rebuild_tensor_v2", b")"))),
         CheckpointError,
         "without storage",
     ),
-    "negative shape": (code(state(tensor((-2, -2), (1, 1)))), CheckpointError, "are none"),
-    "negative stride": (code(state(tensor(strides=(-1,)))), CheckpointError, "are none"),
-    "negative offset": (code(state(tensor(offset=-1))), CheckpointError, "are none"),
+    "negative shape": (
+        code(state(tensor((-2, -2), (1, 1)))),
+        CheckpointError,
+        "with an invalid storage, offset, shape or strides",
+    ),
+    "negative stride": (
+        code(state(tensor(strides=(-1,)))),
+        CheckpointError,
+        "with an invalid storage, offset, shape or strides",
+    ),
+    "negative offset": (
+        code(state(tensor(offset=-1))),
+        CheckpointError,
+        "with an invalid storage, offset, shape or strides",
+    ),
     "strides of other rank": (code(state(tensor(strides=(1, 1)))), CheckpointError, "1 axes and 2 strides"),
-    "shape beyond the storage": (code(state(tensor((5,)))), CheckpointError, "reaches beyond its storage of 16"),
-    "offset beyond the storage": (code(state(tensor(offset=1))), CheckpointError, "reaches beyond"),
-    "strides beyond the storage": (code(state(tensor((2, 2), (3, 1)))), CheckpointError, "reaches beyond"),
-    "huge without bytes": (code(state(tensor((2**40, 2**20), (0, 0)))), CheckpointError, "reaches beyond"),
-    "shape overflows": (code(state(tensor((2**62, 2**62, 0), (1, 1, 1)))), CheckpointError, "reaches beyond"),
+    "shape beyond the storage": (code(state(tensor((5,)))), CheckpointError, "exceeds its storage of 16"),
+    "offset beyond the storage": (code(state(tensor(offset=1))), CheckpointError, "exceeds its storage"),
+    "strides beyond the storage": (code(state(tensor((2, 2), (3, 1)))), CheckpointError, "exceeds its storage"),
+    "huge without bytes": (code(state(tensor((2**40, 2**20), (0, 0)))), CheckpointError, "exceeds its storage"),
+    "shape overflows": (code(state(tensor((2**62, 2**62, 0), (1, 1, 1)))), CheckpointError, "exceeds its storage"),
     "shape bomb": (code(state(tensor((2,) * 9999, (0,) * 9999))), CheckpointError, "a tensor of 9999 axes"),
     "one storage, two types": (
         code(state(tensor(), tensor(held=storage(kind="torch\nIntStorage")))),
         CheckpointError,
-        "described in two ways",
+        "two contradictory descriptions",
     ),
     "conjugated": (
         code(
@@ -209,7 +225,7 @@ PICKLES: dict[str, Attack] = {
             )
         ),
         CheckpointError,
-        "conjugated or negated",
+        "lazy conjugation or negation",
     ),
 }
 
@@ -219,7 +235,7 @@ ARCHIVES: dict[str, Attack] = {
     "another format": (binary(b"GGUF" * 9), CheckpointError, "this is a GGUF file"),
     "a git lfs pointer": (binary(b"version https://git-lfs/spec/v1\n"), CheckpointError, "git lfs pull"),
     "cut": (binary(GOOD[:-30]), CheckpointError, "without its directory"),
-    "cut at the front": (binary(b"PK\3\4" + GOOD[40:]), CheckpointError, "not a whole PyTorch checkpoint"),
+    "cut at the front": (binary(b"PK\3\4" + GOOD[40:]), CheckpointError, "not a complete PyTorch checkpoint"),
     "directory beyond the file": (
         binary(GOOD[:-10] + b"\xff\xff\xff\0" + GOOD[-6:]),
         CheckpointError,
@@ -230,15 +246,15 @@ ARCHIVES: dict[str, Attack] = {
         CheckpointError,
         "a zip directory of 65535 entries",
     ),
-    "no entry": (binary(b"PK\3\4PK\5\6" + bytes(18)), CheckpointError, "has 0 data.pkl"),
-    "no data.pkl": (binary(changed(GOOD, b"data.pkl", b"data.bkl")), CheckpointError, "has 0 data.pkl"),
+    "no entry": (binary(b"PK\3\4PK\5\6" + bytes(18)), CheckpointError, "has 0 files named data.pkl"),
+    "no data.pkl": (binary(changed(GOOD, b"data.pkl", b"data.bkl")), CheckpointError, "has 0 files named data.pkl"),
     "two data.pkl": (
         binary(archive(state(tensor()), {"b/data.pkl": b"N.", "data/0": FOUR})),
         CheckpointError,
-        "has 2 data.pkl",
+        "has 2 files named data.pkl",
     ),
     "no data": (binary(archive(state(tensor()), {})), CheckpointError, "storage '0' is missing"),
-    "short data": (binary(archive(state(tensor()), {"data/0": b"1"})), CheckpointError, "1 bytes, 16 are needed"),
+    "short data": (binary(archive(state(tensor()), {"data/0": b"1"})), CheckpointError, "1 bytes, expected 16"),
     "packed data": (binary(archive(state(tensor()), packed="data/")), CheckpointError, "is compressed"),
     "packed pickle, a bomb": (
         lambda folder: binary(archive(b"\x80\x02" + b"N" * 10**7, packed="pkl"))(folder),
@@ -248,47 +264,47 @@ ARCHIVES: dict[str, Attack] = {
     "pickle too large": (
         lambda folder: binary(archive(b"N" * 32_000_001))(folder),
         CheckpointError,
-        "32000000 are allowed",
+        "the limit is 32000000",
     ),
     "encrypted": (binary(ENCRYPTED), CheckpointError, "is encrypted"),
     "another checksum": (binary(changed(GOOD, b"x0", b"x1")), CheckpointError, "checksum of data.pkl"),
     "local header elsewhere": (
         binary(b"PK\3\4" + changed(GOOD, b"PK\3\4", b"PK\3\5")[4:]),
         CheckpointError,
-        "no entry 'a/data/0' at byte|no entry 'a/data.pkl' at byte",
+        "places entry 'a/data(/0|.pkl)' at byte",
     ),
     "the other byte order": (
         binary(archive(state(tensor()), {"data/0": FOUR, "byteorder": b"big"})),
         UnsupportedError,
-        "byte order b'big'",
+        "byte order is b'big'",
     ),
     "a program": (
         binary(archive(state(tensor()), {"data/0": FOUR, "constants.pkl": b"N."})),
         UnsupportedError,
         "TorchScript",
     ),
-    "legacy, cut": (binary(legacy(state(tensor()), LEGACY_DATA)[:-3]), CheckpointError, "bytes or more"),
-    "legacy, longer": (binary(legacy(state(tensor()), LEGACY_DATA + b"1")), CheckpointError, "bytes or more"),
+    "legacy, cut": (binary(legacy(state(tensor()), LEGACY_DATA)[:-3]), CheckpointError, "at least 224 bytes"),
+    "legacy, longer": (binary(legacy(state(tensor()), LEGACY_DATA + b"1")), CheckpointError, "at least 224 bytes"),
     "legacy, cut in the pickle": (binary(legacy(state(tensor())[:60], b"", b"")), CheckpointError, "truncated"),
     "legacy, another count": (
         binary(legacy(state(tensor()), (5).to_bytes(8, "little") + FOUR)),
         CheckpointError,
-        "another count",
+        "its own count differs",
     ),
     "legacy, other keys": (
         binary(legacy(state(tensor()), LEGACY_DATA, keys=b"\x80\x02](" + text("1") + b"e.")),
         CheckpointError,
-        "is listed but no tensor has it",
+        "has a tensor but is not listed",
     ),
     "legacy, no keys": (
         binary(legacy(state(tensor()), LEGACY_DATA, keys=b"\x80\x02N.")),
         CheckpointError,
-        "not one of different keys",
+        "not a list of unique keys",
     ),
     "legacy, the other byte order": (
         binary(legacy(state(tensor()), LEGACY_DATA, little=False)),
         UnsupportedError,
-        "another byte order",
+        "not little-endian",
     ),
     "legacy, only a pickle": (binary(state(tensor())), CheckpointError, "a pickle, but not one of"),
 }

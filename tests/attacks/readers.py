@@ -167,7 +167,7 @@ def read_config(folder: Path) -> None:
 
 
 def draw(*sheets: Sheet) -> None:
-    """What the commands print: text, JSON, a table."""
+    """Draw sheets as the commands do: as text, JSON and a table."""
     for sheet in sheets:
         stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
         put(sheet.drawings, stream)

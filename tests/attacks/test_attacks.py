@@ -1,4 +1,4 @@
-"""Every hostile file is refused by an error of ours that says where and what to do; nothing is run, nothing written."""
+"""Every hostile file raises a HeadscopeError with place and advice; no code runs and no file changes."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ TABLES = {
 ATTACKS = [(f"{table}: {name}", *attack) for table, attacks in TABLES.items() for name, attack in attacks.items()]
 
 
-@pytest.mark.parametrize(("make", "kind", "said"), [attack[1:] for attack in ATTACKS], ids=[a[0] for a in ATTACKS])
-def test_attack_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make, kind, said) -> None:
+@pytest.mark.parametrize(("make", "kind", "message"), [attack[1:] for attack in ATTACKS], ids=[a[0] for a in ATTACKS])
+def test_attack_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make, kind, message) -> None:
     monkeypatch.chdir(tmp_path)
     make(tmp_path)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
@@ -46,7 +46,7 @@ def test_attack_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make
         open_checkpoint(tmp_path)
     assert isinstance(caught.value, kind)
     assert isinstance(caught.value, UnsafeError) == (kind is UnsafeError)
-    assert re.search(said, str(caught.value)), str(caught.value)
+    assert re.search(message, str(caught.value)), str(caught.value)
     assert str(tmp_path) in str(caught.value.where)
     assert caught.value.advice
     assert len(str(caught.value)) < 2000
@@ -54,7 +54,7 @@ def test_attack_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make
 
 
 def test_the_command_runs_where_a_pickle_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a sentinel that is absent proves something."""
+    """The control experiment: without headscope, the command creates its sentinel file."""
     monkeypatch.chdir(tmp_path)
     pickle.loads(b"\x80\x02" + RUN + b".")
     assert Path(SENTINEL).exists()
@@ -62,6 +62,6 @@ def test_the_command_runs_where_a_pickle_is_loaded(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.parametrize("data", [GOOD, legacy(state(tensor()), LEGACY_DATA)], ids=["zip", "legacy"])
 def test_the_makers_make_good_files_too(tmp_path: Path, data: bytes) -> None:
-    """So that an attack is refused for what is wrong with it, and not for how it was made."""
+    """The control experiment: the functions that make the attacks make valid files, too."""
     binary(data)(tmp_path)
     assert open_checkpoint(tmp_path).read("x0").tolist() == [0, 0, 0, 0]

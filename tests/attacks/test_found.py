@@ -1,4 +1,4 @@
-"""What fuzz runs found, each as the code that makes it: a result or an error of ours, and nothing on standard error."""
+"""Files that fuzzing found, each as the code that makes it: a result or a HeadscopeError, and no other output."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ def template(ids: list[int], tokens: list[str], name: str = "[CLS]") -> dict[str
 
 def test_a_template_of_unequal_columns(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(wordpiece(tmp_path, post_processor=template([2, 2], ["[CLS]"])))
-    with pytest.raises(CheckpointError, match="gives 3 ids and 2 tokens"):
+    with pytest.raises(CheckpointError, match="produces 3 ids but 2 tokens"):
         tokenizer.encode("cat")
-    with pytest.raises(CheckpointError, match="gives 3 ids and 2 tokens"):
+    with pytest.raises(CheckpointError, match="produces 3 ids but 2 tokens"):
         tokenizer.encode_ids([2, 5])
 
 
@@ -105,7 +105,7 @@ def test_what_others_write_to_standard_error_stays(capfd: pytest.CaptureFixture[
         write("three\n")
         raise type("PanicException", (BaseException,), {})("boom")
 
-    with pytest.raises(CheckpointError, match="broke down: boom"), library_errors("here", "do that"):
+    with pytest.raises(CheckpointError, match="panicked: boom"), library_errors("here", "do that"):
         panic()
     write("four\n")
     assert capfd.readouterr().err == "one\ntwo\nthree\nfour\n"
@@ -123,7 +123,7 @@ def test_a_closed_standard_error_is_no_fault() -> None:
     kept = os.dup(2)
     os.close(2)
     try:
-        with pytest.raises(CheckpointError, match="says: no"), library_errors("here", "do that"):
+        with pytest.raises(CheckpointError, match="raised: no"), library_errors("here", "do that"):
             raise ValueError("no")
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(2)

@@ -110,8 +110,8 @@ def test_any_good_header_is_read(tensors: list[tuple[str, list[int]]]) -> None:
             header[f"{index}"] = {"dtype": dtype, "shape": shape, "data_offsets": [reached, reached + size]}
             reached += size
     text = json.dumps(header).encode()
-    found = read_safetensors_header(readers.InMemory(len(text).to_bytes(8, "little") + text + bytes(reached)))
-    assert {name: [entry.dtype, list(entry.shape)] for name, entry in found.items()} == {
+    entries = read_safetensors_header(readers.InMemory(len(text).to_bytes(8, "little") + text + bytes(reached)))
+    assert {name: [entry.dtype, list(entry.shape)] for name, entry in entries.items()} == {
         name: [value["dtype"], value["shape"]] for name, value in header.items()
     }
 

@@ -221,5 +221,5 @@ def test_an_empty_text_in_a_list_is_named(tmp_path: Path) -> None:
     model = hs.open(small_bert(tmp_path))
     with pytest.raises(InputError, match=r"text\[1\]: text is empty"):
         model.trace(["the cat", "", "the mat"])
-    with pytest.raises(InputError, match=r"pair\[2\]: pair is nothing but white space"):
+    with pytest.raises(InputError, match=r"pair\[2\]: pair has only white space"):
         model.trace(["the cat", "the dog", "the mat"], ["sat", "sat", "  "])

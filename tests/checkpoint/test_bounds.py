@@ -158,8 +158,8 @@ def test_items_and_levels_are_counted_as_a_parser_counts_them(value: Any, ascii_
         ('{"a":' * 50_000, "nested too deeply"),
         ('"\\"[[[' + "[" * 200 + '"', "a string"),
         ('\\"' + "[" * 200, "nested too deeply"),
-        ('{"a": ' + "9" * 5000 + "}", "a number of 5000 digits"),
-        ('{"a": -' + "9" * 5000 + "}", "a number of 5001 digits"),
+        ('{"a": ' + "9" * 5000 + "}", "an integer of 5000 digits"),
+        ('{"a": -' + "9" * 5000 + "}", "an integer of 5001 digits"),
         ('{"a": ' + "9" * 5000 + ".5}", None),
         ('{"a": NaN, "b": -Infinity, "c": 1e999}', None),
     ],
@@ -185,7 +185,7 @@ def test_a_trace_that_could_not_be_read_again_is_not_saved(tmp_path: Path, monke
     trace = hs.open(small_bert(tmp_path / "model")).trace("the cat sat")
     check = "headscope._trace.file.check_structure"
     monkeypatch.setattr(check, lambda data: check_structure(data, 20))
-    with pytest.raises(InputError, match="of 5 tokens, it holds"):
+    with pytest.raises(InputError, match="of 5 tokens, it has"):
         trace.save(tmp_path / "t.safetensors")
     assert not (tmp_path / "t.safetensors").exists()
 

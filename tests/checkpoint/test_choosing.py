@@ -29,21 +29,25 @@ def fill(folder: Path, files: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "kind", "said"),
+    ("files", "kind", "message"),
     [
         ([], NotFoundError, "it is empty"),
         (["config.json"], NotFoundError, "no weights: it holds config.json"),
         (
             ["a.safetensors", "b.safetensors"],
             NotFoundError,
-            "2 files of weights and no index.*\n.*\n.*one of the files",
+            "2 weight files but no index.*\n.*\n.*one of the files",
         ),
-        (["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"], NotFoundError, "get the index.json"),
-        (["best.pt", "last.pt"], NotFoundError, "2 files of weights"),
+        (
+            ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"],
+            NotFoundError,
+            "download the index.json",
+        ),
+        (["best.pt", "last.pt"], NotFoundError, "2 weight files"),
         (["training_args.bin", "optimizer.pt", "rng_state_0.pth"], NotFoundError, "no weights: it holds"),
-        (["adapter_model.safetensors"], UnsupportedError, "holds an adapter"),
-        (["adapter_model.bin", "optimizer.pt"], UnsupportedError, "holds an adapter"),
-        (["pytorch_adapter.bin", "adapter_config.json"], UnsupportedError, "holds an adapter"),
+        (["adapter_model.safetensors"], UnsupportedError, "contains an adapter"),
+        (["adapter_model.bin", "optimizer.pt"], UnsupportedError, "contains an adapter"),
+        (["pytorch_adapter.bin", "adapter_config.json"], UnsupportedError, "contains an adapter"),
         (["config.json", "tf_model.h5"], UnsupportedError, r"tf_model.h5 \(TensorFlow\)"),
         (["bert_model.ckpt.data-00000-of-00001"], UnsupportedError, "TensorFlow"),
         (["openvino_model.bin", "openvino_model.xml"], UnsupportedError, "OpenVINO"),
@@ -53,13 +57,13 @@ def fill(folder: Path, files: list[str]) -> None:
         (["checkpoint-500/model.safetensors"], NotFoundError, r"but in checkpoint-500\n.*\n.*/checkpoint-500$"),
         (["modules.json", "0_Transformer/pytorch_model.bin"], NotFoundError, "no weights here, but in 0_Transformer"),
         (["refs/main", "snapshots/abc/model.safetensors"], NotFoundError, "/snapshots/abc$"),
-        (["models--owner--name/refs/main"], NotFoundError, "give a model's id, such as owner/name"),
+        (["models--owner--name/refs/main"], NotFoundError, "pass a model's id, such as owner/name"),
         (["model.tar.gz"], NotFoundError, "unpack model.tar.gz"),
     ],
 )
-def test_folders_without_weights(tmp_path: Path, files: list[str], kind: type[HeadscopeError], said: str) -> None:
+def test_folders_without_weights(tmp_path: Path, files: list[str], kind: type[HeadscopeError], message: str) -> None:
     fill(tmp_path, files)
-    with pytest.raises(kind, match=said) as caught:
+    with pytest.raises(kind, match=message) as caught:
         open_checkpoint(tmp_path)
     assert caught.value.where == str(tmp_path.resolve())
 
@@ -92,20 +96,20 @@ def as_saved(folder: Path, name: str) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("name", "made", "said"),
+    ("name", "made", "message"),
     [
         ("model.safetensors", "zip", "a zip archive, as torch.save writes it"),
         ("model.safetensors", "legacy", "a pickle, as torch.save wrote it"),
-        ("model.safetensors", "gzip", "packed by gzip, not a safetensors file"),
-        ("pytorch_model.bin", "gzip", "packed by gzip, not what torch.save writes"),
+        ("model.safetensors", "gzip", "a gzip archive, not a safetensors file"),
+        ("pytorch_model.bin", "gzip", "a gzip archive, not what torch.save writes"),
         ("pytorch_model.bin", "safetensors", "this is a safetensors file.*\n.*\n.*rename it to model.safetensors"),
-        ("pytorch_model.bin", "page", "a page of a web site"),
-        ("model.safetensors", "page", "a page of a web site"),
+        ("pytorch_model.bin", "page", "a web page"),
+        ("model.safetensors", "page", "a web page"),
         ("model.safetensors", "json", "this is JSON text"),
         ("model.safetensors", "short", "the file has 40 bytes"),
     ],
 )
-def test_a_file_that_is_not_what_its_name_says(tmp_path: Path, name: str, made: str, said: str) -> None:
+def test_a_file_that_is_not_what_its_name_says(tmp_path: Path, name: str, made: str, message: str) -> None:
     good = write_safetensors(tmp_path / "good", TENSOR).read_bytes()
     data = {
         "zip": lambda: as_saved(tmp_path, "zip"),
@@ -117,7 +121,7 @@ def test_a_file_that_is_not_what_its_name_says(tmp_path: Path, name: str, made: 
         "short": lambda: good[:40],
     }[made]()
     (tmp_path / name).write_bytes(data)
-    with pytest.raises(CheckpointError, match=said):
+    with pytest.raises(CheckpointError, match=message):
         open_checkpoint(tmp_path / name)
 
 
@@ -129,9 +133,10 @@ def test_a_pipe_is_no_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("bert.tar.gz", "packed files"), ("a.onnx", "ONNX files"), ("vocab.txt", "files of this name")]
+    ("name", "message"),
+    [("bert.tar.gz", "packed files"), ("a.onnx", "ONNX files"), ("vocab.txt", "files with this suffix")],
 )
-def test_files_that_hold_no_weights(tmp_path: Path, name: str, said: str) -> None:
+def test_files_that_hold_no_weights(tmp_path: Path, name: str, message: str) -> None:
     (tmp_path / name).write_text("x")
-    with pytest.raises(UnsupportedError, match=f"does not read {said}"):
+    with pytest.raises(UnsupportedError, match=f"can't read {message}"):
         open_checkpoint(tmp_path / name)

@@ -1,4 +1,4 @@
-"""Checkpoints on the hub, against a hub on this machine that counts what is asked of it."""
+"""Checkpoints on the hub, against a local server that counts requests and bytes."""
 
 from __future__ import annotations
 
@@ -115,10 +115,10 @@ def test_fetch_then_read_without_the_hub(hub: HubServer, monkeypatch: pytest.Mon
     header = dict(checkpoint.tensors)
     checkpoint.fetch()
     assert checkpoint.local
-    asked = len(hub.requests)
+    requests = len(hub.requests)
     checkpoint.fetch()
     np.testing.assert_array_equal(checkpoint.read("big"), tensors["big"], strict=True)
-    assert (dict(checkpoint.tensors), len(hub.requests)) == (header, asked)
+    assert (dict(checkpoint.tensors), len(hub.requests)) == (header, requests)
     again = open_checkpoint("owner/small")
     assert again.local
     go_offline(monkeypatch)
@@ -150,10 +150,10 @@ def test_files_come_through_the_cache(hub: HubServer) -> None:
     assert path.read_text() == "[PAD]\n"
     assert Path(constants.HF_HUB_CACHE) in path.parents
     assert checkpoint.file("merges.txt") is None
-    asked = len(hub.requests)
+    requests = len(hub.requests)
     assert checkpoint.file("vocab.txt") == path
     assert checkpoint.file("merges.txt") is None
-    assert len(hub.requests) == asked
+    assert len(hub.requests) == requests
 
 
 def refused(name: str, revision: str | None = None) -> str:
@@ -165,7 +165,7 @@ def refused(name: str, revision: str | None = None) -> str:
 
 
 def test_no_such_model(hub: HubServer) -> None:
-    assert "no model of this id" in refused("owner/nobody")
+    assert "no model with this id" in refused("owner/nobody")
     assert "did you mean google-bert/bert-base-uncased?" in refused("google-bert/bert-base-uncasd")
     assert "did you mean google-bert/bert-base-uncased?" in refused("bert-base-uncased")
 
@@ -188,9 +188,9 @@ def test_without_weights(hub: HubServer) -> None:
 def test_weights_further_down(hub: HubServer) -> None:
     write_config(hub.root / "owner" / "parts", {})
     write_safetensors(hub.root / "owner" / "parts" / "text_encoder" / "model.safetensors", {"x": np.ones(1)})
-    said = refused("owner/parts")
-    assert "no weights here, but in text_encoder" in said
-    assert "download the model" in said
+    message = refused("owner/parts")
+    assert "no weights here, but in text_encoder" in message
+    assert "download the model" in message
 
 
 def test_offline(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,14 +210,14 @@ def test_offline_with_the_config_alone(hub: HubServer, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     "endpoint", ["http://127.0.0.1:{free}", "no-scheme", "http://[bad", "http://127.0.0.1:{free}x"]
 )
-def test_an_endpoint_that_is_none(hub: HubServer, monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
+def test_an_unusable_endpoint(hub: HubServer, monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         hub.endpoint = endpoint.format(free=free.getsockname()[1])
     hub.use(monkeypatch, Path("cache"))
-    said = refused("owner/small")
-    assert "can't be reached" in said
-    assert hub.endpoint in said
+    message = refused("owner/small")
+    assert "can't be reached" in message
+    assert hub.endpoint in message
 
 
 def test_a_hub_out_of_order(hub: HubServer) -> None:
@@ -233,7 +233,7 @@ def test_an_endpoint_that_is_no_hub(hub: HubServer) -> None:
 def test_a_server_without_ranges(hub: HubServer) -> None:
     small(hub)
     hub.ignores_ranges = True
-    with pytest.raises(CheckpointError, match="a range of bytes was asked for"):
+    with pytest.raises(CheckpointError, match="requested a range of bytes"):
         open_checkpoint("owner/small")
 
 

@@ -95,7 +95,7 @@ def test_pickle_protocols(tmp_path: Path, zipped: bool, protocol: int) -> None:
 
 @FORMATS
 def test_tensors_outside_the_state_dict(tmp_path: Path, zipped: bool) -> None:
-    """What training keeps beside the model: an optimizer's moments, a generator's state, a best score."""
+    """A checkpoint of a training run has more than the model: an optimizer, a random state, a score."""
     model = torch.nn.Linear(3, 4)
     optimizer = torch.optim.Adam(model.parameters())
     model(torch.ones(1, 3)).sum().backward()
@@ -117,18 +117,18 @@ def test_a_state_dict_under_a_usual_name(tmp_path: Path, nest: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "said"),
+    ("state", "message"),
     [
         (torch.ones(3), "a tensor, not a state dict"),
         ([1, 2], "a list, not a state dict"),
-        ({}, "holds no tensors"),
+        ({}, "contains no tensors"),
         ({"x": torch.ones(2), "y": {"z": torch.ones(2)}}, "'y' is a dict inside the state dict"),
-        ({3: torch.ones(2)}, "whose name is not a text"),
+        ({3: torch.ones(2)}, "the name of a tensor is 3, expected a string"),
     ],
     ids=["tensor", "list", "empty", "half nested", "numbered"],
 )
-def test_what_is_not_a_state_dict(tmp_path: Path, state: Any, said: str) -> None:
-    with pytest.raises(UnsupportedError, match=said):
+def test_what_is_not_a_state_dict(tmp_path: Path, state: Any, message: str) -> None:
+    with pytest.raises(UnsupportedError, match=message):
         open_checkpoint(save(state, tmp_path / "pytorch_model.bin"))
 
 
@@ -152,7 +152,7 @@ def test_shards(tmp_path: Path) -> None:
 
 
 def test_data_starts_follow_from_the_directory_alone(tmp_path: Path) -> None:
-    """What is concluded over the network without local headers equals what the local headers say."""
+    """Over the network, positions are computed without local headers; they equal those in the local headers."""
 
     class Far(LocalFile):
         remote = True

@@ -79,7 +79,7 @@ def test_short_floats_are_widened_exactly(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "rows", "columns", "said"),
+    ("name", "rows", "columns", "message"),
     [
         ("weight", slice(0, 7), None, "rows 0:7 of an axis of 6"),
         ("weight", slice(4, 2), None, "rows 4:2"),
@@ -91,10 +91,10 @@ def test_short_floats_are_widened_exactly(tmp_path: Path, name: str) -> None:
     ],
 )
 def test_slices_beyond_the_tensor_are_refused(
-    tmp_path: Path, name: str, rows: slice | None, columns: slice | None, said: str
+    tmp_path: Path, name: str, rows: slice | None, columns: slice | None, message: str
 ) -> None:
     write_safetensors(tmp_path / "model.safetensors", some_tensors())
-    with pytest.raises(InputError, match=said.replace("?", r"\?")):
+    with pytest.raises(InputError, match=message.replace("?", r"\?")):
         open_checkpoint(tmp_path).read(name, rows, columns)
 
 
@@ -185,22 +185,22 @@ def test_preference(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("./model.safetensor", r"did you mean .*model\.safetensors\?"),
         ("nowhere/at/all", "does not exist either"),
         ("~/no-such-folder-of-weights", "there is no ~/no-such-folder-of-weights"),
         ("x.bin", "there is no x.bin"),
-        ("scheme://host/owner/name/tree/main", "give the id alone: owner/name"),
+        ("scheme://host/owner/name/tree/main", "pass only the id: owner/name"),
         ("owner/name@v1", "owner/name with revision v1"),
-        ("a b", "neither a path that exists nor a hub id"),
-        ("-lead", "neither a path that exists nor a hub id"),
+        ("a b", "neither an existing path nor a hub id"),
+        ("-lead", "neither an existing path nor a hub id"),
     ],
 )
-def test_names_that_lead_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, said: str) -> None:
+def test_names_that_lead_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, message: str) -> None:
     write_safetensors(tmp_path / "model.safetensors", {"x": np.ones(1)})
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(NotFoundError, match=said):
+    with pytest.raises(NotFoundError, match=message):
         open_checkpoint(name)
 
 
@@ -211,7 +211,7 @@ def test_names_that_are_none(name: Any) -> None:
 
 
 def test_config_json_is_not_weights(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"config\.json was given"):
+    with pytest.raises(InputError, match=r"config\.json contains no weights"):
         open_checkpoint(write_config(tmp_path, {}))
 
 
@@ -223,7 +223,7 @@ def test_a_config_that_says_no_limit(tmp_path: Path) -> None:
 
 def test_a_revision_needs_the_hub(tmp_path: Path) -> None:
     write_safetensors(tmp_path / "model.safetensors", {"x": np.ones(1)})
-    with pytest.raises(InputError, match="a revision"):
+    with pytest.raises(InputError, match="revision main was given"):
         open_checkpoint(tmp_path, revision="main")
 
 

@@ -1,4 +1,4 @@
-"""What is refused: inputs that can't be, and tokenizers that need more than their files."""
+"""Errors of tokenizers: invalid inputs, and tokenizers that need more than their files."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ def tokenizer(tmp_path: Path) -> Tokenizer:
 
 INPUTS: dict[str, tuple[Callable[[Tokenizer], Any], str]] = {
     "empty": (lambda t: t.encode(""), "text is empty"),
-    "space": (lambda t: t.encode(" \n\u3000"), "nothing but white space (3 characters)"),
+    "space": (lambda t: t.encode(" \n\u3000"), "has only white space (3 characters)"),
     "empty pair": (lambda t: t.encode("the", ""), "pair is empty"),
     "no text": (lambda t: t.encode(None), "NoneType"),
-    "list as text": (lambda t: t.encode(["the"]), "should be a string"),
-    "NUL": (lambda t: t.encode("\0"), "leaves no pieces"),
-    "lone accent": (lambda t: t.encode("\u0301"), "leaves no pieces"),
+    "list as text": (lambda t: t.encode(["the"]), "expected a string"),
+    "NUL": (lambda t: t.encode("\0"), "has no tokens"),
+    "lone accent": (lambda t: t.encode("\u0301"), "has no tokens"),
     "surrogate": (lambda t: t.encode("the \ud83d"), "character 4 of text is U+D83D"),
     "surrogate word": (lambda t: t.encode_words(["the", "\udc80"]), "character 0 of words[1] is U+DC80"),
     "no words": (lambda t: t.encode_words([]), "words is empty"),
     "empty word": (lambda t: t.encode_words(["the", ""]), "words[1] is empty"),
-    "text as words": (lambda t: t.encode_words("the cat"), "should be a list of strings"),
-    "number as word": (lambda t: t.encode_words(["the", 3]), "words[1] is of type int"),
+    "text as words": (lambda t: t.encode_words("the cat"), "expected a list of strings"),
+    "number as word": (lambda t: t.encode_words(["the", 3]), "words[1] has type int"),
     "empty pair of words": (lambda t: t.encode_words(["the"], []), "pair is empty"),
     "no ids": (lambda t: t.encode_ids([]), "ids is empty"),
-    "id beyond": (lambda t: t.encode_ids([1, 8]), "ids[1] is 8, and the model's vocabulary has ids 0 to 7"),
+    "id beyond": (lambda t: t.encode_ids([1, 8]), "ids[1] is 8, but the model's vocabulary has ids 0 to 7"),
     "id below": (lambda t: t.encode_ids([-1]), "ids[0] is -1"),
     "huge id": (lambda t: t.encode_ids([2**70]), str(2**70)),
     "fraction": (lambda t: t.encode_ids([1.5]), "ids[0] is 1.5"),
     "nested": (lambda t: t.encode_ids([[1, 2]]), "ids[0] is [1, 2]"),
-    "number": (lambda t: t.encode_ids(7), "ids is of type int"),
-    "segments short": (lambda t: t.encode_ids([1, 2], [0]), "segments has 1 entries, and ids has 2"),
+    "number": (lambda t: t.encode_ids(7), "ids has type int"),
+    "segments short": (lambda t: t.encode_ids([1, 2], [0]), "segments has 1 entries, but ids has 2"),
     "segment beyond": (lambda t: t.encode_ids([1, 2], [0, 2]), "segments[1] is 2"),
     "segment below": (lambda t: t.encode_ids([1, 2], [0, -1]), "segments[1] is -1"),
     "max_length": (lambda t: t.encode("the", max_length=2), "max_length is 2, but the special tokens take 2"),
@@ -59,10 +59,10 @@ INPUTS: dict[str, tuple[Callable[[Tokenizer], Any], str]] = {
 
 @pytest.mark.parametrize("case", INPUTS)
 def test_inputs(tokenizer: Tokenizer, case: str) -> None:
-    call, found = INPUTS[case]
+    call, message = INPUTS[case]
     with pytest.raises(InputError) as caught:
         call(tokenizer)
-    assert found in str(caught.value)
+    assert message in str(caught.value)
     assert caught.value.where
     assert caught.value.advice
 
@@ -82,31 +82,31 @@ def test_any_ids(ids: list[int], segments: list[int] | None) -> None:
 def test_no_tokenizer_at_all(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(folder_with(tmp_path, {"model_type": "bert"}))
     for call in (lambda: tokenizer.encode("the"), lambda: tokenizer.encode_words(["the"])):
-        with pytest.raises(CheckpointError, match="no tokenizer that could read text") as caught:
+        with pytest.raises(CheckpointError, match="lacks the files of a tokenizer") as caught:
             call()
         assert "ids=" in str(caught.value)
     assert tokenizer.encode_ids([5]).tokens == ("#5",)
 
 
 @pytest.mark.parametrize(
-    ("class_name", "files", "found"),
+    ("class_name", "files", "message"),
     [
         ("PhobertTokenizer", {"vocab_txt": "x 1\n"}, "PhobertTokenizer"),
         ("BertweetTokenizer", {"vocab_txt": "x 1\n"}, "tweet normalizer"),
         ("HerbertTokenizerFast", {"vocab": {"a": 0}, "merges_txt": ""}, "HerbertTokenizer"),
         ("XLMRobertaTokenizer", {}, "sentencepiece model"),
         ("CamembertTokenizer", {}, "sentencepiece model"),
-        ("MysteryTokenizer", {"vocab_txt": SMALL}, "MysteryTokenizer, which needs more than headscope knows"),
+        ("MysteryTokenizer", {"vocab_txt": SMALL}, "MysteryTokenizer, which needs steps that headscope doesn't have"),
         ("PreTrainedTokenizerFast", {"vocab_txt": SMALL}, "PreTrainedTokenizerFast"),
     ],
 )
-def test_classes_that_need_more(tmp_path: Path, class_name: str, files: dict[str, Any], found: str) -> None:
+def test_classes_that_need_more(tmp_path: Path, class_name: str, files: dict[str, Any], message: str) -> None:
     config = {"model_type": "roberta", "vocab_size": 50}
     tokenizer = load_tokenizer(folder_with(tmp_path, config, tokenizer_config={"tokenizer_class": class_name}, **files))
     for call in (lambda: tokenizer.encode("the"), lambda: tokenizer.encode_words(["the"])):
         with pytest.raises(UnsupportedError) as caught:
             call()
-        assert found in str(caught.value)
+        assert message in str(caught.value)
         assert "save_pretrained" in str(caught.value)
     assert tokenizer.encode_ids([49]).tokens == ("#49",)
 
@@ -120,7 +120,7 @@ def test_sentencepiece_alone(tmp_path: Path) -> None:
 
 def test_unknown_model_with_a_vocabulary(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(folder_with(tmp_path, {"model_type": "mystery"}, vocab_txt=SMALL))
-    with pytest.raises(UnsupportedError, match=r"nothing says which tokenizer .*mystery"):
+    with pytest.raises(UnsupportedError, match=r"the tokenizer's class is unknown: .*mystery"):
         tokenizer.encode("the")
     assert tokenizer.encode_ids([5]).tokens == ("the",)
 
@@ -128,7 +128,7 @@ def test_unknown_model_with_a_vocabulary(tmp_path: Path) -> None:
 def test_code_of_its_own(tmp_path: Path) -> None:
     options = {"tokenizer_class": "BertTokenizer", "auto_map": {"AutoTokenizer": ["own.Tokenizer", None]}}
     tokenizer = load_tokenizer(folder_with(tmp_path, {}, vocab_txt=SMALL, tokenizer_config=options))
-    with pytest.raises(UnsupportedError, match="code that comes with the checkpoint"):
+    with pytest.raises(UnsupportedError, match="code from the checkpoint"):
         tokenizer.encode("the")
 
 
@@ -149,7 +149,7 @@ def test_casing_that_nothing_proves(tmp_path: Path) -> None:
     vocabulary = [*BERT_SPECIALS, *(f"word{i}" for i in range(300)), "Stray"]
     folder = folder_with(tmp_path, {"model_type": "bert"}, vocab_txt=vocabulary)
     tokenizer = load_tokenizer(folder)
-    with pytest.raises(UnsupportedError, match=r"1 of the vocabulary's 301 pieces .*'Stray'") as caught:
+    with pytest.raises(UnsupportedError, match=r"1 of the vocabulary's 301 tokens .*'Stray'") as caught:
         tokenizer.encode("word1")
     assert "do_lower_case" in str(caught.value.advice)
     assert tokenizer.encode_ids([len(vocabulary) - 1]).tokens == ("Stray",)

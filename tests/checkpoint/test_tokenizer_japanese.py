@@ -46,7 +46,7 @@ def test_japanese_without_its_dictionary(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("options", "found"),
+    ("options", "message"),
     [
         ({"word_tokenizer_type": "sudachi"}, "sudachi"),
         ({"word_tokenizer_type": "jumanpp"}, "jumanpp"),
@@ -55,11 +55,11 @@ def test_japanese_without_its_dictionary(tmp_path: Path, monkeypatch: pytest.Mon
         ({"mecab_kwargs": {"mystery": 1}}, "mystery"),
     ],
 )
-def test_japanese_segmenters_that_are_not_known(tmp_path: Path, options: dict[str, Any], found: str) -> None:
+def test_japanese_segmenters_that_are_not_known(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     tokenizer = japanese(tmp_path, **options)
     with pytest.raises(UnsupportedError) as caught:
         tokenizer.encode("猫は走る")
-    assert found in str(caught.value)
+    assert message in str(caught.value)
     assert tokenizer.encode_words(["猫"]).ids == (2, 5, 3)
 
 
@@ -83,9 +83,9 @@ def test_japanese_spans(tmp_path: Path) -> None:
     pytest.importorskip("fugashi")
     text = "猫は ｶﾞ[MASK]㍿走る"
     encoded = japanese(tmp_path).encode(text)
-    found = [
+    tokens = [
         (token, text[span[0] : span[1]]) for token, span in zip(encoded.tokens, encoded.spans, strict=True) if span
     ]
-    assert found[:4] == [("猫", "猫"), ("は", "は"), ("ガ", "ｶﾞ"), ("[MASK]", "[MASK]")]
-    assert ("[UNK]", "㍿") in found
-    assert found[-1] == ("走る", "走る")
+    assert tokens[:4] == [("猫", "猫"), ("は", "は"), ("ガ", "ｶﾞ"), ("[MASK]", "[MASK]")]
+    assert ("[UNK]", "㍿") in tokens
+    assert tokens[-1] == ("走る", "走る")

@@ -75,9 +75,9 @@ def make(kind: str, path: Path) -> Folder:
             return folder_with(path, {"model_type": "xlm-roberta"}, tokenizer=unigram_json())
         case "saved-bert":
             plain = bert_folder(path / "plain", lower=True, class_name=None, model_type="bert")
-            theirs = transformers.BertTokenizer.from_pretrained(plain.path)
-            theirs.add_tokens(["<e1>", "</e1>"])
-            theirs.save_pretrained(path)
+            reference = transformers.BertTokenizer.from_pretrained(plain.path)
+            reference.add_tokens(["<e1>", "</e1>"])
+            reference.save_pretrained(path)
             return folder_with(path, plain.config)
         case "saved-roberta":
             plain = roberta_folder(path / "plain")
@@ -115,57 +115,57 @@ ALL = {"return_token_type_ids": True, "return_special_tokens_mask": True, "retur
 
 
 def assert_same(ours: Encoded, tokenizer: Any, *inputs: Any, first_words: int = 0, **options: Any) -> Any:
-    theirs = tokenizer(*inputs, **ALL, **options)
-    assert list(ours.ids) == theirs["input_ids"]
+    reference = tokenizer(*inputs, **ALL, **options)
+    assert list(ours.ids) == reference["input_ids"]
     # Not theirs.tokens(): where a mask takes the space before it, that is " <mask>", which is no piece.
-    assert list(ours.tokens) == tokenizer.convert_ids_to_tokens(theirs["input_ids"])
-    assert list(ours.segments) == theirs["token_type_ids"]
-    assert list(ours.special) == [bool(flag) for flag in theirs["special_tokens_mask"]]
+    assert list(ours.tokens) == tokenizer.convert_ids_to_tokens(reference["input_ids"])
+    assert list(ours.segments) == reference["token_type_ids"]
+    assert list(ours.special) == [bool(flag) for flag in reference["special_tokens_mask"]]
     expected = [
         None if word is None else word + (first_words if text == 1 else 0)
-        for word, text in zip(theirs.word_ids(), theirs.sequence_ids(), strict=True)
+        for word, text in zip(reference.word_ids(), reference.sequence_ids(), strict=True)
     ]
     assert list(ours.words) == expected
-    return theirs
+    return reference
 
 
-def spans_of(theirs: Any) -> list[tuple[int, int] | None]:
+def spans_of(reference: Any) -> list[tuple[int, int] | None]:
     return [
         None if special else tuple(span)
-        for span, special in zip(theirs["offset_mapping"], theirs["special_tokens_mask"], strict=True)
+        for span, special in zip(reference["offset_mapping"], reference["special_tokens_mask"], strict=True)
     ]
 
 
 def test_texts(both: Both) -> None:
-    ours, theirs = both
+    ours, reference = both
     for text in TEXTS:
         encoded = ours.encode(text)
-        expected = assert_same(encoded, theirs, text)
+        expected = assert_same(encoded, reference, text)
         assert list(encoded.spans) == spans_of(expected), text
 
 
 @pytest.mark.parametrize("max_length", [None, 30, 14, 13, 12, 9, 8, 7, 6])
 def test_pairs_and_truncation(both: Both, max_length: int | None) -> None:
-    ours, theirs = both
+    ours, reference = both
     cut = {} if max_length is None else {"truncation": "longest_first", "max_length": max_length}
     for pair in PAIRS:
         encoded = ours.encode(*pair, max_length=max_length)
-        words = theirs(pair[0], add_special_tokens=False).word_ids()
-        expected = assert_same(encoded, theirs, *pair, **cut, first_words=max(words) + 1)
+        words = reference(pair[0], add_special_tokens=False).word_ids()
+        expected = assert_same(encoded, reference, *pair, **cut, first_words=max(words) + 1)
         assert list(encoded.spans) == spans_of(expected)
-        assert_same(ours.encode(pair[0], max_length=max_length), theirs, pair[0], **cut)
+        assert_same(ours.encode(pair[0], max_length=max_length), reference, pair[0], **cut)
 
 
 def test_words(both: Both) -> None:
-    ours, theirs = both
-    if type(theirs).__name__ == "RobertaTokenizer":
-        theirs = transformers.AutoTokenizer.from_pretrained(theirs.name_or_path, add_prefix_space=True)
+    ours, reference = both
+    if type(reference).__name__ == "RobertaTokenizer":
+        reference = transformers.AutoTokenizer.from_pretrained(reference.name_or_path, add_prefix_space=True)
     for text in TEXTS:
         words = text.split()
-        assert_same(ours.encode_words(words), theirs, words, is_split_into_words=True)
+        assert_same(ours.encode_words(words), reference, words, is_split_into_words=True)
         assert_same(
             ours.encode_words(words, ["one", "two"]),
-            theirs,
+            reference,
             words,
             ["one", "two"],
             is_split_into_words=True,
@@ -174,22 +174,22 @@ def test_words(both: Both) -> None:
 
 
 def test_named_tokens(both: Both) -> None:
-    ours, theirs = both
-    if theirs.mask_token is not None:
-        assert (ours.mask_token, ours.mask_id) == (theirs.mask_token, theirs.mask_token_id)
-        assert ours.pad_id == theirs.pad_token_id
-    assert ours.size == len(theirs)
-    for index in range(len(theirs)):
-        token = theirs.convert_ids_to_tokens(index)
+    ours, reference = both
+    if reference.mask_token is not None:
+        assert (ours.mask_token, ours.mask_id) == (reference.mask_token, reference.mask_token_id)
+        assert ours.pad_id == reference.pad_token_id
+    assert ours.size == len(reference)
+    for index in range(len(reference)):
+        token = reference.convert_ids_to_tokens(index)
         assert ours.token(index) == token
         assert ours.id(token) == index
 
 
 def test_left_truncation(tmp_path: Path) -> None:
     folder = bert_folder(tmp_path, lower=True, class_name=None, model_type="bert", truncation_side="left")
-    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    reference = transformers.AutoTokenizer.from_pretrained(tmp_path)
     for pair in PAIRS:
-        expected = theirs(*pair, truncation=True, max_length=9)
+        expected = reference(*pair, truncation=True, max_length=9)
         assert list(load_tokenizer(folder).encode(*pair, max_length=9).ids) == expected["input_ids"]
 
 
@@ -203,9 +203,9 @@ def test_added_tokens_of_old_files(tmp_path: Path) -> None:
         special_tokens_map={"mask_token": "[MASK]", "additional_special_tokens": ["<e1>"]},
         added_tokens={"<e1>": len(vocabulary), "Blub": len(vocabulary) + 1},
     )
-    ours, theirs = load_tokenizer(folder), transformers.AutoTokenizer.from_pretrained(tmp_path)
+    ours, reference = load_tokenizer(folder), transformers.AutoTokenizer.from_pretrained(tmp_path)
     for text in ("the <e1>cat Blub", "BLUB blub xBlubx"):
-        assert_same(ours.encode(text), theirs, text)
+        assert_same(ours.encode(text), reference, text)
 
 
 JAPANESE_TEXTS = [
@@ -249,16 +249,16 @@ def test_japanese(tmp_path: Path, options: dict[str, Any]) -> None:
     ours = load_tokenizer(folder)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        theirs = transformers.BertJapaneseTokenizer.from_pretrained(tmp_path)
+        reference = transformers.BertJapaneseTokenizer.from_pretrained(tmp_path)
     flags = {"return_token_type_ids": True, "return_special_tokens_mask": True}
     for text in JAPANESE_TEXTS:
-        expected = theirs(text, **flags)
+        expected = reference(text, **flags)
         encoded = ours.encode(text)
         assert list(encoded.ids) == expected["input_ids"], text
-        assert list(encoded.tokens) == theirs.convert_ids_to_tokens(expected["input_ids"])
+        assert list(encoded.tokens) == reference.convert_ids_to_tokens(expected["input_ids"])
         assert list(encoded.special) == [bool(flag) for flag in expected["special_tokens_mask"]]
         for max_length in (5, 6, 7, 8):
-            expected = theirs(text, "名前はまだ無い", **flags, truncation="longest_first", max_length=max_length)
+            expected = reference(text, "名前はまだ無い", **flags, truncation="longest_first", max_length=max_length)
             pair = ours.encode(text, "名前はまだ無い", max_length=max_length)
             assert list(pair.ids) == expected["input_ids"]
             assert list(pair.segments) == expected["token_type_ids"]
@@ -266,8 +266,8 @@ def test_japanese(tmp_path: Path, options: dict[str, Any]) -> None:
 
 def test_do_lower_case_is_true_by_default_in_transformers_and_by_proof_here(tmp_path: Path) -> None:
     folder_with(tmp_path, {"model_type": "bert"}, vocab_txt=wordpiece_vocabulary(lower=False))
-    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    reference = transformers.AutoTokenizer.from_pretrained(tmp_path)
     ours = load_tokenizer(Folder(tmp_path, json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))))
-    assert theirs.do_lower_case
-    assert theirs.tokenize("The") != ["The"]
+    assert reference.do_lower_case
+    assert reference.tokenize("The") != ["The"]
     assert ours.encode("The").tokens == ("[CLS]", "The", "[SEP]")

@@ -47,7 +47,7 @@ PAIRS = [
 
 @dataclass
 class Folder:
-    """What load_tokenizer needs of a Checkpoint, over a folder; `asked` lists the files it asked for."""
+    """The part of a Checkpoint that load_tokenizer requires, over a folder; `asked` lists the requested files."""
 
     path: Path
     config: Mapping[str, Any] = field(default_factory=dict)

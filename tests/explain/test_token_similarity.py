@@ -147,7 +147,7 @@ def test_without_modules_json_the_mean_is_the_stated_default(tmp_path: Path) -> 
         ({}, [*MODULES, {"path": "2_Dense", "type": "x.Dense"}], UnsupportedError, "Dense"),
         ({}, [MODULES[0], {"path": "../../etc", "type": "x.Pooling"}], CheckpointError, r"\.\./\.\./etc"),
         ({}, [MODULES[0], {"path": "elsewhere", "type": "x.Pooling"}], CheckpointError, "no elsewhere/config.json"),
-        ({}, {"a": 1}, CheckpointError, "a list was expected"),
+        ({}, {"a": 1}, CheckpointError, "expected a JSON list"),
         ({}, [7], CheckpointError, "a module is 7"),
     ],
 )

@@ -1,8 +1,8 @@
-"""The families whose heads headscope knows: tables from roles to tensor names, from our config fields to theirs.
+"""The families whose heads headscope knows: tables of tensor names by role, and of config fields by headscope's names.
 
-A family is data. Everything else (anatomy, heads, encoder) speaks roles: `layer.query.weight` of layer 3, never
-`encoder.layer.3.attention.self.query.weight`. To add a family is to add a table to this file. schema.py says how to
-read one. Order is the order in which the class lists its parameters.
+A family is data. Everything else (anatomy, heads, encoder) uses roles: `layer.query.weight` of layer 3, never
+`encoder.layer.3.attention.self.query.weight`. To add a family, add a table to this file; schema.py documents its
+fields. The order is the class's order of parameters.
 """
 
 from __future__ import annotations
@@ -299,15 +299,15 @@ FAMILIES = (BERT, ROBERTA, DISTILBERT, ELECTRA)
 
 
 def named_architectures(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """The classes that config.json names."""
+    """Return the class names in config.json."""
     names = config.get("architectures")
     return tuple(name for name in names if isinstance(name, str)) if isinstance(names, (list, tuple)) else ()
 
 
 def family_of(config: Mapping[str, Any]) -> tuple[Family, str] | None:
-    """The family of a config, with its classes' prefix (`XLMRoberta`); None where headscope has no table for it.
+    """Return the family of a config and the prefix of its classes (`XLMRoberta`); None if headscope has no table.
 
-    `model_type` decides. Configs older than that field are known by their first architecture.
+    `model_type` decides; for configs older than that field, the first architecture.
     """
     model_type = config.get("model_type")
     if isinstance(model_type, str):

@@ -1,12 +1,12 @@
-"""What a class would make of a checkpoint: what it loads, what it would newly initialise, what it would ignore.
+"""The fit of a checkpoint and a class: the parameters that the class would load, initialise and ignore.
 
 The rules are those of transformers' `from_pretrained`: gamma and beta are the LayerNorm's weight and bias; the base
-model's prefix (`bert.`) is taken away or put in front where that finds a parameter; tied parameters follow each other.
+model's prefix (`bert.`) is removed or added if that matches a parameter; tied parameters share one tensor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What a class would make of a checkpoint.
+    """The result of loading a checkpoint into a class.
 
     Attributes:
         class_name: the class.
-        loaded: how many of its parameters come from the checkpoint.
-        initialised: its parameters that the checkpoint lacks, so that they would start at random; name and shape.
-        ignored: the checkpoint's tensors that the class has no place for; buffers are not among them.
-        mismatched: parameters whose shape in the checkpoint is not the class's: name, stored shape, wanted shape.
-        tied: the class's parameters that share another one's storage, and that one's name.
-        notes: what else is worth knowing, one sentence each.
+        loaded: number of its parameters that come from the checkpoint.
+        initialised: its parameters that the checkpoint lacks, which would be initialised at random: name and shape.
+        ignored: the checkpoint's tensors that the class has no parameter for, without buffers.
+        mismatched: parameters whose stored shape differs from the class's: name, stored shape, expected shape.
+        tied: the class's parameters that share another parameter's storage -> the name of that parameter.
+        notes: further remarks, one sentence each.
     """
 
     class_name: str
@@ -48,16 +48,16 @@ class Fit:
 
     @property
     def complete(self) -> bool:
-        """Whether every parameter of the class comes from the checkpoint."""
+        """True if every parameter of the class comes from the checkpoint."""
         return not self.initialised and not self.mismatched
 
 
 def fit(model: Anatomy | Checkpoint, class_name: str) -> Fit:
-    """What `class_name` would load from a checkpoint, newly initialise and ignore.
+    """List the parameters that `class_name` would load from a checkpoint, initialise and ignore.
 
     Raises:
-        InputError: headscope has no such class, or it is one of another family; the message lists the classes.
-        UnsupportedError: the checkpoint's family is not known.
+        InputError: headscope has no such class, or the class belongs to another family; the message lists the classes.
+        UnsupportedError: headscope doesn't know the checkpoint's family.
         ConfigError: config.json lacks a size.
     """
     anatomy = model if isinstance(model, Anatomy) else read_anatomy(model)
@@ -67,79 +67,99 @@ def fit(model: Anatomy | Checkpoint, class_name: str) -> Fit:
     family, top = find_class(class_name, known, anatomy.where)
     wanted, tied = class_parameters(anatomy, family, top)
 
-    stored: dict[str, str] = {}
-    strangers: list[str] = []
-    names = {*wanted, *tied}
-    for name in anatomy.tensors:
-        modern = modern_name(name)
-        bare = modern.removeprefix(family.prefix)
-        own = bare if bare in names else family.prefix + modern if family.prefix + modern in names else modern
-        if own in names:
-            stored[own] = name
-        else:
-            strangers.append(name)
-
-    buffers = set(anatomy.buffers)
-    rows = {row.stored: row for part in (anatomy.parameters, anatomy.extra) for row in part}
-    shapes = {name: anatomy.tensors[at].shape for name, at in stored.items()}
-    present = {name: shapes.get(name) for name in wanted}
-    for repeat, source in tied.items():
-        if present.get(source) is None and repeat in shapes:
-            present[source] = shapes[repeat]
+    matches, unmatched = match_names(anatomy, family, {*wanted, *tied})
+    shapes = stored_shapes(anatomy, matches, tied)
+    refusals = (refusal for refusal in anatomy.refusals if refusal.heads and not refusal.damaged)
     return Fit(
         class_name=class_name,
-        loaded=sum(present[name] == shape for name, shape in wanted.items()),
-        initialised=tuple((name, shape) for name, shape in wanted.items() if present[name] is None),
-        ignored=Parameters([rows.get(name) or repeat_row(anatomy, name) for name in strangers if name not in buffers]),
+        loaded=sum(shapes.get(name) == shape for name, shape in wanted.items()),
+        initialised=tuple((name, shape) for name, shape in wanted.items() if name not in shapes),
+        ignored=ignored_parameters(anatomy, unmatched),
         mismatched=tuple(
-            (name, found, shape)
-            for name, shape in wanted.items()
-            if (found := present[name]) is not None and found != shape
+            (name, shapes[name], shape) for name, shape in wanted.items() if shapes.get(name, shape) != shape
         ),
         tied=tied,
-        notes=(*wrapper_notes(anatomy), *(why.found for why in anatomy.refusals if why.heads and not why.damaged)),
+        notes=(*wrapper_notes(anatomy), *(refusal.found for refusal in refusals)),
     )
 
 
+def match_names(anatomy: Anatomy, family: Family, names: Container[str]) -> tuple[dict[str, str], list[str]]:
+    """Match the names in the file to those of a class, with or without the base model's prefix.
+
+    Returns:
+        Class's name -> stored name; and the stored names that match none.
+    """
+    matches: dict[str, str] = {}
+    unmatched: list[str] = []
+    for stored in anatomy.tensors:
+        modern = modern_name(stored)
+        candidates = (modern.removeprefix(family.prefix), family.prefix + modern, modern)
+        name = next((candidate for candidate in candidates if candidate in names), None)
+        if name is None:
+            unmatched.append(stored)
+        else:
+            matches[name] = stored
+    return matches, unmatched
+
+
+def stored_shapes(anatomy: Anatomy, matches: Mapping[str, str], tied: dict[str, str]) -> dict[str, tuple[int, ...]]:
+    """Class's name -> stored shape; a parameter that is not stored takes the shape of a stored copy tied to it."""
+    shapes = {name: anatomy.tensors[stored].shape for name, stored in matches.items()}
+    copies = {source: shapes[name] for name, source in reversed(tied.items()) if name in shapes}
+    return {**copies, **shapes}
+
+
+def ignored_parameters(anatomy: Anatomy, unmatched: Iterable[str]) -> Parameters:
+    """The stored tensors that the class has no parameter for, without buffers."""
+    buffers = set(anatomy.buffers)
+    rows = {row.stored: row for part in (anatomy.parameters, anatomy.extra) for row in part}
+    return Parameters([rows.get(name) or copy_row(anatomy, name) for name in unmatched if name not in buffers])
+
+
 def classes_of(family: Family, stem: str) -> tuple[str, ...]:
-    """The classes of a family, the base model's first."""
+    """Return the class names of a family, the base model's first."""
     return (f"{stem}Model", *(stem + top.suffix for top in family.tops))
 
 
 def find_class(class_name: str, known: tuple[Family, str], where: str) -> tuple[Family, Top | None]:
-    """The family of a class, and what it has on top; None for the base model's own class.
+    """Return the family of a class and its parts on top; None for the latter if it is the base model's class.
 
     Raises:
-        InputError: headscope has no such class, or it is one of another family.
+        InputError: headscope has no such class, or the class belongs to another family.
     """
-    own, own_stem = known
-    ours = classes_of(own, own_stem)
+    checkpoint_family, checkpoint_stem = known
+    candidates = classes_of(checkpoint_family, checkpoint_stem)
     for family in FAMILIES:
         for stem in family.model_types.values():
             if class_name not in classes_of(family, stem):
                 continue
-            if family is not own:
+            if family is not checkpoint_family:
                 raise InputError(
-                    f"{class_name} is a class of {family.name}, the checkpoint is {own.name}: their parameters have "
-                    "different names",
+                    f"{class_name} is a class of {family.name}, the checkpoint is {checkpoint_family.name}: their "
+                    "parameters have different names",
                     where=where,
-                    advice=f"its classes are {', '.join(ours)}",
+                    advice=f"use one of its classes: {', '.join(candidates)}",
                 )
             return family, next((top for top in family.tops if stem + top.suffix == class_name), None)
     from difflib import get_close_matches
 
-    close = get_close_matches(class_name, ours, 1)
+    close = get_close_matches(class_name, candidates, 1)
     raise InputError(
-        f"headscope knows no class {class_name!r}",
+        f"headscope has no class {class_name!r}",
         where=where,
-        advice=(f"did you mean {close[0]}? " if close else "") + f"The classes of {own.name}: {', '.join(ours)}",
+        advice=(f"did you mean {close[0]}? " if close else "")
+        + f"The classes of {checkpoint_family.name}: {', '.join(candidates)}",
     )
 
 
 def class_parameters(
     anatomy: Anatomy, family: Family, top: Top | None
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
-    """Name -> shape of a class's parameters under this config, in its order; and the tied ones -> whose storage."""
+    """Return the parameters of a class under this config.
+
+    Returns:
+        Name -> shape, in the class's order; and name of each tied parameter -> name of the parameter it is tied to.
+    """
     sizes = class_dimensions(anatomy, family)
     prefix = family.prefix if top else ""
     with_pooler = top is None or top.pooler
@@ -157,15 +177,16 @@ def class_parameters(
 
 
 def class_dimensions(anatomy: Anatomy, family: Family) -> Dimensions:
-    """The sizes that a class takes from config.json; what the config leaves out is the header's."""
-    held = anatomy.dimensions
+    """Return the sizes that a class takes from config.json; sizes that the config leaves out come from the header."""
+    stored = anatomy.dimensions
     where, config = anatomy.where, anatomy.config
 
-    def size(ours: str) -> int:
-        said = config_value(config, family, ours, where)
-        if said is None and held is not None and ours in family.config:
-            return int(getattr(held, ours))
-        return config_size(config, family, ours, where) if ours in family.config else 0
+    def size(name: str) -> int:
+        if name not in family.config:
+            return 0
+        if stored is not None and config_value(config, family, name, where) is None:
+            return int(getattr(stored, name))
+        return config_size(config, family, name, where)
 
     d_model = size("d_model")
     return Dimensions(
@@ -181,19 +202,19 @@ def class_dimensions(anatomy: Anatomy, family: Family) -> Dimensions:
     )
 
 
-def repeat_row(anatomy: Anatomy, stored: str) -> Parameter:
-    """A stored repeat of a tied parameter, as it stands in the file."""
+def copy_row(anatomy: Anatomy, stored: str) -> Parameter:
+    """Return the row of a stored copy of a tied parameter."""
     entry = anatomy.tensors[stored]
     return Parameter(stored, entry.shape, entry.dtype, stored.split(".", 1)[0], None, None, stored)
 
 
 def wrapper_notes(anatomy: Anatomy) -> tuple[str, ...]:
-    """Why nothing of the base model would load where its names carry what no class puts before them."""
+    """Explain that the base model would not load if its names begin with a wrapper's prefix, which no class has."""
     place, family = anatomy.place, anatomy.family
     if place is None or family is None or place.prefix in ("", family.prefix):
         return ()
     before = place.outer or place.prefix
     return (
-        f"the base model's names begin with {before!r}, which no class has: save the model inside (of DataParallel, "
-        "model.module) and they will be found",
+        f"the base model's names begin with {before!r}, which no class has, so none of its parameters would load: save "
+        "the wrapped model instead (for DataParallel, model.module)",
     )

@@ -1,4 +1,4 @@
-"""config.json explained: every field with its value, what it means, and what follows from it for this model."""
+"""config.json explained: every field with its value, its meaning, and its consequences for this model."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Field:
     """One field of a config.
 
     Attributes:
-        name: as config.json spells it; of an implied field, headscope's.
-        value: as config.json has it, or the class's default, or what follows.
-        meaning: what it is, in a sentence.
-        implies: what follows for this model, in numbers where there are any; empty where nothing does.
+        name: the name in config.json; for an implied field, headscope's name.
+        value: the value in config.json, the class's default, or the implied value.
+        meaning: the field's meaning, in a sentence.
+        implies: the consequences for this model, in figures if possible; empty if there are none.
         source: where the value comes from.
-        described: whether headscope has words for this field.
+        described: True if headscope has a description of this field.
     """
 
     name: str
@@ -37,9 +37,9 @@ class Field:
 
 
 class ConfigTable(Mapping[str, Any]):
-    """A config as a mapping from field to value; `fields` has the same with explanations.
+    """A config as a mapping from field to value; `fields` has the explanations.
 
-    What config.json says comes first, in its order, then what the class's defaults add, then what follows.
+    The fields of config.json come first, in their order, then the class's defaults, then implied fields.
     """
 
     def __init__(self, fields: tuple[Field, ...]) -> None:
@@ -56,10 +56,10 @@ class ConfigTable(Mapping[str, Any]):
         return len(self.fields)
 
     def field(self, name: str) -> Field:
-        """A field with its explanation.
+        """Return a field with its explanation.
 
         Raises:
-            InputError: neither config.json nor the class's defaults have it.
+            InputError: neither config.json nor the class's defaults have this field.
         """
         if name not in self._by_name:
             close = get_close_matches(name, self._by_name, 1)
@@ -80,21 +80,21 @@ class ConfigTable(Mapping[str, Any]):
 
 
 class MissingFieldError(InputError, KeyError):
-    """A field that isn't there; a KeyError too, so that mappings behave."""
+    """The config has no such field. Also a KeyError, as mappings require."""
 
     __str__ = InputError.__str__
 
 
 def explain_config(anatomy: Anatomy) -> ConfigTable:
-    """Every field of a checkpoint's config with its meaning and what follows from it.
+    """Explain every field of a checkpoint's config.
 
-    The defaults that config.json leaves out are those of transformers' config class for this model type.
+    Fields that config.json leaves out have the defaults of transformers' config class for this model type.
     """
     facts = Facts(anatomy)
     defaults = anatomy.family.defaults if anatomy.family else {}
-    said = [_field(name, value, facts, "config.json") for name, value in anatomy.config.items()]
+    stated = [_field(name, value, facts, "config.json") for name, value in anatomy.config.items()]
     left_out = [_field(name, value, facts, "default") for name, value in defaults.items() if name not in anatomy.config]
-    return ConfigTable((*said, *left_out, *implied_fields(facts)))
+    return ConfigTable((*stated, *left_out, *implied_fields(facts)))
 
 
 def _field(name: str, value: Any, facts: Facts, source: Source) -> Field:
@@ -108,7 +108,7 @@ def _field(name: str, value: Any, facts: Facts, source: Source) -> Field:
 
 
 def implied_fields(facts: Facts) -> tuple[Field, ...]:
-    """What follows from the config and the header together."""
+    """Return the quantities that follow from config and header together."""
     sizes = facts.anatomy.dimensions
     if sizes is None:
         return ()
@@ -120,20 +120,20 @@ def implied_fields(facts: Facts) -> tuple[Field, ...]:
         implied(
             "d_head",
             sizes.d_head,
-            "The width of one head: each query, key and value of a head has this many numbers.",
-            f"{sizes.d_model} / {sizes.heads} = {sizes.d_head}; of one layer's W_Q ({sizes.d_model}, {sizes.d_model}), "
-            f"head h is columns {sizes.d_head}h to {sizes.d_head}(h + 1)",
+            "The width of one head: the length of its queries, keys and values.",
+            f"{sizes.d_model} / {sizes.heads} = {sizes.d_head}; head h is columns {sizes.d_head}h to "
+            f"{sizes.d_head}(h + 1) of a layer's W_Q ({sizes.d_model}, {sizes.d_model})",
         ),
         implied(
             "scale",
             sizes.d_head**-0.5,
-            "What scores are multiplied by before softmax: 1 / sqrt(d_head).",
+            "The factor of the scores before softmax: 1 / sqrt(d_head).",
             f"1 / sqrt({sizes.d_head}) = {sizes.d_head**-0.5:.6g}",
         ),
         implied(
             "longest_text",
             facts.longest,
-            "The most tokens that one input can have, special tokens included.",
+            "The maximum number of tokens in one input, special tokens included.",
             facts.longest_reason,
         ),
         implied(
@@ -145,8 +145,8 @@ def implied_fields(facts: Facts) -> tuple[Field, ...]:
         implied(
             "parameters_per_layer",
             facts.per_layer,
-            "Numbers in one layer: query, key, value and output of attention, the feed-forward network, two norms.",
+            "Parameters of one layer: query, key, value and output of attention, the feed-forward network, two norms.",
             facts.per_layer_sum,
         ),
-        implied("parameters", facts.anatomy.parameters.total, "Numbers in the base model, as the checkpoint holds it."),
+        implied("parameters", facts.anatomy.parameters.total, "Parameters of the base model in the checkpoint."),
     )

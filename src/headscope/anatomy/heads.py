@@ -1,9 +1,9 @@
-"""Layers and heads of a checkpoint: slices of the stored weights, read when they are asked for.
+"""Layers and heads of a checkpoint: slices of the stored weights, read from the file on access.
 
-One W_Q per layer holds all heads. torch's Linear stores W as (out, in); the paper's W is (in, out). So head h of the
-stored query weight is rows h * d_head to (h + 1) * d_head, and those rows turned are the paper's W_h^Q, (d_model,
-d_head). Of the stored output weight, head h is columns h * d_head to (h + 1) * d_head, and those columns turned are
-the head's rows of the paper's W^O, (d_head, d_model).
+One W_Q per layer holds all heads. torch's Linear stores W as (out, in); the paper's W is (in, out). So head h is rows
+h * d_head to (h + 1) * d_head of the stored query weight, and the transpose of those rows is the paper's W_h^Q,
+(d_model, d_head). In the stored output weight, head h is columns h * d_head to (h + 1) * d_head, and their transpose
+is the head's rows of the paper's W^O, (d_head, d_model).
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ HEAD_SLICES = (
     ("b_K", "layer.key.bias", "rows"),
     ("b_V", "layer.value.bias", "rows"),
 )
-"""The paper's symbol, the role that holds it, and along which axis of the stored tensor a head's part lies."""
+"""The paper's symbol, its role, and the axis of the stored tensor that heads divide."""
 
 
 class Counted(Sequence[T]):
-    """A sequence that counts from 0 and refuses what isn't there with its own word for it."""
+    """A sequence whose IndexError names its items: "there is no head 12: layer 3 has 12 heads"."""
 
     def __init__(self, items: Sequence[T], noun: str, place: str) -> None:
         self._items = tuple(items)
@@ -68,11 +68,11 @@ class Counted(Sequence[T]):
 
 
 class OutOfRangeError(InputError, IndexError):
-    """A layer or head that isn't there; an IndexError too, so that sequences behave."""
+    """No such layer or head. Also an IndexError, as sequences require."""
 
 
 def check_index(index: int, size: int, noun: str, place: str) -> int:
-    """A layer or head counted from 0, negative ones from the end.
+    """Return the index of a layer or head, counted from 0; negative indices count from the end.
 
     Raises:
         OutOfRangeError: there is no such layer or head.
@@ -88,11 +88,11 @@ def check_index(index: int, size: int, noun: str, place: str) -> int:
 
 @dataclass(frozen=True, repr=False)
 class Head:
-    """One head of one layer. Every weight is read from the file at the moment it is asked for.
+    """One head of one layer. Every weight is read from the file on access.
 
-    It has the file's dtype (BF16 comes as float32): widen half precision before you multiply.
+    Weights have the file's dtype (BF16 is returned as float32): upcast half precision before you multiply.
 
-    With X (S, d_model) the input of the layer, Q = X W_Q + b_Q is (S, d_head); K and V likewise. The head writes
+    For the layer's input X (S, d_model), Q = X W_Q + b_Q is (S, d_head), and likewise K and V. The head writes
     softmax(Q K^T / sqrt(d_head)) V W_O, (S, d_model), to the residual stream. (Vaswani et al. 2017, 3.2.2.)
     """
 
@@ -103,32 +103,32 @@ class Head:
 
     @property
     def span(self) -> slice:
-        """Where this head lies among the d_model numbers of all heads."""
+        """This head's range in the concatenation of all heads, d_model wide."""
         d_head = self.anatomy.known().d_head
         return slice(self.index * d_head, (self.index + 1) * d_head)
 
     @property
     def W_Q(self) -> Float[np.ndarray, "d_model d_head"]:
-        """(d_model, d_head): what this head asks with."""
-        return self._turned("layer.query.weight")
+        """(d_model, d_head): maps a token to its query."""
+        return self._transposed("layer.query.weight")
 
     @property
     def W_K(self) -> Float[np.ndarray, "d_model d_head"]:
-        """(d_model, d_head): what this head is found by."""
-        return self._turned("layer.key.weight")
+        """(d_model, d_head): maps a token to its key."""
+        return self._transposed("layer.key.weight")
 
     @property
     def W_V(self) -> Float[np.ndarray, "d_model d_head"]:
-        """(d_model, d_head): what this head carries over."""
-        return self._turned("layer.value.weight")
+        """(d_model, d_head): maps a token to its value."""
+        return self._transposed("layer.value.weight")
 
     @property
     def W_O(self) -> Float[np.ndarray, "d_head d_model"]:
-        """(d_head, d_model): how this head writes to the residual stream; its rows of the paper's W^O."""
+        """(d_head, d_model): maps the head's context to the residual stream; the head's rows of the paper's W^O."""
         span = self.span
         stored = self.anatomy.parameter("layer.attention_output.weight", self.layer).stored
-        turned: Array = self.checkpoint.read(stored, columns=span).T
-        return turned
+        transposed: Array = self.checkpoint.read(stored, columns=span).T
+        return transposed
 
     @property
     def b_Q(self) -> Float[np.ndarray, " d_head"]:
@@ -149,9 +149,9 @@ class Head:
         span = self.span
         return self.checkpoint.read(self.anatomy.parameter(role, self.layer).stored, rows=span)
 
-    def _turned(self, role: str) -> Float[np.ndarray, "d_model d_head"]:
-        turned: Array = self._part(role).T
-        return turned
+    def _transposed(self, role: str) -> Float[np.ndarray, "d_model d_head"]:
+        transposed: Array = self._part(role).T
+        return transposed
 
     def __repr__(self) -> str:
         sizes = self.anatomy.known()
@@ -163,7 +163,7 @@ class Head:
 
 @dataclass(frozen=True, repr=False)
 class Layer:
-    """One layer: its heads, and the bias that all of them share, b_O (d_model,)."""
+    """One layer: its heads, and b_O (d_model,), the output bias of all heads together."""
 
     checkpoint: Checkpoint
     anatomy: Anatomy
@@ -177,13 +177,13 @@ class Layer:
 
     @property
     def b_O(self) -> Float[np.ndarray, " d_model"]:
-        """(d_model,): added once, after the heads are summed."""
+        """(d_model,): added once, to the sum of the heads."""
         self.anatomy.known()
         return self.checkpoint.read(self.anatomy.parameter("layer.attention_output.bias", self.index).stored)
 
     @property
     def expansion_rate(self) -> float:
-        """How much the layer's W_V and W_O lengthen a vector, biases included. See headscope.explain.expansion."""
+        """Factor by which the layer's W_V and W_O lengthen a vector, with biases. See headscope.explain.expansion."""
         self.anatomy.known()
         roles = ("layer.value.weight", "layer.value.bias", "layer.attention_output.weight")
         W_V, b_V, W_O = (self.checkpoint.read(self.anatomy.parameter(role, self.index).stored) for role in roles)
@@ -195,6 +195,6 @@ class Layer:
 
 
 def layers_of(checkpoint: Checkpoint, anatomy: Anatomy) -> Counted[Layer]:
-    """All layers of a checkpoint, counted from 0."""
+    """Return all layers of a checkpoint, counted from 0."""
     layers = [Layer(checkpoint, anatomy, index) for index in range(anatomy.known().layers)]
     return Counted(layers, "layer", anatomy.base_class)

@@ -1,4 +1,4 @@
-"""How much memory a model's numbers take, at the precisions that people load them in."""
+"""Memory of a model's parameters, at the usual precisions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from headscope.anatomy.record import Anatomy
 
 PRECISIONS = {"fp32": 32, "fp16": 16, "bf16": 16, "int8": 8}
-"""Bits per number. int8 counts the codes alone: the scales that go with them are under a hundredth of that."""
+"""Bits per parameter. int8 counts only the codes: the scales take less than a hundredth of that."""
 
 AS_STORED = "as stored"
 
@@ -19,7 +19,7 @@ class Memory:
     Attributes:
         precision: fp32, fp16, bf16, int8, or as stored.
         base: bytes of the base model's parameters.
-        whole: bytes of these and of what sits on top.
+        whole: bytes of these and of the parameters on top.
     """
 
     precision: str
@@ -28,9 +28,9 @@ class Memory:
 
 
 def memory(anatomy: Anatomy) -> tuple[Memory, ...]:
-    """Bytes of a model's parameters, without activations: at each precision, and as the checkpoint stores them.
+    """Return the bytes of a model's parameters, at each precision and as the checkpoint stores them.
 
-    Tied weights count once and buffers not at all.
+    Tied weights count once; buffers and activations don't count.
     """
     base, whole = anatomy.parameters.total, anatomy.all_parameters.total
     rows = [Memory(name, base * bits // 8, whole * bits // 8) for name, bits in PRECISIONS.items()]

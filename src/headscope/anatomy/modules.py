@@ -1,8 +1,8 @@
-"""The modules that each family's classes are made of, with the class names that transformers prints.
+"""The modules of each family's classes, with the class names that transformers prints.
 
-A path's class is the class of that module; `{stem}` is what the family's classes begin with and `{l}` the layer.
-Embedding, Linear and LayerNorm take their sizes from the parameters they hold. A module without parameters may name the
-config field that sets it (`Dropout`, and `Activation`, which is printed as the class of that activation).
+Every path has the class of its module; `{stem}` stands for the family's class prefix and `{l}` for the layer.
+Embedding, Linear and LayerNorm take their sizes from their parameters. A module without parameters may name the config
+fields that set it (`Dropout`, and `Activation`, which is printed as the class of that activation).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ACTIVATION_CLASSES = {
     "swish": "SiLU",
     "tanh": "Tanh",
 }
-"""Activation as a config names it -> the class that transformers prints."""
+"""Activation's name in a config -> the class that transformers prints."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,9 @@ class Module:
     """One module of a class.
 
     Attributes:
-        path: where it stands, from the base model for its own modules, from the root of the class for those on top.
+        path: its path, relative to the base model or, for modules on top, to the root of the class.
         kind: its class.
-        fields: the config fields that set it, the first one that is not null counts.
+        fields: the config fields that set it; the first that is not null applies.
     """
 
     path: str
@@ -42,12 +42,12 @@ class Module:
 
 
 def dropout(path: str, *fields: str) -> Module:
-    """A Dropout, and the config fields that say how much it drops."""
+    """A Dropout with the config fields that set its probability."""
     return Module(path, "Dropout", fields)
 
 
 def activation(path: str, field: str) -> Module:
-    """An activation, and the config field that names it."""
+    """An activation with the config field that names it."""
     return Module(path, "Activation", (field,))
 
 
@@ -131,7 +131,7 @@ BASE_MODULES: Mapping[str, tuple[Module, ...]] = {
     "distilbert": DISTILBERT,
     "electra": (*EMBEDDINGS, *linears("embeddings_project"), *BERT_ENCODER),
 }
-"""Family -> the modules of its base model, in the order in which the class prints them."""
+"""Family -> the modules of its base model, in the order that the class prints them."""
 
 PREDICTIONS = (
     Module("cls.predictions", "{stem}LMPredictionHead"),
@@ -217,4 +217,4 @@ TOP_MODULES: Mapping[tuple[str, str], tuple[Module, ...]] = {
     ("electra", "ForTokenClassification"): CLASSIFIER,
     ("electra", "ForQuestionAnswering"): QA_OUTPUTS,
 }
-"""Family and suffix of a class -> the modules that it puts on top, in the order in which it prints them."""
+"""Family and suffix of a class -> its modules on top, in the order that it prints them."""

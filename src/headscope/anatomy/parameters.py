@@ -1,4 +1,4 @@
-"""Parameters as a model's class lists them, with what each is and where a checkpoint keeps it."""
+"""Tables of parameters as a model's class lists them, with their roles and their names in the file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import overload
 from headscope.checkpoint.entry import DTYPE_BITS
 
 UNPLACED = "unplaced"
-"""The component of tensors inside the base model that its class doesn't have."""
+"""Component of tensors inside the base model that its class doesn't have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +18,12 @@ class Parameter:
     """One named parameter.
 
     Attributes:
-        name: the class's name for it, from the base model for the model's own (`encoder.layer.0.…`).
-        shape: as stored; a Linear's weight is (out, in).
-        dtype: as stored, in safetensors' names: F32, F16, BF16, ….
-        component: embeddings, encoder, pooler, … or, for what sits on top, the first part of its name.
-        role: what it is in headscope's words (`layer.query.weight`); None where no family table says it.
-        layer: the layer that it belongs to, counted from 0; None outside the layers.
+        name: its name in the class, relative to the base model if it belongs to it (`encoder.layer.0.…`).
+        shape: the stored shape; a Linear's weight is (out, in).
+        dtype: the stored dtype, as safetensors names it: F32, F16, BF16, ….
+        component: embeddings, encoder, pooler, …; for parameters on top, the first part of the name.
+        role: headscope's name for its role (`layer.query.weight`); None if no family's table has it.
+        layer: its layer, counted from 0; None outside the layers.
         stored: its name in the file.
     """
 
@@ -37,25 +37,25 @@ class Parameter:
 
     @property
     def count(self) -> int:
-        """How many numbers it holds."""
+        """Number of elements."""
         return math.prod(self.shape)
 
     @property
     def bytes(self) -> int:
-        """How many bytes it takes on disk."""
+        """Number of bytes on disk."""
         return self.count * DTYPE_BITS[self.dtype] // 8
 
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """A part of the model and its share of the numbers.
+    """A part of the model and its share of the parameters.
 
     Attributes:
         name: embeddings, encoder, pooler, ….
-        count: how many numbers it holds.
-        share: its part of the total, 0 to 1.
-        parameters: how many named parameters.
-        meaning: what it does, in a sentence.
+        count: number of elements of all its parameters.
+        share: its share of the total, 0 to 1.
+        parameters: number of named parameters.
+        meaning: its function, in a sentence.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Parameters(Sequence[Parameter]):
     @overload
     def __getitem__(self, index: slice) -> Parameters: ...
     def __getitem__(self, index: int | str | slice) -> Parameter | Parameters:
-        """By position, by slice, or by name."""
+        """Return a parameter by position or by name, or a table by slice."""
         if isinstance(index, str):
             return self._by_name[index]
         if isinstance(index, slice):
@@ -97,28 +97,28 @@ class Parameters(Sequence[Parameter]):
 
     def __repr__(self) -> str:
         lines = [f"{row.name:<60} {row.shape!s:<16} {row.dtype:<5} {row.count:>12,}" for row in self._rows]
-        return "\n".join([*lines, f"{len(self)} parameters, {self.total:,} numbers"])
+        return "\n".join([*lines, f"{self.total:,} parameters in {len(self)} tensors"])
 
     @property
     def total(self) -> int:
-        """How many numbers all of them hold."""
+        """Number of elements of all parameters."""
         return sum(row.count for row in self._rows)
 
     @property
     def bytes(self) -> int:
-        """How many bytes they take on disk."""
+        """Number of bytes of all parameters on disk."""
         return sum(row.bytes for row in self._rows)
 
     @property
     def dtypes(self) -> dict[str, int]:
-        """Numbers per dtype."""
-        found: dict[str, int] = {}
+        """Number of elements per dtype."""
+        counts: dict[str, int] = {}
         for row in self._rows:
-            found[row.dtype] = found.get(row.dtype, 0) + row.count
-        return found
+            counts[row.dtype] = counts.get(row.dtype, 0) + row.count
+        return counts
 
     def by_component(self, meanings: Mapping[str, str]) -> tuple[Component, ...]:
-        """Counts and shares per component, in the order in which they first appear."""
+        """Return the counts and shares of the components, in order of first appearance."""
         groups: dict[str, list[Parameter]] = {}
         for row in self._rows:
             groups.setdefault(row.component, []).append(row)

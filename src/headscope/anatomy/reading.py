@@ -1,4 +1,4 @@
-"""From a checkpoint's config and header to its anatomy: which tensor is what, and what contradicts what."""
+"""From a checkpoint's config and header to its anatomy: the role of every tensor, and all contradictions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headscope.anatomy.refusals import (
     Refusal,
     config_refusals,
     dtype_refusals,
-    explaining_first,
+    heads_first,
     listed,
     missing_refusals,
     prefix_refusals,
@@ -22,32 +22,33 @@ from headscope.anatomy.refusals import (
     size_refusals,
     unplaced_refusals,
 )
+from headscope.anatomy.rest import sort_rest
 from headscope.anatomy.schema import Family, Spec
 from headscope.anatomy.sizes import Dimensions, read_dimensions
-from headscope.anatomy.tops import ties_words, top_specs
+from headscope.anatomy.tops import top_specs
 from headscope.checkpoint.json_text import brief, shortened
 
 if TYPE_CHECKING:
     from headscope.checkpoint import Checkpoint
 
 COMPONENTS = {"embeddings": "embeddings", "projection": "projection", "layer": "encoder", "pooler": "pooler"}
-"""The first word of a base parameter's role, and its component."""
+"""First word of a base parameter's role -> its component."""
 
 LAYER_DIGITS = 9
-"""A longer number in a tensor's name counts no layers."""
+"""A longer number in a tensor's name is not the number of a layer."""
 
 PLAIN_BUFFERS = re.compile(
     r"(^|\.)(position_ids|token_type_ids|masked_bias|inv_freq|num_batches_tracked|running_mean|running_var"
     r"|relative_position_index)$"
 )
-"""Names that models of any family save for tensors that are not trained."""
+"""Names of buffers, tensors that are not trained, in models of any family."""
 
 
 def read_anatomy(checkpoint: Checkpoint) -> Anatomy:
-    """The anatomy of a checkpoint: a pure function of its config and header.
+    """Return the anatomy of a checkpoint: a pure function of its config and header.
 
     Raises:
-        ConfigError: the config of a known family lacks a size, or holds one that can't be.
+        ConfigError: the config of a known family lacks a size or holds an impossible one.
     """
     config, tensors = checkpoint.config, checkpoint.tensors
     known = family_of(config)
@@ -65,44 +66,28 @@ def read_anatomy(checkpoint: Checkpoint) -> Anatomy:
         if (stored := names.get(place.prefix + spec.name)) is not None
     }
     dimensions = read_dimensions(config, family, tables, checkpoint.where)
-
-    rows: list[Parameter] = []
-    absent: list[Spec] = []
-    mismatches: list[tuple[Parameter, tuple[int, ...]]] = []
-    for spec, layer in base_specs(family, dimensions.layers, projected=dimensions.d_embedding != dimensions.d_model):
-        stored = names.get(place.prefix + spec.name)
-        if stored is None:
-            absent.append(spec)
-            continue
-        entry = tensors[stored]
-        rows.append(
-            Parameter(
-                spec.name, entry.shape, entry.dtype, COMPONENTS[spec.role.split(".", 1)[0]], spec.role, layer, stored
-            )
-        )
-        if entry.shape != (wanted := dimensions.shape(spec)):
-            mismatches.append((rows[-1], wanted))
+    rows, absent, mismatches = base_parameters(checkpoint, family, place, names, dimensions)
     missing = without_whole_pooler(absent, family)
 
     specs = top_specs(family, stem, config, names, place.outer) if place.own else {}
-    extra, tied, buffers = sort_rest(checkpoint, family, place, names, rows, specs)
-    beyond: list[Parameter] = []
-    strangers: list[Parameter] = []
-    for row in extra:
-        if row.component == UNPLACED:
-            (beyond if layer_beyond(row, place, family, dimensions.layers) else strangers).append(row)
+    rest = sort_rest(checkpoint, family, place, names, rows, specs)
+    order = {name: index for index, name in enumerate(specs)}
+    extra = sorted(rest.extra, key=lambda row: order.get(row.name, len(order)))
+    unplaced = [row for row in extra if row.component == UNPLACED]
+    surplus = [row for row in unplaced if in_surplus_layer(row, place, family, dimensions.layers)]
+    unknown = [row for row in unplaced if not in_surplus_layer(row, place, family, dimensions.layers)]
     problems = [
-        *count_problems(beyond, rows, dimensions, family, place),
-        *label_problems(extra, specs, dimensions),
+        *layer_count_problems(surplus, rows, dimensions, family, place),
+        *top_shape_problems(extra, specs, dimensions),
     ]
     base_class = f"{stem}Model"
-    refusals = explaining_first(
+    refusals = heads_first(
         [
             *prefix_refusals(place, family, FAMILIES),
             *size_refusals(config, family, dimensions),
             *shape_refusals(mismatches),
             *config_refusals(config, base_class),
-            *unplaced_refusals(strangers, rows, base_class),
+            *unplaced_refusals(unknown, rows, base_class),
             *dtype_refusals(rows),
             *missing_refusals(missing, base_class),
         ]
@@ -114,8 +99,8 @@ def read_anatomy(checkpoint: Checkpoint) -> Anatomy:
         extra=Parameters(extra),
         dimensions=dimensions,
         missing=tuple(missing),
-        buffers=tuple(buffers),
-        tied=tied,
+        buffers=tuple(rest.buffers),
+        tied=rest.tied,
         problems=(*problems, *(refusal.found for refusal in refusals)),
         refusals=tuple(refusals),
         place=place,
@@ -126,7 +111,7 @@ def read_anatomy(checkpoint: Checkpoint) -> Anatomy:
 
 
 def plain_anatomy(checkpoint: Checkpoint, refusal: Refusal) -> Anatomy:
-    """A parameter table without roles, for a model whose heads headscope doesn't know."""
+    """Return an anatomy without roles, for a model whose heads headscope doesn't know."""
     rows: list[Parameter] = []
     buffers: list[str] = []
     for name, entry in checkpoint.tensors.items():
@@ -153,24 +138,24 @@ def plain_anatomy(checkpoint: Checkpoint, refusal: Refusal) -> Anatomy:
 
 
 def is_causal_mask(name: str, shape: tuple[int, ...]) -> bool:
-    """Whether this is the triangle of ones that GPT-2 and its kin save beside their weights: (1, 1, n, n)."""
+    """Return True for the triangle of ones, (1, 1, n, n), that GPT-2 and similar models save beside their weights."""
     return name.endswith("attn.bias") and len(shape) == 4 and shape[:2] == (1, 1) and shape[2] == shape[3]
 
 
 def plain_component(name: str) -> str:
-    """The part of a model that a name lies in: what stands before its first number, or before its last word."""
+    """Return the component of a name: the part before its first number or, without one, before its last word."""
     parts = name.split(".")
     numbered = next((index for index, part in enumerate(parts) if part.isdecimal()), None)
     return ".".join(parts[:numbered] if numbered else parts[:-1]) or name
 
 
 def family_unknown(checkpoint: Checkpoint) -> Refusal:
-    """Why heads are not known where no table fits the config."""
+    """Return the refusal for a config that fits no family."""
     kinds = ", ".join(kind for family in FAMILIES for kind in family.model_types)
     advice = f"headscope knows the heads of {kinds}; the parameter table works for any model"
     if not checkpoint.has_config:
         return Refusal(
-            "heads are not known for this model: there is no config.json, which says how many there are",
+            "heads are not known for this model: there is no config.json, which gives their number",
             f"put the model's config.json beside its weights; {advice}",
             "config.json",
             heads=True,
@@ -179,41 +164,42 @@ def family_unknown(checkpoint: Checkpoint) -> Refusal:
     if kind is None:
         return Refusal(
             "heads are not known for this model: config.json has no model_type",
-            f'if it is one of these, add it, as in "model_type": "bert"; {advice}',
+            f'if the model belongs to one of these families, add it, as in "model_type": "bert"; {advice}',
             "config.json",
             heads=True,
         )
     return Refusal(
         f"heads are not known for this model: model_type {brief(kind)}",
-        f"{advice}; for its attention, load it with transformers and capture it: hs.capture(model)",
+        f"{advice}; to see its attention, load it with transformers and capture it: hs.capture(model)",
         "config.json",
         heads=True,
     )
 
 
 def no_single_base(family: Family, bases: Sequence[str]) -> Refusal:
-    """Why heads are not known where the header holds no base model of the family, or several."""
+    """Return the refusal for a header with no base model of the family, or several."""
     anchor = family.embeddings[0].name
     if not bases:
         return Refusal(
             f"config.json says {family.name}, but no tensor is named {anchor}",
-            "check that config.json and the weights belong together, and that the file is the whole model and no "
-            "shard or adapter of it; the parameter table works",
+            "check that config.json and the weights belong together, and that the file is the whole model, not a "
+            "shard or an adapter; the parameter table works",
             anchor,
             heads=True,
             damaged=True,
         )
     return Refusal(
-        f"the checkpoint holds {len(bases)} models with embeddings, their names begin with "
+        f"the checkpoint holds {len(bases)} models with embeddings, with names that begin with "
         + listed([repr(prefix) for prefix in bases]),
-        "save the one to look at on its own, as model.encoder.save_pretrained(folder) does; the parameter table works",
+        "save the model of interest separately, as with model.encoder.save_pretrained(folder); the parameter table "
+        "works",
         anchor,
         heads=True,
     )
 
 
 def base_specs(family: Family, layers: int, *, projected: bool) -> list[tuple[Spec, int | None]]:
-    """The base model's parameters with their layer, in the class's order, pooler included."""
+    """Return the base model's parameters with their layers, in the class's order, including the pooler."""
     specs: list[tuple[Spec, int | None]] = [(spec, None) for spec in family.embeddings]
     if projected:
         specs += [(spec, None) for spec in family.projection]
@@ -222,86 +208,64 @@ def base_specs(family: Family, layers: int, *, projected: bool) -> list[tuple[Sp
     return specs + [(spec, None) for spec in family.pooler]
 
 
+def base_parameters(
+    checkpoint: Checkpoint, family: Family, place: Placement, names: Mapping[str, str], dimensions: Dimensions
+) -> tuple[list[Parameter], list[Spec], list[tuple[Parameter, tuple[int, ...]]]]:
+    """Look up the base model's parameters.
+
+    Returns:
+        The parameters in the checkpoint; the specs of those it lacks; the parameters of another shape than config.json
+        implies, each with the implied shape.
+    """
+    rows: list[Parameter] = []
+    absent: list[Spec] = []
+    mismatches: list[tuple[Parameter, tuple[int, ...]]] = []
+    for spec, layer in base_specs(family, dimensions.layers, projected=dimensions.d_embedding != dimensions.d_model):
+        stored = names.get(place.prefix + spec.name)
+        if stored is None:
+            absent.append(spec)
+            continue
+        entry = checkpoint.tensors[stored]
+        component = COMPONENTS[spec.role.split(".", 1)[0]]
+        rows.append(Parameter(spec.name, entry.shape, entry.dtype, component, spec.role, layer, stored))
+        if entry.shape != (expected := dimensions.shape(spec)):
+            mismatches.append((rows[-1], expected))
+    return rows, absent, mismatches
+
+
 def without_whole_pooler(absent: Sequence[Spec], family: Family) -> list[str]:
-    """What is missing; a pooler that is missing altogether is no fault, since many classes have none."""
+    """Return the names of missing parameters. A missing pooler is not a fault, since many classes have none."""
     pooler = {spec.name for spec in family.pooler}
     names = [spec.name for spec in absent]
     return [name for name in names if name not in pooler] if pooler <= set(names) else names
 
 
-def sort_rest(
-    checkpoint: Checkpoint,
-    family: Family,
-    place: Placement,
-    names: Mapping[str, str],
-    base: Sequence[Parameter],
-    specs: Mapping[str, Spec],
-) -> tuple[list[Parameter], dict[str, str], list[str]]:
-    """Every tensor that is no parameter of the base model: what sits on top, repeats of parameters, and buffers."""
-    tensors, shared = checkpoint.tensors, checkpoint.shared
-    ties = ties_words(checkpoint.config)
-    stored_base = {row.stored for row in base}
-    by_name = {row.name: row.stored for row in base}
-    modern = {stored: name for name, stored in names.items()}
-    inside = {spec.name.split(".", 1)[0] for spec in (*family.embeddings, *family.layer, *family.pooler)}
-    counted = {shared.get(row.stored, row.stored): row.stored for row in base}
-    extra: list[Parameter] = []
-    tied: dict[str, str] = {}
-    buffers: list[str] = []
-    for stored, entry in tensors.items():
-        if stored in stored_base:
-            continue
-        name = modern.get(stored, stored).removeprefix(place.outer)
-        relative = stored.removeprefix(place.prefix)
-        first = shared.get(stored, stored)
-        spec = specs.get(name)
-        source = by_name.get(spec.tied_to) or names.get(place.outer + spec.tied_to) if spec and spec.tied_to else None
-        if stored.startswith(place.prefix) and relative in family.buffers:
-            buffers.append(stored)
-        elif first in counted:
-            tied[stored] = counted[first]
-        elif ties and source is not None and tensors[source].shape == entry.shape:
-            tied[stored] = source
-        else:
-            counted[first] = stored
-            if ties and spec is not None and spec.tied_to is not None and spec.tied_to in specs and source is None:
-                spec = specs[spec.tied_to]
-                name = spec.name
-            if stored.startswith(place.prefix) and (place.prefix or relative.split(".", 1)[0] in inside):
-                component = UNPLACED
-            else:
-                component = name.split(".", 1)[0]
-            extra.append(
-                Parameter(name, entry.shape, entry.dtype, component, spec.role if spec else None, None, stored)
-            )
-    order = {name: index for index, name in enumerate(specs)}
-    return sorted(extra, key=lambda row: order.get(row.name, len(order))), tied, buffers
-
-
-def layer_beyond(row: Parameter, place: Placement, family: Family, layers: int) -> bool:
-    """Whether an unplaced tensor belongs to a layer that the config doesn't count."""
+def in_surplus_layer(row: Parameter, place: Placement, family: Family, layers: int) -> bool:
+    """Return True if an unplaced tensor belongs to a layer beyond config.json's number of layers."""
     before = family.layer[0].name.split("{l}")[0]
     number, _, _ = row.stored.removeprefix(place.prefix + before).partition(".")
     return number.isdecimal() and len(number) <= LAYER_DIGITS and int(number) >= layers
 
 
-def count_problems(
-    beyond: Sequence[Parameter], base: Sequence[Parameter], dimensions: Dimensions, family: Family, place: Placement
+def layer_count_problems(
+    surplus: Sequence[Parameter], base: Sequence[Parameter], dimensions: Dimensions, family: Family, place: Placement
 ) -> list[str]:
-    """What config and header say differently about the number of layers."""
+    """Describe the contradiction between config and header about the number of layers, if there is one."""
     before = place.prefix + family.layer[0].name.split("{l}")[0]
-    held = {row.layer for row in base if row.layer is not None}
-    held |= {int(row.stored.removeprefix(before).split(".", 1)[0]) for row in beyond}
-    if len(held) == dimensions.layers and not beyond:
+    layers = {row.layer for row in base if row.layer is not None}
+    layers |= {int(row.stored.removeprefix(before).split(".", 1)[0]) for row in surplus}
+    if len(layers) == dimensions.layers and not surplus:
         return []
-    return [f"config.json says {family.config['layers']} {dimensions.layers}, the header holds {len(held)} layers"]
+    return [f"config.json says {family.config['layers']} {dimensions.layers}, the header holds {len(layers)} layers"]
 
 
-def label_problems(extra: Sequence[Parameter], specs: Mapping[str, Spec], dimensions: Dimensions) -> list[str]:
-    """What config and header say differently about the shapes on top."""
-    wrong = [
-        (row, wanted)
+def top_shape_problems(extra: Sequence[Parameter], specs: Mapping[str, Spec], dimensions: Dimensions) -> list[str]:
+    """Describe the parameters on top whose shape contradicts config.json."""
+    mismatches = [
+        (row, expected)
         for row in extra
-        if (spec := specs.get(row.name)) is not None and row.shape != (wanted := dimensions.shape(spec))
+        if (spec := specs.get(row.name)) is not None and row.shape != (expected := dimensions.shape(spec))
     ]
-    return [f"{shortened(row.stored)} has shape {row.shape}, config.json implies {wanted}" for row, wanted in wrong]
+    return [
+        f"{shortened(row.stored)} has shape {row.shape}, config.json implies {expected}" for row, expected in mismatches
+    ]

@@ -1,4 +1,4 @@
-"""The anatomy: what a checkpoint means, as a record that answers by role."""
+"""The anatomy: the meaning of a checkpoint's tensors, as a record with lookups by role."""
 
 from __future__ import annotations
 
@@ -21,48 +21,49 @@ if TYPE_CHECKING:
     from headscope.checkpoint import TensorEntry
 
 MEANINGS = {
-    "embeddings": "turns each token, its position and its segment into a vector of d_model numbers",
-    "projection": "widens the embeddings to d_model where they are narrower",
-    "encoder": "the layers: in each, heads mix the tokens, then a feed-forward network works on each token alone",
+    "embeddings": "turns each token, its position and its segment into a vector of width d_model",
+    "projection": "projects the embeddings to d_model if they have another width",
+    "encoder": "the layers: in each, heads mix the tokens, then a feed-forward network processes each token separately",
     "pooler": "one dense layer with tanh on the first token, used by sentence-level heads",
-    "cls": "predicts hidden words, and whether one sentence follows the other",
-    "lm_head": "predicts hidden words",
+    "cls": "predicts masked words, and whether one sentence follows the other",
+    "lm_head": "predicts masked words",
     "classifier": "chooses among labels",
     "pre_classifier": "one dense layer on the first token, before the classifier",
     "qa_outputs": "scores every token as the answer's first and last",
-    "vocab_transform": "one dense layer before hidden words are predicted",
-    "vocab_layer_norm": "normalises before hidden words are predicted",
-    "vocab_projector": "scores every word of the vocabulary as the hidden one",
-    "discriminator_predictions": "says of every token whether it was replaced",
-    "generator_predictions": "one dense layer before hidden words are predicted",
-    "generator_lm_head": "scores every word of the vocabulary as the hidden one",
+    "vocab_transform": "one dense layer before masked words are predicted",
+    "vocab_layer_norm": "normalises before masked words are predicted",
+    "vocab_projector": "scores every word of the vocabulary for each masked word",
+    "discriminator_predictions": "predicts of every token whether it was replaced",
+    "generator_predictions": "one dense layer before masked words are predicted",
+    "generator_lm_head": "scores every word of the vocabulary for each masked word",
     "sequence_summary": "one dense layer on the first token, before the classifier",
-    UNPLACED: "tensors inside the base model that its class does not have",
+    UNPLACED: "tensors inside the base model that its class doesn't have",
 }
 
-KINDS: Mapping[type, str] = {str: "text", int: "a whole number from 0", float: "a number from 0"}
+KINDS: Mapping[type, str] = {str: "a string", int: "an integer of at least 0", float: "a number of at least 0"}
 SETTINGS: Mapping[str, type] = {"activation": str, "norm_eps": float, "padding_id": int}
 
 LARGEST_SETTING = 3e38
-"""The encoder computes in float32, which has no larger numbers."""
+"""About the largest number in float32, in which the encoder computes."""
 
 
 @dataclass(frozen=True)
 class Anatomy:
-    """What a checkpoint means.
+    """The meaning of a checkpoint.
 
     Attributes:
-        family: the family's table; None where headscope knows no heads of this model, `refusals` says why.
-        class_stem: what the family's classes begin with, `Bert` or `XLMRoberta`; empty without a family.
-        parameters: the base model's own, in the class's order. All of them, where there is no family.
-        extra: all others: what sits on top (`cls.*`, `classifier.*`, …) in its class's order, then what no table knows.
+        family: the family's table; None if headscope doesn't know the heads of this model (`refusals` has the reason).
+        class_stem: the prefix of the family's classes, `Bert` or `XLMRoberta`; empty without a family.
+        parameters: the base model's parameters, in the class's order; without a family, all parameters.
+        extra: the other parameters: those on top (`cls.*`, `classifier.*`, …) in their class's order, then unknown
+            ones.
         dimensions: the sizes; None without a family.
-        missing: names of the base model's parameters that the checkpoint lacks; a missing pooler is no fault.
-        buffers: stored tensors that are no parameters.
-        tied: stored tensors that repeat a parameter, and the name under which the file stores that one.
-        problems: what is wrong or contradictory, one sentence each.
-        refusals: why heads or the forward pass are refused; empty where both are right.
-        place: where the base model lies in the file's names; None without a family.
+        missing: names of the base model's parameters that the checkpoint lacks; a missing pooler is not a fault.
+        buffers: stored tensors that are not parameters.
+        tied: stored copies of a parameter -> the name under which the file stores that parameter.
+        problems: errors and contradictions, one sentence each.
+        refusals: the reasons for which heads or the forward pass are refused; empty if both are right.
+        place: the position of the base model in the file's names; None without a family.
         config: config.json.
         tensors: the header.
         where: the checkpoint, for messages.
@@ -85,12 +86,12 @@ class Anatomy:
 
     @property
     def base_class(self) -> str:
-        """The base model's class, `BertModel`; empty without a family."""
+        """The base model's class, such as `BertModel`; empty without a family."""
         return f"{self.class_stem}Model" if self.family else ""
 
     @cached_property
     def components(self) -> tuple[Component, ...]:
-        """The base model's parts and their shares of its numbers."""
+        """The base model's parts and their shares of its parameters."""
         return self.parameters.by_component(MEANINGS if self.family else {})
 
     @property
@@ -100,52 +101,52 @@ class Anatomy:
 
     @cached_property
     def extra_components(self) -> tuple[Component, ...]:
-        """The parts on top; shares are of what is on top."""
+        """The parts on top of the base model, and their shares of the parameters on top."""
         return self.extra.by_component(MEANINGS)
 
     @cached_property
     def tops(self) -> tuple[Top, ...]:
-        """The classes on top that the checkpoint holds whole, the one that config.json names first."""
+        """The classes on top for which the checkpoint is complete; the one that config.json names comes first."""
         if self.family is None or self.dimensions is None:
             return ()
         return held_tops(self.family, self.class_stem, self.config, self.dimensions, self.parameters, self.extra)
 
     @cached_property
     def tasks(self) -> tuple[str, ...]:
-        """What the checkpoint can compute on top of the base model: masked_lm, next_sentence, sequence, token, ….
+        """The tasks that the checkpoint can compute on top: masked_lm, next_sentence, sequence, token, ….
 
-        One `classifier` serves several tasks: only config.json's architectures say which. Where they don't, none of
+        Several tasks use a `classifier`; only config.json's architectures tell which one it is. If they don't, none of
         these tasks is listed.
         """
         return sure_tasks(self.tops, named_architectures(self.config), self.class_stem)
 
     @cached_property
     def _by_role(self) -> dict[tuple[str, int | None], Parameter]:
-        found = {(row.role, row.layer): row for row in (*self.extra, *self.parameters) if row.role is not None}
+        rows = {(row.role, row.layer): row for row in (*self.extra, *self.parameters) if row.role is not None}
         by_name = {row.name: row for row in (*self.parameters, *self.extra)}
         outer = self.place.outer if self.place else ""
         for spec in (spec for top in self.tops for spec in top.specs if spec.tied_to and self.ties):
             source = by_name.get(spec.tied_to or "")
             if source is not None:
                 copy = outer + spec.name if outer + spec.name in self.tied else source.stored
-                found.setdefault((spec.role, None), replace(source, role=spec.role, stored=copy))
-        return found
+                rows.setdefault((spec.role, None), replace(source, role=spec.role, stored=copy))
+        return rows
 
     @property
     def ties(self) -> bool:
-        """Whether the class ties the output embedding to the input's (the config may say not)."""
+        """True if the class ties the output embedding to the input embedding; the config may say otherwise."""
         return ties_words(self.config)
 
     def has(self, role: str, layer: int | None = None) -> bool:
-        """Whether the checkpoint holds the parameter with this role, tied ones included."""
+        """Return True if the checkpoint has the parameter with this role, stored or tied."""
         return (role, layer) in self._by_role
 
     def parameter(self, role: str, layer: int | None = None) -> Parameter:
-        """The parameter with this role; a tied one is the file's own copy of it, or else what it is tied to.
+        """Return the parameter with this role; for a tied one, its stored copy or else the parameter it is tied to.
 
         Raises:
-            UnsupportedError: the family is not known.
-            CheckpointError: the checkpoint does not hold it.
+            UnsupportedError: headscope doesn't know the family.
+            CheckpointError: the checkpoint lacks this parameter.
         """
         if self.family is None:
             raise self.refusals[0].error(self.where)
@@ -155,20 +156,20 @@ class Anatomy:
             raise CheckpointError(
                 f"the checkpoint has no {self._class_name(role, layer)}",
                 where=f"{self.where}: {self.base_class}, {len(self.parameters)} parameters",
-                advice="use a checkpoint that was saved whole; `headscope fit MODEL CLASS` lists what is missing",
+                advice="use a complete checkpoint; `headscope fit MODEL CLASS` lists the missing parameters",
             ) from None
 
     def _class_name(self, role: str, layer: int | None) -> str:
-        """What the class calls the parameter with this role; the role, where the base model has none."""
+        """Return the class's name of the parameter with this role; the role itself if the base model lacks it."""
         family = self.family
         specs = (*family.embeddings, *family.projection, *family.layer, *family.pooler) if family else ()
         return next((spec.name.format(l=layer) for spec in specs if spec.role == role), role)
 
     def known(self) -> Dimensions:
-        """The dimensions, where layers and heads are known and their slices right.
+        """Return the dimensions, after checking that the heads' slices are right.
 
         Raises:
-            UnsupportedError: the family is not known, or its weights are not what a head is cut from; `refusals`.
+            UnsupportedError: headscope can't slice this model's heads; `refusals` has the reasons.
             CheckpointError: shapes contradict the config.
         """
         for refusal in self.refusals:
@@ -178,7 +179,7 @@ class Anatomy:
         return self.dimensions
 
     def computable(self) -> Dimensions:
-        """The dimensions, where the family's forward pass is this model's.
+        """Return the dimensions, after checking that headscope's forward pass is right for this model.
 
         Raises:
             UnsupportedError: the model computes something else; `refusals` has the reasons.
@@ -189,11 +190,11 @@ class Anatomy:
         return self.known()
 
     def setting(self, name: str) -> Any:
-        """A config field by headscope's name, or the class's own default.
+        """Return a config field by headscope's name, or the class's default.
 
         Raises:
-            UnsupportedError: the family is not known.
-            ConfigError: the field holds something of another kind.
+            UnsupportedError: headscope doesn't know the family.
+            ConfigError: the field has a value of the wrong kind.
         """
         if self.family is None:
             raise self.refusals[0].error(self.where)
@@ -212,10 +213,10 @@ class Anatomy:
 
     @property
     def longest_text(self) -> int:
-        """The most tokens that the position table has room for, special ones included.
+        """The maximum number of tokens in one input, special tokens included, by the position table.
 
         Raises:
-            UnsupportedError: the family is not known.
+            UnsupportedError: headscope doesn't know the family.
         """
         if self.family is None or self.dimensions is None:
             raise self.refusals[0].error(self.where)

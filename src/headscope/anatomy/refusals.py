@@ -1,4 +1,4 @@
-"""What headscope would get wrong about a checkpoint, and so refuses by name. All reasons live here.
+"""The reasons for which headscope refuses a checkpoint because it would get something wrong.
 
 Two things can be wrong: a head's slices (the stored rows are not that head's W), and the forward pass (the slices are
 right, but the model computes something that headscope's encoder does not).
@@ -21,27 +21,27 @@ ATTENTION_ROLES = ("layer.query.", "layer.key.", "layer.value.", "layer.attentio
 
 FLOATS = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2")
 
-BEFORE_PRUNING = "heads that were pruned can't be told apart: open the checkpoint from before pruning"
+BEFORE_PRUNING = "the file doesn't say which heads are left: open the checkpoint from before pruning"
 
 QUANTISED = ("quantization_config", "compression_config", "quantization")
-"""The fields by which transformers, compressed-tensors and MLX say how weights are quantised."""
+"""The fields with which transformers, compressed-tensors and MLX describe quantised weights."""
 
 SAVE_PLAIN = (
-    "if the plain model is what you want to look at, load it with transformers and save it again: "
+    "to look at the plain model, load it with transformers and save it again: "
     "{base}.from_pretrained(folder).save_pretrained(other)"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One reason why something is refused.
+    """One reason to refuse a checkpoint.
 
     Attributes:
-        found: what the checkpoint has that headscope can't get right.
+        found: the feature of the checkpoint that headscope can't handle correctly.
         advice: the way out.
-        where: config.json, or the tensor it shows in.
-        heads: whether even a head's slices would be wrong; otherwise only the forward pass.
-        damaged: whether the checkpoint contradicts itself, rather than being of a kind that headscope doesn't know.
+        where: config.json, or the name of a tensor.
+        heads: True if even a head's slices would be wrong; otherwise only the forward pass.
+        damaged: True if the checkpoint contradicts itself; False if it is of a kind that headscope doesn't know.
     """
 
     found: str
@@ -51,22 +51,22 @@ class Refusal:
     damaged: bool = False
 
     def error(self, checkpoint: str) -> HeadscopeError:
-        """The error to raise."""
+        """Return the error to raise."""
         kind = CheckpointError if self.damaged else UnsupportedError
         return kind(self.found, where=f"{checkpoint}: {shortened(self.where)}", advice=self.advice)
 
 
-def explaining_first(refusals: Sequence[Refusal]) -> list[Refusal]:
-    """The order in which they are said: what makes a head's slices something else explains every odd shape."""
+def heads_first(refusals: Sequence[Refusal]) -> list[Refusal]:
+    """Sort the refusals: a reason that makes the heads' slices wrong comes first, since it explains odd shapes."""
     return sorted(refusals, key=lambda refusal: refusal.damaged or not refusal.heads)
 
 
 def prefix_refusals(place: Placement, family: Family, families: Sequence[Family]) -> list[Refusal]:
-    """The reason that names of another family give: such a config.json is another model's."""
+    """Return a refusal if the tensors' names are those of another family: config.json belongs to another model."""
     return [
         Refusal(
-            f"config.json says {family.name}, but the names of the tensors begin with {brief(place.prefix)}, as those "
-            f"of {other.name} do",
+            f"config.json says {family.name}, but the names of the tensors begin with {brief(place.prefix)}, as in "
+            f"{other.name}",
             SAVED_CONFIG,
             place.prefix + other.embeddings[0].name,
             heads=True,
@@ -78,26 +78,26 @@ def prefix_refusals(place: Placement, family: Family, families: Sequence[Family]
 
 
 def size_refusals(config: Mapping[str, Any], family: Family, dimensions: Dimensions) -> list[Refusal]:
-    """Reasons that the embedding tables give, where they are there and of other sizes than config.json says."""
-    found = []
-    for ours in ("vocab", "positions", "types", "d_embedding"):
-        theirs = family.config.get(ours)
-        said = None if theirs is None else config.get(theirs)
-        held = getattr(dimensions, ours)
-        if said is not None and held and said != held:
-            text = f"config.json says {theirs} {brief(said)}, the header holds {held}"
-            advice = f"{SAVED_CONFIG}; if all else in it is right, set {theirs} to {held}"
-            found.append(Refusal(text, advice, "config.json", damaged=True))
-    return found
+    """Return the refusals for embedding tables whose sizes differ from config.json."""
+    refusals = []
+    for name in ("vocab", "positions", "types", "d_embedding"):
+        config_field = family.config.get(name)
+        stated = None if config_field is None else config.get(config_field)
+        stored = getattr(dimensions, name)
+        if stated is not None and stored and stated != stored:
+            text = f"config.json says {config_field} {brief(stated)}, the header holds {stored}"
+            advice = f"{SAVED_CONFIG}; if everything else in it is right, set {config_field} to {stored}"
+            refusals.append(Refusal(text, advice, "config.json", damaged=True))
+    return refusals
 
 
 def config_refusals(config: Mapping[str, Any], base_class: str) -> list[Refusal]:
-    """Reasons that config.json gives."""
+    """Return the refusals for settings in config.json."""
     plain = SAVE_PLAIN.format(base=base_class)
-    found: list[Refusal] = []
+    refusals: list[Refusal] = []
 
     def refuse(text: str, advice: str = plain, *, heads: bool = False) -> None:
-        found.append(Refusal(text, advice, "config.json", heads=heads))
+        refusals.append(Refusal(text, advice, "config.json", heads=heads))
 
     kind = config.get("position_embedding_type")
     if kind not in (None, "absolute"):
@@ -108,7 +108,8 @@ def config_refusals(config: Mapping[str, Any], base_class: str) -> list[Refusal]
         )
     if config.get("is_decoder"):
         refuse(
-            "is_decoder is true: each token sees only those before it, and headscope's encoder lets all see all",
+            "is_decoder is true: each token attends only to earlier tokens, but headscope's encoder attends in both "
+            "directions",
             "heads' slices and the parameter table work; set is_decoder to false if the model was trained as an "
             "encoder",
         )
@@ -121,7 +122,7 @@ def config_refusals(config: Mapping[str, Any], base_class: str) -> list[Refusal]
             name = method.get("quant_method") or f"{method.get('bits', 'an unknown number of')} bits"
         refuse(
             f"the weights are quantised ({shortened(str(name))}): stored numbers are codes, not weights",
-            "open the checkpoint that it was quantised from, or dequantise it with transformers "
+            "open the original checkpoint, before quantisation, or dequantise this one with transformers "
             "(model.dequantize()) and save it",
             heads=True,
         )
@@ -134,94 +135,124 @@ def config_refusals(config: Mapping[str, Any], base_class: str) -> list[Refusal]
             heads=True,
         )
     if config.get("per_layer_config"):
-        refuse("per_layer_config gives layers sizes of their own", "the parameter table works", heads=True)
+        refuse("per_layer_config gives layers different sizes", "the parameter table works", heads=True)
     custom = config.get("auto_map")
     if isinstance(custom, Mapping) and (classes := [name for name in custom if str(name).startswith("AutoModel")]):
         refuse(
-            f"auto_map says that the model has code of its own ({shortened(str(custom[classes[0]]))}), "
+            f"auto_map says that the model runs custom code ({shortened(str(custom[classes[0]]))}), "
             "which may compute anything",
             "heads' slices and the parameter table work; for attention, capture the live model with transformers",
         )
-    return found
+    return refusals
+
+
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """A known kind of tensors that some checkpoints have inside the base model, beyond its class's parameters.
+
+    Attributes:
+        marks: parts of their names; any of them identifies the kind.
+        problem: their meaning for attention.
+        advice: the way out.
+        heads: True if they change the heads' weights; otherwise only the forward pass.
+    """
+
+    marks: tuple[str, ...]
+    problem: str
+    advice: str = SAVE_PLAIN
+    heads: bool = False
+
+
+ADDITIONS = (
+    Addition(
+        ("lora_", "base_layer.", "ia3_"),
+        "an adapter (LoRA or similar) is stored beside the weights",
+        "merge it with peft (model.merge_and_unload()) and save the result",
+        heads=True,
+    ),
+    Addition(("crossattention.",), "the layers also attend to another model's output (cross-attention)"),
+    Addition(
+        ("distance_embedding.",),
+        "scores depend on the distance between tokens (relative positions), which headscope doesn't compute",
+        "for attention, capture the live model with transformers",
+    ),
+)
 
 
 def unplaced_refusals(unplaced: Sequence[Parameter], base: Sequence[Parameter], base_class: str) -> list[Refusal]:
-    """Reasons that tensors inside the base model give, which the base model's class doesn't have."""
-    plain = SAVE_PLAIN.format(base=base_class)
+    """Return the refusals for tensors inside the base model that its class doesn't have."""
+    refusals: list[Refusal] = []
+    explained: set[str] = set()
+    for addition in ADDITIONS:
+        names = [row.stored for row in unplaced if any(mark in row.stored for mark in addition.marks)]
+        if names:
+            explained.update(names)
+            advice = addition.advice.format(base=base_class)
+            refusals.append(Refusal(f"{addition.problem}: {listed(names)}", advice, names[0], heads=addition.heads))
+    unexplained = [row.stored for row in unplaced if row.stored not in explained]
+    if unexplained:
+        refusals.append(unknown_refusal(unexplained, base, base_class))
+    return refusals
+
+
+def unknown_refusal(names: Sequence[str], base: Sequence[Parameter], base_class: str) -> Refusal:
+    """Return the refusal for tensors of no known kind; those in the attention modules make the heads wrong."""
     attention = {row.stored.rsplit(".", 1)[0] + "." for row in base if is_attention(row)}
     lengths = {len(module) for module in attention}
-    touching = [row for row in unplaced if any(row.stored[:length] in attention for length in lengths)]
-    found: list[Refusal] = []
-    kinds = (
-        (("lora_", "base_layer.", "ia3_"), True, "an adapter (LoRA or the like) is stored beside the weights",
-         "merge it with peft (model.merge_and_unload()) and save the result"),
-        (("crossattention.",), False, "the layers also attend to another model's output (cross-attention)", plain),
-        (("distance_embedding.",), False, "scores depend on the distance between tokens (relative positions), which "
-         "headscope doesn't compute", "for attention, capture the live model with transformers"),
-    )  # fmt: skip
-    explained: set[str] = set()
-    for marks, heads, text, advice in kinds:
-        rows = [row for row in unplaced if any(mark in row.stored for mark in marks)]
-        if rows:
-            explained.update(row.stored for row in rows)
-            found.append(
-                Refusal(f"{text}: {listed([row.stored for row in rows])}", advice, rows[0].stored, heads=heads)
-            )
-    rest = [row.stored for row in unplaced if row.stored not in explained]
-    if rest:
-        changed = [row.stored for row in touching if row.stored not in explained]
-        text = f"there are tensors inside the base model that {base_class} doesn't have: {listed(changed or rest)}"
-        found.append(Refusal(text, plain, (changed or rest)[0], heads=bool(changed)))
-    return found
+    in_attention = [name for name in names if any(name[:length] in attention for length in lengths)]
+    examples = in_attention or names
+    text = f"the base model contains tensors that {base_class} doesn't have: {listed(examples)}"
+    return Refusal(text, SAVE_PLAIN.format(base=base_class), examples[0], heads=bool(in_attention))
 
 
 def dtype_refusals(base: Sequence[Parameter]) -> list[Refusal]:
-    """Reasons that the stored dtypes give: weights that are stored as whole numbers are codes."""
-    odd = [row for row in base if row.dtype not in FLOATS]
-    if not odd:
+    """Return a refusal if weights are stored as integers, which are codes of a quantisation."""
+    codes = [row for row in base if row.dtype not in FLOATS]
+    if not codes:
         return []
     return [
         Refusal(
-            f"{listed([row.stored for row in odd])}: stored as {odd[0].dtype}, which are codes, not weights",
-            "open the checkpoint that it was quantised from",
-            odd[0].stored,
-            heads=any(is_attention(row) for row in odd),
+            f"{listed([row.stored for row in codes])}: stored as {codes[0].dtype}, which are codes, not weights",
+            "open the original checkpoint, before quantisation",
+            codes[0].stored,
+            heads=any(is_attention(row) for row in codes),
         )
     ]
 
 
 def shape_refusals(mismatches: Sequence[tuple[Parameter, tuple[int, ...]]]) -> list[Refusal]:
-    """Shapes of the base model that contradict the config, one reason per role."""
+    """Return the refusals for shapes of the base model that contradict the config, one per role."""
     by_role: dict[str | None, list[tuple[Parameter, tuple[int, ...]]]] = {}
-    for row, wanted in mismatches:
-        by_role.setdefault(row.role, []).append((row, wanted))
+    for row, expected in mismatches:
+        by_role.setdefault(row.role, []).append((row, expected))
     return [
         Refusal(
-            f"{shortened(rows[0][0].stored)} has shape {rows[0][0].shape}, config.json implies {rows[0][1]}"
-            + (f" (and {len(rows) - 1} more layers)" if len(rows) > 1 else ""),
-            BEFORE_PRUNING if fewer_heads(*rows[0]) else SAVED_CONFIG,
-            rows[0][0].stored,
-            heads=is_attention(rows[0][0]),
+            f"{shortened(row.stored)} has shape {row.shape}, config.json implies {expected}"
+            + (f" (and {len(rest)} more layers)" if rest else ""),
+            BEFORE_PRUNING if fewer_heads(row, expected) else SAVED_CONFIG,
+            row.stored,
+            heads=is_attention(row),
             damaged=True,
         )
-        for rows in by_role.values()
+        for (row, expected), *rest in by_role.values()
     ]
 
 
-def fewer_heads(row: Parameter, wanted: tuple[int, ...]) -> bool:
-    """Whether this is what a query, key or value looks like after some of its heads were cut out."""
+def fewer_heads(row: Parameter, expected: tuple[int, ...]) -> bool:
+    """Return True if a query, key or value has the shape that is left after some of its heads were removed."""
     stacked = is_attention(row) and not str(row.role).startswith("layer.attention_output.")
-    return stacked and len(row.shape) == len(wanted) and row.shape[0] < wanted[0] and row.shape[1:] == wanted[1:]
+    same_rank = len(row.shape) == len(expected)
+    return stacked and same_rank and row.shape[0] < expected[0] and row.shape[1:] == expected[1:]
 
 
 def missing_refusals(missing: Sequence[str], base_class: str) -> list[Refusal]:
-    """Parameters of the base model that the checkpoint lacks."""
+    """Return a refusal if the checkpoint lacks parameters of the base model."""
     if not missing:
         return []
     return [
         Refusal(
             f"the checkpoint lacks {len(missing)} of {base_class}'s parameters: {listed(missing)}",
-            "use a checkpoint that was saved whole; `headscope fit MODEL CLASS` lists what is missing",
+            "use a complete checkpoint; `headscope fit MODEL CLASS` lists the missing parameters",
             missing[0],
             damaged=True,
         )
@@ -229,10 +260,10 @@ def missing_refusals(missing: Sequence[str], base_class: str) -> list[Refusal]:
 
 
 def is_attention(row: Parameter) -> bool:
-    """Whether a parameter is one that heads are sliced from."""
+    """Return True if heads are slices of this parameter."""
     return row.role is not None and row.role.startswith(ATTENTION_ROLES)
 
 
 def listed(names: Sequence[str], most: int = 3) -> str:
-    """A few names, and how many more there are."""
+    """Return the first names, and the number of the others."""
     return few([*map(shortened, names[:most]), *names[most:]], most)

@@ -1,7 +1,7 @@
-"""What a family's table is made of: parameters, classes on top, and the families that hold them.
+"""The records of a family's table: parameters, classes on top, and families.
 
-Names are relative to the base model (`BertModel`); a checkpoint of a larger class carries them behind a prefix
-(`bert.`). Shapes are spelled in symbols, see `Spec.shape`.
+Names are relative to the base model (`BertModel`); a checkpoint of a larger class has them with a prefix (`bert.`).
+Shapes are written in symbols, see `Spec.shape`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ class Spec:
     """One parameter as a class declares it.
 
     Attributes:
-        name: the class's name for it; `{l}` stands for the layer.
-        role: what it is, in headscope's words.
+        name: its name in the class; `{l}` stands for the layer.
+        role: headscope's name for its role.
         shape: integers and symbols: vocab, positions, types, d_embedding, d_model, d_ffn, labels.
-        tied_to: the class's name of the parameter whose storage it shares, if any.
-        when: the config field that the class has it by, where it has it only by one; true where the config is silent.
+        tied_to: the name of the parameter whose storage it shares, if any.
+        when: the config field that switches it on, if it is optional; a config without that field counts as true.
     """
 
     name: str
@@ -32,14 +32,14 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class Top:
-    """What a class puts on top of the base model: `BertForMaskedLM` is (`bert`, suffix `ForMaskedLM`).
+    """A class with parameters on top of the base model: `BertForMaskedLM` is (`bert`, suffix `ForMaskedLM`).
 
     Attributes:
-        suffix: the class's name behind the family's.
-        tasks: what it computes: masked_lm, next_sentence, sequence, token, question, choice, or detection (which
+        suffix: the class's name without the family's prefix.
+        tasks: the tasks it computes: masked_lm, next_sentence, sequence, token, question, choice, or detection (which
             tokens were replaced: ELECTRA's discriminator).
-        pooler: whether the base model inside has a pooler.
-        specs: the parameters on top, in the class's order, names from the root of the class.
+        pooler: True if its base model has a pooler.
+        specs: the parameters on top, in the class's order; names are relative to the root of the class.
     """
 
     suffix: str
@@ -50,24 +50,26 @@ class Top:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """How one family names its parts.
+    """The names of one family's parameters, classes and config fields.
 
     Attributes:
         name: the family's name.
-        model_types: values of config.json's model_type, each with the class's name before `Model` and `For…`.
-        prefix: what stands before the base model's names in a class with something on top.
-        embeddings, layer, pooler: the base model's parameters, in the class's order.
-        projection: the parameters between embeddings and encoder where d_embedding differs from d_model.
+        model_types: values of config.json's model_type -> the prefix of their class names, before `Model` and `For…`.
+        prefix: the prefix of the base model's names in a class with parameters on top.
+        embeddings: the embeddings' parameters, in the class's order.
+        layer: the parameters of each layer, in the class's order.
+        pooler: the pooler's parameters, in the class's order.
+        projection: the parameters between embeddings and encoder if d_embedding differs from d_model.
         tops: the classes on top.
-        config: our field -> the family's field.
-        aliases: the family's field -> another name that transformers takes for it.
-        defaults: the family's field -> what its config class assumes where config.json is silent, for fields that
-            change no shape.
-        fixed: our field -> its value, where the class has no config field for it.
-        position_offset: the position of the first token, where it is not 0: the padding index plus this.
-        buffers: names a checkpoint may hold that are no parameters.
-        masked_lm_activation: the activation of the masked-LM transform; None says config's own.
-        sequence_activation: the activation inside the sequence classifier's dense layer, where it has one.
+        config: headscope's field -> the family's field.
+        aliases: the family's field -> another name that transformers accepts for it.
+        defaults: the family's field -> the default of its config class, for fields that affect no shape.
+        fixed: headscope's field -> its value, if the class has no config field for it.
+        position_offset: None if positions count from 0; otherwise the first token's position is the padding id plus
+            this.
+        buffers: names of tensors in a checkpoint that are not parameters.
+        masked_lm_activation: the activation of the masked-LM transform; None for the config's activation.
+        sequence_activation: the activation of the sequence classifier's dense layer, if it has one.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The sizes that shapes are spelled in, from config.json and, for the embedding tables, from the header."""
+"""The sizes that determine shapes: from config.json and, for the embedding tables, from the header."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from headscope.checkpoint.json_text import brief
 from headscope.errors import ConfigError
 
 DEFAULT_LABELS = 2
-"""Outputs of a classifier where the config doesn't say: transformers' own default, which configs leave out."""
+"""Outputs of a classifier if the config doesn't say: transformers' default, which configs leave out."""
 
 MOST_LAYERS = 10_000
-"""More layers than this are no model's: a config that says so is damaged."""
+"""No model has more layers; a config with more is damaged."""
 
 SAVED_CONFIG = "use the config.json that was saved with these weights"
 
 
 @dataclass(frozen=True, slots=True)
 class Dimensions:
-    """The sizes that shapes are spelled in.
+    """The sizes that determine shapes.
 
     Attributes:
-        layers: how many.
-        heads: how many in each layer.
-        d_model: the width of the residual stream. d_head = d_model / heads.
-        d_ffn: the width of the feed-forward network's middle.
-        d_embedding: the width of the embeddings; d_model except in ELECTRA.
-        vocab: rows of the table of word pieces.
-        positions: rows of the table of positions.
-        types: rows of the table of segments; 0 where there is none.
-        labels: outputs of a classifier on top, as the config has them; 2 where it doesn't say.
+        layers: number of layers.
+        heads: number of heads in each layer.
+        d_model: width of the residual stream. d_head = d_model / heads.
+        d_ffn: width of the feed-forward network between its two matrices.
+        d_embedding: width of the embeddings; d_model except in ELECTRA.
+        vocab: rows of the word embedding table.
+        positions: rows of the position table.
+        types: rows of the token-type table; 0 if there is none.
+        labels: outputs of a classifier on top, from the config; 2 if it doesn't say.
     """
 
     layers: int
@@ -51,61 +51,66 @@ class Dimensions:
         return self.d_model // self.heads
 
     def shape(self, spec: Spec) -> tuple[int, ...]:
-        """A spec's shape in numbers."""
+        """Return a spec's shape as integers."""
         return tuple(size if isinstance(size, int) else int(getattr(self, size)) for size in spec.shape)
 
 
-def config_value(config: Mapping[str, Any], family: Family, ours: str, where: str) -> Any:
-    """A config field by headscope's name: under the family's name for it, or the one that transformers takes as well.
+def config_value(config: Mapping[str, Any], family: Family, name: str, where: str) -> Any:
+    """Return a config field by headscope's name, under the family's name for it or an alias that transformers accepts.
 
     Raises:
-        ConfigError: both names are there and say different things.
+        ConfigError: both names are present with different values.
     """
-    theirs = family.config.get(ours)
-    if theirs is None:
+    config_field = family.config.get(name)
+    if config_field is None:
         return None
-    value = config.get(theirs)
-    alias = family.aliases.get(theirs)
-    other = None if alias is None else config.get(alias)
-    if other is not None and value is not None and other != value:
+    value = config.get(config_field)
+    alias = family.aliases.get(config_field)
+    alias_value = None if alias is None else config.get(alias)
+    if alias_value is not None and value is not None and alias_value != value:
         raise ConfigError(
-            f"config.json says {theirs} {brief(value)} and {alias} {brief(other)}, which are two names for one thing",
+            f"config.json says {config_field} {brief(value)} and {alias} {brief(alias_value)}, which are two names for "
+            "the same field",
             where=where,
             advice=SAVED_CONFIG,
         )
-    return other if value is None else value
+    return alias_value if value is None else value
 
 
-def config_size(config: Mapping[str, Any], family: Family, ours: str, where: str) -> int:
-    """A size that config.json has to give.
+def config_size(config: Mapping[str, Any], family: Family, name: str, where: str) -> int:
+    """Return a size that config.json must contain.
 
     Raises:
-        ConfigError: it doesn't, or it says something that is no size.
+        ConfigError: it is missing, or not a positive integer.
     """
-    value = config_value(config, family, ours, where)
+    value = config_value(config, family, name, where)
     if is_size(value):
         return int(value)
-    theirs = family.config[ours]
-    found = f"has no {theirs}" if value is None else f"says {theirs} = {brief(value)}, which is no size"
-    raise ConfigError(f"config.json {found}", where=where, advice=SAVED_CONFIG)
+    config_field = family.config[name]
+    problem = (
+        f"has no {config_field}"
+        if value is None
+        else f"says {config_field} = {brief(value)}, expected a positive integer"
+    )
+    raise ConfigError(f"config.json {problem}", where=where, advice=SAVED_CONFIG)
 
 
 def is_size(value: object) -> bool:
-    """Whether a config's value is a whole number above 0 (JSON's true is none)."""
+    """Return True if a config's value is a positive integer (JSON's true is not)."""
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def config_labels(config: Mapping[str, Any], where: str) -> int:
-    """Outputs of a classifier: as many as id2label has, else num_labels, else 2.
+    """Return the number of a classifier's outputs: the length of id2label, else num_labels, else 2.
 
     Raises:
-        ConfigError: id2label is no mapping, or num_labels no size.
+        ConfigError: id2label is not a mapping, or num_labels not a positive integer.
     """
     names = config.get("id2label")
     if names is not None:
         if not isinstance(names, Mapping) or not all(str(index).isdecimal() for index in names):
             raise ConfigError(
-                f"config.json says id2label = {brief(names)}, which maps no index to a label",
+                f"config.json says id2label = {brief(names)}, expected a mapping from index to label",
                 where=where,
                 advice='write it as {"0": "negative", "1": "positive"}',
             )
@@ -115,7 +120,7 @@ def config_labels(config: Mapping[str, Any], where: str) -> int:
         return DEFAULT_LABELS
     if not is_size(labels):
         raise ConfigError(
-            f"config.json says num_labels = {brief(labels)}, which is no size",
+            f"config.json says num_labels = {brief(labels)}, expected a positive integer",
             where=where,
             advice=SAVED_CONFIG,
         )
@@ -125,25 +130,26 @@ def config_labels(config: Mapping[str, Any], where: str) -> int:
 def read_dimensions(
     config: Mapping[str, Any], family: Family, tables: Mapping[str, tuple[int, ...]], where: str
 ) -> Dimensions:
-    """The sizes of a model.
+    """Return the sizes of a model.
 
-    Numbers of layers and heads, d_model and d_ffn are the config's; the rows of the embedding tables are the header's.
+    The numbers of layers and heads, d_model and d_ffn come from the config; the rows of the embedding tables come from
+    the header.
 
     Args:
         config: config.json.
         family: the family that it names.
-        tables: role -> shape of the embedding tables that the header holds.
+        tables: role -> shape of the embedding tables in the header.
         where: the checkpoint, for messages.
 
     Raises:
-        ConfigError: a size is missing or none, or the heads don't divide d_model.
+        ConfigError: a size is missing or not a positive integer, or the heads don't divide d_model.
     """
     d_model = config_size(config, family, "d_model", where)
     heads = config_size(config, family, "heads", where)
     layers = config_size(config, family, "layers", where)
     if d_model % heads:
         raise ConfigError(
-            f"{family.config['d_model']} {d_model} can't be divided into {heads} heads",
+            f"{family.config['d_model']} {d_model} is not divisible by {heads} heads",
             where=f"{where}: config.json",
             advice=f"{family.config['heads']} must divide {family.config['d_model']}: {SAVED_CONFIG}",
         )

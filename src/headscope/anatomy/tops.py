@@ -1,4 +1,4 @@
-"""What sits on top of the base model: which class's parameters, and what they compute."""
+"""The classes and tasks on top of the base model, derived from config.json and the names in the file."""
 
 from __future__ import annotations
 
@@ -12,29 +12,30 @@ from headscope.anatomy.sizes import Dimensions
 
 
 def ties_words(config: Mapping[str, Any]) -> bool:
-    """Whether a class ties the output embedding to the input's: unless the config says not."""
+    """Return True if the output embedding is tied to the input embedding, the default unless the config disables it."""
     return config.get("tie_word_embeddings", True) is not False
 
 
 def own_specs(top: Top, config: Mapping[str, Any]) -> tuple[Spec, ...]:
-    """The parameters that a class has on top under this config."""
+    """Return the parameters that a class has on top under this config."""
     return tuple(spec for spec in top.specs if spec.when is None or config.get(spec.when, True))
 
 
 def top_specs(
     family: Family, stem: str, config: Mapping[str, Any], names: Iterable[str], outer: str
 ) -> dict[str, Spec]:
-    """Name -> spec of everything that may sit on top.
+    """Return all parameters that may be on top, by name.
 
-    Two classes may use one name for different things (`classifier`); the class that config.json names goes first, then
-    the class of which the checkpoint holds the most.
+    Two classes may use the same name for different parameters (`classifier`). The class that config.json names wins,
+    then the class with the most parameters in the checkpoint.
     """
-    held = set(names)
+    stored = set(names)
     architectures = named_architectures(config)
-    order = sorted(
-        family.tops,
-        key=lambda top: (stem + top.suffix not in architectures, -sum(outer + spec.name in held for spec in top.specs)),
-    )
+
+    def rank(top: Top) -> tuple[bool, int]:
+        return stem + top.suffix not in architectures, -sum(outer + spec.name in stored for spec in top.specs)
+
+    order = sorted(family.tops, key=rank)
     specs: dict[str, Spec] = {}
     for top in order:
         for spec in own_specs(top, config):
@@ -50,7 +51,7 @@ def held_tops(
     parameters: Sequence[Parameter],
     extra: Sequence[Parameter],
 ) -> tuple[Top, ...]:
-    """The classes on top whose parameters are all there in shapes that fit, the one that config.json names first."""
+    """Return the classes on top whose parameters are complete and have the right shapes, config.json's class first."""
     shapes = {row.name: row.shape for row in extra if row.role is not None}
     pooler = any(row.component == "pooler" for row in parameters)
     ties = ties_words(config)
@@ -60,20 +61,20 @@ def held_tops(
         if ties and spec.tied_to is not None:
             return True
         shape = shapes.get(spec.name)
-        wanted = dimensions.shape(spec)
+        expected = dimensions.shape(spec)
         free = 1 if "labels" in spec.shape else 0
-        return shape is not None and len(shape) == len(wanted) and shape[free:] == wanted[free:]
+        return shape is not None and len(shape) == len(expected) and shape[free:] == expected[free:]
 
-    whole = [
+    complete = [
         top
         for top in family.tops
         if (pooler or not top.pooler or not family.pooler) and all(fits(spec) for spec in own_specs(top, config))
     ]
-    return tuple(sorted(whole, key=lambda top: stem + top.suffix not in architectures))
+    return tuple(sorted(complete, key=lambda top: stem + top.suffix not in architectures))
 
 
 def sure_tasks(tops: Sequence[Top], architectures: Sequence[str], stem: str) -> tuple[str, ...]:
-    """What these classes compute, without the tasks of which the names alone can't tell one from another."""
+    """Return the tasks of these classes, without tasks that the names in the file can't distinguish."""
     tasks: dict[str, None] = {}
     for top in tops:
         names = {spec.name for spec in top.specs}

@@ -1,4 +1,4 @@
-"""The module tree of a checkpoint: what transformers prints for its class, with a count at every node."""
+"""The module tree of a checkpoint, as transformers prints its class, with a count at every node."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from headscope.anatomy.schema import Top
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One module, or one parameter that stands in a module of no known class.
+    """One module, or one parameter in a module of unknown class.
 
     Attributes:
-        name: its name in the module above it; `0-11` where equal ones are drawn as one; the model's class at the root.
-        label: its class with its sizes, as in `Linear(768, 3072)`; `12 x BertLayer` where equal ones are drawn as one;
-            a parameter's dtype; nothing at the root and where no class is known.
-        count: how many numbers it holds; of one of them, where equal ones are drawn as one.
-        shape: of a parameter, its shape; None for a module.
-        repeat: how many equal ones this node stands for.
-        children: what it is made of.
+        name: its name in its parent; `0-11` if the node stands for equal modules; the model's class at the root.
+        label: its class with its sizes, as in `Linear(768, 3072)`; `12 x BertLayer` if the node stands for equal
+            modules; a parameter's dtype; empty at the root and if the class is unknown.
+        count: number of elements of its parameters; of one module, if the node stands for several.
+        shape: a parameter's shape; None for a module.
+        repeat: number of equal modules that the node stands for.
+        children: its submodules and parameters.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Node:
 
     @property
     def total(self) -> int:
-        """Numbers in all the equal ones together."""
+        """Number of elements of all the modules that the node stands for."""
         return self.count * self.repeat
 
 
@@ -51,37 +51,37 @@ class _Growing:
     children: dict[str, _Growing] = field(default_factory=dict)
 
     def at(self, path: str) -> _Growing:
-        """The module at a path below this one, made where it is new."""
-        here = self
+        """Return the module at a path below this one, created if necessary."""
+        node = self
         for part in filter(None, path.split(".", DEEPEST)):
-            here = here.children.setdefault(part, _Growing())
-        return here
+            node = node.children.setdefault(part, _Growing())
+        return node
 
 
 DEEPEST = 50
-"""Modules inside each other that are told apart; whatever of a name is left over stays together."""
+"""Maximum depth of the tree; the rest of a longer name stays in one part."""
 
 LEAVES = ("Embedding", "Linear", "LayerNorm")
-"""Classes that are drawn with their sizes instead of their parameters."""
+"""Classes that the tree shows with their sizes instead of their parameters."""
 
 
 def tree(anatomy: Anatomy) -> Node:
-    """The module tree of what a checkpoint holds, runs of equal modules drawn as one.
+    """Return the module tree of a checkpoint, with runs of equal modules collapsed into one node.
 
-    Where the family is known, modules have the class names that transformers prints; where a parameter fits no module
-    of the class, and in models of other families, names are all there is.
+    Modules of a known family have the class names that transformers prints. Parameters that fit no module of the class
+    and models of other families have only the names in the file.
     """
     root = _Growing()
     top = class_on_top(anatomy)
     base_path = ""
     if anatomy.family is not None and anatomy.place is not None and anatomy.dimensions is not None:
         base_path = anatomy.place.prefix.removeprefix(anatomy.place.outer)
-        held = {row.component for row in anatomy.parameters}
+        components = {row.component for row in anatomy.parameters}
         root.at(base_path).module = Module(base_path, "{stem}Model")
         for module in BASE_MODULES[anatomy.family.name]:
-            if module.path.startswith("pooler") and "pooler" not in held:
+            if module.path.startswith("pooler") and "pooler" not in components:
                 continue
-            if module.path == "embeddings_project" and "projection" not in held:
+            if module.path == "embeddings_project" and "projection" not in components:
                 continue
             layers = range(anatomy.dimensions.layers) if "{l}" in module.path else (0,)
             for layer in layers:
@@ -98,13 +98,13 @@ def tree(anatomy: Anatomy) -> Node:
 
 
 def class_on_top(anatomy: Anatomy) -> Top | None:
-    """The class that has most of what sits on top; the one that config.json names, where several have as much."""
+    """Return the class with the most parameters on top; among equals, the one that config.json names."""
     names = {row.name for row in anatomy.extra}
     return max(anatomy.tops, key=lambda top: sum(spec.name in names for spec in top.specs), default=None)
 
 
 def root_name(anatomy: Anatomy, top: Top | None) -> str:
-    """What the whole is called: its class, where one class is all that it can be."""
+    """Return the name of the root: its class, if that is unambiguous."""
     if anatomy.family is None:
         return "model"
     if top is None:
@@ -116,26 +116,26 @@ def root_name(anatomy: Anatomy, top: Top | None) -> str:
 
 
 def finished(growing: _Growing, path: str, name: str, anatomy: Anatomy, top: Top | None) -> Node:
-    """A module with everything below it, as a record."""
+    """Return a module and everything below it as a record."""
     children = [
         finished(child, f"{path}.{part}" if path else part, part, anatomy, top)
         for part, child in growing.children.items()
     ]
     module = growing.module
     rows = growing.parameters
-    own = sum(row.count for row in rows.values())
+    direct = sum(row.count for row in rows.values())
     if module is None or module.kind not in LEAVES:
         children = [Node(last, row.dtype, row.count, row.shape) for last, row in rows.items()] + children
     return Node(
         name=name,
         label=label_of(growing, path, anatomy, top),
-        count=own + sum(child.total for child in children if child.shape is None),
+        count=direct + sum(child.total for child in children if child.shape is None),
         children=tuple(collapsed(children)),
     )
 
 
 def label_of(growing: _Growing, path: str, anatomy: Anatomy, top: Top | None) -> str:
-    """A module's class with its sizes; nothing where the class is not known."""
+    """Return a module's class with its sizes; empty if the class is unknown."""
     module = growing.module
     if module is None:
         return ""
@@ -155,7 +155,7 @@ def label_of(growing: _Growing, path: str, anatomy: Anatomy, top: Top | None) ->
 
 
 def tied_label(kind: str, path: str, anatomy: Anatomy, top: Top | None) -> str:
-    """The label of a module whose weight is another one's, or is not there."""
+    """Return the label of a module whose weight is tied or missing."""
     for spec in top.specs if top else ():
         if spec.name == f"{path}.weight" and spec.tied_to and anatomy.ties and anatomy.dimensions:
             out, into = anatomy.dimensions.shape(spec)
@@ -164,13 +164,13 @@ def tied_label(kind: str, path: str, anatomy: Anatomy, top: Top | None) -> str:
 
 
 def setting_of(module: Module, anatomy: Anatomy) -> Any:
-    """What the config says about a module, by the first of its fields that says anything."""
+    """Return the config's value for a module: the first of its fields that is not null."""
     settings = {**(anatomy.family.defaults if anatomy.family else {}), **anatomy.config}
     return next((settings[name] for name in module.fields if settings.get(name) is not None), None)
 
 
 def collapsed(nodes: Sequence[Node]) -> Iterable[Node]:
-    """Siblings in order, runs of numbered ones that are equal but for the number drawn as one."""
+    """Yield siblings in order, with runs of numbered siblings that differ only in their number collapsed into one."""
 
     def key(node: Node) -> object:
         return dataclasses.replace(node, name="") if node.name.isdecimal() else node.name
@@ -181,5 +181,5 @@ def collapsed(nodes: Sequence[Node]) -> Iterable[Node]:
         if len(same) == 1:
             yield first
         else:
-            label = f"{len(same)} x {first.label}" if first.label else f"{len(same)} alike"
+            label = f"{len(same)} x {first.label}" if first.label else f"{len(same)} equal modules"
             yield dataclasses.replace(first, name=f"{first.name}-{last.name}", label=label, repeat=len(same))

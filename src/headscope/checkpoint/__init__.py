@@ -1,4 +1,4 @@
-"""What is on disk or on the hub: names resolved, headers and configs read, tensors and slices read when asked for."""
+"""Checkpoints on disk or on the hub: names are resolved, headers and configs read, and tensors read on access."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which file of a folder or repository holds the weights, and what to say where none does."""
+"""The weight file of a folder or repository, and the error if there is none."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from headscope.checkpoint.place import Folder, Place
 from headscope.errors import HeadscopeError, NotFoundError, UnsupportedError
 
 ADAPTERS = ("adapter_model.", "pytorch_adapter.", "pytorch_model_head.")
-"""How the names of weights begin that go on top of another model's: peft's, and adapters'."""
+"""Prefixes of weight files for the top of another model: peft's, and adapters'."""
 
 NO_WEIGHTS = re.compile(r"(training_args|optimizer|scheduler|scaler|rng_state|random_states|sampler)\w*\.\w+$")
-"""What training saves beside the weights under names that end as theirs do."""
+"""Files that training saves beside the weights, with the same suffixes."""
 
 SHARD = re.compile(r"-\d+-of-\d+\.\w+$")
 ADAPTER_CONFIG_LIMIT = 1_000_000
 MOST_NAMES = 6
-"""Files and folders that a message names."""
+"""Maximum number of files and folders in a message."""
 
 
 def choose_weights(place: Place) -> str:
-    """The name of the weight file, or of the index of the shards, that stands for this place.
+    """Return the name of the weight file, or of the index of the shards.
 
-    The usual names first; else the only safetensors file; else the only pickle that may hold weights.
+    The usual names come first, then the only safetensors file, then the only pickle that may contain weights.
 
     Raises:
-        NotFoundError: there is none, or several that nothing chooses between.
-        UnsupportedError: there is none that headscope reads, but one of another format, or an adapter.
+        NotFoundError: there is none, or several without an index.
+        UnsupportedError: the only weights are an adapter or in a format that headscope doesn't read.
     """
     for name in PREFERENCE:
-        # An index is read whole, weights by span: over the network these are different requests.
+        # An index is read whole, weights by span: on the hub, these are different requests.
         if (place.path(name) if name.endswith(".json") else place.source(name)) is not None:
             return name
     names = [name for name in place.names() if "/" not in name.removesuffix("/")]
@@ -49,11 +49,11 @@ def choose_weights(place: Place) -> str:
 
 
 def _several(place: Place, weights: list[str]) -> HeadscopeError:
-    advice = "give one of the files"
+    advice = "pass one of the files"
     if all(SHARD.search(name) for name in weights):
-        advice = "get the index.json that belongs to these shards, and put it beside them"
+        advice = "download the index.json of these shards and put it beside them"
     return NotFoundError(
-        f"{len(weights)} files of weights and no index that joins them: {few(weights, MOST_NAMES)}",
+        f"{len(weights)} weight files but no index: {few(weights, MOST_NAMES)}",
         where=place.where,
         advice=advice,
     )
@@ -62,14 +62,14 @@ def _several(place: Place, weights: list[str]) -> HeadscopeError:
 def _adapter(place: Place, adapter: str) -> HeadscopeError:
     base = _base_of_adapter(place)
     return UnsupportedError(
-        f"{adapter} holds an adapter (what fine-tuning adds to a model), not a model's weights",
+        f"{adapter} contains an adapter (fine-tuned additions to a model), not a model's weights",
         where=place.where,
         advice=f"open the base model{f' ({base})' if base else ''}, or merge the adapter into it and save the result",
     )
 
 
 def _base_of_adapter(place: Place) -> str | None:
-    """The model that adapter_config.json says it goes on; None where it doesn't."""
+    """Return the base model that adapter_config.json names, or None."""
     path = place.path("adapter_config.json")
     try:
         if path is None:
@@ -82,7 +82,7 @@ def _base_of_adapter(place: Place) -> str | None:
 
 
 def _nothing(place: Place, names: list[str]) -> HeadscopeError:
-    """Why a place without weights has none: they lie further down, in another format, packed, or nowhere."""
+    """Return the error for a place without weights: they are in a subfolder, in another format, packed, or nowhere."""
     below = place.below()
     inner = sorted({name.rpartition("/")[0] for name in below if name.rpartition("/")[2] in PREFERENCE})
     if inner:
@@ -90,21 +90,21 @@ def _nothing(place: Place, names: list[str]) -> HeadscopeError:
         return NotFoundError(
             f"no weights here, but in {few(inner, MOST_NAMES)}",
             where=place.where,
-            advice=f"give the folder that holds them, such as {place.where}/{inner[0]}"
+            advice=f"pass their folder, such as {place.where}/{inner[0]}"
             if local
-            else "download the model, and give the folder of it that holds them",
+            else "download the model and pass the subfolder with the weights",
         )
     cached = [name for name in names if name.startswith("models--")]
     if cached:
         return NotFoundError(
             "no weights: this is the hub's cache",
             where=place.where,
-            advice=f"give a model's id, such as {cached[0].strip('/').removeprefix('models--').replace('--', '/')}",
+            advice=f"pass a model's id, such as {cached[0].strip('/').removeprefix('models--').replace('--', '/')}",
         )
     foreign = [(name, kind) for name in (*names, *below) if (kind := foreign_kind(name)) is not None]
     if foreign:
         return UnsupportedError(
-            f"the only weights are {foreign[0][0]} ({foreign[0][1]}), which headscope does not read",
+            f"the only weights are {foreign[0][0]} ({foreign[0][1]}), which headscope can't read",
             where=place.where,
             advice="load them with the library that wrote them and save them as model.safetensors",
         )
@@ -112,7 +112,7 @@ def _nothing(place: Place, names: list[str]) -> HeadscopeError:
     return NotFoundError(
         f"no weights: {f'it holds {few(names, MOST_NAMES)}' if names else 'it is empty'}",
         where=place.where,
-        advice=f"unpack {packed[0]}, and give the folder that comes out of it"
+        advice=f"unpack {packed[0]} and pass the unpacked folder"
         if packed
-        else "a checkpoint holds model.safetensors or pytorch_model.bin (or their index.json and shards)",
+        else "a checkpoint contains model.safetensors or pytorch_model.bin (or their index.json and shards)",
     )

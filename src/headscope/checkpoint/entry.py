@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 LARGEST = 2**63 - 1
-"""No offset, length or count in a checkpoint is larger: files are addressed with signed 64-bit numbers."""
+"""Maximum offset, length or count in a checkpoint: file addresses are signed 64-bit integers."""
 
 DTYPE_BITS = {
     "F64": 64,
@@ -33,21 +33,21 @@ DTYPE_BITS = {
     "BOOL": 8,
     "C64": 64,
 }
-"""Bits per element of every dtype that safetensors defines, by its own name for it."""
+"""Bits per element of every dtype that safetensors defines, by safetensors' names."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorEntry:
-    """What a header says about one tensor.
+    """One tensor's entry in a header.
 
     Attributes:
         name: the tensor's name in the checkpoint.
         dtype: safetensors' name of the element type, a key of `DTYPE_BITS`.
         shape: the length of each axis.
-        file: the name of the weight file that holds the tensor.
+        file: the name of the tensor's weight file.
         start: the first byte of the tensor in that file.
         stop: one past its last byte.
-        strides: elements to step over for one step along each axis; None where the tensor is C-contiguous.
+        strides: the stride of each axis, in elements; None if the tensor is C-contiguous.
     """
 
     name: str
@@ -70,9 +70,9 @@ class TensorEntry:
 
 
 def element_count(shape: Sequence[int]) -> int | None:
-    """The number of elements of a shape, or None where its axes are longer together than a file can address.
+    """Return the number of elements of a shape, or None if it exceeds what a file can address.
 
-    Axes of no length don't hide the others: NumPy could not hold (0, 2**62, 2**62) either.
+    Axes of length 0 don't excuse the others: NumPy has no array of shape (0, 2**62, 2**62) either.
     """
     extent = 1
     for length in shape:
@@ -83,7 +83,7 @@ def element_count(shape: Sequence[int]) -> int | None:
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides, in elements, of a C-contiguous tensor of this shape."""
+    """Return the strides, in elements, of a C-contiguous tensor of this shape."""
     strides = [1] * len(shape)
     for axis in range(len(shape) - 2, -1, -1):
         strides[axis] = strides[axis + 1] * max(shape[axis + 1], 1)

@@ -1,6 +1,6 @@
-"""Files opened for reading: regular ones only, and no more bytes of them than are allowed.
+"""Reading files: only regular files, and only up to a limit of bytes.
 
-Reading a pipe waits for whoever writes to it, and a device may never end. Both are refused before the first byte.
+Reading a pipe would wait for its writer, and a device may never end. Both are rejected before the first byte.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ KINDS = {
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """A regular file, opened for reading without a buffer.
+    """Open a regular file for reading, without a buffer.
 
     Raises:
-        OSError: it is a folder, a pipe, a device or a socket, or the system doesn't open it.
+        OSError: it is a folder, a pipe, a device or a socket, or the system can't open it.
     """
     check_regular(os.stat(path))
-    # What takes the file's name meanwhile is not waited for either.
+    # O_NONBLOCK: don't wait for a pipe that has replaced the file meanwhile.
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     try:
         check_regular(os.fstat(handle))
@@ -38,17 +38,17 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def check_regular(status: os.stat_result) -> None:
-    """Raise OSError, saying what it is, for everything that is not a regular file."""
+    """Raise OSError, naming the kind of file, unless it is a regular file."""
     kind = stat.S_IFMT(status.st_mode)
     if kind != stat.S_IFREG:
         raise OSError(errno.EINVAL, f"it is {KINDS.get(kind, 'something else')}, not a regular file")
 
 
 def read_whole(path: Path, most: int) -> bytes:
-    """All bytes of a file.
+    """Return all bytes of a file.
 
     Raises:
-        OSError: it has more bytes than `most`, it is not a regular file, or the system doesn't read it.
+        OSError: it has more bytes than `most`, is not a regular file, or can't be read.
     """
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -58,10 +58,10 @@ def read_whole(path: Path, most: int) -> bytes:
 
 
 def read_span(file: BinaryIO, start: int, stop: int) -> bytes:
-    """The bytes from start to stop, fewer where the file ends before."""
+    """Return the bytes from start to stop; fewer if the file ends before."""
     file.seek(start)
-    pieces = []
-    while start < stop and (piece := file.read(stop - start)):
-        pieces.append(piece)
-        start += len(piece)
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    chunks = []
+    while start < stop and (chunk := file.read(stop - start)):
+        chunks.append(chunk)
+        start += len(chunk)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)

@@ -1,7 +1,7 @@
-"""Checkpoints on the hub, by way of huggingface_hub: its cache, tokens, endpoint, offline mode. No other file asks it.
+"""Checkpoints on the hub. The only file that calls huggingface_hub: its cache, tokens, endpoint and offline mode.
 
-A weight file that is in the cache is read there. One that is not is read by range request: a header costs kilobytes,
-a slice of a tensor costs its own bytes. Everything is pinned to the commit that the first request resolved.
+A weight file in the cache is read from there. Otherwise it is read by range requests: a header costs kilobytes, and a
+slice of a tensor costs only its own bytes. All requests are pinned to the commit that the first one resolved.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +31,14 @@ class Repository:
     """A `Place` on the hub: one model repository, at one commit.
 
     Attributes:
-        where: its id, and after an @ its commit.
+        where: its id and its commit, joined by an @.
     """
 
     def __init__(self, identity: str, revision: str | None) -> None:
-        """Resolve the revision to a commit: by asking the hub, or from the cache where the hub can't be asked.
+        """Resolve the revision to a commit: on the hub or, if the hub can't be reached, in the cache.
 
         Raises:
-            NotFoundError: there is no such model or revision, or it can't be reached and is not in the cache.
+            NotFoundError: there is no such model or revision, or the hub can't be reached and the model isn't cached.
         """
         self.identity = identity
         self._sources: dict[str, Source | None] = {}
@@ -48,11 +47,11 @@ class Repository:
         try:
             commit = self._ask_commit(revision)
         except failures() as error:
-            found, final = explain(error, identity, revision)
+            explained, final = explain(error, identity, revision)
             cached = None if final else self._cached_commit(revision)
             if cached is None:
-                raise found from error
-            commit, self._unreachable = cached, found
+                raise explained from error
+            commit, self._unreachable = cached, explained
         self.commit = commit
         self.where = f"{identity}@{commit}"
 
@@ -92,7 +91,7 @@ class Repository:
         from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError
 
         url = hf_hub_url(self.identity, "config.json", revision=revision)
-        # Asked once before the download, which would try again for half a minute where there is no network.
+        # Without a network, the download would retry for half a minute. This request doesn't retry.
         with suppress(EntryNotFoundError):
             _commit_of(get_hf_file_metadata(url, **IDENTITY).commit_hash)
         try:
@@ -117,7 +116,7 @@ class Repository:
         return Path(path) if isinstance(path, str) else None
 
     def _download(self, name: str) -> Path | None:
-        """A file, brought into the cache; None where the hub has none of that name, or can't be asked."""
+        """Download a file into the cache; None if the repository has no such file or the hub can't be reached."""
         from huggingface_hub import hf_hub_download
         from huggingface_hub.errors import EntryNotFoundError
 
@@ -127,7 +126,7 @@ class Repository:
             try:
                 return Path(hf_hub_download(self.identity, name, revision=self.commit, **IDENTITY))
             except EntryNotFoundError as error:
-                if isinstance(error, FileNotFoundError):  # not that it is absent: that it could not be asked for
+                if isinstance(error, FileNotFoundError):  # LocalEntryNotFoundError: the hub could not be reached
                     raise
                 return None
 
@@ -144,31 +143,28 @@ class Repository:
         return RemoteFile(self, name, head, size)
 
     def get(self, name: str, start: int, stop: int) -> tuple[bytes, int]:
-        """The bytes of a file from start to stop, or to its end where that comes first; and the file's length."""
+        """Return the bytes of a file from start to stop (or to its end, if that comes first) and the file's length."""
         from huggingface_hub import hf_hub_url
+        from huggingface_hub.utils import build_hf_headers, hf_raise_for_status, http_stream_backoff
 
-        utils = _utilities()
         url = hf_hub_url(self.identity, name, revision=self.commit)
-        headers = utils.build_hf_headers(**IDENTITY)
+        headers = build_hf_headers(**IDENTITY)
         headers |= {"Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity"}
         options: dict[str, Any] = {"headers": headers, "timeout": TIMEOUT_SECONDS, "max_retries": RETRIES}
-        # huggingface_hub speaks through httpx since 1.0, and through requests before.
-        stream = getattr(utils, "http_stream_backoff", None) or partial(utils.http_backoff, stream=True)
-        with self._explained(keep=True), stream("GET", url, **options) as response:
+        with self._explained(keep=True), http_stream_backoff("GET", url, **options) as response:
             if response.status_code == 416 and start == 0:
                 return b"", 0
-            utils.hf_raise_for_status(response)
+            hf_raise_for_status(response)
             size = _length(response, start, stop, f"{self.where}/{name}")
-            pieces = response.iter_bytes() if hasattr(response, "iter_bytes") else response.iter_content(FIRST_REQUEST)
-            wanted = min(stop, size) - start
+            count = min(stop, size) - start
             data = bytearray()
-            for piece in pieces:
-                data += piece
-                if len(data) >= wanted:
+            for chunk in response.iter_bytes():
+                data += chunk
+                if len(data) >= count:
                     break
-        if len(data) != wanted:
+        if len(data) != count:
             raise CheckpointError(
-                f"bytes {start} to {stop} were asked for, {len(data)} of them came",
+                f"requested bytes {start} to {stop}, received {len(data)} of them",
                 where=f"{self.where}/{name}",
                 advice="try again; the connection may have been cut",
             )
@@ -176,7 +172,7 @@ class Repository:
 
     @contextmanager
     def _explained(self, keep: bool = False) -> Iterator[None]:
-        """Turn what goes wrong on the way to the hub into our own error; with keep, a missing file stays as it is."""
+        """Turn a failed request into one of headscope's errors; with keep, re-raise EntryNotFoundError unchanged."""
         from huggingface_hub.errors import EntryNotFoundError
 
         try:
@@ -188,7 +184,7 @@ class Repository:
 
 
 class RemoteFile:
-    """A `Source` on the hub: its first bytes are kept, every other read is one range request."""
+    """A `Source` on the hub: its first bytes are cached; every other read is one range request."""
 
     remote = True
 
@@ -207,7 +203,9 @@ class RemoteFile:
         data, size = self._repository.get(self.name, start + len(known), stop)
         if size != self.size:
             raise CheckpointError(
-                f"the file had {self.size} bytes before and has {size} now", where=self.where, advice="open it again"
+                f"the file had {self.size} bytes when it was opened and has {size} now",
+                where=self.where,
+                advice="open the checkpoint again",
             )
         return known + data
 
@@ -217,48 +215,38 @@ class RemoteFile:
 
 def _commit_of(header: str | None) -> str:
     if not header:
-        raise ConnectionError(f"the answer has no {COMMIT_HEADER}, so this is not a hub")
+        raise ConnectionError(f"the response has no {COMMIT_HEADER}, so this is not a hub")
     return header
 
 
-def _utilities() -> Any:
-    """huggingface_hub.utils, which its versions export in part."""
-    from importlib import import_module
-
-    return import_module("huggingface_hub.utils")
-
-
 def _length(response: Any, start: int, stop: int, where: str) -> int:
-    """The whole file's length, from an answer that must be the range asked for, or a whole file no longer than it."""
-    found = CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
-    if (
-        response.status_code == 206
-        and found
-        and int(found[1]) == start
-        and int(found[2]) == min(stop, int(found[3])) - 1
-    ):
-        return int(found[3])
-    length = response.headers.get("Content-Length", "")
-    if response.status_code == 200 and start == 0 and length.isdigit() and int(length) <= stop:
-        return int(length)
+    """Return the file's length, after checking that the response is the requested range or a file that ends in it."""
+    match = CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
+    if response.status_code == 206 and match:
+        first, last, length = map(int, match.groups())
+        if first == start and last == min(stop, length) - 1:
+            return length
+    whole = response.headers.get("Content-Length", "")
+    if response.status_code == 200 and start == 0 and whole.isdigit() and int(whole) <= stop:
+        return int(whole)
     raise CheckpointError(
-        f"a range of bytes was asked for, and the server answers {response.status_code} with another one",
+        f"requested a range of bytes, but the server answered {response.status_code} with other bytes",
         where=where,
-        advice="the endpoint does not serve ranges: download the model, and give its folder",
+        advice="the endpoint doesn't support range requests: download the model and pass its folder",
     )
 
 
 @contextmanager
 def _without_bar() -> Iterator[None]:
-    """No progress bar for the small files; left alone where the environment has settled the matter."""
+    """Hide the progress bars of small files, unless HF_HUB_DISABLE_PROGRESS_BARS is set."""
     from huggingface_hub import constants
+    from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
-    utils = _utilities()
-    if constants.HF_HUB_DISABLE_PROGRESS_BARS is not None or utils.are_progress_bars_disabled():
+    if constants.HF_HUB_DISABLE_PROGRESS_BARS is not None or are_progress_bars_disabled():
         yield
         return
-    utils.disable_progress_bars()
+    disable_progress_bars()
     try:
         yield
     finally:
-        utils.enable_progress_bars()
+        enable_progress_bars()

@@ -1,9 +1,9 @@
-"""What went wrong on the way to the hub, in our own words: what, where, and what to do."""
+"""Failed requests to the hub as errors that say what happened, where, and what to do."""
 
 from __future__ import annotations
 
-import sys
 from difflib import get_close_matches
+from importlib import import_module
 
 from headscope.errors import NotFoundError
 
@@ -22,22 +22,24 @@ FAMILIAR = (
     "google/electra-small-discriminator",
     "google/electra-base-discriminator",
 )
-"""Ids that people mistype, to suggest from."""
+"""Well-known ids to suggest for a mistyped one."""
 
 
 def failures() -> tuple[type[Exception], ...]:
-    """The exceptions that a request to the hub raises, whichever HTTP client this huggingface_hub is built on."""
-    from huggingface_hub.errors import HfHubHTTPError
+    """Return the exceptions that a request to the hub may raise."""
+    from huggingface_hub import errors
 
-    # Its bases are the client's own root of errors: requests' before 1.0, httpx's since.
-    bases = [base for base in HfHubHTTPError.__mro__ if issubclass(base, Exception) and base is not Exception]
-    clients = [sys.modules[base.__module__.partition(".")[0]] for base in bases]
-    malformed: list[type[Exception]] = [client.InvalidURL for client in clients if hasattr(client, "InvalidURL")]
-    return (*bases, *malformed, OSError, ValueError)
+    # The HTTP client is httpx in huggingface_hub 1 and httpx2 in 2: take the one whose HTTPError it imports.
+    client = import_module(errors.HTTPError.__module__.partition(".")[0])
+    return client.HTTPError, client.InvalidURL, OSError, ValueError
 
 
 def explain(error: Exception, identity: str, revision: str | None) -> tuple[NotFoundError, bool]:
-    """Our error for what a request raised, and whether it is final: a cached copy would not answer the question."""
+    """Explain an exception that a request raised.
+
+    Returns:
+        headscope's error; and True if it is final, so that a cached copy would be no substitute.
+    """
     from huggingface_hub import constants
     from huggingface_hub.errors import (
         GatedRepoError,
@@ -49,30 +51,30 @@ def explain(error: Exception, identity: str, revision: str | None) -> tuple[NotF
     )
 
     where = identity if revision is None else f"{identity}@{revision}"
-    by_hand = "download the model where there is a network, and give its folder"
+    by_hand = "download the model on a machine with a network, and pass its folder"
     if isinstance(error, HFValidationError):
-        return NotFoundError("this is no hub id", where=identity, advice="a hub id is owner/name"), True
+        return NotFoundError("this is not a hub id", where=identity, advice="a hub id is owner/name"), True
     if isinstance(error, RevisionNotFoundError):
-        advice = "give a branch, a tag or a commit that the model has, or leave the revision out"
+        advice = "pass a branch, tag or commit of the model, or leave the revision out"
         return NotFoundError(f"the model has no revision {revision}", where=identity, advice=advice), True
     if isinstance(error, GatedRepoError):
-        advice = "ask for access on the model's page, then log in (`hf auth login`, or HF_TOKEN)"
-        return NotFoundError("the model is gated: its owners decide who reads it", where=where, advice=advice), False
+        advice = "request access on the model's page, then log in (`hf auth login`, or HF_TOKEN)"
+        return NotFoundError("the model is gated: its owners control access", where=where, advice=advice), False
     if isinstance(error, RepositoryNotFoundError):
         close = get_close_matches(identity, FAMILIAR, 1, 0.8)
         close = close or [known for known in FAMILIAR if get_close_matches(identity, [known.split("/")[1]], 1, 0.85)]
-        meant = f"did you mean {close[0]}? " if close else ""
-        advice = f"{meant}Check the spelling; if the model is private, log in (`hf auth login`, or HF_TOKEN)"
+        suggestion = f"did you mean {close[0]}? " if close else ""
+        advice = f"{suggestion}Check the spelling; if the model is private, log in (`hf auth login`, or HF_TOKEN)"
         return NotFoundError(
-            "the hub has no model of this id, and there is no such path", where=where, advice=advice
+            "the hub has no model with this id, and no such path exists", where=where, advice=advice
         ), False
     if isinstance(error, OfflineModeIsEnabled):
-        found = "there is no such path, the model is not in the cache, and HF_HUB_OFFLINE keeps from asking the hub"
-        return NotFoundError(found, where=where, advice=f"unset HF_HUB_OFFLINE, or {by_hand}"), False
+        problem = "no such path exists, the model is not in the cache, and HF_HUB_OFFLINE forbids requests to the hub"
+        return NotFoundError(problem, where=where, advice=f"unset HF_HUB_OFFLINE, or {by_hand}"), False
     if isinstance(error, HfHubHTTPError):
         status = error.response.status_code
-        denied = "log in (`hf auth login`, or HF_TOKEN) with a token that may read this model"
-        advice = denied if status in (401, 403) else f"try again later, or {by_hand}"
+        log_in = "log in (`hf auth login`, or HF_TOKEN) with a token that has access to this model"
+        advice = log_in if status in (401, 403) else f"try again later, or {by_hand}"
         return NotFoundError(
             f"the hub answered {status}", where=f"{where} on {constants.ENDPOINT}", advice=advice
         ), False

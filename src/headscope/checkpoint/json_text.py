@@ -1,7 +1,7 @@
-"""JSON from a file (headers, indexes, configs, traces), read with bounds: the one way in which headscope reads JSON.
+"""Bounded JSON parsing for headers, indexes, configs and traces: all JSON that headscope reads goes through here.
 
-What a text would take is known before it is parsed: its items are counted and its depth is measured on its brackets,
-commas and colons alone, in a few passes over its bytes. So a hostile file costs about what it costs to read it.
+The size of the result is known before the text is parsed: a few passes over its bytes count the items and measure the
+depth from brackets, commas and colons alone. So a hostile file costs little more than reading its bytes.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Any
 from headscope.checkpoint.files import read_whole
 
 INTEGER_DIGITS = 100
-"""Most digits of a number. Configs say "no limit" as 1000000000000000019884624838656; a header's are checked again."""
+"""Maximum digits of an integer. Configs write "no limit" as 1000000000000000019884624838656; headers check again."""
 
 MOST_BYTES = 100_000_000
-"""Most bytes of a JSON text: what safetensors allows a header."""
+"""Maximum bytes of a JSON text: the limit of safetensors headers."""
 
 MOST_ITEMS = 2_000_000
-"""Most items (values and names) of a JSON text. An index of 200,000 tensors has 400,000; they take 100 bytes each."""
+"""Maximum items (values and names) of a JSON text. An index of 200,000 tensors has 400,000; each takes 100 bytes."""
 
 MOST_LEVELS = 100
-"""Most levels of nesting. Configs have 4; every walk over a value, such as writing it again, has room for this many."""
+"""Maximum levels of nesting. Configs have 4; recursive code such as json.dumps handles this many."""
 
 STRUCTURE = b'[]{},:"'
 OTHER_BYTES = bytes(set(range(256)) - set(STRUCTURE))
@@ -35,14 +35,20 @@ HALVES = re.compile("[\ud800-\udfff]")
 
 
 class JsonError(Exception):
-    """Why a text is not the JSON that it should be."""
+    """A text is not JSON, or exceeds the limits."""
 
 
 def read_object(path: Path, *, unique: bool, most: int = MOST_BYTES, items: int = MOST_ITEMS) -> dict[str, Any]:
-    """The JSON object in a file. Arguments and errors as for `parse_object`.
+    """Read the JSON object in a file; see `parse_object`.
+
+    Args:
+        path: the file.
+        unique: as in `parse_object`.
+        most: the maximum number of bytes.
+        items: as in `parse_object`.
 
     Raises:
-        JsonError: also where the file has more than `most` bytes, is not a regular file, or can't be read.
+        JsonError: as in `parse_object`; or the file is too large, is not a regular file, or can't be read.
     """
     try:
         data = read_whole(path, most)
@@ -52,16 +58,16 @@ def read_object(path: Path, *, unique: bool, most: int = MOST_BYTES, items: int 
 
 
 def parse_object(data: bytes | str, *, unique: bool, items: int = MOST_ITEMS) -> dict[str, Any]:
-    """The JSON object that a text spells.
+    """Parse a JSON object.
 
     Args:
         data: a text, or its bytes in UTF-8.
-        unique: refuse a name that occurs twice in one object, whatever its values; otherwise only where they differ.
-        items: the most values and names that it may hold.
+        unique: True to reject every name that occurs twice in one object; False to reject it only if the values differ.
+        items: the maximum number of values and names.
 
     Raises:
-        JsonError: not UTF-8, not JSON, not an object, a name twice, too many items, nested too deeply, or a number too
-            long.
+        JsonError: not UTF-8, not JSON, not an object, a duplicate name, too many items, too many levels of nesting, or
+            an integer with too many digits.
     """
 
     def unite(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -84,25 +90,25 @@ def parse_object(data: bytes | str, *, unique: bool, items: int = MOST_ITEMS) ->
     except json.JSONDecodeError as error:
         raise JsonError(f"not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from error
     if not isinstance(value, dict):
-        raise JsonError(f"an object was expected, this is {kind_of(value)}")
+        raise JsonError(f"expected an object, got {kind_of(value)}")
     return value
 
 
 def check_structure(data: bytes, items: int = MOST_ITEMS) -> None:
-    """Raise JsonError where a JSON text holds more items than this, or nests them deeper than `MOST_LEVELS`.
+    """Raise JsonError if a JSON text has more items than this or is nested deeper than `MOST_LEVELS`.
 
-    Whether it is JSON at all is left to the parser, which gets no further in what isn't.
+    The text may be invalid JSON; the parser stops at the first error.
     """
     if b"\\" in data:
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     marks = data.translate(None, OTHER_BYTES).replace(b'""', b"")
-    # The quotes that are left stand around strings that hold marks themselves; each of these is an item.
+    # The remaining quotes enclose strings that contain such marks; each of these strings is an item.
     if marks.count(b'"') // 2 > items:
-        raise JsonError(f"it holds more than {items:,} items")
+        raise JsonError(f"it has more than {items:,} items")
     marks = re.sub(rb'"[^"]*"?', b"", marks)
     count = 1 + sum(map(marks.count, (b"[", b"{", b",", b":")))
     if count > items:
-        raise JsonError(f"it holds {count:,} items, at most {items:,} are read")
+        raise JsonError(f"it has {count:,} items, the limit is {items:,}")
     nested = marks.translate(AS_LISTS, b",:")
     for _ in range(MOST_LEVELS):  # each pass removes the innermost level
         inner = nested.replace(b"[]", b"")
@@ -114,39 +120,39 @@ def check_structure(data: bytes, items: int = MOST_ITEMS) -> None:
 
 
 def written(value: Any) -> str:
-    """A value as JSON that UTF-8 can hold: readable, but for halves of surrogate pairs, which are escaped."""
+    """Return a value as readable JSON in valid UTF-8: only unpaired surrogates are escaped."""
     text = json.dumps(value, ensure_ascii=False)
     return text if text.isascii() else HALVES.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
 
 
 def kind_of(value: Any) -> str:
-    """What JSON calls a value of this kind, with its article."""
+    """Return JSON's name for the type of a value, with its article."""
     kinds = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
     return kinds.get(type(value), "a number")
 
 
 def shown(name: str) -> str:
-    """A name from a file, quoted, escaped and short enough for a message."""
+    """Return a name from a file for a message: quoted, escaped and shortened."""
     return shortened(ascii(name) if not name.isprintable() else repr(name))
 
 
 def shortened(text: str, most: int = 100) -> str:
-    """A text from a file, short enough for a message."""
+    """Return a text from a file for a message, shortened to about `most` characters."""
     return text if len(text) <= most else f"{text[: most - 20]}... ({len(text)} characters)"
 
 
 def brief(value: object) -> str:
-    """A value from a file as Python writes it, short enough for a message."""
+    """Return the repr of a value from a file for a message, shortened."""
     return shortened(repr(value))
 
 
 def few(names: Sequence[str], most: int) -> str:
-    """The first names, and how many more there are."""
+    """Return the first names, and the number of the others."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 
 def _integer(digits: str) -> int:
     if len(digits) > INTEGER_DIGITS:
-        raise JsonError(f"a number of {len(digits)} digits")
+        raise JsonError(f"an integer of {len(digits)} digits")
     return int(digits)

@@ -1,4 +1,4 @@
-"""From a name to an open `Checkpoint`: what the name means, its config, its tensors, and how they are read."""
+"""From a name to an open `Checkpoint`: its location, its config, its header, and reading its tensors."""
 
 from __future__ import annotations
 
@@ -21,38 +21,39 @@ if TYPE_CHECKING:
     import numpy as np
 
 CONFIG_LIMIT, CONFIG_ITEMS = 16_000_000, 500_000
-"""Most bytes and items of a config: id2label of 100,000 classes, with label2id, has 400,000 items."""
+"""Maximum bytes and items of a config: id2label and label2id for 100,000 classes have 400,000 items."""
 
 
 def open_checkpoint(name: str | os.PathLike[str], *, revision: str | None = None) -> Checkpoint:
-    """Open a checkpoint: its config and its header are read, its weights are not.
+    """Open a checkpoint: read its config and its header, but not its weights.
 
     Args:
         name: a hub id, a folder, a weight file, or "-" for the bundled model.
-        revision: a branch, tag or commit, of a hub id only.
+        revision: a branch, tag or commit; for hub ids only.
 
     Raises:
-        NotFoundError: the name leads to no checkpoint.
-        CheckpointError: its files are damaged or contradict each other; UnsafeError where a pickle asks to run code.
+        NotFoundError: there is no such checkpoint.
+        CheckpointError: its files are damaged or contradict each other; UnsafeError if a pickle would run code.
         ConfigError: config.json is not a JSON object.
-        UnsupportedError: a format that headscope does not read.
+        UnsupportedError: a format that headscope doesn't read.
     """
-    found = resolve(name, revision)
-    weights = read_weights(found.place, found.file or choose_weights(found.place))
+    location = resolve(name, revision)
+    place = location.place
+    weights = read_weights(place, location.file or choose_weights(place))
     return Checkpoint(
-        name=os.fspath(name), origin=found.origin, place=found.place, weights=weights, config=read_config(found.place)
+        name=os.fspath(name), origin=location.origin, place=place, weights=weights, config=read_config(place)
     )
 
 
 class Checkpoint:
-    """What is on disk (or on the hub): a config, files beside it, and a header that names every tensor.
+    """A model's files on disk or on the hub: a config, the files beside it, and a header that names every tensor.
 
     Attributes:
-        name: what was typed.
+        name: the name as the user gave it.
         origin: "folder", "file", "hub" or "bundled".
         where: the absolute path of the folder, or the hub id and its commit.
-        has_config: whether there is a config.json.
-        config: config.json as read; empty where there is none.
+        has_config: True if there is a config.json.
+        config: the content of config.json; empty if there is none.
     """
 
     def __init__(
@@ -86,25 +87,25 @@ class Checkpoint:
 
     @property
     def shared(self) -> Mapping[str, str]:
-        """A tensor's name, and the earlier name that has exactly the same bytes (tied weights of a pickle)."""
+        """Name of a tensor -> the earlier name of exactly the same bytes (tied weights of a pickle)."""
         return MappingProxyType(self._weights.shared)
 
     @property
     def local(self) -> bool:
-        """Whether all weight files are on this machine; if not, each read is a range request."""
+        """True if all weight files are on this machine; otherwise each read is a range request."""
         return not any(source.remote for source in self._weights.sources.values())
 
     def read(
         self, name: str, rows: slice | None = None, columns: slice | None = None
     ) -> np.ndarray[Any, np.dtype[Any]]:
-        """One tensor, or a slice of its axes 0 (rows) and 1 (columns), as a read-only array.
+        """Return a tensor, or a slice of its axes 0 (rows) and 1 (columns), as a read-only array.
 
-        Only those rows' bytes are read: mapped from the disk, or fetched by one range request from the hub.
-        BF16 and F8 come back as float32, every other dtype as it is stored.
+        Only the bytes of those rows are read: mapped from disk, or fetched from the hub by one range request.
+        BF16 and F8 are upcast to float32; every other dtype is returned as stored.
 
         Raises:
             InputError: no such tensor, or a slice beyond its shape.
-            UnsupportedError: a dtype that NumPy has no exact array for.
+            UnsupportedError: a dtype that NumPy can't represent exactly.
         """
         from headscope.checkpoint.reading import read_tensor
 
@@ -121,13 +122,13 @@ class Checkpoint:
         return read_tensor(self._weights.sources[entry.file], entry, rows, columns)
 
     def file(self, filename: str) -> Path | None:
-        """The local path of a file beside the weights (from the hub: by way of its cache), or None if there is none."""
+        """Return the local path of a file beside the weights (for the hub, in its cache), or None if there is none."""
         return self._place.path(filename)
 
     def fetch(self) -> None:
-        """Bring the weight files onto this machine (the hub's own cache), so that reads are maps of them.
+        """Download the weight files into the hub's cache, so that reads are memory-mapped.
 
-        Does nothing for a checkpoint that is on this machine already.
+        Does nothing if the checkpoint is already on this machine.
         """
         if self.local:
             return
@@ -135,14 +136,14 @@ class Checkpoint:
         tensors = {name: entry for source in sources.values() for name, entry in read_header(source).items()}
         if tensors != self._weights.tensors:
             raise CheckpointError(
-                "the downloaded files have another header than the one read before",
+                "the header of the downloaded files differs from the one read before",
                 where=self.where,
                 advice="open the checkpoint again",
             )
         self._weights = Weights(self.format, sources, tensors, find_shared(tensors))
 
     def fingerprint(self) -> str:
-        """SHA-256, in hex, of the config and of every tensor's name, dtype and shape; no weights are read."""
+        """Return the SHA-256, in hex, of the config and of every tensor's name, dtype and shape; reads no weights."""
         import hashlib
 
         header = sorted((entry.name, entry.dtype, entry.shape) for entry in self.tensors.values())
@@ -151,7 +152,7 @@ class Checkpoint:
 
 
 def read_config(place: Place) -> dict[str, Any] | None:
-    """config.json of a place; None where there is none.
+    """Return the content of config.json; None if there is none.
 
     Raises:
         ConfigError: it is not a JSON object in UTF-8.
@@ -159,7 +160,7 @@ def read_config(place: Place) -> dict[str, Any] | None:
     path = place.path("config.json")
     if path is None:
         return None
-    advice = "download or copy config.json again, and check that you may read it; it is a JSON object in UTF-8"
+    advice = "download or copy config.json again, and check its permissions; it must be a JSON object in UTF-8"
     try:
         return read_object(path, unique=False, most=CONFIG_LIMIT, items=CONFIG_ITEMS)
     except JsonError as error:

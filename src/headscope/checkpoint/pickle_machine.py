@@ -1,8 +1,13 @@
-"""A pickle read symbolically: a small stack machine that builds plain values and tensor descriptions, and runs nothing.
+"""A symbolic reader of pickles: a small stack machine that builds values and tensor descriptions, and runs no code.
 
-What names stand for is pickle_torch.py's; what is not in its tables is refused by name. Time and memory are bounded by
-the length of the pickle: every opcode is a fixed amount of work, shared values stay shared, and what calls take is
-counted.
+Names are looked up in the tables of pickle_torch.py; any other name raises UnsafeError. Time and memory are bounded by
+the length of the pickle: every opcode does a fixed amount of work, shared values stay shared, and the arguments of
+calls are counted.
+
+The standard pickle.Unpickler has no such bound, even if find_class is restricted: a pickle of 9 bytes that stores its
+value under memo index 2**26 (LONG_BINPUT) makes it allocate 1 GB, and so does one of 12 bytes that claims to contain
+2**30 bytes (BINBYTES8); index 2**32 - 1 would take 64 GB (measured with CPython 3.11). The pure-Python
+pickle._Unpickler keeps its memo in a dict, but it is private, and a BYTEARRAY8 of 12 bytes takes the same 1 GB.
 """
 
 from __future__ import annotations
@@ -26,29 +31,29 @@ MARK_LIMIT = 500
 INTEGER_BYTES = 16
 
 SAFER = (
-    "get the model as model.safetensors; a pickle that runs code can do anything to this machine, so don't load it. If "
-    "it is your own, save model.state_dict() instead of the model"
+    "download the model as model.safetensors; a pickle that runs code can do anything to this machine, so don't load "
+    "it. If it is your own, save model.state_dict() instead of the model"
 )
 
 
 class TruncatedPickleError(CheckpointError):
-    """The bytes end inside the pickle: with more of the file it might go on."""
+    """The bytes end inside the pickle; with more bytes of the file, it may be complete."""
 
 
 class _Mark:
-    """Stands on the stack where a MARK opcode put it."""
+    """The value that a MARK opcode pushes."""
 
 
 MARK = _Mark()
 
 
 def read_pickle(data: bytes, position: int, where: str) -> tuple[object, int]:
-    """The value of the pickle that begins at position, and the position just after it.
+    """Return the value of the pickle that begins at position, and the position after its end.
 
     Raises:
-        UnsafeError: it names a function or class outside the table, or asks for an object to be made.
-        TruncatedPickleError: the bytes end before it does.
-        CheckpointError: it is not a pickle, or not one that a state dict needs.
+        UnsafeError: it names a function or class outside the tables, or creates an object.
+        TruncatedPickleError: the bytes end inside the pickle.
+        CheckpointError: it is not a pickle, or not the pickle of a state dict.
     """
     machine = _Machine(data, position, where)
     return machine.run(), machine.position
@@ -71,11 +76,11 @@ class _Machine:
                 if code == 0x2E:  # STOP
                     value = self.pop()
                     if self.stack:
-                        raise MalformedError("it stops with values left on its stack")
+                        raise MalformedError("values are left on its stack at its end")
                     return value
                 handler = HANDLERS.get(code)
                 if handler is None:
-                    raise refused(code)
+                    raise unsupported_opcode(code)
                 handler(self)
             raise MalformedError(f"it has more than {STEP_LIMIT} steps")
         except MalformedError as error:
@@ -86,20 +91,20 @@ class _Machine:
             ) from error
         except ForbiddenError as error:
             raise UnsafeError(
-                f"the pickle {error}: refused, nothing was run", where=self.where, advice=SAFER
+                f"the pickle {error}; headscope ran none of it", where=self.where, advice=SAFER
             ) from error
 
     def take(self, count: int) -> bytes:
         end = self.position + count
         if end > len(self.data):
             raise TruncatedPickleError(
-                f"the pickle is truncated: byte {end} is needed, it has {len(self.data)}",
+                f"the pickle is truncated: it needs {end} bytes and has {len(self.data)}",
                 where=self.where,
                 advice="download or copy the file again",
             )
-        piece = self.data[self.position : end]
+        taken = self.data[self.position : end]
         self.position = end
-        return piece
+        return taken
 
     def number(self, count: int) -> int:
         return int.from_bytes(self.take(count), "little")
@@ -116,11 +121,11 @@ class _Machine:
         try:
             return raw.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise MalformedError("a text that is not UTF-8") from error
+            raise MalformedError("a string that is not UTF-8") from error
 
     def pop(self) -> object:
         if not self.stack or isinstance(self.stack[-1], _Mark):
-            raise MalformedError("it takes a value where its stack has none")
+            raise MalformedError("it pops a value from an empty stack")
         return self.stack.pop()
 
     def top(self) -> object:
@@ -143,7 +148,7 @@ class _Machine:
                 items.reverse()
                 return items
             items.append(value)
-        raise MalformedError("it closes a mark that was not opened")
+        raise MalformedError("it closes a mark that is not open")
 
     def several(self, count: int) -> tuple[object, ...]:
         values = [self.pop() for _ in range(count)]
@@ -151,12 +156,12 @@ class _Machine:
 
     def integer(self, count: int) -> int:
         if count > INTEGER_BYTES:
-            raise MalformedError(f"a number of {count} bytes")
+            raise MalformedError(f"an integer of {count} bytes")
         return int.from_bytes(self.take(count), "little", signed=True)
 
     def get(self, index: int) -> None:
         if index not in self.memo:
-            raise MalformedError(f"it recalls value {index}, which it never kept")
+            raise MalformedError(f"it gets memo entry {index}, which doesn't exist")
         self.stack.append(self.memo[index])
 
     def put(self, index: int) -> None:
@@ -192,29 +197,29 @@ class _Machine:
         arguments, function = self.pop(), self.pop()
         if not isinstance(function, Function) or not isinstance(arguments, tuple):
             raise ForbiddenError(f"calls a {type(function).__name__}")
-        # A list that is recalled is not written again: without this, calls of one long list cost the square of it.
-        self.items += sum(len(part) for part in arguments if isinstance(part, list | tuple))
+        # The memo makes arguments free in bytes: many calls with one long list would take quadratic time.
+        self.items += sum(len(argument) for argument in arguments if isinstance(argument, list | tuple))
         if self.items > STEP_LIMIT:
-            raise MalformedError(f"its calls take more than {STEP_LIMIT} items")
+            raise MalformedError(f"its calls have more than {STEP_LIMIT} items as arguments")
         self.stack.append(describe_call(function.name, arguments))
 
     def build(self) -> None:
-        """State for an object: an OrderedDict's own attributes (torch's _metadata), which no tensor depends on."""
+        """Ignore an object's state: attributes of an OrderedDict (torch's _metadata), which no tensor depends on."""
         state, target = self.pop(), self.top()
         if not isinstance(target, dict) or not isinstance(state, dict):
             raise ForbiddenError(f"sets the state of a {type(target).__name__}")
 
 
-def refused(code: int) -> Exception:
-    """Why there is no handler for an opcode."""
+def unsupported_opcode(code: int) -> Exception:
+    """Return the error for an opcode without a handler."""
     from pickletools import opcodes
 
-    known = next((opcode.name for opcode in opcodes if opcode.code == chr(code)), None)
-    if known is None:
-        return MalformedError(f"0x{code:02x} is no opcode of a pickle")
-    if known in ("INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "EXT1", "EXT2", "EXT4", "PERSID"):
-        return ForbiddenError(f"asks for an object to be made ({known})")
-    return MalformedError(f"the opcode {known} does not occur in a state dict")
+    name = next((opcode.name for opcode in opcodes if opcode.code == chr(code)), None)
+    if name is None:
+        return MalformedError(f"0x{code:02x} is not an opcode")
+    if name in ("INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "EXT1", "EXT2", "EXT4", "PERSID"):
+        return ForbiddenError(f"creates an object ({name})")
+    return MalformedError(f"the opcode {name} doesn't occur in a state dict")
 
 
 def _push(make: Callable[[_Machine], object]) -> Callable[[_Machine], None]:
@@ -272,4 +277,4 @@ HANDLERS: dict[int, Callable[[_Machine], object]] = {
     ord("b"): _Machine.build,
     ord("Q"): _Machine.persistent,
 }
-"""What each opcode does, by its code (pickle protocols 2 to 5)."""
+"""Code of each opcode -> its handler (pickle protocols 2 to 5)."""

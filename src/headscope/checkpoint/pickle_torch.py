@@ -1,6 +1,6 @@
-"""What the pickle of a state dict may name, and what comes of it: descriptions of storages and tensors.
+"""The names that a state dict's pickle may use, and their results: descriptions of storages and tensors.
 
-Names are looked up in short tables, never imported; functions are known by name, never called.
+Names are looked up in short tables, never imported; functions are represented by name, never called.
 """
 
 from __future__ import annotations
@@ -57,44 +57,44 @@ FUNCTIONS = {
 """The functions and classes that a state dict's pickle calls."""
 
 MOST_AXES = 64
-"""torch has no tensor of more."""
+"""Maximum number of axes of a tensor in torch."""
 
 LONGEST_KEY = 1000
-"""More characters than any name of a storage has."""
+"""Maximum length of a storage's key, far more than real keys have."""
 
 
 class MalformedError(Exception):
-    """Why a pickle is not one of a state dict."""
+    """A pickle is not the pickle of a state dict."""
 
 
 class ForbiddenError(Exception):
-    """What a pickle asks for that no state dict needs."""
+    """A pickle requests an operation that no state dict needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class StorageType:
-    """A torch storage class, by the dtype of its elements; "U8" for the untyped one, which counts bytes."""
+    """A torch storage class, by the dtype of its elements; "U8" for the untyped storage, which counts bytes."""
 
     dtype: str
 
 
 @dataclass(frozen=True, slots=True)
 class Dtype:
-    """torch.float32 and its like, by safetensors' name."""
+    """A torch dtype such as torch.float32, by safetensors' name."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function of torch's or a class, by its full name. It is never called."""
+    """A function or a class, by its full name. It is never called."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """A block of elements that lies outside the pickle, named by its key."""
+    """A block of elements outside the pickle, identified by its key."""
 
     key: str
     dtype: str
@@ -113,10 +113,10 @@ class PickledTensor:
 
 
 def look_up(module: object, name: object) -> Function | StorageType | Dtype:
-    """What a name stands for.
+    """Return the symbol for a name.
 
     Raises:
-        ForbiddenError: it is not in the tables.
+        ForbiddenError: the name is not in the tables.
     """
     full = f"{module}.{name}" if isinstance(module, str) and isinstance(name, str) else ""
     storage = full.removeprefix("torch.").removeprefix("cuda.").removeprefix("storage.")
@@ -128,14 +128,14 @@ def look_up(module: object, name: object) -> Function | StorageType | Dtype:
         return StorageType("U8")
     if full.startswith("torch.") and full.removeprefix("torch.") in DTYPES:
         return Dtype(DTYPES[full.removeprefix("torch.")])
-    raise ForbiddenError(f"asks for {shown(full) if full else 'something that is not a name'}")
+    raise ForbiddenError(f"imports {shown(full) if full else 'a function whose name is not a string'}")
 
 
 def describe_storage(value: object) -> Storage:
-    """A storage from its persistent id: ("storage", type, key, location, count), and in old files None, or a view.
+    """Return a storage from its persistent id: ("storage", type, key, location, count), in old files with a view.
 
     Raises:
-        MalformedError: it is none, or a view.
+        MalformedError: it is not a storage's id, or it has a view other than None.
     """
     if not isinstance(value, tuple) or len(value) not in (5, 6) or value[0] != "storage":
         raise MalformedError("a persistent id that is not a storage")
@@ -143,15 +143,15 @@ def describe_storage(value: object) -> Storage:
     if not isinstance(kind, StorageType) or not isinstance(key, str) or len(key) > LONGEST_KEY or not natural(count):
         raise MalformedError("a storage without its type, key or count")
     if value[5:] not in ((), (None,)):
-        raise MalformedError("a storage that is a view of another one")
+        raise MalformedError("a storage that is a view of another storage")
     return Storage(key, kind.dtype, count)
 
 
 def describe_call(name: str, arguments: tuple[object, ...]) -> object:
-    """What a call of one of `FUNCTIONS` would give: a dict, a tuple, a description of a tensor, None for a device.
+    """Return the result of calling one of `FUNCTIONS`: a dict, a tuple, a tensor's description, or None for a device.
 
     Raises:
-        MalformedError: its arguments are not those of a state dict.
+        MalformedError: the arguments don't occur in a state dict.
     """
     if name == "collections.OrderedDict":
         return _ordered_dict(arguments)
@@ -161,7 +161,7 @@ def describe_call(name: str, arguments: tuple[object, ...]) -> object:
         return arguments[0]
     if name == "torch.Size":
         if len(arguments) != 1 or not isinstance(arguments[0], list | tuple):
-            raise MalformedError("a torch.Size that is not one list")
+            raise MalformedError("a torch.Size of something other than a list")
         return tuple(arguments[0])
     if name == "torch.device":
         return None
@@ -169,16 +169,16 @@ def describe_call(name: str, arguments: tuple[object, ...]) -> object:
 
 
 def set_item(target: dict[object, object], key: object, value: object) -> None:
-    """target[key] = value, of a key that is new.
+    """Set target[key] = value for a new key.
 
     Raises:
-        MalformedError: the key is there already, or of a kind or size that no state dict has.
+        MalformedError: the key already exists, or its type or size doesn't occur in a state dict.
     """
     if not isinstance(key, str | bytes | int | float | None):
         raise MalformedError(f"a {type(key).__name__} as a key")
-    # Longer whole numbers can be chosen to have one hash, and a dict of them takes the square of their number.
+    # Longer integers can be chosen to have equal hashes, so that a dict of them takes quadratic time.
     if isinstance(key, int) and abs(key) > LARGEST:
-        raise MalformedError("a number of more than 64 bits as a key")
+        raise MalformedError("an integer of more than 64 bits as a key")
     if key in target:
         raise MalformedError(f"the name {shown(str(key))} occurs twice")
     target[key] = value
@@ -201,7 +201,7 @@ def _tensor(name: str, arguments: tuple[object, ...]) -> PickledTensor:
         raise MalformedError("a tensor without storage, offset, shape and strides")
     storage, offset, shape, strides = arguments[:4]
     if not isinstance(storage, Storage) or not natural(offset) or not _naturals(shape) or not _naturals(strides):
-        raise MalformedError("a tensor whose storage, offset, shape or strides are none")
+        raise MalformedError("a tensor with an invalid storage, offset, shape or strides")
     if len(shape) != len(strides):
         raise MalformedError(f"a tensor with {len(shape)} axes and {len(strides)} strides")
     if len(shape) > MOST_AXES:
@@ -212,12 +212,12 @@ def _tensor(name: str, arguments: tuple[object, ...]) -> PickledTensor:
             raise MalformedError("a tensor without its dtype")
         dtype, flags = arguments[6].name, arguments[7:8]
     if flags and flags[0]:
-        raise MalformedError("a tensor that is to be conjugated or negated when it is read")
+        raise MalformedError("a tensor with a lazy conjugation or negation")
     return PickledTensor(storage, dtype, offset, shape, strides)
 
 
 def natural(value: object) -> TypeGuard[int]:
-    """Whether this is a whole number that a file can count."""
+    """Return True for an integer from 0 to `LARGEST`."""
     return type(value) is int and 0 <= value <= LARGEST
 
 

@@ -1,4 +1,4 @@
-"""Where a checkpoint's files lie: a `Place` is a folder on disk here, a repository on the hub in hub.py."""
+"""The location of a checkpoint's files: a `Place` is a folder on disk (here) or a repository on the hub (hub.py)."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ MOST_FOLDERS = 200
 
 
 class Place(Protocol):
-    """Files by name.
+    """A folder or a repository, with files by name.
 
     Attributes:
-        where: the place as a person would name it.
+        where: its name in messages.
     """
 
     where: str
 
     def source(self, name: str) -> Source | None:
-        """A weight file, to be read by span; None where there is none of that name."""
+        """Return a weight file, to be read by span; None if there is none of that name."""
 
     def path(self, name: str) -> Path | None:
-        """A file's path on this machine; None where there is none of that name."""
+        """Return a file's path on this machine; None if there is none of that name."""
 
     def names(self) -> list[str]:
-        """The names of all files, sorted; folders, where they are listed, end in a slash."""
+        """Return the names of all files, sorted; the names of folders, if they are listed, end in a slash."""
 
     def below(self) -> list[str]:
-        """The names of files that lie further down, as folder/name; not all, where there are many folders."""
+        """Return the names of files in subfolders, as folder/name; incomplete if there are many folders."""
 
     def fetch(self, name: str) -> Source:
-        """A weight file, whole and on this machine."""
+        """Download a weight file and return it."""
 
 
 class Folder:
@@ -48,7 +48,7 @@ class Folder:
     def source(self, name: str) -> Source | None:
         path = self.folder / check_name(name)
         try:
-            # What is neither a file nor a folder (a pipe, a device) is refused by LocalFile.
+            # LocalFile rejects what is neither a file nor a folder (a pipe, a device).
             return LocalFile(path, name) if path.exists() and not path.is_dir() else None
         except OSError as error:
             raise unreadable(path, error) from error
@@ -70,24 +70,30 @@ class Folder:
             raise unreadable(self.folder, error) from error
 
     def below(self) -> list[str]:
-        """One folder down, and where the hub's cache keeps its commits one more."""
-        found: list[str] = []
+        """Search one level of subfolders; two in `snapshots`, where the hub's cache keeps one folder per commit."""
+        files: list[str] = []
         for name in [name for name in self.names() if name.endswith("/")][:MOST_FOLDERS]:
             inner = Folder(self.folder / name)
-            # Folders that may not be looked into are passed over: nothing was asked of them.
+            # Unreadable subfolders are skipped: the user didn't ask for them.
             with suppress(CheckpointError):
-                found += [name + file for file in (inner.below() if name == "snapshots/" else inner.names())]
-        return found
+                files += [name + file for file in (inner.below() if name == "snapshots/" else inner.names())]
+        return files
 
     def fetch(self, name: str) -> Source:
         return LocalFile(self.folder / check_name(name), name)
 
 
 def check_name(name: str) -> str:
-    """The name of a file inside a place, refused (InputError) where it leads out of it."""
+    """Return a file's name, after checking that it doesn't lead out of the folder.
+
+    Raises:
+        InputError: it does, or it isn't a name.
+    """
     parts = name.split("/")
     if not name or "\\" in name or "\0" in name or ":" in name or any(part in ("", ".", "..") for part in parts):
         raise InputError(
-            f"{name!r} does not name a file inside the checkpoint", where=name, advice="give a name such as vocab.txt"
+            f"{name!r} is not the name of a file inside the checkpoint",
+            where=name,
+            advice="pass a name such as vocab.txt",
         )
     return name

@@ -1,4 +1,4 @@
-"""Bytes to arrays: a tensor, or a slice of one, as a read-only NumPy array."""
+"""From bytes to arrays: a tensor, or a slice of a tensor, as a read-only NumPy array."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ NATIVE = {
     "U8": "<u1",
     "BOOL": "?",
 }
-WIDENED = {"BF16": "<u2", "F8_E4M3": "<u1", "F8_E5M2": "<u1"}
+UPCAST = {"BF16": "<u2", "F8_E4M3": "<u1", "F8_E5M2": "<u1"}
 AXES_LIMIT = 32
 
 
 def read_tensor(
     source: Source, entry: TensorEntry, rows: slice | None, columns: slice | None
 ) -> np.ndarray[Any, np.dtype[Any]]:
-    """One tensor, or the given rows (axis 0) and columns (axis 1) of it, read-only.
+    """Return a tensor, or its given rows (axis 0) and columns (axis 1), as a read-only array.
 
-    Only the bytes from the slice's first element to its last are asked of the source. The array is a view of the
-    mapped file where NumPy knows the dtype; BF16 and F8 are widened to float32, which holds all their values exactly.
+    Only the bytes from the slice's first element to its last are read. If NumPy has the dtype, the array is a view of
+    the mapped file; BF16 and F8 are upcast to float32, which represents all their values exactly.
 
     Raises:
-        UnsupportedError: a dtype that NumPy has no exact array for.
-        InputError: a slice with a step, beyond the axis, or of an axis that the tensor does not have.
+        UnsupportedError: a dtype that NumPy can't represent exactly.
+        InputError: a slice with a step, beyond the axis, or along an axis that the tensor doesn't have.
     """
-    stored = NATIVE.get(entry.dtype) or WIDENED.get(entry.dtype)
+    stored = NATIVE.get(entry.dtype) or UPCAST.get(entry.dtype)
     where = f"{entry.name} in {source.where}"
     if stored is None or len(entry.shape) > AXES_LIMIT:
         kind = f"dtype {entry.dtype}" if stored is None else f"{len(entry.shape)} axes"
         raise UnsupportedError(
-            f"tensors of {kind} can't be read", where=where, advice=f"convert it to one of {', '.join(NATIVE)}"
+            f"headscope can't read tensors of {kind}", where=where, advice=f"convert it to one of {', '.join(NATIVE)}"
         )
     bounds = [(0, length) for length in entry.shape]
-    for axis, (part, called) in enumerate(((rows, "rows"), (columns, "columns"))):
+    for axis, (part, axis_name) in enumerate(((rows, "rows"), (columns, "columns"))):
         if part is not None:
-            bounds[axis : axis + 1] = [_bounds(part, axis, called, entry.shape, where)]
+            bounds[axis : axis + 1] = [_bounds(part, axis, axis_name, entry.shape, where)]
     shape = tuple(stop - start for start, stop in bounds)
     strides = entry.strides if entry.strides is not None else contiguous_strides(entry.shape)
     if 0 in shape:
@@ -65,34 +65,37 @@ def read_tensor(
             np.frombuffer(span, dtype=stored), shape, tuple(step * size for step in strides), writeable=False
         )
     if entry.dtype == "BF16":
-        array = np.asarray(array.astype(np.uint32) << 16).view(np.float32)  # of shape () NumPy makes a bare number
-    elif entry.dtype in WIDENED:
+        array = np.asarray(array.astype(np.uint32) << 16).view(np.float32)  # for shape (), the shift returns a scalar
+    elif entry.dtype in UPCAST:
         array = np.asarray(_eight_bit_values(entry.dtype)[array])
     array.flags.writeable = False
     return array
 
 
-def _bounds(part: slice, axis: int, called: str, shape: tuple[int, ...], where: str) -> tuple[int, int]:
+def _bounds(part: slice, axis: int, axis_name: str, shape: tuple[int, ...], where: str) -> tuple[int, int]:
     if axis >= len(shape):
         raise InputError(
-            f"{called} are axis {axis}, but the tensor has shape {shape}", where=where, advice=f"leave {called} out"
+            f"{axis_name} are axis {axis}, but the tensor has shape {shape}",
+            where=where,
+            advice=f"leave {axis_name} out",
         )
     length = shape[axis]
     start = 0 if part.start is None else part.start
     stop = length if part.stop is None else part.stop
     start, stop = (start + length if start < 0 else start), (stop + length if stop < 0 else stop)
     if part.step not in (None, 1) or not 0 <= start <= stop <= length:
+        step = "" if part.step is None else f":{part.step}"
         raise InputError(
-            f"{called} {part.start}:{part.stop}{'' if part.step is None else f':{part.step}'} of an axis of {length}",
+            f"{axis_name} {part.start}:{part.stop}{step} of an axis of {length}",
             where=where,
-            advice=f"give a slice without a step inside 0:{length}",
+            advice=f"pass a slice within 0:{length}, without a step",
         )
     return start, stop
 
 
 @cache
 def _eight_bit_values(dtype: str) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """The value of each of the 256 codes (Micikevicius et al. 2022, FP8 formats for deep learning, table 1)."""
+    """Return the value of each of the 256 codes (Micikevicius et al. 2022, FP8 formats for deep learning, table 1)."""
     exponent_bits, bias = {"F8_E4M3": (4, 7), "F8_E5M2": (5, 15)}[dtype]
     mantissa_bits = 7 - exponent_bits
     code = np.arange(256)

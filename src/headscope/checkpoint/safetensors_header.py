@@ -1,8 +1,8 @@
-"""The safetensors header: 8 bytes of length, then JSON. Read and checked by the format's own rules.
+"""The safetensors header, read and checked by the rules of the format.
 
-The format: a little-endian 64-bit length n of at most 100 MB, then n bytes of a JSON object that maps each name to
-`{"dtype", "shape", "data_offsets": [start, stop]}` counted from the header's end, and `__metadata__` to an object of
-strings. The spans cover the rest of the file exactly: no gap, no overlap, nothing left over.
+The format: a little-endian 64-bit length n of at most 100 MB, then n bytes of a JSON object. It maps each name to
+`{"dtype", "shape", "data_offsets": [start, stop]}`, with offsets from the end of the header, and `__metadata__` to an
+object of strings. The spans cover the rest of the file exactly, without gaps or overlaps.
 """
 
 from __future__ import annotations
@@ -16,57 +16,56 @@ from headscope.checkpoint.source import Source
 from headscope.errors import CheckpointError
 
 DAMAGED = "the file is truncated or damaged: download or copy it again"
-MALFORMED = "the file was not written by the safetensors library: save it again with it"
+MALFORMED = "the safetensors library didn't write this file: save it again with that library"
 
 
 def read_safetensors_header(source: Source) -> dict[str, TensorEntry]:
-    """Every tensor of a checkpoint's safetensors file, in the order of its bytes. Only the header is read.
+    """Return the tensors of a checkpoint's safetensors file, in byte order. Reads only the header.
 
     Raises:
-        CheckpointError: the header is not what the format asks for, or disagrees with the file's length; or the file
-            is a trace.
+        CheckpointError: the header violates the format or contradicts the file's length, or the file is a trace.
     """
     entries, metadata = read_entries_and_metadata(source)
     if metadata.get("format") == TRACE_FORMAT:
         raise CheckpointError(
             "this is a trace that headscope saved, not a checkpoint",
             where=source.where,
-            advice="hs.load(…) reads it, and `headscope view FILE` shows it",
+            advice="load it with hs.load(…), or show it with `headscope view FILE`",
         )
     return entries
 
 
 def read_entries_and_metadata(source: Source) -> tuple[dict[str, TensorEntry], dict[str, str]]:
-    """Every tensor of a safetensors file, in the order of its bytes, and the header's `__metadata__`.
+    """Return the tensors of a safetensors file, in byte order, and the header's `__metadata__`.
 
     Raises:
-        CheckpointError: the header is not what the format asks for, or disagrees with the file's length.
+        CheckpointError: the header violates the format or contradicts the file's length.
     """
     where, size = source.where, source.size
     values, metadata, begin = _read_header(source)
     entries = [_entry(name, value, begin, source.name, where) for name, value in values.items()]
     entries.sort(key=lambda entry: (entry.start, entry.stop))
-    reached = begin
+    end = begin
     for entry in entries:
-        if entry.start != reached:
-            kind = "overlaps the tensor before it" if entry.start < reached else "leaves a gap before it"
+        if entry.start != end:
+            kind = "overlaps the tensor before it" if entry.start < end else "leaves a gap before it"
             raise CheckpointError(
                 f"the span of {shown(entry.name)} {kind}: it begins at byte {entry.start - begin}, "
-                f"the one before ends at {reached - begin}",
+                f"the one before ends at {end - begin}",
                 where=where,
                 advice=MALFORMED,
             )
-        reached = entry.stop
-    if reached != size:
-        fault = "is truncated" if reached > size else "holds bytes that belong to no tensor"
+        end = entry.stop
+    if end != size:
+        fault = "is truncated" if end > size else "has bytes that belong to no tensor"
         raise CheckpointError(
-            f"the file {fault}: its header describes {reached} bytes, it has {size}", where=where, advice=DAMAGED
+            f"the file {fault}: its header describes {end} bytes, it has {size}", where=where, advice=DAMAGED
         )
     return {entry.name: entry for entry in entries}, metadata
 
 
 def read_metadata(source: Source) -> dict[str, str]:
-    """A header's `__metadata__` alone; nothing is said about the tensors.
+    """Return a header's `__metadata__`, without checking its tensors.
 
     Raises:
         CheckpointError: the header is damaged.
@@ -75,7 +74,7 @@ def read_metadata(source: Source) -> dict[str, str]:
 
 
 def _read_header(source: Source) -> tuple[dict[str, Any], dict[str, str], int]:
-    """The header's values but for `__metadata__`, that, and the byte at which the tensors begin."""
+    """Return the header's entries, its `__metadata__`, and the byte at which the tensors begin."""
     where = source.where
     if source.size < 8:
         raise CheckpointError(
@@ -88,14 +87,14 @@ def _read_header(source: Source) -> tuple[dict[str, Any], dict[str, str], int]:
             f"the format allows {LONGEST_HEADER}" if length > LONGEST_HEADER else f"the file has {source.size} bytes"
         )
         raise CheckpointError(
-            f"its header says it is {length} bytes long, but {limit}",
+            f"the header claims to have {length} bytes, but {limit}",
             where=where,
             advice="the file is truncated, or not a safetensors file: download or copy it again",
         )
     header = source.read(8, 8 + length)
     try:
         if not header.startswith(b"{"):
-            raise JsonError("a header begins with '{'")
+            raise JsonError("it doesn't begin with '{'")
         values = parse_object(header, unique=True)
     except JsonError as error:
         raise CheckpointError(f"the safetensors header is damaged: {error}", where=where, advice=DAMAGED) from error
@@ -106,29 +105,29 @@ def _read_header(source: Source) -> tuple[dict[str, Any], dict[str, str], int]:
 
 
 def _entry(name: str, value: Any, begin: int, file: str, where: str) -> TensorEntry:
-    def fault(found: str) -> CheckpointError:
-        return CheckpointError(f"tensor {shown(name)}: {found}", where=where, advice=MALFORMED)
+    def fault(problem: str) -> CheckpointError:
+        return CheckpointError(f"tensor {shown(name)}: {problem}", where=where, advice=MALFORMED)
 
     try:
         name.encode()
     except UnicodeEncodeError as error:
         raise fault("its name is not Unicode text") from error
     if not isinstance(value, dict):
-        raise fault(f"an object was expected, this is {kind_of(value)}")
+        raise fault(f"expected an object, got {kind_of(value)}")
     for key in ("dtype", "shape", "data_offsets"):
         if key not in value:
             raise fault(f"no {key!r}")
     dtype, shape, span = value["dtype"], value["shape"], value["data_offsets"]
     if not isinstance(dtype, str) or dtype not in DTYPE_BITS:
-        known = shown(dtype) if isinstance(dtype, str) else kind_of(dtype)
-        raise fault(f"its dtype is {known}; safetensors knows {', '.join(DTYPE_BITS)}")
+        actual = shown(dtype) if isinstance(dtype, str) else kind_of(dtype)
+        raise fault(f"its dtype is {actual}; safetensors has {', '.join(DTYPE_BITS)}")
     if not _naturals(shape):
-        raise fault("its shape is not a list of whole numbers from 0")
+        raise fault("its shape is not a list of non-negative 64-bit integers")
     if not _naturals(span) or len(span) != 2 or span[0] > span[1]:
-        raise fault("its data_offsets are not two whole numbers, the first not above the second")
+        raise fault("its data_offsets are not two non-negative 64-bit integers in ascending order")
     count = element_count(shape)
     if count is None:
-        raise fault("its shape multiplies to more elements than a file can hold")
+        raise fault("its shape has more elements than a file can hold")
     bits = count * DTYPE_BITS[dtype]
     start, stop = span
     if bits != 8 * (stop - start):

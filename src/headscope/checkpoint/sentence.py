@@ -1,4 +1,4 @@
-"""A checkpoint's pooling of its tokens into one vector: modules.json and the files that sentence-transformers keeps."""
+"""A checkpoint's pooling of its tokens into one vector, from modules.json and sentence-transformers' other files."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from headscope.checkpoint import Checkpoint
 
 MOST_BYTES, MOST_ITEMS = 1_000_000, 10_000
-"""Most bytes and items of one of these files; a real one has some hundred bytes."""
+"""Maximum bytes and items of one of these files; real files have a few hundred bytes."""
 
 AGAIN = "download or copy the file again"
 MODES = ("mean", "cls")
-"""The ways of pooling in which a cosine is a sum over pairs of tokens."""
+"""The pooling modes for which a cosine is a sum over pairs of tokens."""
 
 SPELLINGS = {"mean": "mean", "mean_tokens": "mean", "cls": "cls", "cls_token": "cls"}
 """A mode as sentence-transformers spells it: after `pooling_mode_` in a field's name, or as `pooling_mode`'s value."""
@@ -27,16 +27,16 @@ SPELLINGS = {"mean": "mean", "mean_tokens": "mean", "cls": "cls", "cls_token": "
 
 @dataclass(frozen=True)
 class Pooling:
-    """The way in which the vectors of the tokens become one vector.
+    """The computation of the text's vector from the tokens' vectors.
 
     Attributes:
         mode: `mean` over all tokens, special ones included, or `cls`: the first token's vector.
         normalized: True if the vector is divided by its length.
-        stated: True if the checkpoint says so; else this is sentence-transformers' own default for a model without
-            modules.json, the mean without normalisation.
-        max_length: tokens at which sentence-transformers cuts a text; None where the checkpoint names no limit.
-        lowercase: True if sentence-transformers lower-cases a text before it reaches the tokenizer.
-        prompt: what sentence-transformers puts before every text by default; empty where nothing.
+        stated: True if the checkpoint specifies the pooling; False if this is sentence-transformers' default for a
+            model without modules.json, the mean without normalisation.
+        max_length: number of tokens to which sentence-transformers cuts a text; None without a limit.
+        lowercase: True if sentence-transformers lower-cases a text before tokenizing it.
+        prompt: the text that sentence-transformers puts before every text by default; may be empty.
     """
 
     mode: str = "mean"
@@ -54,10 +54,10 @@ class Pooling:
 
 
 def read_pooling(checkpoint: Checkpoint) -> Pooling:
-    """The pooling that a checkpoint states; without modules.json, sentence-transformers' default.
+    """Return the pooling that a checkpoint specifies; without modules.json, sentence-transformers' default.
 
     Raises:
-        CheckpointError: a file can't be read, or says something that makes no sense.
+        CheckpointError: a file can't be read or contains invalid values.
         UnsupportedError: a mode other than mean or cls, several modes at once, or a module after the pooling.
     """
     modules = _list(checkpoint, "modules.json")
@@ -85,7 +85,7 @@ def read_pooling(checkpoint: Checkpoint) -> Pooling:
 
 
 def _kind(module: object, checkpoint: Checkpoint) -> tuple[str, str]:
-    """A module's class, without its package, and its folder."""
+    """Return a module's class, without its package, and its folder."""
     if isinstance(module, dict):
         kind, path = module.get("type"), module.get("path")
         if isinstance(kind, str) and isinstance(path, str):
@@ -101,11 +101,11 @@ def _kind(module: object, checkpoint: Checkpoint) -> tuple[str, str]:
 
 
 def _mode(checkpoint: Checkpoint, filename: str) -> str:
-    """The one mode that the pooling's config names."""
+    """Return the pooling mode from its config."""
     config = _object(checkpoint, filename)
     where = f"{checkpoint.where}: {filename}"
     if config is None:
-        raise CheckpointError(f"modules.json names a pooling, but there is no {filename}", where=where, advice=AGAIN)
+        raise CheckpointError(f"modules.json lists a Pooling, but there is no {filename}", where=where, advice=AGAIN)
     prefix = "pooling_mode_"
     named = config.get("pooling_mode")
     modes = [named] if isinstance(named, str) else list(named) if isinstance(named, list) else []
@@ -123,27 +123,27 @@ def _mode(checkpoint: Checkpoint, filename: str) -> str:
 
 
 def _prompt(config: Mapping[str, Any]) -> str:
-    """The prompt that is put before every text where nobody names another."""
+    """Return the default prompt, empty if there is none."""
     prompts, name = config.get("prompts"), config.get("default_prompt_name")
     result = prompts.get(name) if isinstance(prompts, dict) and isinstance(name, str) else None
     return result if isinstance(result, str) else ""
 
 
 def _object(checkpoint: Checkpoint, filename: str) -> dict[str, Any] | None:
-    """A JSON object beside the weights; None where there is no such file."""
+    """Read a JSON object beside the weights; None if there is no such file."""
     path = checkpoint.file(filename)
     return None if path is None else _parsed(path, b"%s", checkpoint, filename)
 
 
 def _list(checkpoint: Checkpoint, filename: str) -> list[Any] | None:
-    """A JSON list beside the weights, likewise."""
+    """Read a JSON list beside the weights; None if there is no such file."""
     path = checkpoint.file(filename)
     if path is None:
         return None
     result = _parsed(path, b'{"items": %s}', checkpoint, filename)
     if set(result) == {"items"} and isinstance(result["items"], list):
         return result["items"]
-    raise CheckpointError("a list was expected", where=f"{checkpoint.where}: {filename}", advice=AGAIN)
+    raise CheckpointError("expected a JSON list", where=f"{checkpoint.where}: {filename}", advice=AGAIN)
 
 
 def _parsed(path: Path, form: bytes, checkpoint: Checkpoint, filename: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Where a weight file's bytes come from: a `Source` is read by span, from the disk or (hub.py) by range request."""
+"""The bytes of a weight file: a `Source` is read by span, from disk (here) or by range requests (hub.py)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from headscope.errors import CheckpointError
 
 
 class Source(Protocol):
-    """A file of known size whose bytes can be asked for by span.
+    """A file of known size that is read by span.
 
     Attributes:
-        name: the file's own name, as a `TensorEntry` carries it.
-        where: the file as a person would name it, for messages.
+        name: the file's name, as in `TensorEntry.file`.
+        where: the file's name in messages.
         size: its length in bytes.
-        remote: whether each read is a request over the network.
+        remote: True if each read is a request over the network.
     """
 
     name: str
@@ -26,14 +26,14 @@ class Source(Protocol):
     remote: bool
 
     def read(self, start: int, stop: int) -> bytes:
-        """The bytes from start to stop. CheckpointError where the file does not have them all."""
+        """Return the bytes from start to stop. Raises CheckpointError if the file doesn't have them all."""
 
     def view(self, start: int, stop: int) -> memoryview:
-        """The same bytes, without a copy where the file is on disk."""
+        """Return the same bytes, without a copy if the file is on disk."""
 
 
 def check_span(source: Source, start: int, stop: int) -> None:
-    """CheckpointError unless bytes start to stop lie inside the file."""
+    """Raise CheckpointError unless the bytes from start to stop are inside the file."""
     if not 0 <= start <= stop <= source.size:
         raise CheckpointError(
             f"bytes {start} to {stop} are needed, but the file has {source.size}",
@@ -43,7 +43,7 @@ def check_span(source: Source, start: int, stop: int) -> None:
 
 
 class LocalFile:
-    """A `Source` on disk: headers are read, weights are memory-mapped when they are first asked for."""
+    """A `Source` on disk: headers are read, weights are memory-mapped on first access."""
 
     remote = False
 
@@ -89,14 +89,14 @@ class LocalFile:
         return CheckpointError(
             f"the file had {self.size} bytes when it was opened and has another length now",
             where=self.where,
-            advice="something is writing to it: open the checkpoint again when that is done",
+            advice="another program is writing to it: open the checkpoint again when it has finished",
         )
 
 
 def unreadable(path: Path, error: OSError | ValueError) -> CheckpointError:
-    """The error for a file that the operating system would not give us, or that is not a regular one."""
+    """Return the error for a file that the system can't read or that is not a regular file."""
     return CheckpointError(
-        f"it can't be read: {getattr(error, 'strerror', None) or error}",
+        f"the file can't be read: {getattr(error, 'strerror', None) or error}",
         where=str(path),
-        advice="give a regular file that exists and that you may read",
+        advice="pass an existing regular file that you have permission to read",
     )

@@ -1,4 +1,4 @@
-"""What the headers of a checkpoint's weight files say together: a single file, or shards by their index."""
+"""The combined headers of a checkpoint's weight files: a single file, or shards with an index."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from headscope.errors import CheckpointError, NotFoundError, UnsupportedError
 
 @dataclass(frozen=True)
 class Weights:
-    """What the headers of a checkpoint's weight files say together.
+    """The combined headers of a checkpoint's weight files.
 
     Attributes:
         format: "safetensors" or "pickle".
         sources: the weight files by name.
         tensors: every tensor by name, in file order.
-        shared: a tensor's name, and the earlier name that has exactly the same bytes.
+        shared: name of a tensor -> the earlier name of exactly the same bytes.
     """
 
     format: str
@@ -31,11 +31,11 @@ class Weights:
 
 
 def read_weights(place: Place, name: str) -> Weights:
-    """The headers of one weight file, or of all shards of an index.
+    """Read the headers of one weight file, or of all shards of an index.
 
     Raises:
         CheckpointError: a file or the index is damaged, or they contradict each other.
-        UnsupportedError: a format that headscope does not read.
+        UnsupportedError: a format that headscope doesn't read.
     """
     if name.endswith(".index.json"):
         sources, tensors = _read_shards(place, name)
@@ -47,13 +47,13 @@ def read_weights(place: Place, name: str) -> Weights:
     kinds = {"safetensors" if file.endswith(".safetensors") else "pickle" for file in sources}
     if len(kinds) > 1:
         raise CheckpointError(
-            "its shards are of two formats", where=f"{place.where}/{name}", advice="save the checkpoint again"
+            "its shards have different formats", where=f"{place.where}/{name}", advice="save the checkpoint again"
         )
     return Weights(kinds.pop(), sources, tensors, find_shared(tensors))
 
 
 def read_header(source: Source) -> dict[str, TensorEntry]:
-    """The tensors of one weight file, in file order."""
+    """Return the tensors of one weight file, in file order."""
     if source.name.endswith(".safetensors"):
         return read_safetensors_header(source)
     if source.name.endswith(PICKLE_SUFFIXES):
@@ -63,16 +63,16 @@ def read_header(source: Source) -> dict[str, TensorEntry]:
     kind = foreign_kind(source.name)
     packed = source.name.endswith(PACKED_SUFFIXES)
     raise UnsupportedError(
-        f"headscope does not read {'packed files' if packed else kind + ' files' if kind else 'files of this name'}",
+        f"headscope can't read {'packed files' if packed else kind + ' files' if kind else 'files with this suffix'}",
         where=source.where,
-        advice="unpack it, and give the folder that comes out of it"
+        advice="unpack it and pass the unpacked folder"
         if packed
-        else "give a .safetensors file, a pytorch_model.bin, or the folder that holds one",
+        else "pass a .safetensors file, a pytorch_model.bin, or a folder that contains one",
     )
 
 
 def find_shared(tensors: dict[str, TensorEntry]) -> dict[str, str]:
-    """Names whose tensor has exactly the bytes, dtype and layout of an earlier one: weights that are tied."""
+    """Map the names of tied tensors to the earlier name of exactly the same bytes, dtype and layout."""
     first: dict[tuple[object, ...], str] = {}
     shared: dict[str, str] = {}
     for name, entry in tensors.items():
@@ -94,7 +94,7 @@ def _read_shards(place: Place, index_name: str) -> tuple[dict[str, Source], dict
         if source is None:
             count = sum(named == file for named in weight_map.values())
             raise CheckpointError(
-                f"the shard {file} is missing; the index puts {count} tensors there",
+                f"the shard {file} is missing; the index assigns {count} tensors to it",
                 where=where,
                 advice="download or copy the checkpoint again, with all its shards",
             )
@@ -107,7 +107,7 @@ def _read_shards(place: Place, index_name: str) -> tuple[dict[str, Source], dict
                     advice="save the checkpoint again",
                 )
             if weight_map.get(name) != file:
-                expected = f"the index puts it in {weight_map[name]}" if name in weight_map else "the index lacks it"
+                expected = f"the index assigns it to {weight_map[name]}" if name in weight_map else "the index lacks it"
                 raise CheckpointError(
                     f"tensor {shown(name)} is in {file}, but {expected}",
                     where=where,
@@ -117,10 +117,10 @@ def _read_shards(place: Place, index_name: str) -> tuple[dict[str, Source], dict
     absent = [name for name in weight_map if name not in tensors]
     if absent:
         raise CheckpointError(
-            f"the index names {len(absent)} tensors that no shard holds, the first {shown(absent[0])} "
+            f"the index lists {len(absent)} tensors that are in no shard, such as {shown(absent[0])} "
             f"in {weight_map[absent[0]]}",
             where=where,
-            advice="the shards are of another version than the index: download or copy all of them again",
+            advice="index and shards are of different versions: download or copy all of them again",
         )
     return sources, tensors
 

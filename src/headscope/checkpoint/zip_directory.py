@@ -1,4 +1,4 @@
-"""A zip archive's directory, and where its stored entries lie: what torch.save writes, and nothing is unpacked."""
+"""A zip archive's directory and the positions of its uncompressed entries, as torch.save writes them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ZipEntry:
         flags: the format's general purpose bits.
         header: the byte at which its local header begins.
         following: the byte at which the next entry, or the directory, begins.
-        packed: "compressed" or "encrypted" where its bytes are not stored as they are.
+        packed: "compressed" or "encrypted"; None if its bytes are stored unchanged.
     """
 
     name: str
@@ -40,7 +40,7 @@ class ZipEntry:
 
 
 def read_zip_directory(source: Source) -> dict[str, ZipEntry]:
-    """The entries of a zip archive by name. Only its end is read.
+    """Return the entries of a zip archive by name. Reads only the end of the file.
 
     Raises:
         CheckpointError: the directory is damaged.
@@ -64,21 +64,22 @@ def read_zip_directory(source: Source) -> dict[str, ZipEntry]:
 
 
 def data_start(source: Source, entry: ZipEntry) -> int:
-    """The byte at which a stored entry's data begins.
+    """Return the byte at which a stored entry's data begins.
 
-    On disk that is read from the entry's local header. Over the network it follows without a request for each entry:
-    torch writes entries without gaps and aligns their data to 64 bytes, so the data ends at the next entry but for a
-    descriptor, and at most one length of it leaves the data aligned. Where none does, the local header is read.
+    On disk, it is read from the entry's local header. Over the network, it is computed, to save a request for each
+    entry: torch writes entries without gaps and aligns their data to 64 bytes, so the data ends at the next entry,
+    minus a descriptor, and at most one possible length of the descriptor leaves the data aligned. If none does, the
+    local header is read.
 
     Raises:
-        CheckpointError: the entry is compressed or encrypted, there is no such local header there, or the data does
-            not lie between it and the next entry.
+        CheckpointError: the entry is compressed or encrypted, its local header is missing, or its data is not between
+            that header and the next entry.
     """
     if entry.packed is not None:
         raise CheckpointError(
-            f"the entry {shown(entry.name)} is {entry.packed}; torch.save stores its entries as they are",
+            f"the entry {shown(entry.name)} is {entry.packed}; torch.save stores its entries unchanged",
             where=source.where,
-            advice="load it with torch and save it again, as model.safetensors if you can",
+            advice="load it with torch and save it again, preferably as model.safetensors",
         )
     name = entry.name.encode()
     if source.remote:
@@ -89,7 +90,9 @@ def data_start(source: Source, entry: ZipEntry) -> int:
                 return start
     header = source.read(entry.header, min(entry.header + 30 + len(name), source.size))
     if len(header) < 30 + len(name) or header[:4] != LOCAL or header[30:] != name:
-        raise _fault(source, f"no entry {shown(entry.name)} at byte {entry.header}, where the directory puts it")
+        raise _fault(
+            source, f"the directory places entry {shown(entry.name)} at byte {entry.header}, but it is not there"
+        )
     name_length, extra_length = struct.unpack_from("<HH", header, 26)
     start = entry.header + 30 + int(name_length) + int(extra_length)
     if name_length != len(name) or start + entry.size > entry.following:
@@ -98,7 +101,7 @@ def data_start(source: Source, entry: ZipEntry) -> int:
 
 
 def _parse_directory(source: Source, directory: bytes, count: int, directory_start: int) -> dict[str, ZipEntry]:
-    found: list[tuple[str, int, int, int, int, str | None]] = []
+    records: list[tuple[str, int, int, int, int, str | None]] = []
     at = 0
     for _ in range(count):
         if at + 46 > len(directory) or directory[at : at + 4] != CENTRAL:
@@ -115,21 +118,21 @@ def _parse_directory(source: Source, directory: bytes, count: int, directory_sta
             raise _fault(source, "an entry of the zip archive whose name is not UTF-8") from error
         size, packed, header = _wide(source, name, extra, size, packed, header)
         if header + 30 + len(raw) + packed > directory_start:
-            raise _fault(source, f"the entry {shown(name)} of {size} bytes does not fit where the directory puts it")
-        how = "encrypted" if flags & ENCRYPTED else "compressed" if method or packed != size else None
-        found.append((name, size, crc, flags, header, how))
-    found.sort(key=lambda item: item[4])
-    ends = [*(item[4] for item in found[1:]), directory_start][: len(found)]
+            raise _fault(source, f"the entry {shown(name)} of {size} bytes doesn't fit before the directory")
+        encoding = "encrypted" if flags & ENCRYPTED else "compressed" if method or packed != size else None
+        records.append((name, size, crc, flags, header, encoding))
+    records.sort(key=lambda record: record[4])
+    ends = [*(record[4] for record in records[1:]), directory_start][: len(records)]
     entries: dict[str, ZipEntry] = {}
-    for (name, size, crc, flags, header, how), following in zip(found, ends, strict=True):
+    for (name, size, crc, flags, header, encoding), following in zip(records, ends, strict=True):
         if name in entries:
             raise _fault(source, f"the name {shown(name)} occurs twice in the zip archive")
-        entries[name] = ZipEntry(name, size, crc, flags, header, following, how)
+        entries[name] = ZipEntry(name, size, crc, flags, header, following, encoding)
     return entries
 
 
 def _wide(source: Source, name: str, extra: bytes, size: int, packed: int, header: int) -> tuple[int, int, int]:
-    """The three fields, taken from the zip64 extra field where 32 bits did not hold them."""
+    """Return the three fields, from the zip64 extra field if they exceed 32 bits."""
     fields = [size, packed, header]
     wide = [index for index, value in enumerate(fields) if value == 0xFFFFFFFF]
     at = 0
@@ -145,9 +148,9 @@ def _wide(source: Source, name: str, extra: bytes, size: int, packed: int, heade
     return fields[0], fields[1], fields[2]
 
 
-def _fault(source: Source, found: str) -> CheckpointError:
+def _fault(source: Source, problem: str) -> CheckpointError:
     return CheckpointError(
-        f"not a whole PyTorch checkpoint: {found}",
+        f"not a complete PyTorch checkpoint: {problem}",
         where=source.where,
         advice="the file is truncated or damaged: download or copy it again",
     )

@@ -1,4 +1,4 @@
-"""Text, words or ids in; the ids, pieces, segments and spans that a checkpoint's own tokenizer gives out."""
+"""A checkpoint's tokenizer: from text, words or ids to ids, tokens, segments and spans."""
 
 from __future__ import annotations
 

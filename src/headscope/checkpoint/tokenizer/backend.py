@@ -1,4 +1,4 @@
-"""Pieces by the `tokenizers` library: the one place that calls it."""
+"""Tokenization by the `tokenizers` library."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Backend:
-    """A tokenizer of the `tokenizers` library, truncation and padding off."""
+    """A tokenizer of the `tokenizers` library, without truncation and padding."""
 
     odd_to_first = False
 
@@ -29,8 +29,8 @@ class Backend:
         self._for_words: tokenizers.Tokenizer | None = None
         self.notes: list[str] = []
         with library_errors(where, AGAIN):
-            self._switch_off()
-            self._add(settings)
+            self._disable_stored_options()
+            self._add_declared(settings)
             self._continuations = _continuation_marks(rust)
             self._byte_level_without_space = any(
                 part.get("type") == "ByteLevel" and not part.get("add_prefix_space")
@@ -51,7 +51,7 @@ class Backend:
             return None
 
     def added(self) -> dict[str, int]:
-        """The pieces that are looked for before anything else."""
+        """Return the added tokens, which are matched before anything else, with their ids."""
         return {piece.content: index for index, piece in self._rust.get_added_tokens_decoder().items()}
 
     def text_pieces(self, text: str) -> Pieces:
@@ -62,31 +62,35 @@ class Backend:
         return Pieces(encoding.ids, self._spelled(encoding.ids), words, encoding.offsets, count)
 
     def word_pieces(self, words: Sequence[str]) -> Pieces:
-        """Each word cut on its own; a word that spells a continuation piece of the vocabulary is that piece."""
+        """Tokenize each word separately; a word that is spelled like a continuation token ("##ing") is that token."""
         with library_errors(self._where, AGAIN):
             encoding = self._words_tokenizer().encode(list(words), is_pretokenized=True, add_special_tokens=False)
-        of_word: list[list[tuple[int, str]]] = [[] for _ in words]
+        word_tokens: list[list[tuple[int, str]]] = [[] for _ in words]
         ids = encoding.ids
         for index, token, owner in zip(ids, self._spelled(ids), encoding.word_ids, strict=True):
             if owner is not None:
-                of_word[owner].append((index, token))
+                word_tokens[owner].append((index, token))
         for position, word in enumerate(words):
             if word.startswith(self._continuations) and word not in self._continuations:
                 whole = self.id(word)
                 if whole is not None:
-                    of_word[position] = [(whole, word)]
-        taken = [index for pieces in of_word for index, _ in pieces]
-        tokens = [token for pieces in of_word for _, token in pieces]
-        owners = [position for position, pieces in enumerate(of_word) for _ in pieces]
-        return Pieces(taken, tokens, owners, [None] * len(taken), len(words))
+                    word_tokens[position] = [(whole, word)]
+        flat = [(index, token, position) for position, tokens in enumerate(word_tokens) for index, token in tokens]
+        return Pieces(
+            [index for index, _, _ in flat],
+            [token for _, token, _ in flat],
+            [position for _, _, position in flat],
+            [None] * len(flat),
+            len(words),
+        )
 
     def _spelled(self, ids: Sequence[int]) -> list[str]:
-        """The pieces as the vocabulary has them; the library's own tokens hold what it found in the text instead."""
+        """Return tokens as the vocabulary spells them; for added tokens, the library returns the matched text."""
         spellings = {index: self.token(index) or f"#{index}" for index in set(ids)}
         return [spellings[index] for index in ids]
 
     def layout(self, texts: int) -> Layout:
-        """Where the tokenizer's template puts the special tokens around one text or two."""
+        """Return the special tokens that the tokenizer's template adds to one text or two."""
         if texts not in self._layouts:
             self._layouts[texts] = self._read_layout(texts)
         return self._layouts[texts]
@@ -94,7 +98,7 @@ class Backend:
     def _read_layout(self, texts: int) -> Layout:
         from tokenizers import Tokenizer, models
 
-        # One-piece texts from a tokenizer of one word: what the template adds around them is the layout.
+        # The template is applied to texts of one token each: everything it adds to them is the layout.
         placeholder = Tokenizer(models.WordLevel({"x": 0}, unk_token="x"))
         with library_errors(self._where, AGAIN):
             samples = [placeholder.encode("x") for _ in range(texts)]
@@ -102,29 +106,29 @@ class Backend:
         columns = (full.ids, full.tokens, full.type_ids, full.sequence_ids, full.special_tokens_mask)
         if len({len(column) for column in columns}) > 1:
             raise CheckpointError(
-                f"the tokenizer's template gives {len(full.ids)} ids and {len(full.tokens)} tokens to one text",
+                f"the tokenizer's template produces {len(full.ids)} ids but {len(full.tokens)} tokens",
                 where=self._where,
                 advice=AGAIN,
             )
         layout: list[Special | Slot] = []
-        texts_met = 0
+        text_count = 0
         for index, token, segment, text, added in zip(*columns, strict=True):
             layout.append(
-                Special(index, token, segment) if added else Slot(texts_met if text is None else text, segment)
+                Special(index, token, segment) if added else Slot(text_count if text is None else text, segment)
             )
-            texts_met += not added
-        placed = [slot.text for slot in layout if isinstance(slot, Slot)]
-        if placed != list(range(texts)):
+            text_count += not added
+        order = [slot.text for slot in layout if isinstance(slot, Slot)]
+        if order != list(range(texts)):
             raise UnsupportedError(
-                f"the tokenizer's template places {texts} text(s) {len(placed)} times, in the order {placed}; each "
-                "should be there once, the pair after the text",
+                f"the tokenizer's template uses {texts} text(s) {len(order)} times, in the order {order}; expected "
+                "each text once, the pair after the text",
                 where=self._where,
-                advice="pass ids= (ready-made ids)",
+                advice="pass ids= (token ids)",
             )
         return layout
 
     def _words_tokenizer(self) -> tokenizers.Tokenizer:
-        """The tokenizer for words already cut: byte-level BPE spells a word's beginning with the space before it."""
+        """Return the tokenizer for words: byte-level BPE marks the beginning of a word by the space before it."""
         if not self._byte_level_without_space:
             return self._rust
         if self._for_words is None:
@@ -133,31 +137,31 @@ class Backend:
             self._for_words = spaced
         return self._for_words
 
-    def _switch_off(self) -> None:
+    def _disable_stored_options(self) -> None:
         rust = self._rust
         if rust.truncation is not None:
-            self.notes.append(f"the truncation stored in the file ({rust.truncation['max_length']}) is not applied")
+            self.notes.append(f"truncation to {rust.truncation['max_length']} tokens, stored in the file, is disabled")
             rust.no_truncation()
         if rust.padding is not None:
-            self.notes.append("the padding stored in the file is not applied")
+            self.notes.append("padding, stored in the file, is disabled")
             rust.no_padding()
         if getattr(rust.model, "dropout", None):
-            self.notes.append("the BPE dropout stored in the file is not applied: it is for training")
+            self.notes.append("BPE dropout, stored in the file, is disabled: it is for training")
             rust.model.dropout = None
 
-    def _add(self, settings: Settings) -> None:
-        """Add the pieces that the small files declare and the tokenizer does not yet look for."""
+    def _add_declared(self, settings: Settings) -> None:
+        """Add the tokens that the settings files declare and the tokenizer doesn't have yet."""
         known = self.added()
         declared = sorted(settings.added.items())
         self._add_pieces([piece for _, piece in declared if piece.content not in known])
         known = self.added()
         self._add_pieces([piece for piece in (*settings.named.values(), *settings.extra) if piece.content not in known])
         for index, piece in declared:
-            found = self.id(piece.content)
-            if found != index:
+            actual = self.id(piece.content)
+            if actual != index:
                 raise CheckpointError(
-                    f"the added token {brief(piece.content)} is declared with id {index}, but the vocabulary gives it "
-                    f"{found} ({self.size} pieces)",
+                    f"the added token {brief(piece.content)} is declared with id {index}, but in the vocabulary of "
+                    f"{self.size} tokens its id is {actual}",
                     where=settings.where,
                     advice="save the tokenizer again with transformers' save_pretrained, so that its files agree",
                 )
@@ -181,7 +185,7 @@ def added_token(piece: AddedPiece) -> Any:
 
 
 def _state(component: Any) -> dict[str, Any]:
-    """A component of the library as the JSON object that it is in tokenizer.json; {} for none."""
+    """Return a component of the library as in tokenizer.json, a JSON object; {} for None."""
     if component is None:
         return {}
     state = component.__getstate__()
@@ -196,7 +200,7 @@ def _parts(state: dict[str, Any], key: str) -> Iterator[dict[str, Any]]:
 
 
 def _continuation_marks(rust: tokenizers.Tokenizer) -> tuple[str, ...]:
-    """What a vocabulary piece begins with when it says whether it continues or begins a word."""
+    """Return the prefixes by which the vocabulary marks that a token continues or begins a word."""
     marks = []
     prefix = getattr(rust.model, "continuing_subword_prefix", None)
     if prefix:

@@ -1,4 +1,4 @@
-"""Whether a WordPiece model reads lower case: what tokenizer_config.json says, or what its vocabulary proves."""
+"""The casing of a WordPiece model: the settings in tokenizer_config.json, or conclusions from its vocabulary."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from headscope.checkpoint.tokenizer.known import BY_IDS
 from headscope.checkpoint.tokenizer.settings import Settings
 from headscope.errors import UnsupportedError
 
-# From this share of the pieces with letters on, upper case (or accents) is what the model was made with. Below it,
-# and above nothing at all, a few strays prove nothing.
 ENOUGH = 0.01
+"""From this share of upper-case (or accented) tokens, the model was trained with them. Fewer prove nothing."""
 
 
 @dataclass(frozen=True)
 class Casing:
-    """The normalization of a BERT tokenizer, and why it was taken."""
+    """The normalization of a BERT tokenizer, and the reasons for it."""
 
     do_lower_case: bool
     strip_accents: bool | None
@@ -26,11 +25,13 @@ class Casing:
 
 
 def decide_casing(vocabulary: Mapping[str, int], settings: Settings) -> Casing:
-    """Take what tokenizer_config.json says; for what it does not say, ask the vocabulary.
+    """Return the settings in tokenizer_config.json; those that it lacks are derived from the vocabulary.
 
-    transformers takes lower case wherever nothing is said, and so reads cased models wrongly. A vocabulary without
-    an upper-case letter can only have been made from lower-cased text; one with many, only from text as it was.
-    Errors: UnsupportedError where the vocabulary proves neither, or can't have been made by this tokenizer.
+    transformers lower-cases by default, and so reads cased models wrongly. A vocabulary without upper-case letters
+    must come from lower-cased text; a vocabulary with many must come from cased text.
+
+    Raises:
+        UnsupportedError: the vocabulary proves neither, or another kind of tokenizer made it.
     """
     reasons: list[str] = []
     lower = settings.flag("do_lower_case", None)
@@ -43,39 +44,38 @@ def decide_casing(vocabulary: Mapping[str, int], settings: Settings) -> Casing:
         lower = not upper
         if upper and len(upper) < ENOUGH * len(lettered):
             raise UnsupportedError(
-                f"nothing says whether the model reads lower case: tokenizer_config.json has no do_lower_case, and "
-                f"{len(upper)} of the vocabulary's {len(lettered)} pieces with letters hold an upper-case letter "
-                f"({_some(upper)})",
+                f"the casing of the model is unknown: tokenizer_config.json has no do_lower_case, and {len(upper)} of "
+                f"the vocabulary's {len(lettered)} tokens with letters have an upper-case letter ({_some(upper)})",
                 where=f"{settings.where}: vocab.txt",
                 advice=f'write {{"do_lower_case": true}} (or false) into tokenizer_config.json, or {BY_IDS}',
             )
         reasons.append(
-            f"do_lower_case is {lower}: tokenizer_config.json does not say, and {len(upper)} of the vocabulary's "
-            f"{len(lettered)} pieces with letters hold an upper-case letter"
+            f"do_lower_case is {lower}: tokenizer_config.json doesn't set it, and {len(upper)} of the vocabulary's "
+            f"{len(lettered)} tokens with letters have an upper-case letter"
         )
         if lower and accents is None:
             marked = [piece for piece in lettered if _accented(piece)]
             if len(marked) >= ENOUGH * len(lettered) > 0:
                 accents = False
                 reasons.append(
-                    f"strip_accents is False: {len(marked)} pieces could never be reached otherwise ({_some(marked)})"
+                    f"strip_accents is False: otherwise, {len(marked)} tokens could never occur ({_some(marked)})"
                 )
     if ideographs is None:
         ideographs = True
         runs = [piece for piece in words if sum(map(_is_ideograph, piece)) > 1]
         if settings.class_name is None and len(runs) >= ENOUGH * len(words) > 0:
             raise UnsupportedError(
-                f"{len(runs)} of {len(words)} pieces hold several ideographs ({_some(runs)}), which BERT's tokenizer "
-                "sets apart: this vocabulary was made with a word segmenter that no file names",
+                f"{len(runs)} of {len(words)} tokens have several ideographs ({_some(runs)}), which BERT's tokenizer "
+                "separates: this vocabulary needs a word segmenter that no file names",
                 where=f"{settings.where}: vocab.txt",
-                advice="name it in tokenizer_config.json (tokenizer_class, word_tokenizer_type, "
+                advice="name the segmenter in tokenizer_config.json (tokenizer_class, word_tokenizer_type, "
                 f"tokenize_chinese_chars), or {BY_IDS}",
             )
     return Casing(lower, accents, ideographs, reasons)
 
 
 def _accented(piece: str) -> bool:
-    """Whether stripping accents changes the piece; it also takes Hangul syllables apart."""
+    """Return True if stripping accents changes the token; it also decomposes Hangul syllables."""
     decomposed = unicodedata.normalize("NFD", piece)
     return "".join(c for c in decomposed if unicodedata.category(c) != "Mn") != piece
 
@@ -85,5 +85,5 @@ def _is_ideograph(character: str) -> bool:
 
 
 def _some(pieces: Iterable[str]) -> str:
-    shown = list(pieces)[:4]
-    return ", ".join(map(repr, shown)) + (", ..." if len(shown) == 4 else "")
+    examples = list(pieces)[:4]
+    return ", ".join(map(repr, examples)) + (", ..." if len(examples) == 4 else "")

@@ -1,4 +1,4 @@
-"""The records a tokenizer leaves, and how pieces and special tokens are put together and cut to a length."""
+"""The results of a tokenizer, and their assembly: tokens and special tokens, cut to a maximum length."""
 
 from __future__ import annotations
 
@@ -12,19 +12,18 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class Encoded:
-    """One input as the model reads it, position by position; all fields have the same length.
+    """One tokenized input; all fields have one entry per position.
 
     Attributes:
-        ids: what the embedding table is indexed with.
-        tokens: the pieces as the vocabulary spells them ("##ing", "Ġthe", "▁the", "[CLS]").
+        ids: the token ids, rows of the embedding table.
+        tokens: the tokens as the vocabulary spells them ("##ing", "Ġthe", "▁the", "[CLS]").
         segments: the token type of each position.
-        special: whether the tokenizer added the position ([CLS], [SEP], <s>, </s>); a [MASK] that stands in the
-            text is part of the text. Where ids were given as they are: whether the id is a separator, a class,
-            begin, end or padding token.
-        words: the word each piece belongs to, counted over the whole input, the pair's words continuing after
-            the first text's; None for special positions and where ids were given.
-        spans: (start, stop) in characters (Python string indices) of the text, or of the pair for its pieces;
-            None for special positions and where there is no text.
+        special: True if the tokenizer added the token ([CLS], [SEP], <s>, </s>); a [MASK] in the text is part of the
+            text. If the input was ids: True for separator, class, begin, end and padding tokens.
+        words: the index of each token's word, counted over the whole input: the pair's words continue after the first
+            text's. None for special tokens, and if the input was ids.
+        spans: (start, stop) of each token in the text, or in the pair for its tokens, in characters (Python string
+            indices); None for special tokens, and if the input was not a text.
     """
 
     ids: tuple[int, ...]
@@ -40,11 +39,14 @@ class Encoded:
 
 @dataclass(frozen=True)
 class Pieces:
-    """One text (or one list of words) cut into pieces, before special tokens.
+    """The tokens of one text (or of one list of words), without special tokens.
 
     Attributes:
-        ids, tokens, words, spans: as in Encoded, counted from this text's own first word and character.
-        word_count: how many words the whole text has, also those that left no piece.
+        ids: as in Encoded.
+        tokens: as in Encoded.
+        words: as in Encoded, counted from the first word of this text.
+        spans: as in Encoded.
+        word_count: number of words of the whole text, including words without tokens.
     """
 
     ids: Sequence[int]
@@ -54,14 +56,14 @@ class Pieces:
     word_count: int
 
     def cut(self, count: int, *, keep_end: bool) -> Pieces:
-        """The first (or, with keep_end, the last) count pieces."""
+        """Return the first (or, with keep_end, the last) count tokens."""
         part = slice(len(self.ids) - count, None) if keep_end else slice(0, count)
         return Pieces(self.ids[part], self.tokens[part], self.words[part], self.spans[part], self.word_count)
 
 
 @dataclass(frozen=True)
 class Special:
-    """A special token that the model's template puts at one position."""
+    """A special token at one position of the model's template."""
 
     id: int
     token: str
@@ -70,7 +72,7 @@ class Special:
 
 @dataclass(frozen=True)
 class Slot:
-    """The place of a text in the template: 0 for the text, 1 for its pair."""
+    """The position of a text in the template: 0 for the text, 1 for its pair."""
 
     text: int
     segment: int
@@ -80,12 +82,12 @@ Layout = Sequence[Special | Slot]
 
 
 def kept_lengths(lengths: Sequence[int], budget: int, *, odd_to_first: bool) -> list[int]:
-    """How many pieces of each text stay when together they may take budget positions.
+    """Return the number of tokens of each text that fit into budget positions together.
 
-    The longer text of a pair is cut first ("longest_first"); once both are equally long they are cut in turn. An odd
-    position goes to the longer of the two, or to the pair where they are equally long (the rule of the `tokenizers`
-    library); with odd_to_first it goes to the first text unless the pair is shorter (the rule of transformers'
-    tokenizers written in Python).
+    The longer text of a pair is cut first ("longest_first"); once both are equally long, they are cut in turn. An odd
+    position goes to the longer text, or to the pair if both are equally long (the rule of the `tokenizers` library);
+    with odd_to_first, it goes to the first text unless the pair is shorter (the rule of transformers' tokenizers in
+    Python).
     """
     if sum(lengths) <= budget:
         return list(lengths)
@@ -104,9 +106,10 @@ def kept_lengths(lengths: Sequence[int], budget: int, *, odd_to_first: bool) -> 
 def assemble(
     layout: Layout, texts: Sequence[Pieces], *, max_length: int | None, odd_to_first: bool, keep_end: bool
 ) -> Encoded:
-    """Put the special tokens of the layout around the texts, each cut so that all fits in max_length positions.
+    """Join texts and special tokens according to the layout, and cut the texts to max_length positions in all.
 
-    Errors: InputError when max_length leaves no room for a piece of each text.
+    Raises:
+        InputError: max_length leaves no room for a token of each text.
     """
     specials = sum(isinstance(slot, Special) for slot in layout)
     if max_length is not None:
@@ -114,13 +117,13 @@ def assemble(
         if max_length < needed:
             content = "the text" if len(texts) == 1 else "each of the two texts"
             raise InputError(
-                f"max_length is {max_length}, but the special tokens take {specials} positions and {content} needs "
-                f"at least one",
+                f"max_length is {max_length}, but the special tokens take {specials} positions and {content} needs at "
+                "least one",
                 where="max_length",
                 advice=f"pass max_length={needed} or more",
             )
-        kept = kept_lengths([len(text.ids) for text in texts], max_length - specials, odd_to_first=odd_to_first)
-        cut = [text.cut(count, keep_end=keep_end) for text, count in zip(texts, kept, strict=True)]
+        counts = kept_lengths([len(text.ids) for text in texts], max_length - specials, odd_to_first=odd_to_first)
+        cut = [text.cut(count, keep_end=keep_end) for text, count in zip(texts, counts, strict=True)]
     else:
         cut = list(texts)
     ids: list[int] = []

@@ -1,4 +1,4 @@
-"""The tokenizer as the rest of headscope sees it: text, words or ids in, an Encoded out, every input checked."""
+"""The interface of a tokenizer: from text, words or ids to `Encoded`, with all inputs checked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Engine(Protocol):
-    """What cuts one text, or words, into pieces; what comes around them is its layout."""
+    """An implementation that tokenizes one text, or words; its layout describes the special tokens around them."""
 
     notes: list[str]
     odd_to_first: bool
@@ -32,12 +32,12 @@ class Engine(Protocol):
 
 
 class Tokenizer:
-    """A checkpoint's own tokenizer.
+    """A checkpoint's tokenizer.
 
     Attributes:
-        kind: the tokenizer's class as the checkpoint names it, or None.
-        source: the file it was read from; None where the checkpoint has no tokenizer that can be used.
-        notes: what was decided while reading it, in words: how lower case was known, what was switched off.
+        kind: the tokenizer's class according to the checkpoint, or None.
+        source: the file that the tokenizer was read from; None if the checkpoint has no usable tokenizer.
+        notes: decisions made while reading it, in sentences: the casing, disabled options.
     """
 
     def __init__(
@@ -55,34 +55,35 @@ class Tokenizer:
 
     @property
     def size(self) -> int:
-        """How many pieces the tokenizer knows; without a tokenizer, the config's vocab_size (0 where it has none)."""
+        """Size of the tokenizer's vocabulary; without a tokenizer, the config's vocab_size (0 if it has none)."""
         return self._engine.size or self._limit or 0
 
     def id(self, token: str) -> int | None:
-        """The id of a piece as the vocabulary spells it; None where it has no such piece."""
+        """Return the id of a token as the vocabulary spells it; None if it has no such token."""
         return self._engine.id(token)
 
     def token(self, index: int) -> str:
-        """The piece of an id as the vocabulary spells it; "#123" where the vocabulary has no name for it.
+        """Return the token with this id as the vocabulary spells it; "#123" if the vocabulary has no spelling.
 
-        Errors: InputError for an id that the model can't have.
+        Raises:
+            InputError: the id is beyond the model's vocabulary.
         """
         self._check_id(index, "id")
         return self._spelling(index)
 
     @property
     def mask_token(self) -> str | None:
-        """How the mask token is spelled; None where there is none."""
+        """The mask token as the vocabulary spells it; None if there is none."""
         return self._named("mask_token", MASKS)
 
     @property
     def mask_id(self) -> int | None:
-        """The mask token's id; None where there is none."""
+        """The mask token's id; None if there is none."""
         return None if self.mask_token is None else self._engine.id(self.mask_token)
 
     @property
     def pad_id(self) -> int | None:
-        """The padding token's id: the tokenizer's, else the config's pad_token_id; None where neither says."""
+        """The padding token's id, from the tokenizer or else from the config's pad_token_id; None if neither has it."""
         token = self._named("pad_token", PADS)
         if token is not None:
             return self._engine.id(token)
@@ -92,10 +93,17 @@ class Tokenizer:
     def encode(self, text: str, pair: str | None = None, *, max_length: int | None = None) -> Encoded:
         """Encode a text, or a pair, with the special tokens that the model was trained with.
 
-        max_length: cut to so many positions, special tokens included, the longer text first; None: never cut.
-        Errors: InputError for an empty text, one that is not UTF-8, one that leaves no pieces, or a max_length that
-        leaves no room; UnsupportedError or MissingExtraError where text can't be cut as the model's tokenizer does;
-        CheckpointError where the checkpoint has no tokenizer.
+        Args:
+            text: the text.
+            pair: a second text for the same input.
+            max_length: cut the input to this many positions, special tokens included, the longer text first; None
+                never cuts.
+
+        Raises:
+            InputError: a text is empty, not valid Unicode or without tokens, or max_length leaves no room.
+            UnsupportedError: headscope can't tokenize as the model's tokenizer does.
+            MissingExtraError: the tokenizer needs an optional dependency that is not installed.
+            CheckpointError: the checkpoint has no tokenizer.
         """
         _check_length(max_length)
         texts = [_check_text(text, "text")] + ([] if pair is None else [_check_text(pair, "pair")])
@@ -104,32 +112,40 @@ class Tokenizer:
     def encode_words(
         self, words: Sequence[str], pair: Sequence[str] | None = None, *, max_length: int | None = None
     ) -> Encoded:
-        """Encode words that are cut already; each is cut into pieces on its own.
+        """Encode a list of words; each word is tokenized separately.
 
-        As transformers' is_split_into_words=True does (byte-level BPE: add_prefix_space=True). A word that spells a
-        special token is that token; one that spells a piece of the vocabulary with its mark ("##ing", "Ġthe",
-        "▁the") is that piece. `words` of the result are positions in the given list.
-        Errors: as encode, and InputError for an empty list or an empty word.
+        The result equals that of transformers' is_split_into_words=True (byte-level BPE: add_prefix_space=True). A
+        word that is spelled like a special token, or like a token of the vocabulary with its mark ("##ing", "Ġthe",
+        "▁the"), is that token. The result's `words` are indices of the given list.
+
+        Raises:
+            InputError: as in `encode`; or the list or a word is empty.
+            UnsupportedError: as in `encode`.
+            CheckpointError: as in `encode`.
         """
         _check_length(max_length)
         texts = [_check_words(words, "words")] + ([] if pair is None else [_check_words(pair, "pair")])
         return self._assemble(self._engine.word_pieces, texts, max_length)
 
     def encode_ids(self, ids: Sequence[int], segments: Sequence[int] | None = None) -> Encoded:
-        """Take ids as they are; nothing is added or cut. Works without any tokenizer.
+        """Use ids unchanged, without special tokens or cutting. Works without any tokenizer.
 
-        tokens: the vocabulary's spelling, or "#123" where there is none. segments: 0 where not given.
-        Errors: InputError for ids that the model can't have, or segments that don't fit.
+        Args:
+            ids: token ids; the tokens are the vocabulary's spellings, or "#123" without one.
+            segments: one segment per id; all 0 by default.
+
+        Raises:
+            InputError: an id is beyond the model's vocabulary, or the segments don't match the ids.
         """
-        taken = _whole_numbers(ids, "ids")
-        if not taken:
+        checked = _integers(ids, "ids")
+        if not checked:
             raise InputError("ids is empty", where="ids", advice="pass at least one id")
-        for position, index in enumerate(taken):
+        for position, index in enumerate(checked):
             self._check_id(index, f"ids[{position}]")
-        types = [0] * len(taken) if segments is None else _whole_numbers(segments, "segments")
-        if len(types) != len(taken):
+        types = [0] * len(checked) if segments is None else _integers(segments, "segments")
+        if len(types) != len(checked):
             raise InputError(
-                f"segments has {len(types)} entries, and ids has {len(taken)}",
+                f"segments has {len(types)} entries, but ids has {len(checked)}",
                 where="segments",
                 advice="pass one segment (0 or 1) for each id",
             )
@@ -139,29 +155,29 @@ class Tokenizer:
             if segment < 0 or (most is not None and segment >= most):
                 allowed = "from 0" if most is None else f"0 to {most - 1} (type_vocab_size {most})"
                 raise InputError(
-                    f"segments[{position}] is {segment}, and the model knows segments {allowed}",
+                    f"segments[{position}] is {segment}, but the model has segments {allowed}",
                     where="segments",
-                    advice="pass segments that the model knows, or leave segments out",
+                    advice="pass segments that the model has, or leave segments out",
                 )
         special = self._separators()
         return Encoded(
-            ids=tuple(taken),
-            tokens=tuple(map(self._spelling, taken)),
+            ids=tuple(checked),
+            tokens=tuple(map(self._spelling, checked)),
             segments=tuple(types),
-            special=tuple(index in special for index in taken),
-            words=(None,) * len(taken),
-            spans=(None,) * len(taken),
+            special=tuple(index in special for index in checked),
+            words=(None,) * len(checked),
+            spans=(None,) * len(checked),
         )
 
-    def _assemble(self, cut: Callable[[T], Pieces], texts: list[T], max_length: int | None) -> Encoded:
+    def _assemble(self, tokenize: Callable[[T], Pieces], texts: list[T], max_length: int | None) -> Encoded:
         layout = self._engine.layout(len(texts))
-        pieces = [cut(text) for text in texts]
-        for which, found in zip(("the text", "the pair"), pieces, strict=False):
-            if not found.ids:
+        pieces = [tokenize(text) for text in texts]
+        for name, text_pieces in zip(("the text", "the pair"), pieces, strict=False):
+            if not text_pieces.ids:
                 raise InputError(
-                    f"{which} leaves no pieces: the tokenizer drops every character of it",
-                    where=which,
-                    advice="pass a text with letters, digits or signs that the model's vocabulary can spell",
+                    f"{name} has no tokens: the tokenizer drops all of its characters",
+                    where=name,
+                    advice="pass a text with letters, digits or signs from the model's vocabulary",
                 )
         encoded = assemble(
             layout,
@@ -196,18 +212,18 @@ class Tokenizer:
 
     def _check_id(self, index: int, where: str) -> None:
         if index < 0 or (self._limit is not None and index >= self._limit):
-            known = "ids from 0" if self._limit is None else f"ids 0 to {self._limit - 1}"
+            valid = "ids from 0" if self._limit is None else f"ids 0 to {self._limit - 1}"
             raise InputError(
-                f"{where} is {index}, and the model's vocabulary has {known}",
+                f"{where} is {index}, but the model's vocabulary has {valid}",
                 where=where,
-                advice="pass ids made with this checkpoint's own tokenizer",
+                advice="pass ids from this checkpoint's tokenizer",
             )
 
 
 def _check_length(max_length: int | None) -> None:
     if max_length is not None and (isinstance(max_length, bool) or not isinstance(max_length, int) or max_length < 1):
         raise InputError(
-            f"max_length is {max_length!r}, and should be a whole number from 1",
+            f"max_length is {max_length!r}, expected a positive integer",
             where="max_length",
             advice="pass the number of positions to keep, special tokens included, or leave max_length out",
         )
@@ -216,19 +232,19 @@ def _check_length(max_length: int | None) -> None:
 def _check_text(text: str, where: str) -> str:
     if not isinstance(text, str):
         raise InputError(
-            f"{where} is of type {type(text).__name__}, and should be a string",
+            f"{where} has type {type(text).__name__}, expected a string",
             where=where,
-            advice="pass one string; words that are cut already go to words=, ids to ids=",
+            advice="pass one string; pass a list of words as words=, and ids as ids=",
         )
     if not text.strip():
-        found = "is empty" if not text else f"is nothing but white space ({len(text)} characters)"
-        raise InputError(f"{where} {found}", where=where, advice="pass a text with something to read in it")
+        problem = "is empty" if not text else f"has only white space ({len(text)} characters)"
+        raise InputError(f"{where} {problem}", where=where, advice="pass a text with at least one word")
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise InputError(
-            f"character {error.start} of {where} is U+{ord(text[error.start]):04X}, half of a surrogate pair, which "
-            "UTF-8 can't carry",
+            f"character {error.start} of {where} is U+{ord(text[error.start]):04X}, an unpaired surrogate, which is "
+            "not valid Unicode text",
             where=where,
             advice="decode the text again from its bytes, with errors='replace' if they are damaged",
         ) from error
@@ -238,33 +254,33 @@ def _check_text(text: str, where: str) -> str:
 def _check_words(words: Sequence[str], where: str) -> list[str]:
     if isinstance(words, (str, bytes)) or not isinstance(words, Sequence):
         raise InputError(
-            f"{where} is of type {type(words).__name__}, and should be a list of strings",
+            f"{where} has type {type(words).__name__}, expected a list of strings",
             where=where,
-            advice='pass a list of words, ["The", "cat"]; a whole text goes to text=',
+            advice='pass a list of words, ["The", "cat"]; pass a whole text as text=',
         )
     if not words:
         raise InputError(f"{where} is empty", where=where, advice="pass at least one word")
     return [_check_text(word, f"{where}[{position}]") for position, word in enumerate(words)]
 
 
-def _whole_numbers(values: Sequence[int], where: str) -> list[int]:
+def _integers(values: Sequence[int], where: str) -> list[int]:
     try:
         entries = list(values)
     except TypeError as error:
         raise InputError(
-            f"{where} is of type {type(values).__name__}, and should be a list of whole numbers",
+            f"{where} has type {type(values).__name__}, expected a list of integers",
             where=where,
             advice="pass a list, such as [101, 7592, 102]",
         ) from error
-    return [_whole_number(value, f"{where}[{position}]") for position, value in enumerate(entries)]
+    return [_integer(value, f"{where}[{position}]") for position, value in enumerate(entries)]
 
 
-def _whole_number(value: int, where: str) -> int:
+def _integer(value: int, where: str) -> int:
     try:
         return operator.index(value)
     except TypeError as error:
         raise InputError(
-            f"{where} is {value!r}, and should be a whole number",
+            f"{where} is {value!r}, expected an integer",
             where=where,
-            advice="pass one flat list of whole numbers, such as [101, 7592, 102]",
+            advice="pass a flat list of integers, such as [101, 7592, 102]",
         ) from error

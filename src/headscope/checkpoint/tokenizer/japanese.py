@@ -1,6 +1,9 @@
-"""transformers' BertJapaneseTokenizer: words by MeCab (or basic rules), then WordPiece or characters over vocab.txt.
+"""BertJapaneseTokenizer: words from MeCab (or BERT's basic rules), then WordPiece or characters over vocab.txt.
 
-Its code is Python, so no tokenizer.json describes it; what it does is done again here, step for step.
+transformers' class is written in Python, so no tokenizer.json describes it, and this file repeats its steps instead of
+calling it: the class returns neither offsets nor word ids, which traces need for spans and words. It passes
+mecab_option from the downloaded tokenizer_config.json to MeCab unchecked, while segmenters.py accepts only the options
+that name a dictionary. And it would make transformers, which is optional, a requirement for opening a checkpoint.
 """
 
 from __future__ import annotations
@@ -24,34 +27,36 @@ Piece = tuple[str, Span | None]
 
 
 def open_japanese(source: TokenizerSource, settings: Settings) -> tuple[Japanese | Refused, str | None]:
-    """Read a BertJapaneseTokenizer.
+    """Open a BertJapaneseTokenizer.
 
-    What it needs for text (MeCab and its dictionary) is looked for when text comes: words and ids need only vocab.txt.
-    Errors: CheckpointError for a vocab.txt that can't be read, or options that can't be.
+    MeCab and its dictionary are loaded with the first text: words and ids need only vocab.txt.
+
+    Raises:
+        CheckpointError: vocab.txt can't be read, or an option is invalid.
     """
     where = f"{settings.where}: tokenizer_config.json"
     path = source.file("vocab.txt")
     subwords = settings.text("subword_tokenizer_type", "wordpiece")
     if subwords not in ("wordpiece", "character"):
         error: HeadscopeError = UnsupportedError(
-            f"{JAPANESE} with subword_tokenizer_type {brief(subwords)} needs more than headscope knows to be right",
+            f"headscope has no {JAPANESE} with subword_tokenizer_type {brief(subwords)}",
             where=where,
-            advice=f"pass ids= (ready-made ids, by transformers' {JAPANESE})",
+            advice=f"pass ids= (token ids from transformers' {JAPANESE})",
         )
         vocabulary = {} if path is None else read_vocab_txt(path, f"{settings.where}: vocab.txt")
         return Refused(error, vocabulary), None
     if path is None:
         error = CheckpointError(
-            f"the checkpoint's tokenizer is {JAPANESE}, and its vocab.txt is missing",
+            f"the checkpoint's tokenizer is {JAPANESE}, but its vocab.txt is missing",
             where=settings.where,
-            advice="put vocab.txt beside the weights, or pass ids= (ready-made ids)",
+            advice="put vocab.txt beside the weights, or pass ids= (token ids)",
         )
         return Refused(error, {}), None
     return Japanese(read_vocab_txt(path, f"{settings.where}: vocab.txt"), settings), "vocab.txt"
 
 
 class Japanese:
-    """Words, then pieces of words."""
+    """An engine that splits a text into words, and words into tokens."""
 
     odd_to_first = True
 
@@ -65,7 +70,7 @@ class Japanese:
         missing = [token for token in (self._cls, self._sep, self._unknown) if token not in vocabulary]
         if missing:
             raise CheckpointError(
-                f"the vocabulary of {len(vocabulary)} pieces lacks {', '.join(map(shortened, missing))}",
+                f"the vocabulary of {len(vocabulary)} tokens lacks {', '.join(map(shortened, missing))}",
                 where=f"{settings.where}: vocab.txt",
                 advice="name the special tokens in tokenizer_config.json (cls_token, sep_token, unk_token)",
             )
@@ -77,7 +82,7 @@ class Japanese:
         self._characters = settings.text("subword_tokenizer_type", "wordpiece") == "character"
         self._segmenter: Segmenter | None = None
         self.notes = [
-            f"{JAPANESE}: words by {self._word_type()}, pieces by {'character' if self._characters else 'WordPiece'}"
+            f"{JAPANESE}: words by {self._word_type()}, tokens by {'character' if self._characters else 'WordPiece'}"
         ]
 
     @property
@@ -103,12 +108,12 @@ class Japanese:
         word_count = 0
         position = 0
         for part in self._added_pattern.split(text):
-            found: Sequence[Word | None] = []
+            words: Sequence[Word | None] = []
             if part in self._added:
-                found = [None]
+                words = [None]
             elif part:
-                found = self._segmenter(part)
-            for word in found:
+                words = self._segmenter(part)
+            for word in words:
                 whole = (position, position + len(part))
                 cut: list[Piece] = [(part, whole)] if word is None else _moved(self._cut(word), position)
                 pieces += cut
@@ -118,17 +123,17 @@ class Japanese:
         return self._pieces(pieces, owners, word_count)
 
     def word_pieces(self, words: Sequence[str]) -> Pieces:
-        """Each word as MeCab would have handed it on: NFKC and lower case, but not cut again."""
+        """Tokenize each word as if it came from MeCab: apply NFKC and lower case, but no segmentation."""
         pieces: list[Piece] = []
         owners: list[int] = []
-        kept = self._kept()
+        never_split = self._never_split()
         normalize = self._word_type() == "mecab" and self._mecab_options().get("normalize_text", True) is not False
         for position, word in enumerate(words):
             if word in self._added or (word.startswith("##") and word in self._vocabulary):
                 cut: list[Piece] = [(word, None)]
             else:
                 text = unicodedata.normalize("NFKC", word) if normalize else word
-                cut = self._cut(Word(text.lower() if self._lower and text not in kept else text))
+                cut = self._cut(Word(text.lower() if self._lower and text not in never_split else text))
             pieces += cut
             owners += [position] * len(cut)
         return self._pieces(pieces, owners, len(words))
@@ -146,11 +151,11 @@ class Japanese:
 
     def _cut_characters(self, word: Word) -> list[Piece]:
         text = unicodedata.normalize("NFKC", word.text)
-        found = Word(text, word.origins if text == word.text else None)
-        return [(c if c in self._vocabulary else self._unknown, _span(found, i, i + 1)) for i, c in enumerate(text)]
+        normal = Word(text, word.origins if text == word.text else None)
+        return [(c if c in self._vocabulary else self._unknown, _span(normal, i, i + 1)) for i, c in enumerate(text)]
 
     def _cut_wordpieces(self, word: Word) -> list[Piece]:
-        """Greedy, the longest piece first; a word that can't be spelled to its end is unknown as a whole."""
+        """Apply WordPiece: greedy, the longest match first; a word with an unknown part becomes one unknown token."""
         pieces: list[Piece] = []
         for match in re.finditer(r"\S+", word.text):
             begin, end = match.span()
@@ -172,13 +177,13 @@ class Japanese:
         if not self._settings.flag("do_word_tokenize", True):
             return lambda text: [Word(text, [(index, index + 1) for index in range(len(text))])]
         if kind == "basic":
-            return basic(lower=self._lower, keep=self._kept())
+            return basic(lower=self._lower, keep=self._never_split())
         if kind == "mecab":
-            return mecab(self._mecab_options(), lower=self._lower, keep=self._kept(), where=self._where)
+            return mecab(self._mecab_options(), lower=self._lower, keep=self._never_split(), where=self._where)
         raise UnsupportedError(
-            f"{JAPANESE} with word_tokenizer_type {brief(kind)}: headscope knows mecab and basic to be right",
+            f"{JAPANESE} with word_tokenizer_type {brief(kind)}: headscope has only mecab and basic",
             where=self._where,
-            advice="pass words= (words already cut by that segmenter) or ids= (ready-made ids)",
+            advice="pass words= (words from that segmenter) or ids= (token ids)",
         )
 
     def _word_type(self) -> str:
@@ -188,25 +193,23 @@ class Japanese:
         options = self._settings.options.get("mecab_kwargs") or {}
         if not isinstance(options, dict):
             raise CheckpointError(
-                f"mecab_kwargs is {brief(options)}, and should be an object",
+                f"mecab_kwargs is {brief(options)}, expected an object",
                 where=self._where,
                 advice="pass words= or ids=",
             )
         return options
 
-    def _kept(self) -> frozenset[str]:
+    def _never_split(self) -> frozenset[str]:
+        """Return the words that are neither lower-cased nor split: those of never_split, and special tokens."""
         listed = self._settings.options.get("never_split") or []
         if not isinstance(listed, list) or not all(isinstance(word, str) for word in listed):
             raise CheckpointError(
-                f"never_split is {brief(listed)}, and should be a list of strings",
+                f"never_split is {brief(listed)}, expected a list of strings",
                 where=self._where,
                 advice="pass words= or ids=",
             )
-        specials = (piece for piece in self._added if piece not in self._plain())
-        return frozenset({*listed, *specials})
-
-    def _plain(self) -> set[str]:
-        return {piece.content for piece in self._settings.added.values() if not piece.special}
+        plain = {piece.content for piece in self._settings.added.values() if not piece.special}
+        return frozenset({*listed, *(self._added.keys() - plain)})
 
 
 def _span(word: Word, start: int, stop: int) -> Span | None:
@@ -218,18 +221,18 @@ def _moved(pieces: Sequence[Piece], by: int) -> list[Piece]:
 
 
 def _added_ids(vocabulary: Mapping[str, int], settings: Settings) -> dict[str, int]:
-    """The pieces looked for before words are, with their ids, in the order in which transformers adds them."""
+    """Return the added tokens, which are matched before words, with their ids, in the order of transformers."""
     ids: dict[str, int] = {}
     for index, piece in sorted(settings.added.items()):
         if piece.single_word:
             raise UnsupportedError(
-                f"the added token {brief(piece.content)} counts only as a single word, and {JAPANESE} is read without",
+                f"the added token {brief(piece.content)} has single_word, which headscope's {JAPANESE} doesn't support",
                 where=f"{settings.where}: tokenizer_config.json",
-                advice="pass ids= (ready-made ids)",
+                advice="pass ids= (token ids)",
             )
         if vocabulary.get(piece.content, index) != index:
             raise CheckpointError(
-                f"the added token {brief(piece.content)} is declared with id {index}, but vocab.txt gives it "
+                f"the added token {brief(piece.content)} is declared with id {index}, but its id in vocab.txt is "
                 f"{vocabulary[piece.content]}",
                 where=f"{settings.where}: tokenizer_config.json",
                 advice="save the tokenizer again with transformers' save_pretrained, so that its files agree",

@@ -1,11 +1,10 @@
-"""Which tokenizer classes the files beside a checkpoint describe completely, and which need more than these files."""
+"""Tables of tokenizer classes: those that a checkpoint's files describe completely, and those that need more."""
 
 from __future__ import annotations
 
 from headscope.checkpoint.json_text import brief
 from headscope.checkpoint.tokenizer.settings import AddedPiece, Settings
 
-# BERT's basic tokenizer and WordPiece over vocab.txt, [CLS] A [SEP] B [SEP].
 WORDPIECE = frozenset(
     {
         "BertTokenizer",
@@ -19,13 +18,13 @@ WORDPIECE = frozenset(
         "SqueezeBertTokenizer",
     }
 )
+"""BERT's basic tokenizer and WordPiece over vocab.txt, [CLS] A [SEP] B [SEP]."""
 
-# GPT-2's byte-level BPE over vocab.json and merges.txt, <s> A </s></s> B </s>.
 BYTE_LEVEL = frozenset({"BartTokenizer", "LongformerTokenizer", "RobertaTokenizer"})
+"""GPT-2's byte-level BPE over vocab.json and merges.txt, <s> A </s></s> B </s>."""
 
 JAPANESE = "BertJapaneseTokenizer"
 
-# The class that transformers takes where no file names one.
 CLASS_OF_MODEL = {
     "bert": "BertTokenizer",
     "camembert": "CamembertTokenizer",
@@ -41,8 +40,8 @@ CLASS_OF_MODEL = {
     "squeezebert": "SqueezeBertTokenizer",
     "xlm-roberta": "XLMRobertaTokenizer",
 }
+"""model_type -> the class that transformers uses if no file names one."""
 
-# Models whose tokenizer tells a pair's two texts apart, but which are never given the segments.
 WITHOUT_SEGMENTS = frozenset(
     {
         "BartTokenizer",
@@ -54,6 +53,7 @@ WITHOUT_SEGMENTS = frozenset(
         "XLMRobertaTokenizer",
     }
 )
+"""Tokenizers that compute the segments of a pair without passing them to the model."""
 
 NEEDS = {
     "AlbertTokenizer": "a sentencepiece model",
@@ -64,37 +64,38 @@ NEEDS = {
     "DebertaV2Tokenizer": "a sentencepiece model",
     "FlaubertTokenizer": "a Moses tokenizer and its own BPE",
     "HerbertTokenizer": "its own BPE, which marks the end of a word",
-    "MPNetTokenizer": "a template of its own",
-    "PhobertTokenizer": "words segmented for Vietnamese and its own BPE",
+    "MPNetTokenizer": "its own template",
+    "PhobertTokenizer": "a Vietnamese word segmenter and its own BPE",
     "RemBertTokenizer": "a sentencepiece model",
     "XLMRobertaTokenizer": "a sentencepiece model",
     "XLMTokenizer": "a Moses tokenizer and its own BPE",
     "XLNetTokenizer": "a sentencepiece model",
 }
+"""Tokenizer class -> what it needs beyond the files that headscope reads."""
 
 SENTENCEPIECE_FILES = ("sentencepiece.bpe.model", "spiece.model", "spm.model", "tokenizer.model")
 
-BY_IDS = "pass ids= (ready-made ids)"
+BY_IDS = "pass ids= (token ids)"
 CONVERT = (
-    "convert it: AutoTokenizer.from_pretrained(...).save_pretrained(FOLDER) in transformers, with the packages that "
-    "this tokenizer asks for, writes tokenizer.json where such a file can express it"
+    "convert it with transformers: AutoTokenizer.from_pretrained(...).save_pretrained(FOLDER), with the packages that "
+    "this tokenizer requires, writes a tokenizer.json if that format can express it"
 )
 
 
 def usual_specials(class_name: str | None) -> dict[str, AddedPiece]:
-    """The special tokens that a class has where no file names others."""
+    """Return the default special tokens of a class."""
     if class_name in WORDPIECE:
         return {f"{name}_token": AddedPiece(f"[{name.upper()}]") for name in ("unk", "sep", "pad", "cls", "mask")}
     if class_name in BYTE_LEVEL or class_name in ("CamembertTokenizer", "XLMRobertaTokenizer"):
         spelled = {"bos": "<s>", "eos": "</s>", "unk": "<unk>", "sep": "</s>", "pad": "<pad>", "cls": "<s>"}
         usual = {f"{name}_token": AddedPiece(token) for name, token in spelled.items()}
-        # These models were trained with <mask> in the place of a piece that carries the space before it.
+        # These models were trained with <mask> instead of a token that includes the space before it.
         return {**usual, "mask_token": AddedPiece("<mask>", lstrip=True)}
     return {}
 
 
 def effective_class(settings: Settings) -> tuple[str | None, str]:
-    """The tokenizer's class and how it is known; None where neither a file nor the model's type tells."""
+    """Return the tokenizer's class, None if neither a file nor the model's type determines it, and its origin."""
     if settings.class_name is not None:
         return settings.class_name, f"named in {settings.class_from}"
     model_type = settings.model.get("model_type")
@@ -104,9 +105,9 @@ def effective_class(settings: Settings) -> tuple[str | None, str]:
 
 
 def reads_segments(settings: Settings, class_name: str | None) -> bool:
-    """Whether the model is given the segments that its tokenizer computes (else all are 0).
+    """Return True if the model uses the segments of its tokenizer; otherwise all segments are 0.
 
-    transformers passes token_type_ids on where the tokenizer's model_input_names says so.
+    transformers passes token_type_ids to the model if the tokenizer's model_input_names contains them.
     """
     if settings.model.get("type_vocab_size") == 1:
         return False

@@ -1,4 +1,4 @@
-"""From a checkpoint to its tokenizer: which files there are, and which way of reading them is known to be right."""
+"""From a checkpoint to its tokenizer: the choice of files, and of an engine that reads them correctly."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ from headscope.errors import CheckpointError, HeadscopeError, UnsupportedError
 
 
 def load_tokenizer(checkpoint: TokenizerSource) -> Tokenizer:
-    """The tokenizer of a checkpoint: tokenizer.json, else vocab.txt, else vocab.json and merges.txt.
+    """Return a checkpoint's tokenizer, from tokenizer.json, else vocab.txt, else vocab.json and merges.txt.
 
-    A tokenizer that needs more than these files is never guessed at: the result then takes ids, and where the
-    vocabulary allows it words, but raises an error that names the tokenizer when it is given text. The same where
-    the checkpoint has no tokenizer at all.
-    Errors: CheckpointError for a tokenizer file that can't be read.
+    headscope never guesses a tokenizer that needs more than these files: the result then accepts ids, but text and
+    words raise an error that names the tokenizer. The same holds if the checkpoint has no tokenizer at all.
+
+    Raises:
+        CheckpointError: a tokenizer file can't be read.
     """
     settings = read_settings(checkpoint)
     class_name, known_by = effective_class(settings)
@@ -50,8 +51,8 @@ def _open(
         if class_name == "BertweetTokenizer" and settings.flag("normalization", False):
             return _refuse(checkpoint, settings, class_name, "a tweet normalizer, which tokenizer.json can't hold")
         return from_tokenizer_json(path, settings, class_name), "tokenizer.json"
-    if _has_code_of_its_own(settings):
-        return _refuse(checkpoint, settings, class_name or "a class of its own", "code that comes with the checkpoint")
+    if _has_custom_code(settings):
+        return _refuse(checkpoint, settings, class_name or "a custom class", "code from the checkpoint")
     vocab_txt = checkpoint.file("vocab.txt")
     if vocab_txt is not None:
         try:
@@ -60,7 +61,7 @@ def _open(
             if class_name is None and settings.model.get("model_type") is None:
                 engine = from_vocab_txt(vocab_txt, settings)
                 engine.notes.append(
-                    "taken for BERT's tokenizer: vocab.txt has its special tokens, and no file names another"
+                    "assumed to be BERT's tokenizer: vocab.txt has its special tokens, and no file names another class"
                 )
                 return engine, "vocab.txt"
         except UnsupportedError as refusal:
@@ -70,27 +71,26 @@ def _open(
         return from_vocab_and_merges(vocab_json, merges, settings), "vocab.json"
     if class_name in WORDPIECE or class_name in BYTE_LEVEL:
         return Refused(_incomplete(settings, class_name, vocab_json is not None, merges is not None), {}), None
-    found = [name for name in SENTENCEPIECE_FILES if checkpoint.file(name) is not None]
-    files = [
-        name for name, there in (("vocab.txt", vocab_txt), ("vocab.json", vocab_json), ("merges.txt", merges)) if there
-    ]
-    if not found and not files and settings.class_name is None:
+    models = [name for name in SENTENCEPIECE_FILES if checkpoint.file(name) is not None]
+    paths = (("vocab.txt", vocab_txt), ("vocab.json", vocab_json), ("merges.txt", merges))
+    files = [name for name, path in paths if path]
+    if not models and not files and settings.class_name is None:
         return Refused(_incomplete(settings, None, False, False), {}), None
     if class_name is None:
         error: HeadscopeError = UnsupportedError(
-            f"the checkpoint has {', '.join(files + found)} but no tokenizer.json, and nothing says which tokenizer "
-            f"reads them: {known_by}",
+            f"the checkpoint has {', '.join(files + models)} but no tokenizer.json, and the tokenizer's class is "
+            f"unknown: {known_by}",
             where=settings.where,
-            advice=f"{CONVERT}; or name tokenizer_class in tokenizer_config.json; or {BY_IDS}",
+            advice=f"{CONVERT}; or set tokenizer_class in tokenizer_config.json; or {BY_IDS}",
         )
         return Refused(error, _vocabulary(checkpoint, settings)), None
-    return _refuse(checkpoint, settings, class_name, f"a sentencepiece model ({found[0]})" if found else None)
+    return _refuse(checkpoint, settings, class_name, f"a sentencepiece model ({models[0]})" if models else None)
 
 
 def _refuse(
     checkpoint: TokenizerSource, settings: Settings, class_name: str, needs: str | None
 ) -> tuple[Engine, str | None]:
-    needs = NEEDS.get(class_name) or needs or "more than headscope knows to be right"
+    needs = NEEDS.get(class_name) or needs or "steps that headscope doesn't have"
     error = UnsupportedError(
         f"the checkpoint's tokenizer is {class_name}, which needs {needs}",
         where=settings.where,
@@ -105,19 +105,19 @@ def _incomplete(settings: Settings, class_name: str | None, vocab_json: bool, me
         files = f"{'vocab.json' if vocab_json else 'merges.txt'} without {'merges.txt' if vocab_json else 'vocab.json'}"
     named = "" if class_name is None else f" for its {class_name}"
     return CheckpointError(
-        f"the checkpoint has no tokenizer that could read text{named}: {files}",
+        f"the checkpoint lacks the files of a tokenizer{named}: {files}",
         where=settings.where,
         advice=f"put the model's tokenizer files beside its weights, or {BY_IDS}",
     )
 
 
-def _has_code_of_its_own(settings: Settings) -> bool:
+def _has_custom_code(settings: Settings) -> bool:
     auto_map = settings.options.get("auto_map")
     return isinstance(auto_map, list) or (isinstance(auto_map, dict) and auto_map.get("AutoTokenizer") is not None)
 
 
 def _vocabulary(checkpoint: TokenizerSource, settings: Settings) -> dict[str, int]:
-    """What spells ids where text is refused: a vocab.txt of one piece per line, if there is one."""
+    """Return the vocabulary for decoding ids if text is refused: vocab.txt, if it has one token per line."""
     path = checkpoint.file("vocab.txt")
     if path is None or settings.class_name in ("PhobertTokenizer", "BertweetTokenizer"):
         return {}

@@ -1,4 +1,4 @@
-"""The `tokenizers` library's failures as errors of ours, and the text of a panic kept off the screen."""
+"""Failures of the `tokenizers` library as headscope's errors, without the text of Rust panics on the screen."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headscope.errors import CheckpointError, HeadscopeError
 
 STDERR = 2
 PANIC = re.compile(rb"\n?thread '[^\n]* panicked at .*?(?:\nnote: [^\n]*\n|\Z)", re.DOTALL)
-"""What Rust writes before it raises: where, why, a backtrace where one is asked for, and a note on backtraces."""
+"""The text of a Rust panic: location, reason, a backtrace if enabled, and a note on backtraces."""
 
 LONGEST_MESSAGE = 400
 
@@ -24,10 +24,10 @@ _redirected = RLock()
 
 @contextmanager
 def library_errors(where: str, advice: str) -> Iterator[None]:
-    """Turn what the `tokenizers` library raises into a CheckpointError.
+    """Turn exceptions of the `tokenizers` library into CheckpointError.
 
-    It raises plain Exception for bad files and, where its Rust code panics, a PanicException that derives from
-    BaseException alone.
+    The library raises plain Exception for bad files and, if its Rust code panics, a PanicException, which derives only
+    from BaseException.
     """
     try:
         with _without_panics():
@@ -36,48 +36,48 @@ def library_errors(where: str, advice: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise CheckpointError(
-            f"the tokenizers library says: {shortened(str(error), LONGEST_MESSAGE)}", where=where, advice=advice
+            f"the tokenizers library raised: {shortened(str(error), LONGEST_MESSAGE)}", where=where, advice=advice
         ) from error
     except BaseException as error:
         if type(error).__name__ != "PanicException":
             raise
         raise CheckpointError(
-            f"the tokenizers library broke down: {shortened(str(error), LONGEST_MESSAGE)}", where=where, advice=advice
+            f"the tokenizers library panicked: {shortened(str(error), LONGEST_MESSAGE)}", where=where, advice=advice
         ) from error
 
 
 @contextmanager
 def _without_panics() -> Iterator[None]:
-    """Take the text of a panic out of what is written to standard error meanwhile.
+    """Remove the text of panics from the output to standard error during the block.
 
-    Rust writes it to the descriptor itself, whatever sys.stderr is. So the descriptor is another file for this long;
-    what else was written to it, by any thread, follows at once.
+    Rust writes to the descriptor itself, whatever sys.stderr is. So the descriptor is redirected to a file during the
+    block; afterwards, all other output in the file, from any thread, is written to standard error.
     """
     with _redirected:
         try:
             stderr = os.dup(STDERR)
-        except OSError:  # closed: nothing can be written to it
+        except OSError:  # standard error is closed
             yield
             return
-        held = _held_file(os.getpid())
-        os.dup2(held, STDERR)
+        buffer = _buffer_file(os.getpid())
+        os.dup2(buffer, STDERR)
         try:
             yield
         finally:
             os.dup2(stderr, STDERR)
             os.close(stderr)
-            size = os.lseek(held, 0, os.SEEK_CUR)
+            size = os.lseek(buffer, 0, os.SEEK_CUR)
             if size:
-                os.lseek(held, 0, os.SEEK_SET)
-                text = PANIC.sub(b"", os.read(held, size))
-                os.lseek(held, 0, os.SEEK_SET)
-                os.ftruncate(held, 0)
+                os.lseek(buffer, 0, os.SEEK_SET)
+                text = PANIC.sub(b"", os.read(buffer, size))
+                os.lseek(buffer, 0, os.SEEK_SET)
+                os.ftruncate(buffer, 0)
                 while text:
                     text = text[os.write(STDERR, text) :]
 
 
 @cache
-def _held_file(_process: int) -> int:
-    """A file of this process alone that holds what is written to standard error: a forked child gets its own."""
+def _buffer_file(_process: int) -> int:
+    """Open the file that standard error is redirected to; a forked process gets a separate one."""
     with TemporaryFile() as file:
         return os.dup(file.fileno())

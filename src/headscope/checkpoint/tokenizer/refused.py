@@ -1,4 +1,4 @@
-"""A tokenizer that can't be read correctly: text is refused by name, ready-made ids still work."""
+"""The engine of a tokenizer that headscope can't read correctly: text raises an error, ids work."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headscope.errors import HeadscopeError
 
 
 class Refused:
-    """No way to cut a text, but perhaps a vocabulary that spells ids."""
+    """An engine that can't tokenize, but may have a vocabulary for decoding ids."""
 
     odd_to_first = False
 
@@ -30,14 +30,14 @@ class Refused:
         return self._vocabulary.get(token)
 
     def text_pieces(self, text: str) -> Pieces:
-        raise self._again()
+        raise self._fresh_error()
 
     def word_pieces(self, words: Sequence[str]) -> Pieces:
-        raise self._again()
+        raise self._fresh_error()
 
     def layout(self, texts: int) -> Layout:
         return ()
 
-    def _again(self) -> HeadscopeError:
-        """A fresh error each time: a raised one keeps its traceback, and with it the caller's text."""
+    def _fresh_error(self) -> HeadscopeError:
+        """Copy the error: a raised error keeps its traceback, and with it the caller's text."""
         return type(self._error)(self._error.found, where=self._error.where, advice=self._error.advice)

@@ -1,4 +1,4 @@
-"""Japanese text into words, as transformers' BertJapaneseTokenizer does it: MeCab, or BERT's basic rules."""
+"""Segmentation of Japanese text into words, as in transformers' BertJapaneseTokenizer: MeCab, or BERT's basic rules."""
 
 from __future__ import annotations
 
@@ -14,21 +14,23 @@ from headscope.checkpoint.json_text import brief, few, shortened
 from headscope.checkpoint.tokenizer.encoded import Span
 from headscope.errors import CheckpointError, InputError, MissingExtraError, UnsupportedError
 
-# mecab_option comes out of a downloaded file: only what names a dictionary is passed on.
 DICTIONARY_OPTIONS = ("-d", "--dicdir", "-r", "--rcfile", "-u", "--userdic")
+"""The only options of mecab_option that are passed to MeCab, because the setting comes from a downloaded file."""
+
 DICTIONARIES = {"unidic_lite": "unidic-lite", "unidic": "unidic", "ipadic": "ipadic"}
 LONGEST_CLUSTER = 64
-# MeCab adds up a text's costs, at most 2 * (2**15 - 1) for each character, and crashes where they pass 2**31.
+
 LONGEST_TEXT = 2**15
+"""Maximum characters: MeCab sums costs of at most 2 * (2**15 - 1) per character, and crashes beyond 2**31."""
 
 
 @dataclass(frozen=True)
 class Word:
-    """A word as the vocabulary will be asked for it.
+    """A word of the text.
 
     Attributes:
-        text: the word, normalized and lower-cased as the tokenizer does.
-        origins: for each of its characters, the span of the text it came from; None where that is not known.
+        text: the word, normalized and lower-cased as in the tokenizer.
+        origins: for each of its characters, its span in the original text; None if unknown.
     """
 
     text: str
@@ -39,16 +41,24 @@ Segmenter = Callable[[str], list[Word]]
 
 
 def mecab(options: Mapping[str, Any], *, lower: bool, keep: frozenset[str], where: str) -> Segmenter:
-    """MeCab by fugashi: NFKC, morphemes, then lower case.
+    """Return a segmenter by MeCab (fugashi): NFKC, morphemes, then lower case.
 
-    options: tokenizer_config.json's mecab_kwargs. keep: words that are never lower-cased.
-    Errors: MissingExtraError without fugashi or the dictionary; UnsupportedError for options that are not known;
-    the segmenter itself: InputError for a NUL, at which MeCab would stop reading, and for a text too long for it.
+    The segmenter raises InputError for a NUL, at which MeCab would stop reading, and for a text that is too long.
+
+    Args:
+        options: mecab_kwargs of tokenizer_config.json.
+        lower: True to lower-case words.
+        keep: words that are never lower-cased.
+        where: the file, for messages.
+
+    Raises:
+        MissingExtraError: fugashi or the dictionary is not installed.
+        UnsupportedError: an option is unknown.
     """
     unknown = sorted(set(options) - {"normalize_text", "mecab_dic", "mecab_option"})
     if unknown:
         raise UnsupportedError(
-            f"mecab_kwargs holds {few([*map(shortened, unknown)], 5)}, which is not known",
+            f"mecab_kwargs has unknown options: {few([*map(shortened, unknown)], 5)}",
             where=where,
             advice="pass words= or ids=",
         )
@@ -60,31 +70,35 @@ def mecab(options: Mapping[str, Any], *, lower: bool, keep: frozenset[str], wher
             raise InputError(
                 f"character {text.index(chr(0))} is a NUL, at which MeCab stops reading",
                 where="text",
-                advice="take it out of the text",
+                advice="remove it from the text",
             )
         normal, origins = nfkc_with_origins(text) if normalize else (text, [(i, i + 1) for i in range(len(text))])
         if len(normal) > LONGEST_TEXT:
             raise InputError(
-                f"the text has {len(normal)} characters, and MeCab can crash beyond {LONGEST_TEXT}",
+                f"the text has {len(normal)} characters, but MeCab can crash beyond {LONGEST_TEXT}",
                 where="text",
-                advice="pass it in parts, or pass words= (words already cut)",
+                advice="pass it in parts, or pass words= (a list of words)",
             )
         words, cursor = [], 0
         for surface in tagger(normal):
             start = normal.find(surface, cursor)
             cursor = max(start + len(surface), cursor)
             word = surface.lower() if lower and surface not in keep else surface
-            known = origins is not None and start >= 0 and len(word) == len(surface)
-            words.append(Word(word, origins[start:cursor] if origins is not None and known else None))
+            aligned = start >= 0 and len(word) == len(surface)
+            words.append(Word(word, origins[start:cursor] if origins is not None and aligned else None))
         return words
 
     return segment
 
 
 def basic(*, lower: bool, keep: frozenset[str]) -> Segmenter:
-    """BERT's basic rules without setting ideographs apart: clean, NFC, white space, lower case, punctuation.
+    """Return a segmenter by BERT's basic rules, without separating ideographs.
 
-    keep: words that are neither lower-cased nor split.
+    The steps are: clean, NFC, split at white space, lower-case, split at punctuation.
+
+    Args:
+        lower: True to lower-case words.
+        keep: words that are neither lower-cased nor split.
     """
 
     def segment(text: str) -> list[Word]:
@@ -100,10 +114,10 @@ def basic(*, lower: bool, keep: frozenset[str]) -> Segmenter:
 
 
 def nfkc_with_origins(text: str) -> tuple[str, list[Span] | None]:
-    """NFKC of a text, and for each of its characters the span of the text that it came from.
+    """Return the NFKC of a text, and for each of its characters its span in the original text.
 
-    The text is cut into clusters that normalize on their own, and each character of a cluster stands for the whole
-    of it. The origins are None where the clusters, put together, are not the text's NFKC after all.
+    The text is split into clusters that normalize independently; the span of a character is that of its cluster. The
+    spans are None if the joined clusters differ from the text's NFKC.
     """
     whole = unicodedata.normalize("NFKC", text)
     if whole == text:
@@ -128,13 +142,13 @@ def nfkc_with_origins(text: str) -> tuple[str, list[Span] | None]:
 def _tagger(dictionary: Any, option: Any, where: str) -> Callable[[str], list[str]]:
     if dictionary is not None and (not isinstance(dictionary, str) or dictionary not in DICTIONARIES):
         raise UnsupportedError(
-            f"mecab_dic is {brief(dictionary)}; known are {', '.join(DICTIONARIES)}",
+            f"mecab_dic is {brief(dictionary)}, expected one of {', '.join(DICTIONARIES)}",
             where=where,
             advice="pass words= or ids=",
         )
     if option is not None and not isinstance(option, str):
         raise CheckpointError(
-            f"mecab_option is {brief(option)}, and should be a string", where=where, advice="pass words= or ids="
+            f"mecab_option is {brief(option)}, expected a string", where=where, advice="pass words= or ids="
         )
     _check_option(option or "", where)
     fugashi = _module("fugashi", "fugashi (MeCab)", "", where)
@@ -145,17 +159,17 @@ def _tagger(dictionary: Any, option: Any, where: str) -> Callable[[str], list[st
         folder = _module(dictionary, f"the dictionary {package}", extra, where).DICDIR
         if not os.path.isdir(folder):
             raise MissingExtraError(
-                f"the package {package} is installed, but its dictionary is not there",
+                f"the package {package} is installed, but its dictionary is missing",
                 where=where,
-                advice=f"python -m {dictionary} download, or pass words= or ids=",
+                advice=f"run `python -m {dictionary} download`, or pass words= or ids=",
             )
         arguments = f'-d "{folder}" -r "{os.path.join(folder, "mecabrc")}" {arguments}'
     try:
         tagger = fugashi.GenericTagger(arguments)
     except (RuntimeError, UnicodeEncodeError) as error:
-        named = brief(arguments.strip()) if arguments.strip() else "none given"
+        option_text = brief(arguments.strip()) if arguments.strip() else "none given"
         raise MissingExtraError(
-            f"MeCab can't open the dictionary that mecab_option names: {named}",
+            f"MeCab can't open the dictionary of mecab_option: {option_text}",
             where=where,
             advice="install that dictionary, or pass words= or ids=",
         ) from error
@@ -171,33 +185,33 @@ def _check_option(option: str, where: str) -> None:
         name = argument.split("=")[0]
         if name.startswith("-") and not name.startswith(DICTIONARY_OPTIONS):
             raise UnsupportedError(
-                f"mecab_option holds {brief(argument)}; only options that name a dictionary are followed "
+                f"mecab_option contains {brief(argument)}; headscope accepts only options that name a dictionary "
                 f"({', '.join(DICTIONARY_OPTIONS)})",
                 where=where,
                 advice="pass words= or ids=",
             )
 
 
-def _module(name: str, what: str, packages: str, where: str) -> Any:
+def _module(name: str, requirement: str, packages: str, where: str) -> Any:
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
         raise MissingExtraError(
-            f"this checkpoint's tokenizer cuts text with MeCab, and {what} is not installed",
+            f"this checkpoint's tokenizer uses MeCab, but {requirement} is not installed",
             where=where,
-            advice=f"pip install 'headscope[japanese]'{packages}; or pass words= (words already cut) or ids=",
+            advice=f"pip install 'headscope[japanese]'{packages}; or pass words= (a list of words) or ids=",
         ) from error
 
 
 def _clean(text: str) -> str:
-    kept = []
+    cleaned = []
     for character in text:
         category = unicodedata.category(character)
         if character in " \t\n\r" or category == "Zs":
-            kept.append(" ")
+            cleaned.append(" ")
         elif character not in "\0\ufffd" and not category.startswith("C"):
-            kept.append(character)
-    return "".join(kept)
+            cleaned.append(character)
+    return "".join(cleaned)
 
 
 def _without_accents(word: str) -> str:
@@ -220,6 +234,6 @@ def _split_punctuation(word: str) -> list[str]:
 
 
 def _is_punctuation(character: str) -> bool:
-    """All ASCII that is neither letter, digit, space nor control counts, as in BERT's own code."""
+    """Return True for punctuation by BERT's rules, which include all ASCII symbols."""
     ascii_sign = "!" <= character <= "~" and not character.isalnum()
     return ascii_sign or unicodedata.category(character).startswith("P")

@@ -1,4 +1,4 @@
-"""What a checkpoint says about its tokenizer: tokenizer_config.json, special_tokens_map.json, added_tokens.json."""
+"""A tokenizer's settings: tokenizer_config.json, special_tokens_map.json, added_tokens.json."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from headscope.errors import CheckpointError
 
 NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
-AGAIN = "fetch the file again, or save the tokenizer again with transformers' save_pretrained"
+AGAIN = "download the file again, or save the tokenizer again with transformers' save_pretrained"
 
 
 class TokenizerSource(Protocol):
-    """The part of a Checkpoint that a tokenizer is read from."""
+    """The part of a Checkpoint that reading a tokenizer requires."""
 
     @property
     def name(self) -> str: ...
@@ -29,14 +29,16 @@ class TokenizerSource(Protocol):
 
 @dataclass(frozen=True)
 class AddedPiece:
-    """A piece that is looked for in the text before anything else.
+    """An added token, which is matched in the text before anything else.
 
     Attributes:
-        content: how it is spelled.
-        lstrip, rstrip: whether it swallows the white space to its left, right.
-        single_word: whether it counts only when it stands alone.
-        normalized: whether it is looked for in the normalized text; None: unless it is special.
-        special: whether it is a special token.
+        content: its spelling.
+        lstrip: True if it includes the white space to its left.
+        rstrip: True if it includes the white space to its right.
+        single_word: True if it matches only whole words.
+        normalized: True if it is matched in the normalized text; None for the default, which is False only for special
+            tokens.
+        special: True if it is a special token.
     """
 
     content: str
@@ -49,16 +51,16 @@ class AddedPiece:
 
 @dataclass(frozen=True)
 class Settings:
-    """What the small files beside the vocabulary say.
+    """The contents of the settings files beside the vocabulary.
 
     Attributes:
         where: the checkpoint, for messages.
-        options: tokenizer_config.json ({} when there is none).
-        class_name: the tokenizer's class, without "Fast"; None where no file names one.
+        options: tokenizer_config.json ({} if there is none).
+        class_name: the tokenizer's class, without "Fast"; None if no file names it.
         class_from: the file that names it.
-        named: the special tokens that a file names: "cls_token" and so on.
+        named: the special tokens by name, such as "cls_token".
         extra: further special tokens.
-        added: pieces with an id of their own.
+        added: added tokens by id.
         model: config.json.
     """
 
@@ -72,43 +74,45 @@ class Settings:
     model: Mapping[str, Any]
 
     def flag(self, key: str, default: bool | None) -> bool | None:
-        """A true-or-false option; default where it is absent or null."""
+        """Return a Boolean option; the default if it is absent or null."""
         value = self.options.get(key)
         if value is None:
             return default
         if not isinstance(value, bool):
             raise CheckpointError(
-                f"{key} is {brief(value)}, and should be true or false",
+                f"{key} is {brief(value)}, expected true or false",
                 where=f"{self.where}: tokenizer_config.json",
                 advice=f"correct {key} in tokenizer_config.json",
             )
         return value
 
     def text(self, key: str, default: str) -> str:
-        """An option that is a word; default where it is absent or null."""
+        """Return a string option; the default if it is absent or null."""
         value = self.options.get(key)
         if value is None:
             return default
         if not isinstance(value, str):
             raise CheckpointError(
-                f"{key} is {brief(value)}, and should be a string",
+                f"{key} is {brief(value)}, expected a string",
                 where=f"{self.where}: tokenizer_config.json",
                 advice=f"correct {key} in tokenizer_config.json",
             )
         return value
 
     def spelling(self, key: str, default: str) -> str:
-        """How a special token is spelled."""
+        """Return the spelling of a special token."""
         piece = self.named.get(key)
         return default if piece is None else piece.content
 
 
 def read_settings(source: TokenizerSource) -> Settings:
-    """Read the small files; the newer statement wins, as in transformers.
+    """Read the settings files; if they disagree, the newer format wins, as in transformers.
 
     tokenizer_config.json's added_tokens_decoder replaces special_tokens_map.json and added_tokens.json; without it,
-    special_tokens_map.json wins over tokenizer_config.json.
-    Errors: CheckpointError for a file that is not JSON or holds values that can't be.
+    special_tokens_map.json takes precedence over tokenizer_config.json.
+
+    Raises:
+        CheckpointError: a file is not JSON or has invalid values.
     """
     options = read_json(source, "tokenizer_config.json") or {}
     where = source.where
@@ -153,9 +157,10 @@ def read_settings(source: TokenizerSource) -> Settings:
 
 
 def read_json(source: TokenizerSource, filename: str) -> dict[str, Any] | None:
-    """One of the small files as an object; None where it does not exist.
+    """Return the JSON object in a settings file; None if the file doesn't exist.
 
-    Errors: CheckpointError when it is not JSON, or not an object.
+    Raises:
+        CheckpointError: it is not JSON, or not an object.
     """
     path = source.file(filename)
     if path is None:
@@ -164,9 +169,10 @@ def read_json(source: TokenizerSource, filename: str) -> dict[str, Any] | None:
 
 
 def parse_json(path: Path, where: str) -> dict[str, Any]:
-    """A file that holds one JSON object.
+    """Return the JSON object in a file.
 
-    Errors: CheckpointError when it is not JSON, or not an object, or says two things under one name.
+    Raises:
+        CheckpointError: it is not JSON, not an object, or has two values for one name.
     """
     try:
         return read_object(path, unique=False)
@@ -217,13 +223,13 @@ def _index(where: str, filename: str, value: Any) -> int:
     except (TypeError, ValueError, OverflowError):
         index = -1
     if not 0 <= index < 2**31:
-        raise _wrong(where, filename, "the id of an added token", value, "a whole number from 0")
+        raise _wrong(where, filename, "the id of an added token", value, "a non-negative integer")
     return index
 
 
 def _wrong(where: str, filename: str, key: str, value: Any, expected: str) -> CheckpointError:
     return CheckpointError(
-        f"{key} is {brief(value)}, and should be {expected}",
+        f"{key} is {brief(value)}, expected {expected}",
         where=f"{where}: {filename}",
         advice=f"correct it in {filename}, or save the tokenizer again with transformers' save_pretrained",
     )

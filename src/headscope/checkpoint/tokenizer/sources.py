@@ -21,22 +21,24 @@ if TYPE_CHECKING:
     import tokenizers
 
 MOST_LINES = 2_000_000
-"""Most lines of a vocab.txt or merges.txt; the largest vocabulary in use has a million pieces."""
+"""Maximum lines of a vocab.txt or merges.txt; the largest vocabulary in use has a million tokens."""
 
 MOST_TOKENIZER_ITEMS = 5_000_000
-"""Most items of a tokenizer.json: one of 260,000 pieces and 580,000 merges has two million."""
+"""Maximum items of a tokenizer.json; a file with 260,000 tokens and 580,000 merges has two million."""
 
 
 LONG_ID = re.compile(rb":\s*[0-9]{7}")
-"""A number that could be an id beyond `MOST_TOKENIZER_ITEMS`. To list a vocabulary takes as long as to read it."""
+"""A number that may be an id beyond `MOST_TOKENIZER_ITEMS`. Only then are ids checked: listing them is slow."""
 
 
 def from_tokenizer_json(path: Path, settings: Settings, class_name: str | None) -> Backend:
-    """The tokenizer as the file describes it, but without its truncation and padding.
+    """Build the tokenizer that the file describes, without its truncation and padding.
 
-    Where tokenizer_config.json explicitly says otherwise about lower case, accents and ideographs (BERT) or the prefix
-    space (byte-level BPE), that holds, as in transformers.
-    Errors: CheckpointError for a file that is not a tokenizer.
+    Settings in tokenizer_config.json for casing, accents and ideographs (BERT) or the prefix space (byte-level BPE)
+    take precedence, as in transformers.
+
+    Raises:
+        CheckpointError: the file is not a tokenizer.
     """
     from tokenizers import Tokenizer
 
@@ -52,7 +54,7 @@ def from_tokenizer_json(path: Path, settings: Settings, class_name: str | None) 
         rust = Tokenizer.from_buffer(data)
         if LONG_ID.search(data):
             _check_ids(rust.get_vocab(with_added_tokens=True), where)
-        notes = _overrule(rust, settings, class_name)
+        notes = _apply_settings(rust, settings, class_name)
         _mark_special(rust, settings, class_name)
     backend = Backend(rust, where=where, settings=settings)
     backend.notes += notes
@@ -60,10 +62,11 @@ def from_tokenizer_json(path: Path, settings: Settings, class_name: str | None) 
 
 
 def from_vocab_txt(path: Path, settings: Settings) -> Backend:
-    """BERT's basic tokenizer and WordPiece, as transformers' BertTokenizer builds them from vocab.txt.
+    """Build BERT's basic tokenizer and WordPiece, as transformers' BertTokenizer does from vocab.txt.
 
-    Errors: CheckpointError for a file that is not a vocabulary, or lacks the special tokens; UnsupportedError where
-    nothing tells whether the model reads lower case.
+    Raises:
+        CheckpointError: the file is not a vocabulary, or lacks the special tokens.
+        UnsupportedError: the casing of the model is unknown.
     """
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
@@ -72,7 +75,7 @@ def from_vocab_txt(path: Path, settings: Settings) -> Backend:
         value = settings.options.get(option)
         if value not in (harmless, None, []):
             raise UnsupportedError(
-                f"{option} is {brief(value)}: only transformers' old tokenizers in Python followed that",
+                f"{option} is {brief(value)}, which only transformers' old tokenizers in Python support",
                 where=f"{settings.where}: tokenizer_config.json",
                 advice=BY_IDS,
             )
@@ -84,7 +87,7 @@ def from_vocab_txt(path: Path, settings: Settings) -> Backend:
     missing = [token for token in (cls, sep, unk) if token not in vocabulary]
     if missing:
         raise CheckpointError(
-            f"the vocabulary of {len(vocabulary)} pieces lacks {', '.join(map(shortened, missing))}",
+            f"the vocabulary of {len(vocabulary)} tokens lacks {', '.join(map(shortened, missing))}",
             where=where,
             advice="name the special tokens in tokenizer_config.json (cls_token, sep_token, unk_token), or pass ids=",
         )
@@ -110,9 +113,10 @@ def from_vocab_txt(path: Path, settings: Settings) -> Backend:
 
 
 def from_vocab_and_merges(vocab: Path, merges: Path, settings: Settings) -> Backend:
-    """Byte-level BPE with RoBERTa's template, as transformers' RobertaTokenizer builds it.
+    """Build byte-level BPE with RoBERTa's template, as transformers' RobertaTokenizer does.
 
-    Errors: CheckpointError for files that are not a vocabulary and merges, or lack the special tokens.
+    Raises:
+        CheckpointError: the files are not a vocabulary and merges, or lack the special tokens.
     """
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
@@ -123,7 +127,7 @@ def from_vocab_and_merges(vocab: Path, merges: Path, settings: Settings) -> Back
     missing = [token for token in (cls, sep) if token not in vocabulary]
     if missing:
         raise CheckpointError(
-            f"the vocabulary of {len(vocabulary)} pieces lacks {', '.join(map(shortened, missing))}",
+            f"the vocabulary of {len(vocabulary)} tokens lacks {', '.join(map(shortened, missing))}",
             where=where,
             advice="name the special tokens in tokenizer_config.json (cls_token, sep_token), or pass ids=",
         )
@@ -140,11 +144,13 @@ def from_vocab_and_merges(vocab: Path, merges: Path, settings: Settings) -> Back
 
 
 def read_vocab_txt(path: Path, where: str) -> dict[str, int]:
-    """One piece per line; its line number from 0 is its id.
+    """Read a vocabulary with one token per line; its id is its line number, counted from 0.
 
-    White space at a line's end is no part of the piece, as in BERT's own code; a piece that is nothing but white space
-    is kept as it is, so that it does not take another's place.
-    Errors: CheckpointError when the file is empty or not UTF-8.
+    White space at the end of a line is not part of the token, as in BERT's original code; a token of only white space
+    is kept unchanged, so that it doesn't replace another one.
+
+    Raises:
+        CheckpointError: the file is empty or not UTF-8.
     """
     text = _read_text(path, where)
     lines = text.replace("\r\n", "\n").split("\n")
@@ -173,22 +179,22 @@ def _read_text(path: Path, where: str) -> str:
 def _read_vocab_json(path: Path, where: str) -> dict[str, int]:
     value = parse_json(path, where)
     if not value:
-        raise CheckpointError("vocab.json holds no pieces", where=where, advice=AGAIN)
+        raise CheckpointError("vocab.json has no tokens", where=where, advice=AGAIN)
     for piece, index in value.items():
         if not isinstance(index, int) or isinstance(index, bool):
             raise CheckpointError(
-                f"the id of {shown(piece)} is {brief(index)}, and should be a whole number", where=where, advice=AGAIN
+                f"the id of {shown(piece)} is {brief(index)}, expected an integer", where=where, advice=AGAIN
             )
     _check_ids(value, where)
     return value
 
 
 def _check_ids(vocabulary: Mapping[str, int], where: str) -> None:
-    """Refuse ids far beyond the vocabulary: the tokenizers library walks over all of them when it copies one."""
+    """Reject ids far beyond the vocabulary: the tokenizers library iterates over all ids up to the largest."""
     for piece, index in vocabulary.items():
         if not 0 <= index < MOST_TOKENIZER_ITEMS:
             raise CheckpointError(
-                f"the id of {shown(piece)} is {index}, and should be from 0 to {MOST_TOKENIZER_ITEMS - 1}",
+                f"the id of {shown(piece)} is {index}, expected 0 to {MOST_TOKENIZER_ITEMS - 1}",
                 where=where,
                 advice=AGAIN,
             )
@@ -202,7 +208,7 @@ def _read_merges(path: Path, where: str) -> list[tuple[str, str]]:
         parts = line.split(" ")
         if len(parts) != 2:
             raise CheckpointError(
-                f"line {number} of merges.txt holds {len(parts)} pieces, and should hold two: {line[:80]!r}",
+                f"line {number} of merges.txt has {len(parts)} tokens, expected two: {line[:80]!r}",
                 where=where,
                 advice=AGAIN,
             )
@@ -211,9 +217,9 @@ def _read_merges(path: Path, where: str) -> list[tuple[str, str]]:
 
 
 def _mark_special(rust: tokenizers.Tokenizer, settings: Settings, class_name: str | None) -> None:
-    """Look in the text for the special tokens that the class has and the vocabulary holds, if that is not done yet.
+    """Register the class's special tokens that are in the vocabulary, unless the file has registered them already.
 
-    A file's own description of one wins.
+    The file's description of a token takes precedence.
     """
     described = {piece.content: piece for piece in (*settings.added.values(), *settings.named.values())}
     known = {piece.content for piece in rust.get_added_tokens_decoder().values()}
@@ -223,7 +229,8 @@ def _mark_special(rust: tokenizers.Tokenizer, settings: Settings, class_name: st
             rust.add_special_tokens([added_token(described.get(piece.content, piece))])
 
 
-def _overrule(rust: tokenizers.Tokenizer, settings: Settings, class_name: str | None) -> list[str]:
+def _apply_settings(rust: tokenizers.Tokenizer, settings: Settings, class_name: str | None) -> list[str]:
+    """Apply the settings in tokenizer_config.json that differ from tokenizer.json, and return a note on each."""
     notes: list[str] = []
     if class_name in WORDPIECE and type(rust.normalizer).__name__ == "BertNormalizer":
         fields = {"do_lower_case": "lowercase", "strip_accents": "strip_accents"}
@@ -237,8 +244,8 @@ def _overrule(rust: tokenizers.Tokenizer, settings: Settings, class_name: str | 
 def _set(component: Any, settings: Settings, fields: Mapping[str, str]) -> list[str]:
     notes = []
     for option, field in fields.items():
-        said = settings.flag(option, None)
-        if said is not None and said != getattr(component, field):
-            setattr(component, field, said)
-            notes.append(f"{option} is {said} by tokenizer_config.json, against tokenizer.json")
+        value = settings.flag(option, None)
+        if value is not None and value != getattr(component, field):
+            setattr(component, field, value)
+            notes.append(f"{option} is {value}, from tokenizer_config.json; tokenizer.json differs")
     return notes

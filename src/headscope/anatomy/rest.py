@@ -1,0 +1,98 @@
+"""The tensors beyond the base model: parameters on top, copies of other parameters, and buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headscope.anatomy.names import Placement
+from headscope.anatomy.parameters import UNPLACED, Parameter
+from headscope.anatomy.schema import Family, Spec
+from headscope.anatomy.tops import ties_words
+
+if TYPE_CHECKING:
+    from headscope.checkpoint import Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """The tensors that are not parameters of the base model, sorted by kind.
+
+    Attributes:
+        extra: the parameters on top of the base model, in file order.
+        tied: stored copies of other parameters -> the name under which the file stores the original.
+        buffers: stored tensors that are not parameters.
+    """
+
+    extra: list[Parameter] = field(default_factory=list)
+    tied: dict[str, str] = field(default_factory=dict)
+    buffers: list[str] = field(default_factory=list)
+
+
+def sort_rest(
+    checkpoint: Checkpoint,
+    family: Family,
+    place: Placement,
+    names: Mapping[str, str],
+    base: Sequence[Parameter],
+    specs: Mapping[str, Spec],
+) -> Rest:
+    """Sort the tensors that are not parameters of the base model.
+
+    Args:
+        checkpoint: the checkpoint.
+        family: its family.
+        place: the position of the base model in the file's names.
+        names: class's name -> stored name, of all tensors.
+        base: the parameters of the base model.
+        specs: class's name -> spec, of the parameters that may be on top.
+    """
+    tensors, shared = checkpoint.tensors, checkpoint.shared
+    sources = tie_sources(specs, names, base, place.outer) if ties_words(checkpoint.config) else {}
+    class_names = {stored: name for name, stored in names.items()}
+    stored_base = {row.stored for row in base}
+    listed = {shared.get(row.stored, row.stored): row.stored for row in base}
+    base_modules = {spec.name.split(".", 1)[0] for spec in (*family.embeddings, *family.layer, *family.pooler)}
+    rest = Rest()
+    for stored, entry in tensors.items():
+        if stored in stored_base:
+            continue
+        name = class_names.get(stored, stored).removeprefix(place.outer)
+        original = shared.get(stored, stored)
+        source = sources.get(name)
+        if stored.startswith(place.prefix) and stored.removeprefix(place.prefix) in family.buffers:
+            rest.buffers.append(stored)
+        elif original in listed:
+            rest.tied[stored] = listed[original]
+        elif source is not None and tensors[source].shape == entry.shape:
+            rest.tied[stored] = source
+        else:
+            listed[original] = stored
+            spec = specs.get(name)
+            if spec is not None and name in sources and source is None:  # only the copy is stored, not its original
+                spec = specs.get(spec.tied_to or "", spec)
+                name = spec.name
+            role = spec.role if spec is not None else None
+            component = component_of(stored, name, place, base_modules)
+            rest.extra.append(Parameter(name, entry.shape, entry.dtype, component, role, None, stored))
+    return rest
+
+
+def tie_sources(
+    specs: Mapping[str, Spec], names: Mapping[str, str], base: Sequence[Parameter], outer: str
+) -> dict[str, str | None]:
+    """Class's name of each tied parameter -> stored name of its original, None if the original is not stored."""
+    stored_base = {row.name: row.stored for row in base}
+    return {
+        name: stored_base.get(spec.tied_to) or names.get(outer + spec.tied_to)
+        for name, spec in specs.items()
+        if spec.tied_to is not None
+    }
+
+
+def component_of(stored: str, name: str, place: Placement, base_modules: Container[str]) -> str:
+    """Component of a tensor beyond the base model: the first part of its name, or UNPLACED inside the base model."""
+    module = stored.removeprefix(place.prefix).split(".", 1)[0]
+    inside = stored.startswith(place.prefix) and (place.prefix or module in base_modules)
+    return UNPLACED if inside else name.split(".", 1)[0]
