@@ -8,8 +8,6 @@ from typing import Any
 import torch
 import transformers
 
-MAJOR = int(transformers.__version__.split(".")[0])
-
 TEXT = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48, "vocab_size": 99}
 DECODER = {**TEXT, "num_key_value_heads": 2, "max_position_embeddings": 64, "pad_token_id": 0}
 VISION = {
@@ -56,7 +54,6 @@ class Family:
         stacks: where transformers' eager attentions of each stack are, by the stack's name.
         factor: what weights are multiplied by; sharpen: those of queries and keys once more.
         extra: further inputs.
-        since: transformers' major version from which on it goes through the attention interface; 4 is 4.57.
     """
 
     name: str
@@ -69,7 +66,6 @@ class Family:
     factor: float = 6.0
     sharpen: float = 1.0
     extra: dict[str, Any] = field(default_factory=dict)
-    since: int = 4
 
     def __str__(self) -> str:
         return f"{self.name}-{self.stage}"
@@ -121,14 +117,14 @@ def towers(**settings: Any) -> dict[str, Any]:
     return {"text_config": {**TEXT, "max_position_embeddings": 32}, "vision_config": VISION, **settings}
 
 
-EVERY = [
+FAMILIES = [
     Family("BertModel", TEXT),
     Family("RobertaModel", {**TEXT, "pad_token_id": 1}),
     Family("XLMRobertaModel", {**TEXT, "pad_token_id": 1}),
     Family("XLMRobertaXLModel", {**TEXT, "pad_token_id": 1}),
-    Family("RobertaPreLayerNormModel", {**TEXT, "pad_token_id": 1}, since=5),
+    Family("RobertaPreLayerNormModel", {**TEXT, "pad_token_id": 1}),
     Family("CamembertModel", {**TEXT, "pad_token_id": 1}),
-    Family("ElectraModel", {**TEXT, "embedding_size": 16}, since=5),
+    Family("ElectraModel", {**TEXT, "embedding_size": 16}),
     Family(
         "DistilBertModel",
         {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48, "vocab_size": 99},
@@ -142,13 +138,12 @@ EVERY = [
         {**TEXT, "embedding_size": 16, "intra_bottleneck_size": 16, "true_hidden_size": 16},
         sharpen=700.0,
         trap="no layer_idx",
-        since=5,
     ),
     Family("SplinterModel", TEXT, trap="no is_causal"),
     Family("LayoutLMModel", TEXT, takes="boxes", trap="no is_causal"),
     Family("MarkupLMModel", {**TEXT, "max_depth": 5, "xpath_unit_hidden_size": 8}, trap="no is_causal"),
-    Family("ErnieModel", TEXT, since=5),
-    Family("XmodModel", {**TEXT, "pad_token_id": 1}, extra={"lang_ids": torch.tensor([0, 0])}, since=5),
+    Family("ErnieModel", TEXT),
+    Family("XmodModel", {**TEXT, "pad_token_id": 1}, extra={"lang_ids": torch.tensor([0, 0])}),
     Family(
         "EsmModel",
         {**TEXT, "pad_token_id": 1, "position_embedding_type": "rotary"},
@@ -217,9 +212,7 @@ EVERY = [
     Family("Starcoder2Model", DECODER, stage="rotated"),
     Family("MixtralModel", {**DECODER, "num_local_experts": 2}, stage="rotated"),
     Family("SmolLM3Model", {**DECODER, "no_rope_layers": [1, 1]}, stage="rotated"),
-    Family(
-        "CTRLModel", {"n_embd": 32, "n_layer": 2, "n_head": 4, "dff": 48, "vocab_size": 99, "n_positions": 64}, since=5
-    ),
+    Family("CTRLModel", {"n_embd": 32, "n_layer": 2, "n_head": 4, "dff": 48, "vocab_size": 99, "n_positions": 64}),
     Family("DPTModel", {**VISION, "is_hybrid": False}, takes="image"),
     Family("BartModel", BART, takes="both", stacks=BOTH, trap="encoder, decoder, cross"),
     Family("MBartModel", BART, takes="both", stacks=BOTH),
@@ -228,9 +221,9 @@ EVERY = [
     Family("BlenderbotModel", BART, takes="both", stacks=BOTH),
     Family("M2M100Model", BART, takes="both", stacks=BOTH),
     Family("PLBartModel", BART, takes="both", stacks=BOTH),
-    Family("T5Model", T5, takes="both", stacks=BOTH, trap="position bias, no scale", since=5),
-    Family("MT5Model", {**T5}, takes="both", stacks=BOTH, since=5),
-    Family("UMT5Model", {**T5}, takes="both", stacks=BOTH, trap="a position bias in every layer", since=5),
+    Family("T5Model", T5, takes="both", stacks=BOTH, trap="position bias, no scale"),
+    Family("MT5Model", {**T5}, takes="both", stacks=BOTH),
+    Family("UMT5Model", {**T5}, takes="both", stacks=BOTH, trap="a position bias in every layer"),
     Family(
         "SwitchTransformersModel",
         {
@@ -242,7 +235,6 @@ EVERY = [
         },
         takes="both",
         stacks=BOTH,
-        since=5,
     ),
     Family(
         "WhisperModel",
@@ -324,7 +316,6 @@ EVERY = [
     ),
 ]
 
-FAMILIES = [family for family in EVERY if family.since <= MAJOR]
 """Those that the installed version of transformers takes through its attention interface."""
 
 BY_NAME = {family.name: family for family in FAMILIES}

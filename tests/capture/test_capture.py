@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from families import BY_NAME, DECODER, EVERY, FAMILIES, MAJOR, TEXT, VISION, Family, here
+from families import BY_NAME, DECODER, FAMILIES, TEXT, VISION, Family, here
 from test_families import assert_same_weights, eager_attentions
 from torch import nn
 from transformers import AttentionInterface
@@ -405,18 +405,8 @@ def test_models_outside_the_interface_raise_before_anything_runs(name: str) -> N
     assert caught.value.advice
 
 
-@pytest.mark.parametrize("family", EVERY, ids=str)
-def test_models_that_use_the_interface_only_in_other_versions_raise(family: Family) -> None:
-    model = family.build()
-    if family.since <= MAJOR:
-        assert capture(model).stacks
-        return
-    with pytest.raises(UnsupportedError, match=family.name):
-        capture(model)
-
-
 def test_invisible_attention_raises_when_it_runs() -> None:
-    """A class that calls scaled_dot_product_attention only sometimes, like BERT in 4.57 with output_attentions."""
+    """A class that calls scaled_dot_product_attention only sometimes, by hand for some arguments."""
 
     class SometimesAttention(nn.Module):
         def forward(self, x: torch.Tensor, by_hand: bool = False) -> torch.Tensor:
@@ -482,12 +472,8 @@ SWIN = {"image_size": 64, "patch_size": 8, "embed_dim": 8, "depths": [2, 1], "nu
 
 @pytest.mark.parametrize(("name", "settings"), [("SegformerModel", SEGFORMER), ("SwinModel", SWIN)])
 def test_layers_over_other_tokens_are_traces_of_their_own(name: str, settings: dict[str, Any]) -> None:
-    family = Family(name, settings, takes="image", since=5)
+    family = Family(name, settings, takes="image")
     model = family.build()
-    if family.since > MAJOR:
-        with pytest.raises(UnsupportedError, match=name):
-            capture(model)
-        return
     images = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))
     with torch.no_grad(), capture(model) as captured:
         model(pixel_values=images)

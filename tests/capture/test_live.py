@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from families import BY_NAME, DECODER, MAJOR, TEXT, Family, here
+from families import BY_NAME, DECODER, TEXT, Family, here
 from torch import nn
 
 import headscope
@@ -105,10 +105,7 @@ def test_verify_reaches_the_eager_weights(name: str) -> None:
     report = captured.traces[-1].verify()
     assert report.agrees, report
     assert [check.name for check in report.checks[:2]] == ["row sums", "module output"]
-    if MAJOR < 5 and name in ("BertModel", "ModernBertModel", "CLIPModel"):  # whose weights 4.57 doesn't return
-        assert [what for what, _ in report.skipped] == ["eager weights"]
-    else:
-        assert [check.name for check in report.checks[2:]] == ["weights (eager)"]
+    assert [check.name for check in report.checks[2:]] == ["weights (eager)"]
     assert model.config.to_dict() == config
     assert model.config._attn_implementation == "sdpa"
 
