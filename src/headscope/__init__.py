@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from headscope._capture import Captured, ablate, describe
     from headscope._capture.captured import capture
     from headscope._capture.one_liner import trace
+    from headscope._compare.run import compare
     from headscope._survey.result import Survey
     from headscope._survey.run import survey
     from headscope._trace import Trace, load
@@ -37,6 +38,7 @@ __all__ = [
     "Trace",
     "ablate",
     "capture",
+    "compare",
     "describe",
     "load",
     "open",
@@ -52,6 +54,7 @@ LAZY = {
     "Trace": "headscope._trace:Trace",
     "ablate": "headscope._capture:ablate",
     "capture": "headscope._capture:capture",
+    "compare": "headscope._compare.run:compare",
     "describe": "headscope._capture:describe",
     "load": "headscope._trace:load",
     "open": "headscope.model:open_model",
