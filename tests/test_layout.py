@@ -36,6 +36,7 @@ ORDER = [
     "_compare",
     "filling",
     "view",
+    "_watch",
     "tour",
     "cli",
 ]
@@ -117,6 +118,7 @@ def test_importing_headscope_imports_nothing_heavy() -> None:
 def test_the_public_names_are_these() -> None:
     assert hs.__all__ == [
         "Captured",
+        "HeadscopeCallback",
         "HeadscopeError",
         "Model",
         "Survey",
@@ -129,6 +131,7 @@ def test_the_public_names_are_these() -> None:
         "open",
         "survey",
         "trace",
+        "watch",
     ]
     assert set(hs.__all__) < set(dir(hs))
     for name in hs.__all__:

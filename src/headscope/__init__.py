@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from headscope._survey.result import Survey
     from headscope._survey.run import survey
     from headscope._trace import Trace, load
+    from headscope._watch.trainer import HeadscopeCallback
+    from headscope._watch.watching import watch
     from headscope.errors import HeadscopeError
     from headscope.model import Model
     from headscope.model import open_model as open
@@ -32,6 +34,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Captured",
+    "HeadscopeCallback",
     "HeadscopeError",
     "Model",
     "Survey",
@@ -44,10 +47,12 @@ __all__ = [
     "open",
     "survey",
     "trace",
+    "watch",
 ]
 
 LAZY = {
     "Captured": "headscope._capture:Captured",
+    "HeadscopeCallback": "headscope._watch.trainer:HeadscopeCallback",
     "HeadscopeError": "headscope.errors:HeadscopeError",
     "Model": "headscope.model:Model",
     "Survey": "headscope._survey.result:Survey",
@@ -60,6 +65,7 @@ LAZY = {
     "open": "headscope.model:open_model",
     "survey": "headscope._survey.run:survey",
     "trace": "headscope._capture:trace",
+    "watch": "headscope._watch.watching:watch",
 }
 """Public name -> where it lives; imported when it is first asked for."""
 
