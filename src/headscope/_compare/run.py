@@ -52,8 +52,18 @@ def compare(
                 "two surveys were made over their corpora already", where="corpus", advice="leave the corpus out"
             )
         changes, layers, heads, notes = survey_changes(a, b)
-        names = (str(survey.manifest["model"]["name"]) for survey in (a, b))
-        return Comparison(*names, layers, heads, {}, {}, {}, {}, changes, notes=notes)
+        return Comparison(
+            a=str(a.manifest["model"]["name"]),
+            b=str(b.manifest["model"]["name"]),
+            layers=layers,
+            heads=heads,
+            weights={},
+            parts={},
+            outside={},
+            left_out={},
+            statistics=changes,
+            notes=notes,
+        )
     if isinstance(a, Survey) or isinstance(b, Survey):
         raise InputError(
             "a survey can't be compared with a checkpoint",
