@@ -45,7 +45,7 @@ def test_the_screen_begins_with_the_finding(other: str, corpus: str) -> None:
     lines = text.splitlines()
     assert lines[0].startswith("what differs")
     assert "from the bundled model to" in text
-    assert "What changed most: layer 1, head 2, its QK by 50 %" in " ".join(lines)
+    assert "What changed most: layer 1, head 2, its QK by 50%" in " ".join(lines)
     assert "on 3 documents" in " ".join(lines)
     assert next(line for line in lines if line.startswith("layer   1")).split()[2:] == ["·", "·", "+100", "·"]
     assert f"next: headscope head {other} 1 2" in text

@@ -92,8 +92,7 @@ def test_nothing_is_left_in_the_model(spelled: Any) -> None:
     torch.testing.assert_close(before["buffers"], after["buffers"], rtol=0, atol=0)
 
 
-def test_under_autocast_gradients_still_flow(spelled: Any) -> None:
-    """Weights that autocast casts in a pass without gradients would be used again, without gradients, after it."""
+def test_autocast_around_a_step_changes_neither_gradients_nor_numbers(spelled: Any) -> None:
     model = classifier(dropout=0.0)
     batch = torch.utils.data.default_collate(Examples(spelled).rows[:2])
     gradients = []
@@ -101,12 +100,14 @@ def test_under_autocast_gradients_still_flow(spelled: Any) -> None:
         model.zero_grad()
         with torch.autocast("cpu", dtype=torch.bfloat16):
             if looks:
-                hs.watch(model, TEXTS, tokenizer=spelled).measure(0)
+                (watch := hs.watch(model, TEXTS, tokenizer=spelled)).measure(0)
             loss = model(**batch).loss
         loss.backward()
         gradients.append([parameter.grad for parameter in model.parameters()])
     assert all(gradient is not None for gradient in gradients[1])
     torch.testing.assert_close(*gradients, rtol=0, atol=0)
+    (plain := hs.watch(model, TEXTS, tokenizer=spelled)).measure(0)
+    np.testing.assert_array_equal(watch["entropy"], plain["entropy"])
 
 
 def test_statistics_are_those_of_eager_attention(spelled: Any) -> None:

@@ -243,8 +243,8 @@ def far_of(change: Change) -> Heads:
 
 
 def percent(value: float) -> str:
-    """A relative change as people read it: 12.3 %, 0.0041 %."""
-    return f"{100 * value:.3g} %" if np.isfinite(value) else "more than any number, from nothing"
+    """A relative change as people read it: 12.3%, 0.0041%."""
+    return f"{100 * value:.3g}%" if np.isfinite(value) else "more than any number, from nothing"
 
 
 __all__ = ["MEASURES", "Change", "Comparison"]

@@ -10,6 +10,7 @@ import numpy as np
 
 from headscope._compare.products import largest_angle, product_change, vector_change
 from headscope._trace import Named
+from headscope.checkpoint import called
 from headscope.errors import CheckpointError, InputError
 
 if TYPE_CHECKING:
@@ -188,7 +189,7 @@ def _incomparable(a: Model, b: Model, roles: Iterable[str]) -> str:
     for role in roles:
         for model in (a, b):
             if not model.anatomy.has(role):
-                return f"{model.name} has none"
+                return f"{called(model.name)} has none"
         first, other = (model.anatomy.parameter(role).shape for model in (a, b))
         if first != other:
             return f"shapes {first} and {other}"

@@ -14,9 +14,9 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
     """Run the model in eval mode inside the block, and restore everything that training depends on.
 
     Each module's training mode is restored, and so are torch's random numbers on the CPU and on the model's device. No
-    gradients are recorded, so those that were accumulated stay. Autocast is off: weights that it casts here would be
-    kept without their gradients for the step around the block. Inference mode isn't used, because a buffer that a model
-    keeps from such a pass can't take part in training.
+    gradients are recorded, so those that were accumulated stay. Autocast is off: numbers come in the weights' precision
+    wherever a step stands, and no cast that autocast keeps without gradients reaches the training around the block.
+    Inference mode isn't used, because a buffer that a model keeps from such a pass can't take part in training.
     """
     modes = [(module, module.training) for module in model.modules()]
     device = device_of(model)
