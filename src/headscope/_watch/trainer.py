@@ -73,7 +73,7 @@ class HeadscopeCallback(TrainerCallback):
         self._options: dict[str, Any] = {"statistics": statistics, "length": length}
         self._first = _First(self)
         self._handler: CallbackHandler | None = None
-        self._waiting: dict[str, float] = {}
+        self._waiting: tuple[int, dict[str, float]] | None = None
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -87,8 +87,8 @@ class HeadscopeCallback(TrainerCallback):
         self.watch = watch(
             kwargs["model"], self._texts, tokenizer=tokenizer, every=self._every, out=out, **self._options
         )
-        self._handler = _calling_handler()
         self._leave()
+        self._handler = _calling_handler()
         # A new list: the handler is going through the old one at this moment.
         self._handler.callbacks = [self._first, *self._handler.callbacks]
         self.watch.__enter__()
@@ -106,7 +106,7 @@ class HeadscopeCallback(TrainerCallback):
             self.watch.measure(state.global_step)
             measured = True
         if measured:
-            self._waiting = logs_of(self.watch)
+            self._waiting = (state.global_step, logs_of(self.watch))
             control.should_log = True
 
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
@@ -124,11 +124,13 @@ class HeadscopeCallback(TrainerCallback):
 
     def hand_over(self, state: TrainerState, logs: dict[str, Any] | None) -> None:
         """Add what was measured to a log that is about to reach the trackers, and to the Trainer's own history."""
-        if logs is None or not self._waiting:
+        if logs is None or self._waiting is None:
             return
-        logs.update(self._waiting)
-        state.log_history[-1].update(self._waiting)
-        self._waiting = {}
+        step, numbers = self._waiting
+        self._waiting = None
+        if step == state.global_step:
+            logs.update(numbers)
+            state.log_history[-1].update(numbers)
 
     def _leave(self) -> None:
         if self._handler is not None:
