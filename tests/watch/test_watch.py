@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -150,6 +152,13 @@ def test_every_so_many_steps_and_the_last_one(spelled: Any) -> None:
     }
 
 
+def test_without_torch_it_says_what_to_install() -> None:
+    code = "import sys; sys.modules['torch'] = None; import headscope as hs; hs.watch"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "MissingExtraError: watching a model while it trains needs torch" in done.stderr
+    assert "pip install 'headscope[survey]'" in done.stderr
+
+
 def test_a_block_that_fails_measures_nothing_more(spelled: Any) -> None:
     watch = hs.watch(classifier(), TEXTS, tokenizer=spelled, every=5)
 
@@ -184,7 +193,7 @@ def test_the_file_has_a_row_per_step_layer_and_head(spelled: Any, tmp_path: Path
     with pytest.raises(InputError, match="has the columns step, layer, head, entropy, sep"):
         other.resume(1)
     path.write_bytes(b"no table")
-    with pytest.raises(InputError, match="can't be read as Parquet"):
+    with pytest.raises(InputError, match="not one that a watch wrote: the hash written with it is missing"):
         again.resume(1)
 
 

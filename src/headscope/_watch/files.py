@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscope.errors import InputError, MissingExtraError, first_line
+from headscope._survey.seal import BLANK, fault, sealed
+from headscope.errors import InputError, MissingExtraError
 from headscope.writing import write_atomically
 
 if TYPE_CHECKING:
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 KEYS = ("step", "layer", "head")
+
+SEAL = b"headscope.seal"
+"""Where in the file's metadata its hash is. A file that was damaged is not given to the reader of Parquet."""
 
 
 def check_pyarrow() -> None:
@@ -58,8 +62,8 @@ def write_table(table: pyarrow.Table, path: Path) -> None:
     from pyarrow import parquet
 
     sink = io.BytesIO()
-    parquet.write_table(table, sink, compression="zstd")
-    write_atomically(path, sink.getvalue())
+    parquet.write_table(table.replace_schema_metadata({SEAL: BLANK}), sink, compression="zstd")
+    write_atomically(path, sealed(sink.getvalue()))
 
 
 def read_steps(
@@ -68,19 +72,21 @@ def read_steps(
     """The heads and the steps up to `until` that an earlier run wrote.
 
     Raises:
-        InputError: the file is not one of a watch over these statistics.
+        InputError: the file is damaged, or not one of a watch over these statistics.
     """
     import pyarrow
     from pyarrow import parquet
 
+    advice = "move it away, or name another file as `out`"
     try:
-        table = parquet.read_table(path)
-    except (OSError, pyarrow.ArrowException) as error:
+        data = path.read_bytes()
+    except OSError as error:
         raise InputError(
-            f"the file can't be read as Parquet: {first_line(error)}",
-            where=str(path),
-            advice="move it away, or name another file as `out`",
+            f"the file can't be read: {error.strerror or error}", where=str(path), advice=advice
         ) from error
+    if problem := fault(data):
+        raise InputError(f"the file is not one that a watch wrote: {problem}", where=str(path), advice=advice)
+    table = parquet.read_table(pyarrow.BufferReader(data))
     if table.column_names != [*KEYS, *statistics]:
         raise InputError(
             f"the file has the columns {', '.join(table.column_names[:20])}",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -10,20 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from headscope.errors import MissingExtraError, UnsupportedError
-
-if importlib.util.find_spec("transformers") is None:
-    raise MissingExtraError(
-        "a Trainer's callback needs transformers, which is not installed",
-        where="hs.HeadscopeCallback",
-        advice="pip install 'headscope[torch]'; in a loop of your own, hs.watch",
-    )
-
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_callback import CallbackHandler
 
 from headscope._watch.watching import Watch, watch
+from headscope.errors import UnsupportedError
 from headscope.view.patterns import MEASURES
 
 PREFIX = "headscope"
