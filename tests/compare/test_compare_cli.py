@@ -82,6 +82,21 @@ def test_a_model_and_itself(tmp_path: Path) -> None:
     assert json.loads(run("-", "-", "--json").stdout)["differs"] is False
 
 
+def test_a_change_outside_of_heads_is_named(tmp_path: Path) -> None:
+    edits = {
+        "word_embeddings.weight": scaled(slice(None), 1.25),
+        "encoder.layer.3.output.LayerNorm.bias": scaled(slice(None), 2.0),
+    }
+    folder = str(edited(tmp_path / "b", edits))
+    text = " ".join(run("-", folder).stdout.split())
+    assert "No head's QK or OV changed; what changed: embeddings.word, norms." in text
+    assert "embeddings.word 25.00%" in text
+    assert "layer 0 ·" not in text
+    found = json.loads(run("-", folder, "--json").stdout)
+    assert found["outside"]["embeddings.word"] == pytest.approx(0.25, rel=1e-3)
+    assert [row["norms"] > 0 for row in found["layers"]] == [False, False, False, True]
+
+
 def test_a_page_is_written(other: str, tmp_path: Path) -> None:
     page = tmp_path / "what.html"
     assert "wrote" in run("-", other, "--html", str(page)).stderr

@@ -1,4 +1,4 @@
-"""What `hs.compare` returns: a frozen record of what differs between two models, head by head."""
+"""The record that `hs.compare` returns: what differs between two models, head by head."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Comparison:
         outside: embeddings.word, pooler, … -> the relative change.
         left_out: parameters that could not be compared -> the reason.
         statistics: name -> Change; empty without a corpus.
-        documents: how many documents the statistics are from; 0 between surveys, which have intervals of their own.
+        documents: how many documents the statistics are from; 0 between two surveys, whose changes have no intervals.
         notes: what a reader must know: texts that were cut, tokenizers that differ.
     """
 

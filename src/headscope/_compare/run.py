@@ -73,7 +73,7 @@ def compare(
     check_shapes(a, b)
     for model in (a, b):
         model.checkpoint.fetch()
-    found = weight_changes(a, b)
+    weights = weight_changes(a, b)
     changes, documents, notes = {}, 0, ()
     if corpus is not None:
         changes, documents, notes = statistics_over(
@@ -87,13 +87,13 @@ def compare(
         b=b.name,
         layers=tuple(range(sizes.layers)),
         heads=tuple(range(sizes.heads)),
-        weights=found.heads,
-        parts=found.parts,
-        outside=found.outside,
-        left_out=found.left_out,
+        weights=weights.heads,
+        parts=weights.parts,
+        outside=weights.outside,
+        left_out=weights.left_out,
         statistics=changes,
         documents=documents,
-        notes=(*notes, *(f"{name} is not compared: {reason}" for name, reason in found.left_out.items())),
+        notes=(*notes, *(f"{name} is not compared: {reason}" for name, reason in weights.left_out.items())),
     )
 
 

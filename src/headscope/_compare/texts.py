@@ -66,16 +66,16 @@ def statistics_over(
             cut += len(first) == length
             differing += first.tokens != other.tokens
             for trace, table in zip((first, other), tables, strict=True):
-                found = trace.statistics(names)
-                table.append(np.stack([found[name].array for name in names]))
+                statistics_of = trace.statistics(names)
+                table.append(np.stack([statistics_of[name].array for name in names]))
     notes = [f"{len(read) - len(texts)} documents could not be read"] if len(read) > len(texts) else []
     notes += [f"documents are cut at {length} tokens: {cut} of {len(texts)} reach that length"] if cut else []
     if differing:
         notes.append(f"the tokenizers differ on {differing} of {len(texts)} documents: means are over different tokens")
     if len(texts) < 2:
         notes.append("one document gives no interval")
-    found_a, found_b = (np.stack(table).astype(np.float64) for table in tables)
-    return _changes(names, found_a, found_b), len(texts), tuple(notes)
+    values_a, values_b = (np.stack(table).astype(np.float64) for table in tables)
+    return _changes(names, values_a, values_b), len(texts), tuple(notes)
 
 
 def _changes(
@@ -84,10 +84,10 @@ def _changes(
     b: Float[np.ndarray, "documents statistics layers heads"],
 ) -> dict[str, Change]:
     """Paired means; documents in which one of the two has no value count in neither."""
-    there = ~np.isnan(a) & ~np.isnan(b)
-    count = there.sum(0)
-    mean_a, mean_b, change = (_mean(values, there, count) for values in (a, b, b - a))
-    squares = np.where(there, np.square(b - a - change), 0).sum(0)
+    present = ~np.isnan(a) & ~np.isnan(b)
+    count = present.sum(0)
+    mean_a, mean_b, change = (_mean(values, present, count) for values in (a, b, b - a))
+    squares = np.where(present, np.square(b - a - change), 0).sum(0)
     half = np.array([np.nan if n < 2 else t_975(n - 1) / np.sqrt(n) for n in range(len(a) + 1)])[count]
     half = half * np.sqrt(squares / np.maximum(count - 1, 1))
     return {
@@ -96,8 +96,10 @@ def _changes(
     }
 
 
-def _mean(values: Float[np.ndarray, "documents ..."], there: np.ndarray, count: np.ndarray) -> Float[np.ndarray, "..."]:
-    total = np.where(there, values, 0).sum(0)
+def _mean(
+    values: Float[np.ndarray, "documents ..."], present: np.ndarray, count: np.ndarray
+) -> Float[np.ndarray, "..."]:
+    total = np.where(present, values, 0).sum(0)
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
@@ -130,7 +132,7 @@ def survey_changes(a: Survey, b: Survey) -> tuple[dict[str, Change], tuple[int, 
     notes = []
     if a.manifest["corpus"]["files"] != b.manifest["corpus"]["files"] or a.manifest["counts"] != b.manifest["counts"]:
         notes.append("the surveys are of different texts: a difference may come from the texts")
-    notes += [f"only one survey has {name}" for name in {*a} ^ {*b}]
+    notes += [f"only one survey has {name}" for name in sorted({*a} ^ {*b})]
     heads = tuple(sorted({head for row in a.aggregates["heads"] for head in row}))
     return changes, tuple(a.aggregates["layers"]), heads, tuple(notes)
 

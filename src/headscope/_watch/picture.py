@@ -82,8 +82,8 @@ def _figure(watch: Watch, names: list[str]) -> Figure:
     for axes in panels[: len(names)][-across:]:
         axes.set_xlabel("step")
         axes.tick_params(labelbottom=True)
-    shown = range(0, len(layers), -(-len(layers) // 12))
-    bar = figure.colorbar(ScalarMappable(norm, colours), ax=list(panels), label="layer", ticks=list(shown))
-    bar.ax.set_yticklabels([str(layers[at]) for at in shown])
+    ticks = range(0, len(layers), -(-len(layers) // 12))
+    bar = figure.colorbar(ScalarMappable(norm, colours), ax=list(panels), label="layer", ticks=list(ticks))
+    bar.ax.set_yticklabels([str(layers[at]) for at in ticks])
     bar.ax.minorticks_off()
     return figure

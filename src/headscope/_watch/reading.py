@@ -103,10 +103,10 @@ class Reader:
 def _takes(model: nn.Module, name: str) -> bool:
     """Return True if a model's forward has an argument of this name, or takes any."""
     known = inspect.signature(model.forward).parameters
-    return name in known or any(one.kind is one.VAR_KEYWORD for one in known.values())
+    return name in known or any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
 
 
 def _means(values: Float[np.ndarray, "windows heads_total statistics"]) -> Float[np.ndarray, "heads_total statistics"]:
-    there = ~np.isnan(values)
-    count = there.sum(0)
-    return np.where(count > 0, np.where(there, values, 0).sum(0) / np.maximum(count, 1), np.nan)
+    present = ~np.isnan(values)
+    count = present.sum(0)
+    return np.where(count > 0, np.where(present, values, 0).sum(0) / np.maximum(count, 1), np.nan)

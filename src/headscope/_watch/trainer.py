@@ -124,7 +124,7 @@ class HeadscopeCallback(TrainerCallback):
 
     def _leave(self) -> None:
         if self._handler is not None:
-            self._handler.callbacks = [one for one in self._handler.callbacks if one is not self._first]
+            self._handler.callbacks = [callback for callback in self._handler.callbacks if callback is not self._first]
 
 
 class _First(TrainerCallback):

@@ -147,15 +147,15 @@ class Watch:
             InputError: the statistics that patterns are named by are not all watched.
         """
         columns = {name: self._column(name) for name in MEASURES}
-        found = []
+        counts = []
         for values in self._values.values():
             names: Counter[str] = Counter()
             for (layer, head), row in zip(self.heads, values, strict=True):
                 broken = np.isnan(row[columns["entropy"]])
                 means = {name: float("nan" if broken else np.nan_to_num(row[at])) for name, at in columns.items()}
                 names[Pattern(layer, head, means).name] += 1
-            found.append(dict(names))
-        return found
+            counts.append(dict(names))
+        return counts
 
     def table(self) -> pyarrow.Table:
         """Columns step, layer, head, then the statistics: `watch.table().to_pandas()`. It needs pyarrow."""
