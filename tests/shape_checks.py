@@ -20,6 +20,7 @@ from jaxtyping import jaxtyped
 CHECKED = (
     "headscope.attention",
     "headscope.activations",
+    "headscope._compare.products",
     "headscope._trace.arrays",
     "headscope.encoder",
     "headscope.explain.alti",

@@ -33,8 +33,10 @@ ORDER = [
     "statistics",
     "explain",
     "_survey",
+    "_compare",
     "filling",
     "view",
+    "_watch",
     "tour",
     "cli",
 ]
@@ -116,17 +118,20 @@ def test_importing_headscope_imports_nothing_heavy() -> None:
 def test_the_public_names_are_these() -> None:
     assert hs.__all__ == [
         "Captured",
+        "HeadscopeCallback",
         "HeadscopeError",
         "Model",
         "Survey",
         "Trace",
         "ablate",
         "capture",
+        "compare",
         "describe",
         "load",
         "open",
         "survey",
         "trace",
+        "watch",
     ]
     assert set(hs.__all__) < set(dir(hs))
     for name in hs.__all__:

@@ -24,6 +24,7 @@ from attacks.safetensors_files import shards
 from finished_survey import finished
 from headscope._survey.findings import FIELDS, read_findings
 from headscope._survey.result import Survey
+from headscope._watch.files import read_steps, table_of, write_table
 from headscope.checkpoint.entry import DTYPE_BITS, TensorEntry
 from headscope.checkpoint.pickle_header import read_pickle_header
 from headscope.checkpoint.place import Folder
@@ -241,6 +242,21 @@ def survey_files(name: str) -> Callable[[Path], list[bytes]]:
         return [(folder / "survey" / name).read_bytes()]
 
     return prepare
+
+
+def watch_files(folder: Path) -> list[bytes]:
+    """What `hs.watch` writes: two steps of four heads."""
+    steps = {step: np.full((4, 1), float(step)) for step in (0, 5)}
+    heads = [(layer, head) for layer in range(2) for head in range(2)]
+    write_table(table_of(steps, heads, ["entropy"]), folder / "heads.parquet")
+    return [(folder / "heads.parquet").read_bytes()]
+
+
+def read_watch(folder: Path) -> None:
+    """The steps of an earlier run. They may hold nothing but what was written."""
+    heads, steps = read_steps(folder / "heads.parquet", ["entropy"], until=9)
+    assert len(heads) == 4
+    assert {step: values.sum() for step, values in steps.items()} == {0: 0, 5: 20}
 
 
 def safetensors_files(_: Path) -> list[bytes]:
@@ -473,4 +489,5 @@ READERS: dict[str, Reader] = {
     "survey similarity": Reader(
         survey_files("similarity.parquet"), (ways.mutate_bytes,), in_file("survey/similarity.parquet", read_survey)
     ),
+    "watch": Reader(watch_files, (ways.mutate_bytes,), in_file("heads.parquet", read_watch)),
 }

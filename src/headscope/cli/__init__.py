@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headscope.cli import look, run, explain  # isort: skip  # the commands are what these register, in this order
+from headscope.cli import look, run, explain, compare  # isort: skip  # the commands are what these register, in this order
 from headscope.cli.app import app, main
 
-__all__ = ["app", "explain", "look", "main", "run"]
+__all__ = ["app", "compare", "explain", "look", "main", "run"]

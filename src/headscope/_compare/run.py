@@ -1,0 +1,112 @@
+"""`hs.compare(a, b)`: two checkpoints of one shape, or two surveys, held against each other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from headscope._compare.record import Comparison
+from headscope._compare.texts import statistics_over, survey_changes
+from headscope._compare.weights import check_shapes, weight_changes
+from headscope._survey.result import Survey
+from headscope.errors import InputError
+from headscope.model import Model, open_model
+
+Comparable = str | os.PathLike[str] | Model | Survey
+
+
+def compare(
+    model_a: Comparable,
+    model_b: Comparable,
+    corpus: str | os.PathLike[str] | Iterable[str] | None = None,
+    *,
+    statistics: str | Iterable[str] | None = None,
+    max_length: int | None = None,
+    field: str = "text",
+) -> Comparison:
+    """Compare two checkpoints of one shape, head by head: a model and what it was fine-tuned into, or two seeds.
+
+    Without a corpus only weights are read, and torch is not needed. With one, both models also run on every document,
+    and each statistic of each head comes with the 95 % interval of its change. See docs/compare.md.
+
+    Args:
+        model_a: a hub id, a folder, a file, `-` for the bundled model, or what `hs.open` returned. Or a survey: what
+            `hs.survey` returned, or the folder of a finished one; then model_b is a survey too.
+        model_b: the same; changes are those from a to b.
+        corpus: texts, or a corpus on disk as in `hs.survey`; each document is cut at max_length.
+        statistics: names of statistics; by default all.
+        max_length: cut documents to this many tokens; by default 512, or what the models take.
+        field: the field or column of tables that holds the text.
+
+    Raises:
+        InputError: the models have different shapes (the message names the difference), or a survey is compared with a
+            checkpoint, or the corpus can't be used.
+        NotFoundError: a name leads to no checkpoint.
+        UnsupportedError: headscope doesn't know the heads of one of them.
+    """
+    a, b = _opened(model_a, "model_a"), _opened(model_b, "model_b")
+    if isinstance(a, Survey) and isinstance(b, Survey):
+        if corpus is not None:
+            raise InputError(
+                "two surveys were made over their corpora already", where="corpus", advice="leave the corpus out"
+            )
+        changes, layers, heads, notes = survey_changes(a, b)
+        return Comparison(
+            a=str(a.manifest["model"]["name"]),
+            b=str(b.manifest["model"]["name"]),
+            layers=layers,
+            heads=heads,
+            weights={},
+            parts={},
+            outside={},
+            left_out={},
+            statistics=changes,
+            notes=notes,
+        )
+    if isinstance(a, Survey) or isinstance(b, Survey):
+        raise InputError(
+            "a survey can't be compared with a checkpoint",
+            where="hs.compare",
+            advice="compare two checkpoints with a corpus, or two surveys",
+        )
+    check_shapes(a, b)
+    for model in (a, b):
+        model.checkpoint.fetch()
+    weights = weight_changes(a, b)
+    changes, documents, notes = {}, 0, ()
+    if corpus is not None:
+        changes, documents, notes = statistics_over(
+            a, b, corpus, statistics=statistics, max_length=max_length, field=field
+        )
+    elif statistics is not None:
+        raise InputError("statistics need texts", where="statistics", advice="pass a corpus too")
+    sizes = a.anatomy.known()
+    return Comparison(
+        a=a.name,
+        b=b.name,
+        layers=tuple(range(sizes.layers)),
+        heads=tuple(range(sizes.heads)),
+        weights=weights.heads,
+        parts=weights.parts,
+        outside=weights.outside,
+        left_out=weights.left_out,
+        statistics=changes,
+        documents=documents,
+        notes=(*notes, *(f"{name} is not compared: {reason}" for name, reason in weights.left_out.items())),
+    )
+
+
+def _opened(model: Comparable, where: str) -> Model | Survey:
+    if isinstance(model, (Model, Survey)):
+        return model
+    if not isinstance(model, (str, os.PathLike)):
+        raise InputError(
+            f"{type(model).__name__} can't be compared",
+            where=where,
+            advice="pass a name, what hs.open returned, or a survey; save a live model with save_pretrained first",
+        )
+    folder = Path(os.fspath(model))
+    if (folder / "manifest.json").is_file() and not (folder / "config.json").is_file():
+        return Survey(folder)
+    return open_model(model)

@@ -1,0 +1,17 @@
+"""Heads while a model trains: `hs.watch` for any loop, `hs.HeadscopeCallback` for transformers' Trainer.
+
+Every so many steps the model reads a few fixed texts, and the statistics of every head are kept. Training goes on as if
+nobody had looked. The guide is docs/training.md.
+"""
+
+import importlib.util
+
+from headscope.errors import MissingExtraError
+
+for package in ("torch", "transformers"):
+    if importlib.util.find_spec(package) is None:
+        raise MissingExtraError(
+            f"watching a model while it trains needs {package}, which is not installed",
+            where="hs.watch",
+            advice="pip install 'headscope[survey]', which brings pyarrow for the table too",
+        )

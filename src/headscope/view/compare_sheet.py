@@ -1,0 +1,123 @@
+"""A comparison of two models: the screen, JSON and the table of heads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headscope._compare.weights import MEASURES
+from headscope.checkpoint import called
+from headscope.statistics import CATALOG
+from headscope.view.inked import heat_map
+from headscope.view.tables import Column, Table
+from headscope.view.terminal import Drawing, Sheet, blank, notes, prose, table, title
+
+if TYPE_CHECKING:
+    from headscope._compare.record import Comparison
+
+TOP = 10
+PLACE = (Column("layer", align="right"), Column("head", align="right"))
+BOTH = ("a", "b", "change", "low", "high")
+
+
+def compare_sheet(result: Comparison, top: int = TOP) -> Sheet:
+    """What differs: a finding, layers and heads as a map, the heads that changed most, the layers' parts."""
+    return Sheet(
+        record=lambda: _record(result),
+        table=lambda: _everyone(result),
+        drawings=tuple(_drawings(result, top)),
+        look_at=result.strongest(1)[0] if result.differs else None,
+    )
+
+
+def _record(result: Comparison) -> dict[str, Any]:
+    return {
+        "a": result.a,
+        "b": result.b,
+        "differs": result.differs,
+        "findings": result.sentences(),
+        "outside": dict(result.outside),
+        "left_out": dict(result.left_out),
+        "layers": _layers(result).records(),
+        "documents": result.documents,
+        "heads": _everyone(result).records(),
+        "notes": result.notes,
+    }
+
+
+def _everyone(result: Comparison) -> Table:
+    """Every head with everything that was compared."""
+    rows = result.rows()
+    keys = list(rows[0])[2:]
+    columns = (*PLACE, *(Column(key, align="right", form=_form(key)) for key in keys))
+    return Table(columns, tuple((row["layer"], row["head"], *(_seen(row[key]) for key in keys)) for row in rows))
+
+
+def _layers(result: Comparison) -> Table:
+    """The parts of each layer, one number each."""
+    columns = (PLACE[0], *(Column(name, name.replace("_", "-"), "right", ".2%") for name in result.parts))
+    rows = [(layer, *(float(named[at]) for named in result.parts.values())) for at, layer in enumerate(result.layers)]
+    return Table(columns, tuple(rows) if result.parts else ())
+
+
+def _drawings(result: Comparison, top: int) -> list[Drawing]:
+    drawings: list[Drawing] = [title("what differs", f"from {called(result.a)} to {called(result.b)}")]
+    drawings += [prose(sentence) for sentence in result.sentences()]
+    if result.differs:
+        unit = "the larger of QK's and OV's" if result.weights else "standard deviations over heads"
+        ranked = np.nan_to_num(result.change.array, posinf=np.finfo(np.float64).max)
+        if ranked.any():
+            drawings += [blank, heat_map(ranked, unit, noun="relative change" if result.weights else "change")]
+            drawings += [blank, table(_strongest(result, top))]
+        if result.parts:
+            drawings += [blank, table(_layers(result))]
+        drawings.append(notes(_legend(result)))
+    drawings.append(notes(result.notes))
+    return drawings
+
+
+def _strongest(result: Comparison, top: int) -> Table:
+    """The heads that changed most, each with the statistic that changed most there."""
+    columns = list(PLACE)
+    if result.weights:
+        columns += [Column("qk", "QK", "right", ".2%"), Column("ov", "OV", "right", ".2%")]
+        columns += [Column("angle", "angle", "right", ".1f")]
+    if result.statistics:
+        columns += [Column("statistic", kind="code"), *(Column(key, align="right", form=".3f") for key in ("a", "b"))]
+        columns += [Column("change", align="right", form="+.3f")]
+    rows = []
+    for layer, head in result.strongest(top):
+        at = (result.layers.index(layer), result.heads.index(head))
+        row: list[Any] = [layer, head]
+        if result.weights:
+            angles = [float(named[at]) for name, named in result.weights.items() if name.endswith("_angle")]
+            row += [float(result.qk[at]), float(result.ov[at]), _seen(float(np.nanmax(angles)))]
+        if result.statistics:
+            name = result.statistic_of(layer, head)
+            change = result.statistics[name] if name is not None else None
+            row += [name, *(None if change is None else float(getattr(change, of)[at]) for of in ("a", "b", "change"))]
+        rows.append(tuple(row))
+    return Table(tuple(columns), tuple(rows))
+
+
+def _legend(result: Comparison) -> list[str]:
+    if not result.weights:
+        return []
+    lines = [
+        "relative changes are |b - a| / |a| in the Frobenius norm; QK is W_Q W_K^T, OV is W_V W_O; angle: the largest "
+        "principal angle, in degrees, between the subspaces that the head reads or writes in a and in b"
+    ]
+    outside = [f"{name} {value:.2%}" for name, value in result.outside.items()]
+    return [*lines, f"outside the layers: {', '.join(outside)}"] if outside else lines
+
+
+def _seen(value: float) -> float | None:
+    return None if np.isnan(value) else value
+
+
+def _form(key: str) -> str:
+    if key in MEASURES:
+        return ".3g"
+    name, _, of = key.rpartition("_")
+    return "+.4g" if name in CATALOG and of not in BOTH[:2] else ".4g"

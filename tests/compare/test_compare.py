@@ -1,0 +1,275 @@
+"""`hs.compare`: planted changes are found, bases don't matter, statistics are those of each model by itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import headscope as hs
+from compare.models import edited, scaled
+from headscope._compare.weights import MEASURES
+from headscope.errors import CheckpointError, InputError
+from random_models import made, random_model
+from small_bert import small_bert
+
+TEXTS = ["She took off her hat.", "He sat down on the mat, and slept.", "The cat looked at the dog!"]
+QUERY = "encoder.layer.1.attention.self.query.weight"
+KEY = "encoder.layer.1.attention.self.key.weight"
+
+
+def full_products(model: hs.Model, layer: int, head: int) -> tuple[np.ndarray, np.ndarray]:
+    """QK and OV as whole (d_model, d_model) matrices in fp64."""
+    of = model.layers[layer].heads[head]
+    W_Q, W_K, W_V, W_O = (np.asarray(getattr(of, name), np.float64) for name in ("W_Q", "W_K", "W_V", "W_O"))
+    return W_Q @ W_K.T, W_V @ W_O
+
+
+def test_changes_are_those_of_full_matrices_in_every_head(tmp_path: Path) -> None:
+    made(tmp_path / "a", "Bert")
+    module = random_model("Bert")
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.03)
+    module.save_pretrained(tmp_path / "b")
+    result = hs.compare(tmp_path / "a", tmp_path / "b")
+    a, b = hs.open(tmp_path / "a"), hs.open(tmp_path / "b")
+    for layer in range(3):
+        for head in range(4):
+            for name, old, new in zip(
+                ("qk", "ov"), full_products(a, layer, head), full_products(b, layer, head), strict=True
+            ):
+                wanted = np.linalg.norm(new - old) / np.linalg.norm(old)
+                assert result.weights[name][layer, head] == pytest.approx(wanted, rel=1e-9)
+            first, other = (model.layers[layer].heads[head] for model in (a, b))
+            pairs = {
+                "qk_bias": [of.W_K.astype(np.float64) @ of.b_Q for of in (first, other)],
+                "ov_bias": [of.b_V.astype(np.float64) @ of.W_O for of in (first, other)],
+            }
+            for name, (old, new) in pairs.items():
+                wanted = np.linalg.norm(new - old) / np.linalg.norm(old)
+                assert result.weights[name][layer, head] == pytest.approx(wanted, rel=1e-6)
+
+
+def test_parts_and_embeddings_are_norms_over_all_their_parameters(tmp_path: Path) -> None:
+    module = made(tmp_path / "a", "Bert").module
+    before = {name: tensor.double().clone() for name, tensor in module.state_dict().items()}
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.03)
+    module.save_pretrained(tmp_path / "b")
+    result = hs.compare(tmp_path / "a", tmp_path / "b")
+
+    def change(*parts: str) -> float:
+        names = [name for name in before if any(part in name for part in parts)]
+        assert names
+        new = torch.cat([module.state_dict()[name].double().ravel() for name in names])
+        old = torch.cat([before[name].ravel() for name in names])
+        return float((new - old).norm() / old.norm())
+
+    for layer in range(3):
+        stem = f"encoder.layer.{layer}."
+        feed_forward = (stem + "intermediate.dense", stem + "output.dense")
+        norms = (stem + "attention.output.LayerNorm", stem + "output.LayerNorm")
+        attention = (stem + "attention.self", stem + "attention.output.dense")
+        for name, parts in (("feed_forward", feed_forward), ("norms", norms), ("attention", attention)):
+            assert result.parts[name][layer] == pytest.approx(change(*parts), rel=1e-9)
+    assert set(result.outside) == {
+        *("embeddings.word", "embeddings.position", "embeddings.token_type", "embeddings.norm", "pooler")
+    }
+    assert result.outside["embeddings.word"] == pytest.approx(change("word_embeddings"), rel=1e-9)
+    assert result.outside["pooler"] == pytest.approx(change("pooler"), rel=1e-9)
+
+
+@pytest.mark.parametrize("stem", ["Roberta", "DistilBert", "Electra"])
+def test_every_family_is_compared(tmp_path: Path, stem: str) -> None:
+    made(tmp_path / "a", stem)
+    result = hs.compare(tmp_path / "a", tmp_path / "a")
+    assert not result.differs
+    assert result.qk.shape == (3, 4)
+
+
+def test_a_checkpoint_is_the_same_as_itself() -> None:
+    result = hs.compare("-", hs.open(), TEXTS)
+    assert not result.differs
+    assert "Nothing differs" in repr(result)
+    assert all((named.array == 0).all() for named in (*result.weights.values(), *result.parts.values()))
+    assert set(result.outside.values()) == {0.0}
+    assert all((np.nan_to_num(change.change.array) == 0).all() for change in result.statistics.values())
+    assert result.strongest_statistic() is None
+
+
+def test_a_planted_change_in_one_head_is_found(tmp_path: Path) -> None:
+    d_head = hs.open().anatomy.known().d_head
+    head = slice(2 * d_head, 3 * d_head)
+    result = hs.compare("-", edited(tmp_path / "b", {QUERY: scaled(head, 1.5)}))
+    assert result.strongest(1) == [(1, 2)]
+    assert result.qk[1, 2] == pytest.approx(0.5, rel=1e-3)  # stored in half precision
+    assert np.count_nonzero(result.qk) == 1
+    assert np.count_nonzero(result.ov) == 0
+    assert result.weights["query_angle"][1, 2] < 0.05  # longer, and the same subspace
+    assert repr(result).splitlines()[1].startswith("What changed most: layer 1, head 2, its QK by 50")
+
+
+def test_a_rotated_head_is_the_same_head(tmp_path: Path) -> None:
+    """W_Q and W_K turned by one orthogonal matrix, biases too: the weights differ, the head does not."""
+    sizes = hs.open().anatomy.known()
+    head = slice(sizes.d_head, 2 * sizes.d_head)
+    turn, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(sizes.d_head, sizes.d_head)))
+
+    def turned(array: np.ndarray) -> np.ndarray:
+        array = array.astype(np.float64)
+        array[head] = turn @ array[head]
+        return array
+
+    names = [
+        f"encoder.layer.1.attention.self.{part}.{kind}" for part in ("query", "key") for kind in ("weight", "bias")
+    ]
+    result = hs.compare("-", edited(tmp_path / "b", dict.fromkeys(names, turned)), TEXTS)
+    assert result.parts["attention"][1] > 0.05  # parameter by parameter a good part of the layer moved
+    assert result.qk.max() < 1e-6
+    assert result.weights["qk_bias"].max() < 1e-6
+    assert max(result.weights[name].max() for name in ("query_angle", "key_angle")) < 1e-5
+    for change in result.statistics.values():
+        assert (np.nan_to_num(np.abs(change.change.array)) < 1e-3).all()
+
+
+def test_statistics_are_each_models_own_and_intervals_are_paired(tmp_path: Path) -> None:
+    folder = edited(tmp_path / "b", {QUERY: scaled(slice(None), 1.3)})
+    result = hs.compare("-", folder, TEXTS, statistics=["entropy", "previous", "other_sentence"])
+    values = [
+        np.stack([model.trace(text).statistics("entropy")["entropy"].array.astype(np.float64) for text in TEXTS])
+        for model in (hs.open(), hs.open(folder))
+    ]
+    change = result.statistics["entropy"]
+    np.testing.assert_allclose(change.a, values[0].mean(0))
+    np.testing.assert_allclose(change.b, values[1].mean(0))
+    apart = values[1] - values[0]
+    np.testing.assert_allclose(change.change, apart.mean(0))
+    half = 4.303 * apart.std(0, ddof=1) / np.sqrt(3)  # Student's t, 2 degrees of freedom: a printed table
+    np.testing.assert_allclose(change.high, apart.mean(0) + half, rtol=1e-4, atol=1e-9)
+    np.testing.assert_allclose(change.low, apart.mean(0) - half, rtol=1e-4, atol=1e-9)
+    assert np.isnan(result.statistics["other_sentence"].change).all()
+    assert not change.sure()[0].any()  # layer 0 comes before the change
+    row = result.rows()[5]
+    assert (row["layer"], row["head"], row["entropy_b"]) == (1, 1, change.b[1, 1])
+    assert "entropy" in repr(change)
+
+
+def test_documents_are_cut_and_one_gives_no_interval() -> None:
+    result = hs.compare("-", "-", [" ".join(TEXTS)], max_length=8, statistics="entropy")
+    assert any("cut at 8 tokens: 1 of 1" in note for note in result.notes)
+    assert any("no interval" in note for note in result.notes)
+    assert np.isnan(result.statistics["entropy"].low).all()
+
+
+def test_fine_tuning_changes_what_it_trains(tmp_path: Path) -> None:
+    """A few steps of SGD on a random BERT whose first layer is frozen: that layer alone is as it was."""
+    module = made(tmp_path / "base", "Bert", "ForSequenceClassification").module
+    frozen = [*module.bert.embeddings.parameters(), *module.bert.encoder.layer[0].parameters()]
+    for parameter in frozen:
+        parameter.requires_grad_(False)
+    optimiser = torch.optim.SGD([p for p in module.parameters() if p.requires_grad], lr=0.1)
+    ids = torch.randint(5, 60, (8, 12), generator=torch.Generator().manual_seed(0))
+    for _ in range(3):
+        optimiser.zero_grad()
+        module(input_ids=ids, labels=torch.arange(8) % 3).loss.backward()
+        optimiser.step()
+    module.save_pretrained(tmp_path / "tuned")
+    result = hs.compare(tmp_path / "base", tmp_path / "tuned")
+    assert (result.qk[0] == 0).all()
+    assert (result.ov[0] == 0).all()
+    assert (result.qk[1:] > 0).all()
+    assert (result.ov[1:] > 0).all()
+    assert result.outside["embeddings.word"] == 0
+    assert result.outside["pooler"] > 0
+    assert result.strongest(1)[0][0] > 0
+
+
+@pytest.mark.parametrize(
+    ("config", "names"),
+    [
+        ({"num_hidden_layers": 2}, ["layers 3 and 2"]),
+        ({"num_attention_heads": 2}, ["heads 4 and 2"]),
+        ({"hidden_size": 16, "intermediate_size": 20}, ["d_model 32 and 16", "d_ffn 48 and 20"]),
+    ],
+)
+def test_another_shape_is_refused_by_what_differs(tmp_path: Path, config: dict[str, int], names: list[str]) -> None:
+    made(tmp_path / "a", "Bert")
+    made(tmp_path / "b", "Bert", **config)
+    with pytest.raises(InputError) as error:
+        hs.compare(tmp_path / "a", tmp_path / "b")
+    assert all(name in error.value.found for name in names)
+
+
+def test_another_family_is_refused(tmp_path: Path) -> None:
+    made(tmp_path / "a", "Bert")
+    made(tmp_path / "b", "Roberta")
+    with pytest.raises(InputError, match="family bert and roberta"):
+        hs.compare(tmp_path / "a", tmp_path / "b")
+
+
+def test_a_vocabulary_that_grew_is_left_out_and_said(tmp_path: Path) -> None:
+    made(tmp_path / "a", "Bert")
+    made(tmp_path / "b", "Bert", vocab_size=63)
+    result = hs.compare(tmp_path / "a", tmp_path / "b")
+    assert result.left_out == {"embeddings.word": "shapes (60, 32) and (63, 32)"}
+    assert "embeddings.word is not compared" in result.notes[0]
+    assert result.differs
+
+
+def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="BertModel can't be compared"):
+        hs.compare(transformers.BertModel(transformers.BertConfig(num_hidden_layers=1)), "-")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="statistics need texts"):
+        hs.compare("-", "-", statistics="entropy")
+    with pytest.raises(InputError, match="no document"):
+        hs.compare("-", "-", [" "])
+    with pytest.raises(InputError, match="a text is not a corpus"):
+        hs.compare("-", "-", "one line\nand another")
+    broken = edited(tmp_path / "nan", {KEY: scaled(slice(0, 1), np.nan)})
+    with pytest.raises(CheckpointError, match="holds NaN"):
+        hs.compare("-", broken)
+
+
+def test_two_surveys_are_joined_by_head(tmp_path: Path) -> None:
+    folder = edited(tmp_path / "b", {QUERY: scaled(slice(None), 1.5)})
+    surveys = [
+        hs.survey(model, TEXTS, out=tmp_path / f"survey-{at}", statistics=names, report=False)
+        for at, (model, names) in enumerate((("-", ["entropy", "first"]), (str(folder), ["entropy", "previous"])))
+    ]
+    result = hs.compare(*surveys)
+    assert list(result.statistics) == ["entropy"]
+    change = result.statistics["entropy"]
+    np.testing.assert_allclose(change.change, surveys[1]["entropy"] - surveys[0]["entropy"])
+    assert (change.change[0] == 0).all()
+    assert result.strongest(1)[0][0] > 0
+    assert "in the surveys" in repr(result)
+    assert {"only one survey has first", "only one survey has previous"} == set(result.notes)
+    with pytest.raises(InputError, match="no weights"):
+        result.qk
+    same = hs.compare(tmp_path / "survey-0", surveys[0])
+    assert not same.differs
+    assert "Nothing differs" in repr(same)
+    with pytest.raises(InputError, match="a survey can't be compared with a checkpoint"):
+        hs.compare(surveys[0], "-")
+    other = hs.survey(str(small_bert(tmp_path / "small")), TEXTS, statistics="entropy", report=False)
+    with pytest.raises(InputError, match="4 layers of 4 heads and 2 layers of 2 heads"):
+        hs.compare(surveys[0], other)
+
+
+def test_weights_are_compared_without_torch() -> None:
+    code = "import sys, headscope as hs; hs.compare('-', '-', ['A cat.']); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_every_measure_has_a_meaning_and_an_array() -> None:
+    result = hs.compare("-", "-")
+    assert list(result.weights) == list(MEASURES)
+    assert repr(result.qk) == "qk (layers 4, heads 4)"
