@@ -185,7 +185,7 @@ def test_a_trace_that_could_not_be_read_again_is_not_saved(tmp_path: Path, monke
     trace = hs.open(small_bert(tmp_path / "model")).trace("the cat sat")
     check = "headscope._trace.file.check_structure"
     monkeypatch.setattr(check, lambda data: check_structure(data, 20))
-    with pytest.raises(InputError, match="of 5 tokens, it has"):
+    with pytest.raises(InputError, match="a trace of 5 tokens can't be saved: it has"):
         trace.save(tmp_path / "t.safetensors")
     assert not (tmp_path / "t.safetensors").exists()
 

@@ -82,8 +82,10 @@ def test_pickles_over_ranges(hub: HubServer, zipped: bool) -> None:
     assert dict(checkpoint.shared) == {"tied": "layer.0.weight"}
     assert checkpoint.tensors == open_checkpoint(folder).tensors
     before = hub.served
-    expected = state["layer.7.weight"].numpy()[10:20]
-    np.testing.assert_array_equal(checkpoint.read("layer.7.weight", slice(10, 20)), expected, strict=True)
+    # torch orders a legacy file by address: the last tensor is surely not in the range that the header was read with.
+    name = max(checkpoint.tensors, key=lambda name: checkpoint.tensors[name].start)
+    expected = state[name].numpy()[10:20]
+    np.testing.assert_array_equal(checkpoint.read(name, slice(10, 20)), expected, strict=True)
     assert hub.served - before == expected.nbytes
 
 
