@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import headscope as hs
-from headscope._trace import Trace
-from headscope._trace.record import LayerRecord, TokenAxis
+from headscope._trace import LayerRecord, TokenAxis, Trace
 from headscope.errors import InputError, TraceError
 from headscope.statistics import CATALOG, roles_of
 from headscope.statistics.roles import is_punctuation

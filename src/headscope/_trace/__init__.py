@@ -8,8 +8,9 @@ from headscope._trace.cut import Cut
 from headscope._trace.file import is_trace, load
 from headscope._trace.head import HeadTrace
 from headscope._trace.layer import LayerTrace
+from headscope._trace.layer_record import LayerRecord
 from headscope._trace.outputs import Outputs, Source
-from headscope._trace.record import LayerRecord, Trace
+from headscope._trace.record import Trace
 from headscope._trace.token_axis import TokenAxis
 
 __all__ = [

@@ -11,7 +11,8 @@ import numpy as np
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
-    from headscope._trace.record import LayerRecord, Trace
+    from headscope._trace.layer_record import LayerRecord
+    from headscope._trace.record import Trace
 
 BROKEN = "NaN or infinity"
 

@@ -12,8 +12,9 @@ import numpy as np
 
 from headscope._trace.arrays import Named
 from headscope._trace.cut import Cut
+from headscope._trace.layer_record import LayerRecord
 from headscope._trace.outputs import Outputs, Source
-from headscope._trace.record import LayerRecord, Trace
+from headscope._trace.record import Trace
 from headscope._trace.token_axis import TokenAxis
 from headscope.attention import Mask
 from headscope.checkpoint.formats import TRACE_FORMAT

@@ -15,7 +15,8 @@ from headscope.errors import InputError, TraceError
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from headscope._trace.record import LayerRecord, Trace
+    from headscope._trace.layer_record import LayerRecord
+    from headscope._trace.record import Trace
     from headscope._trace.tiled import Index
     from headscope.explain.promotes import Promotion
 

@@ -16,7 +16,8 @@ from headscope.attention import Mask, attend
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from headscope._trace.record import LayerRecord, Trace
+    from headscope._trace.layer_record import LayerRecord
+    from headscope._trace.record import Trace
     from headscope.explain.promotes import Promotion
 
 

@@ -17,8 +17,7 @@ from headscope.statistics.roles import Roles, roles_of
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from headscope._trace import Trace
-    from headscope._trace.record import LayerRecord
+    from headscope._trace import LayerRecord, Trace
 
 ENGINES = ("numpy", "torch")
 

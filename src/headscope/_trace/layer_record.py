@@ -1,0 +1,93 @@
+"""The record of one layer: Q, K, V, the mask and the log-sum-exps, and whether they fit together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, overload
+
+import numpy as np
+
+from headscope.attention import EVERYTHING, Mask, log_sum_exps
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+
+class LogSumExps:
+    """The attribute `lse` of a layer's record: the given array, or one that is computed on first access and stored."""
+
+    @overload
+    def __get__(self, record: None, owner: type) -> LogSumExps: ...
+    @overload
+    def __get__(self, record: LayerRecord, owner: type) -> Float[np.ndarray, "heads queries"]: ...
+    def __get__(self, record: LayerRecord | None, owner: type) -> LogSumExps | Float[np.ndarray, "heads queries"]:
+        if record is None:
+            raise AttributeError("lse")  # tells the dataclass that the field has no default
+        if vars(record)["lse"] is None:
+            vars(record)["lse"] = log_sum_exps(record.q, record.k, scale=record.scale, mask=record.mask)
+        lse: Float[np.ndarray, "heads queries"] = vars(record)["lse"]
+        return lse
+
+    def __set__(self, record: LayerRecord, value: Float[np.ndarray, "heads queries"] | None) -> None:
+        vars(record)["lse"] = value
+
+
+@dataclass(frozen=True, eq=False)
+class LayerRecord:
+    """The attention of one layer in one forward pass.
+
+    Layers of a trace are read through `trace[layer]`; this is the record behind it.
+
+    Attributes:
+        q: (heads, queries, d_head), fp32 or fp16.
+        k: (kv_heads, keys, d_head); kv_heads divides heads, and query head h uses key head h // (heads / kv_heads).
+        v: (kv_heads, keys, d_value); None if values were not kept.
+        lse: (heads, queries), log-sum-exp of each query's scores, in nats; -inf for a query that sees no key. If it is
+            created with None, it is computed from q and k, in fp64, on first access.
+        scale: factor of q . k.
+        mask: the rule for which keys a query may look at.
+        stage: state of q and k: `projected` (X W + b), `scaled` (q is already scaled) or `rotated` (RoPE).
+        name: the attention module's name in a live model; empty if the trace is not of a live model.
+        number: the layer's number in the model; None if it is the layer's position in the trace.
+        numbers: the heads' numbers in the layer, if not all were kept; k and v then have one head for each. None if
+            all were kept.
+    """
+
+    q: Float[np.ndarray, "heads queries d_head"]
+    k: Float[np.ndarray, "kv_heads keys d_head"]
+    v: Float[np.ndarray, "kv_heads keys d_value"] | None
+    lse: LogSumExps = LogSumExps()
+    scale: float  # type: ignore[misc]  # lse has no default: see LogSumExps
+    mask: Mask = EVERYTHING
+    stage: str = "projected"
+    name: str = ""
+    number: int | None = None
+    numbers: tuple[int, ...] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of q, k, v and lse, also if lse is yet to be computed."""
+        lse = vars(self)["lse"]
+        size = 8 * self.q.shape[0] * self.q.shape[1] if lse is None else lse.nbytes
+        return size + sum(part.nbytes for part in (self.q, self.k, self.v) if part is not None)
+
+
+def misfit(record: LayerRecord, queries: int, keys: int) -> str | None:
+    """Describe the arrays of a layer that don't match in shape; None if all match."""
+    q, k, v, lse, mask = record.q, record.k, record.v, vars(record)["lse"], record.mask
+    if q.ndim != 3 or k.ndim != 3 or q.shape[2] != k.shape[2] or not len(q) or not len(k) or len(q) % len(k):
+        return f"q {q.shape} and k {k.shape}: not (heads, queries, d_head) and (kv_heads, keys, d_head)"
+    if (q.shape[1], k.shape[1]) != (queries, keys):
+        return f"{q.shape[1]} queries and {k.shape[1]} keys for {queries} and {keys} tokens"
+    if v is not None and (v.ndim != 3 or v.shape[:2] != k.shape[:2]):
+        return f"v {v.shape} beside k {k.shape}"
+    if lse is not None and lse.shape != q.shape[:2]:
+        return f"lse {lse.shape} beside q {q.shape}"
+    if mask.keys is not None and np.shape(mask.keys) != (keys,):
+        return f"a mask of {np.shape(mask.keys)} for {keys} keys"
+    if mask.bias is not None and np.shape(mask.bias) not in ((1, queries, keys), (len(q), queries, keys)):
+        return f"a bias {np.shape(mask.bias)} for {len(q)} heads, {queries} queries and {keys} keys"
+    numbers = record.numbers
+    if numbers is not None and (len(numbers) != len(q) or len(set(numbers)) != len(q) or min(numbers) < 0):
+        return f"{len(q)} heads with the numbers {', '.join(map(str, numbers))}"
+    return None
