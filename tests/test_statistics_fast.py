@@ -318,5 +318,5 @@ def test_batches_that_are_none_are_refused() -> None:
     prepared = prepare([roles_for(5)] * 2, ["entropy"])
     with pytest.raises(InputError, match="2 masks of 2 kinds"):
         prepared.of(q, q, scale=1.0, mask=[Mask(), Mask(causal=True)])
-    with pytest.raises(InputError, match="don't fit 2 x 5 queries"):
+    with pytest.raises(InputError, match="don't match 2 x 5 queries"):
         prepared.of(q[:1], q[:1], scale=1.0)

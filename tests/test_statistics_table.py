@@ -101,7 +101,7 @@ def test_norms_need_the_model_and_the_values(trace: Trace, tmp_path: Path) -> No
         valueless.statistics(["norm_special"])
     with pytest.raises(InputError, match="no statistic 'banana'"):
         trace.statistics("banana")
-    with pytest.raises(KeyError, match="not asked for"):
+    with pytest.raises(KeyError, match="not requested"):
         trace.statistics("same")["entropy"]
 
 

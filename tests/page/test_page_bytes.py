@@ -77,10 +77,10 @@ def test_values_go_in_where_they_are_small_or_asked_for(cat: hs.Trace) -> None:
 def test_where_values_are_left_out_unasked_the_closing_line_says_so(
     cat: hs.Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: bool | None, said: bool
 ) -> None:
-    _, small = html.write_page(cat, tmp_path / "small.html", said=pytest.fail)
+    _, small = html.write_page(cat, tmp_path / "small.html", notify=pytest.fail)
     assert "--values" not in small
     monkeypatch.setattr(page_trace, "VALUES_UP_TO", 10)
-    _, line = html.write_page(cat, tmp_path / "cat.html", said=pytest.fail, values=values)
+    _, line = html.write_page(cat, tmp_path / "cat.html", notify=pytest.fail, values=values)
     assert ("--values" in line) is said
 
 

@@ -96,7 +96,7 @@ def test_the_same_weights_with_something_else_changed(small, tmp_path, change):
     edit, said = CHANGES[change]
     edit(folder)
     before = contents(small.parent / "out")
-    with pytest.raises(InputError, match=rf"(?s)a survey with another model was begun there: .*{said}"):
+    with pytest.raises(InputError, match=rf"(?s)the folder holds a survey with another model: .*{said}"):
         hs.survey(folder, TEXTS, out=small.parent / "out", **OPTIONS)
     assert contents(small.parent / "out") == before
 

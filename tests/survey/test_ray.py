@@ -60,8 +60,8 @@ def test_a_killed_worker_changes_nothing(cluster, corpus, whole, tmp_path, monke
 
 
 def test_errors_come_back_as_they_were(cluster, corpus, tmp_path):
-    with pytest.raises(InputError, match="the model takes 256") as error:
+    with pytest.raises(InputError, match="the model's limit of 256") as error:
         hs.survey("-", corpus, out=tmp_path / "out", ray=True, workers=1, length=1000)
     assert error.value.where == "length"
-    with pytest.raises(InputError, match="3 workers of 1 CPUs each don't fit: 2 would"):
+    with pytest.raises(InputError, match="3 workers of 1 CPUs each don't fit; 2 do"):
         hs.survey("-", corpus, out=tmp_path / "out", ray=True, workers=3)

@@ -62,14 +62,14 @@ def test_standard_input_and_json(tmp_path):
     assert list(record["statistics"]) == ["cls", "sep"]
 
 
-def test_an_interrupted_survey_says_how_to_go_on(corpus, whole, tmp_path):
+def test_an_interrupted_survey_says_how_to_resume(corpus, whole, tmp_path):
     out = tmp_path / "out"
     asked = ["survey", "-", str(corpus), "--out", str(out), *ASKED, "--head-distances", "2", "--no-report"]
     done = subprocess.run([sys.executable, "-c", INTERRUPTED, *asked], capture_output=True, timeout=PATIENCE)
     assert done.returncode == 130, done.stderr
     parts = len(list(out.glob("parts/part-*.parquet")))
     assert parts == 1
-    assert done.stderr.decode() == f"stopped: {parts} finished parts are kept in {out}; run the same command to go on\n"
+    assert done.stderr.decode() == f"stopped: {parts} finished parts are kept in {out}; run the same command to resume\n"
     assert done.stdout == b""
     assert not any(path.name.startswith(".") for path in (out / "parts").iterdir())
 

@@ -154,7 +154,7 @@ def view(
     if html is None:
         from headscope.view.server import serve
 
-        serve(trace, model, open_browser=not no_open, port=port, said=typer.echo)
+        serve(trace, model, open_browser=not no_open, port=port, announce=typer.echo)
         raise typer.Exit(code)
     from headscope.view.html import write_page
     from headscope.view.typed import number_list
@@ -166,7 +166,7 @@ def view(
         values=values,
         layers=None if layers is None else number_list(layers, noun="layer", option="--layers", example="0,3"),
         heads=None if heads is None else number_list(heads, noun="head", option="--heads", example="0,3"),
-        said=tell,
+        notify=tell,
     )
     said_saved(path, note)
     tell(f"next: {request.step('attend', trace.text)}")
@@ -197,11 +197,11 @@ def survey(
     as_json: AsJson = False,
 ) -> None:
     """Statistics of every head over a corpus: a table, aggregates, a report. Can be interrupted and resumed."""
-    from headscope._survey.progress import shown
+    from headscope._survey.progress import progress_on
     from headscope._survey.run import survey as run
     from headscope.view.survey_sheet import survey_sheet
 
-    with shown(sys.stderr, Path(printable(str(out)))) as progress:
+    with progress_on(sys.stderr, Path(printable(str(out)))) as progress:
         found = run(
             model,
             corpus,
