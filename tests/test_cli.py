@@ -201,7 +201,7 @@ def test_a_saved_trace_is_seen_again(small, tmp_path):
     page = run("view", file, "--html", tmp_path / "cat.html")
     assert "wrote" in page.stderr
     assert (tmp_path / "cat.html").stat().st_size > 10_000
-    assert "has been computed" in run("attend", file, "--ablate", "0.1", code=2).stderr
+    assert "can't change a saved trace" in run("attend", file, "--ablate", "0.1", code=2).stderr
     assert "hs.load" in run("shapes", file, code=2).stderr
     assert "hs.load" in run("attend", file, TEXT, code=2).stderr
 
@@ -348,7 +348,7 @@ def refused(*args: str) -> str:
         (["attend", "{small}", "the", "--ablate", "0.7"], "no head 7"),
         (["attend", "{small}", "1 x", "--ids"], "'x' is not a token id"),
         (["view", "{small}", "cat", "--html", "cat.html", "--layers", "0,x"], "'x' is not a layer"),
-        (["view", "{small}", "cat", "--heads", "0"], "--heads is about the file"),
+        (["view", "{small}", "cat", "--heads", "0"], "--heads requires --html"),
         (["attend", "{small}", "999", "--ids"], "999"),
         (["attend", "{small}", " ", "--words"], "no words"),
         (["attend", "{small}", "1", "--ids", "--words"], "both words and ids"),

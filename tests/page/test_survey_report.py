@@ -108,7 +108,7 @@ def test_the_heads_that_stand_out_and_what_was_refused_in_words(tmp_path: Path, 
         ("12", "heads"),
         ("109,482,240", "parameters"),
     ]
-    assert "2 of 5 documents were refused and are in no number here: 2 empty." in (
+    assert "2 of 5 documents were refused and are not included in any number: 2 empty." in (
         page.locator("[data-test=refusals]").inner_text()
     )
     page.locator("[data-test=refusals] button").click()

@@ -329,7 +329,7 @@ def test_names_that_are_not_utf_8(tmp_path):
     found = read(corpus)
     assert [one.name for one in found] == ["a.csv", "caf\\xe9.txt"]
     assert isinstance(found[0], Refused)
-    assert "there are te\\xe9t" in found[0].detail
+    assert "the fields are te\\xe9t" in found[0].detail
     json.dumps([corpus.record(), found[0].record()], ensure_ascii=False).encode()
     (folder / "caf\\xe9.txt").write_text("another")
     with pytest.raises(InputError, match=r"1 file names are the same .* caf\\xe9\.txt"):

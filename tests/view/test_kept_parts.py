@@ -93,7 +93,7 @@ def test_saved_weights_carry_the_numbers(tmp_path: Path) -> None:
     rows = (tmp_path / "one.csv").read_text().splitlines()[1:]
     assert {tuple(row.split(",")[:2]) for row in rows} == {("5", "1"), ("5", "3")}
     trace = trace.replaced(layers=(trace.layers[0], replace(trace.layers[1], numbers=(0, 2))))
-    with pytest.raises(InputError, match="layer 5 has other heads than layer 0"):
+    with pytest.raises(InputError, match="layers 0 and 5 have different heads"):
         save_attention(trace, tmp_path / "unlike.npz")
     save_attention(trace, tmp_path / "unlike.csv")
     rows = (tmp_path / "unlike.csv").read_text().splitlines()[1:]

@@ -78,7 +78,7 @@ def test_a_token_is_found(wanted, place):
 
 @pytest.mark.parametrize(
     ("wanted", "said"),
-    [("the", "occurs 2 times: at 1, 5"), ("dog", "no token is 'dog'"), ("8", "no token 8"), ("-9", "no token -9")],
+    [("the", "occurs 2 times: at 1, 5"), ("dog", "no token 'dog'"), ("8", "no token 8"), ("-9", "no token -9")],
 )
 def test_or_refused_with_what_there_is(wanted, said):
     with pytest.raises(InputError, match=said):

@@ -56,7 +56,7 @@ def test_safetensors_is_the_trace(trace, tmp_path):
 
 @pytest.mark.parametrize("name", ["w.png", "w", "w.npy"])
 def test_other_kinds_are_refused_and_nothing_is_written(trace, tmp_path, name):
-    with pytest.raises(InputError, match=r"can't be written|has no ending"):
+    with pytest.raises(InputError, match=r"unsupported suffix|has no suffix"):
         save_attention(trace, tmp_path / name)
     assert not list(tmp_path.iterdir())
 
@@ -74,6 +74,6 @@ def test_an_array_that_would_need_pickle_is_refused(tmp_path):
 
 def test_a_file_that_would_be_too_large_is_refused(trace, tmp_path, monkeypatch):
     monkeypatch.setattr(saving, "MOST_CELLS", {".csv": 100})
-    with pytest.raises(InputError, match="144 numbers, too many"):
+    with pytest.raises(InputError, match="144 values, too many"):
         save_attention(trace, tmp_path / "w.csv")
     save_attention(trace, tmp_path / "w.csv", layer=0, head=0)

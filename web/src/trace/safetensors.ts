@@ -48,7 +48,7 @@ export function readSafetensors(raw: Uint8Array): Safetensors {
 
 let halves: Float32Array | undefined;
 
-/** Every half-precision number by its 16 bits. */
+/** All half-precision numbers, indexed by their 16 bits. */
 function halfTable(): Float32Array {
   if (halves) return halves;
   halves = new Float32Array(65536);
@@ -64,7 +64,7 @@ function halfTable(): Float32Array {
   return halves;
 }
 
-/** Numbers of a stretch of bytes as 32-bit floats. */
+/** Decode a range of bytes as 32-bit floats. */
 export function floats(bytes: Uint8Array, dtype: string): Float32Array {
   const aligned = bytes.slice().buffer;
   if (dtype === "F32") return new Float32Array(aligned);
@@ -80,7 +80,7 @@ export function floats(bytes: Uint8Array, dtype: string): Float32Array {
   throw new FormatError(`numbers of kind ${dtype} are not read here`);
 }
 
-/** The bytes that base64 text stands for. */
+/** Decode base64. */
 export function fromBase64(text: string): Uint8Array {
   const native = (Uint8Array as unknown as { fromBase64?: (text: string) => Uint8Array }).fromBase64;
   if (native) return native.call(Uint8Array, text);
