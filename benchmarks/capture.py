@@ -1,4 +1,4 @@
-"""What a capture costs beside the model's own forward pass: time as a ratio within one run, memory beyond the forward.
+"""Cost of a capture compared with the model's forward pass: time as a ratio within one run, additional memory.
 
     python benchmarks/capture.py --json results.json --markdown results.md
 
@@ -57,7 +57,7 @@ def ids_of(tokens: int, device: str) -> torch.Tensor:
 
 
 def rounds(ways: dict[str, Callable[[], Any]], count: int, device: str) -> dict[str, list[float]]:
-    """Seconds of each way in each round, the ways in turn, after one run of each."""
+    """Seconds of each way in each round, alternating, after one run of each."""
     found: dict[str, list[float]] = {name: [] for name in ways}
     for name in ways:
         ways[name]()
@@ -152,7 +152,7 @@ WAYS = {"headscope": headscope_ways, "transformer-lens": lens_ways, "bertviz": b
 
 
 def peak(run: Callable[[], Any], device: str) -> int:
-    """Bytes that live at most during a run, beyond what lived before."""
+    """Peak bytes in use during a run, beyond those in use before."""
     gc.collect()
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
@@ -208,7 +208,7 @@ def measure(who: str, tokens: int, count: int, device: str) -> list[dict[str, An
 
 
 def measure_peer(python: Path, who: str, tokens: int, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """The same in a peer's own environment; its error where it can't."""
+    """The same in a peer's environment, or its error."""
     command = [str(python), __file__, "--only", who, "--tokens", str(tokens), "--rounds", str(options.rounds)]
     command += ["--device", options.device] + (["--threads", str(options.threads)] if options.threads else [])
     limit = LEAST_TIMED + 10 * options.rounds * tokens / 1000

@@ -1,4 +1,4 @@
-"""What all fast statistics of a layer cost beside one plain SDPA call on the same tensors, and beside row blocks.
+"""Cost of all fast statistics of a layer, compared with one SDPA call on the same tensors and with row blocks.
 
     python benchmarks/head_statistics.py --threads 2 --json results.json
 

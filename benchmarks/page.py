@@ -1,4 +1,4 @@
-"""The page beside bertviz, in one run: size, time to write, first picture, change of head, frames while hovering.
+"""The page and bertviz's, in one run: size, time to write, first picture, change of head, frames while hovering.
 
     python benchmarks/page.py                     # headscope alone, 64 and 512 tokens
     python benchmarks/page.py --long 4096         # and 22 layers x 12 heads at 2,048 and 4,096 tokens
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
 PATIENCE = 150_000
 SCRIPT = re.compile(r"//[\w.-]+/ajax/libs/([\w.]+)/([\d.]+)/([\w.-]+)")
-"""How a bertviz page names the scripts that it fetches: name, version, file."""
+"""Pattern of the scripts that a bertviz page fetches: name, version, file."""
 PACKAGES = {"require.js": "requirejs", "d3": "d3", "jquery": "jquery"}
 TARGETS = {"MB": 27.0, "written, s": 2.0, "first picture, s": 1.5, "next head, ms": 60.0, "any head, ms": 60.0}
 """At 512 tokens; hovering is to keep 50 frames a second."""
@@ -88,7 +88,7 @@ def made(tokens: int, *, layers: int = 12, heads: int = 12, d_head: int = 64) ->
 
 
 class WithModel:
-    """Stands for the model in what the page adds of W_O."""
+    """Stand-in for the model, with a W_O for the page."""
 
     name = "bert-base"
 
@@ -106,7 +106,7 @@ class WithModel:
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
-    """Serves a folder without a word."""
+    """Serves a folder without logging."""
 
     def log_message(self, *_: Any) -> None:
         pass
@@ -161,7 +161,7 @@ HOVER = """async ([x, y, w, h]) => {
 
 
 def looked_at(browser: Browser, address: str) -> dict[str, float]:
-    """Seconds to the first picture, milliseconds for another head, frames a second while hovering."""
+    """Seconds to the first picture, milliseconds for another head, frames per second while hovering."""
     page = browser.new_page(viewport={"width": 1600, "height": 1000})
     page.set_default_timeout(PATIENCE)
     page.goto(address, wait_until="commit")
@@ -185,7 +185,7 @@ def looked_at(browser: Browser, address: str) -> dict[str, float]:
 
 
 def settled(page: Page) -> None:
-    """Wait until nothing is computed any more: a row of the matrix is the same twice, half a second apart."""
+    """Wait until all computation is done: a row of the matrix is the same twice, half a second apart."""
     look = """() => { const c = document.querySelector('.matrix canvas'); if (!c || !c.width) return '';
       const d = c.getContext('2d').getImageData(0, Math.floor(c.height * 0.6), c.width, 1).data;
       return Array.from(d).join(); }"""
@@ -226,7 +226,7 @@ CAPTURED: dict[str, Any] = {"check": True, "capture_output": True, "text": True}
 
 
 def apart(one: str, other: str) -> tuple[int, ...]:
-    """How far two versions are from each other; releases only."""
+    """Distance between two versions; releases only."""
     if not re.fullmatch(r"\d+\.\d+\.\d+", one):
         return (10**9,)
     return tuple(abs(int(a) - int(b)) for a, b in zip(one.split("."), other.split("."), strict=True))
@@ -237,7 +237,7 @@ def answering(path: Path) -> Callable[[Route], None]:
 
 
 def painted_by_bertviz(browser: Browser, address: str, held: dict[str, Path]) -> dict[str, Any]:
-    """Seconds until its drawing is there, and how many nodes it has; None where that takes longer than the patience."""
+    """Seconds until the drawing is done, and its number of nodes; None if that takes longer than the patience."""
     page = browser.new_page(viewport={"width": 1600, "height": 1000})
     for end, path in held.items():
         page.route(f"**{end}", answering(path))

@@ -1,7 +1,7 @@
-"""The scoreboard: headscope beside transformers, TransformerLens, torchlens, bertviz and torchinfo, in one table.
+"""The scoreboard: headscope, transformers, TransformerLens, torchlens, bertviz and torchinfo in one table.
 
     python benchmarks/scoreboard.py --peers FOLDER --json results.json [--readme README*.md] [--picture FILE.svg]
-    python benchmarks/scoreboard.py --peers FOLDER --json results.json --resume       # go on with an interrupted run
+    python benchmarks/scoreboard.py --peers FOLDER --json results.json --resume       # continue an interrupted run
     python benchmarks/scoreboard.py --peers FOLDER --json smoke.json --quick          # tiny sizes, about two minutes
 
 Run it with the Python that has headscope, torch, transformers, pyarrow and playwright. Peers get environments of their
@@ -51,7 +51,7 @@ PAGES = {"head_view": "head view", "model_view": "model view"}
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is measured how often: {tokens: rounds} where sizes differ."""
+    """Rounds of each measurement: {tokens: rounds} where sizes differ."""
 
     large: dict[str, int]
     base: dict[str, int]
@@ -114,7 +114,7 @@ class Board:
         return made
 
     def checkpoint(self, name: str, config: dict[str, int]) -> Path:
-        """A BertModel with random weights, made once in a process of its own: this one stays small."""
+        """A BertModel with random weights, made once in a separate process, so that this one stays small."""
         home = self.folder / name
         if not (home / "tokenizer_config.json").exists():
             code = f"from pathlib import Path; from ground import make; make(Path({str(home)!r}), **{config!r})"
@@ -123,7 +123,7 @@ class Board:
 
 
 def add(row: dict[str, Any], tool: str, way: str, raw: list[float], no: str | None = None) -> None:
-    """A cell: its figures, or why there is none."""
+    """A cell: its figures, or the reason for a 'no'."""
     row["cells"].append({"tool": tool, "way": way, "no": no} if no else {"tool": tool, "way": way, "raw": raw})
 
 
@@ -150,7 +150,7 @@ def starts(board: Board) -> None:
 
 
 def raced(board: Board, key: str, task: str, commands: dict[str, list[str]], *, memory: bool) -> None:
-    """The commands in turn, round after round, after one run of each."""
+    """The commands, alternating round by round, after one run of each."""
     seconds: dict[str, list[float]] = {tool: [] for tool in commands}
     peaks: dict[str, list[float]] = {tool: [] for tool in commands}
     no = {tool: reason for tool, reason in board.failed.items() if tool in commands}
@@ -175,7 +175,7 @@ def raced(board: Board, key: str, task: str, commands: dict[str, list[str]], *, 
 
 
 def captures(board: Board) -> None:
-    """Every head of one text, in a process for each tool; the tools in turn, round after round."""
+    """Every head of one text, in a process per tool; the tools alternate round by round."""
     folder = board.checkpoint("long", {**board.sizes.base, "max_position_embeddings": 2048})
     captors: dict[str, Captor] = {}
     gone = dict(board.failed)
@@ -193,7 +193,7 @@ def captures(board: Board) -> None:
 
 
 def capture_rows(board: Board, captors: dict[str, Captor], gone: dict[str, str], tokens: int, count: int) -> None:
-    """Time and peak memory at one length. The run whose memory is counted comes first, and warms up."""
+    """Time and peak memory at one length. The first run, which warms up, is the one whose memory is measured."""
     peaks: dict[tuple[str, str], list[float]] = {which: [] for which in CAPTURES}
     seconds: dict[tuple[str, str], list[float]] = {which: [] for which in CAPTURES}
     no = {which: gone[which[0]] for which in CAPTURES if which[0] in gone}
@@ -288,7 +288,7 @@ def pages(board: Board) -> None:
 
 
 def layer_statistics(board: Board) -> None:
-    """All statistics of a layer, beside one call of SDPA on the same tensors and beside plain row blocks."""
+    """All statistics of a layer, compared with one call of SDPA on the same tensors and with plain row blocks."""
     for tokens, count in board.sizes.statistics.items():
         found: dict[str, list[float]] = {"statistics_s": [], "sdpa_s": [], "plain_s": []}
         for at in range(count):
@@ -305,7 +305,7 @@ def layer_statistics(board: Board) -> None:
 
 
 def survey(board: Board) -> None:
-    """Tokens a second over documents, every statistic of every head."""
+    """Tokens per second over documents, for every statistic of every head."""
     found: dict[str, list[float]] = {"survey": [], "usual": [], "forward": []}
     for at in range(board.sizes.surveys):
         one = told(["survey.py", "--rounds", "1", *board.sizes.survey], 3 * board.sizes.patience)
@@ -347,7 +347,7 @@ def write(report: dict[str, Any], asked: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Measure what is left, section by section."""
+    """Run the remaining sections."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peers", type=Path, required=True, help="where the peers' environments are, or will be")
     parser.add_argument("--quick", action="store_true", help="tiny sizes: does everything run?")

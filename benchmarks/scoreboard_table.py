@@ -46,9 +46,9 @@ def figures(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def verdict(row: dict[str, Any]) -> str:
-    """In words, from a row with figures: what headscope is ahead of, even with and behind.
+    """The tools that headscope is ahead of, even with and behind, in words.
 
-    Even is where the rounds disagree, or one of them finds less than CLOSE between the two.
+    Even means that the rounds disagree, or that the difference in one of them is less than CLOSE.
     """
     ahead, even, behind = [], [], []
     for cell in row["cells"]:
@@ -70,7 +70,7 @@ def verdict(row: dict[str, Any]) -> str:
 
 
 def name(cell: dict[str, Any]) -> str:
-    """The tool, and which of its ways where it has several."""
+    """The tool, with the way if it has several."""
     return f"{cell['tool']} ({cell['way']})" if cell.get("way") else str(cell["tool"])
 
 
@@ -83,7 +83,7 @@ def shown(value: float) -> str:
 
 
 def figure(cell: dict[str, Any], unit: str) -> str:
-    """Median, spread where there were several rounds, ratio to headscope's."""
+    """Median, spread if there were several rounds, ratio to headscope's."""
     text = f"{shown(cell['median'])} {unit}"
     if len(cell["raw"]) > 1:
         text += f" ({shown(cell['low'])} to {shown(cell['high'])})"
@@ -91,7 +91,7 @@ def figure(cell: dict[str, Any], unit: str) -> str:
 
 
 def table(report: dict[str, Any]) -> str:
-    """A row for each task, a column for each tool, and below it why there is a 'no'."""
+    """A row per task, a column per tool, and below them the reason for each 'no'."""
     rows = [figures(row) for row in report["rows"].values()]
     yardstick = any(cell["tool"] == YARDSTICK for row in rows for cell in row["cells"])
     columns = [*TOOLS, *([YARDSTICK] if yardstick else [])]
@@ -120,7 +120,7 @@ def letters(number: int) -> str:
 
 
 def about(report: dict[str, Any]) -> list[str]:
-    """How to read it, and what it was measured with."""
+    """Notes on reading the table, and the versions and the machine."""
     machine = report["machine"]
     kept = []
     for tool, held in report["versions"].items():

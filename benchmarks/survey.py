@@ -1,4 +1,4 @@
-"""Tokens a second of a survey beside the model's own forward pass alone, and beside the usual way.
+"""Tokens per second of a survey, compared with the model's forward pass alone and with the usual way.
 
     python benchmarks/survey.py --json results.json
     python benchmarks/survey.py --layers 2 --hidden 128 --vocab 4096 --windows 4 --rounds 1     # a smoke test
@@ -41,7 +41,7 @@ from headscope._survey.windows import Window, batches
 from headscope.statistics import CATALOG
 
 LEFT_OUT = ("other_sentence",)
-"""One text has no other sentence."""
+"""Statistics left out: `other_sentence` is undefined for a single text."""
 
 
 def tokenizer_of(vocab: int) -> Any:
@@ -71,7 +71,7 @@ def documents(windows: int, length: int, vocab: int) -> list[str]:
 def usual(
     model: torch.nn.Module, windows: list[Window], plan: list[list[int]], W_O: list[torch.Tensor], device: str
 ) -> torch.Tensor:
-    """(windows, layers, heads, statistics) from the weights, as one writes it down: every map is there."""
+    """(windows, layers, heads, statistics) from the weights, written literally, with every map in memory."""
     found = []
     values: list[torch.Tensor] = []
 
@@ -135,7 +135,7 @@ def from_weights(
 
 
 def check(data: bytes, expected: torch.Tensor, dtype: str) -> float:
-    """The largest difference between the survey's rows and the usual way's, relative where a number is above 1.
+    """The largest difference between the survey's rows and the usual way's, relative for numbers above 1.
 
     Raises:
         RuntimeError: it is more than the precision explains.
@@ -146,7 +146,7 @@ def check(data: bytes, expected: torch.Tensor, dtype: str) -> float:
     theirs = expected.numpy()
     worst = float((np.abs(ours - theirs) / np.maximum(1, np.abs(theirs))).max())
     if not worst < (1e-3 if dtype == "fp32" else 0.2):
-        raise RuntimeError(f"the two ways differ by {worst}: what would be timed is not the same")
+        raise RuntimeError(f"the two ways differ by {worst}, so their times can't be compared")
     return worst
 
 

@@ -1,4 +1,4 @@
-"""Each tool called as its own README says: what cold starts run, and a process that captures when it is told to.
+"""Each tool called as its README says: the commands of cold starts, and a process that captures on request.
 
     python benchmarks/peers/calls.py TOOL CHECKPOINT      # then "time WAY TOKENS" or "peak WAY TOKENS", a line each
 
@@ -81,7 +81,7 @@ Ways = dict[str, Callable[[Any], Any]]
 
 
 def of_headscope(folder: str) -> Ways:
-    """Queries, keys and values of every head, from the model's own fast attention; or no more than weights need."""
+    """Queries, keys and values of every head, from the model's fast attention; or only what weights need."""
     from transformers import BertModel
 
     from headscope._capture import capture
@@ -169,7 +169,7 @@ CAPTURES = {
 
 
 def limit_memory() -> None:
-    """Let this process fail by itself before the machine runs out: three quarters of what is available."""
+    """Limit this process to three quarters of the available memory, so that it fails before the machine runs out."""
     import resource
 
     meminfo = Path("/proc/meminfo")
@@ -180,7 +180,7 @@ def limit_memory() -> None:
 
 
 def main() -> None:
-    """Answer on the real standard output; whatever a tool prints goes to the standard error."""
+    """Answer on the real standard output; a tool's own output goes to standard error."""
     answers, sys.stdout = sys.stdout, sys.stderr
     sys.path.append(str(Path(__file__).parents[1]))
     limit_memory()

@@ -1,4 +1,4 @@
-"""What MkDocs calls as it builds the site: the front pages are the READMEs, and no page may need a network."""
+"""MkDocs hooks: the READMEs become front pages, and no page may need a network."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ def on_config(config: Any) -> Any:
     """Let the walkthroughs import their helper, and draw without a screen."""
     if str(FOLDER) not in sys.path:
         sys.path.insert(0, str(FOLDER))
-    # nn.TransformerEncoder's own fast path warns of itself on padded texts: nothing that a reader could mend.
+    # nn.TransformerEncoder's fast path warns on padded texts, which readers can do nothing about.
     warnings.filterwarnings("ignore", message="The PyTorch API of nested tensors is in prototype stage")
     return config
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Put a README where a page asks for it."""
+    """Insert a README into a page that includes it."""
     return README_PLACE.sub(lambda found: site_links((ROOT / found[1]).read_text(encoding="utf-8")), markdown)
 
 
 def on_post_build(config: Any, **_: Any) -> None:
-    """Refuse a site with a page that would ask another host for something."""
+    """Fail the build if a page would load anything from another host."""
     found = [f"{path}: {address}" for path, address in outside_addresses(Path(config["site_dir"]))]
     if found:
         from mkdocs.exceptions import PluginError
@@ -105,12 +105,12 @@ class _Addresses(HTMLParser):
 
 
 def style_addresses(style: str) -> list[str]:
-    """What a style sheet loads."""
+    """Addresses that a style sheet loads."""
     return [one or other for one, other in IN_STYLE.findall(style)]
 
 
 def page_addresses(page: str) -> list[str]:
-    """What an HTML page loads, pages in its frames included."""
+    """Addresses that an HTML page loads, including pages in its frames."""
     parser = _Addresses()
     parser.feed(page)
     parser.close()

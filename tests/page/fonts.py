@@ -19,7 +19,7 @@ from fontTools.ttLib import TTFont
 from headscope import pages
 
 FACTORS = {"wide": 1.6, "narrow": 0.5}
-"""How many times as wide as DejaVu Sans, which is itself among the widest that people read."""
+"""Factor of the width of DejaVu Sans, which is itself one of the widest common fonts."""
 BOX = 0x25A1
 """The character that stands for all that DejaVu lacks."""
 

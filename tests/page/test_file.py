@@ -259,7 +259,7 @@ def test_a_very_long_piece_pushes_no_number_out_of_sight(watch: Watch, tmp_path:
         assert outer is not None
         assert inner is not None
         assert outer["x"] <= inner["x"] <= inner["x"] + inner["width"] <= outer["x"] + outer["width"]
-    assert page.locator(".looks").inner_text().split("\n")[0] == f"»\u2068{'a' * 20}…\u2069« looks at"
+    assert page.locator(".looks").inner_text().split("\n")[0] == f"“\u2068{'a' * 20}…\u2069” attends to"
     page.keyboard.press("t")
     box = page.locator("[data-test=numbers] td:not(thead td)").first.bounding_box()
     assert box is not None
@@ -408,7 +408,7 @@ def test_colours_end_at_one_or_at_the_strongest_weight(watch: Watch, cat: hs.Tra
 
 
 def test_unknown_words_and_right_to_left_text(watch: Watch, bert: hs.Model, tmp_path: Path) -> None:
-    """What the vocabulary has no piece for is in the tooltip; a right-to-left word stays on its own line."""
+    """Unknown words have their text in the tooltip; a right-to-left word stays on its own line."""
     trace = bert.trace("The قطة sat.")
     page = watch().open(trace.to_html(tmp_path / "rtl.html").as_uri())
     at = trace.tokens.index("[UNK]")

@@ -1,4 +1,4 @@
-"""What goes into the page, without a browser: the trace file, its size, the HTML around it."""
+"""The page's contents, without a browser: the trace file, its size, the HTML around it."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def settled(page: Page | Frame) -> None:
 
 
 def complaints(page: Page, shown: Page | Frame) -> list[str]:
-    """What can't be read in any pane at any width."""
+    """Text that can't be read, in any pane at any width."""
     settled(shown)
     found = []
     for width in WIDTHS:

@@ -1,4 +1,4 @@
-"""What CORPUS means, held against files written by hand, by csv, and by pyarrow."""
+"""CORPUS, tested with files written by hand, by csv, and by pyarrow."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_parquet(tmp_path):
 
 
 def hugging_face_dataset(folder: Path, shards: Iterable[list[str]]) -> None:
-    """What datasets.Dataset.save_to_disk writes: Arrow streams, state.json, dataset_info.json."""
+    """A folder as written by datasets.Dataset.save_to_disk: Arrow streams, state.json, dataset_info.json."""
     folder.mkdir()
     names = []
     for number, shard in enumerate(shards):

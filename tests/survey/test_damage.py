@@ -41,7 +41,7 @@ def resume(folder: Path, corpus: Path) -> list[str]:
 
 
 def opened_wrongly(folder: Path) -> str:
-    """What opening a damaged survey says."""
+    """The error of opening a damaged survey."""
     with pytest.raises(InputError) as caught:
         Survey(folder)
     assert "run the same survey command again" in str(caught.value)
@@ -49,7 +49,7 @@ def opened_wrongly(folder: Path) -> str:
 
 
 def is_whole(folder: Path, whole: Survey) -> bool:
-    """Whether a survey's files, but for those set aside, are those of one that was never damaged."""
+    """Return True if a survey's files, except those set aside, equal those of an undamaged survey."""
     return {name: data for name, data in contents(folder).items() if not name.startswith("damaged/")} == contents(
         whole.folder
     )

@@ -1,4 +1,4 @@
-"""What a survey promises about power cuts, held against its calls: a file is synced before its name is."""
+"""A survey's promises about power cuts, checked by its system calls: a file is synced before its name is."""
 
 from __future__ import annotations
 

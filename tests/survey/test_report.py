@@ -30,7 +30,7 @@ HOSTILE = ("</script><img src=x onerror=alert(1)>", "<!--<script>", "&lt;b&gt;",
 
 
 class Elements(HTMLParser):
-    """What a browser would see: elements with attributes, text, and the data block."""
+    """The page as a browser parses it: elements with attributes, text, and the data block."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

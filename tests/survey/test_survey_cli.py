@@ -69,7 +69,8 @@ def test_an_interrupted_survey_says_how_to_resume(corpus, whole, tmp_path):
     assert done.returncode == 130, done.stderr
     parts = len(list(out.glob("parts/part-*.parquet")))
     assert parts == 1
-    assert done.stderr.decode() == f"stopped: {parts} finished parts are kept in {out}; run the same command to resume\n"
+    message = f"stopped: {parts} finished parts are kept in {out}; run the same command to resume\n"
+    assert done.stderr.decode() == message
     assert done.stdout == b""
     assert not any(path.name.startswith(".") for path in (out / "parts").iterdir())
 

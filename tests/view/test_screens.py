@@ -1,4 +1,4 @@
-"""What a person sees, as whole screens kept in tests/view/screens; `pytest --refresh-screens` writes them anew."""
+"""Whole screens, kept in tests/view/screens; `pytest --refresh-screens` writes them again."""
 
 from __future__ import annotations
 
