@@ -44,10 +44,10 @@ class Captor:
             raise CantError(f"its process had ended: {self.ended()}")
         assert self.child.stdin is not None
         self.child.stdin.write(f"{what}\t{way}\t{tokens}\n".encode())
-        found = self.answer()
-        if "no" in found:
-            raise CantError(found["no"])
-        return float(found["seconds" if what == "time" else "bytes"])
+        answer = self.answer()
+        if "no" in answer:
+            raise CantError(answer["no"])
+        return float(answer["seconds" if what == "time" else "bytes"])
 
     def answer(self) -> dict[str, Any]:
         """Its next line of JSON; other lines, such as a profiler's, are skipped."""

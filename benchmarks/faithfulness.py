@@ -171,8 +171,8 @@ def train(base: Path, task: Task, folder: Path, *, epochs: int, rate: float, bat
     right = 0
     with torch.inference_mode():
         for start in range(0, len(task.test), batch):
-            given = tensors(task.test[start : start + batch])
-            right += int((module(**given).logits.argmax(-1) == given["labels"]).sum())
+            inputs = tensors(task.test[start : start + batch])
+            right += int((module(**inputs).logits.argmax(-1) == inputs["labels"]).sum())
     module.save_pretrained(folder)
     for name in (
         "tokenizer.json",
@@ -320,27 +320,27 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it runs")
-    given = parser.parse_args()
-    if given.quick:
-        given.passages, given.texts, given.epochs, given.steps = 8, 3, 1, 4
-    model = hs.open(given.model)
+    options = parser.parse_args()
+    if options.quick:
+        options.passages, options.texts, options.epochs, options.steps = 8, 3, 1, 4
+    model = hs.open(options.model)
     base = Path(model.checkpoint.where)
     mark = next(sign for sign in MARKS if model.tokenizer.id(sign) is not None)
     tasks = (
-        author_task(given.corpus, given.passages, given.seed),
-        speech_task(given.treebank, mark, given.passages, given.seed),
+        author_task(options.corpus, options.passages, options.seed),
+        speech_task(options.treebank, mark, options.passages, options.seed),
     )
     results: dict[str, Any] = {}
     for task in tasks:
         with tempfile.TemporaryDirectory() as folder:
-            options = {"epochs": given.epochs, "rate": given.rate, "batch": given.batch, "seed": given.seed}
-            accuracy = train(base, task, Path(folder), **options)
+            training = {"epochs": options.epochs, "rate": options.rate, "batch": options.batch, "seed": options.seed}
+            accuracy = train(base, task, Path(folder), **training)
             print(f"{task.name}: {len(task.train)} to train on, accuracy {accuracy:.3f}", file=sys.stderr, flush=True)
-            result = evaluate(Path(folder), task, given.texts, given.seed, given.steps)
+            result = evaluate(Path(folder), task, options.texts, options.seed, options.steps)
         results[task.name] = {"labels": task.labels, "trained_on": len(task.train), "accuracy": accuracy, **result}
-    if given.json is not None:
-        given.json.write_text(
-            json.dumps({"settings": {**vars(given), "json": None}, "results": results}, default=str, indent=1)
+    if options.json is not None:
+        options.json.write_text(
+            json.dumps({"settings": {**vars(options), "json": None}, "results": results}, default=str, indent=1)
         )
     print(markdown(results))
 

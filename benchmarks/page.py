@@ -198,16 +198,16 @@ def settled(page: Page) -> None:
 
 def scripts(html: str, folder: Path) -> dict[str, Path]:
     """The files that a bertviz page fetches, from npm packages: by the end of their address."""
-    found = {}
+    files = {}
     for name, version, file in sorted(set(SCRIPT.findall(html))):
         file = file if file.endswith(".js") else f"{file}.js"
         package = PACKAGES[name]
         home = folder / f"{package}-{version}"
         if not home.exists():
             had = json.loads(subprocess.run(["npm", "view", package, "versions", "--json"], **CAPTURED).stdout)
-            taken = version if version in had else min(had, key=lambda one: apart(one, version))
+            taken = version if version in had else min(had, key=lambda release: apart(release, version))
             if taken != version:
-                print(f"  {package} {version} is not on npm: {taken} stands in for it")
+                print(f"  {package} {version} is not on npm: using {taken} instead")
             install = ["npm", "install", "--prefix", str(home), "--no-audit", "--no-fund", "--ignore-scripts"]
             subprocess.run([*install, f"{package}@{taken}"], **CAPTURED)
         inside = home / "node_modules" / package
@@ -218,8 +218,8 @@ def scripts(html: str, folder: Path) -> dict[str, Path]:
             for path in sorted(inside.rglob(one))
             if "node_modules" not in path.relative_to(inside).parts
         )
-        found[f"/ajax/libs/{name}/{version}/{file}"] = place
-    return found
+        files[f"/ajax/libs/{name}/{version}/{file}"] = place
+    return files
 
 
 CAPTURED: dict[str, Any] = {"check": True, "capture_output": True, "text": True}
@@ -283,8 +283,8 @@ def bertviz_rows(browser: Browser, root: str, folder: Path, tokens: int, python:
         done = subprocess.run([python, "-c", BERTVIZ, folder / "weights.npz", view, other], **CAPTURED)
         row = {"what": f"bertviz {view}", "tokens": tokens, "MB": other.stat().st_size / 1e6}
         row["written, s"] = float(done.stdout.split()[-1])
-        held = scripts(other.read_text(encoding="utf-8"), folder / "scripts")
-        yield row | painted_by_bertviz(browser, f"{root}/{view}.html", held)
+        files = scripts(other.read_text(encoding="utf-8"), folder / "scripts")
+        yield row | painted_by_bertviz(browser, f"{root}/{view}.html", files)
 
 
 def markdown(rows: list[dict[str, Any]], about: dict[str, Any]) -> str:

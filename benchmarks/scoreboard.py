@@ -109,9 +109,9 @@ class Board:
 
     def row(self, key: str, task: str, unit: str, *, more_is_better: bool = False) -> dict[str, Any]:
         """A new row of the report."""
-        made: dict[str, Any] = {"task": task, "unit": unit, "more_is_better": more_is_better, "cells": []}
-        self.report["rows"][key] = made
-        return made
+        row: dict[str, Any] = {"task": task, "unit": unit, "more_is_better": more_is_better, "cells": []}
+        self.report["rows"][key] = row
+        return row
 
     def checkpoint(self, name: str, config: dict[str, int]) -> Path:
         """A BertModel with random weights, made once in a separate process, so that this one stays small."""
@@ -205,11 +205,11 @@ def capture_rows(board: Board, captors: dict[str, Captor], gone: dict[str, str],
             if which in no or (peer and at >= board.sizes.peers_at_most[tokens]):
                 continue
             try:
-                found = captors[home].ask("peak" if at < 0 else "time", way, tokens)
+                figure = captors[home].ask("peak" if at < 0 else "time", way, tokens)
             except CantError as error:
                 no[which] = str(error)
                 continue
-            (peaks if at < 0 else seconds)[which].append(found / 1e6 if at < 0 else found)
+            (peaks if at < 0 else seconds)[which].append(figure / 1e6 if at < 0 else figure)
         say(f"capture, {tokens} tokens: round {at + 1} of {count}")
     for name, unit, measured in (("time", "s", seconds), ("peak memory", "MB", peaks)):
         task = f"capture of every head, BERT-base, {tokens:,} tokens: {name}"
@@ -290,32 +290,34 @@ def pages(board: Board) -> None:
 def layer_statistics(board: Board) -> None:
     """All statistics of a layer, compared with one call of SDPA on the same tensors and with plain row blocks."""
     for tokens, count in board.sizes.statistics.items():
-        found: dict[str, list[float]] = {"statistics_s": [], "sdpa_s": [], "plain_s": []}
+        seconds: dict[str, list[float]] = {"statistics_s": [], "sdpa_s": [], "plain_s": []}
         for at in range(count):
             command = ["head_statistics.py", "--tokens", str(tokens), "--rounds", "1"]
-            (one,) = told(command + (["--plain"] if at < board.sizes.plain[tokens] else []), 3 * board.sizes.patience)
-            for key, raw in found.items():
-                raw += [one[key]] if key in one else []
+            (result,) = told(
+                command + (["--plain"] if at < board.sizes.plain[tokens] else []), 3 * board.sizes.patience
+            )
+            for key, raw in seconds.items():
+                raw += [result[key]] if key in result else []
             say(f"statistics, {tokens} tokens: round {at + 1} of {count}")
         row = board.row(f"statistics {tokens}", f"all statistics of a layer of 12 heads, {tokens:,} tokens", "s")
-        add(row, "headscope", "", found["statistics_s"])
-        add(row, YARDSTICK, "one SDPA call", found["sdpa_s"])
-        add(row, YARDSTICK, "row blocks, NumPy", found["plain_s"])
+        add(row, "headscope", "", seconds["statistics_s"])
+        add(row, YARDSTICK, "one SDPA call", seconds["sdpa_s"])
+        add(row, YARDSTICK, "row blocks, NumPy", seconds["plain_s"])
         add_missing(row)
 
 
 def survey(board: Board) -> None:
     """Tokens per second over documents, for every statistic of every head."""
-    found: dict[str, list[float]] = {"survey": [], "usual": [], "forward": []}
+    rates: dict[str, list[float]] = {"survey": [], "usual": [], "forward": []}
     for at in range(board.sizes.surveys):
-        one = told(["survey.py", "--rounds", "1", *board.sizes.survey], 3 * board.sizes.patience)
-        for key, raw in found.items():
-            raw.append(one[f"{key}_tokens_per_second"])
+        result = told(["survey.py", "--rounds", "1", *board.sizes.survey], 3 * board.sizes.patience)
+        for key, raw in rates.items():
+            raw.append(result[f"{key}_tokens_per_second"])
         say(f"survey: round {at + 1} of {board.sizes.surveys}")
     row = board.row("survey", "survey of windows of 512 tokens, BERT-base", "tokens/s", more_is_better=True)
-    add(row, "headscope", "", found["survey"])
-    add(row, "transformers", "", found["usual"])
-    add(row, YARDSTICK, "own forward", found["forward"])
+    add(row, "headscope", "", rates["survey"])
+    add(row, "transformers", "", rates["usual"])
+    add(row, YARDSTICK, "own forward", rates["forward"])
     add_missing(row)
 
 
@@ -357,35 +359,35 @@ def main() -> None:
     parser.add_argument("--markdown", type=Path, help="the table")
     parser.add_argument("--picture", type=Path, help="the ratios as .svg or .png; needs matplotlib")
     parser.add_argument("--readme", type=Path, nargs="+", default=[], help="pages that show it between their markers")
-    asked = parser.parse_args()
-    if asked.resume and not asked.json:
+    options = parser.parse_args()
+    if options.resume and not options.json:
         parser.error("--resume needs the file of --json")
     os.environ["HF_HUB_OFFLINE"] = "1"
-    pythons, failed = environments(asked.peers)
+    pythons, failed = environments(options.peers)
     report: dict[str, Any] = {
-        "quick": asked.quick,
+        "quick": options.quick,
         "machine": machine(),
         "versions": {tool: versions(python) for tool, python in pythons.items()},
         "rows": {},
         "sections_left": list(SECTIONS),
         "section_seconds": {},
     }
-    if asked.resume and asked.json.exists():
-        held = json.loads(asked.json.read_text(encoding="utf-8"))
+    if options.resume and options.json.exists():
+        earlier = json.loads(options.json.read_text(encoding="utf-8"))
         for key in ("quick", "versions"):
-            if held[key] != report[key]:
-                parser.error(f"{asked.json} was measured with another {key}: {held[key]}, not {report[key]}")
-        report = held
+            if earlier[key] != report[key]:
+                parser.error(f"{options.json} was measured with another {key}: {earlier[key]}, not {report[key]}")
+        report = earlier
     with tempfile.TemporaryDirectory() as made:
-        board = Board(pythons, failed, QUICK if asked.quick else FULL, Path(made), report)
-        for section in [one for one in asked.only if one in report["sections_left"]]:
+        board = Board(pythons, failed, QUICK if options.quick else FULL, Path(made), report)
+        for section in [name for name in options.only if name in report["sections_left"]]:
             say(f"{section}, load {os.getloadavg()[0]:.1f}")
             began = time.monotonic()
             SECTIONS[section](board)
             report["section_seconds"][section] = round(time.monotonic() - began, 1)
             report["sections_left"].remove(section)
-            write(report, asked)
-    write(report, asked)
+            write(report, options)
+    write(report, options)
     print(table(report))
 
 

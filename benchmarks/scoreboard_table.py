@@ -32,13 +32,13 @@ def figures(row: dict[str, Any]) -> dict[str, Any]:
     Ratios are taken round by round. A tool that ran in fewer rounds ran in the first ones. Where headscope has several
     ways, a cell is held against the way of its own name, or else against the first.
     """
-    mine = {cell["way"]: cell["raw"] for cell in row["cells"] if cell["tool"] == "headscope" and "raw" in cell}
+    baseline = {cell["way"]: cell["raw"] for cell in row["cells"] if cell["tool"] == "headscope" and "raw" in cell}
     cells = []
     for cell in row["cells"]:
         if "raw" in cell:
             cell = {**cell, **spread(cell["raw"])}
-            if mine and cell["tool"] != "headscope":
-                ours = mine.get(cell["way"], next(iter(mine.values())))
+            if baseline and cell["tool"] != "headscope":
+                ours = baseline.get(cell["way"], next(iter(baseline.values())))
                 pairs = list(zip(ours, cell["raw"], strict=False))
                 cell["ratio"] = spread([a / b if row["more_is_better"] else b / a for a, b in pairs])
         cells.append(cell)
@@ -62,11 +62,11 @@ def verdict(row: dict[str, Any]) -> str:
             even.append(name(cell))
     if not any("raw" in cell for cell in row["cells"] if cell["tool"] == "headscope"):
         return "**not measured**"
-    said = [f"**behind** {', '.join(behind)}"] if behind else []
-    said += [f"even with {', '.join(even)}"] if even else []
+    clauses = [f"**behind** {', '.join(behind)}"] if behind else []
+    clauses += [f"even with {', '.join(even)}"] if even else []
     if ahead:
-        said.append(f"ahead of {', '.join(ahead)}" if behind or even else "ahead")
-    return "; ".join(said) or "alone"
+        clauses.append(f"ahead of {', '.join(ahead)}" if behind or even else "ahead")
+    return "; ".join(clauses) or "alone"
 
 
 def name(cell: dict[str, Any]) -> str:
@@ -122,14 +122,16 @@ def letters(number: int) -> str:
 def about(report: dict[str, Any]) -> list[str]:
     """Notes on reading the table, and the versions and the machine."""
     machine = report["machine"]
-    kept = []
-    for tool, held in report["versions"].items():
-        kept += [f"{tool} {version}" for package, version in held.items() if package.replace("-", "") == tool.lower()]
+    tools = []
+    for tool, packages in report["versions"].items():
+        tools += [
+            f"{tool} {version}" for package, version in packages.items() if package.replace("-", "") == tool.lower()
+        ]
     text = [
         "Medians (lowest to highest of the rounds); × is how many times as much as headscope a tool needs, the median "
         "of the rounds' own ratios: below 1, headscope is behind.",
         f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gb']} GB; Python {machine['python']}, "
-        f"torch {machine['torch']}; {', '.join(kept)}.",
+        f"torch {machine['torch']}; {', '.join(tools)}.",
     ]
     if report["quick"]:
         text.append("**A smoke run of tiny sizes: these figures say nothing.**")

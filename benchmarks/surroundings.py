@@ -37,8 +37,8 @@ def environments(folder: Path) -> tuple[dict[str, str], dict[str, str]]:
     pythons, failed = {"headscope": sys.executable, "transformers": sys.executable}, {}
     for tool, file in PEERS.items():
         home, pins = (folder / file).absolute(), HERE / "peers" / f"{file}.txt"
-        python, held = home / "bin" / "python", home / "pins.txt"
-        if not held.exists() or held.read_text() != pins.read_text():
+        python, installed = home / "bin" / "python", home / "pins.txt"
+        if not installed.exists() or installed.read_text() != pins.read_text():
             say(f"installing {tool}")
             for command in (
                 [sys.executable, "-m", "venv", str(home)],
@@ -49,7 +49,7 @@ def environments(folder: Path) -> tuple[dict[str, str], dict[str, str]]:
                     failed[tool] = f"Installation failed: {last_line(done.stderr)}"
                     break
             else:
-                held.write_text(pins.read_text())
+                installed.write_text(pins.read_text())
         if tool not in failed:
             pythons[tool] = str(python)
     return pythons, failed

@@ -76,8 +76,8 @@ def train(seed: int = 0, steps: int = 60) -> tuple[Classifier, list[str]]:
 def look(model: Classifier, vocabulary: list[str], text: str) -> tuple[Trace, str]:
     """A trace of one text, and the model's prediction."""
     with torch.inference_mode(), capture(model, tokenizer=vocabulary) as captured:
-        said = model(model.encode([text]))
-    return captured.trace, AUTHORS[int(said.argmax())]
+        logits = model(model.encode([text]))
+    return captured.trace, AUTHORS[int(logits.argmax())]
 
 
 def picture(trace: Trace, layer: int, head: int) -> str:
@@ -106,8 +106,8 @@ def main() -> None:
     for head in trace.head_numbers(last):
         row = trace[last, head].weights[0]
         strongest = row.argsort()[::-1][:3]
-        said = ", ".join(f"{trace.tokens[key]} {row[key]:.2f}" for key in strongest)
-        print(f"layer {last}, head {head}: {START} looks at {said}")
+        keys = ", ".join(f"{trace.tokens[key]} {row[key]:.2f}" for key in strongest)
+        print(f"layer {last}, head {head}: {START} looks at {keys}")
     print("\n" + picture(trace, last, 0))
     print("\n" + str(trace.verify()))
     if options.html:

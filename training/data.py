@@ -119,7 +119,7 @@ def examples(documents: list[list[list[int]]], rng: np.random.Generator) -> list
     A quarter are single sentences, as a person types them; the others hold as many sentences as fit in 64, 128 or 256
     pieces. One in five of those with two sentences or more becomes a pair.
     """
-    found: list[Example] = []
+    result: list[Example] = []
     for document in documents:
         at = 0
         while at < len(document):
@@ -129,9 +129,9 @@ def examples(documents: list[list[list[int]]], rng: np.random.Generator) -> list
                 size += len(document[end])
                 end += 1
             split = int(rng.integers(1, end - at)) if end - at > 1 and rng.random() < 0.2 else 0
-            found.append(frame(document[at:end], split))
+            result.append(frame(document[at:end], split))
             at = end
-    return [found[index] for index in rng.permutation(len(found))]
+    return [result[index] for index in rng.permutation(len(result))]
 
 
 @dataclass(frozen=True)

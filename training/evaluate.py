@@ -30,7 +30,7 @@ class Held:
 
 def windows(documents: list[list[list[int]]]) -> list[Example]:
     """Consecutive whole sentences, as many as fit in `WINDOW` pieces, each sentence once."""
-    found = []
+    examples = []
     for document in documents:
         at = 0
         while at < len(document):
@@ -38,9 +38,9 @@ def windows(documents: list[list[list[int]]]) -> list[Example]:
             while end < len(document) and size + len(document[end]) <= WINDOW - 2:
                 size += len(document[end])
                 end += 1
-            found.append(frame(document[at:end], split=0))
+            examples.append(frame(document[at:end], split=0))
             at = end
-    return found
+    return examples
 
 
 @torch.no_grad()
@@ -125,10 +125,10 @@ def evaluate(folder: Path, corpus: Path) -> Evaluation:
     model = BertForMaskedLM.from_pretrained(folder, dtype=torch.float32)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     sentences = read_document(corpus / HELD_OUT)
-    held = masked_accuracy(model, encode([sentences], tokenizer), rounds=5)
+    accuracy = masked_accuracy(model, encode([sentences], tokenizer), rounds=5)
     texts = [" ".join(sentences[at : at + 4]) for at in range(0, len(sentences) - 4, len(sentences) // 50)]
     filled = {text: guesses(model, tokenizer, text) for text in SENTENCES}
-    return Evaluation(held, float(np.exp(held.loss)), structure(folder, texts), filled)
+    return Evaluation(accuracy, float(np.exp(accuracy.loss)), structure(folder, texts), filled)
 
 
 def main() -> None:

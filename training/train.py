@@ -72,8 +72,8 @@ class Point:
     @staticmethod
     def read(saved: dict[str, Any]) -> "Point":
         """A point from its plain form."""
-        held = saved["validation"]
-        return Point(**{**saved, "validation": held and Held(**held)})
+        validation = saved["validation"]
+        return Point(**{**saved, "validation": validation and Held(**validation)})
 
 
 @dataclass
@@ -94,9 +94,9 @@ class Run:
         torch.manual_seed(recipe.seed)
         model = build_model(counts)
         scaffolds = nn.ModuleList([Neighbours(distances=(1,)), Neighbours(distances=(3, 4))])
-        own = [name for name, p in model.named_parameters() if p.ndim == 2 and "encoder.layer" in name]
-        matrices = [p for name, p in model.named_parameters() if name in own]
-        others = [p for name, p in model.named_parameters() if name not in own]
+        in_layers = [name for name, p in model.named_parameters() if p.ndim == 2 and "encoder.layer" in name]
+        matrices = [p for name, p in model.named_parameters() if name in in_layers]
+        others = [p for name, p in model.named_parameters() if name not in in_layers]
         muon = torch.optim.Muon(matrices, weight_decay=0.05, adjust_lr_fn="match_rms_adamw")
         adam = torch.optim.AdamW(
             [
@@ -192,9 +192,9 @@ def train(run: Run, recipe: Recipe, text: Text, clock: Callable[[], float] = tim
         over = run.minutes >= recipe.minutes
         if run.step % recipe.report_every == 0 or over:
             validate = run.step % recipe.validate_every == 0 or over
-            held = masked_accuracy(run.model, text.validation) if validate else None
+            validation = masked_accuracy(run.model, text.validation) if validate else None
             mean = sum(losses) / len(losses)
-            point = Point(run.step, round(run.minutes, 2), rate, round(mean, 4), round(correct / count, 4), held)
+            point = Point(run.step, round(run.minutes, 2), rate, round(mean, 4), round(correct / count, 4), validation)
             run.curve.append(point)
             print(json.dumps(asdict(point)), flush=True)
             if validate:

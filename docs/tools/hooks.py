@@ -55,20 +55,20 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 def on_post_build(config: Any, **_: Any) -> None:
     """Fail the build if a page would load anything from another host."""
-    found = [f"{path}: {address}" for path, address in outside_addresses(Path(config["site_dir"]))]
-    if found:
+    outside = [f"{path}: {address}" for path, address in outside_addresses(Path(config["site_dir"]))]
+    if outside:
         from mkdocs.exceptions import PluginError
 
-        raise PluginError("these pages would load something from elsewhere:\n" + "\n".join(found))
+        raise PluginError("these pages would load something from another host:\n" + "\n".join(outside))
 
 
 def site_links(readme: str) -> str:
     """The README's links as they are on the site: pages of docs/ by their place there, other files by name only."""
 
-    def mended(found: re.Match[str]) -> str:
-        picture, text, address = found.groups()
+    def mended(match: re.Match[str]) -> str:
+        picture, text, address = match.groups()
         if "://" in address or address.startswith("#"):
-            return found[0]
+            return match[0]
         if address in FRONT:
             return f"{picture}[{text}]({FRONT[address]})"
         if address.startswith("docs/"):
@@ -87,14 +87,14 @@ class _Addresses(HTMLParser):
         self._in_style = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        held = {name: value or "" for name, value in attrs}
+        values = {name: value or "" for name, value in attrs}
         self._in_style = tag == "style"
-        if tag == "link" and set(held.get("rel", "").split()) & NOT_LOADED:
+        if tag == "link" and set(values.get("rel", "").split()) & NOT_LOADED:
             return
-        self.addresses += [held[name] for name in LOADED.get(tag, ()) if name in held]
-        self.addresses += style_addresses(held.get("style", ""))
-        if "srcdoc" in held:
-            self.addresses += page_addresses(held["srcdoc"])
+        self.addresses += [values[name] for name in LOADED.get(tag, ()) if name in values]
+        self.addresses += style_addresses(values.get("style", ""))
+        if "srcdoc" in values:
+            self.addresses += page_addresses(values["srcdoc"])
 
     def handle_endtag(self, tag: str) -> None:
         self._in_style = False
@@ -106,7 +106,7 @@ class _Addresses(HTMLParser):
 
 def style_addresses(style: str) -> list[str]:
     """Addresses that a style sheet loads."""
-    return [one or other for one, other in IN_STYLE.findall(style)]
+    return [imported or url for imported, url in IN_STYLE.findall(style)]
 
 
 def page_addresses(page: str) -> list[str]:
@@ -122,5 +122,5 @@ def outside_addresses(site: Path) -> Iterator[tuple[Path, str]]:
     for path in sorted(site.rglob("*")):
         if path.suffix in (".html", ".css"):
             text = path.read_text(encoding="utf-8")
-            held = page_addresses(text) if path.suffix == ".html" else style_addresses(text)
-            yield from ((path.relative_to(site), address) for address in held if OUTSIDE.match(address))
+            addresses = page_addresses(text) if path.suffix == ".html" else style_addresses(text)
+            yield from ((path.relative_to(site), address) for address in addresses if OUTSIDE.match(address))
