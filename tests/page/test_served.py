@@ -36,9 +36,9 @@ def ask(
     raw = body if isinstance(body, bytes) else json.dumps(body)
     connection.request(method, path, None if body is None else raw, sent)
     answer = connection.getresponse()
-    found = answer.status, answer.read().decode(errors="replace"), dict(answer.getheaders())
+    result = answer.status, answer.read().decode(errors="replace"), dict(answer.getheaders())
     connection.close()
-    return found
+    return result
 
 
 def test_another_text_is_run_and_kept_as_a_tab(watch: Watch, bert: hs.Model, served: Served) -> None:
@@ -92,14 +92,14 @@ def test_before_and_after_stay_apart_whichever_is_looked_at(watch: Watch, served
     page.locator("[data-test=silence]").click()
     page.locator("[data-test=run]").click()
     page.wait_for_selector("[data-test=changed] li")
-    said = page.locator("[data-test=outcomes]").inner_text()
-    assert "not masked" in said
-    assert "where »\u2068cat\u2069« stood" in said
+    message = page.locator("[data-test=outcomes]").inner_text()
+    assert "not masked" in message
+    assert "originally “\u2068cat\u2069”" in message
     until(page, "document.querySelector('[data-test=changed]').getAttribute('aria-busy') === 'false'")
     ranked_heads = page.locator("[data-test=changed]").inner_text()
     page.keyboard.press("]")
     until(page, "document.querySelectorAll('.tab')[1].classList.contains('on')")
-    assert page.locator("[data-test=outcomes]").inner_text() == said
+    assert page.locator("[data-test=outcomes]").inner_text() == message
     until(page, "document.querySelector('[data-test=changed]').getAttribute('aria-busy') === 'false'")
     assert page.locator("[data-test=changed]").inner_text() == ranked_heads
     assert tokens.nth(2).inner_text() == "cat"

@@ -47,7 +47,7 @@ def test_a_killed_worker_changes_nothing(cluster, corpus, whole, tmp_path, monke
             os.kill(processes[0], signal.SIGKILL)
 
     monkeypatch.setattr(on_ray, "RayWorkers", Watched)
-    found = hs.survey(
+    result = hs.survey(
         "-", corpus, out=tmp_path / "out", head_distances=2, ray=True, workers=2, progress=kill, **OPTIONS
     )
     assert len(set(processes)) == 2
@@ -55,7 +55,7 @@ def test_a_killed_worker_changes_nothing(cluster, corpus, whole, tmp_path, monke
     while alive(processes[0]):  # Ray buries its dead in its own time
         assert time.monotonic() < end
         time.sleep(0.01)
-    assert contents(found.folder) == contents(whole.folder)
+    assert contents(result.folder) == contents(whole.folder)
     assert ray.is_initialized()
 
 

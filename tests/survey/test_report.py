@@ -105,11 +105,11 @@ def test_documents_are_counted_as_the_survey_counts_them(whole: Survey, tmp_path
 def test_heads_keep_their_numbers_where_layers_differ(tmp_path: Path) -> None:
     """The survey and its report read the aggregates alike: by head number, where a layer lacks heads 0 and 1."""
     folder = finished(tmp_path, missing=((1, 0), (1, 1), (0, 3), (2, 3)))
-    held = json.loads((tmp_path / "aggregates.json").read_text())["statistics"]["distance"]
+    contents = json.loads((tmp_path / "aggregates.json").read_text())["statistics"]["distance"]
     survey, found = Survey(folder), read_findings(folder)
     for field in ("mean", "q95", "count"):
         expected = np.full((3, 4), np.nan)
-        expected[0, :3], expected[1, 2:], expected[2, :3] = held[field]
+        expected[0, :3], expected[1, 2:], expected[2, :3] = contents[field]
         np.testing.assert_array_equal(survey.measure("distance", field).array, expected)
         np.testing.assert_array_equal(found.values("distance", field), expected)
 

@@ -88,9 +88,9 @@ class Surveys:
 
 @pytest.fixture
 def surveys(corpus: Path, tmp_path: Path) -> Iterator[Surveys]:
-    made = Surveys(corpus, tmp_path / "out")
-    yield made
-    made.close()
+    built = Surveys(corpus, tmp_path / "out")
+    yield built
+    built.close()
 
 
 def test_killed_at_random_moments_and_run_again(surveys, whole):
@@ -143,22 +143,22 @@ def test_a_damaged_part_is_made_anew(begun, corpus, whole):
     part.write_bytes(broken := part.read_bytes()[:-20])
     with pytest.warns(DamageWarning, match=r"parts/part-00001\.parquet: its bytes do not match .* kept as damaged/"):
         hs.survey("-", corpus, out=begun, head_distances=2, **OPTIONS)
-    found = contents(begun)
-    assert found.pop("damaged/parts-part-00001.parquet") == broken
-    assert found == contents(whole.folder)
+    result = contents(begun)
+    assert result.pop("damaged/parts-part-00001.parquet") == broken
+    assert result == contents(whole.folder)
 
 
 @pytest.mark.parametrize(
-    ("other", "said"),
+    ("other", "message"),
     [
         ({"length": 16}, "the folder holds a survey with other settings: length was 32, is 16"),
         ({"head_distances": 0}, "head_distances was 2, is 0"),
         ({"statistics": ["cls"]}, "the folder holds a survey with other settings: statistics was"),
     ],
 )
-def test_other_settings_are_refused(begun, corpus, other, said):
+def test_other_settings_are_refused(begun, corpus, other, message):
     before = contents(begun)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         hs.survey("-", corpus, out=begun, **{**OPTIONS, "head_distances": 2, **other})
     assert contents(begun) == before
 

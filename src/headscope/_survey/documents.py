@@ -104,7 +104,7 @@ def parts(documents: Iterable[Document | Refused], part_size: int) -> Iterator[P
     digest = hashlib.sha256()
 
     def finished() -> Part:
-        weight = sum(document.weight for document in (*read, *refused))
+        weight = sum(document.weight for document in read) + sum(document.weight for document in refused)
         return Part(index, tuple(read), tuple(refused), digest.hexdigest(), weight)
 
     for document in documents:

@@ -176,7 +176,8 @@ def reference_statistics(
     """Statistics of every query of a layer in fp64, (heads, queries) each; NaN where there is nothing to measure.
 
     Args:
-        q, k: of the layer.
+        q: queries of the layer.
+        k: its keys.
         v: for the norm-weighted statistics, which are left out without v and W_O.
         scale: factor of q . k.
         roles: of the tokens.
