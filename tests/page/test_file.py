@@ -472,7 +472,7 @@ def test_files_that_are_no_trace_are_refused_in_words(watch: Watch, cat_file: Pa
     other = watch().page
     other.goto(cut.as_uri())
     other.wait_for_selector("[role=alert]:visible")
-    assert "cut off" in other.locator("[role=alert]:visible").inner_text()
+    assert "truncated" in other.locator("[role=alert]:visible").inner_text()
 
 
 def test_anatomy_draws_the_model(watch: Watch, bert: hs.Model, cat: hs.Trace, cat_file: Path) -> None:

@@ -63,7 +63,7 @@ export function pool(
   picture: Picture, top: number, bottom: number, left: number, right: number, height: number, width: number,
 ): { data: Float32Array; height: number; width: number } {
   const { full, columns } = picture;
-  if (!full) throw new Error("only a whole picture is pooled here");
+  if (!full) throw new Error("only a complete picture can be pooled");
   const h = Math.min(height, bottom - top);
   const w = Math.min(width, right - left);
   if (h === picture.rows && w === columns) return { data: full, height: h, width: w };

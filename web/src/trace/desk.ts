@@ -46,7 +46,7 @@ export class Desk {
         if (!held && part.length === bytes) this.arriving.set(id, { whole: part, got: bytes });
         else {
           const { whole, got } = held ?? { whole: new Uint8Array(bytes), got: 0 };
-          if (got + part.length > bytes) throw new FormatError(`the page holds more than the ${bytes} bytes of its trace`);
+          if (got + part.length > bytes) throw new FormatError(`the page contains more than the ${bytes} bytes of its trace`);
           whole.set(part, got);
           this.arriving.set(id, { whole, got: got + part.length });
         }
@@ -56,7 +56,7 @@ export class Desk {
         const came = this.arriving.get(id);
         this.arriving.delete(id);
         if (came && came.got < came.whole.length) {
-          throw new FormatError(`the page holds ${came.got} of the ${came.whole.length} bytes of its trace: it is cut off`);
+          throw new FormatError(`the page contains only ${came.got} of the ${came.whole.length} bytes of its trace: it is truncated`);
         }
         const held = new HeldTrace(bytes ? new Uint8Array(bytes) : (came?.whole ?? new Uint8Array(0)));
         this.traces.set(id, held);

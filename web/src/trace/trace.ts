@@ -100,10 +100,10 @@ export class HeldTrace {
       throw new FormatError("this is a safetensors file, but not a headscope trace");
     }
     const about = JSON.parse(metadata.headscope);
-    if (about.version !== 1) throw new FormatError(`the trace has format version ${about.version}, this page reads 1`);
+    if (about.version !== 1) throw new FormatError(`the trace has format version ${about.version}; this page supports 1`);
     const view = metadata["headscope.view"] ? JSON.parse(metadata["headscope.view"]) : null;
     const first = entries.get("layers.0.q");
-    if (!first) throw new FormatError("the trace holds no layer");
+    if (!first) throw new FormatError("the trace has no layers");
     about.layers.forEach((_: unknown, index: number) => {
       const heads = entries.get(`layers.${index}.q`)?.shape[0];
       if (heads !== first.shape[0]) throw new FormatError(`layer ${index} has ${heads} heads, layer 0 has ${first.shape[0]}`);
