@@ -126,12 +126,12 @@ class RayWorkers:
         return self._described
 
     def run(self, todo: Iterator[Part], stamp: dict[str, Any]) -> Iterator[tuple[Part, bytes, dict[str, Any]]]:
-        """As Workers."""
+        """See Workers."""
         for part, (data, record) in self._each(todo, lambda actor, part: actor.run.remote(self._lent, part, stamp)):
             yield part, data, record
 
     def compare(self, todo: Iterator[tuple[ChosenWindow, Document]]) -> Iterator[tuple[ChosenWindow, np.ndarray]]:
-        """As Workers."""
+        """See Workers."""
 
         def submit(actor: Any, task: tuple[ChosenWindow, Document]) -> Any:
             return actor.compare.remote(self._lent, task[1], task[0].window)

@@ -52,11 +52,11 @@ class LocalWorkers:
         return self._replica.described
 
     def run(self, todo: Iterator[Part], stamp: dict[str, Any]) -> Iterator[tuple[Part, bytes, dict[str, Any]]]:
-        """As Workers, in the order of the corpus."""
+        """See Workers; the order is that of the corpus."""
         for part in todo:
             yield part, *self._replica.run(part, stamp)
 
     def compare(self, todo: Iterator[tuple[ChosenWindow, Document]]) -> Iterator[tuple[ChosenWindow, np.ndarray]]:
-        """As Workers, in the order of the corpus."""
+        """See Workers; the order is that of the corpus."""
         for window, document in todo:
             yield window, self._replica.compare(document, window.window)

@@ -25,7 +25,7 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """As `printable`, line by line."""
+    """Apply `printable` line by line."""
     return "\n".join(map(printable, text.split("\n")))
 
 

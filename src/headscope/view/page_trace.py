@@ -65,7 +65,7 @@ def page_file(
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
 ) -> tuple[bytes, bool]:
-    """As `page_bytes`, with True if the trace has V and it was left out by default."""
+    """Return the bytes of `page_bytes`, and True if the trace has V and it was left out by default."""
     from safetensors.numpy import save as to_bytes
 
     if dtype not in DTYPES:
