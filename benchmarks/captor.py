@@ -1,4 +1,4 @@
-"""A tool in a process of its own that captures every head when it is told to. Its side is peers/calls.py."""
+"""A tool in a separate process that captures every head on request. The process runs peers/calls.py."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ HERE = Path(__file__).parent
 
 
 class CantError(Exception):
-    """A tool can't do a task: its own words."""
+    """A tool can't do a task; the message is the tool's."""
 
 
 def last_line(text: str) -> str:
-    """The last line that says something."""
+    """The last line that isn't blank."""
     return next((line.strip()[:300] for line in reversed(text.splitlines()) if line.strip()), "it said nothing")
 
 
 class Captor:
-    """A tool's process that captures when it is told to."""
+    """A tool's process that captures on request."""
 
     def __init__(self, python: str, tool: str, folder: Path, patience: int) -> None:
         self.patience, self.left = patience, b""
@@ -44,13 +44,13 @@ class Captor:
             raise CantError(f"its process had ended: {self.ended()}")
         assert self.child.stdin is not None
         self.child.stdin.write(f"{what}\t{way}\t{tokens}\n".encode())
-        found = self.answer()
-        if "no" in found:
-            raise CantError(found["no"])
-        return float(found["seconds" if what == "time" else "bytes"])
+        answer = self.answer()
+        if "no" in answer:
+            raise CantError(answer["no"])
+        return float(answer["seconds" if what == "time" else "bytes"])
 
     def answer(self) -> dict[str, Any]:
-        """Its next line of JSON; other lines, as profilers print them, are passed over."""
+        """Its next line of JSON; other lines, such as a profiler's, are skipped."""
         assert self.child.stdout is not None
         end = time.monotonic() + self.patience
         while True:
@@ -71,7 +71,7 @@ class Captor:
             self.left += more
 
     def ended(self) -> str:
-        """Its last words."""
+        """Its last message and its exit status."""
         self.errors.seek(0)
         return f"{last_line(self.errors.read())} (exit status {self.child.returncode})"
 

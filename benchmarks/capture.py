@@ -1,4 +1,4 @@
-"""What a capture costs beside the model's own forward pass: time as a ratio within one run, memory beyond the forward.
+"""Cost of a capture compared with the model's forward pass: time as a ratio within one run, additional memory.
 
     python benchmarks/capture.py --json results.json --markdown results.md
 
@@ -57,8 +57,8 @@ def ids_of(tokens: int, device: str) -> torch.Tensor:
 
 
 def rounds(ways: dict[str, Callable[[], Any]], count: int, device: str) -> dict[str, list[float]]:
-    """Seconds of each way in each round, the ways in turn, after one run of each."""
-    found: dict[str, list[float]] = {name: [] for name in ways}
+    """Seconds of each way in each round, alternating, after one run of each."""
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
     for name in ways:
         ways[name]()
     for _ in range(count):
@@ -67,12 +67,12 @@ def rounds(ways: dict[str, Callable[[], Any]], count: int, device: str) -> dict[
             if device == "cuda":
                 torch.cuda.synchronize()
             start = time.perf_counter()
-            kept = run()
+            result = run()
             if device == "cuda":
                 torch.cuda.synchronize()
-            found[name].append(time.perf_counter() - start)
-            del kept
-    return found
+            seconds[name].append(time.perf_counter() - start)
+            del result
+    return seconds
 
 
 def own_forward(tokens: int, device: str) -> Callable[[], Any]:
@@ -152,18 +152,18 @@ WAYS = {"headscope": headscope_ways, "transformer-lens": lens_ways, "bertviz": b
 
 
 def peak(run: Callable[[], Any], device: str) -> int:
-    """Bytes that live at most during a run, beyond what lived before."""
+    """Peak bytes in use during a run, beyond those in use before."""
     gc.collect()
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
-        kept = run()
-        found = torch.cuda.max_memory_allocated() - before
-        del kept
-        return found
+        result = run()
+        peak_bytes = torch.cuda.max_memory_allocated() - before
+        del result
+        return peak_bytes
     with torch.profiler.profile(profile_memory=True, activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-        kept = run()
-    del kept
+        result = run()
+    del result
     live = most = 0
     for event in sorted(_memory_events(profile), key=lambda pair: pair[0]):
         live += event[1]
@@ -173,14 +173,14 @@ def peak(run: Callable[[], Any], device: str) -> int:
 
 def _memory_events(profile: Any) -> list[tuple[int, int]]:
     """(time, bytes) of each allocation (positive) and release (negative)."""
-    found = []
+    events = []
     stack = list(profile.profiler.kineto_results.experimental_event_tree())
     while stack:
         event = stack.pop()
         stack.extend(event.children)
         if event.typed[0].name == "Allocation":
-            found.append((event.start_time_ns, event.typed[1].alloc_size))
-    return found
+            events.append((event.start_time_ns, event.typed[1].alloc_size))
+    return events
 
 
 def measure(who: str, tokens: int, count: int, device: str) -> list[dict[str, Any]]:
@@ -208,7 +208,7 @@ def measure(who: str, tokens: int, count: int, device: str) -> list[dict[str, An
 
 
 def measure_peer(python: Path, who: str, tokens: int, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """The same in a peer's own environment; its error where it can't."""
+    """The same in a peer's environment, or its error."""
     command = [str(python), __file__, "--only", who, "--tokens", str(tokens), "--rounds", str(options.rounds)]
     command += ["--device", options.device] + (["--threads", str(options.threads)] if options.threads else [])
     limit = LEAST_TIMED + 10 * options.rounds * tokens / 1000
@@ -217,8 +217,8 @@ def measure_peer(python: Path, who: str, tokens: int, options: argparse.Namespac
     except subprocess.TimeoutExpired:
         return [{"tokens": tokens, "way": who, "no": f"not done after {limit:.0f} s"}]
     if done.returncode:
-        said = [line for line in done.stderr.splitlines() if line.strip()] or [f"ended with {done.returncode}"]
-        return [{"tokens": tokens, "way": who, "no": said[-1]}]
+        lines = [line for line in done.stderr.splitlines() if line.strip()] or [f"exit status {done.returncode}"]
+        return [{"tokens": tokens, "way": who, "no": lines[-1]}]
     rows: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
     return [row for row in rows if row["way"] != OWN]
 
@@ -232,10 +232,10 @@ class Allocated(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        given = {x.untyped_storage().data_ptr() for x in args if isinstance(x, torch.Tensor)}
-        for one in result if isinstance(result, (tuple, list)) else (result,):
-            if isinstance(one, torch.Tensor) and one.untyped_storage().data_ptr() not in given:
-                self.sizes.append((one.untyped_storage().nbytes() // max(1, one.element_size()), str(func)))
+        inputs = {x.untyped_storage().data_ptr() for x in args if isinstance(x, torch.Tensor)}
+        for output in result if isinstance(result, (tuple, list)) else (result,):
+            if isinstance(output, torch.Tensor) and output.untyped_storage().data_ptr() not in inputs:
+                self.sizes.append((output.untyped_storage().nbytes() // max(1, output.element_size()), str(func)))
         return result
 
 
@@ -244,15 +244,15 @@ def largest_allocations(tokens: int, padded: bool) -> dict[str, Any]:
     from headscope._capture import capture
 
     model, ids = bert(tokens, layers=2, heads=2), ids_of(tokens, "cpu")
-    given = {"input_ids": ids}
+    inputs = {"input_ids": ids}
     if padded:
         mask = torch.ones_like(ids)
         mask[:, -tokens // 4 :] = 0
-        given["attention_mask"] = mask
+        inputs["attention_mask"] = mask
     with Allocated() as alone:
-        model(**given)
+        model(**inputs)
     with Allocated() as watched, capture(model) as captured:
-        model(**given)
+        model(**inputs)
         captured.traces  # noqa: B018
     cells = tokens * tokens
     return {

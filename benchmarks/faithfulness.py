@@ -1,4 +1,4 @@
-"""Faithfulness of attributions: what the prediction loses when the tokens that they name are removed or kept alone.
+"""Faithfulness of attributions: the change of the prediction if the tokens they name are removed, or kept alone.
 
     python benchmarks/faithfulness.py --model FOLDER --corpus FOLDER --treebank FILE.conllu --json results.json
     python benchmarks/faithfulness.py --corpus FOLDER --treebank FILE.conllu --quick      # a smoke test
@@ -185,8 +185,8 @@ def train(base: Path, task: Task, folder: Path, *, epochs: int, rate: float, bat
     right = 0
     with torch.inference_mode():
         for start in range(0, len(task.test), batch):
-            given = tensors(task.test[start : start + batch])
-            right += int((module(**given).logits.argmax(-1) == given["labels"]).sum())
+            inputs = tensors(task.test[start : start + batch])
+            right += int((module(**inputs).logits.argmax(-1) == inputs["labels"]).sum())
     module.save_pretrained(folder)
     for name in (
         "tokenizer.json",
@@ -205,7 +205,7 @@ Scorer = Callable[[str], np.ndarray]
 
 
 def scorers(model: hs.Model, module: Any, seed: int, steps: int) -> dict[str, Scorer]:
-    """Each method as a function from a text to a score for each token, greater for what speaks for the prediction."""
+    """Each method as a function from a text to a score per token, greater for tokens that support the prediction."""
     generator = np.random.default_rng(seed)
     padding = model.tokenizer.pad_id or 0
 

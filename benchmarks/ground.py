@@ -1,4 +1,4 @@
-"""The ground, measured: shapes and one forward pass beside transformers, as ratios within one run.
+"""The basics: shapes and one forward pass, compared with transformers as ratios within one run.
 
     python benchmarks/ground.py [--rounds 5] [--json FILE]
 
@@ -62,12 +62,12 @@ def make(folder: Path, **config: int) -> Path:
 
 
 def headscope(*arguments: str) -> list[str]:
-    """The command line as a person starts it."""
+    """The command line, as a user runs it."""
     return [str(Path(sys.executable).with_name("headscope")), *arguments]
 
 
 def trace_memory(folder: Path, tokens: int) -> dict[str, float]:
-    """Megabytes of a trace, and the peak beyond it while it was made, as NumPy's allocations are counted."""
+    """Megabytes of a trace, and the additional peak while it is made, by NumPy's allocations."""
     import headscope as hs
 
     model = hs.open(folder)

@@ -1,4 +1,4 @@
-"""What all fast statistics of a layer cost beside one plain SDPA call on the same tensors, and beside row blocks.
+"""Cost of all fast statistics of a layer, compared with one SDPA call on the same tensors and with row blocks.
 
     python benchmarks/head_statistics.py --threads 2 --json results.json
 
@@ -60,16 +60,16 @@ def measure(tokens: int, rounds: int, plain: bool) -> dict[str, Any]:
         before = peak()
         ours()
         grown = peak() - before
-        found = pair_calls(ours, sdpa, rounds=rounds)
+        pair = pair_calls(ours, sdpa, rounds=rounds)
     result: dict[str, Any] = {
         "tokens": tokens,
         "threads": torch.get_num_threads(),
-        "statistics_s": found.ours,
-        "sdpa_s": found.theirs,
-        "calls": 1 / found.ratio,
-        "calls_low": 1 / found.high,
-        "calls_high": 1 / found.low,
-        "seconds": {"statistics": [ours for ours, _ in found.rounds], "sdpa": [theirs for _, theirs in found.rounds]},
+        "statistics_s": pair.ours,
+        "sdpa_s": pair.theirs,
+        "calls": 1 / pair.ratio,
+        "calls_low": 1 / pair.high,
+        "calls_high": 1 / pair.low,
+        "seconds": {"statistics": [ours for ours, _ in pair.rounds], "sdpa": [theirs for _, theirs in pair.rounds]},
         "peak_growth_bytes_per_token_and_head": grown / tokens / HEADS,
         "one_map_bytes_per_token_and_head": 4 * tokens,
     }
@@ -92,14 +92,14 @@ def main() -> None:
         torch.set_num_threads(arguments.threads)
     results = []
     for tokens in sorted(arguments.tokens):
-        one = measure(tokens, arguments.rounds, arguments.plain)
-        results.append(one)
+        result = measure(tokens, arguments.rounds, arguments.plain)
+        results.append(result)
         print(
-            f"{tokens} tokens: statistics {one['statistics_s']:.3f} s, SDPA {one['sdpa_s']:.3f} s: "
-            f"{one['calls']:.2f} calls ({one['calls_low']:.2f} to {one['calls_high']:.2f}), peak grew by "
-            f"{one['peak_growth_bytes_per_token_and_head']:.0f} bytes per token and head "
-            f"(a map: {one['one_map_bytes_per_token_and_head']})"
-            + (f", row blocks {one['plain_s']:.2f} s" if "plain_s" in one else ""),
+            f"{tokens} tokens: statistics {result['statistics_s']:.3f} s, SDPA {result['sdpa_s']:.3f} s: "
+            f"{result['calls']:.2f} calls ({result['calls_low']:.2f} to {result['calls_high']:.2f}), peak grew by "
+            f"{result['peak_growth_bytes_per_token_and_head']:.0f} bytes per token and head "
+            f"(a map: {result['one_map_bytes_per_token_and_head']})"
+            + (f", row blocks {result['plain_s']:.2f} s" if "plain_s" in result else ""),
             flush=True,
         )
     if arguments.json:

@@ -1,4 +1,4 @@
-"""How things are measured here: whole processes, in turn (A B A B …), medians, and ratios within one run."""
+"""Measuring: whole processes or functions, alternating (A B A B …), with medians and ratios within one run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two things measured in turn.
+    """Two alternating measurements.
 
     Attributes:
         ours, theirs: the median of each, in seconds.
@@ -42,7 +42,7 @@ class Pair:
 
 
 def process(command: Sequence[str], environment: dict[str, str] | None = None) -> Run:
-    """Run a command to its end; its output is thrown away, a failure is shown."""
+    """Run a command to its end; discard its output, but show a failure."""
     with tempfile.TemporaryFile() as output:
         started = time.perf_counter()
         child = subprocess.Popen(
@@ -60,7 +60,7 @@ def process(command: Sequence[str], environment: dict[str, str] | None = None) -
 def pair_processes(
     ours: Sequence[str], theirs: Sequence[str], *, rounds: int, environment: dict[str, str] | None = None
 ) -> Pair:
-    """Two commands in turn, after one warm-up of each."""
+    """Alternate two commands, after one warm-up of each."""
     process(ours, environment), process(theirs, environment)
     runs = [(process(ours, environment), process(theirs, environment)) for _ in range(rounds)]
     return _pair(
@@ -71,7 +71,7 @@ def pair_processes(
 
 
 def pair_calls(ours: Callable[[], object], theirs: Callable[[], object], *, rounds: int) -> Pair:
-    """Two functions in turn within this process, after one warm-up of each."""
+    """Alternate two functions within this process, after one warm-up of each."""
 
     def seconds(call: Callable[[], object]) -> float:
         started = time.perf_counter()

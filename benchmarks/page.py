@@ -1,4 +1,4 @@
-"""The page beside bertviz, in one run: size, time to write, first picture, change of head, frames while hovering.
+"""The page and bertviz's, in one run: size, time to write, first picture, change of head, frames while hovering.
 
     python benchmarks/page.py                     # headscope alone, 64 and 512 tokens
     python benchmarks/page.py --long 4096         # and 22 layers x 12 heads at 2,048 and 4,096 tokens
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
 PATIENCE = 150_000
 SCRIPT = re.compile(r"//[\w.-]+/ajax/libs/([\w.]+)/([\d.]+)/([\w.-]+)")
-"""How a bertviz page names the scripts that it fetches: name, version, file."""
+"""Pattern of the scripts that a bertviz page fetches: name, version, file."""
 PACKAGES = {"require.js": "requirejs", "d3": "d3", "jquery": "jquery"}
 TARGETS = {"MB": 27.0, "written, s": 2.0, "first picture, s": 1.5, "next head, ms": 60.0, "any head, ms": 60.0}
 """At 512 tokens; hovering is to keep 50 frames a second."""
@@ -88,7 +88,7 @@ def made(tokens: int, *, layers: int = 12, heads: int = 12, d_head: int = 64) ->
 
 
 class WithModel:
-    """Stands for the model in what the page adds of W_O."""
+    """Stand-in for the model, with a W_O for the page."""
 
     name = "bert-base"
 
@@ -106,7 +106,7 @@ class WithModel:
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
-    """Serves a folder without a word."""
+    """Serves a folder without logging."""
 
     def log_message(self, *_: Any) -> None:
         pass
@@ -161,7 +161,7 @@ HOVER = """async ([x, y, w, h]) => {
 
 
 def looked_at(browser: Browser, address: str) -> dict[str, float]:
-    """Seconds to the first picture, milliseconds for another head, frames a second while hovering."""
+    """Seconds to the first picture, milliseconds for another head, frames per second while hovering."""
     page = browser.new_page(viewport={"width": 1600, "height": 1000})
     page.set_default_timeout(PATIENCE)
     page.goto(address, wait_until="commit")
@@ -185,7 +185,7 @@ def looked_at(browser: Browser, address: str) -> dict[str, float]:
 
 
 def settled(page: Page) -> None:
-    """Wait until nothing is computed any more: a row of the matrix is the same twice, half a second apart."""
+    """Wait until all computation is done: a row of the matrix is the same twice, half a second apart."""
     look = """() => { const c = document.querySelector('.matrix canvas'); if (!c || !c.width) return '';
       const d = c.getContext('2d').getImageData(0, Math.floor(c.height * 0.6), c.width, 1).data;
       return Array.from(d).join(); }"""
@@ -198,16 +198,16 @@ def settled(page: Page) -> None:
 
 def scripts(html: str, folder: Path) -> dict[str, Path]:
     """The files that a bertviz page fetches, from npm packages: by the end of their address."""
-    found = {}
+    files = {}
     for name, version, file in sorted(set(SCRIPT.findall(html))):
         file = file if file.endswith(".js") else f"{file}.js"
         package = PACKAGES[name]
         home = folder / f"{package}-{version}"
         if not home.exists():
             had = json.loads(subprocess.run(["npm", "view", package, "versions", "--json"], **CAPTURED).stdout)
-            taken = version if version in had else min(had, key=lambda one: apart(one, version))
+            taken = version if version in had else min(had, key=lambda release: apart(release, version))
             if taken != version:
-                print(f"  {package} {version} is not on npm: {taken} stands in for it")
+                print(f"  {package} {version} is not on npm: using {taken} instead")
             install = ["npm", "install", "--prefix", str(home), "--no-audit", "--no-fund", "--ignore-scripts"]
             subprocess.run([*install, f"{package}@{taken}"], **CAPTURED)
         inside = home / "node_modules" / package
@@ -218,15 +218,15 @@ def scripts(html: str, folder: Path) -> dict[str, Path]:
             for path in sorted(inside.rglob(one))
             if "node_modules" not in path.relative_to(inside).parts
         )
-        found[f"/ajax/libs/{name}/{version}/{file}"] = place
-    return found
+        files[f"/ajax/libs/{name}/{version}/{file}"] = place
+    return files
 
 
 CAPTURED: dict[str, Any] = {"check": True, "capture_output": True, "text": True}
 
 
 def apart(one: str, other: str) -> tuple[int, ...]:
-    """How far two versions are from each other; releases only."""
+    """Distance between two versions; releases only."""
     if not re.fullmatch(r"\d+\.\d+\.\d+", one):
         return (10**9,)
     return tuple(abs(int(a) - int(b)) for a, b in zip(one.split("."), other.split("."), strict=True))
@@ -237,7 +237,7 @@ def answering(path: Path) -> Callable[[Route], None]:
 
 
 def painted_by_bertviz(browser: Browser, address: str, held: dict[str, Path]) -> dict[str, Any]:
-    """Seconds until its drawing is there, and how many nodes it has; None where that takes longer than the patience."""
+    """Seconds until the drawing is done, and its number of nodes; None if that takes longer than the patience."""
     page = browser.new_page(viewport={"width": 1600, "height": 1000})
     for end, path in held.items():
         page.route(f"**{end}", answering(path))
@@ -283,8 +283,8 @@ def bertviz_rows(browser: Browser, root: str, folder: Path, tokens: int, python:
         done = subprocess.run([python, "-c", BERTVIZ, folder / "weights.npz", view, other], **CAPTURED)
         row = {"what": f"bertviz {view}", "tokens": tokens, "MB": other.stat().st_size / 1e6}
         row["written, s"] = float(done.stdout.split()[-1])
-        held = scripts(other.read_text(encoding="utf-8"), folder / "scripts")
-        yield row | painted_by_bertviz(browser, f"{root}/{view}.html", held)
+        files = scripts(other.read_text(encoding="utf-8"), folder / "scripts")
+        yield row | painted_by_bertviz(browser, f"{root}/{view}.html", files)
 
 
 def markdown(rows: list[dict[str, Any]], about: dict[str, Any]) -> str:

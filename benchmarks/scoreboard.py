@@ -1,7 +1,7 @@
-"""The scoreboard: headscope beside transformers, TransformerLens, torchlens, bertviz and torchinfo, in one table.
+"""The scoreboard: headscope, transformers, TransformerLens, torchlens, bertviz and torchinfo in one table.
 
     python benchmarks/scoreboard.py --peers FOLDER --json results.json [--readme README*.md] [--picture FILE.svg]
-    python benchmarks/scoreboard.py --peers FOLDER --json results.json --resume       # go on with an interrupted run
+    python benchmarks/scoreboard.py --peers FOLDER --json results.json --resume       # continue an interrupted run
     python benchmarks/scoreboard.py --peers FOLDER --json smoke.json --quick          # tiny sizes, about two minutes
 
 Run it with the Python that has headscope, torch, transformers, pyarrow and playwright. Peers get environments of their
@@ -51,7 +51,7 @@ PAGES = {"head_view": "head view", "model_view": "model view"}
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is measured how often: {tokens: rounds} where sizes differ."""
+    """Rounds of each measurement: {tokens: rounds} where sizes differ."""
 
     large: dict[str, int]
     base: dict[str, int]
@@ -109,12 +109,12 @@ class Board:
 
     def row(self, key: str, task: str, unit: str, *, more_is_better: bool = False) -> dict[str, Any]:
         """A new row of the report."""
-        made: dict[str, Any] = {"task": task, "unit": unit, "more_is_better": more_is_better, "cells": []}
-        self.report["rows"][key] = made
-        return made
+        row: dict[str, Any] = {"task": task, "unit": unit, "more_is_better": more_is_better, "cells": []}
+        self.report["rows"][key] = row
+        return row
 
     def checkpoint(self, name: str, config: dict[str, int]) -> Path:
-        """A BertModel with random weights, made once in a process of its own: this one stays small."""
+        """A BertModel with random weights, made once in a separate process, so that this one stays small."""
         home = self.folder / name
         if not (home / "tokenizer_config.json").exists():
             code = f"from pathlib import Path; from ground import make; make(Path({str(home)!r}), **{config!r})"
@@ -123,7 +123,7 @@ class Board:
 
 
 def add(row: dict[str, Any], tool: str, way: str, raw: list[float], no: str | None = None) -> None:
-    """A cell: its figures, or why there is none."""
+    """A cell: its figures, or the reason for a 'no'."""
     row["cells"].append({"tool": tool, "way": way, "no": no} if no else {"tool": tool, "way": way, "raw": raw})
 
 
@@ -150,7 +150,7 @@ def starts(board: Board) -> None:
 
 
 def raced(board: Board, key: str, task: str, commands: dict[str, list[str]], *, memory: bool) -> None:
-    """The commands in turn, round after round, after one run of each."""
+    """The commands, alternating round by round, after one run of each."""
     seconds: dict[str, list[float]] = {tool: [] for tool in commands}
     peaks: dict[str, list[float]] = {tool: [] for tool in commands}
     no = {tool: reason for tool, reason in board.failed.items() if tool in commands}
@@ -175,7 +175,7 @@ def raced(board: Board, key: str, task: str, commands: dict[str, list[str]], *, 
 
 
 def captures(board: Board) -> None:
-    """Every head of one text, in a process for each tool; the tools in turn, round after round."""
+    """Every head of one text, in a process per tool; the tools alternate round by round."""
     folder = board.checkpoint("long", {**board.sizes.base, "max_position_embeddings": 2048})
     captors: dict[str, Captor] = {}
     gone = dict(board.failed)
@@ -193,7 +193,7 @@ def captures(board: Board) -> None:
 
 
 def capture_rows(board: Board, captors: dict[str, Captor], gone: dict[str, str], tokens: int, count: int) -> None:
-    """Time and peak memory at one length. The run whose memory is counted comes first, and warms up."""
+    """Time and peak memory at one length. The first run, which warms up, is the one whose memory is measured."""
     peaks: dict[tuple[str, str], list[float]] = {which: [] for which in CAPTURES}
     seconds: dict[tuple[str, str], list[float]] = {which: [] for which in CAPTURES}
     no = {which: gone[which[0]] for which in CAPTURES if which[0] in gone}
@@ -205,11 +205,11 @@ def capture_rows(board: Board, captors: dict[str, Captor], gone: dict[str, str],
             if which in no or (peer and at >= board.sizes.peers_at_most[tokens]):
                 continue
             try:
-                found = captors[home].ask("peak" if at < 0 else "time", way, tokens)
+                figure = captors[home].ask("peak" if at < 0 else "time", way, tokens)
             except CantError as error:
                 no[which] = str(error)
                 continue
-            (peaks if at < 0 else seconds)[which].append(found / 1e6 if at < 0 else found)
+            (peaks if at < 0 else seconds)[which].append(figure / 1e6 if at < 0 else figure)
         say(f"capture, {tokens} tokens: round {at + 1} of {count}")
     for name, unit, measured in (("time", "s", seconds), ("peak memory", "MB", peaks)):
         task = f"capture of every head, BERT-base, {tokens:,} tokens: {name}"
@@ -288,34 +288,36 @@ def pages(board: Board) -> None:
 
 
 def layer_statistics(board: Board) -> None:
-    """All statistics of a layer, beside one call of SDPA on the same tensors and beside plain row blocks."""
+    """All statistics of a layer, compared with one call of SDPA on the same tensors and with plain row blocks."""
     for tokens, count in board.sizes.statistics.items():
-        found: dict[str, list[float]] = {"statistics_s": [], "sdpa_s": [], "plain_s": []}
+        seconds: dict[str, list[float]] = {"statistics_s": [], "sdpa_s": [], "plain_s": []}
         for at in range(count):
             command = ["head_statistics.py", "--tokens", str(tokens), "--rounds", "1"]
-            (one,) = told(command + (["--plain"] if at < board.sizes.plain[tokens] else []), 3 * board.sizes.patience)
-            for key, raw in found.items():
-                raw += [one[key]] if key in one else []
+            (result,) = told(
+                command + (["--plain"] if at < board.sizes.plain[tokens] else []), 3 * board.sizes.patience
+            )
+            for key, raw in seconds.items():
+                raw += [result[key]] if key in result else []
             say(f"statistics, {tokens} tokens: round {at + 1} of {count}")
         row = board.row(f"statistics {tokens}", f"all statistics of a layer of 12 heads, {tokens:,} tokens", "s")
-        add(row, "headscope", "", found["statistics_s"])
-        add(row, YARDSTICK, "one SDPA call", found["sdpa_s"])
-        add(row, YARDSTICK, "row blocks, NumPy", found["plain_s"])
+        add(row, "headscope", "", seconds["statistics_s"])
+        add(row, YARDSTICK, "one SDPA call", seconds["sdpa_s"])
+        add(row, YARDSTICK, "row blocks, NumPy", seconds["plain_s"])
         add_missing(row)
 
 
 def survey(board: Board) -> None:
-    """Tokens a second over documents, every statistic of every head."""
-    found: dict[str, list[float]] = {"survey": [], "usual": [], "forward": []}
+    """Tokens per second over documents, for every statistic of every head."""
+    rates: dict[str, list[float]] = {"survey": [], "usual": [], "forward": []}
     for at in range(board.sizes.surveys):
-        one = told(["survey.py", "--rounds", "1", *board.sizes.survey], 3 * board.sizes.patience)
-        for key, raw in found.items():
-            raw.append(one[f"{key}_tokens_per_second"])
+        result = told(["survey.py", "--rounds", "1", *board.sizes.survey], 3 * board.sizes.patience)
+        for key, raw in rates.items():
+            raw.append(result[f"{key}_tokens_per_second"])
         say(f"survey: round {at + 1} of {board.sizes.surveys}")
     row = board.row("survey", "survey of windows of 512 tokens, BERT-base", "tokens/s", more_is_better=True)
-    add(row, "headscope", "", found["survey"])
-    add(row, "transformers", "", found["usual"])
-    add(row, YARDSTICK, "own forward", found["forward"])
+    add(row, "headscope", "", rates["survey"])
+    add(row, "transformers", "", rates["usual"])
+    add(row, YARDSTICK, "own forward", rates["forward"])
     add_missing(row)
 
 
@@ -347,7 +349,7 @@ def write(report: dict[str, Any], asked: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Measure what is left, section by section."""
+    """Run the remaining sections."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peers", type=Path, required=True, help="where the peers' environments are, or will be")
     parser.add_argument("--quick", action="store_true", help="tiny sizes: does everything run?")
@@ -357,35 +359,35 @@ def main() -> None:
     parser.add_argument("--markdown", type=Path, help="the table")
     parser.add_argument("--picture", type=Path, help="the ratios as .svg or .png; needs matplotlib")
     parser.add_argument("--readme", type=Path, nargs="+", default=[], help="pages that show it between their markers")
-    asked = parser.parse_args()
-    if asked.resume and not asked.json:
+    options = parser.parse_args()
+    if options.resume and not options.json:
         parser.error("--resume needs the file of --json")
     os.environ["HF_HUB_OFFLINE"] = "1"
-    pythons, failed = environments(asked.peers)
+    pythons, failed = environments(options.peers)
     report: dict[str, Any] = {
-        "quick": asked.quick,
+        "quick": options.quick,
         "machine": machine(),
         "versions": {tool: versions(python) for tool, python in pythons.items()},
         "rows": {},
         "sections_left": list(SECTIONS),
         "section_seconds": {},
     }
-    if asked.resume and asked.json.exists():
-        held = json.loads(asked.json.read_text(encoding="utf-8"))
+    if options.resume and options.json.exists():
+        earlier = json.loads(options.json.read_text(encoding="utf-8"))
         for key in ("quick", "versions"):
-            if held[key] != report[key]:
-                parser.error(f"{asked.json} was measured with another {key}: {held[key]}, not {report[key]}")
-        report = held
+            if earlier[key] != report[key]:
+                parser.error(f"{options.json} was measured with another {key}: {earlier[key]}, not {report[key]}")
+        report = earlier
     with tempfile.TemporaryDirectory() as made:
-        board = Board(pythons, failed, QUICK if asked.quick else FULL, Path(made), report)
-        for section in [one for one in asked.only if one in report["sections_left"]]:
+        board = Board(pythons, failed, QUICK if options.quick else FULL, Path(made), report)
+        for section in [name for name in options.only if name in report["sections_left"]]:
             say(f"{section}, load {os.getloadavg()[0]:.1f}")
             began = time.monotonic()
             SECTIONS[section](board)
             report["section_seconds"][section] = round(time.monotonic() - began, 1)
             report["sections_left"].remove(section)
-            write(report, asked)
-    write(report, asked)
+            write(report, options)
+    write(report, options)
     print(table(report))
 
 

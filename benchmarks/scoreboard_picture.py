@@ -1,4 +1,4 @@
-"""The scoreboard as a picture: for each task, how many times as much as headscope every tool needs."""
+"""The scoreboard as a picture: for each task, every tool's cost as a multiple of headscope's."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def draw(report: dict[str, Any], path: Path) -> None:
 def picture(report: dict[str, Any]) -> Figure:
     """One line for each task that a peer can do, on a logarithmic axis: to the right of 1, headscope needs less.
 
-    A tool that measured in several ways has a mark for each. What a tool can't do has no mark.
+    A tool with several ways has a mark for each. A task that a tool can't do has no mark.
     """
     rows = [figures(row) for row in report["rows"].values()]
     rows = [row for row in rows if any("ratio" in one and one["tool"] != YARDSTICK for one in row["cells"])]

@@ -32,13 +32,13 @@ def figures(row: dict[str, Any]) -> dict[str, Any]:
     Ratios are taken round by round. A tool that ran in fewer rounds ran in the first ones. Where headscope has several
     ways, a cell is held against the way of its own name, or else against the first.
     """
-    mine = {cell["way"]: cell["raw"] for cell in row["cells"] if cell["tool"] == "headscope" and "raw" in cell}
+    baseline = {cell["way"]: cell["raw"] for cell in row["cells"] if cell["tool"] == "headscope" and "raw" in cell}
     cells = []
     for cell in row["cells"]:
         if "raw" in cell:
             cell = {**cell, **spread(cell["raw"])}
-            if mine and cell["tool"] != "headscope":
-                ours = mine.get(cell["way"], next(iter(mine.values())))
+            if baseline and cell["tool"] != "headscope":
+                ours = baseline.get(cell["way"], next(iter(baseline.values())))
                 pairs = list(zip(ours, cell["raw"], strict=False))
                 cell["ratio"] = spread([a / b if row["more_is_better"] else b / a for a, b in pairs])
         cells.append(cell)
@@ -46,9 +46,9 @@ def figures(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def verdict(row: dict[str, Any]) -> str:
-    """In words, from a row with figures: what headscope is ahead of, even with and behind.
+    """The tools that headscope is ahead of, even with and behind, in words.
 
-    Even is where the rounds disagree, or one of them finds less than CLOSE between the two.
+    Even means that the rounds disagree, or that the difference in one of them is less than CLOSE.
     """
     ahead, even, behind = [], [], []
     for cell in row["cells"]:
@@ -62,15 +62,15 @@ def verdict(row: dict[str, Any]) -> str:
             even.append(name(cell))
     if not any("raw" in cell for cell in row["cells"] if cell["tool"] == "headscope"):
         return "**not measured**"
-    said = [f"**behind** {', '.join(behind)}"] if behind else []
-    said += [f"even with {', '.join(even)}"] if even else []
+    clauses = [f"**behind** {', '.join(behind)}"] if behind else []
+    clauses += [f"even with {', '.join(even)}"] if even else []
     if ahead:
-        said.append(f"ahead of {', '.join(ahead)}" if behind or even else "ahead")
-    return "; ".join(said) or "alone"
+        clauses.append(f"ahead of {', '.join(ahead)}" if behind or even else "ahead")
+    return "; ".join(clauses) or "alone"
 
 
 def name(cell: dict[str, Any]) -> str:
-    """The tool, and which of its ways where it has several."""
+    """The tool, with the way if it has several."""
     return f"{cell['tool']} ({cell['way']})" if cell.get("way") else str(cell["tool"])
 
 
@@ -83,7 +83,7 @@ def shown(value: float) -> str:
 
 
 def figure(cell: dict[str, Any], unit: str) -> str:
-    """Median, spread where there were several rounds, ratio to headscope's."""
+    """Median, spread if there were several rounds, ratio to headscope's."""
     text = f"{shown(cell['median'])} {unit}"
     if len(cell["raw"]) > 1:
         text += f" ({shown(cell['low'])} to {shown(cell['high'])})"
@@ -91,7 +91,7 @@ def figure(cell: dict[str, Any], unit: str) -> str:
 
 
 def table(report: dict[str, Any]) -> str:
-    """A row for each task, a column for each tool, and below it why there is a 'no'."""
+    """A row per task, a column per tool, and below them the reason for each 'no'."""
     rows = [figures(row) for row in report["rows"].values()]
     yardstick = any(cell["tool"] == YARDSTICK for row in rows for cell in row["cells"])
     columns = [*TOOLS, *([YARDSTICK] if yardstick else [])]
@@ -120,16 +120,18 @@ def letters(number: int) -> str:
 
 
 def about(report: dict[str, Any]) -> list[str]:
-    """How to read it, and what it was measured with."""
+    """Notes on reading the table, and the versions and the machine."""
     machine = report["machine"]
-    kept = []
-    for tool, held in report["versions"].items():
-        kept += [f"{tool} {version}" for package, version in held.items() if package.replace("-", "") == tool.lower()]
+    tools = []
+    for tool, packages in report["versions"].items():
+        tools += [
+            f"{tool} {version}" for package, version in packages.items() if package.replace("-", "") == tool.lower()
+        ]
     text = [
         "Medians (lowest to highest of the rounds); × is how many times as much as headscope a tool needs, the median "
         "of the rounds' own ratios: below 1, headscope is behind.",
         f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gb']} GB; Python {machine['python']}, "
-        f"torch {machine['torch']}; {', '.join(kept)}.",
+        f"torch {machine['torch']}; {', '.join(tools)}.",
     ]
     if report["quick"]:
         text.append("**A smoke run of tiny sizes: these figures say nothing.**")

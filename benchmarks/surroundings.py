@@ -1,4 +1,4 @@
-"""What the scoreboard's figures are of: the tools' environments, their versions, the machine."""
+"""The surroundings of the scoreboard's figures: the tools' environments, their versions, the machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PEERS = {
     "bertviz": "bertviz",
     "torchinfo": "torchinfo",
 }
-"""Tools with an environment of their own, and its name in benchmarks/peers; the others are in this Python's."""
+"""Tool -> its environment's name in benchmarks/peers; the other tools are in this Python's environment."""
 PACKAGES = ("headscope", "torch", "transformers", "transformer-lens", "torchlens", "bertviz", "torchinfo", "numpy")
 
 
@@ -33,12 +33,12 @@ def say(text: str) -> None:
 
 
 def environments(folder: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """The Python of each tool, made where it isn't there, and why where it can't be made."""
+    """The Python of each tool, installed if missing, and the reason for each that can't be installed."""
     pythons, failed = {"headscope": sys.executable, "transformers": sys.executable}, {}
     for tool, file in PEERS.items():
         home, pins = (folder / file).absolute(), HERE / "peers" / f"{file}.txt"
-        python, held = home / "bin" / "python", home / "pins.txt"
-        if not held.exists() or held.read_text() != pins.read_text():
+        python, installed = home / "bin" / "python", home / "pins.txt"
+        if not installed.exists() or installed.read_text() != pins.read_text():
             say(f"installing {tool}")
             for command in (
                 [sys.executable, "-m", "venv", str(home)],
@@ -46,17 +46,17 @@ def environments(folder: Path) -> tuple[dict[str, str], dict[str, str]]:
             ):
                 done = subprocess.run(command, capture_output=True, text=True, check=False)
                 if done.returncode:
-                    failed[tool] = f"It can't be installed: {last_line(done.stderr)}"
+                    failed[tool] = f"Installation failed: {last_line(done.stderr)}"
                     break
             else:
-                held.write_text(pins.read_text())
+                installed.write_text(pins.read_text())
         if tool not in failed:
             pythons[tool] = str(python)
     return pythons, failed
 
 
 def versions(python: str) -> dict[str, str]:
-    """Of the packages that matter, in an environment."""
+    """Versions of the relevant packages in an environment."""
     code = (
         "import json, sys, importlib.metadata as m\n"
         "held = {d.metadata['Name'].lower().replace('_', '-'): d.version for d in m.distributions()}\n"
@@ -67,7 +67,7 @@ def versions(python: str) -> dict[str, str]:
 
 
 def machine() -> dict[str, Any]:
-    """What it runs on. torch is asked elsewhere: a child's peak memory counts what its parent held when it began."""
+    """The machine. A child process asks torch, because a process's memory counts towards its children's peaks."""
     code = "import torch; print(torch.__version__, torch.get_num_threads())"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []

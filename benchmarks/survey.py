@@ -1,4 +1,4 @@
-"""Tokens a second of a survey beside the model's own forward pass alone, and beside the usual way.
+"""Tokens per second of a survey, compared with the model's forward pass alone and with the usual way.
 
     python benchmarks/survey.py --json results.json
     python benchmarks/survey.py --layers 2 --hidden 128 --vocab 4096 --windows 4 --rounds 1     # a smoke test
@@ -41,19 +41,19 @@ from headscope._survey.windows import Window, batches
 from headscope.statistics import CATALOG
 
 LEFT_OUT = ("other_sentence",)
-"""One text has no other sentence."""
+"""Statistics left out: `other_sentence` is undefined for a single text."""
 
 
 def tokenizer_of(vocab: int) -> Any:
     """Words w0, w1, … and a full stop, one token each, framed as BERT does."""
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", ".", *(f"w{at}" for at in range(vocab - 5))]
-    made = Tokenizer(models.WordLevel({word: at for at, word in enumerate(words)}, unk_token="[UNK]"))
-    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    made.post_processor = processors.TemplateProcessing(
+    tokenizer = Tokenizer(models.WordLevel({word: at for at, word in enumerate(words)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
     return PreTrainedTokenizerFast(
-        tokenizer_object=made, cls_token="[CLS]", sep_token="[SEP]", unk_token="[UNK]", pad_token="[PAD]"
+        tokenizer_object=tokenizer, cls_token="[CLS]", sep_token="[SEP]", unk_token="[UNK]", pad_token="[PAD]"
     )
 
 
@@ -71,7 +71,7 @@ def documents(windows: int, length: int, vocab: int) -> list[str]:
 def usual(
     model: torch.nn.Module, windows: list[Window], plan: list[list[int]], W_O: list[torch.Tensor], device: str
 ) -> torch.Tensor:
-    """(windows, layers, heads, statistics) from the weights, as one writes it down: every map is there."""
+    """(windows, layers, heads, statistics) from the weights, written literally, with every map in memory."""
     found = []
     values: list[torch.Tensor] = []
 
@@ -114,7 +114,7 @@ def from_weights(
     norms = p @ torch.stack([lengths, lengths * flags["special"][:, None]], -1)
     special = norms[..., 1] / norms[..., 0]
     mass = {name: (p * flag[:, None, None]).sum(-1) for name, flag in flags.items()}
-    found = {
+    values = {
         "entropy": entropy,
         "normalised_entropy": entropy / np.log(tokens),
         "effective_tokens": 1 / p.square().sum(-1),
@@ -131,11 +131,11 @@ def from_weights(
         "norm": norms[..., 0],
         "norm_special": special,
     }
-    return torch.stack([found[name].mean(-1) for name in CATALOG if name not in LEFT_OUT], -1)
+    return torch.stack([values[name].mean(-1) for name in CATALOG if name not in LEFT_OUT], -1)
 
 
 def check(data: bytes, expected: torch.Tensor, dtype: str) -> float:
-    """The largest difference between the survey's rows and the usual way's, relative where a number is above 1.
+    """The largest difference between the survey's rows and the usual way's, relative for numbers above 1.
 
     Raises:
         RuntimeError: it is more than the precision explains.
@@ -146,7 +146,7 @@ def check(data: bytes, expected: torch.Tensor, dtype: str) -> float:
     theirs = expected.numpy()
     worst = float((np.abs(ours - theirs) / np.maximum(1, np.abs(theirs))).max())
     if not worst < (1e-3 if dtype == "fp32" else 0.2):
-        raise RuntimeError(f"the two ways differ by {worst}: what would be timed is not the same")
+        raise RuntimeError(f"the two ways differ by {worst}, so their times can't be compared")
     return worst
 
 
@@ -171,28 +171,28 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", choices=sorted(DTYPES), default="fp32")
     parser.add_argument("--json", type=Path)
-    asked = parser.parse_args()
+    options = parser.parse_args()
 
     torch.manual_seed(0)
     config = BertConfig(
-        vocab_size=asked.vocab,
-        hidden_size=asked.hidden,
-        num_hidden_layers=asked.layers,
-        num_attention_heads=asked.hidden // 64,
-        intermediate_size=4 * asked.hidden,
-        max_position_embeddings=asked.length,
+        vocab_size=options.vocab,
+        hidden_size=options.hidden,
+        num_hidden_layers=options.layers,
+        num_attention_heads=options.hidden // 64,
+        intermediate_size=4 * options.hidden,
+        max_position_embeddings=options.length,
     )
-    model = BertModel(config).to(asked.device, getattr(torch, DTYPES[asked.dtype])).eval()
-    tokenizer = tokenizer_of(asked.vocab)
+    model = BertModel(config).to(options.device, getattr(torch, DTYPES[options.dtype])).eval()
+    tokenizer = tokenizer_of(options.vocab)
     chosen = settings(
-        length=asked.length,
+        length=options.length,
         device=str(next(model.parameters()).device),
-        dtype=asked.dtype,
-        batch_tokens=asked.batch_tokens,
+        dtype=options.dtype,
+        batch_tokens=options.batch_tokens,
         part_size=1 << 40,
     )
     replica = Replica(Source("random BERT", None, (model, tokenizer)), chosen)
-    corpus = open_corpus(documents(asked.windows, asked.length, asked.vocab))
+    corpus = open_corpus(documents(options.windows, options.length, options.vocab))
     (part,) = parts(corpus.documents("text", 1 << 40), chosen.part_size)
     windows = replica.cutter.cut([one.text for one in part.documents])
     plan = list(batches(windows, chosen.batch_tokens))
@@ -208,24 +208,24 @@ def main() -> None:
     def forward() -> None:
         with torch.inference_mode():
             for batch in plan:
-                model(input_ids=torch.from_numpy(np.stack([windows[at].ids for at in batch])).to(asked.device))
+                model(input_ids=torch.from_numpy(np.stack([windows[at].ids for at in batch])).to(options.device))
 
     def by_maps() -> torch.Tensor:
         model.set_attn_implementation("eager")
         try:
-            return usual(model, windows, plan, W_O, asked.device)
+            return usual(model, windows, plan, W_O, options.device)
         finally:
             model.set_attn_implementation("sdpa")
 
-    worst = check(survey(), by_maps(), asked.dtype)
+    worst = check(survey(), by_maps(), options.dtype)
     forward()
     ways = {"survey": survey, "forward": forward, "usual": by_maps}
     seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(asked.rounds):
+    for _ in range(options.rounds):
         for name, call in ways.items():
-            seconds[name].append(timed(call, asked.device))
+            seconds[name].append(timed(call, options.device))
     result = {
-        "model": {"layers": asked.layers, "hidden": asked.hidden, "dtype": asked.dtype, "device": asked.device},
+        "model": {"layers": options.layers, "hidden": options.hidden, "dtype": options.dtype, "device": options.device},
         "tokens": tokens,
         "threads": torch.get_num_threads(),
         "worst_difference": worst,
@@ -235,8 +235,8 @@ def main() -> None:
         "seconds": seconds,
     }
     print(json.dumps(result, indent=1))
-    if asked.json:
-        asked.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    if options.json:
+        options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(
         f"survey at {result['of_forward']['median']:.2f} of the forward's speed (aim: 0.7), "
         f"{result['times_usual']['median']:.2f} times the usual way's (aim: 2.5)",

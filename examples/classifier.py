@@ -1,12 +1,12 @@
-"""A text classifier of one's own, from raw text to a picture of its heads, in seconds on a laptop.
+"""Your own text classifier, from raw text to a picture of its heads, in seconds on a laptop.
 
     python examples/classifier.py
     python examples/classifier.py --html heads.html            # all heads, in a browser
     python examples/classifier.py --save heads.safetensors     # then: hs.load("heads.safetensors")
 
 It tells Jane Austen's sentences (*Pride and Prejudice*, 1813, austen.txt) from Herman Melville's (*Moby-Dick*, 1851,
-melville.txt), both in the public domain. The model is nn.TransformerEncoder and a linear layer of one's own; nothing in
-it knows of headscope.
+melville.txt), both in the public domain. The model is nn.TransformerEncoder with a linear layer; nothing in
+it depends on headscope.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ PADDING, START, UNKNOWN = "[PAD]", "[START]", "[UNKNOWN]"
 
 
 def pieces(text: str) -> list[str]:
-    """Words and marks, in lower case."""
+    """Words and punctuation, in lower case."""
     return re.findall(r"[a-z]+|[^\sa-z]", text.lower())
 
 
 class Classifier(nn.Module):
-    """Words and places, three layers of nn.TransformerEncoder with four heads, and the start token's state says who."""
+    """Embeddings, three layers of nn.TransformerEncoder with four heads, and a classifier on the start token."""
 
     def __init__(self, vocabulary: list[str], width: int = 32) -> None:
         super().__init__()
@@ -74,10 +74,10 @@ def train(seed: int = 0, steps: int = 60) -> tuple[Classifier, list[str]]:
 
 
 def look(model: Classifier, vocabulary: list[str], text: str) -> tuple[Trace, str]:
-    """A trace of one text, and whose the model says it is."""
+    """A trace of one text, and the model's prediction."""
     with torch.inference_mode(), capture(model, tokenizer=vocabulary) as captured:
-        said = model(model.encode([text]))
-    return captured.trace, AUTHORS[int(said.argmax())]
+        logits = model(model.encode([text]))
+    return captured.trace, AUTHORS[int(logits.argmax())]
 
 
 def picture(trace: Trace, layer: int, head: int) -> str:
@@ -93,7 +93,7 @@ def picture(trace: Trace, layer: int, head: int) -> str:
 
 
 def main() -> None:
-    """Train, read one sentence, show what the start token looks at in the last layer, and one head whole."""
+    """Train, read one sentence, show what the start token attends to in the last layer, and one whole head."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("text", nargs="?", default="The whale is a man of good fortune.")
     parser.add_argument("--html", help="also write the page of all heads there")
@@ -106,8 +106,8 @@ def main() -> None:
     for head in trace.head_numbers(last):
         row = trace[last, head].weights[0]
         strongest = row.argsort()[::-1][:3]
-        said = ", ".join(f"{trace.tokens[key]} {row[key]:.2f}" for key in strongest)
-        print(f"layer {last}, head {head}: {START} looks at {said}")
+        keys = ", ".join(f"{trace.tokens[key]} {row[key]:.2f}" for key in strongest)
+        print(f"layer {last}, head {head}: {START} looks at {keys}")
     print("\n" + picture(trace, last, 0))
     print("\n" + str(trace.verify()))
     if options.html:

@@ -201,7 +201,7 @@ def test_a_saved_trace_is_seen_again(small, tmp_path):
     page = run("view", file, "--html", tmp_path / "cat.html")
     assert "wrote" in page.stderr
     assert (tmp_path / "cat.html").stat().st_size > 10_000
-    assert "has been computed" in run("attend", file, "--ablate", "0.1", code=2).stderr
+    assert "can't change a saved trace" in run("attend", file, "--ablate", "0.1", code=2).stderr
     assert "hs.load" in run("shapes", file, code=2).stderr
     assert "hs.load" in run("attend", file, TEXT, code=2).stderr
 
@@ -338,28 +338,28 @@ def refused(*args: str) -> str:
         (["attend", "{small}", "the", "--layer", "2"], "no layer 2"),
         (["attend", "{small}", "the", "--layer", "0", "--head", "2"], "no head 2"),
         (["attend", "{small}", "the", "--head", "1"], "--layer"),
-        (["attend", "{small}", "the", "--layer", "0", "--query", "the"], "--query needs one head"),
-        (["attend", "{small}", "the cat", "-L", "0", "-H", "0", "-q", "dog"], "no token is 'dog'"),
-        (["attend", "{small}", "the", "-L", "0", "-H", "0", "--threshold", "70"], "no share of a mass"),
+        (["attend", "{small}", "the", "--layer", "0", "--query", "the"], "--query requires one head"),
+        (["attend", "{small}", "the cat", "-L", "0", "-H", "0", "-q", "dog"], "no token 'dog'"),
+        (["attend", "{small}", "the", "-L", "0", "-H", "0", "--threshold", "70"], "is not between 0 and 1"),
         (["attend", "{small}", "the", "-L", "0", "-H", "0", "--top", "0"], "no key to show"),
         (["attend", "{small}", "the", "-L", "0", "-H", "0", "--from", "9"], "no token 9"),
-        (["attend", "{small}", "the", "--scale", "log"], "no scale 'log'"),
-        (["attend", "{small}", "the", "--ablate", "3"], "names no head"),
+        (["attend", "{small}", "the", "--scale", "log"], "unknown scale 'log'"),
+        (["attend", "{small}", "the", "--ablate", "3"], "is not a head"),
         (["attend", "{small}", "the", "--ablate", "0.7"], "no head 7"),
-        (["attend", "{small}", "1 x", "--ids"], "'x' is no token id"),
-        (["view", "{small}", "cat", "--html", "cat.html", "--layers", "0,x"], "'x' is no layer"),
-        (["view", "{small}", "cat", "--heads", "0"], "--heads is about the file"),
+        (["attend", "{small}", "1 x", "--ids"], "'x' is not a token id"),
+        (["view", "{small}", "cat", "--html", "cat.html", "--layers", "0,x"], "'x' is not a layer"),
+        (["view", "{small}", "cat", "--heads", "0"], "--heads requires --html"),
         (["attend", "{small}", "999", "--ids"], "999"),
-        (["attend", "{small}", " ", "--words"], "no words"),
+        (["attend", "{small}", " ", "--words"], "no word was given"),
         (["attend", "{small}", "1", "--ids", "--words"], "both words and ids"),
-        (["attend", "{small}", "1", "--ids", "--pair", "x"], "second text"),
+        (["attend", "{small}", "1", "--ids", "--pair", "x"], "--pair can't be combined"),
         (["attend", "{small}", "the cat " * 30], "62"),
-        (["attend", "{small}", "the", "--save", "x.png"], "can't be written"),
+        (["attend", "{small}", "the", "--save", "x.png"], "unsupported suffix"),
         (["attend", "{small}", "the", "--save", "/nowhere/x.npz"], "can't be written"),
-        (["attend", "{small}", "the", "--json", "--csv"], "at once"),
+        (["attend", "{small}", "the", "--json", "--csv"], "exclude each other"),
         (["head", "{small}", "0", "-9"], "-9"),
         (["head", "{small}", "0", "2"], "no head 2"),
-        (["head", "{small}", "0", "1", "--save", "x.csv"], "can't be written"),
+        (["head", "{small}", "0", "1", "--save", "x.csv"], "unsupported suffix"),
         (["fit", "{small}", "BertForEverything"], "no class 'BertForEverything'"),
         (["fill", "{small}", "the cat"], "no [MASK]"),
         (["fill", "{small}", "the [MASK]", "--top", "0"], "top is 0"),

@@ -15,7 +15,7 @@ class Terminal(io.StringIO):
 
 
 def run(stream: io.StringIO, layers: int = 4) -> str:
-    with progress.layers_shown(stream) as said:
+    with progress.layer_progress(stream) as said:
         if said is not None:
             for done in range(1, layers + 1):
                 said(done, layers)

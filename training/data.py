@@ -1,4 +1,4 @@
-"""The text: documents of sentences, the held-out parts, and an endless stream of batches without padding."""
+"""The training text: documents of sentences, held-out parts, and an endless stream of batches without padding."""
 
 import re
 from collections import defaultdict
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tokenizer import CLS, MAX_LENGTH, SEP
 from tokenizers import Tokenizer
 
-HELD_OUT = "carroll-alice.txt"  # never seen: neither by the tokenizer nor by the model
+HELD_OUT = "carroll-alice.txt"  # seen neither by the tokenizer nor by the model
 VALIDATION_SHARE = 0.02  # the end of every book, for choosing among checkpoints
 BOOK = 50_000  # characters; a shorter document is trained on whole
 
@@ -23,7 +23,7 @@ _REJOIN = (
     (re.compile(r"_"), ""),  # Gutenberg's italics
     (re.compile(r"` ?(?=tis\b|twas\b|twill\b|twere\b|st\b|em\b)", re.IGNORECASE), "'"),
     (re.compile(r"` ?|(?:^|(?<=[^\w\s]) )'(?= |$)"), ' "'),
-    # What stands alone after a word belongs to a plural: the sisters ' house.
+    # An apostrophe between spaces belongs to a plural: the sisters ' house.
     (re.compile(r"(?<=\w) '(?= |$)"), "'"),
     (re.compile(r" (n't|'(?:s|d|ll|ve|re|m|em)\b)", re.IGNORECASE), r"\1"),
     (re.compile(r"\bI' (?=m\b|ve\b|ll\b|d\b)"), "I'"),
@@ -80,7 +80,7 @@ def read_corpus(folder: Path) -> Corpus:
 
 
 def encode(documents: list[list[str]], tokenizer: Tokenizer) -> list[list[list[int]]]:
-    """Documents -> sentences -> piece ids, without special tokens."""
+    """Documents -> sentences -> token ids, without special tokens."""
     return [
         [encoding.ids for encoding in tokenizer.encode_batch(sentences, add_special_tokens=False)]
         for sentences in documents
@@ -119,7 +119,7 @@ def examples(documents: list[list[list[int]]], rng: np.random.Generator) -> list
     A quarter are single sentences, as a person types them; the others hold as many sentences as fit in 64, 128 or 256
     pieces. One in five of those with two sentences or more becomes a pair.
     """
-    found: list[Example] = []
+    result: list[Example] = []
     for document in documents:
         at = 0
         while at < len(document):
@@ -129,9 +129,9 @@ def examples(documents: list[list[list[int]]], rng: np.random.Generator) -> list
                 size += len(document[end])
                 end += 1
             split = int(rng.integers(1, end - at)) if end - at > 1 and rng.random() < 0.2 else 0
-            found.append(frame(document[at:end], split))
+            result.append(frame(document[at:end], split))
             at = end
-    return [found[index] for index in rng.permutation(len(found))]
+    return [result[index] for index in rng.permutation(len(result))]
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ def batches(rows: Iterable[Example], tokens: int) -> Iterator[Batch]:
 
 
 def endless(documents: list[list[list[int]]], tokens: int, rng: np.random.Generator) -> Iterator[Batch]:
-    """Training batches for ever: each pass over the documents cuts them anew."""
+    """Yield training batches forever; each pass over the documents cuts them differently."""
 
     def passes() -> Iterator[Example]:
         while True:
@@ -190,7 +190,7 @@ def endless(documents: list[list[list[int]]], tokens: int, rng: np.random.Genera
 
 
 def blocks(running: Ids, length: int, tokens: int, rng: np.random.Generator) -> Iterator[Batch]:
-    """Training batches for ever: rows of `length` from anywhere in the running text, framed by [CLS] and [SEP]."""
+    """Yield training batches forever: rows of `length` from anywhere in the running text, with [CLS] and [SEP]."""
     while True:
         at = rng.integers(0, len(running) - length, tokens // length)  # (B,)
         ids = running[at[:, None] + np.arange(length)]  # (B, S)

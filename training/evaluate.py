@@ -1,4 +1,4 @@
-"""Evaluate a model: guesses at masked pieces of text it never saw, and where its heads look, measured by headscope."""
+"""Evaluate a model: predictions of masked tokens in a held-out text, and where its heads look, by headscope."""
 
 import argparse
 import json
@@ -21,7 +21,7 @@ MASKED = 0.15
 
 @dataclass(frozen=True)
 class Held:
-    """How well masked pieces are guessed: `loss` in nats, `accuracy` of the first guess, over `count` places."""
+    """Quality of predictions of masked tokens: `loss` in nats, `accuracy` of the best one, over `count` positions."""
 
     loss: float
     accuracy: float
@@ -30,7 +30,7 @@ class Held:
 
 def windows(documents: list[list[list[int]]]) -> list[Example]:
     """Consecutive whole sentences, as many as fit in `WINDOW` pieces, each sentence once."""
-    found = []
+    examples = []
     for document in documents:
         at = 0
         while at < len(document):
@@ -38,9 +38,9 @@ def windows(documents: list[list[list[int]]]) -> list[Example]:
             while end < len(document) and size + len(document[end]) <= WINDOW - 2:
                 size += len(document[end])
                 end += 1
-            found.append(frame(document[at:end], split=0))
+            examples.append(frame(document[at:end], split=0))
             at = end
-    return found
+    return examples
 
 
 @torch.no_grad()
@@ -64,7 +64,7 @@ def masked_accuracy(model: BertForMaskedLM, documents: list[list[list[int]]], ro
 
 @dataclass(frozen=True)
 class Structure:
-    """What each head does on average, (layers, heads) nested lists.
+    """Means of each head's statistics, as nested lists (layers, heads).
 
     Attributes:
         previous, next: mean weight on the token before or after, over the queries that have one.
@@ -92,7 +92,7 @@ def structure(folder: Path, texts: list[str]) -> Structure:
 
 
 def guesses(model: BertForMaskedLM, tokenizer: Tokenizer, text: str, best: int = 5) -> list[str]:
-    """The most probable pieces for the one [MASK] of `text`."""
+    """The most probable tokens for the one [MASK] of `text`."""
     encoding = tokenizer.encode(text)
     model.train(False)
     with torch.no_grad():
@@ -121,14 +121,14 @@ class Evaluation:
 
 
 def evaluate(folder: Path, corpus: Path) -> Evaluation:
-    """Judge the model in `folder` by the held-out book."""
+    """Evaluate the model in `folder` on the held-out book."""
     model = BertForMaskedLM.from_pretrained(folder, dtype=torch.float32)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     sentences = read_document(corpus / HELD_OUT)
-    held = masked_accuracy(model, encode([sentences], tokenizer), rounds=5)
+    accuracy = masked_accuracy(model, encode([sentences], tokenizer), rounds=5)
     texts = [" ".join(sentences[at : at + 4]) for at in range(0, len(sentences) - 4, len(sentences) // 50)]
     filled = {text: guesses(model, tokenizer, text) for text in SENTENCES}
-    return Evaluation(held, float(np.exp(held.loss)), structure(folder, texts), filled)
+    return Evaluation(accuracy, float(np.exp(accuracy.loss)), structure(folder, texts), filled)
 
 
 def main() -> None:

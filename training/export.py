@@ -37,8 +37,8 @@ def draw(curve: list[dict[str, Any]], path: Path) -> None:
     checked = [point for point in curve if point["validation"]]
     for axes, name in ((left, "loss"), (right, "accuracy")):
         axes.plot([p["minutes"] for p in curve], [p[name] for p in curve], color="0.6", label="training")
-        held = [p["validation"][name] for p in checked]
-        axes.plot([p["minutes"] for p in checked], held, "o-", markersize=3, label="validation")
+        validation = [p["validation"][name] for p in checked]
+        axes.plot([p["minutes"] for p in checked], validation, "o-", markersize=3, label="validation")
         axes.set(xlabel="minutes", ylabel={"loss": "loss, nats", "accuracy": "top-1 accuracy"}[name])
         axes.spines[["top", "right"]].set_visible(False)
     left.legend(frameon=False)
@@ -87,11 +87,11 @@ def main() -> None:
     curve = json.loads((options.run / "curve.json").read_text())
     (folder / "curve.json").write_text("[\n" + ",\n".join(json.dumps(point) for point in curve) + "\n]\n")
     draw(curve, folder / "curve.svg")
-    found = evaluate(folder, options.corpus)
-    (folder / "evaluation.json").write_text(json.dumps(asdict(found), indent=1) + "\n")
-    (folder / "README.md").write_text(card(found, curve, model.num_parameters()), encoding="utf-8")
+    evaluation = evaluate(folder, options.corpus)
+    (folder / "evaluation.json").write_text(json.dumps(asdict(evaluation), indent=1) + "\n")
+    (folder / "README.md").write_text(card(evaluation, curve, model.num_parameters()), encoding="utf-8")
     size = sum(path.stat().st_size for path in folder.iterdir())
-    print(f"{folder}: {size:,} bytes; {found.held_out.accuracy:.1%} on the held-out book")
+    print(f"{folder}: {size:,} bytes; {evaluation.held_out.accuracy:.1%} on the held-out book")
     if size > LIMIT:
         raise SystemExit(f"{folder} takes {size:,} bytes, more than the {LIMIT:,} allowed: train with fewer pieces")
 

@@ -1,4 +1,4 @@
-"""The model: transformers' own BertForMaskedLM, its size and start, and its losses."""
+"""The model: transformers' BertForMaskedLM, its size, initialisation and losses."""
 
 from dataclasses import dataclass
 
@@ -66,13 +66,13 @@ def choose_masked(ids: Tensor, share: float, generator: torch.Generator) -> Tens
 
 @dataclass(frozen=True)
 class Score:
-    """What the model made of the masked places of one batch.
+    """The predictions for the masked positions of one batch.
 
     Attributes:
         loss: mean cross-entropy in nats, a scalar tensor that gradients flow from.
-        correct: at how many places the first guess was right.
-        count: how many places were masked.
-        layers: what each layer gave, (B, S, WIDTH).
+        correct: number of positions where the best prediction was right.
+        count: number of masked positions.
+        layers: outputs of each layer, (B, S, WIDTH).
     """
 
     loss: Tensor

@@ -72,8 +72,8 @@ class Point:
     @staticmethod
     def read(saved: dict[str, Any]) -> "Point":
         """A point from its plain form."""
-        held = saved["validation"]
-        return Point(**{**saved, "validation": held and Held(**held)})
+        validation = saved["validation"]
+        return Point(**{**saved, "validation": validation and Held(**validation)})
 
 
 @dataclass
@@ -90,13 +90,13 @@ class Run:
 
     @staticmethod
     def open(folder: Path, recipe: Recipe, counts: torch.Tensor) -> "Run":
-        """Continue what lies in `folder`, or begin."""
+        """Continue the run in `folder`, or start one."""
         torch.manual_seed(recipe.seed)
         model = build_model(counts)
         scaffolds = nn.ModuleList([Neighbours(distances=(1,)), Neighbours(distances=(3, 4))])
-        own = [name for name, p in model.named_parameters() if p.ndim == 2 and "encoder.layer" in name]
-        matrices = [p for name, p in model.named_parameters() if name in own]
-        others = [p for name, p in model.named_parameters() if name not in own]
+        in_layers = [name for name, p in model.named_parameters() if p.ndim == 2 and "encoder.layer" in name]
+        matrices = [p for name, p in model.named_parameters() if name in in_layers]
+        others = [p for name, p in model.named_parameters() if name not in in_layers]
         muon = torch.optim.Muon(matrices, weight_decay=0.05, adjust_lr_fn="match_rms_adamw")
         adam = torch.optim.AdamW(
             [
@@ -118,7 +118,7 @@ class Run:
         return run
 
     def save(self) -> None:
-        """Write everything, the checkpoint in one move, so that a kill leaves the old one or the new."""
+        """Write everything, the checkpoint atomically, so that a kill leaves either the old or the new one."""
         state = {
             "model": self.model.state_dict(),
             "scaffolds": self.scaffolds.state_dict(),
@@ -142,7 +142,7 @@ class Text:
     validation: list[list[list[int]]]
 
     def batches(self, run: Run, recipe: Recipe) -> Iterator[Batch]:
-        """The recipe's batches, for ever; `run` says how far it is."""
+        """Yield the recipe's batches forever, by the progress of `run`."""
         rng = np.random.default_rng((recipe.seed, run.step))
         streams: dict[int | None, Iterator[Batch]] = {}
         while True:
@@ -192,9 +192,9 @@ def train(run: Run, recipe: Recipe, text: Text, clock: Callable[[], float] = tim
         over = run.minutes >= recipe.minutes
         if run.step % recipe.report_every == 0 or over:
             validate = run.step % recipe.validate_every == 0 or over
-            held = masked_accuracy(run.model, text.validation) if validate else None
+            validation = masked_accuracy(run.model, text.validation) if validate else None
             mean = sum(losses) / len(losses)
-            point = Point(run.step, round(run.minutes, 2), rate, round(mean, 4), round(correct / count, 4), held)
+            point = Point(run.step, round(run.minutes, 2), rate, round(mean, 4), round(correct / count, 4), validation)
             run.curve.append(point)
             print(json.dumps(asdict(point)), flush=True)
             if validate:
@@ -203,7 +203,7 @@ def train(run: Run, recipe: Recipe, text: Text, clock: Callable[[], float] = tim
 
 
 def main() -> None:
-    """Read the command line, prepare text and tokenizer, then train or go on training."""
+    """Read the command line, prepare text and tokenizer, then start or continue training."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", type=Path, help="folder of the run; an interrupted one is continued")
     parser.add_argument("--corpus", type=Path, required=True, help="folder of the texts: see training/README.md")

@@ -1,4 +1,4 @@
-"""Each tool called as its own README says: what cold starts run, and a process that captures when it is told to.
+"""Each tool called as its README says: the commands of cold starts, and a process that captures on request.
 
     python benchmarks/peers/calls.py TOOL CHECKPOINT      # then "time WAY TOKENS" or "peak WAY TOKENS", a line each
 
@@ -81,7 +81,7 @@ Ways = dict[str, Callable[[Any], Any]]
 
 
 def of_headscope(folder: str) -> Ways:
-    """Queries, keys and values of every head, from the model's own fast attention; or no more than weights need."""
+    """Queries, keys and values of every head, from the model's fast attention; or only what weights need."""
     from transformers import BertModel
 
     from headscope._capture import capture
@@ -89,9 +89,9 @@ def of_headscope(folder: str) -> Ways:
     model = BertModel.from_pretrained(folder).eval()
 
     def captured(ids: Any, values: bool) -> Any:
-        with capture(model, values=values) as found:
+        with capture(model, values=values) as outputs:
             model(input_ids=ids)
-        return found, found.trace[LAYER, HEAD].weights[:]
+        return outputs, outputs.trace[LAYER, HEAD].weights[:]
 
     return {
         "everything": lambda ids: captured(ids, True),
@@ -107,8 +107,8 @@ def of_transformers(folder: str) -> Ways:
     model = BertModel.from_pretrained(folder, attn_implementation="eager").eval()
 
     def captured(ids: Any) -> Any:
-        found = model(input_ids=ids, output_attentions=True)
-        return found, found.attentions[LAYER][0, HEAD].numpy()
+        outputs = model(input_ids=ids, output_attentions=True)
+        return outputs, outputs.attentions[LAYER][0, HEAD].numpy()
 
     return {"weights alone": captured}
 
@@ -120,8 +120,8 @@ def of_lens(folder: str) -> Ways:
     bridge = TransformerBridge.boot_transformers(folder, device="cpu")
 
     def captured(ids: Any, **options: Any) -> Any:
-        found = bridge.run_with_cache(ids, **options)
-        return found, found[1]["pattern", LAYER][0, HEAD].numpy()
+        outputs = bridge.run_with_cache(ids, **options)
+        return outputs, outputs[1]["pattern", LAYER][0, HEAD].numpy()
 
     return {
         "everything": captured,
@@ -153,8 +153,8 @@ def of_bertviz(folder: str) -> Ways:
     model = BertModel(config).eval()
 
     def captured(ids: Any) -> Any:
-        found = model(ids)
-        return found, found[-1][LAYER]["attn"][0, HEAD].numpy()
+        outputs = model(ids)
+        return outputs, outputs[-1][LAYER]["attn"][0, HEAD].numpy()
 
     return {"neuron view": captured}
 
@@ -169,18 +169,18 @@ CAPTURES = {
 
 
 def limit_memory() -> None:
-    """Let this process fail by itself before the machine runs out: three quarters of what is available."""
+    """Limit this process to three quarters of the available memory, so that it fails before the machine runs out."""
     import resource
 
     meminfo = Path("/proc/meminfo")
     if meminfo.exists():
-        held = dict(line.split(":") for line in meminfo.read_text().splitlines())
-        most = int(held["MemAvailable"].split()[0]) * 1024 * 3 // 4
+        memory = dict(line.split(":") for line in meminfo.read_text().splitlines())
+        most = int(memory["MemAvailable"].split()[0]) * 1024 * 3 // 4
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
 def main() -> None:
-    """Answer on the real standard output; whatever a tool prints goes to the standard error."""
+    """Answer on the real standard output; a tool's own output goes to standard error."""
     answers, sys.stdout = sys.stdout, sys.stderr
     sys.path.append(str(Path(__file__).parents[1]))
     limit_memory()
@@ -205,9 +205,9 @@ def main() -> None:
                 say({"bytes": peak(lambda way=way, ids=ids: ways[way](ids), "cpu")})
             else:
                 started = time.perf_counter()
-                kept = ways[way](ids)
+                result = ways[way](ids)
                 say({"seconds": time.perf_counter() - started})
-                del kept
+                del result
         except Exception as error:  # noqa: BLE001 - whatever stops a peer is its answer
             say({"no": f"{type(error).__name__}: {str(error).strip().splitlines()[-1] if str(error) else ''}"})
 

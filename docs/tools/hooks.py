@@ -1,4 +1,4 @@
-"""What MkDocs calls as it builds the site: the front pages are the READMEs, and no page may need a network."""
+"""MkDocs hooks: the READMEs become front pages, and no page may need a network."""
 
 from __future__ import annotations
 
@@ -43,32 +43,32 @@ def on_config(config: Any) -> Any:
     """Let the walkthroughs import their helper, and draw without a screen."""
     if str(FOLDER) not in sys.path:
         sys.path.insert(0, str(FOLDER))
-    # nn.TransformerEncoder's own fast path warns of itself on padded texts: nothing that a reader could mend.
+    # nn.TransformerEncoder's fast path warns on padded texts, which readers can do nothing about.
     warnings.filterwarnings("ignore", message="The PyTorch API of nested tensors is in prototype stage")
     return config
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Put a README where a page asks for it."""
+    """Insert a README into a page that includes it."""
     return README_PLACE.sub(lambda found: site_links((ROOT / found[1]).read_text(encoding="utf-8")), markdown)
 
 
 def on_post_build(config: Any, **_: Any) -> None:
-    """Refuse a site with a page that would ask another host for something."""
-    found = [f"{path}: {address}" for path, address in outside_addresses(Path(config["site_dir"]))]
-    if found:
+    """Fail the build if a page would load anything from another host."""
+    outside = [f"{path}: {address}" for path, address in outside_addresses(Path(config["site_dir"]))]
+    if outside:
         from mkdocs.exceptions import PluginError
 
-        raise PluginError("these pages would load something from elsewhere:\n" + "\n".join(found))
+        raise PluginError("these pages would load something from another host:\n" + "\n".join(outside))
 
 
 def site_links(readme: str) -> str:
     """The README's links as they are on the site: pages of docs/ by their place there, other files by name only."""
 
-    def mended(found: re.Match[str]) -> str:
-        picture, text, address = found.groups()
+    def mended(match: re.Match[str]) -> str:
+        picture, text, address = match.groups()
         if "://" in address or address.startswith("#"):
-            return found[0]
+            return match[0]
         if address in FRONT:
             return f"{picture}[{text}]({FRONT[address]})"
         if address.startswith("docs/"):
@@ -87,14 +87,14 @@ class _Addresses(HTMLParser):
         self._in_style = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        held = {name: value or "" for name, value in attrs}
+        values = {name: value or "" for name, value in attrs}
         self._in_style = tag == "style"
-        if tag == "link" and set(held.get("rel", "").split()) & NOT_LOADED:
+        if tag == "link" and set(values.get("rel", "").split()) & NOT_LOADED:
             return
-        self.addresses += [held[name] for name in LOADED.get(tag, ()) if name in held]
-        self.addresses += style_addresses(held.get("style", ""))
-        if "srcdoc" in held:
-            self.addresses += page_addresses(held["srcdoc"])
+        self.addresses += [values[name] for name in LOADED.get(tag, ()) if name in values]
+        self.addresses += style_addresses(values.get("style", ""))
+        if "srcdoc" in values:
+            self.addresses += page_addresses(values["srcdoc"])
 
     def handle_endtag(self, tag: str) -> None:
         self._in_style = False
@@ -105,12 +105,12 @@ class _Addresses(HTMLParser):
 
 
 def style_addresses(style: str) -> list[str]:
-    """What a style sheet loads."""
-    return [one or other for one, other in IN_STYLE.findall(style)]
+    """Addresses that a style sheet loads."""
+    return [imported or url for imported, url in IN_STYLE.findall(style)]
 
 
 def page_addresses(page: str) -> list[str]:
-    """What an HTML page loads, pages in its frames included."""
+    """Addresses that an HTML page loads, including pages in its frames."""
     parser = _Addresses()
     parser.feed(page)
     parser.close()
@@ -122,5 +122,5 @@ def outside_addresses(site: Path) -> Iterator[tuple[Path, str]]:
     for path in sorted(site.rglob("*")):
         if path.suffix in (".html", ".css"):
             text = path.read_text(encoding="utf-8")
-            held = page_addresses(text) if path.suffix == ".html" else style_addresses(text)
-            yield from ((path.relative_to(site), address) for address in held if OUTSIDE.match(address))
+            addresses = page_addresses(text) if path.suffix == ".html" else style_addresses(text)
+            yield from ((path.relative_to(site), address) for address in addresses if OUTSIDE.match(address))

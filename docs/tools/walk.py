@@ -1,4 +1,4 @@
-"""What the walkthroughs need beside their own code: pictures and pages as HTML, a terminal, files without weights."""
+"""Helpers of the walkthroughs: pictures and pages as HTML, a terminal, files without weights."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def picture(figure: Any, says: str) -> str:
 
     file = io.StringIO()
     with warnings.catch_warnings():
-        # The page's own fonts draw the text: that matplotlib's font lacks a character is no matter.
+        # The page's fonts draw the text, so it doesn't matter if matplotlib's font lacks a character.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure.savefig(file, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
     plt.close(figure)
@@ -87,7 +87,7 @@ def page(trace: Trace, *, height: int = 640) -> str:
 
 
 def terminal(*command: str | Path) -> str:
-    """What a command of headscope prints, 96 columns wide."""
+    """The output of a headscope command, 96 columns wide."""
     surroundings = {**os.environ, "COLUMNS": "96", "NO_COLOR": "1", "PYTHONUTF8": "1"}
     done = subprocess.run(
         [sys.executable, "-m", *map(str, command)],

@@ -112,10 +112,10 @@ def test_similarity_in_json_and_csv(small: str) -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["effects", "{small}"], "there is no TEXT"),
+        (["effects", "{small}"], "TEXT is missing"),
         (["effects", "{small}", "the", "--target", "hat"], "the text has no [MASK]"),
-        (["effects", "{small}", MASKED, "--target", "hat", "--vector"], "name two targets"),
-        (["effects", "{small}", MASKED, "--at", "5"], "--at says where"),
+        (["effects", "{small}", MASKED, "--target", "hat", "--vector"], "exclude each other"),
+        (["effects", "{small}", MASKED, "--at", "5"], "--at requires --target"),
         (["effects", "{small}", MASKED, "--top", "0"], "leaves nothing"),
         (["effects", "{small}", MASKED, "--method", "x"], "can't be changed by 'x'"),
         (["effects", "{small}", MASKED, "--patch-from", "the cat"], "one to patch from 4"),

@@ -25,15 +25,15 @@ FLAGS = (
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if found is None:
+    result = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if result is None:
         message = "Chromium is not installed: the page is not tested (Debian: apt-get install chromium)"
         if os.environ.get("HEADSCOPE_REQUIRE_CHROMIUM"):
             pytest.fail(message)
         pytest.skip(message)
     playwright = pytest.importorskip("playwright.sync_api")
     with playwright.sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=found, args=FLAGS.split())
+        started = driver.chromium.launch(executable_path=result, args=FLAGS.split())
         yield started
         started.close()
 
@@ -51,17 +51,17 @@ def usual(browser: Browser) -> Watched:
 @pytest.fixture
 def watch(browser: Browser, usual: Watched) -> Iterator[Callable[..., Watched]]:
     """A page; whatever it complained of fails the test, unless the test says that it will."""
-    made: list[tuple[Watched, bool]] = []
+    built: list[tuple[Watched, bool]] = []
 
     def start(*, quiet: bool = True, **options: object) -> Watched:
-        watched = opened(browser, **options) if options or made else usual
+        watched = opened(browser, **options) if options or built else usual
         watched.asked.clear()
         watched.said.clear()
-        made.append((watched, quiet))
+        built.append((watched, quiet))
         return watched
 
     yield start
-    for watched, quiet in made:
+    for watched, quiet in built:
         said = list(watched.said)
         if watched is usual:
             watched.page.goto("about:blank")

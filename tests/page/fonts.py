@@ -19,7 +19,7 @@ from fontTools.ttLib import TTFont
 from headscope import pages
 
 FACTORS = {"wide": 1.6, "narrow": 0.5}
-"""How many times as wide as DejaVu Sans, which is itself among the widest that people read."""
+"""Factor of the width of DejaVu Sans, which is itself one of the widest common fonts."""
 BOX = 0x25A1
 """The character that stands for all that DejaVu lacks."""
 
@@ -30,14 +30,14 @@ def font(kind: str, text: str) -> bytes:
 
     What DejaVu lacks, above all Chinese and Japanese, is a box one em wide, as it is in any font.
     """
-    made = TTFont(Path(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf"))
+    built = TTFont(Path(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf"))
     characters = {ord(character) for character in text if character.isprintable()}
     subsetter = Subsetter(Options(layout_features=[], hinting=False, drop_tables=["FFTM", "GPOS", "GSUB", "GDEF"]))
     subsetter.populate(unicodes={*characters, BOX})
-    subsetter.subset(made)
-    old, box = made.getGlyphSet(), made.getBestCmap()[BOX]
-    factors = dict.fromkeys(made.getGlyphOrder(), FACTORS[kind])
-    factors[box] = made["head"].unitsPerEm / old[box].width
+    subsetter.subset(built)
+    old, box = built.getGlyphSet(), built.getBestCmap()[BOX]
+    factors = dict.fromkeys(built.getGlyphOrder(), FACTORS[kind])
+    factors[box] = built["head"].unitsPerEm / old[box].width
     outlines = {}
     for name, factor in factors.items():
         lines, pen = DecomposingRecordingPen(old), TTGlyphPen(None)
@@ -45,12 +45,12 @@ def font(kind: str, text: str) -> bytes:
         lines.replay(TransformPen(pen, (factor, 0, 0, 1, 0, 0)))
         outlines[name] = pen.glyph(), otRound(factor * old[name].width)
     for name, (outline, advance) in outlines.items():
-        made["glyf"][name] = outline
-        made["hmtx"][name] = advance, getattr(outline, "xMin", 0)
-    for table in made["cmap"].tables:
+        built["glyf"][name] = outline
+        built["hmtx"][name] = advance, getattr(outline, "xMin", 0)
+    for table in built["cmap"].tables:
         table.cmap = {**dict.fromkeys(characters, box), **table.cmap}
     written = BytesIO()
-    made.save(written)
+    built.save(written)
     return written.getvalue()
 
 
@@ -60,9 +60,9 @@ def brought(kind: str, page: str = "page") -> str:
     Args:
         page: which of the built pages.
     """
-    held = json.dumps(base64.b64encode(font(kind, pages.template(page))).decode())
+    contents = json.dumps(base64.b64encode(font(kind, pages.template(page))).decode())
     return f"""(() => {{
-      const face = new FontFace("Brought", Uint8Array.from(atob({held}), (one) => one.charCodeAt(0)));
+      const face = new FontFace("Brought", Uint8Array.from(atob({contents}), (one) => one.charCodeAt(0)));
       document.fonts.add(face);
       face.load();
       const sheet = new CSSStyleSheet();

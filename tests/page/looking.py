@@ -1,4 +1,4 @@
-"""What the page's tests share: a watched page, and how its numbers are read off the screen."""
+"""Shared by the page's tests: a watched page, and functions that read its numbers from the screen."""
 
 from __future__ import annotations
 

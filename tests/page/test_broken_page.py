@@ -39,7 +39,7 @@ COUNT_REDS = """
   return sum + reds;
 }, 0)
 """
-"""How many pixels of the page's canvases have the colour of NaN."""
+"""Script that counts the pixels of the page's canvases with the colour of NaN."""
 
 
 @pytest.mark.parametrize(("place", "broken"), [("query", 3), ("overflowing query", 3), ("value", 2)])

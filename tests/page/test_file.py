@@ -51,11 +51,11 @@ def test_it_asks_for_nothing(watch: Watch, cat_file: Path) -> None:
 def test_numbers_on_screen_are_the_trace_s(watch: Watch, cat: hs.Trace, cat_file: Path, layer: int, head: int) -> None:
     page = watch().open(f"{cat_file.as_uri()}#l={layer}&h={head}&q=4&k=3")
     weights = np.asarray(cat[layer, head].weights)
-    shown = ranked(page)
-    assert len(shown) == 10
-    for key, weight in shown.items():
+    displayed = ranked(page)
+    assert len(displayed) == 10
+    for key, weight in displayed.items():
         assert weight == pytest.approx(weights[4, key], abs=CLOSE)
-    assert max(shown, key=lambda key: shown[key]) == int(weights[4].argmax())
+    assert max(displayed, key=lambda key: displayed[key]) == int(weights[4].argmax())
     assert float(page.locator("[data-test=value]").inner_text()) == pytest.approx(weights[4, 3], abs=CLOSE)
     assert float(page.locator("[data-test=weight]").inner_text()) == pytest.approx(weights[4, 3], abs=CLOSE)
     score = float(page.locator("[data-test=score]").inner_text().replace("−", "-"))
@@ -179,11 +179,11 @@ def test_filters_say_what_they_do(watch: Watch, cat: hs.Trace, cat_file: Path) -
         assert weight == pytest.approx(expected[places[column]], abs=CLOSE)
     page.locator("[data-test=special]").uncheck()
     page.locator("[data-test=words]").check()
-    assert "sum over a word" in badges.inner_text()
+    assert "summed over a word" in badges.inner_text()
     assert "tired" in page.locator(".left .token bdi").all_inner_texts()
     page.locator("[data-test=words]").uncheck()
     page.select_option("[data-test=filter]", "ab")
-    assert "only the part" in badges.inner_text()
+    assert "rows show only" in badges.inner_text()
     assert page.locator(".left .token").count() == cat.segments.count(0)
     assert page.locator(".right .token").count() == cat.segments.count(1)
 
@@ -212,9 +212,9 @@ def test_export_is_what_is_seen(watch: Watch, cat: hs.Trace, cat_file: Path) -> 
     rows = list(csv.reader(saved(page, "CSV").read_text(encoding="utf-8").splitlines()))
     assert rows[0][2:5] == ["the", "tir", "ed"]
     np.testing.assert_allclose(np.array([row[1:] for row in rows[1:]], float), weights, atol=CLOSE)
-    held = json.loads(saved(page, "JSON").read_text(encoding="utf-8"))
-    np.testing.assert_allclose(held["weights"], weights, atol=CLOSE)
-    assert (held["layer"], held["head"], held["pinned"]) == (0, 1, {"query": 4, "key": None})
+    contents = json.loads(saved(page, "JSON").read_text(encoding="utf-8"))
+    np.testing.assert_allclose(contents["weights"], weights, atol=CLOSE)
+    assert (contents["layer"], contents["head"], contents["pinned"]) == (0, 1, {"query": 4, "key": None})
     svg = saved(page, "SVG").read_text(encoding="utf-8")
     assert svg.startswith("<svg ")
     assert svg.count("<rect") > len(cat) ** 2
@@ -259,7 +259,7 @@ def test_a_very_long_piece_pushes_no_number_out_of_sight(watch: Watch, tmp_path:
         assert outer is not None
         assert inner is not None
         assert outer["x"] <= inner["x"] <= inner["x"] + inner["width"] <= outer["x"] + outer["width"]
-    assert page.locator(".looks").inner_text().split("\n")[0] == f"»\u2068{'a' * 20}…\u2069« looks at"
+    assert page.locator(".looks").inner_text().split("\n")[0] == f"“\u2068{'a' * 20}…\u2069” attends to"
     page.keyboard.press("t")
     box = page.locator("[data-test=numbers] td:not(thead td)").first.bounding_box()
     assert box is not None
@@ -386,12 +386,12 @@ def test_a_part_of_a_model_keeps_its_numbers(watch: Watch, cat: hs.Trace, cat_fi
     for key, weight in ranked(page).items():
         assert weight == pytest.approx(cat[1, 1].weights[4, key], abs=CLOSE)
     page.keyboard.press("4")
-    assert "marked: head 1, 24 of 48" in page.locator(".anatomy").inner_text()
+    assert "coloured: head 1, 24 of 48" in page.locator(".anatomy").inner_text()
     whole = cat.save(tmp_path / "whole.safetensors")
     page.keyboard.press("2")
     page.set_input_files("[data-test=compare-file]", whole)
     page.wait_for_selector("[data-test=difference] .hint")
-    assert "not the same layers" in page.locator("[data-test=difference]").inner_text()
+    assert "or different layers" in page.locator("[data-test=difference]").inner_text()
     page.wait_for_selector("[data-test=second] .ramp")
     assert page.locator("[data-test=second] .matrix").is_visible()
 
@@ -408,7 +408,7 @@ def test_colours_end_at_one_or_at_the_strongest_weight(watch: Watch, cat: hs.Tra
 
 
 def test_unknown_words_and_right_to_left_text(watch: Watch, bert: hs.Model, tmp_path: Path) -> None:
-    """What the vocabulary has no piece for is in the tooltip; a right-to-left word stays on its own line."""
+    """Unknown words have their text in the tooltip; a right-to-left word stays on its own line."""
     trace = bert.trace("The قطة sat.")
     page = watch().open(trace.to_html(tmp_path / "rtl.html").as_uri())
     at = trace.tokens.index("[UNK]")
@@ -472,23 +472,23 @@ def test_files_that_are_no_trace_are_refused_in_words(watch: Watch, cat_file: Pa
     other = watch().page
     other.goto(cut.as_uri())
     other.wait_for_selector("[role=alert]:visible")
-    assert "cut off" in other.locator("[role=alert]:visible").inner_text()
+    assert "truncated" in other.locator("[role=alert]:visible").inner_text()
 
 
 def test_anatomy_draws_the_model(watch: Watch, bert: hs.Model, cat: hs.Trace, cat_file: Path) -> None:
     page = watch().open(f"{cat_file.as_uri()}#pane=anatomy&h=1")
     text = page.locator(".anatomy").inner_text()
-    assert f"BertModel: {bert.parameters.total:,} numbers" in text
+    assert f"BertModel: {bert.parameters.total:,} parameters" in text
     for part in bert.components:
         assert part.name in text
         assert f"{part.count:,}" in text
-    assert "marked: head 1, 24 of 48" in text
+    assert "coloured: head 1, 24 of 48" in text
     arrows = page.locator(".drawing .arrow").count()
     shapes = page.locator(".drawing .flow .shape").all_text_contents()
     assert len(shapes) == arrows
     assert set(shapes) == {f"({len(cat)}, {n})" for n in (48, 24, len(cat))}
     page.select_option("[data-test=language]", "ja")
-    assert "各トークンとその位置" in page.locator(".anatomy").inner_text()
+    assert "各トークンを、その位置" in page.locator(".anatomy").inner_text()
 
 
 def test_a_long_text_is_computed_where_it_is_looked_at(watch: Watch, tmp_path: Path) -> None:
@@ -510,12 +510,12 @@ def test_a_long_text_is_computed_where_it_is_looked_at(watch: Watch, tmp_path: P
     )
     trace = Trace(model="long", queries=axis, layers=[LayerRecord(q, k, v, lse=lse, scale=1.0)], outputs={})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(html, "PIECE", 30_000)
+        patch.setattr(html, "CHUNK", 30_000)
         file = trace.to_html(tmp_path / "long.html")
     page = watch().open(f"{file.as_uri()}#h=1&q=700&k=3&box=690.690.20")
-    shown = ranked(page)
+    displayed = ranked(page)
     weights = trace[0, 1].weights[700]
-    for key, weight in shown.items():
+    for key, weight in displayed.items():
         assert weight == pytest.approx(weights[key], abs=CLOSE)
     assert page.locator(".token").count() < 100
     assert page.evaluate("document.querySelector('.lines').scrollTop") == pytest.approx(690 * 22, abs=22)

@@ -61,14 +61,14 @@ def test_the_frame_may_run_scripts_and_nothing_else(bert: hs.Model) -> None:
 
 
 def test_view_shows_the_frame_in_a_marimo_cell(bert: hs.Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    shown: list[str] = []
+    displayed: list[str] = []
     marimo = SimpleNamespace(
-        running_in_notebook=lambda: True, Html=lambda text: text, output=SimpleNamespace(append=shown.append)
+        running_in_notebook=lambda: True, Html=lambda text: text, output=SimpleNamespace(append=displayed.append)
     )
     monkeypatch.setitem(sys.modules, "marimo", marimo)
     bert.trace("The cat sat.").view(height=300)
-    assert len(shown) == 1
-    assert "height:300px" in shown[0][: shown[0].index("srcdoc=")]
+    assert len(displayed) == 1
+    assert "height:300px" in displayed[0][: displayed[0].index("srcdoc=")]
 
 
 def test_view_inside_an_event_loop_says_what_to_do(bert: hs.Model) -> None:

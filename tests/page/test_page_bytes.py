@@ -1,4 +1,4 @@
-"""What goes into the page, without a browser: the trace file, its size, the HTML around it."""
+"""The page's contents, without a browser: the trace file, its size, the HTML around it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ WEB = Path(__file__).parents[2] / "web"
 
 def view_of(raw: bytes) -> dict[str, object]:
     length = int.from_bytes(raw[:8], "little")
-    found: dict[str, object] = json.loads(json.loads(raw[8 : 8 + length])["__metadata__"]["headscope.view"])
-    return found
+    result: dict[str, object] = json.loads(json.loads(raw[8 : 8 + length])["__metadata__"]["headscope.view"])
+    return result
 
 
 def test_the_page_s_file_is_a_trace_file(cat: hs.Trace, tmp_path: Path) -> None:
@@ -50,16 +50,16 @@ def test_narrowed_layers_and_heads_keep_their_numbers(cat: hs.Trace, tmp_path: P
 
 
 def test_what_heads_write_is_the_trace_s_own_output(cat: hs.Trace) -> None:
-    held = read(page_bytes(cat, dtype="fp32"))
+    contents = read(page_bytes(cat, dtype="fp32"))
     outputs = np.stack([[cat[layer, head].output for head in range(2)] for layer in range(2)])
-    np.testing.assert_allclose(held["view.writes"], np.linalg.norm(outputs, axis=-1), rtol=2e-3)
+    np.testing.assert_allclose(contents["view.writes"], np.linalg.norm(outputs, axis=-1), rtol=2e-3)
     total = outputs.sum(1, keepdims=True)
     shares = (outputs * total).sum(-1) / (total * total).sum(-1)
-    np.testing.assert_allclose(held["view.shares"], shares, atol=2e-3)
-    np.testing.assert_allclose(held["view.shares"].astype(np.float32).sum(1), 1, atol=3e-3)
+    np.testing.assert_allclose(contents["view.shares"], shares, atol=2e-3)
+    np.testing.assert_allclose(contents["view.shares"].astype(np.float32).sum(1), 1, atol=3e-3)
     assert cat.source is not None
     values = np.linalg.norm(cat[1, 0].v @ cat.source.W_O(1, 0), axis=-1)
-    np.testing.assert_allclose(held["view.value_norms"][1, 0], values, rtol=2e-3)
+    np.testing.assert_allclose(contents["view.value_norms"][1, 0], values, rtol=2e-3)
 
 
 def test_thumbnails_hold_every_cell_of_a_short_text(cat: hs.Trace) -> None:
@@ -73,24 +73,24 @@ def test_values_go_in_where_they_are_small_or_asked_for(cat: hs.Trace) -> None:
     assert "layers.0.v" not in read(page_bytes(cat, values=False))
 
 
-@pytest.mark.parametrize(("values", "said"), [(None, True), (True, False), (False, False)])
+@pytest.mark.parametrize(("values", "message"), [(None, True), (True, False), (False, False)])
 def test_where_values_are_left_out_unasked_the_closing_line_says_so(
-    cat: hs.Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: bool | None, said: bool
+    cat: hs.Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: bool | None, message: bool
 ) -> None:
-    _, small = html.write_page(cat, tmp_path / "small.html", said=pytest.fail)
+    _, small = html.write_page(cat, tmp_path / "small.html", notify=pytest.fail)
     assert "--values" not in small
     monkeypatch.setattr(page_trace, "VALUES_UP_TO", 10)
-    _, line = html.write_page(cat, tmp_path / "cat.html", said=pytest.fail, values=values)
-    assert ("--values" in line) is said
+    _, line = html.write_page(cat, tmp_path / "cat.html", notify=pytest.fail, values=values)
+    assert ("--values" in line) is message
 
 
 def test_the_html_holds_that_very_file_and_no_address(cat: hs.Trace, cat_file: Path) -> None:
     text = cat_file.read_text(encoding="utf-8")
-    held = re.search(r'id="hs-trace-0">([^<]*)<', text)
-    assert held is not None
-    inside, made = base64.b64decode(held[1]), page_bytes(cat)
-    assert view_of(inside) == view_of(made)
-    for name, array in read(made).items():
+    contents = re.search(r'id="hs-trace-0">([^<]*)<', text)
+    assert contents is not None
+    inside, built = base64.b64decode(contents[1]), page_bytes(cat)
+    assert view_of(inside) == view_of(built)
+    for name, array in read(built).items():
         np.testing.assert_array_equal(read(inside)[name], array)
     assert not re.search(r'(?:src|href)="?https?:', text)
     policy = re.search(r'Content-Security-Policy" content="([^"]+)"', text)
@@ -111,17 +111,19 @@ def test_a_long_text_is_measured_in_runs_of_queries(cat: hs.Trace, monkeypatch: 
     raw = page_bytes(cat, dtype="fp32")
     assert view_of(raw)["measured"] == 3
     rows = [row for row in range(len(cat)) if row // 2 % 3 == 0]
-    held = read(raw)
+    contents = read(raw)
     for layer, head in ((0, 1), (1, 0)):
         weights = np.asarray(cat[layer, head].weights)[rows]
         names = list(view_of(raw)["statistics"])  # type: ignore[call-overload]
-        assert held["view.statistics"][names.index("strongest"), layer, head] == pytest.approx(weights.max(-1).mean())
-        np.testing.assert_allclose((held["view.thumbs"][layer, head][rows] / 255) ** 2, weights, atol=8e-3)
-        np.testing.assert_allclose(held[f"layers.{layer}.lse"], cat.layers[layer].lse)
+        assert contents["view.statistics"][names.index("strongest"), layer, head] == pytest.approx(
+            weights.max(-1).mean()
+        )
+        np.testing.assert_allclose((contents["view.thumbs"][layer, head][rows] / 255) ** 2, weights, atol=8e-3)
+        np.testing.assert_allclose(contents[f"layers.{layer}.lse"], cat.layers[layer].lse)
 
 
 def test_a_large_trace_stands_in_the_page_in_pieces(cat: hs.Trace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(html, "PIECE", 3000)
+    monkeypatch.setattr(html, "CHUNK", 3000)
     raw = page_bytes(cat)
     text = html.page([raw], home="file", title="cat").decode()
     pieces = re.findall(r'id="hs-trace-0(?:-\d+)?">([^<]*)<', text)
@@ -156,9 +158,9 @@ def test_the_fixture_of_the_page_s_own_tests_is_what_python_writes(tmp_path: Pat
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     module.write(tmp_path)
-    kept, made = (json.loads((folder / "fixture.json").read_text()) for folder in (WEB / "tests", tmp_path))
+    kept, built = (json.loads((folder / "fixture.json").read_text()) for folder in (WEB / "tests", tmp_path))
     for layer in range(len(kept["weights"])):
-        np.testing.assert_allclose(made["weights"][layer], kept["weights"][layer], atol=1e-6)
+        np.testing.assert_allclose(built["weights"][layer], kept["weights"][layer], atol=1e-6)
     assert view_of((tmp_path / "fixture.safetensors").read_bytes()) == view_of(
         (WEB / "tests" / "fixture.safetensors").read_bytes()
     )

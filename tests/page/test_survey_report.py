@@ -96,7 +96,7 @@ def test_the_heads_that_stand_out_and_what_was_refused_in_words(tmp_path: Path, 
         f"{layer}.{head} is the most focused: {value:.3f} nats, in half of the windows "
         f"{field['q25']:.3f} to {field['q75']:.3f}. Then "
         + ", ".join(f"{layer}.{head} ({value:.3f})" for value, layer, head in others)
-        + f". Median head {np.median(means):.3f}. entropy"
+        + f". Median of all heads: {np.median(means):.3f}. entropy"
     ) in sentences
     assert "Nothing to measure in this model and corpus: other_sentence." in sentences
     counts = page.locator("[data-test=counts]")
@@ -108,7 +108,7 @@ def test_the_heads_that_stand_out_and_what_was_refused_in_words(tmp_path: Path, 
         ("12", "heads"),
         ("109,482,240", "parameters"),
     ]
-    assert "2 of 5 documents were refused and are in no number here: 2 empty." in (
+    assert "2 of 5 documents were refused and are not included in any number: 2 empty." in (
         page.locator("[data-test=refusals]").inner_text()
     )
     page.locator("[data-test=refusals] button").click()
@@ -232,12 +232,12 @@ def test_a_statistic_is_saved_as_csv(tmp_path: Path, watch: Watch) -> None:
     started.value.save_as(tmp_path / "offset.csv")
     with (tmp_path / "offset.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    held = statistics_of(folder)["offset"]
+    contents = statistics_of(folder)["offset"]
     assert [(row["layer"], row["head"]) for row in rows] == [
         (str(layer), str(head)) for layer in range(3) for head in range(4) if (layer, head) != (1, 2)
     ]
     for field in ("mean", "q05", "max"):
-        np.testing.assert_allclose([float(row[field]) for row in rows], np.concatenate(held[field]), rtol=1e-8)
+        np.testing.assert_allclose([float(row[field]) for row in rows], np.concatenate(contents[field]), rtol=1e-8)
     assert {row["windows"] for row in rows} == {"9"}
 
 

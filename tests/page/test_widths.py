@@ -31,18 +31,18 @@ def settled(page: Page | Frame) -> None:
     until(page, "document.querySelector('[data-test=ranked] li[data-weight]') !== null")
 
 
-def complaints(page: Page, shown: Page | Frame) -> list[str]:
-    """What can't be read in any pane at any width."""
-    settled(shown)
-    found = []
+def complaints(page: Page, displayed: Page | Frame) -> list[str]:
+    """Text that can't be read, in any pane at any width."""
+    settled(displayed)
+    result = []
     for width in WIDTHS:
         page.set_viewport_size({"width": width, "height": 720})
         for pane in ("head", "compare", "causes", "anatomy"):
-            shown.locator(f"[data-test=pane-{pane}]").click()
+            displayed.locator(f"[data-test=pane-{pane}]").click()
             if pane == "head":
-                shown.wait_for_selector("[data-test=weight]")
-            found += [f"{width} px, {pane}: {one}" for one in unreadable(shown)]
-    return found
+                displayed.wait_for_selector("[data-test=weight]")
+            result += [f"{width} px, {pane}: {one}" for one in unreadable(displayed)]
+    return result
 
 
 @pytest.fixture(scope="module")

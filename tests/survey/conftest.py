@@ -1,4 +1,4 @@
-"""A small corpus, and what one uninterrupted survey makes of it: made once, compared with by many."""
+"""A small corpus and one uninterrupted survey of it, shared by all tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of surveys share: a text, small options, and a folder as bytes."""
+"""Shared by the tests of surveys: a text, small options, and a folder as bytes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 ALICE = (Path(__file__).parent.parent / "data" / "alice.txt").read_text(encoding="utf-8")
 
 OPTIONS: dict[str, Any] = {"length": 32, "part_size": 500, "max_document": 10_000, "threads": 1, "report": False}
-"""Small windows and small parts, so that there are many of both. One thread, as Ray's workers have."""
+"""Small windows and parts, so that there are many of both. One thread, as in Ray's workers."""
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -27,23 +27,23 @@ def by_numpy(column: np.ndarray) -> dict[str, float]:
     there = column[~np.isnan(column)].astype(np.float64)
     if not len(there):
         return {"count": 0} | dict.fromkeys(MEASURES[1:], np.nan)
-    found = {"count": len(there), "mean": np.mean(there), "deviation": np.std(there), "min": there.min()}
+    result = {"count": len(there), "mean": np.mean(there), "deviation": np.std(there), "min": there.min()}
     for name in ("q05", "q25", "q50", "q75", "q95"):
-        found[name] = np.quantile(there, int(name[1:]) / 100)
-    return found | {"max": there.max()}
+        result[name] = np.quantile(there, int(name[1:]) / 100)
+    return result | {"max": there.max()}
 
 
-def same(found: dict[str, np.ndarray], column: int, expected: dict[str, float]) -> None:
+def same(result: dict[str, np.ndarray], column: int, expected: dict[str, float]) -> None:
     scale = max(abs(expected["min"]), abs(expected["max"]), 1e-30) if expected["count"] else 1
     for name, number in expected.items():
-        np.testing.assert_allclose(found[name][column], number, rtol=1e-12, atol=1e-12 * scale, err_msg=name)
+        np.testing.assert_allclose(result[name][column], number, rtol=1e-12, atol=1e-12 * scale, err_msg=name)
 
 
 @given(arrays(np.float32, st.tuples(st.integers(0, 40), st.integers(1, 3)), elements=VALUES))
 def test_measures_are_numpys(values):
-    found = measures(values.copy())
+    result = measures(values.copy())
     for column in range(values.shape[1]):
-        same(found, column, by_numpy(values[:, column]))
+        same(result, column, by_numpy(values[:, column]))
 
 
 @given(arrays(np.float32, st.tuples(st.integers(1, 40), st.just(2)), elements=VALUES), st.randoms())
@@ -90,9 +90,9 @@ def test_partition_and_memory_in_hand_change_no_bit(tmp_path, budget):
 def test_files_say_the_same(tmp_path):
     values = np.random.default_rng(1).normal(size=(9, 3, 2)).astype(np.float32)
     values[:, 1, 0] = np.nan
-    found = aggregate(written(tmp_path, values, [4]), STATISTICS, 3)
-    table = parquet.read_table(io.BytesIO(aggregates_parquet(found, HEADS)))
-    record = json.loads(json.dumps(aggregates_record(found, HEADS, 9), allow_nan=False))
+    result = aggregate(written(tmp_path, values, [4]), STATISTICS, 3)
+    table = parquet.read_table(io.BytesIO(aggregates_parquet(result, HEADS)))
+    record = json.loads(json.dumps(aggregates_record(result, HEADS, 9), allow_nan=False))
     assert (record["windows"], record["layers"], record["heads"]) == (9, [0, 2], [[0, 1], [0]])
     assert table.column_names == ["statistic", "layer", "head", *MEASURES]
     rows = table.to_pylist()

@@ -1,4 +1,4 @@
-"""What CORPUS means, held against files written by hand, by csv, and by pyarrow."""
+"""CORPUS, tested with files written by hand, by csv, and by pyarrow."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def read(corpus: Corpus, field: str = "text", most: int = 1000) -> list[Document
 
 
 def texts(corpus: Corpus, field: str = "text") -> dict[str, str]:
-    found = read(corpus, field)
-    assert all(isinstance(one, Document) for one in found), found
-    return {one.name: one.text for one in found if isinstance(one, Document)}
+    result = read(corpus, field)
+    assert all(isinstance(one, Document) for one in result), result
+    return {one.name: one.text for one in result if isinstance(one, Document)}
 
 
 def refusals(corpus: Corpus, field: str = "text", most: int = 1000) -> dict[str, str]:
@@ -55,7 +55,7 @@ def test_a_pattern(tmp_path):
         (tmp_path / name).write_text(name)
     assert list(texts(open_corpus(f"{tmp_path}/x/*.txt"))) == ["1.txt", "2.txt"]
     assert list(texts(open_corpus(f"{tmp_path}/**/1.txt"))) == ["x/1.txt", "y/1.txt"]
-    with pytest.raises(InputError, match="no file fits this pattern"):
+    with pytest.raises(InputError, match="no file matches this pattern"):
         open_corpus(f"{tmp_path}/*.pdf")
     with pytest.raises(InputError, match="no such file or folder"):
         open_corpus(tmp_path / "z")
@@ -115,8 +115,8 @@ def test_bad_csv_rows_are_refused_and_the_module_is_left_as_it_was(tmp_path):
     before = csv.field_size_limit()
     file = tmp_path / "a.csv"
     file.write_bytes(b"text,id\ngood,1\n\xff,2\n,3\n\nlong" + b"g" * 1000 + b",4\ngood too,5\n")
-    found = read(open_corpus(file))
-    assert [one.name for one in found if isinstance(one, Document)] == ["a.csv#1", "a.csv#5"]
+    result = read(open_corpus(file))
+    assert [one.name for one in result if isinstance(one, Document)] == ["a.csv#1", "a.csv#5"]
     assert refusals(open_corpus(file)) == {"a.csv#2": "not UTF-8", "a.csv#3": "empty", "a.csv#4": "too long"}
     assert refusals(open_corpus(file), "body") == {"a.csv": "no field"}
     file.write_bytes(b'text\ngood\n"' + b"never closed\n" * 1000)
@@ -128,9 +128,9 @@ def test_parquet(tmp_path):
     file = tmp_path / "a.parquet"
     table = pyarrow.table({"id": range(6), "text": [*TEXTS, None]})
     parquet.write_table(table, file, row_group_size=2)
-    found = read(open_corpus(file))
-    assert [one.text for one in found if isinstance(one, Document)] == TEXTS
-    assert [one.name for one in found] == [f"a.parquet#{number}" for number in range(1, 7)]
+    result = read(open_corpus(file))
+    assert [one.text for one in result if isinstance(one, Document)] == TEXTS
+    assert [one.name for one in result] == [f"a.parquet#{number}" for number in range(1, 7)]
     assert refusals(open_corpus(file)) == {"a.parquet#6": "no text"}
     assert refusals(open_corpus(file), "body") == {"a.parquet": "no field"}
     file.write_bytes(file.read_bytes()[:-100])
@@ -138,7 +138,7 @@ def test_parquet(tmp_path):
 
 
 def hugging_face_dataset(folder: Path, shards: Iterable[list[str]]) -> None:
-    """What datasets.Dataset.save_to_disk writes: Arrow streams, state.json, dataset_info.json."""
+    """A folder as written by datasets.Dataset.save_to_disk: Arrow streams, state.json, dataset_info.json."""
     folder.mkdir()
     names = []
     for number, shard in enumerate(shards):
@@ -161,7 +161,7 @@ def test_a_dataset_saved_to_disk(tmp_path):
     with pytest.raises(InputError, match="has the splits train"):
         open_corpus(tmp_path)
     (tmp_path / "train/data-00001-of-00002.arrow").unlink()
-    with pytest.raises(InputError, match="aren't there: data-00001"):
+    with pytest.raises(InputError, match="lists missing files: data-00001"):
         open_corpus(tmp_path / "train")
 
 
@@ -204,8 +204,8 @@ def test_bad_files_are_refused_and_the_others_read(tmp_path):
 
 
 @given(st.lists(st.text(max_size=30), max_size=30), st.integers(1, 500))
-def test_parts_hold_every_document_once_and_in_order(found, size):
-    corpus = open_corpus(found)
+def test_parts_hold_every_document_once_and_in_order(result, size):
+    corpus = open_corpus(result)
     cut = list(parts(corpus.documents("text", 20), size))
     assert [part.index for part in cut] == list(range(len(cut)))
     assert [one for part in cut for one in part.documents] == [
@@ -218,8 +218,8 @@ def test_parts_hold_every_document_once_and_in_order(found, size):
 
 
 def test_a_part_knows_what_it_was_made_from():
-    def digests(found: list[str]) -> list[str]:
-        return [part.texts for part in parts(open_corpus(found).documents("text", 20), 1000)]
+    def digests(result: list[str]) -> list[str]:
+        return [part.texts for part in parts(open_corpus(result).documents("text", 20), 1000)]
 
     assert digests(["ab", "c"]) != digests(["a", "bc"])
     assert digests(["ab", "c"]) != digests(["ab", "d"])
@@ -271,22 +271,22 @@ def test_a_quote_that_is_never_closed_takes_in_no_row(tmp_path, at, rest):
     rows = [f"{row}{rest}" for row in GOOD]
     rows[at] = f'"{rows[at]}'
     file.write_text("\n".join([f"text{rest and ',n'}", *rows, ""]))
-    found = read(open_corpus(file))
-    assert [one.text for one in found if isinstance(one, Document)] == GOOD[:at]
-    (refused,) = [one for one in found if isinstance(one, Refused)]
+    result = read(open_corpus(file))
+    assert [one.text for one in result if isinstance(one, Document)] == GOOD[:at]
+    (refused,) = [one for one in result if isinstance(one, Refused)]
     assert (refused.name, refused.reason) == (f"a.csv#{at + 1}", "not CSV")
     assert f"the row that begins on line {at + 2}" in refused.detail
-    assert "its quote is never closed; what follows is left out" in refused.detail
+    assert "a quote is never closed; the rest of the file is left out" in refused.detail
 
 
 def test_a_quote_that_a_later_one_seems_to_close(tmp_path):
     """The csv module by itself makes one document of lines 3 to 5, and mangles it."""
     file = tmp_path / "a.csv"
     file.write_text('text,n\nfirst,1\n"left open,2\nthird,3\n"fourth, quoted",4\nfifth,5\n')
-    found = read(open_corpus(file))
-    assert [one.text for one in found if isinstance(one, Document)] == ["first"]
-    (refused,) = [one for one in found if isinstance(one, Refused)]
-    assert "the row that begins on line 3, up to line 5: ',' expected after '\"'; what follows is left out" in (
+    result = read(open_corpus(file))
+    assert [one.text for one in result if isinstance(one, Document)] == ["first"]
+    (refused,) = [one for one in result if isinstance(one, Refused)]
+    assert "the row that begins on line 3, up to line 5: ',' expected after '\"'; the rest of the file is left out" in (
         refused.detail
     )
 
@@ -294,10 +294,10 @@ def test_a_quote_that_a_later_one_seems_to_close(tmp_path):
 def test_a_line_with_even_quotes_costs_its_own_row_only(tmp_path):
     file = tmp_path / "a.csv"
     file.write_text('text,n\nfirst,1\n"a" quoted word,2\nthird 5" wide,3\n"two\nlines",4\n')
-    found = read(open_corpus(file))
-    assert [one.text for one in found if isinstance(one, Document)] == ["first", 'third 5" wide', "two\nlines"]
-    assert [(one.name, one.reason) for one in found if isinstance(one, Refused)] == [("a.csv#2", "not CSV")]
-    assert sum(one.weight for one in found) == file.stat().st_size - len("text,n\n")
+    result = read(open_corpus(file))
+    assert [one.text for one in result if isinstance(one, Document)] == ["first", 'third 5" wide', "two\nlines"]
+    assert [(one.name, one.reason) for one in result if isinstance(one, Refused)] == [("a.csv#2", "not CSV")]
+    assert sum(one.weight for one in result) == file.stat().st_size - len("text,n\n")
 
 
 def test_lines_of_csv_are_bounded(tmp_path):
@@ -310,12 +310,12 @@ def test_lines_of_csv_are_bounded(tmp_path):
         sink.write(",2\nlast,3\n")
     tracemalloc.start()
     try:
-        found = read(open_corpus(file))
+        result = read(open_corpus(file))
         assert tracemalloc.get_traced_memory()[1] < 3_000_000
     finally:
         tracemalloc.stop()
-    assert [one.text for one in found if isinstance(one, Document)] == ["first", "last"]
-    assert [(one.name, one.reason) for one in found if isinstance(one, Refused)] == [("a.csv#2", "too long")]
+    assert [one.text for one in result if isinstance(one, Document)] == ["first", "last"]
+    assert [(one.name, one.reason) for one in result if isinstance(one, Refused)] == [("a.csv#2", "too long")]
 
 
 def test_names_that_are_not_utf_8(tmp_path):
@@ -326,20 +326,20 @@ def test_names_that_are_not_utf_8(tmp_path):
     (folder / "a.csv").write_bytes(b"te\xe9t\nx\n")
     corpus = open_corpus(folder)
     assert corpus.name == "corp\\xe9"
-    found = read(corpus)
-    assert [one.name for one in found] == ["a.csv", "caf\\xe9.txt"]
-    assert isinstance(found[0], Refused)
-    assert "there are te\\xe9t" in found[0].detail
-    json.dumps([corpus.record(), found[0].record()], ensure_ascii=False).encode()
+    result = read(corpus)
+    assert [one.name for one in result] == ["a.csv", "caf\\xe9.txt"]
+    assert isinstance(result[0], Refused)
+    assert "the fields are te\\xe9t" in result[0].detail
+    json.dumps([corpus.record(), result[0].record()], ensure_ascii=False).encode()
     (folder / "caf\\xe9.txt").write_text("another")
-    with pytest.raises(InputError, match=r"1 names of files are the same .* caf\\xe9\.txt"):
+    with pytest.raises(InputError, match=r"1 file names are the same .* caf\\xe9\.txt"):
         open_corpus(folder)
 
 
 def test_what_is_no_regular_file(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for name in (tmp_path / "pipe", "/dev/zero"):
-        with pytest.raises(InputError, match="no regular file"):
+        with pytest.raises(InputError, match="not a regular file"):
             open_corpus(name)
     (tmp_path / "a.txt").write_text("text")
     (tmp_path / "zero").symlink_to("/dev/zero")
@@ -384,9 +384,9 @@ def test_hostile_json_lines(tmp_path):
     file = tmp_path / "a.jsonl"
     lines = ["[" * 100_000, '{"a":' * 100_000, '{"n": ' + "9" * 5000 + "}", "\0", '{"text": "a", "text": "b"}', "{"]
     file.write_text("\n".join([*lines, '{"text": "good"}', '{"text": "a\\u0000b"}']))
-    found = read(open_corpus(file), most=10**6)
-    assert [one.text for one in found if isinstance(one, Document)] == ["good", "a\0b"]
-    assert len([one for one in found if isinstance(one, Refused)]) == len(lines)
+    result = read(open_corpus(file), most=10**6)
+    assert [one.text for one in result if isinstance(one, Document)] == ["good", "a\0b"]
+    assert len([one for one in result if isinstance(one, Refused)]) == len(lines)
 
 
 def test_parquet_and_arrow_files_cut_off_anywhere(tmp_path):
@@ -400,10 +400,10 @@ def test_parquet_and_arrow_files_cut_off_anywhere(tmp_path):
         file = tmp_path / f"cut.{ending}"
         for size in range(len(data)):
             file.write_bytes(data[:size])
-            found = read(open_corpus(file))
-            assert [one.text for one in found if isinstance(one, Document)] in [TEXTS[:2], TEXTS[:4], TEXTS, []]
-            assert any(isinstance(one, Refused) for one in found)
-            assert not any(str(tmp_path) in one.detail for one in found if isinstance(one, Refused))
+            result = read(open_corpus(file))
+            assert [one.text for one in result if isinstance(one, Document)] in [TEXTS[:2], TEXTS[:4], TEXTS, []]
+            assert any(isinstance(one, Refused) for one in result)
+            assert not any(str(tmp_path) in one.detail for one in result if isinstance(one, Refused))
 
 
 @pytest.mark.parametrize("kind", ["string", "large_string", "dictionary"])

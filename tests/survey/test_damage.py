@@ -41,7 +41,7 @@ def resume(folder: Path, corpus: Path) -> list[str]:
 
 
 def opened_wrongly(folder: Path) -> str:
-    """What opening a damaged survey says."""
+    """The error of opening a damaged survey."""
     with pytest.raises(InputError) as caught:
         Survey(folder)
     assert "run the same survey command again" in str(caught.value)
@@ -49,7 +49,7 @@ def opened_wrongly(folder: Path) -> str:
 
 
 def is_whole(folder: Path, whole: Survey) -> bool:
-    """Whether a survey's files, but for those set aside, are those of one that was never damaged."""
+    """Return True if a survey's files, except those set aside, equal those of an undamaged survey."""
     return {name: data for name, data in contents(folder).items() if not name.startswith("damaged/")} == contents(
         whole.folder
     )
@@ -133,7 +133,7 @@ def test_the_manifest_of_another_survey(copy, corpus, other):
     """It is whole: that is no damage."""
     shutil.copy(other / MANIFEST, copy / MANIFEST)
     assert "do not match the hash in manifest.json" in opened_wrongly(copy)
-    with pytest.raises(InputError, match=r"other settings was begun there: length was 30, is 32"):
+    with pytest.raises(InputError, match=r"the folder holds a survey with other settings: length was 30, is 32"):
         resume(copy, corpus)
 
 
@@ -146,7 +146,7 @@ def test_parts_that_changed_places(whole, copy, corpus):
     assert "parts/part-00000.parquet: its bytes do not match" in opened_wrongly(copy)
     (copy / MANIFEST).unlink()
     gone, *said = resume(copy, corpus)
-    assert "manifest.json is gone: it is made again from the parts" in gone
+    assert "manifest.json is missing: it is written again from the parts" in gone
     assert ["it is part 1, not part 0" in said[0], "it is part 0, not part 1" in said[1], len(said)] == [True, True, 2]
     assert is_whole(copy, whole)
 
@@ -170,7 +170,7 @@ def test_a_manifest_that_says_nothing_loses_nothing(whole, copy, corpus, manifes
 def test_without_a_manifest_the_parts_say_whose_they_are(copy, corpus):
     (copy / MANIFEST).write_bytes(b"")
     before = contents(copy)
-    with pytest.raises(InputError, match=r"its parts are of a survey with other settings: length was 32, is 16"):
+    with pytest.raises(InputError, match=r"the parts are of a survey with other settings: length was 32, is 16"):
         hs.survey("-", corpus, out=copy, head_distances=2, **{**OPTIONS, "length": 16})
     assert contents(copy) == before
 

@@ -1,4 +1,4 @@
-"""What a survey promises about power cuts, held against its calls: a file is synced before its name is."""
+"""A survey's promises about power cuts, checked by its system calls: a file is synced before its name is."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_disk_that_fails_is_an_error(tmp_path, monkeypatch):
         real(handle)
 
     monkeypatch.setattr(os, "fsync", failing)
-    with pytest.raises(InputError, match=r"may not outlast a power cut: Input/output error"):
+    with pytest.raises(InputError, match=r"may not survive a power cut: Input/output error"):
         durable.write_durably(tmp_path / "a", b"x")
 
 

@@ -93,10 +93,10 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_the_same_weights_with_something_else_changed(small, tmp_path, change):
     folder = shutil.copytree(small, tmp_path / "small")
-    edit, said = CHANGES[change]
+    edit, message = CHANGES[change]
     edit(folder)
     before = contents(small.parent / "out")
-    with pytest.raises(InputError, match=rf"(?s)a survey with another model was begun there: .*{said}"):
+    with pytest.raises(InputError, match=rf"(?s)the folder holds a survey with another model: .*{message}"):
         hs.survey(folder, TEXTS, out=small.parent / "out", **OPTIONS)
     assert contents(small.parent / "out") == before
 
@@ -142,7 +142,7 @@ def changed_epsilon(model: Any) -> None:
 
 
 def added_hook(model: Any) -> None:
-    model.encoder.layer[0].register_forward_hook(lambda module, given, output: output)
+    model.encoder.layer[0].register_forward_hook(lambda module, inputs, output: output)
 
 
 def changed_scale(model: Any) -> None:
@@ -150,7 +150,7 @@ def changed_scale(model: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (changed_activation, r"modules.encoder.layer.\*.intermediate.intermediate_act_fn was .*Twice"),
         (changed_function, r"modules.encoder.layer.\*.intermediate"),
@@ -159,7 +159,7 @@ def changed_scale(model: Any) -> None:
         (changed_scale, r"modules.encoder.layer.\*.attention.self was "),
     ],
 )
-def test_a_live_model_that_was_changed_in_memory(tmp_path, change, said):
+def test_a_live_model_that_was_changed_in_memory(tmp_path, change, message):
     """Neither its weights nor its config show it."""
     model, tokenizer = AutoModel.from_pretrained(BUNDLED), AutoTokenizer.from_pretrained(BUNDLED)
     with pytest.raises(KeyboardInterrupt):
@@ -167,7 +167,7 @@ def test_a_live_model_that_was_changed_in_memory(tmp_path, change, said):
     with pytest.raises(KeyboardInterrupt):  # it was not changed by being run: this goes on
         hs.survey(model, TEXTS, tokenizer=tokenizer, out=tmp_path / "out", progress=stop, **OPTIONS)
     change(model)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         hs.survey(model, TEXTS, tokenizer=tokenizer, out=tmp_path / "out", **OPTIONS)
 
 
@@ -179,12 +179,12 @@ def test_rotations_are_compared(tmp_path):
         bos_token_id=None, eos_token_id=None,
     )  # fmt: skip
     model, tokenizer = LlamaModel(config), AutoTokenizer.from_pretrained(BUNDLED)
-    asked = {**OPTIONS, "tokenizer": tokenizer, "out": tmp_path / "out"}
+    requested = {**OPTIONS, "tokenizer": tokenizer, "out": tmp_path / "out"}
     with pytest.raises(KeyboardInterrupt):
-        hs.survey(model, TEXTS, progress=stop, **asked)
+        hs.survey(model, TEXTS, progress=stop, **requested)
     model.rotary_emb.inv_freq *= 2
     with pytest.raises(InputError, match=r"model\.sha256 was"):
-        hs.survey(model, TEXTS, **asked)
+        hs.survey(model, TEXTS, **requested)
 
 
 def test_the_record_of_modules_is_the_same_each_time():
@@ -198,7 +198,8 @@ def test_the_record_of_modules_is_the_same_each_time():
 def test_lower_casing_of_a_tokenizer_that_makes_its_own_sections():
     """A BertTokenizer goes by tokenizer_config.json, or by what it is called with."""
     plain, cased = (
-        tokenizer_record(AutoTokenizer.from_pretrained(BUNDLED, **asked)) for asked in ({}, {"do_lower_case": False})
+        tokenizer_record(AutoTokenizer.from_pretrained(BUNDLED, **requested))
+        for requested in ({}, {"do_lower_case": False})
     )
     assert plain["normalizer"]["lowercase"]
     assert not cased["normalizer"]["lowercase"]
@@ -216,9 +217,9 @@ def test_a_tokenizer_that_cannot_be_saved_is_told_apart_all_the_same():
         record = json.loads((BUNDLED / "tokenizer.json").read_text(encoding="utf-8"))
         if swapped:
             swap_two_words(record)
-        found = PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(record)))
-        found.backend_tokenizer.pre_tokenizer = PreTokenizer.custom(Spaces())
-        return found
+        result = PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(record)))
+        result.backend_tokenizer.pre_tokenizer = PreTokenizer.custom(Spaces())
+        return result
 
     assert tokenizer_record(custom(False)) == tokenizer_record(custom(False))
     assert tokenizer_record(custom(False)) != tokenizer_record(custom(True))

@@ -13,7 +13,7 @@ from finished_survey import finished, write_manifest
 from headscope._survey.figures import layer_ticks, round_up
 from headscope._survey.findings import read_findings
 from headscope._survey.plot_labels import leader, place_labels
-from headscope._survey.plots import drawn, write_plots
+from headscope._survey.plots import figures_of, write_plots
 from headscope._survey.scaling import classical_scaling
 from headscope.errors import InputError, MissingExtraError
 
@@ -23,26 +23,26 @@ NAMES = ["special-tokens", "neighbours", "entropy", "clusters"]
 def test_scaling_reproduces_the_distances_of_known_points() -> None:
     points = np.random.default_rng(3).normal(size=(20, 2)) * (3, 1) + 7
     apart = np.linalg.norm(points[:, None] - points[None], axis=-1)
-    found = classical_scaling(apart)
-    np.testing.assert_allclose(np.linalg.norm(found.points[:, None] - found.points[None], axis=-1), apart, atol=1e-9)
-    assert found.kept == pytest.approx(1)
-    np.testing.assert_allclose(found.points.mean(0), 0, atol=1e-9)
-    assert found.points[:, 0].var() > found.points[:, 1].var()
+    result = classical_scaling(apart)
+    np.testing.assert_allclose(np.linalg.norm(result.points[:, None] - result.points[None], axis=-1), apart, atol=1e-9)
+    assert result.kept == pytest.approx(1)
+    np.testing.assert_allclose(result.points.mean(0), 0, atol=1e-9)
+    assert result.points[:, 0].var() > result.points[:, 1].var()
 
 
 def test_scaling_says_what_a_plane_cannot_hold() -> None:
     """A regular tetrahedron has three equal axes, of which a plane holds two."""
-    found = classical_scaling(np.ones((4, 4)) - np.eye(4))
-    assert found.kept == pytest.approx(2 / 3)
-    np.testing.assert_allclose(np.abs((found.points**2).sum(0)), 0.5)
+    result = classical_scaling(np.ones((4, 4)) - np.eye(4))
+    assert result.kept == pytest.approx(2 / 3)
+    np.testing.assert_allclose(np.abs((result.points**2).sum(0)), 0.5)
 
 
 @pytest.mark.parametrize("size", [1, 2])
 def test_scaling_of_few_points(size: int) -> None:
-    found = classical_scaling(np.ones((size, size)) - np.eye(size))
-    assert found.points.shape == (size, 2)
-    assert np.linalg.norm(found.points[0] - found.points[-1]) == pytest.approx(size - 1)
-    assert found.kept == 1
+    result = classical_scaling(np.ones((size, size)) - np.eye(size))
+    assert result.points.shape == (size, 2)
+    assert np.linalg.norm(result.points[0] - result.points[-1]) == pytest.approx(size - 1)
+    assert result.kept == 1
 
 
 @pytest.mark.parametrize(
@@ -54,12 +54,12 @@ def test_scaling_refuses_what_is_no_table_of_distances(wrong: np.ndarray) -> Non
 
 
 def test_the_points_are_the_aggregates(tmp_path: Path) -> None:
-    found = read_findings(finished(tmp_path, unmeasured=("sep",), missing=((1, 2),)))
-    figures = drawn(found)
+    result = read_findings(finished(tmp_path, unmeasured=("sep",), missing=((1, 2),)))
+    figures = figures_of(result)
     assert list(figures) == NAMES
     cls, sep, punctuation = figures["special-tokens"].axes
     for axes, name in ((cls, "cls"), (punctuation, "punctuation"), (figures["entropy"].axes[0], "entropy")):
-        means = found.values(name)
+        means = result.values(name)
         at, column = np.nonzero(np.isfinite(means))
         assert len(at) == 11
         np.testing.assert_allclose(axes.collections[0].get_offsets(), np.stack([at, means[at, column]], -1))
@@ -90,8 +90,8 @@ def test_no_name_covers_another_or_a_point(heads: int, spread: float) -> None:
 
 
 def test_a_name_without_room_is_left_out() -> None:
-    found = place_labels(np.full((2, 2), 5.0), np.array([4.0, 11.0]), 3, radius=1, low=(0, 0), high=(10, 10))
-    assert np.isfinite(found).tolist() == [[True, True], [False, False]]
+    result = place_labels(np.full((2, 2), 5.0), np.array([4.0, 11.0]), 3, radius=1, low=(0, 0), high=(10, 10))
+    assert np.isfinite(result).tolist() == [[True, True], [False, False]]
 
 
 @pytest.mark.parametrize(("layers", "heads", "similarity"), [(1, 1, True), (3, 4, True), (24, 16, False)])
@@ -114,7 +114,7 @@ def test_files_are_whole_and_repeat_to_the_byte(tmp_path: Path, layers: int, hea
 
 def test_without_matplotlib_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingExtraError, match="needs matplotlib") as raised:
+    with pytest.raises(MissingExtraError, match="matplotlib is not installed") as raised:
         write_plots(finished(tmp_path))
     assert "headscope[plot]" in str(raised.value)
 
@@ -123,7 +123,7 @@ def test_a_survey_that_is_not_finished_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"there is no manifest\.json"):
         write_plots(tmp_path)
     write_manifest(tmp_path, {"format": "headscope survey 2", "complete": False})
-    with pytest.raises(InputError, match="complete False"):
+    with pytest.raises(InputError, match="complete = false"):
         write_plots(tmp_path)
 
 

@@ -47,7 +47,7 @@ def test_a_killed_worker_changes_nothing(cluster, corpus, whole, tmp_path, monke
             os.kill(processes[0], signal.SIGKILL)
 
     monkeypatch.setattr(on_ray, "RayWorkers", Watched)
-    found = hs.survey(
+    result = hs.survey(
         "-", corpus, out=tmp_path / "out", head_distances=2, ray=True, workers=2, progress=kill, **OPTIONS
     )
     assert len(set(processes)) == 2
@@ -55,13 +55,13 @@ def test_a_killed_worker_changes_nothing(cluster, corpus, whole, tmp_path, monke
     while alive(processes[0]):  # Ray buries its dead in its own time
         assert time.monotonic() < end
         time.sleep(0.01)
-    assert contents(found.folder) == contents(whole.folder)
+    assert contents(result.folder) == contents(whole.folder)
     assert ray.is_initialized()
 
 
 def test_errors_come_back_as_they_were(cluster, corpus, tmp_path):
-    with pytest.raises(InputError, match="the model takes 256") as error:
+    with pytest.raises(InputError, match="the model's limit of 256") as error:
         hs.survey("-", corpus, out=tmp_path / "out", ray=True, workers=1, length=1000)
     assert error.value.where == "length"
-    with pytest.raises(InputError, match="3 workers of 1 CPUs each don't fit: 2 would"):
+    with pytest.raises(InputError, match="3 workers of 1 CPUs each don't fit; 2 do"):
         hs.survey("-", corpus, out=tmp_path / "out", ray=True, workers=3)

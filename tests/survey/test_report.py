@@ -20,7 +20,7 @@ from headscope import pages
 from headscope._survey.findings import read_findings
 from headscope._survey.report import write_report
 from headscope._survey.result import Survey
-from headscope._survey.wording import shown, telling
+from headscope._survey.wording import extremes, rounded
 from headscope.errors import InputError
 from headscope.statistics import CATALOG
 from headscope.view.survey_sheet import survey_sheet
@@ -30,7 +30,7 @@ HOSTILE = ("</script><img src=x onerror=alert(1)>", "<!--<script>", "&lt;b&gt;",
 
 
 class Elements(HTMLParser):
-    """What a browser would see: elements with attributes, text, and the data block."""
+    """The page as a browser parses it: elements with attributes, text, and the data block."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -105,11 +105,11 @@ def test_documents_are_counted_as_the_survey_counts_them(whole: Survey, tmp_path
 def test_heads_keep_their_numbers_where_layers_differ(tmp_path: Path) -> None:
     """The survey and its report read the aggregates alike: by head number, where a layer lacks heads 0 and 1."""
     folder = finished(tmp_path, missing=((1, 0), (1, 1), (0, 3), (2, 3)))
-    held = json.loads((tmp_path / "aggregates.json").read_text())["statistics"]["distance"]
+    contents = json.loads((tmp_path / "aggregates.json").read_text())["statistics"]["distance"]
     survey, found = Survey(folder), read_findings(folder)
     for field in ("mean", "q95", "count"):
         expected = np.full((3, 4), np.nan)
-        expected[0, :3], expected[1, 2:], expected[2, :3] = held[field]
+        expected[0, :3], expected[1, 2:], expected[2, :3] = contents[field]
         np.testing.assert_array_equal(survey.measure("distance", field).array, expected)
         np.testing.assert_array_equal(found.values("distance", field), expected)
 
@@ -118,11 +118,11 @@ def test_the_heads_that_stand_out_are_the_extremes(tmp_path: Path) -> None:
     found = read_findings(finished(tmp_path))
     means = json.loads((tmp_path / "aggregates.json").read_text())["statistics"]["entropy"]["mean"]
     by_value = sorted((value, layer, head) for layer, row in enumerate(means) for head, value in enumerate(row))
-    widest, focused = telling(found, "entropy")
+    widest, focused = extremes(found, "entropy")
     assert [(value, layer, head) for layer, head, value in widest.heads] == by_value[:-4:-1]
     assert [(value, layer, head) for layer, head, value in focused.heads] == by_value[:3]
     assert focused.middle == pytest.approx(np.median(means))
-    assert telling(found, "other_sentence") == []
+    assert extremes(found, "other_sentence") == []
     page = data_of(write_report(tmp_path))
     most, least = (one for one in page["standing"] if one["statistic"] == "entropy")
     assert (most["says"], least["says"]) == ("spreads its weight widest", "is the most focused")
@@ -217,7 +217,7 @@ def test_the_page_asks_for_nothing(tmp_path: Path) -> None:
 
 def test_every_statistic_has_a_unit_and_a_sentence() -> None:
     assert all(statistic.unit.name and statistic.most for statistic in CATALOG.values())
-    assert [shown(value) for value in (0.5, -12.345, 123.45, 4567.8, float("nan"))] == [
+    assert [rounded(value) for value in (0.5, -12.345, 123.45, 4567.8, float("nan"))] == [
         "0.500", "-12.35", "123.5", "4568", "-",
     ]  # fmt: skip
 

@@ -88,9 +88,9 @@ class Surveys:
 
 @pytest.fixture
 def surveys(corpus: Path, tmp_path: Path) -> Iterator[Surveys]:
-    made = Surveys(corpus, tmp_path / "out")
-    yield made
-    made.close()
+    built = Surveys(corpus, tmp_path / "out")
+    yield built
+    built.close()
 
 
 def test_killed_at_random_moments_and_run_again(surveys, whole):
@@ -143,22 +143,22 @@ def test_a_damaged_part_is_made_anew(begun, corpus, whole):
     part.write_bytes(broken := part.read_bytes()[:-20])
     with pytest.warns(DamageWarning, match=r"parts/part-00001\.parquet: its bytes do not match .* kept as damaged/"):
         hs.survey("-", corpus, out=begun, head_distances=2, **OPTIONS)
-    found = contents(begun)
-    assert found.pop("damaged/parts-part-00001.parquet") == broken
-    assert found == contents(whole.folder)
+    result = contents(begun)
+    assert result.pop("damaged/parts-part-00001.parquet") == broken
+    assert result == contents(whole.folder)
 
 
 @pytest.mark.parametrize(
-    ("other", "said"),
+    ("other", "message"),
     [
-        ({"length": 16}, "other settings was begun there: length was 32, is 16"),
+        ({"length": 16}, "the folder holds a survey with other settings: length was 32, is 16"),
         ({"head_distances": 0}, "head_distances was 2, is 0"),
-        ({"statistics": ["cls"]}, "other settings was begun there: statistics was"),
+        ({"statistics": ["cls"]}, "the folder holds a survey with other settings: statistics was"),
     ],
 )
-def test_other_settings_are_refused(begun, corpus, other, said):
+def test_other_settings_are_refused(begun, corpus, other, message):
     before = contents(begun)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         hs.survey("-", corpus, out=begun, **{**OPTIONS, "head_distances": 2, **other})
     assert contents(begun) == before
 
@@ -172,16 +172,16 @@ def test_another_corpus_is_refused(begun, corpus, tmp_path):
     with pytest.raises(InputError, match=r"the corpus has changed .* part 0 was made from other texts"):
         hs.survey("-", copy, out=begun, head_distances=2, **OPTIONS)
     (copy / "0.txt").unlink()
-    with pytest.raises(InputError, match="another corpus was begun there"):
+    with pytest.raises(InputError, match="the folder holds a survey with another corpus"):
         hs.survey("-", copy, out=begun, head_distances=2, **OPTIONS)
 
 
 def test_a_folder_with_other_things_is_refused(corpus, tmp_path):
     (tmp_path / "thesis.tex").write_text("all of it")
-    with pytest.raises(InputError, match=r"holds other things: thesis\.tex"):
+    with pytest.raises(InputError, match=r"holds other files: thesis\.tex"):
         hs.survey("-", corpus, out=tmp_path, **OPTIONS)
     (tmp_path / "manifest.json").write_text("{}")
-    with pytest.raises(InputError, match="is not one of"):
+    with pytest.raises(InputError, match="expected a manifest with format"):
         hs.survey("-", corpus, out=tmp_path, **OPTIONS)
 
 
@@ -189,5 +189,5 @@ def test_two_surveys_do_not_write_to_one_folder(corpus, tmp_path):
     def second(tally) -> None:
         hs.survey("-", corpus, out=tmp_path / "out", **OPTIONS)
 
-    with pytest.raises(InputError, match="another survey is writing there"):
+    with pytest.raises(InputError, match="another survey is writing to this folder"):
         hs.survey("-", corpus, out=tmp_path / "out", progress=second, **OPTIONS)

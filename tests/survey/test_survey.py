@@ -18,16 +18,16 @@ from headscope.statistics import CATALOG, head_distances
 
 def rows_of(survey) -> dict[tuple[str, int], dict[str, np.ndarray]]:
     """(document, window) -> statistic -> (layers, heads), read with pyarrow alone."""
-    found: dict[tuple[str, int], dict[str, np.ndarray]] = {}
+    result: dict[tuple[str, int], dict[str, np.ndarray]] = {}
     for path in sorted((survey.folder / "parts").iterdir()):
         for row in parquet.read_table(path).to_pylist():
-            window = found.setdefault(
+            window = result.setdefault(
                 (row["document"], row["window"]), {name: np.full((4, 4), np.nan) for name in CATALOG}
             )
             for name in CATALOG:
                 if row[name] is not None:
                     window[name][row["layer"], row["head"]] = row[name]
-    return found
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -38,18 +38,18 @@ def tokenizer():
 @pytest.fixture(scope="module")
 def windows(corpus, tokenizer) -> dict[tuple[str, int], tuple[list[int], str]]:
     """(document, window) -> ids and text, cut by hand: runs of 30 pieces between [CLS] and [SEP]."""
-    found = {}
+    result = {}
     for path in corpus.glob("[0-9].txt"):
         text = path.read_text(encoding="utf-8")
         pieces = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
         for number, start in enumerate(range(0, len(pieces["input_ids"]), 30)):
             ids = pieces["input_ids"][start : start + 30]
             spans = pieces["offset_mapping"][start : start + 30]
-            found[path.name, number] = (
+            result[path.name, number] = (
                 [tokenizer.cls_token_id, *ids, tokenizer.sep_token_id],
                 text[spans[0][0] : spans[-1][1]],
             )
-    return found
+    return result
 
 
 def test_rows_are_the_statistics_of_the_windows_traces(whole, windows):
@@ -164,7 +164,7 @@ def test_similarity_is_the_mean_over_windows_chosen_by_hash(whole, windows):
 def test_a_live_model_gives_the_same_and_is_left_as_it_was(whole, corpus, tokenizer):
     model = AutoModel.from_pretrained(BUNDLED).train()
     threads = torch.get_num_threads()
-    found = hs.survey(
+    result = hs.survey(
         model,
         corpus,
         tokenizer=tokenizer,
@@ -174,26 +174,26 @@ def test_a_live_model_gives_the_same_and_is_left_as_it_was(whole, corpus, tokeni
         statistics=["norm", "sep"],
         report=False,
     )
-    assert list(found) == ["sep", "norm"]
+    assert list(result) == ["sep", "norm"]
     assert model.training
     assert torch.get_num_threads() == threads
-    assert found.manifest["model"]["sha256"] == whole.manifest["model"]["sha256"]
-    for name in found:
-        assert np.allclose(found[name].array, whole[name].array, rtol=1e-5, atol=1e-6)
-    folder = found.folder
+    assert result.manifest["model"]["sha256"] == whole.manifest["model"]["sha256"]
+    for name in result:
+        assert np.allclose(result[name].array, whole[name].array, rtol=1e-5, atol=1e-6)
+    folder = result.folder
     assert folder.exists()
-    del found
+    del result
     assert not folder.exists()
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
 def test_half_precision_is_near(whole, corpus, dtype):
-    found = hs.survey("-", corpus / "3.txt", length=32, dtype=dtype, statistics=["strongest", "entropy"], report=False)
+    result = hs.survey("-", corpus / "3.txt", length=32, dtype=dtype, statistics=["strongest", "entropy"], report=False)
     full = hs.survey("-", corpus / "3.txt", length=32, statistics=["strongest", "entropy"], report=False)
-    for name in found:
-        gap = np.abs(found[name].array - full[name].array).max()
+    for name in result:
+        gap = np.abs(result[name].array - full[name].array).max()
         assert 0 < gap < 0.1
-    assert found.manifest["settings"]["dtype"] == dtype
+    assert result.manifest["settings"]["dtype"] == dtype
 
 
 def test_texts_in_memory_and_batches(whole):
@@ -213,18 +213,18 @@ def test_a_decoder_has_no_special_tokens(tmp_path):
     torch.manual_seed(0)
     model = GPT2Model(GPT2Config(vocab_size=64, n_positions=16, n_embd=16, n_layer=2, n_head=2)).eval()
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=letters())
-    found = hs.survey(
+    result = hs.survey(
         model, ["abcdefgh" * 5, "zyx"], tokenizer=tokenizer, report=False, statistics=["next", "cls", "entropy", "norm"]
     )
-    assert found.manifest["settings"]["length"] == 16
-    assert found.manifest["counts"]["windows"] == 4
-    assert np.isnan(found["cls"].array).all()
-    assert np.all(found["next"].array == 0)
+    assert result.manifest["settings"]["length"] == 16
+    assert result.manifest["counts"]["windows"] == 4
+    assert np.isnan(result["cls"].array).all()
+    assert np.all(result["next"].array == 0)
     ids = tokenizer("zyx")["input_ids"]
     with torch.inference_mode(), hs.capture(model) as captured:
         model(input_ids=torch.tensor([ids]))
     expected = captured.trace.statistics(["entropy", "norm"])
-    rows = found.rows().filter(found.rows().column("document").cast("string").to_numpy(zero_copy_only=False) == "1")
+    rows = result.rows().filter(result.rows().column("document").cast("string").to_numpy(zero_copy_only=False) == "1")
     for name in expected:
         assert rows.column(name).to_numpy().reshape(2, 2) == pytest.approx(expected[name].array, abs=1e-5)
 
@@ -253,8 +253,8 @@ def test_layers_may_differ_in_heads():
 
     model = OwnClassifier().eval()
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=letters())
-    found = hs.survey(model, ["abcdefgh"], tokenizer=tokenizer, head_distances=1)
-    assert found.manifest["model"]["heads"] == [[0, 1, 2, 3], [0, 1], list(range(8))]
+    result = hs.survey(model, ["abcdefgh"], tokenizer=tokenizer, head_distances=1)
+    assert result.manifest["model"]["heads"] == [[0, 1, 2, 3], [0, 1], list(range(8))]
     expected = np.full((3, 8), np.nan)
     with torch.inference_mode():
         x = model.embedding(torch.tensor([tokenizer("abcdefgh")["input_ids"]]))
@@ -262,16 +262,16 @@ def test_layers_may_differ_in_heads():
             _, weights = layer.self_attn(x, x, x, average_attn_weights=False)
             expected[at, : weights.shape[1]] = torch.special.entr(weights).sum(-1).mean(-1).numpy()
             x = layer(x)
-    np.testing.assert_allclose(found["entropy"].array, expected, rtol=1e-5)
-    assert parquet.read_table(found.folder / "similarity.parquet").num_rows == 14**2
+    np.testing.assert_allclose(result["entropy"].array, expected, rtol=1e-5)
+    assert parquet.read_table(result.folder / "similarity.parquet").num_rows == 14**2
 
 
 def letters():
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
-    made = Tokenizer(models.WordLevel({chr(97 + at): at for at in range(26)}, unk_token="a"))
-    made.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
-    return made
+    built = Tokenizer(models.WordLevel({chr(97 + at): at for at in range(26)}, unk_token="a"))
+    built.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    return built
 
 
 def test_what_cannot_be_surveyed_is_refused_in_words(tmp_path, tokenizer, corpus):
@@ -281,30 +281,30 @@ def test_what_cannot_be_surveyed_is_refused_in_words(tmp_path, tokenizer, corpus
         hs.survey(
             BertModel(BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=1)), ["text"]
         )
-    with pytest.raises(InputError, match="there is no statistic 'entrpy'"):
+    with pytest.raises(InputError, match="unknown statistic 'entrpy'"):
         hs.survey("-", ["text"], statistics="entrpy")
-    with pytest.raises(InputError, match="the model takes 256"):
+    with pytest.raises(InputError, match="the model's limit of 256"):
         hs.survey("-", ["text"], length=257)
-    with pytest.raises(InputError, match="no room beside 2 special ones"):
+    with pytest.raises(InputError, match="no room for text beside 2 special tokens"):
         hs.survey("-", ["text"], length=2)
-    with pytest.raises(InputError, match="precision 'fp8'"):
+    with pytest.raises(InputError, match="unknown dtype 'fp8'"):
         hs.survey("-", ["text"], dtype="fp8")
-    with pytest.raises(InputError, match="no statistic is named"):
+    with pytest.raises(InputError, match="no statistic was named"):
         hs.survey("-", ["text"], statistics=[])
     for option, value in {"part_size": 0, "length": "12", "head_distances": 1.5, "threads": 0, "workers": 0}.items():
         with pytest.raises(InputError, match=f"{option} is {value!r}"):
             hs.survey("-", ["text"], **{option: value})
-    with pytest.raises(InputError, match="can be read once only"):
+    with pytest.raises(InputError, match="can be read only once"):
         hs.survey("-", iter(["text"]), head_distances=1)
-    with pytest.raises(InputError, match="without Ray"):
+    with pytest.raises(InputError, match="workers requires Ray"):
         hs.survey("-", ["text"], workers=2)
-    with pytest.raises(InputError, match="can't be brought to 'cuda:77'"):
+    with pytest.raises(InputError, match="can't be moved to 'cuda:77'"):
         hs.survey("-", ["text"], device="cuda:77")
     for nothing in (None, {"a": "text"}, b"text"):
-        with pytest.raises(InputError, match="is no corpus"):
+        with pytest.raises(InputError, match="expected a corpus, got"):
             hs.survey("-", nothing)
     sight = ViTConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1, image_size=8, patch_size=4)
-    with pytest.raises(UnsupportedError, match="ViTModel can't be run on a text alone"):
+    with pytest.raises(UnsupportedError, match="ViTModel fails on token ids alone"):
         hs.survey(ViTModel(sight), ["text"], tokenizer=tokenizer)
     tiny = T5Config(vocab_size=4096, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
     with pytest.raises(UnsupportedError):
@@ -326,20 +326,20 @@ def test_a_checkpoint_that_lacks_weights_is_refused(tmp_path):
 
 def test_a_corpus_without_a_readable_document_leaves_nothing_behind(tmp_path):
     (tmp_path / "a.jsonl").write_text(json.dumps({"body": "text"}))
-    with pytest.raises(InputError, match=r"no document that could be read.*there are body.*--field"):
+    with pytest.raises(InputError, match=r"no document of the corpus could be read.*the fields are body.*--field"):
         hs.survey("-", tmp_path / "a.jsonl", out=tmp_path / "out")
-    found = hs.survey("-", tmp_path / "a.jsonl", out=tmp_path / "out", field="body", report=False)
-    assert found.manifest["counts"]["documents"] == 1
+    result = hs.survey("-", tmp_path / "a.jsonl", out=tmp_path / "out", field="body", report=False)
+    assert result.manifest["counts"]["documents"] == 1
 
 
 def test_a_folder_that_nobody_named_goes_with_the_result_or_the_failure(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with pytest.raises(NotFoundError):
         hs.survey("no-such/model-anywhere", ["text"])
-    with pytest.raises(InputError, match="no document that could be read"):
+    with pytest.raises(InputError, match="no document of the corpus could be read"):
         hs.survey("-", [""])
     assert not list(tmp_path.iterdir())
-    found = hs.survey("-", ["She took off her hat."], report=False)
-    assert [found.folder] == list(tmp_path.iterdir())
-    del found
+    result = hs.survey("-", ["She took off her hat."], report=False)
+    assert [result.folder] == list(tmp_path.iterdir())
+    del result
     assert not list(tmp_path.iterdir())

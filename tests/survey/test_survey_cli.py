@@ -41,9 +41,9 @@ def test_the_same_files_as_in_python(corpus, whole, tmp_path):
     done = run(str(corpus), "--out", str(tmp_path / "out"), *ASKED, "--head-distances", "2")
     assert done.returncode == 0, done.stderr.decode()
     assert done.stderr == b""
-    found = contents(tmp_path / "out")
-    assert b"<html" in found.pop("report.html")
-    assert found == contents(whole.folder)
+    result = contents(tmp_path / "out")
+    assert b"<html" in result.pop("report.html")
+    assert result == contents(whole.folder)
     screen = done.stdout.decode()
     assert "8 documents" in screen
     assert "4 documents were refused: 2 empty, 1 not UTF-8, 1 too long" in screen
@@ -62,14 +62,15 @@ def test_standard_input_and_json(tmp_path):
     assert list(record["statistics"]) == ["cls", "sep"]
 
 
-def test_an_interrupted_survey_says_how_to_go_on(corpus, whole, tmp_path):
+def test_an_interrupted_survey_says_how_to_resume(corpus, whole, tmp_path):
     out = tmp_path / "out"
-    asked = ["survey", "-", str(corpus), "--out", str(out), *ASKED, "--head-distances", "2", "--no-report"]
-    done = subprocess.run([sys.executable, "-c", INTERRUPTED, *asked], capture_output=True, timeout=PATIENCE)
+    requested = ["survey", "-", str(corpus), "--out", str(out), *ASKED, "--head-distances", "2", "--no-report"]
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED, *requested], capture_output=True, timeout=PATIENCE)
     assert done.returncode == 130, done.stderr
     parts = len(list(out.glob("parts/part-*.parquet")))
     assert parts == 1
-    assert done.stderr.decode() == f"stopped: {parts} finished parts are kept in {out}; run the same command to go on\n"
+    message = f"stopped: {parts} finished parts are kept in {out}; run the same command to resume\n"
+    assert done.stderr.decode() == message
     assert done.stdout == b""
     assert not any(path.name.startswith(".") for path in (out / "parts").iterdir())
 

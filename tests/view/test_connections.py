@@ -220,6 +220,6 @@ def test_it_listens_on_loopback_and_before_its_address_is_said(monkeypatch: pyte
     monkeypatch.setattr(connections.Server, "run", run)
     trace = hs.open("-").trace("The cat sat.")
     with ThreadPoolExecutor(1) as pool:  # a browser of other tests may run an event loop in this thread
-        pool.submit(server.serve, trace, open_browser=False, said=said).result()
+        pool.submit(server.serve, trace, open_browser=False, announce=said).result()
     assert [address for address, _ in seen] == ["127.0.0.1"]
     assert len(heard) == 1

@@ -48,9 +48,9 @@ def screen(trace: Trace, **options: Any) -> str:
 
 
 def test_the_grid_has_the_models_numbers() -> None:
-    shown = screen(made())
-    assert "the heads that were kept: 2 layers x 2 heads" in shown
-    lines = shown.splitlines()
+    displayed = screen(made())
+    assert "the heads that were kept: 2 layers x 2 heads" in displayed
+    lines = displayed.splitlines()
     head = next(at for at, line in enumerate(lines) if line.lstrip().startswith("head "))
     assert lines[head].split() == ["head", "1", "3"]
     assert [line.split()[:2] for line in lines[head + 1 : head + 3]] == [["layer", "0"], ["layer", "5"]]
@@ -76,9 +76,9 @@ def test_one_layer_and_one_head() -> None:
 def test_keys_of_cross_attention_have_their_own_labels() -> None:
     trace = made(keys=6)
     for options in ({}, {"top": 6}, {"query": "q2", "top": 6}):
-        shown = screen(trace, layer=5, head=3, **options)
-        assert "k5" in shown
-        assert "q2" in shown
+        displayed = screen(trace, layer=5, head=3, **options)
+        assert "k5" in displayed
+        assert "q2" in displayed
     assert "k5" not in screen(trace)
 
 
@@ -93,7 +93,7 @@ def test_saved_weights_carry_the_numbers(tmp_path: Path) -> None:
     rows = (tmp_path / "one.csv").read_text().splitlines()[1:]
     assert {tuple(row.split(",")[:2]) for row in rows} == {("5", "1"), ("5", "3")}
     trace = trace.replaced(layers=(trace.layers[0], replace(trace.layers[1], numbers=(0, 2))))
-    with pytest.raises(InputError, match="layer 5 has other heads than layer 0"):
+    with pytest.raises(InputError, match="layers 0 and 5 have different heads"):
         save_attention(trace, tmp_path / "unlike.npz")
     save_attention(trace, tmp_path / "unlike.csv")
     rows = (tmp_path / "unlike.csv").read_text().splitlines()[1:]

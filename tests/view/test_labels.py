@@ -14,7 +14,7 @@ FAMILY = "👨‍👩‍👧"
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "displayed"),
     [
         ("cat", "cat"),
         ("[red]", "[red]"),
@@ -35,16 +35,16 @@ FAMILY = "👨‍👩‍👧"
         ("שלום", "שלום"),
     ],
 )
-def test_printable(text, shown):
-    assert printable(text) == shown
+def test_printable(text, displayed):
+    assert printable(text) == displayed
 
 
 @given(st.text())
 def test_nothing_printable_acts_on_a_terminal(text):
-    shown = printable(text)
-    for character in shown.replace("\u200c", "").replace("\u200d", ""):
+    displayed = printable(text)
+    for character in displayed.replace("\u200c", "").replace("\u200d", ""):
         assert unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
-    shown.encode()
+    displayed.encode()
 
 
 @pytest.mark.parametrize(("text", "columns"), [("cat", 3), ("猫", 2), ("e\u0301", 1), ("🙂", 2), ("שלום", 4), ("", 0)])

@@ -23,8 +23,8 @@ def rows(text):
 
 
 def test_cells_carry_shade_and_per_cent():
-    shown = rows(plain_text([matrix(WEIGHTS, NAMES, NAMES)], Paper(80)))[-3:]
-    assert shown == ["0 [CLS] █ 90 ░ 10", "1 cat   ▒ 25 ▓ 75", "2 猫    ░  1      █ 99"]
+    displayed = rows(plain_text([matrix(WEIGHTS, NAMES, NAMES)], Paper(80)))[-3:]
+    assert displayed == ["0 [CLS] █ 90 ░ 10", "1 cat   ▒ 25 ▓ 75", "2 猫    ░  1      █ 99"]
 
 
 def test_ascii_and_grey_keep_the_order_of_shades():
@@ -113,10 +113,10 @@ def test_keys_are_spelled_downwards_where_cells_are_narrow():
 def test_the_fewest_keys_that_hold_a_share(numbers, threshold):
     row = np.array(numbers, np.float32)
     chosen = strongest(row, None, threshold)
-    held = float(row[chosen].astype(np.float64).sum())
+    contents = float(row[chosen].astype(np.float64).sum())
     total = float(row.astype(np.float64).sum())
-    assert held >= threshold * total - 1e-5
-    assert held - float(row[chosen[-1]]) < threshold * total + 1e-5
+    assert contents >= threshold * total - 1e-5
+    assert contents - float(row[chosen[-1]]) < threshold * total + 1e-5
     assert [float(row[key]) for key in chosen] == sorted((float(row[key]) for key in chosen), reverse=True)
 
 

@@ -32,5 +32,5 @@ def test_modules_of_a_checkpoint(tmp_path: Path) -> None:
     assert (answer["class"], answer["total"]) == ("BertModel", 46_368)
     layers = answer["tree"]["parts"][1]["parts"][0]["parts"]
     assert [(part["name"], part["times"]) for part in layers] == [("0-2", 3)]
-    shown = CliRunner().invoke(app, ["tree", str(tmp_path), "--modules"])
-    assert "3 x BertLayer" in shown.stdout
+    displayed = CliRunner().invoke(app, ["tree", str(tmp_path), "--modules"])
+    assert "3 x BertLayer" in displayed.stdout

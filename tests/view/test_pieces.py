@@ -17,12 +17,14 @@ def axis(*rows):
 
 
 def test_word_pieces_are_joined():
-    found = labels(axis(("[CLS]", None, None), ("em", 0, (0, 2)), ("##bed", 0, (2, 5)), ("[SEP]", None, None)), "embed")
-    assert found == ("[CLS]", "em", "·bed", "[SEP]")
+    result = labels(
+        axis(("[CLS]", None, None), ("em", 0, (0, 2)), ("##bed", 0, (2, 5)), ("[SEP]", None, None)), "embed"
+    )
+    assert result == ("[CLS]", "em", "·bed", "[SEP]")
 
 
 def test_byte_level_pieces_are_read_back():
-    found = labels(
+    result = labels(
         axis(
             ("<s>", None, None),
             ("Hi", 0, (0, 2)),
@@ -34,7 +36,7 @@ def test_byte_level_pieces_are_read_back():
         ),
         "Hi there 你养",
     )
-    assert found == ("<s>", "Hi", "there", "你", "·\\xe5\\x85", "·\\xbb", "</s>")
+    assert result == ("<s>", "Hi", "there", "你", "·\\xe5\\x85", "·\\xbb", "</s>")
 
 
 def test_sentence_pieces_lose_their_mark():
@@ -47,7 +49,7 @@ def test_letters_that_look_like_marks_stay(token, text):
 
 
 def test_the_second_text_is_read_from_the_second_text():
-    found = labels(
+    result = labels(
         axis(
             ("<s>", None, None),
             ("Ġa", 0, (0, 1)),
@@ -58,7 +60,7 @@ def test_the_second_text_is_read_from_the_second_text():
         "a",
         "你",
     )
-    assert found[-1] == "你"
+    assert result[-1] == "你"
 
 
 def test_hostile_pieces_are_escaped():
@@ -77,9 +79,9 @@ def test_a_token_is_found(wanted, place):
 
 
 @pytest.mark.parametrize(
-    ("wanted", "said"),
-    [("the", "occurs 2 times: at 1, 5"), ("dog", "no token is 'dog'"), ("8", "no token 8"), ("-9", "no token -9")],
+    ("wanted", "message"),
+    [("the", "occurs 2 times: at 1, 5"), ("dog", "no token 'dog'"), ("8", "no token 8"), ("-9", "no token -9")],
 )
-def test_or_refused_with_what_there_is(wanted, said):
-    with pytest.raises(InputError, match=said):
+def test_or_refused_with_what_there_is(wanted, message):
+    with pytest.raises(InputError, match=message):
         find_token(wanted, TOKENS, SHOWN)

@@ -1,4 +1,4 @@
-"""What a person sees, as whole screens kept in tests/view/screens; `pytest --refresh-screens` writes them anew."""
+"""Whole screens, kept in tests/view/screens; `pytest --refresh-screens` writes them again."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def models(tmp_path_factory):
         "small": small_bert(tmp_path_factory.mktemp("small")),
         "bert-base": bert_checkpoint(tmp_path_factory.mktemp("base"), published=True),
     }
-    found = {name: hs.open(folder) for name, folder in folders.items()}
-    for name, model in found.items():
+    result = {name: hs.open(folder) for name, folder in folders.items()}
+    for name, model in result.items():
         model.checkpoint.name = name
-    return found
+    return result
 
 
 def opened(models: dict[str, Model], name: str) -> Model:

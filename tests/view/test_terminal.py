@@ -44,35 +44,35 @@ def lines(drawing, paper):
 
 @pytest.mark.parametrize("columns", [30, 40, 60, 80, 100, 150])
 def test_a_table_fits_and_drops_nothing(columns):
-    shown = lines(table(WIDE), Paper(columns))
-    assert max(map(width, shown)) <= columns
-    letters = "".join("".join(shown).split())
+    displayed = lines(table(WIDE), Paper(columns))
+    assert max(map(width, displayed)) <= columns
+    letters = "".join("".join(displayed).split())
     for row in WIDE.rows:
         assert f"{row[2]:,}" in letters
     if columns >= 80:
         for row in WIDE.rows:
-            assert any(row[0] in line for line in shown)
+            assert any(row[0] in line for line in displayed)
 
 
 def test_a_wide_window_shows_every_column():
-    shown = lines(table(WIDE), Paper(150))
-    assert shown[0].split() == ["name", "dtype", "count", "part", "meaning"]
-    assert "F32" in shown[2]
+    displayed = lines(table(WIDE), Paper(150))
+    assert displayed[0].split() == ["name", "dtype", "count", "part", "meaning"]
+    assert "F32" in displayed[2]
 
 
 def test_a_narrow_one_says_constants_once_and_groups():
-    shown = lines(table(WIDE), Paper(80))
-    assert shown[0].split() == ["name", "count", "meaning"]
-    assert shown[-1] == "dtype: F32 in every row"
-    assert [line for line in shown if line.startswith(("encoder ", "pooler "))] == [
+    displayed = lines(table(WIDE), Paper(80))
+    assert displayed[0].split() == ["name", "count", "meaning"]
+    assert displayed[-1] == "dtype: F32 in every row"
+    assert [line for line in displayed if line.startswith(("encoder ", "pooler "))] == [
         f"{'encoder':<45}{'1,234':>5}",
         f"{'pooler':<45}{'17':>5}",
     ]
 
 
 def test_a_pipe_never_breaks_a_name():
-    shown = lines(table(WIDE), Paper(40, folds=False))
-    assert any(line.startswith(str(WIDE.rows[0][0])) for line in shown)
+    displayed = lines(table(WIDE), Paper(40, folds=False))
+    assert any(line.startswith(str(WIDE.rows[0][0])) for line in displayed)
 
 
 def test_an_empty_table_says_so():

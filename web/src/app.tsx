@@ -1,4 +1,4 @@
-// The page: the grid at the left, the head in the middle, the inspector at the right.
+// The page: the grid on the left, the head in the middle, the inspector on the right.
 import { say } from "./words";
 import * as state from "./state";
 import { doc, failure } from "./store";
@@ -22,7 +22,7 @@ export function App() {
       <Top />
       {failure.value && <p class="trouble" role="alert">{failure.value} <button onClick={() => { failure.value = null; }}>{say("close")}</button></p>}
       {doc.value && <div class={`columns at-${state.pane.value}`}><Grid /><Pane />{state.pane.value === "head" && <Cell />}<Inspector /></div>}
-      <p class="said" role="status" aria-live="polite">{state.said.value}</p>
+      <p class="said" role="status" aria-live="polite">{state.status.value}</p>
       <Help />
     </>
   );

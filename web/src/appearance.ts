@@ -1,21 +1,21 @@
-// How a page looks to this reader, whatever stands on it: theme and language.
+// The reader's theme and language, shared by all pages.
 import { effect, signal } from "@preact/signals";
 
 export const THEMES = ["auto", "light", "dark"] as const;
 export type Theme = (typeof THEMES)[number];
 
 export const theme = signal<Theme>("auto");
-/** Empty: the browser's. */
+/** Empty for the browser's language. */
 export const language = signal("");
-/** True while the screen is dark. */
+/** True in dark mode. */
 export const dark = signal(false);
 
-/** Keep the style sheet at the theme, and the theme at the system's where it is not chosen. */
+/** Apply the theme to the style sheet, and follow the system's theme unless one is chosen. */
 export function followTheme(): void {
   const system = matchMedia("(prefers-color-scheme: dark)");
   const apply = (): void => {
     const now = theme.value === "dark" || (theme.value === "auto" && system.matches);
-    // the style sheet first: what is drawn anew takes its colours from there
+    // the style sheet first, because redrawing reads its colours
     document.documentElement.dataset.theme = now ? "dark" : "light";
     dark.value = now;
   };

@@ -1,4 +1,4 @@
-// The statistics that Python lists (headscope/statistics/catalog.py): the page is told their names, units and ranges.
+// The catalog of statistics, whose names, units and ranges come from Python (headscope/statistics/catalog.py).
 import { signal } from "@preact/signals";
 import { isWord, say, spoken } from "./words";
 
@@ -9,15 +9,15 @@ export interface Statistic {
   units: Record<string, string>;
   low: number | null;
   high: number | null;
-  /** For the weight on all special tokens of a kind: how vocabularies spell them. */
+  /** For the weight on all special tokens of a kind: their spellings. */
   tokens: string[] | null;
 }
 
 export const catalog = signal<Statistic[]>([]);
 
-const entry = (name: string): Statistic | undefined => catalog.value.find((one) => one.name === name);
+const entry = (name: string): Statistic | undefined => catalog.value.find((statistic) => statistic.name === name);
 
-/** A statistic's name in the reader's language: Python's, or that of a measure which only the page has. */
+/** A statistic's name in the reader's language, from Python, or from the page for measures that only it has. */
 export function statisticName(name: string): string {
   const word = `stat_${name}`;
   return entry(name)?.names[spoken.value] ?? (isWord(word) ? say(word) : name);
@@ -28,10 +28,10 @@ export function statisticUnit(name: string): string {
   return entry(name)?.units[spoken.value] ?? (isWord(word) ? say(word) : "");
 }
 
-/** How special tokens are spelled on which the weight is measured, by statistic. */
+/** Statistic -> spellings of the special tokens whose weight it measures. */
 export const massTokens = (): Record<string, string[]> =>
   Object.fromEntries(catalog.value.flatMap(({ name, tokens }) => (tokens ? [[name, tokens]] : [])));
 
-/** What fills a statistic's bar: the end of its range, or the largest of these numbers where it has none. */
+/** The value of a full bar: the upper end of the statistic's range, or the largest of these numbers if it has none. */
 export const barEnd = (name: string, numbers: Float32Array): number =>
   entry(name)?.high ?? numbers.reduce((most, value) => (Math.abs(value) > most ? Math.abs(value) : most), 1e-9);

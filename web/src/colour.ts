@@ -2,7 +2,7 @@
 
 export type RGB = [number, number, number];
 
-/** OKLCH to sRGB bytes (Ottosson 2020), chroma lowered until the colour exists. */
+/** OKLCH to sRGB bytes (Ottosson 2020); chroma is lowered until the colour is in the gamut. */
 export function oklch(lightness: number, chroma: number, hue: number): RGB {
   for (let c = chroma; ; c -= 0.005) {
     const a = Math.max(c, 0) * Math.cos((hue * Math.PI) / 180);
@@ -23,12 +23,12 @@ export function oklch(lightness: number, chroma: number, hue: number): RGB {
   }
 }
 
-/** What is drawn for NaN: on neither map. */
+/** Colour of NaN, which is on neither map. */
 const BROKEN: RGB = [214, 0, 60];
 
 export const css = ([r, g, b]: RGB): string => `rgb(${r} ${g} ${b})`;
 
-/** 256 colours, equal steps of lightness, so that it reads in grey as well. From the page's ground to the strongest. */
+/** 256 colours from the background to the strongest, in equal steps of lightness, so that they work in grey, too. */
 function ramp(dark: boolean): Uint8Array {
   const out = new Uint8Array(256 * 3);
   for (let n = 0; n < 256; n++) {
@@ -41,7 +41,7 @@ function ramp(dark: boolean): Uint8Array {
   return out;
 }
 
-/** 511 colours from blue over white (0) to orange. */
+/** 511 colours from blue through white (0) to orange. */
 function divergingRamp(): Uint8Array {
   const out = new Uint8Array(511 * 3);
   for (let n = 0; n < 511; n++) {
@@ -84,15 +84,15 @@ export function luminance(colour: RGB): number {
   return 0.2126 * r + 0.7152 * g + 0.0722 * b;
 }
 
-/** Black or white: the one with more contrast on this colour. */
+/** Black or white, whichever has more contrast on this colour. */
 export const inkOn = (colour: RGB): string => (luminance(colour) > 0.179 ? "#000" : "#fff");
 
-/** A head's colour: equal lightness, hues spread over the whole circle, so none comes twice. */
+/** A head's colour: equal lightness, and hues spread over the whole circle, so that all differ. */
 export function headColour(head: number, heads: number, dark: boolean): string {
   return css(oklch(dark ? 0.78 : 0.52, 0.13, 20 + (360 * head) / heads));
 }
 
-/** Where a weight lies on the map: 0 to 1. Log shows four decades. */
+/** Position of a weight on the map, 0 to 1. Log covers four decades. */
 export function onScale(weight: number, most: number, scale: "sqrt" | "linear" | "log"): number {
   const t = most > 0 ? Math.min(1, Math.max(0, weight / most)) : 0;
   if (scale === "linear") return t;
@@ -104,17 +104,17 @@ const palettes = new Map<Uint8Array, Uint32Array>();
 
 /** A map's colours as pixels of a canvas: opaque, red in the lowest byte. */
 export function palette(map: Uint8Array): Uint32Array {
-  let found = palettes.get(map);
-  if (!found) {
-    found = Uint32Array.from({ length: map.length / 3 }, (_, n) => pixel(entry(map, n)));
-    palettes.set(map, found);
+  let palette = palettes.get(map);
+  if (!palette) {
+    palette = Uint32Array.from({ length: map.length / 3 }, (_, n) => pixel(entry(map, n)));
+    palettes.set(map, palette);
   }
-  return found;
+  return palette;
 }
 
 const pixel = ([r, g, b]: RGB): number => 0xff000000 + (b << 16) + (g << 8) + r;
 
-/** Numbers as pixels. Signed numbers go on the diverging map. */
+/** Numbers as pixels; signed numbers use the diverging map. */
 export function paint(
   data: Float32Array, most: number, scale: "sqrt" | "linear" | "log", dark: boolean, signed: boolean,
 ): Uint8ClampedArray<ArrayBuffer> {

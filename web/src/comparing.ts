@@ -1,16 +1,16 @@
-// What two traces have in common, and why they can't be subtracted.
+// Comparability of two traces, and the reason if they can't be subtracted.
 import { computed } from "@preact/signals";
 import { doc, otherDoc, otherShown, shown } from "./store";
 import type { TraceInfo } from "./trace/trace";
 
-/** Why two traces can't be subtracted cell by cell; null where they can. */
+/** The reason why two traces can't be subtracted cell by cell; null if they can. */
 export type Apart = { word: "compare_lengths" | "compare_shapes" | "compare_filtered"; a: string; b: string } | null;
 
 const same = (a: unknown, b: unknown): boolean => JSON.stringify(a) === JSON.stringify(b);
 const rowsAndColumns = (info: TraceInfo): string =>
   info.keys === info.queries ? String(info.queries.tokens.length) : `${info.queries.tokens.length} x ${info.keys.tokens.length}`;
 
-/** Heads of two traces are ranked by change where both have the same tokens' number, layers and heads. */
+/** True if heads can be ranked by change: both traces have the same number of tokens, layers and heads. */
 export function apart(a: TraceInfo, b: TraceInfo): Apart {
   if (!same(a.layerNumbers, b.layerNumbers) || !same(a.headNumbers, b.headNumbers)) {
     return { word: "compare_shapes", a: `${a.layers.length} x ${a.heads}`, b: `${b.layers.length} x ${b.heads}` };
@@ -26,14 +26,14 @@ export const separated = computed<Apart>(() => {
   if (!a || !b) return null;
   const why = apart(a, b);
   if (why) return why;
-  const [mine, theirs] = [shown.value!, otherShown.value!];
-  return same(mine.rows.map((one) => one.tokens), theirs.rows.map((one) => one.tokens)) &&
-    same(mine.columns.map((one) => one.tokens), theirs.columns.map((one) => one.tokens))
+  const [left, right] = [shown.value!, otherShown.value!];
+  return same(left.rows.map((label) => label.tokens), right.rows.map((label) => label.tokens)) &&
+    same(left.columns.map((label) => label.tokens), right.columns.map((label) => label.tokens))
     ? null
-    : { word: "compare_filtered", a: `${mine.rows.length} x ${mine.columns.length}`, b: `${theirs.rows.length} x ${theirs.columns.length}` };
+    : { word: "compare_filtered", a: `${left.rows.length} x ${left.columns.length}`, b: `${right.rows.length} x ${right.columns.length}` };
 });
 
-/** Where another trace holds the head with these numbers; null where it has none. */
+/** The index of the head with these numbers in another trace; null if it has none. */
 export function placeOf(info: TraceInfo, layerNumber: number, headNumber: number): { layer: number; head: number } | null {
   const layer = info.layerNumbers.indexOf(layerNumber);
   const head = layer < 0 ? -1 : info.headNumbers[layer].indexOf(headNumber);

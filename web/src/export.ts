@@ -1,4 +1,4 @@
-// The picture as it stands, as SVG and PNG; its numbers as CSV and JSON; its address.
+// Export of the current picture as SVG and PNG, of its numbers as CSV and JSON, and of its link.
 import { strongestKeys } from "./trace/strongest";
 import { engine } from "./trace/engine";
 import { headColour, onScale, sequentialCss } from "./colour";
@@ -19,10 +19,10 @@ function fileName(kind: string): string {
 function save(content: BlobPart, type: string, kind: string): void {
   const name = fileName(kind);
   download(content, type, name);
-  state.said.value = say("saved", { name });
+  state.status.value = say("saved", { name });
 }
 
-/** The part of the matrix that is seen: rows and columns [..). */
+/** The visible part of the matrix: rows and columns [..). */
 function window_(picture: Picture): [number, number, number, number] {
   const box = state.box.value;
   if (!box) return [0, picture.rows, 0, picture.columns];
@@ -32,7 +32,7 @@ function window_(picture: Picture): [number, number, number, number] {
 
 const MOST_CELLS = 40_000;
 
-/** Numbers of the seen part, pooled by the largest where there are too many for a drawing. */
+/** Numbers of the visible part, max-pooled if there are too many for a drawing. */
 async function seen(most: number): Promise<{ data: Float32Array; height: number; width: number; box: [number, number, number, number] } | null> {
   const [now, picture] = [wanted.value, current.value];
   if (!now || !picture) return null;
@@ -47,17 +47,17 @@ async function seen(most: number): Promise<{ data: Float32Array; height: number;
   return { data, height, width, box };
 }
 
-/** An SVG for a paper: white ground, the chosen scale, tokens, a legend, what was hidden or joined. */
+/** An SVG for a paper: white background, the chosen scale, tokens, a legend, and notes on what was hidden or joined. */
 export async function figure(): Promise<string> {
-  const found = await seen(MOST_CELLS);
+  const part = await seen(MOST_CELLS);
   const [words, info, picture] = [shown.value, doc.value?.info, current.value];
-  if (!found || !words || !info || !picture) throw new Error(say("no_trace"));
-  const [top, bottom, left, right] = found.box;
+  if (!part || !words || !info || !picture) throw new Error(say("no_trace"));
+  const [top, bottom, left, right] = part.box;
   const rows = words.rows.slice(top, bottom);
   const columns = words.columns.slice(left, right);
   const withMatrix = state.mode.value !== "lines";
   const withLines = state.mode.value !== "matrix" && rows.length <= 200 && columns.length <= 200;
-  const cell = Math.max(2, Math.min(24, 600 / Math.max(found.height, found.width)));
+  const cell = Math.max(2, Math.min(24, 600 / Math.max(part.height, part.width)));
   const parts: string[] = [];
   const title = `${info.name} · ${say("layer_head", headName(info, at.value))}`;
   let x = 16;
@@ -65,7 +65,7 @@ export async function figure(): Promise<string> {
   if (withLines) {
     const line = 18;
     const colour = headColour(at.value.head, info.heads, false);
-    const data = found.width === columns.length && found.height === rows.length ? found.data : null;
+    const data = part.width === columns.length && part.height === rows.length ? part.data : null;
     const y = (n: number): number => 52 + n * line;
     rows.forEach((label, n) => parts.push(`<text x="${x + 120}" y="${y(n) + 4}" text-anchor="end">${escaped(marked(label))}</text>`));
     columns.forEach((label, n) => parts.push(`<text x="${x + 300}" y="${y(n) + 4}">${escaped(marked(label))}</text>`));
@@ -82,25 +82,25 @@ export async function figure(): Promise<string> {
   }
   if (withMatrix) {
     const [ox, oy] = [x + 96, 120];
-    for (let r = 0; r < found.height; r++) {
-      for (let c = 0; c < found.width; c++) {
-        const value = found.data[r * found.width + c];
+    for (let r = 0; r < part.height; r++) {
+      for (let c = 0; c < part.width; c++) {
+        const value = part.data[r * part.width + c];
         const shade = sequentialCss(onScale(value, mostOf(picture), state.scale.value), false);
         parts.push(`<rect x="${(ox + c * cell).toFixed(2)}" y="${(oy + r * cell).toFixed(2)}" width="${cell.toFixed(2)}" height="${cell.toFixed(2)}" fill="${shade}"/>`);
       }
     }
-    const [down, across] = [(found.height * cell) / rows.length, (found.width * cell) / columns.length];
+    const [down, across] = [(part.height * cell) / rows.length, (part.width * cell) / columns.length];
     const [everyRow, everyColumn] = [Math.ceil(10 / down), Math.ceil(10 / across)];
     rows.forEach((label, n) => { if (n % everyRow === 0) parts.push(`<text x="${ox - 5}" y="${(oy + (n + 0.5) * down + 4).toFixed(1)}" text-anchor="end">${escaped(marked(label))}</text>`); });
     columns.forEach((label, n) => { if (n % everyColumn === 0) parts.push(`<text transform="translate(${(ox + (n + 0.5) * across + 3).toFixed(1)} ${oy - 5}) rotate(-55)">${escaped(marked(label))}</text>`); });
     if (row.value !== null && row.value >= top && row.value < bottom) {
-      parts.push(`<rect x="${ox}" y="${(oy + (row.value - top) * down).toFixed(1)}" width="${(found.width * cell).toFixed(1)}" height="${down.toFixed(1)}" fill="none" stroke="#c2410c" stroke-width="1.5"/>`);
+      parts.push(`<rect x="${ox}" y="${(oy + (row.value - top) * down).toFixed(1)}" width="${(part.width * cell).toFixed(1)}" height="${down.toFixed(1)}" fill="none" stroke="#c2410c" stroke-width="1.5"/>`);
     }
-    const ly = oy + found.height * cell + 18;
+    const ly = oy + part.height * cell + 18;
     for (let n = 0; n < 60; n++) parts.push(`<rect x="${ox + n * 2}" y="${ly}" width="2.2" height="8" fill="${sequentialCss(onScale(n / 59, 1, state.scale.value), false)}"/>`);
     parts.push(`<text x="${ox}" y="${ly + 20}">0</text><text x="${ox + 120}" y="${ly + 20}" text-anchor="end">${mostOf(picture).toFixed(2)}</text><text x="${ox + 130}" y="${ly + 8}">${escaped(say(`scale_${state.scale.value}`))}</text>`);
     height = Math.max(height, ly + 24);
-    x = ox + found.width * cell + 16;
+    x = ox + part.width * cell + 16;
   }
   const notes = remarks().join(" · ");
   const wide = Math.max(x, 480);
@@ -111,20 +111,20 @@ export async function figure(): Promise<string> {
   );
 }
 
-/** What was hidden, joined or cut, in words. */
+/** Notes on what was hidden, joined or cut. */
 export function remarks(): string[] {
   const words = shown.value;
-  const found: string[] = [];
-  if (!words) return found;
-  if (state.mode.value !== "matrix") found.push(`${say("mass")} ${Math.round(100 * state.mass.value)}%`);
-  if (state.filter.value !== "all") found.push(say(`filter_${state.filter.value}`));
-  if (words.renormalised) found.push(say("renormalised"));
-  else if (words.partial) found.push(say("partial"));
-  if (state.merged.value) found.push(say("merged_note"));
-  if (wanted.value?.normed) found.push(say("normed_note"));
+  const notes: string[] = [];
+  if (!words) return notes;
+  if (state.mode.value !== "matrix") notes.push(`${say("mass")} ${Math.round(100 * state.mass.value)}%`);
+  if (state.filter.value !== "all") notes.push(say(`filter_${state.filter.value}`));
+  if (words.renormalised) notes.push(say("renormalised"));
+  else if (words.partial) notes.push(say("partial"));
+  if (state.merged.value) notes.push(say("merged_note"));
+  if (wanted.value?.normed) notes.push(say("normed_note"));
   const info = doc.value?.info;
-  if (info?.broken.has(at.value.layer * info.heads + at.value.head)) found.push(say("broken_says"));
-  return found;
+  if (info?.broken.has(at.value.layer * info.heads + at.value.head)) notes.push(say("broken_says"));
+  return notes;
 }
 
 export async function saveSvg(): Promise<void> {
@@ -152,12 +152,12 @@ export async function savePng(): Promise<void> {
 const EVERY_CELL = 4_000_000;
 
 async function numbers(): Promise<{ rows: Label[]; columns: Label[]; data: Float32Array }> {
-  const found = await seen(EVERY_CELL);
+  const part = await seen(EVERY_CELL);
   const words = shown.value;
-  if (!found || !words) throw new Error(say("no_trace"));
-  const [top, bottom, left, right] = found.box;
-  if (found.height !== bottom - top || found.width !== right - left) throw new Error(say("pooled", { n: "" }));
-  return { rows: words.rows.slice(top, bottom), columns: words.columns.slice(left, right), data: found.data };
+  if (!part || !words) throw new Error(say("no_trace"));
+  const [top, bottom, left, right] = part.box;
+  if (part.height !== bottom - top || part.width !== right - left) throw new Error(say("pooled", { n: "" }));
+  return { rows: words.rows.slice(top, bottom), columns: words.columns.slice(left, right), data: part.data };
 }
 
 export async function saveCsv(): Promise<void> {
@@ -172,11 +172,11 @@ export async function saveCsv(): Promise<void> {
 export async function saveJson(): Promise<void> {
   const { rows, columns, data } = await numbers();
   const info = doc.value!.info;
-  const one = (label: Label): object => ({ text: label.text, tokens: label.tokens });
+  const plain = (label: Label): object => ({ text: label.text, tokens: label.tokens });
   save(JSON.stringify({
     model: info.model, text: info.text, pair: info.pair,
     layer: info.layerNumbers[at.value.layer], head: info.headNumbers[at.value.layer][at.value.head],
-    notes: remarks(), queries: rows.map(one), keys: columns.map(one),
+    notes: remarks(), queries: rows.map(plain), keys: columns.map(plain),
     pinned: { query: row.value, key: column.value },
     weights: rows.map((_, r) => Array.from(data.subarray(r * columns.length, (r + 1) * columns.length), (x) => Number(x.toFixed(6)))),
   }, null, 1), "application/json", "json");
@@ -186,8 +186,8 @@ export async function copyLink(): Promise<void> {
   const hash = toHash(state.FIELDS);
   try {
     await navigator.clipboard.writeText(location.href.replace(/#.*$/, "") + (hash ? `#${hash}` : ""));
-    state.said.value = say("copied");
+    state.status.value = say("copied");
   } catch {
-    state.said.value = say("copy_failed");
+    state.status.value = say("copy_failed");
   }
 }

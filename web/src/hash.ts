@@ -1,4 +1,4 @@
-// A page's state in its URL's hash, so that a link shows the same picture.
+// A page's state in the hash of its URL, so that a link shows the same picture.
 import { effect, type Signal } from "@preact/signals";
 import { language, theme, THEMES } from "./appearance";
 
@@ -10,14 +10,14 @@ export interface Field<T> {
 }
 
 export const whole = (text: string): number | undefined => (/^\d{1,6}$/.test(text) ? Number(text) : undefined);
-export const field = <T,>(held: Signal<T>, read: (text: string) => T | undefined, write: (value: T) => string = String): Field<T> => ({
-  signal: held, first: held.peek(), read, write,
+export const field = <T,>(target: Signal<T>, read: (text: string) => T | undefined, write: (value: T) => string = String): Field<T> => ({
+  signal: target, first: target.peek(), read, write,
 });
-export const among = <T extends string>(held: Signal<T>, names: readonly T[]): Field<T> =>
-  field(held, (text) => names.find((name) => name === text));
-export const flag = (held: Signal<boolean>): Field<boolean> => field(held, (text) => text === "1", (on) => (on ? "1" : "0"));
-export const share = (held: Signal<number>): Field<number> =>
-  field(held, (text) => { const value = Number(text); return value >= 0 && value <= 1 ? value : undefined; });
+export const among = <T extends string>(target: Signal<T>, names: readonly T[]): Field<T> =>
+  field(target, (text) => names.find((name) => name === text));
+export const flag = (target: Signal<boolean>): Field<boolean> => field(target, (text) => text === "1", (on) => (on ? "1" : "0"));
+export const share = (target: Signal<number>): Field<number> =>
+  field(target, (text) => { const value = Number(text); return value >= 0 && value <= 1 ? value : undefined; });
 
 /** The fields of a hash, by name. */
 export type Fields = Record<string, Field<never>>;
@@ -28,26 +28,26 @@ export const APPEARANCE = {
   lang: field(language, (text) => (["en", "ja", "zh"].includes(text) ? text : undefined)),
 };
 
-/** The state as a hash, without what is at its first value. */
+/** The state as a hash, without fields at their initial values. */
 export function toHash(fields: Fields): string {
   const parts: string[] = [];
-  for (const [name, { signal: held, first, write }] of Object.entries(fields)) {
-    const value = held.value as unknown;
+  for (const [name, { signal: target, first, write }] of Object.entries(fields)) {
+    const value = target.value as unknown;
     if (value !== first && value !== null) parts.push(`${name}=${encodeURIComponent(write(value as never))}`);
   }
   return parts.join("&");
 }
 
-/** Take the state from a hash; what it doesn't name goes back to its first value, what can't be read is left out. */
+/** Set the state from a hash; missing fields get their initial values, unreadable ones are ignored. */
 export function fromHash(fields: Fields, hash: string): void {
-  const given = new URLSearchParams(hash.replace(/^#/, ""));
-  for (const [name, { signal: held, first, read }] of Object.entries(fields)) {
-    const text = given.get(name);
-    (held as Signal<unknown>).value = (text === null ? undefined : read(text)) ?? first;
+  const params = new URLSearchParams(hash.replace(/^#/, ""));
+  for (const [name, { signal: target, first, read }] of Object.entries(fields)) {
+    const text = params.get(name);
+    (target as Signal<unknown>).value = (text === null ? undefined : read(text)) ?? first;
   }
 }
 
-/** Keep the URL and the state the same. Frames without a URL of their own keep the state in memory. */
+/** Keep the URL and the state in sync. Frames without a URL keep the state in memory. */
 export function followHash(fields: Fields): void {
   fromHash(fields, location.hash);
   let waiting = 0;
@@ -59,7 +59,7 @@ export function followHash(fields: Fields): void {
       try {
         history.replaceState(null, "", hash ? `#${hash}` : location.pathname + location.search);
       } catch {
-        // a frame whose address can't be changed
+        // a frame whose URL can't be changed
       }
     }, 60);
   });

@@ -1,4 +1,4 @@
-// Everything works from the keyboard.
+// Keyboard control of the whole page.
 import * as state from "./state";
 import { column, doc, lookAt, row, shown } from "./store";
 import { goToExtreme } from "./panels/grid";
@@ -11,12 +11,12 @@ import { toggleHead, toggleToken } from "./panels/causes";
 function move(along: "row" | "column", by: number): void {
   const words = shown.value;
   if (!words) return;
-  const [labels, place, held] = along === "row" ? ([words.rows, row.value, state.query] as const) : ([words.columns, column.value, state.key] as const);
+  const [labels, place, target] = along === "row" ? ([words.rows, row.value, state.query] as const) : ([words.columns, column.value, state.key] as const);
   const next = place === null ? (by > 0 ? 0 : labels.length - 1) : Math.max(0, Math.min(labels.length - 1, place + by));
-  if (labels[next]) held.value = labels[next].tokens[0];
+  if (labels[next]) target.value = labels[next].tokens[0];
 }
 
-/** Esc lets go of one thing at a time, the last first. */
+/** Esc undoes one selection at a time, the last first. */
 function letGo(): void {
   if (state.help.value) state.help.value = false;
   else if (tableOpen.value) tableOpen.value = false;
@@ -28,8 +28,8 @@ function letGo(): void {
   else if (state.pane.value !== "head") state.pane.value = "head";
 }
 
-const toggle = (held: { value: boolean }): void => {
-  held.value = !held.value;
+const toggle = (target: { value: boolean }): void => {
+  target.value = !target.value;
   state.box.value = null;
 };
 

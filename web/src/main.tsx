@@ -1,4 +1,4 @@
-// The page's start: read what it is told, open the traces inside it, show them.
+// Entry point of the page: read the embedded data, open the embedded traces, show them.
 import { render } from "preact";
 import { effect } from "@preact/signals";
 import "./base.css";
@@ -9,7 +9,7 @@ import { catalog } from "./catalog";
 import { outcomes, start, type Start } from "./remote";
 import { followTheme } from "./appearance";
 import { followHash } from "./hash";
-import { FIELDS, said } from "./state";
+import { FIELDS, status } from "./state";
 import { followNumbers } from "./statistics";
 import { followRow, followSelection } from "./pictures";
 import { failure, followRest, openTrace } from "./store";
@@ -19,17 +19,17 @@ import { followLanguage } from "./words/speech";
 
 const page = document.getElementById("page")!;
 
-/** What was said goes away by itself. */
+/** Clear the status message after a while. */
 function followSaid(): void {
   let waiting = 0;
   effect(() => {
-    if (!said.value) return;
+    if (!status.value) return;
     clearTimeout(waiting);
-    waiting = window.setTimeout(() => { said.value = ""; }, 4000);
+    waiting = window.setTimeout(() => { status.value = ""; }, 4000);
   });
 }
 
-/** A trace's stretches, in order; each leaves the page as it is taken. */
+/** A trace's chunks, in order; each is removed from the page as it is read. */
 function* parts(n: number): Generator<string> {
   for (let part = 0; ; part++) {
     const element = document.getElementById(part ? `hs-trace-${n}-${part}` : `hs-trace-${n}`);

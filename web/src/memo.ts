@@ -1,4 +1,4 @@
-// A component that is drawn anew only where its properties have changed.
+// A component that renders again only if its properties have changed.
 import { Component, type ComponentChild, type FunctionComponent } from "preact";
 
 export function memo<P extends object>(draw: (props: P) => ComponentChild): FunctionComponent<P> {

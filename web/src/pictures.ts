@@ -1,4 +1,4 @@
-// The picture of the head that is looked at: computed where it is not at hand, kept where it was.
+// The picture of the selected head: computed on demand and cached.
 import { batch, computed, effect, signal } from "@preact/signals";
 import { engine, Superseded } from "./trace/engine";
 import { size } from "./trace/cells";
@@ -6,25 +6,25 @@ import { at, doc, failure, lookedRow, shown, type Doc } from "./store";
 import type { Shown } from "./shown";
 import * as state from "./state";
 
-/** Numbers of one head as they are shown. `full` holds every cell; a long text has a pooled overview instead. */
+/** Numbers of one head on the screen. `full` has every cell; a long text has a pooled overview instead. */
 export interface Picture {
   key: string;
   rows: number;
   columns: number;
   full: Float32Array | null;
   overview: { data: Float32Array; height: number; width: number };
-  /** The end of the scale where it is not for the reader to choose: differences, weighted weights. */
+  /** The end of the scale if the reader can't choose it: for differences and weights times |v W_O|. */
   ownMost: number | null;
   strongest: number;
   signed: boolean;
-  /** Of every row, in nats; and the column that takes most, with its mean share. Only where every cell is at hand. */
+  /** Entropy of every row, in nats, and the column with the largest mean weight. Only if every cell is available. */
   entropies: Float32Array | null;
   most: { column: number; share: number } | null;
 }
 
 export const FULL_CELLS = 1_200_000;
 const OVERVIEW = 384;
-/** Cells that are computed before the page may ask something else. */
+/** Cells per request, so that the page can make other requests in between. */
 const STRIP_CELLS = 600_000;
 
 const pictures = new Map<string, Picture>();
@@ -33,9 +33,9 @@ function remember(picture: Picture): Picture {
   pictures.delete(picture.key);
   pictures.set(picture.key, picture);
   let cells = 0;
-  for (const one of [...pictures.values()].reverse()) {
-    cells += one.full?.length ?? one.overview.data.length;
-    if (cells > 8 * FULL_CELLS) pictures.delete(one.key);
+  for (const cached of [...pictures.values()].reverse()) {
+    cells += cached.full?.length ?? cached.overview.data.length;
+    if (cells > 8 * FULL_CELLS) pictures.delete(cached.key);
   }
   return picture;
 }
@@ -46,7 +46,7 @@ const largest = (data: Float32Array): number => {
   return most;
 };
 
-/** What the strongest colour and the thickest line stand for. */
+/** The value of the strongest colour and the thickest line. */
 export const mostOf = (picture: Picture): number =>
   picture.ownMost ?? (state.reach.value === "head" ? picture.strongest : 1);
 
@@ -66,8 +66,8 @@ export async function picture(
   wanted: Wanted, lane?: string, grown?: (data: Float32Array, done: number, all: number) => void,
 ): Promise<Picture> {
   const key = wantedKey(wanted);
-  const held = pictures.get(key);
-  if (held) return remember(held);
+  const cached = pictures.get(key);
+  if (cached) return remember(cached);
   const { view } = wanted.shown;
   const [rows, columns] = [size(view.rows), size(view.columns)];
   const name = { trace: wanted.doc.id, layer: wanted.layer, head: wanted.head };
@@ -75,16 +75,16 @@ export async function picture(
   const whole = rows * columns <= FULL_CELLS;
   const urgency = lane?.startsWith("ahead") ? "ahead" : "now";
   if (whole && !minus) {
-    const found = await engine.ask("head", { ...name, view, normed: wanted.normed }, lane, urgency);
+    const answer = await engine.ask("head", { ...name, view, normed: wanted.normed }, lane, urgency);
     return remember({
       key, rows, columns,
-      full: found.data,
-      overview: { data: found.data, height: rows, width: columns },
-      ownMost: wanted.normed ? found.strongest || 1 : null,
-      strongest: found.strongest || 1,
+      full: answer.data,
+      overview: { data: answer.data, height: rows, width: columns },
+      ownMost: wanted.normed ? answer.strongest || 1 : null,
+      strongest: answer.strongest || 1,
       signed: false,
-      entropies: found.entropies,
-      most: found.most,
+      entropies: answer.entropies,
+      most: answer.most,
     });
   }
   const height = whole ? rows : Math.min(rows, OVERVIEW);
@@ -98,7 +98,7 @@ export async function picture(
     const strip = Math.max(1, Math.floor(STRIP_CELLS / columns / (rows / height)));
     for (let from = 0; from < height; from += strip) {
       const to = Math.min(height, from + strip);
-      // a pooled row y holds the rows whose floor(r * height / rows) is y
+      // pooled row y covers the rows r with floor(r * height / rows) = y
       const first = Math.ceil((from * rows) / height);
       const last = Math.min(rows, Math.ceil((to * rows) / height));
       const part = await engine.ask("tile", { ...ask, box: [first, last, 0, columns], height: to - from, width }, lane);
@@ -119,7 +119,7 @@ export async function picture(
   });
 }
 
-/** A long text's picture before its own has been computed: the thumbnail, drawn large. */
+/** Placeholder for a long text's picture: the thumbnail, enlarged. */
 function coarse(wanted: Wanted): Picture | null {
   const { thumbs, heads } = wanted.doc.info;
   const { view } = wanted.shown;
@@ -153,31 +153,31 @@ export function followSelection(): void {
   effect(() => {
     const now = wanted.value;
     if (!now) return;
-    const mine = ++turn;
+    const ticket = ++turn;
     const rough = pictures.has(wantedKey(now)) ? null : coarse(now);
     if (rough) current.value = rough;
     computing.value = true;
     progress.value = 0;
     picture(now, "current", (_, done, all) => {
-      if (mine === turn) progress.value = done / all;
+      if (ticket === turn) progress.value = done / all;
       else throw new Superseded("another head");
     }).then(
-      (found) => {
-        if (mine !== turn) return;
+      (answer) => {
+        if (ticket !== turn) return;
         batch(() => {
-          current.value = found;
+          current.value = answer;
           computing.value = false;
         });
         prefetch(now);
       },
       (error: Error) => {
-        if (!(error instanceof Superseded) && mine === turn) failure.value = error.message;
+        if (!(error instanceof Superseded) && ticket === turn) failure.value = error.message;
       },
     );
   });
 }
 
-/** The neighbours that an arrow key would go to. */
+/** The neighbours that an arrow key would move to. */
 function prefetch(now: Wanted): void {
   const { layers, heads } = now.doc.info;
   if (size(now.shown.view.rows) * size(now.shown.view.columns) > FULL_CELLS / 4) return;
@@ -189,7 +189,7 @@ function prefetch(now: Wanted): void {
   }
 }
 
-/** One row of the picture: at hand for short texts, asked for long ones. */
+/** One row of the picture: available for short texts, requested for long ones. */
 export const rowNumbers = signal<{ key: string; row: number; data: Float32Array } | null>(null);
 
 export function followRow(): void {

@@ -1,4 +1,4 @@
-// The server, where there is one: it runs the model on other texts, with heads silenced and tokens masked.
+// The server, if there is one: it runs the model on other texts, with heads silenced and tokens masked.
 import { signal } from "@preact/signals";
 import { say } from "./words";
 import type { Statistic } from "./catalog";
@@ -7,19 +7,19 @@ import { openTrace, type Doc } from "./store";
 export interface Start {
   home: "file" | "server" | "notebook";
   traces: number;
-  /** Of each trace's file. */
+  /** Size of each trace's file. */
   bytes?: number[];
   token?: string;
   remote?: string[];
   mask?: string | null;
-  /** Whether the model says what may stand at a mask. */
+  /** True if the model predicts masked tokens. */
   fills?: boolean;
   outcomes?: Outcome[][];
-  /** What Python's catalog says of the statistics that follow from weights. */
+  /** Python's catalog of the statistics that follow from weights. */
   statistics?: Statistic[];
 }
 
-/** What the model says at one place, likeliest first. */
+/** The model's prediction at one token or for the text, likeliest first. */
 export interface Outcome {
   what: string;
   place: number | null;
@@ -45,7 +45,7 @@ class Refused extends Error {}
 
 const megabytes = (bytes: number): string => (bytes / 1e6).toFixed(1);
 
-/** Run the model. The answer is lines of JSON about the progress, then one with the size, then the trace file. */
+/** Run the model. The answer is lines of JSON with the progress, then one with the size, then the trace file. */
 export async function run(change: Change, name: string | null, of: Doc["of"] = null): Promise<Doc | null> {
   if (running.value !== null) return null;
   trouble.value = null;
@@ -59,7 +59,7 @@ export async function run(change: Change, name: string | null, of: Doc["of"] = n
     });
     if (!response.ok || !response.body) throw new Refused((await response.text()).slice(0, 600));
     const reader = response.body.getReader();
-    let held = new Uint8Array(0);
+    let buffer = new Uint8Array(0);
     let file: { id: string; bytes: number; outcomes: Outcome[]; moved: number | null } | null = null;
     const parts: Uint8Array[] = [];
     let got = 0;
@@ -70,20 +70,20 @@ export async function run(change: Change, name: string | null, of: Doc["of"] = n
         parts.push(value);
         got += value.length;
       } else {
-        const joined = new Uint8Array(held.length + value.length);
-        joined.set(held);
-        joined.set(value, held.length);
-        held = joined;
-        for (let end = held.indexOf(10); end >= 0 && !file; end = held.indexOf(10)) {
-          const line = JSON.parse(new TextDecoder().decode(held.subarray(0, end)));
-          held = held.subarray(end + 1);
+        const joined = new Uint8Array(buffer.length + value.length);
+        joined.set(buffer);
+        joined.set(value, buffer.length);
+        buffer = joined;
+        for (let end = buffer.indexOf(10); end >= 0 && !file; end = buffer.indexOf(10)) {
+          const line = JSON.parse(new TextDecoder().decode(buffer.subarray(0, end)));
+          buffer = buffer.subarray(end + 1);
           if (line.refused) throw new Refused(line.refused);
           if (line.id) file = line;
           else running.value = say("text_running", { done: line.done, all: line.all, seconds: ((performance.now() - began) / 1000).toFixed(1) });
         }
         if (file) {
-          parts.push(held);
-          got = held.length;
+          parts.push(buffer);
+          got = buffer.length;
         }
       }
       if (file) running.value = say("text_loading", { done: megabytes(got), all: megabytes(file.bytes) });

@@ -1,11 +1,11 @@
-// What of a text is shown, and how it is joined: segments, special tokens, word pieces merged into words.
+// The tokens on the screen: filtered by segment, without special tokens, merged into words.
 import type { Groups, View } from "./trace/cells";
 import type { Axis, TraceInfo } from "./trace/trace";
 import type { Filter } from "./state";
 
 export interface Label {
   text: string;
-  /** It goes on where the word's last piece ended. */
+  /** True if it continues a word. */
   continues: boolean;
   special: boolean;
   segment: number;
@@ -17,15 +17,15 @@ export interface Shown {
   view: View;
   rows: Label[];
   columns: Label[];
-  /** From a token's place to its row or column; -1 where it is hidden. */
+  /** Token's position -> its row or column; -1 if hidden. */
   rowOf: Int32Array;
   columnOf: Int32Array;
   renormalised: boolean;
-  /** Rows show only a part of their mass: keys of the other text are hidden and not given back. */
+  /** True if rows show only a part of their mass: keys of the other text are hidden without renormalising. */
   partial: boolean;
 }
 
-/** A label with the quiet mark of a piece that goes on. */
+/** A label, with a dimmed dot before a continuation. */
 export const marked = (label: Label): string => (label.continues ? `·${label.text}` : label.text);
 
 interface Choice {
@@ -34,14 +34,14 @@ interface Choice {
   merged: boolean;
 }
 
-/** What the text has where the vocabulary had no piece for it. */
+/** The text of an unknown token. */
 function source(axis: Axis, at: number, token: string, texts: (string | null)[]): string {
   const span = axis.spans?.[at];
   if (!span || axis.special[at]) return "";
   const second = axis.special.slice(1, at).some(Boolean) && texts[1] !== null;
-  // spans count characters as Python does, by code points
-  const found = [...(texts[second ? 1 : 0] ?? "")].slice(span[0], span[1]).join("");
-  return found && found !== token ? ` ${found}` : "";
+  // spans count code points, as Python does
+  const source = [...(texts[second ? 1 : 0] ?? "")].slice(span[0], span[1]).join("");
+  return source && source !== token ? ` ${source}` : "";
 }
 
 function join(axis: Axis, { segment, special, merged }: Choice, texts: (string | null)[]): { labels: Label[]; groups: Groups; of: Int32Array } {

@@ -1,4 +1,4 @@
-// One selection drives every panel. It lives in the URL's hash, so that a link shows the same picture.
+// The selection, which all panels share. It is kept in the URL's hash, so that a link shows the same picture.
 import { signal } from "@preact/signals";
 import { among, APPEARANCE, field, flag, share, whole, type Fields } from "./hash";
 
@@ -16,14 +16,14 @@ export type Filter = (typeof FILTERS)[number];
 export type Scale = (typeof SCALES)[number];
 export type Reach = (typeof REACHES)[number];
 export type Order = (typeof ORDERS)[number];
-/** Top row, left column and how many rows and columns are seen; null is everything. */
+/** Top row, left column, and number of visible rows and columns; null for the whole matrix. */
 export type Box = { top: number; left: number; span: number } | null;
 
 export const trace = signal(0);
 export const other = signal<number | null>(null);
 export const layer = signal(0);
 export const head = signal(0);
-/** The pinned tokens, by their place in the text. */
+/** The pinned tokens, by their positions in the text. */
 export const query = signal<number | null>(null);
 export const key = signal<number | null>(null);
 export const pane = signal<Pane>("head");
@@ -34,7 +34,7 @@ export const special = signal(true);
 export const merged = signal(false);
 export const normed = signal(false);
 export const scale = signal<Scale>("sqrt");
-/** Where the colours end: at weight 1, the same for all heads, or at the strongest weight of this head. */
+/** Upper end of the colours: weight 1, the same for all heads, or the strongest weight of this head. */
 export const reach = signal<Reach>("one");
 export const statistic = signal("entropy");
 export const order = signal<Order>("place");
@@ -42,14 +42,14 @@ export const least = signal(0);
 export const step = signal(0);
 export const box = signal<Box>(null);
 
-/** What the pointer or the keyboard's focus rests on: rows and columns of the picture. Never in the URL. */
+/** Row and column of the picture under the pointer or the keyboard's focus. Never in the URL. */
 export const hoverRow = signal<number | null>(null);
 export const hoverColumn = signal<number | null>(null);
 export const hoverHead = signal<[number, number] | null>(null);
 export const help = signal(false);
-export const said = signal("");
+export const status = signal("");
 
-/** The part of the state that the URL keeps. */
+/** The part of the state that is kept in the URL. */
 export const FIELDS = {
   d: field(trace, whole),
   vs: field(other, whole),

@@ -1,4 +1,4 @@
-// The open traces, which of them is looked at, and at what of it.
+// The open traces, and the selection among them and within them.
 import { batch, computed, effect, signal } from "@preact/signals";
 import { engine } from "./trace/engine";
 import type { TraceInfo } from "./trace/trace";
@@ -6,8 +6,8 @@ import { catalog, massTokens } from "./catalog";
 import { makeShown, type Shown } from "./shown";
 import * as state from "./state";
 
-/** What a run changes: heads by their numbers in the model, tokens by their places. */
-export interface Asked {
+/** The changes of a run: heads by their numbers in the model, tokens by their positions. */
+export interface Changes {
   heads: [number, number][];
   tokens: number[];
 }
@@ -16,18 +16,18 @@ export interface Doc {
   id: number;
   name: string;
   info: TraceInfo;
-  /** The server's name for it; null where the page has only the file. */
+  /** The server's id for it; null if the page has only the file. */
   remote: string | null;
-  /** What was changed of which trace, where it was. */
-  of: { origin: number; asked: Asked } | null;
+  /** For a changed run, its original trace and the changes. */
+  of: { origin: number; changes: Changes } | null;
 }
 
 export const docs = signal<Doc[]>([]);
 export const failure = signal<string | null>(null);
 export const doc = computed<Doc | null>(() => docs.value[Math.min(state.trace.value, docs.value.length - 1)] ?? null);
 export const otherDoc = computed<Doc | null>(() => {
-  const found = state.other.value === null ? null : (docs.value[state.other.value] ?? null);
-  return found === doc.value ? null : found;
+  const candidate = state.other.value === null ? null : (docs.value[state.other.value] ?? null);
+  return candidate === doc.value ? null : candidate;
 });
 export const at = computed(() => {
   const info = doc.value?.info;
@@ -45,18 +45,18 @@ export const otherShown = computed<Shown | null>(() => {
   return info ? makeShown(info, state.filter.value, state.special.value, state.merged.value) : null;
 });
 export const row = computed<number | null>(() => {
-  const found = state.query.value === null ? -1 : (shown.value?.rowOf[state.query.value] ?? -1);
-  return found < 0 ? null : found;
+  const index = state.query.value === null ? -1 : (shown.value?.rowOf[state.query.value] ?? -1);
+  return index < 0 ? null : index;
 });
 export const column = computed<number | null>(() => {
-  const found = state.key.value === null ? -1 : (shown.value?.columnOf[state.key.value] ?? -1);
-  return found < 0 ? null : found;
+  const index = state.key.value === null ? -1 : (shown.value?.columnOf[state.key.value] ?? -1);
+  return index < 0 ? null : index;
 });
-/** Hover previews, the pin stays: what the panels speak of now. */
+/** The row and column that the panels show: hovered, otherwise pinned. */
 export const lookedRow = computed(() => state.hoverRow.value ?? row.value);
 export const lookedColumn = computed(() => state.hoverColumn.value ?? column.value);
 
-/** What the cell panel speaks of: pins at once, the pointer where it rests. */
+/** The cell in the cell panel: pins at once, the pointer once it rests. */
 export const rested = signal<{ row: number | null; column: number | null }>({ row: null, column: null });
 const REST = 70;
 
@@ -87,29 +87,29 @@ export function headLabel(info: TraceInfo, layer: number, head: number): string 
   return `${l}.${h}`;
 }
 
-/** Thumbnails and statistics that a file came without are computed head by head. */
-async function measureAll(one: Doc): Promise<void> {
-  const { info } = one;
+/** Compute thumbnails and statistics that a file lacks, head by head. */
+async function measureAll(opened: Doc): Promise<void> {
+  const { info } = opened;
   const rows = Math.min(48, info.queries.tokens.length);
   const columns = Math.min(48, info.keys.tokens.length);
   const count = info.layers.length * info.heads;
   const thumbs = info.thumbs ?? { data: new Uint8Array(count * rows * columns), rows, columns };
   const statistics = info.statistics ?? Object.fromEntries(catalog.value.map(({ name }) => [name, new Float32Array(count).fill(NaN)]));
   for (let n = 0; n < count; n++) {
-    const found = await engine.ask("measure", {
-      trace: one.id, layer: Math.floor(n / info.heads), head: n % info.heads, masses: massTokens(),
+    const measured = await engine.ask("measure", {
+      trace: opened.id, layer: Math.floor(n / info.heads), head: n % info.heads, masses: massTokens(),
     }, undefined, "background");
-    thumbs.data.set(found.thumb, n * rows * columns);
-    for (const [name, value] of Object.entries(found.statistics)) if (statistics[name]) statistics[name][n] = value;
+    thumbs.data.set(measured.thumb, n * rows * columns);
+    for (const [name, value] of Object.entries(measured.statistics)) if (statistics[name]) statistics[name][n] = value;
     if (n % info.heads === info.heads - 1 || n === count - 1) {
-      docs.value = docs.value.map((held) => (held.id === one.id ? { ...held, info: { ...held.info, thumbs, statistics } } : held));
+      docs.value = docs.value.map((other) => (other.id === opened.id ? { ...other, info: { ...other.info, thumbs, statistics } } : other));
     }
   }
 }
 
 let nextId = 0;
 
-/** Bytes of a trace file, or base64 of them in stretches, each let go when it was sent. */
+/** Bytes of a trace file, or their base64 in chunks, each released once it is sent. */
 export type Source = { bytes: ArrayBuffer } | { parts: Iterable<string>; all: number };
 
 export async function openTrace(
@@ -119,13 +119,13 @@ export async function openTrace(
   if ("parts" in source) for (const base64 of source.parts) await engine.ask("part", { id, base64, bytes: source.all });
   const info = await engine.ask("open", "parts" in source ? { id } : { id, bytes: source.bytes });
   const text = info.text === null ? info.queries.tokens.slice(0, 12).join(" ") : info.pair === null ? info.text : `${info.text} | ${info.pair}`;
-  const one: Doc = { id, name: name ?? text, info, remote, of };
-  docs.value = [...docs.value, one];
-  if (!info.thumbs || !info.statistics) void measureAll(one);
-  return one;
+  const opened: Doc = { id, name: name ?? text, info, remote, of };
+  docs.value = [...docs.value, opened];
+  if (!info.thumbs || !info.statistics) void measureAll(opened);
+  return opened;
 }
 
-/** Look at another trace. Where it was the one compared with, the two change places. */
+/** Select another trace. If it was the one compared with, the two are swapped. */
 export function lookAt(index: number): void {
   if (!docs.value[index]) return;
   batch(() => {
@@ -135,12 +135,12 @@ export function lookAt(index: number): void {
 }
 
 export function closeTrace(index: number): void {
-  const one = docs.value[index];
-  if (!one || docs.value.length < 2) return;
+  const opened = docs.value[index];
+  if (!opened || docs.value.length < 2) return;
   batch(() => {
-    docs.value = docs.value.filter((held) => held !== one);
+    docs.value = docs.value.filter((other) => other !== opened);
     state.other.value = null;
     if (state.trace.value >= index && state.trace.value > 0) state.trace.value--;
   });
-  void engine.ask("close", { id: one.id });
+  void engine.ask("close", { id: opened.id });
 }

@@ -207,8 +207,8 @@ test("base64 of any length", () => {
 
 test("files that are none are refused in words", () => {
   expect(() => readSafetensors(new Uint8Array(4))).toThrow(/4 bytes/);
-  expect(() => readSafetensors(file.subarray(0, 2000))).toThrow(/cut off/);
-  expect(() => new HeldTrace(file.subarray(0, file.length - 9))).toThrow(/cut off/);
+  expect(() => readSafetensors(file.subarray(0, 2000))).toThrow(/truncated/);
+  expect(() => new HeldTrace(file.subarray(0, file.length - 9))).toThrow(/truncated/);
   const text = new TextEncoder().encode("{nojson}");
   const other = new Uint8Array(8 + text.length);
   other[0] = text.length;

@@ -1,4 +1,4 @@
-"""What CORPUS means: a file, a folder, a pattern, a Hugging Face dataset, standard input, or texts in memory."""
+"""CORPUS: a file, a folder, a pattern, a Hugging Face dataset, standard input, or texts in memory."""
 
 from __future__ import annotations
 
@@ -34,36 +34,36 @@ KINDS: dict[str, tuple[str, Reader]] = {
     ".parquet": ("parquet", read_parquet),
     ".arrow": ("hf", read_arrow),
 }
-"""A file's ending -> what it is and who reads it. Every other file is text."""
+"""Suffix -> kind of file and its reader. Every other file is read as text."""
 
 
 class StandardInput:
-    """What comes in is one document. It is kept, so that it can be read again."""
+    """Standard input as one document, kept so that it can be read again."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
         self._data: bytes | None = None
 
     def document(self, max_document: int) -> Document | Refused:
-        """All of it, or as much as tells that it is too long."""
+        """Read the document; stop as soon as it is known to be too long."""
         most = LONGEST_CHARACTER * max_document
         if self._data is None:
             self._data = self._stream.read(most + 1)
         if len(self._data) > most:
-            detail = f"it has more than {most:,} bytes; {max_document:,} characters are the most"
+            detail = f"it has more than {most:,} bytes; the limit is {max_document:,} characters"
             return Refused("-", "too long", detail)
         return decoded("-", self._data, 0.0, max_document)
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Documents in an order that is always the same.
+    """Documents in a fixed order.
 
     Attributes:
-        name: the last part of the path that was given; `-` for standard input, `texts` for texts in memory.
+        name: the last part of the path; `-` for standard input, `texts` for texts in memory.
         kind: text, jsonl, csv, parquet, hf, stdin, texts, or mixed.
-        files: (path, name relative to the corpus, bytes) of each file, by name.
-        again: whether it can be read more than once.
+        files: (path, name relative to the corpus, bytes) of each file, sorted by name.
+        again: True if the corpus can be read more than once.
         source: standard input, or texts in memory.
     """
 
@@ -75,16 +75,16 @@ class Corpus:
 
     @property
     def weight(self) -> int | None:
-        """Bytes of all files; None where that isn't known."""
+        """Bytes of all files; None if unknown."""
         return sum(size for _, _, size in self.files) if self.files else None
 
     def record(self) -> dict[str, Any]:
-        """For the manifest."""
+        """The corpus as the manifest records it."""
         files = [{"name": name, "bytes": size} for _, name, size in self.files]
         return {"name": self.name, "kind": self.kind, "files": files}
 
     def documents(self, field: str, max_document: int) -> Iterator[Document | Refused]:
-        """Every document in order, each read when it is asked for."""
+        """Yield every document in order, reading one at a time."""
         if self.kind == "stdin":
             yield self.source.document(max_document)
             return
@@ -101,19 +101,19 @@ class Corpus:
 
 
 def open_corpus(documents: str | os.PathLike[str] | Iterable[str], stdin: BinaryIO | None = None) -> Corpus:
-    """What a name or an iterable of texts means. Nothing is read but names and sizes.
+    """Open a corpus. Only names and sizes of files are read.
 
     Args:
         documents: a file, a folder, a pattern such as `texts/*.txt`, `-` for standard input, or texts.
-        stdin: what `-` reads; the process's own unless told.
+        stdin: the stream that `-` reads; by default the process's standard input.
 
     Raises:
-        InputError: it leads to no file, or to several datasets at once, or is no corpus.
+        InputError: no file matches, the folder holds several datasets, or `documents` is of another type.
     """
     if not isinstance(documents, (str, os.PathLike)):
         if isinstance(documents, (Mapping, bytes)) or not isinstance(documents, Iterable):
             raise InputError(
-                f"{type(documents).__name__} is no corpus",
+                f"expected a corpus, got {type(documents).__name__}",
                 where="documents",
                 advice="pass a path, or a list of texts",
             )
@@ -125,7 +125,7 @@ def open_corpus(documents: str | os.PathLike[str] | Iterable[str], stdin: Binary
             raise InputError("standard input is closed", where="-", advice="pipe a text in, or name a file")
         return Corpus("-", "stdin", source=StandardInput(sys.stdin.buffer if stdin is None else stdin))
     if "\0" in name:
-        raise InputError("a path can't hold a NUL character", where=repr(name), advice="name a file or folder")
+        raise InputError("a path can't contain a NUL character", where=repr(name), advice="name a file or folder")
     path = Path(name)
     if path.is_dir():
         return _folder(path)
@@ -133,18 +133,16 @@ def open_corpus(documents: str | os.PathLike[str] | Iterable[str], stdin: Binary
         return _of_files(path.name, path.parent, [path])
     if path.exists():
         raise InputError(
-            "it is no regular file: a pipe or a device can be read once only",
+            "it is not a regular file, and a pipe or a device can be read only once",
             where=name,
-            advice="pipe it in, and name - for standard input",
+            advice="pipe it in and pass - for standard input",
         )
     if any(sign in name for sign in "*?["):
-        found = [Path(one) for one in glob.glob(name, recursive=True)]
-        fixed = Path(*_fixed(path))
-        files = [one for one in found if one.is_file()]
+        files = [match for match in map(Path, glob.glob(name, recursive=True)) if match.is_file()]
         if files:
-            return _of_files(path.name, fixed, files)
+            return _of_files(path.name, Path(*_fixed(path)), files)
     raise InputError(
-        "no file fits this pattern" if any(sign in name for sign in "*?[") else "there is no such file or folder",
+        "no file matches this pattern" if any(sign in name for sign in "*?[") else "there is no such file or folder",
         where=name,
         advice="name a folder or a pattern of text files, a .jsonl, .csv or .parquet file, a dataset saved with "
         "save_to_disk, or - for standard input; in Python also a list of texts",
@@ -152,7 +150,7 @@ def open_corpus(documents: str | os.PathLike[str] | Iterable[str], stdin: Binary
 
 
 def _fixed(path: Path) -> list[str]:
-    """The parts of a pattern before the first that has a wildcard."""
+    """The folders of a pattern before the first one with a wildcard."""
     parts = []
     for part in path.parts[:-1]:
         if any(sign in part for sign in "*?["):
@@ -163,7 +161,7 @@ def _fixed(path: Path) -> list[str]:
 
 def _folder(folder: Path) -> Corpus:
     if (folder / "dataset_dict.json").is_file():
-        splits = sorted(one.name for one in folder.iterdir() if (one / "state.json").is_file())
+        splits = sorted(split.name for split in folder.iterdir() if (split / "state.json").is_file())
         raise InputError(
             f"this dataset has the splits {', '.join(splits) or '(none)'}",
             where=str(folder),
@@ -177,11 +175,11 @@ def _folder(folder: Path) -> Corpus:
     return _of_files(folder.resolve().name, folder, files)
 
 
-def _files_in(folder: Path) -> Iterator[Path]:
-    """Every regular file in depth but hidden ones.
+def _files_in(root: Path) -> Iterator[Path]:
+    """Yield every regular file, in subfolders too, except hidden ones.
 
     Raises:
-        InputError: a folder can't be listed; leaving out its documents would make another corpus.
+        InputError: a folder can't be listed. Skipping it would make another corpus.
     """
 
     def stop(error: OSError) -> None:
@@ -191,8 +189,8 @@ def _files_in(folder: Path) -> Iterator[Path]:
             advice="change its permissions, move it elsewhere, or name the files with a pattern",
         ) from error
 
-    for place, folders, names in os.walk(folder, onerror=stop):
-        folders[:] = [one for one in folders if not one.startswith(".")]
+    for place, folders, names in os.walk(root, onerror=stop):
+        folders[:] = [folder for folder in folders if not folder.startswith(".")]
         for name in names:
             path = Path(place, name)
             if not name.startswith(".") and path.is_file():
@@ -200,25 +198,25 @@ def _files_in(folder: Path) -> Iterator[Path]:
 
 
 def _arrow_files(folder: Path) -> list[Path]:
-    """The files that a dataset's state.json lists."""
+    """The files listed in a dataset's state.json."""
     where = folder / "state.json"
     try:
         state = parse_object(where.read_bytes(), unique=False)
     except JsonError as error:
         raise InputError(str(error), where=str(where), advice="save the dataset again with save_to_disk") from error
     listed = state.get("_data_files")
-    names = [one.get("filename") for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    names = [entry.get("filename") for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
     files = [folder / name for name in names if isinstance(name, str) and Path(name).name == name]
-    lacking = [file.name for file in files if not file.is_file()]
-    if not files or lacking or len(files) != len(names):
+    missing = [file.name for file in files if not file.is_file()]
+    if not files or missing or len(files) != len(names):
         raise InputError(
-            f"its state.json lists files that aren't there: {', '.join(lacking)}" if lacking else "it lists no files",
+            f"state.json lists missing files: {', '.join(missing)}" if missing else "state.json lists no files",
             where=str(where),
             advice="save the dataset again with save_to_disk",
         )
     if state.get("_indices_data_files"):
         raise InputError(
-            "its rows were chosen or shuffled by an index that lies beside them",
+            "the dataset's rows are selected or shuffled by an index in a separate file",
             where=str(where),
             advice="call flatten_indices() before save_to_disk()",
         )
@@ -226,15 +224,15 @@ def _arrow_files(folder: Path) -> list[Path]:
 
 
 def _of_files(name: str, root: Path, files: Iterable[Path], kind: str | None = None) -> Corpus:
-    """Files by their names relative to a folder; a dataset's own order is kept."""
+    """A corpus of files sorted by their names relative to a folder; a dataset keeps its order."""
     rows = []
     for path in files:
         relative = path.relative_to(root) if path.is_relative_to(root) else Path(path.name)
         rows.append((path, spelled(relative.as_posix()), path.stat().st_size))
-    twice = [name for name, count in Counter(name for _, name, _ in rows).items() if count > 1]
-    if twice:
+    duplicates = [name for name, count in Counter(name for _, name, _ in rows).items() if count > 1]
+    if duplicates:
         raise InputError(
-            f"{len(twice)} names of files are the same once they are written in UTF-8, the first of them {twice[0]}",
+            f"{len(duplicates)} file names are the same once escaped to valid UTF-8, the first of them {duplicates[0]}",
             where=str(root),
             advice="rename one of the files",
         )

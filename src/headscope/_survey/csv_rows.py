@@ -1,7 +1,7 @@
-"""CSV into documents, row by row, without guessing: where quotes don't match up, the line is named.
+"""Reader of documents from CSV, row by row. Unbalanced quotes are refused with their line, not guessed at.
 
-A quote that is opened and not closed takes in the rows that follow, as one cell. Python's csv module lets that pass; in
-its strict mode it does not, and nor do we.
+An unclosed quote makes one cell of all rows that follow. Python's csv module accepts that, except in its strict mode,
+which is used here.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from headscope._survey.readers import LONGEST_CHARACTER
 
 
 class LongLineError(Exception):
-    """A line of more characters than are read together."""
+    """A line is longer than the limit."""
 
 
 class Lines:
-    """The lines of a file, one after the other, of bounded length.
+    """The lines of a file, of bounded length.
 
     Attributes:
-        number: of the line that was read last, from 1.
+        number: of the last line read, from 1.
         size: characters read so far.
         quotes: quotes read so far.
     """
@@ -57,7 +57,7 @@ class Lines:
 
 
 def read_csv(path: Path, name: str, *, field: str, max_document: int) -> Iterator[Document | Refused]:
-    """Each row's cell in the column of that name. Tabs separate the columns of a file that ends in .tsv."""
+    """Yield each row's cell in the column `field`. In a .tsv file tabs separate the columns."""
     size = path.stat().st_size
     # Bytes that aren't UTF-8 become surrogates, which `checked` refuses row by row.
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
@@ -72,12 +72,12 @@ def read_csv(path: Path, name: str, *, field: str, max_document: int) -> Iterato
                 row = _next_row(rows, LONGEST_CHARACTER * max_document)
             except (csv.Error, LongLineError) as error:
                 reason, detail = _problem(error, first, lines.number)
-                # Quotes that are even within one line leave no doubt where the next row begins.
+                # With balanced quotes on one line it is clear where the next row begins.
                 if column >= 0 and lines.number == first and (lines.quotes - quotes) % 2 == 0:
                     yield Refused(place, reason, detail, lines.size - before)
                     number += 1
                     continue
-                yield Refused(place, reason, f"{detail}; what follows is left out", max(size - before, 0))
+                yield Refused(place, reason, f"{detail}; the rest of the file is left out", max(size - before, 0))
                 return
             if row is None:
                 return
@@ -96,14 +96,14 @@ def read_csv(path: Path, name: str, *, field: str, max_document: int) -> Iterato
 
 
 def _problem(error: Exception, first: int, last: int) -> tuple[str, str]:
-    """Why a row that begins on one line and was given up on another can't be read: for counting, and in a sentence."""
+    """Reason and detail of a row that begins on line `first` and could not be read up to line `last`."""
     message = str(error)
     if "field larger" in message:
         if first == last:
             return "too long", f"line {first} has a cell that is too long: {message}"
         message = f"a quote may not be closed: {message}"
     elif message == "unexpected end of data":
-        message = "its quote is never closed"
+        message = "a quote is never closed"
     elif isinstance(error, LongLineError):
         return "too long", message
     begun = f"the row that begins on line {first}"
@@ -111,7 +111,7 @@ def _problem(error: Exception, first: int, last: int) -> tuple[str, str]:
 
 
 def _next_row(rows: Iterator[list[str]], longest: int) -> list[str] | None:
-    """The next row. The csv module's limit is one for the whole process: it is restored at once."""
+    """The next row. The csv module's limit on cells is global, so it is restored at once."""
     before = csv.field_size_limit(longest)
     try:
         return next(rows, None)

@@ -1,4 +1,4 @@
-"""A document, one that was refused, and the parts that they are gathered into."""
+"""Documents, refused documents, and the parts that they are grouped into."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from typing import Any
 
 DOCUMENT_COST = 100
-"""Characters that a document counts beyond its own, so that a part of many short documents ends too."""
+"""Characters added to each document's size, so that a part of many short documents ends, too."""
 
 
 @dataclass(frozen=True)
 class Document:
-    """A text that was read.
+    """A readable text.
 
     Attributes:
         name: the file relative to the corpus; `file#number` for a row of a table.
-        text: what it says.
+        text: its text.
         weight: its share of the corpus, in bytes.
     """
 
@@ -29,12 +29,12 @@ class Document:
 
 @dataclass(frozen=True)
 class Refused:
-    """A document that could not be used.
+    """A document that can't be used.
 
     Attributes:
         name: as in Document.
-        reason: in one or two words, for counting: `empty`, `not UTF-8`, `too long`, ….
-        detail: in a sentence.
+        reason: one or two words, for counting: `empty`, `not UTF-8`, `too long`, ….
+        detail: a clause that says what is wrong.
         weight: as in Document.
     """
 
@@ -44,20 +44,20 @@ class Refused:
     weight: float = 0.0
 
     def record(self) -> dict[str, Any]:
-        """For the manifest."""
+        """The refusal as the manifest records it."""
         return {"document": self.name, "reason": self.reason, "detail": self.detail}
 
 
 @dataclass(frozen=True)
 class Part:
-    """Neighbouring documents: what one file of the survey is made from.
+    """Neighbouring documents, from which one file of the survey is made.
 
     Attributes:
         index: counted from 0.
         documents: those that could be read.
         refused: those that could not.
-        texts: sha256 of names, texts and refusals: whether a part on disk was made from what is read here.
-        weight: bytes of the corpus that it stands for.
+        texts: sha256 of names, texts and refusals, which tells whether a part on disk was made from the same texts.
+        weight: its bytes of the corpus.
     """
 
     index: int
@@ -68,59 +68,59 @@ class Part:
 
 
 def checked(name: str, text: Any, weight: float, max_document: int) -> Document | Refused:
-    """A document, or why it is none."""
+    """Return a document, or the reason why the text can't be used."""
     if not isinstance(text, str):
-        return Refused(name, "no text", f"it is {type(text).__name__}, not a text", weight)
+        return Refused(name, "no text", f"expected a text, got {type(text).__name__}", weight)
     if len(text) > max_document:
-        return Refused(name, "too long", f"it has {len(text):,} characters; {max_document:,} are the most", weight)
+        return Refused(name, "too long", f"it has {len(text):,} characters; the limit is {max_document:,}", weight)
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        return Refused(name, "not UTF-8", f"character {error.start} can't be written in UTF-8", weight)
+        return Refused(name, "not UTF-8", f"character {error.start} can't be encoded in UTF-8", weight)
     if not text.strip():
-        return Refused(name, "empty", "it has no characters but spaces" if text else "it has no characters", weight)
+        return Refused(name, "empty", "it has only whitespace" if text else "it has no characters", weight)
     return Document(name, text, weight)
 
 
 def spelled(name: str) -> str:
-    """A name as it can be written anywhere: what isn't UTF-8 in a file's name, as \\xe9."""
-    bytes_as_surrogates = re.sub("[\udc80-\udcff]", lambda found: f"\\x{ord(found[0]) - 0xDC00:02x}", name)
+    """A name that is valid UTF-8: other bytes of a file's name are escaped, as in \\xe9."""
+    bytes_as_surrogates = re.sub("[\udc80-\udcff]", lambda match: f"\\x{ord(match[0]) - 0xDC00:02x}", name)
     return bytes_as_surrogates.encode("utf-8", "backslashreplace").decode()
 
 
-def no_field(field: str, there: Iterable[str]) -> str:
-    """That a table lacks a field, and which it has."""
-    names = [spelled(name) for name in there]
-    shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
-    return f"there is no field {field!r}; there are {shown or 'none'}; --field names another"
+def no_field(field: str, fields: Iterable[str]) -> str:
+    """The message that a table lacks a field, with the fields it has."""
+    names = [spelled(name) for name in fields]
+    listed = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
+    return f"no field {field!r}; the fields are {listed or '(none)'}; choose one with --field"
 
 
 def parts(documents: Iterable[Document | Refused], part_size: int) -> Iterator[Part]:
-    """Documents in their order, cut where a part has reached so many characters. One part is in memory at a time."""
+    """Group documents in their order into parts of about `part_size` characters. One part is in memory at a time."""
     index = 0
     size = 0
     read: list[Document] = []
     refused: list[Refused] = []
     digest = hashlib.sha256()
 
-    def whole() -> Part:
-        weight = sum(one.weight for one in read) + sum(one.weight for one in refused)
+    def finished() -> Part:
+        weight = sum(document.weight for document in read) + sum(document.weight for document in refused)
         return Part(index, tuple(read), tuple(refused), digest.hexdigest(), weight)
 
-    for one in documents:
-        if isinstance(one, Document):
-            read.append(one)
-            size += len(one.text)
-            said = (one.name, one.text)
+    for document in documents:
+        if isinstance(document, Document):
+            read.append(document)
+            size += len(document.text)
+            hashed = (document.name, document.text)
         else:
-            refused.append(one)
-            said = (one.name, one.reason)
-        for word in said:
-            data = word.encode("utf-8", "surrogatepass")
+            refused.append(document)
+            hashed = (document.name, document.reason)
+        for string in hashed:
+            data = string.encode("utf-8", "surrogatepass")
             digest.update(len(data).to_bytes(8, "little") + data)
         size += DOCUMENT_COST
         if size >= part_size:
-            yield whole()
+            yield finished()
             index, size, read, refused, digest = index + 1, 0, [], [], hashlib.sha256()
     if read or refused:
-        yield whole()
+        yield finished()

@@ -1,4 +1,4 @@
-"""Files and folders that outlast a power cut, as far as the system can promise it."""
+"""Writing files and folders so that they survive a power cut, as far as the system allows."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from headscope.writing import write_atomically
 
 
 def write_durably(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all, and return once both its bytes and its name are on disk.
+    """Write a file atomically, and return once both its bytes and its name are on disk.
 
-    The order: the bytes to a file beside its place, fsync of that file, rename, fsync of the folder.
+    The bytes go to a temporary file in the same folder, then fsync, rename, and fsync of the folder.
 
     Raises:
-        InputError: it can't be written there.
+        InputError: the file can't be written.
     """
     write_atomically(path, content)
     try:
         sync_folder(Path(os.path.realpath(path)).parent)
     except OSError as error:
         raise InputError(
-            f"the file is written, but may not outlast a power cut: {error.strerror or error}",
+            f"the file is written, but may not survive a power cut: {error.strerror or error}",
             where=str(path),
             advice="check the disk, and run again",
         ) from error
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and those above it that are missing; each one's name is on disk once this returns.
+    """Make a folder and its missing parents; their names are on disk once this returns.
 
     Raises:
-        OSError: it can't be made.
+        OSError: the folder can't be made.
     """
     if path.is_dir():
         return
@@ -43,7 +43,7 @@ def make_folder(path: Path) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Write to disk which names a folder holds. Windows can't, nor can some network file systems.
+    """Flush a folder's list of names to disk. Windows and some network file systems can't.
 
     Raises:
         OSError: the disk failed.

@@ -1,4 +1,4 @@
-"""Which figures a survey has, after Clark et al. 2019, 'What Does BERT Look At?': their statistics and their words."""
+"""The figures of a survey, after Clark et al. 2019, 'What Does BERT Look At?': their statistics and titles."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class LayerFigure:
-    """Layers along, one statistic in each panel, every head a point, and a line through the means of the layers.
+    """A figure with layers along the x axis, a panel per statistic, a point per head, and a line through layer means.
 
     Attributes:
-        name: the file's name, without its ending.
-        title: what a reader sees, in words.
-        panels: statistic -> what stands above its panel.
-        axis: what the vertical axis measures, with its unit.
-        source: the figure of the paper that it follows.
+        name: the file's name without its suffix.
+        title: above the figure.
+        panels: statistic -> title of its panel.
+        axis: label of the vertical axis, with the unit.
+        source: the corresponding figure in the paper.
     """
 
     name: str
@@ -56,7 +56,7 @@ CLUSTERS_SOURCE = "Clark et al. 2019, figure 6"
 
 
 def round_up(value: float) -> float:
-    """The next of 1, 2, 2.5, 5 times a power of ten that is at least `value`; 1 for nothing at all."""
+    """The smallest of 1, 2, 2.5, 5 times a power of ten that is at least `value`; 1 for 0."""
     if not value > 0:
         return 1.0
     unit = 10.0 ** math.floor(math.log10(value))
@@ -64,6 +64,6 @@ def round_up(value: float) -> float:
 
 
 def layer_ticks(layers: tuple[int, ...], *, most: int = 12) -> tuple[int, ...]:
-    """The layers that get a number on an axis: each, or every second, third, …"""
+    """The layers labelled on an axis: all, or every second, third, …"""
     step = -(-len(layers) // most)
     return layers[::step]

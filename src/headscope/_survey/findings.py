@@ -1,4 +1,4 @@
-"""What a survey found, read back from its folder: the aggregates, the manifest, the distances between heads."""
+"""A survey's results, read back from its folder: the aggregates, the manifest, the distances between heads."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 FORMAT = "headscope survey 2"
-"""What a manifest says that it is."""
+"""The manifest's `format`."""
 
 AGAIN = (
-    "run the same survey command again: it resumes, and what is damaged or missing is made again "
+    "run the same survey command again: it resumes and makes damaged or missing files again "
     "(damaged files are kept in damaged/)"
 )
-"""What to do where a survey isn't whole."""
+"""Advice for a survey that is not complete."""
 
 FIELDS = ("mean", "deviation", "min", "q05", "q25", "q50", "q75", "q95", "max")
-"""What there is of every statistic; q05 is the quantile below which 5% of the windows lie."""
+"""Measures of every statistic; q05 is the quantile below which 5% of the windows lie."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,12 @@ class Findings:
     """A survey's results.
 
     Attributes:
-        manifest: as docs describe it: model, settings, corpus, counts, refused documents.
+        manifest: model, settings, corpus, counts, refused documents; see docs/survey.md.
         layers: the number of each layer in the model.
-        heads: the numbers of heads, across; a layer that lacks one has NaN there.
+        heads: the numbers of the heads, the columns of every table; NaN where a layer lacks a head.
         statistics: name -> field (FIELDS, and `count` of windows) -> (layers, heads).
-        distances: (heads_total, heads_total), layer 0's heads first, or None where none were measured.
-        named: (layer, head) of each row of `distances`, or of every head there is.
+        distances: (heads_total, heads_total), layer 0's heads first; None if not measured.
+        named: (layer, head) of every head, in the order of the rows of `distances`.
     """
 
     manifest: Mapping[str, Any]
@@ -52,17 +52,17 @@ class Findings:
     named: tuple[tuple[int, int], ...]
 
     def values(self, statistic: str, field: str = "mean") -> Float[np.ndarray, "layers heads"]:
-        """(layers, heads): one field of a statistic; NaN everywhere for one that was not measured."""
+        """One field of a statistic, (layers, heads); all NaN for a statistic that was not measured."""
         if statistic in self.statistics:
             return self.statistics[statistic][field]
         return np.full((len(self.layers), len(self.heads)), np.nan)
 
 
 def read_findings(folder: Path, *, parts: bool = True) -> Findings:
-    """Read a finished survey. Arguments and errors as for `read_records`.
+    """Read a finished survey. Arguments and other errors as for `read_records`.
 
     Raises:
-        MissingExtraError: there are distances between heads, and pyarrow is not installed.
+        MissingExtraError: the survey has distances between heads, and pyarrow is not installed.
     """
     manifest, aggregates = read_records(folder, parts=parts)
     layers = tuple(aggregates["layers"])
@@ -76,19 +76,21 @@ def read_findings(folder: Path, *, parts: bool = True) -> Findings:
 
 
 def read_records(folder: Path, *, parts: bool = True) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The manifest and the aggregates of a finished survey, all of whose files are what was written.
+    """The manifest and the aggregates of a finished survey, once all of its files have been checked.
 
     Args:
-        parts: whether the parts are checked too; False where they have just been.
+        parts: check the parts, too. Pass False if they have just been checked.
 
     Raises:
-        InputError: the folder has no survey, or one that is not complete, or a file is damaged or missing.
+        InputError: the folder has no survey, the survey is not complete, or a file is damaged or missing.
     """
     where = folder / "manifest.json"
     manifest = parse_manifest(where)
     if not manifest["complete"]:
-        raise InputError("the survey is not finished: its manifest says complete False", where=str(where), advice=AGAIN)
-    listed = {**manifest["files"], **({one["name"]: one for one in manifest["parts"]} if parts else {})}
+        raise InputError(
+            "the survey is not finished: its manifest has complete = false", where=str(where), advice=AGAIN
+        )
+    listed = {**manifest["files"], **({part["name"]: part for part in manifest["parts"]} if parts else {})}
     problems = {name: problem for name, record in listed.items() if (problem := file_fault(folder / name, record))}
     if problems:
         name, problem = next(iter(problems.items()))
@@ -102,7 +104,7 @@ class ManifestError(InputError):
     """A manifest that can't be used.
 
     Attributes:
-        foreign: it seems to be no damaged manifest of a survey, but a whole one of something else.
+        foreign: True if it looks like an intact file of something else, not like a survey's damaged manifest.
     """
 
     def __init__(self, problem: str, path: Path, advice: str, *, foreign: bool = False) -> None:
@@ -111,11 +113,11 @@ class ManifestError(InputError):
 
 
 def parse_manifest(path: Path) -> dict[str, Any]:
-    """A manifest, once its bytes have been held against the hash written with them.
+    """Read a manifest and check its bytes against the hash written with them.
 
     Raises:
-        ManifestError: there is none, it is damaged, or it is one of something else.
-        InputError: it may not be read.
+        ManifestError: it is missing, damaged, or a file of something else.
+        InputError: it can't be read.
     """
     try:
         data = path.read_bytes()
@@ -131,38 +133,38 @@ def parse_manifest(path: Path) -> dict[str, Any]:
     problem = fault(data)
     try:
         if problem is None:
-            found: dict[str, Any] = json.loads(data)
+            manifest: dict[str, Any] = json.loads(data)
         else:
-            found = parse_object(data, unique=False)
+            manifest = parse_object(data, unique=False)
     except (JsonError, ValueError, RecursionError) as error:
         problem = f"{problem or 'its hash is right'}, and it holds no JSON object ({error})"
         raise ManifestError(f"the manifest can't be read: {problem}", path, AGAIN) from error
-    if found.get("format") != FORMAT:
+    if manifest.get("format") != FORMAT:
         raise ManifestError(
-            f"its manifest is not one of {FORMAT!r} but of {brief(found.get('format'))}",
+            f"expected a manifest with format {FORMAT!r}, got {brief(manifest.get('format'))}",
             path,
-            "name another folder; if it was a survey's, run the same survey command again",
+            "name another folder; if this one held a survey, run the same survey command again",
             foreign=True,
         )
     if problem is not None:
         raise ManifestError(f"the manifest is damaged: {problem}", path, AGAIN)
-    return found
+    return manifest
 
 
 def file_fault(path: Path, listed: Mapping[str, Any]) -> str | None:
-    """What is wrong with a file that a manifest lists, in words; None if nothing is."""
+    """A clause that says what is wrong with a file that a manifest lists, or None."""
     try:
-        found = file_record(path)
+        record = file_record(path)
     except FileNotFoundError:
         return "the file is missing"
     except OSError as error:
         return f"it can't be read: {error.strerror or error}"
-    same = all(found[name] == listed[name] for name in found)
+    same = all(record[name] == listed[name] for name in record)
     return None if same else "its bytes do not match the hash in manifest.json"
 
 
 def file_record(path: Path) -> dict[str, Any]:
-    """Bytes and sha256 of a file."""
+    """Size and sha256 of a file."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(1 << 20):
@@ -171,17 +173,17 @@ def file_record(path: Path) -> dict[str, Any]:
 
 
 def heads_across(aggregates: Mapping[str, Any]) -> tuple[int, ...]:
-    """The numbers of heads that any layer has: the columns of every table."""
-    return tuple(sorted({head for own in aggregates["heads"] for head in own}))
+    """The numbers of the heads of all layers: the columns of every table."""
+    return tuple(sorted({head for layer in aggregates["heads"] for head in layer}))
 
 
 def table_of(aggregates: Mapping[str, Any], statistic: str, field: str) -> Float[np.ndarray, "layers heads"]:
-    """One field of a statistic, each value in its head's column; NaN where there is no value or no such head."""
+    """One field of a statistic, each value in its head's column; NaN for a missing value or head."""
     rows, heads = aggregates["statistics"][statistic][field], heads_across(aggregates)
-    found = np.full((len(rows), len(heads)), np.nan)
-    for at, (row, own) in enumerate(zip(rows, aggregates["heads"], strict=True)):
-        found[at, np.searchsorted(heads, own)] = np.array(row, dtype=np.float64)
-    return found
+    table = np.full((len(rows), len(heads)), np.nan)
+    for at, (row, numbers) in enumerate(zip(rows, aggregates["heads"], strict=True)):
+        table[at, np.searchsorted(heads, numbers)] = np.array(row, dtype=np.float64)
+    return table
 
 
 def _distances(path: Path, named: tuple[tuple[int, int], ...]) -> Float[np.ndarray, "heads_total heads_total"]:

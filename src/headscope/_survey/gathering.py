@@ -1,4 +1,4 @@
-"""What the manifest says of the parts, read from the parts themselves: counts, refusals, hashes."""
+"""From finished parts to the rest of a survey's folder: aggregates, distances between heads, and the manifest."""
 
 from __future__ import annotations
 
@@ -6,47 +6,124 @@ from collections import Counter
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from headscope._survey.aggregates import aggregate, aggregates_parquet, aggregates_record
+from headscope._survey.corpus import Corpus
+from headscope._survey.documents import parts
+from headscope._survey.durable import make_folder
+from headscope._survey.findings import FORMAT
 from headscope._survey.folder import MOST_REFUSED, Folder
+from headscope._survey.likeness import choose, matrix_bytes, matrix_is_of, similarity_parquet, tasks
+from headscope._survey.settings import Settings
 from headscope._survey.table import part_record
 from headscope.errors import InputError
 
+if TYPE_CHECKING:
+    from headscope._survey.workers import Workers
+
 COUNTS = ("documents", "refused", "windows", "tokens")
-"""What is counted; documents are those that were read."""
+"""Counted for each part and over all; `documents` are those that could be read."""
 
 
-def gathered(folder: Folder, paths: Sequence[Path]) -> dict[str, Any]:
-    """The manifest's `counts` over all parts, `refused` by reason and the first by name, and `parts`, one by one.
+def gather(
+    folder: Folder, corpus: Corpus, settings: Settings, workers: Workers, identity: dict[str, Any], count: int
+) -> None:
+    """Write aggregates, similarity and the complete manifest, from the first `count` parts.
 
     Raises:
-        InputError: a part isn't there any more.
+        InputError: no document of the corpus could be read, or a part is missing.
+    """
+    description = workers.described
+    paths = [folder.part_path(index) for index in range(count)]
+    contents = part_contents(folder, paths)
+    counts, refused = contents["counts"], contents["refused"]
+    if not counts["windows"]:
+        folder.clear()
+        first = next(iter(refused["documents"]), None)
+        raise InputError(
+            "no document of the corpus could be read"
+            + (f"; refused: {counts['refused']:,}, the first, {first['document']}: {first['detail']}" if first else ""),
+            where=corpus.name,
+            advice="name the field or column of the text with --field, or another corpus",
+        )
+    aggregates = aggregate(paths, description.statistics, len(description.heads))
+    folder.write("aggregates.parquet", aggregates_parquet(aggregates, description.heads))
+    folder.write_json("aggregates.json", aggregates_record(aggregates, description.heads, counts["windows"]))
+    files = ["aggregates.parquet", "aggregates.json"]
+    similarity: dict[str, Any] = {}
+    if settings.head_distances:
+        texts = [part["texts"] for part in contents["parts"]]
+        similarity = {"similarity": _compare_heads(folder, corpus, settings, workers, paths, texts)}
+        files.append("similarity.parquet")
+    folder.write_json(
+        "manifest.json",
+        {
+            "format": FORMAT,
+            "complete": True,
+            **identity,
+            "counts": counts,
+            "refused": refused,
+            **similarity,
+            "parts": contents["parts"],
+            "files": {name: folder.file_record(name) for name in files},
+        },
+    )
+
+
+def part_contents(folder: Folder, paths: Sequence[Path]) -> dict[str, Any]:
+    """The manifest's `counts` over all parts, `refused` documents by reason and by name, and the list of `parts`.
+
+    Raises:
+        InputError: a part is missing.
     """
     counts = dict.fromkeys(COUNTS, 0)
     reasons: Counter[str] = Counter()
     documents: list[dict[str, Any]] = []
-    found = []
+    rows = []
     for path in paths:
         name = f"parts/{path.name}"
         data = folder.read(name)
         if data is None:
             raise InputError(
-                "a part that was done is gone or damaged",
+                "a finished part is missing or damaged",
                 where=str(path),
-                advice="run the same command again: it is made again",
+                advice="run the same command again: it makes that part again",
             )
         record = part_record(data)
         refused = record["refused"]
-        own = {what: len(refused) if what == "refused" else record[what] for what in COUNTS}
-        for what, number in own.items():
+        part_counts = {what: len(refused) if what == "refused" else record[what] for what in COUNTS}
+        for what, number in part_counts.items():
             counts[what] += number
-        reasons.update(one["reason"] for one in refused)
+        reasons.update(document["reason"] for document in refused)
         documents += refused[: MOST_REFUSED - len(documents)]
-        found.append(
-            {"name": name, "bytes": len(data), "sha256": sha256(data).hexdigest(), **own, "texts": record["texts"]}
-        )
+        digest = sha256(data).hexdigest()
+        rows.append({"name": name, "bytes": len(data), "sha256": digest, **part_counts, "texts": record["texts"]})
     return {
         "counts": counts,
         "refused": {"reasons": dict(sorted(reasons.items())), "documents": documents},
-        "parts": found,
+        "parts": rows,
     }
+
+
+def _compare_heads(
+    folder: Folder, corpus: Corpus, settings: Settings, workers: Workers, paths: list[Path], texts: list[str]
+) -> dict[str, Any]:
+    """Write similarity.parquet; return the windows that heads were compared over, for the manifest."""
+    heads = workers.described.heads
+    windows = choose(paths, len(heads), settings.head_distances)
+    make_folder(folder.path / "similarity")
+    names = [f"similarity/window-{window.rank:05}.npy" for window in windows]
+    missing = []
+    for window, name in zip(windows, names, strict=True):
+        data = folder.read(name)
+        if data is not None and not matrix_is_of(data, window, folder.stamp):
+            folder.set_aside(name, "it is of another window, or of another survey")
+            data = None
+        if data is None:
+            missing.append(window)
+    corpus_again = parts(corpus.documents(settings.field, settings.max_document), settings.part_size)
+    for window, matrix in workers.compare(tasks(missing, corpus_again, texts)):
+        folder.write(names[window.rank], matrix_bytes(matrix, window, folder.stamp))
+    folder.write("similarity.parquet", similarity_parquet([folder.path / name for name in names], heads))
+    return {"windows": [{"document": window.document, "window": window.window} for window in windows]}

@@ -1,7 +1,7 @@
-"""Which heads look alike over a corpus: Jensen-Shannon distances between all pairs of heads, over a few windows.
+"""Jensen-Shannon distances between all pairs of heads, over a sample of a corpus's windows.
 
-The windows are those whose name has the smallest sha256: as good as drawn by lot, and the same whatever the order of
-work, the size of parts or the number of workers.
+The sample is the windows whose names have the smallest sha256: as good as random, and independent of the order of
+work, the size of parts and the number of workers.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenWindow:
     """A window that heads are compared on.
 
     Attributes:
-        rank: counted from 0, by sha256.
+        rank: position in the order of sha256, from 0.
         document, window: as in the parts.
     """
 
@@ -42,8 +42,8 @@ class Chosen:
     window: int
 
 
-def choose(paths: Sequence[Path], heads: int, count: int) -> list[Chosen]:
-    """The windows with the smallest sha256 of `document`, a zero byte and the window's number."""
+def choose(paths: Sequence[Path], heads: int, count: int) -> list[ChosenWindow]:
+    """Return the windows with the smallest sha256 of `document`, a zero byte and the window's number."""
 
     def keys() -> Iterator[tuple[bytes, str, int]]:
         for path in paths:
@@ -54,59 +54,63 @@ def choose(paths: Sequence[Path], heads: int, count: int) -> list[Chosen]:
                 yield hashlib.sha256(f"{document}\0{window}".encode()).digest(), document, window
 
     smallest = heapq.nsmallest(count, keys())
-    return [Chosen(rank, document, window) for rank, (_, document, window) in enumerate(smallest)]
+    return [ChosenWindow(rank, document, window) for rank, (_, document, window) in enumerate(smallest)]
 
 
-def tasks(chosen: Iterable[Chosen], parts: Iterable[Part], texts: Sequence[str]) -> Iterator[tuple[Chosen, Document]]:
-    """Each chosen window with its document, in the order of the corpus, which is read up to the last of them.
+def tasks(
+    chosen: Iterable[ChosenWindow], parts: Iterable[Part], texts: Sequence[str]
+) -> Iterator[tuple[ChosenWindow, Document]]:
+    """Yield each chosen window with its document, in the order of the corpus, which is read up to the last of them.
 
     Args:
         chosen: the windows.
-        parts: the corpus, read again.
-        texts: of each part, what it was when the survey's rows were made.
+        parts: of the corpus, read again.
+        texts: `Part.texts` of each part when it was surveyed.
 
     Raises:
         InputError: the corpus has changed in between.
     """
-    wanted: dict[str, list[Chosen]] = {}
-    for one in chosen:
-        wanted.setdefault(one.document, []).append(one)
+    wanted: dict[str, list[ChosenWindow]] = {}
+    for window in chosen:
+        wanted.setdefault(window.document, []).append(window)
     if not wanted:
         return
     for part in parts:
         if part.index < len(texts) and part.texts != texts[part.index]:
             break
         for document in part.documents:
-            for one in wanted.pop(document.name, ()):
-                yield one, document
+            for window in wanted.pop(document.name, ()):
+                yield window, document
         if not wanted:
             return
     raise InputError(
-        f"the corpus has changed while it was surveyed: {next(iter(wanted))} is not what it was",
+        f"the corpus changed during the survey: {next(iter(wanted))} is different or missing",
         where="head_distances",
         advice="name another folder with --out",
     )
 
 
-def matrix_bytes(matrix: Float[np.ndarray, "heads_total heads_total"], one: Chosen, stamp: Mapping[str, Any]) -> bytes:
-    """A matrix as .npy, in fp32. What it is of, and its seal, stand behind the array: readers of .npy ignore that."""
+def matrix_bytes(
+    matrix: Float[np.ndarray, "heads_total heads_total"], window: ChosenWindow, stamp: Mapping[str, Any]
+) -> bytes:
+    """A matrix as .npy, in fp32. Its window and its seal come after the array, where readers of .npy ignore them."""
     sink = io.BytesIO()
     np.save(sink, matrix.astype(np.float32), allow_pickle=False)
-    record = {"run": stamp["run"], "document": one.document, "window": one.window, "seal": BLANK.decode()}
+    record = {"run": stamp["run"], "document": window.document, "window": window.window, "seal": BLANK.decode()}
     sink.write(json.dumps(record).encode())
     return sealed(sink.getvalue())
 
 
-def matrix_is_of(data: bytes, one: Chosen, stamp: Mapping[str, Any]) -> bool:
-    """Return True if the bytes of a matrix say that they are of this window and this survey."""
+def matrix_is_of(data: bytes, window: ChosenWindow, stamp: Mapping[str, Any]) -> bool:
+    """Return True if a matrix belongs to this window and this survey."""
     source = io.BytesIO(data)
     np.load(source, allow_pickle=False)
     record = json.loads(source.read())
-    return bool((record["run"], record["document"], record["window"]) == (stamp["run"], one.document, one.window))
+    return bool((record["run"], record["document"], record["window"]) == (stamp["run"], window.document, window.window))
 
 
 def similarity_parquet(paths: Sequence[Path], heads: Sequence[tuple[int, int]]) -> bytes:
-    """The mean of the matrices, one row per ordered pair of heads."""
+    """The mean of the matrices as Parquet, one row per ordered pair of heads."""
     total = np.zeros((len(heads), len(heads)))
     for path in paths:
         total += np.load(path, allow_pickle=False)

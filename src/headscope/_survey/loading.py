@@ -1,4 +1,4 @@
-"""The model that a survey runs: loaded by transformers, or passed in live; what it is, and where its W_O stands."""
+"""Loading the model of a survey with transformers, or checking a live one; its length limit and its weights' hash."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from headscope.errors import InputError, NotFoundError, UnsupportedError, first_
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """Where a model comes from.
+    """The origin of a model.
 
     Attributes:
-        name: a hub id, a folder, or `-`; for a live model what it is called.
+        name: a hub id, a folder, or `-`; for a live model, its name.
         revision: a branch, tag or commit of a hub id.
-        live: the model and its tokenizer, where they are in memory.
+        live: the model and its tokenizer, if they are in memory.
     """
 
     name: str
@@ -36,8 +36,8 @@ class Source:
     live: tuple[nn.Module, Any] | None = None
 
     @property
-    def said(self) -> str:
-        """The name without this machine's folders."""
+    def public_name(self) -> str:
+        """The name, reduced to the last folder of a local path."""
         name = Path(self.name).resolve().name if self.name != "-" and os.path.isdir(self.name) else self.name
         return spelled(name)
 
@@ -49,8 +49,8 @@ class Loaded:
     Attributes:
         model: the base model, without what sits on top.
         tokenizer: its tokenizer.
-        sha256: of its weights, as they were before they were brought to another precision.
-        parameters: how many numbers they are.
+        sha256: of its weights, before any conversion to another dtype.
+        parameters: their number.
     """
 
     model: nn.Module
@@ -60,12 +60,12 @@ class Loaded:
 
 
 def load(source: Source, *, device: str, dtype: str) -> Loaded:
-    """The model on its device, in its precision. A live model is left as it is.
+    """Load the model onto its device and convert it. A live model is used as it is.
 
     Raises:
         NotFoundError: there is no such model.
-        UnsupportedError: transformers doesn't know it, or the checkpoint lacks weights.
-        InputError: there is no such device; a live model is elsewhere or in another precision.
+        UnsupportedError: transformers doesn't support it, or the checkpoint lacks weights.
+        InputError: there is no such device, or a live model is on another device or has another dtype.
     """
     if source.live is not None:
         model, tokenizer = source.live
@@ -79,44 +79,44 @@ def load(source: Source, *, device: str, dtype: str) -> Loaded:
         model = model.to(device=device, dtype=getattr(torch, DTYPES[dtype]))
     except (RuntimeError, AssertionError) as error:
         raise InputError(
-            f"the model can't be brought to {device!r}: {first_line(error)}",
+            f"the model can't be moved to {device!r}: {first_line(error)}",
             where="device",
             advice="name a device that this machine has: cpu, cuda, cuda:1, mps",
         ) from error
     return Loaded(model.eval(), tokenizer, digest, count)
 
 
-def own_place(model: nn.Module) -> tuple[str, str]:
-    """The device and precision of a live model.
+def device_and_dtype(model: nn.Module) -> tuple[str, str]:
+    """The device and dtype of a live model.
 
     Raises:
-        InputError: a precision that a survey can't run in.
+        InputError: the model has no parameters, or a dtype that surveys don't support.
     """
-    parameter = next((one for one in model.parameters() if one.is_floating_point()), None)
+    parameter = next((weight for weight in model.parameters() if weight.is_floating_point()), None)
     if parameter is None:
         raise InputError("the model has no parameters", where="model", advice="pass a model with weights")
     names = {getattr(torch, long): short for short, long in DTYPES.items()}
     if parameter.dtype not in names:
         raise InputError(
-            f"the model is in {str(parameter.dtype).removeprefix('torch.')}",
+            f"the model's dtype is {str(parameter.dtype).removeprefix('torch.')}",
             where="model",
-            advice=f"bring it to one of {', '.join(DTYPES.values())}",
+            advice=f"convert it to one of {', '.join(DTYPES.values())}",
         )
     return str(parameter.device), names[parameter.dtype]
 
 
 def _check_live(model: nn.Module, device: str, dtype: str) -> None:
-    own = own_place(model)
-    if own != (device, dtype):
+    actual = device_and_dtype(model)
+    if actual != (device, dtype):
         raise InputError(
-            f"the model is on {own[0]} in {own[1]}, and {device} in {dtype} was asked for",
+            f"the model is on {actual[0]} in {actual[1]}, but {device} in {dtype} was requested",
             where="model",
-            advice="move the model yourself, or leave out device and dtype",
+            advice="move the model yourself, or omit device and dtype",
         )
 
 
 def longest(loaded: Loaded) -> int | None:
-    """The most tokens that the model takes; None where it sets no limit."""
+    """The most tokens that the model accepts; None if it has no limit."""
     config = getattr(loaded.model, "config", None)
     limits = []
     positions = getattr(config, "max_position_embeddings", None)
@@ -125,46 +125,46 @@ def longest(loaded: Loaded) -> int | None:
         offset = None if family is None else family.position_offset
         first = 0 if offset is None else int(getattr(config, "pad_token_id", 0) or 0) + offset
         limits.append(positions - first)
-    said = getattr(loaded.tokenizer, "model_max_length", None)
-    if isinstance(said, int) and 0 < said < 2**31:
-        limits.append(said)
+    tokenizer_limit = getattr(loaded.tokenizer, "model_max_length", None)
+    if isinstance(tokenizer_limit, int) and 0 < tokenizer_limit < 2**31:
+        limits.append(tokenizer_limit)
     return min(limits, default=None)
 
 
-def window_length(loaded: Loaded, asked: int | None) -> int:
-    """Tokens of a window.
+def window_length(loaded: Loaded, requested: int | None) -> int:
+    """Tokens per window.
 
     Raises:
-        InputError: the model doesn't take so many.
+        InputError: the model doesn't accept that many.
     """
-    most = longest(loaded)
-    if asked is None:
-        return LENGTH if most is None else min(LENGTH, most)
-    if most is not None and asked > most:
+    limit = longest(loaded)
+    if requested is None:
+        return LENGTH if limit is None else min(LENGTH, limit)
+    if limit is not None and requested > limit:
         raise InputError(
-            f"windows of {asked} tokens were asked for, and the model takes {most}",
+            f"windows of {requested} tokens are longer than the model's limit of {limit}",
             where="length",
-            advice=f"give at most {most}",
+            advice=f"use at most {limit}",
         )
-    return asked
+    return requested
 
 
 def _family(config: Any) -> Family | None:
-    found = family_of({"model_type": getattr(config, "model_type", "")})
-    return found[0] if found else None
+    match = family_of({"model_type": getattr(config, "model_type", "")})
+    return match[0] if match else None
 
 
 def weights_digest(model: nn.Module) -> tuple[str, int]:
-    """sha256 over names, precisions, shapes and bytes of all weights but the pooler's; how many numbers they are.
+    """The sha256 of names, dtypes, shapes and bytes of all weights but the pooler's, and the number of parameters.
 
-    Buffers that are not saved (rotations, slopes) are in the hash, not in the count.
+    Buffers that are not saved (rotations, slopes) count in the hash only.
     """
     digest = hashlib.sha256()
     count = 0
     saved = model.state_dict()
     for name, tensor in sorted({**dict(model.named_buffers()), **saved}.items()):
         if name.startswith("pooler."):
-            continue  # no attention depends on it, and where a checkpoint has none it is made of random numbers
+            continue  # attention doesn't depend on it, and if a checkpoint has none it is random
         count += tensor.numel() if name in saved else 0
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         data = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
@@ -182,7 +182,7 @@ def _pretrained(source: Source) -> tuple[nn.Module, Any]:
             )
         except OSError as error:
             raise NotFoundError(
-                f"transformers finds no model there: {first_line(error)}",
+                f"transformers finds no model: {first_line(error)}",
                 where=source.name,
                 advice="name a hub id, a folder with config.json, weights and tokenizer, or - for the bundled model",
             ) from error
@@ -192,21 +192,21 @@ def _pretrained(source: Source) -> tuple[nn.Module, Any]:
                 where=source.name,
                 advice="load it yourself and pass it: hs.survey(model, documents, tokenizer=tokenizer)",
             ) from error
-    lacking = sorted(key for key in loading["missing_keys"] if not key.startswith("pooler."))
-    if lacking:
+    missing = sorted(key for key in loading["missing_keys"] if not key.startswith("pooler."))
+    if missing:
         raise UnsupportedError(
-            f"the checkpoint lacks {len(lacking)} of the model's weights, which would be random: "
-            + ", ".join(lacking[:5])
-            + (", …" if len(lacking) > 5 else ""),
+            f"the checkpoint lacks {len(missing)} of the model's weights, which would be initialised at random: "
+            + ", ".join(missing[:5])
+            + (", …" if len(missing) > 5 else ""),
             where=source.name,
-            advice="use a checkpoint that was saved whole",
+            advice="use a complete checkpoint",
         )
     return model, tokenizer
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """transformers without its progress bar and its report of weights that a base model doesn't use."""
+    """Silence transformers' progress bar and its report of weights that the base model doesn't use."""
     logging = transformers.utils.logging
     level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]

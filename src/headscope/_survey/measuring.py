@@ -1,4 +1,4 @@
-"""The consumer that keeps only numbers: as each layer runs, its statistics, on the device where it ran."""
+"""The consumer that keeps only numbers: each layer's statistics, computed as it runs and on its device."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 Grams = Callable[[int], "torch.Tensor | None"]
-"""Layer -> W_O W_O^T of its heads, (heads, d_value, d_value), or None where no statistic needs it."""
+"""Layer -> W_O W_O^T of its heads, (heads, d_value, d_value), or None if no statistic needs it."""
 
 
 class Measure:
-    """Takes each layer's call and keeps the mean of every statistic over the queries of each window.
+    """Receives each layer's call and keeps the mean of every statistic over the queries of each window.
 
     Attributes:
         names: the statistics, in the order of the last axis.
-        roles: what the tokens of each row of the batch are; set before the model runs.
-        layers: layer -> (batch, heads, statistics), what the last forward left.
+        roles: the roles of the tokens of each row of the batch; set before the model runs.
+        layers: layer -> (batch, heads, statistics), of the last forward pass.
     """
 
     def __init__(self, names: tuple[str, ...], gram: Grams) -> None:
@@ -36,20 +36,20 @@ class Measure:
         self._prepared: Prepared | None = None
 
     def begin(self, forward: Forward) -> None:
-        """A forward begins: what the last one left is gone."""
+        """Start a forward pass: forget the last one's numbers."""
         self.layers = {}
         self._prepared = None
 
     def drop(self, forward: Forward) -> None:
-        """It raised."""
+        """Forget a forward pass that raised."""
         self.layers = {}
 
     def end(self, forward: Forward) -> None:
-        """It is over."""
+        """Finish a forward pass."""
         forward.analyst.forget()
 
     def wants(self, stack: Stack, layer: int) -> bool:
-        """All layers."""
+        """Return True: every layer is measured."""
         return True
 
     def take(self, forward: Forward, call: Call) -> None:
@@ -61,7 +61,7 @@ class Measure:
         tokens = len(self.roles[0].special)
         if call.stack.cross or not call.own or call.q.shape[2] != tokens or call.k.shape[2] != tokens:
             raise UnsupportedError(
-                f"{call.q.shape[2]} queries look at {call.k.shape[2]} keys where there are {tokens} tokens"
+                f"{call.q.shape[2]} queries and {call.k.shape[2]} keys for {tokens} tokens"
                 if not call.stack.cross
                 else "the model has cross-attention",
                 where=f"{call.path}, layer {call.layer}",
@@ -71,13 +71,13 @@ class Measure:
             raise UnsupportedError(
                 f"the model has more than one stack of attention: layer {call.layer} was seen twice",
                 where=call.path,
-                advice="pass the part that you mean: hs.survey(model.get_encoder(), …, tokenizer=tokenizer)",
+                advice="pass one stack: hs.survey(model.get_encoder(), …, tokenizer=tokenizer)",
             )
         with torch.no_grad():
             if self._prepared is None:
                 self._prepared = prepare(self.roles, self.names, device=call.q.device)
             gram = self._gram(call.layer)
-            found = self._prepared.of(
+            values = self._prepared.of(
                 call.q,
                 call.k,
                 call.v if gram is not None else None,
@@ -85,8 +85,8 @@ class Measure:
                 mask=call.mask(0) if call.rules.shared else [call.mask(row) for row in range(len(call.q))],
                 gram=gram,
             )
-            wide = torch.float32 if found.device.type == "mps" else torch.float64  # MPS has no fp64
-            self.layers[call.layer] = found.to(wide).nanmean(-1).permute(1, 2, 0)
+            wide = torch.float32 if values.device.type == "mps" else torch.float64  # MPS has no fp64
+            self.layers[call.layer] = values.to(wide).nanmean(-1).permute(1, 2, 0)
 
     def table(self) -> Float[torch.Tensor, "batch cells statistics"]:
         """(batch, heads of all layers, statistics) in fp32 on the CPU: layer 0's heads first."""

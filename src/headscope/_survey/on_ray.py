@@ -1,9 +1,9 @@
-"""The work done on Ray: actors with a replica each, on one machine or on a cluster.
+"""A survey's work on Ray: actors with one replica each, on this machine or on a cluster.
 
-Actors and not Ray Data: parts come one after the other from this process's reader (standard input too), and go back to
-this process, which alone writes. So no machine but this one needs the corpus or the folder, and no more than two parts
-per actor are in memory. An actor that dies is started again by Ray, and its part is run again: parts are pure functions
-of their texts, so nothing is lost or counted twice.
+Actors rather than Ray Data: this process reads the corpus (which may be standard input) part by part, and it alone
+writes the results. So no other machine needs the corpus or the folder, and at most two parts per actor are in memory.
+Ray restarts an actor that dies and runs its part again; a part is a pure function of its texts, so nothing is lost or
+counted twice.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ import numpy as np
 import ray
 
 from headscope._survey.documents import Document, Part
-from headscope._survey.likeness import Chosen
+from headscope._survey.likeness import ChosenWindow
 from headscope._survey.loading import Source
-from headscope._survey.replica import Described, Replica
+from headscope._survey.replica import ModelDescription, Replica
 from headscope._survey.settings import Settings
 from headscope.errors import HeadscopeError, InputError, first_line
 
 TRIES = 3
-"""How often a part is run again when its actor died: a part that kills every actor must not go on for ever."""
+"""Retries of a part whose actor died. Limited, because a part may kill every actor."""
 
 IN_HAND = 2
-"""Parts per actor: one that runs, and one that waits."""
+"""Parts per actor: one running, one waiting."""
 
 Task = TypeVar("Task")
 
 
 class Worker:
-    """An actor. Its model is loaded when it is first needed, so that what is wrong with it comes back as an error.
+    """An actor. The model is loaded on the first call, so that a failure comes back as that call's error.
 
-    `lent` is a list with the reference to the model's source: it comes with every call, as an actor that was started
-    again must not depend on what the first one was given.
+    `lent` is a list with the reference to the model's source. Every call passes it, because a restarted actor has
+    nothing but its constructor's arguments.
     """
 
     def __init__(self, settings: Settings, threads: int) -> None:
@@ -50,8 +50,8 @@ class Worker:
             self._replica = Replica(ray.get(lent[0]), self._settings, self._threads)
         return self._replica
 
-    def describe(self, lent: list[Any]) -> Described:
-        """What the replica knows of the model."""
+    def describe(self, lent: list[Any]) -> ModelDescription:
+        """The model as the replica describes it."""
         return self._ready(lent).described
 
     def run(self, lent: list[Any], part: Part, stamp: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
@@ -63,34 +63,34 @@ class Worker:
         return self._ready(lent).compare(document, number)
 
     def process(self) -> int:
-        """The number of the process it is in."""
+        """The actor's process id."""
         return os.getpid()
 
 
 class RayWorkers:
-    """Actors on a Ray that runs already, or on one that is started here and stopped at the end.
+    """Actors on a Ray that is running already, or on one that is started here and stopped at the end.
 
     Args:
-        address: of a cluster; without one, that of the environment, or else this machine.
+        address: of a cluster; by default the one that the environment names, otherwise this machine.
     """
 
     def __init__(
         self, source: Source, settings: Settings, *, threads: int | None, workers: int | None, address: str | None
     ) -> None:
-        self._began = not ray.is_initialized()
-        if self._began:
+        self._started_ray = not ray.is_initialized()
+        if self._started_ray:
             try:
                 ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
             except (ConnectionError, ValueError, RuntimeError) as error:
                 raise InputError(
-                    f"there is no Ray: {first_line(error)}",
+                    f"could not connect to Ray: {first_line(error)}",
                     where=f"address {address!r}",
-                    advice="give the address of a running cluster, or leave it out",
+                    advice="give the address of a running cluster, or omit it to start Ray on this machine",
                 ) from error
         try:
             self.actors = self._start(settings, threads, workers)
             self._lent = [ray.put(source)]
-            self._described: Described = self._got(self.actors[0].describe.remote(self._lent))
+            self._described: ModelDescription = self._result(self.actors[0].describe.remote(self._lent))
         except BaseException:
             self.__exit__()
             raise
@@ -98,14 +98,14 @@ class RayWorkers:
     def _start(self, settings: Settings, threads: int | None, workers: int | None) -> list[Any]:
         cpus = 1 if threads is None else threads
         gpus = 1 if settings.device.startswith("cuda") else 0
-        there = ray.cluster_resources()  # type: ignore[no-untyped-call]
-        most = int(min(there.get("CPU", 0) // cpus, there.get("GPU", 0) if gpus else float("inf")))
+        resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        most = int(min(resources.get("CPU", 0) // cpus, resources.get("GPU", 0) if gpus else float("inf")))
         count = max(most, 1) if workers is None else workers
         if not 1 <= count <= most:
             raise InputError(
-                f"{count} workers of {cpus} CPUs" + (" and a GPU" if gpus else "") + f" each don't fit: {most} would",
+                f"{count} workers of {cpus} CPUs" + (" and a GPU" if gpus else "") + f" each don't fit; {most} do",
                 where="workers",
-                advice="ask for fewer, or for fewer threads each",
+                advice="use fewer workers, or fewer threads per worker",
             )
         actor = ray.remote(Worker).options(num_cpus=cpus, num_gpus=gpus, max_restarts=-1, max_task_retries=TRIES)
         return [actor.remote(settings, cpus) for _ in range(count)]
@@ -114,54 +114,54 @@ class RayWorkers:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._began:
+        if self._started_ray:
             ray.shutdown()
             return
         for actor in getattr(self, "actors", ()):
             ray.kill(actor)
 
     @property
-    def described(self) -> Described:
-        """What they know of the model."""
+    def described(self) -> ModelDescription:
+        """The model as the first actor describes it."""
         return self._described
 
     def run(self, todo: Iterator[Part], stamp: dict[str, Any]) -> Iterator[tuple[Part, bytes, dict[str, Any]]]:
-        """In the order in which they are done."""
+        """See Workers."""
         for part, (data, record) in self._each(todo, lambda actor, part: actor.run.remote(self._lent, part, stamp)):
             yield part, data, record
 
-    def compare(self, todo: Iterator[tuple[Chosen, Document]]) -> Iterator[tuple[Chosen, np.ndarray]]:
-        """In the order in which they are done."""
+    def compare(self, todo: Iterator[tuple[ChosenWindow, Document]]) -> Iterator[tuple[ChosenWindow, np.ndarray]]:
+        """See Workers."""
 
-        def hand(actor: Any, task: tuple[Chosen, Document]) -> Any:
+        def submit(actor: Any, task: tuple[ChosenWindow, Document]) -> Any:
             return actor.compare.remote(self._lent, task[1], task[0].window)
 
-        for (chosen, _), matrix in self._each(todo, hand):
-            yield chosen, matrix
+        for (window, _), matrix in self._each(todo, submit):
+            yield window, matrix
 
-    def _each(self, todo: Iterator[Task], hand: Callable[[Any, Task], Any]) -> Iterator[tuple[Task, Any]]:
-        """Every task with its result, at most IN_HAND of them with each actor."""
+    def _each(self, todo: Iterator[Task], submit: Callable[[Any, Task], Any]) -> Iterator[tuple[Task, Any]]:
+        """Yield every task with its result, with at most IN_HAND tasks per actor."""
         free = deque(actor for _ in range(IN_HAND) for actor in self.actors)
-        out: dict[Any, tuple[Task, Any]] = {}
-        more = True
-        while more or out:
-            while free and more:
+        running: dict[Any, tuple[Task, Any]] = {}
+        any_left = True
+        while any_left or running:
+            while free and any_left:
                 task = next(todo, None)
                 if task is None:
-                    more = False
+                    any_left = False
                     break
                 actor = free.popleft()
-                out[hand(actor, task)] = (task, actor)
-            if not out:
+                running[submit(actor, task)] = (task, actor)
+            if not running:
                 break
-            (ready,), _ = ray.wait(list(out), num_returns=1)
-            task, actor = out.pop(ready)
+            (ready,), _ = ray.wait(list(running), num_returns=1)
+            task, actor = running.pop(ready)
             free.append(actor)
-            yield task, self._got(ready)
+            yield task, self._result(ready)
 
     @staticmethod
-    def _got(ref: Any) -> Any:
-        """A result; what went wrong in the actor as the error that it was there."""
+    def _result(ref: Any) -> Any:
+        """A result, or the error that the actor raised."""
         try:
             return ray.get(ref)
         except ray.exceptions.RayTaskError as error:
@@ -170,8 +170,8 @@ class RayWorkers:
             raise
         except ray.exceptions.RayActorError as error:
             raise InputError(
-                f"a worker died {TRIES + 1} times over the same part: {first_line(error)}",
+                f"a worker died {TRIES + 1} times on the same part: {first_line(error)}",
                 where="Ray",
-                advice="it may lack memory: take smaller --batch-tokens or --part-size, or fewer workers; "
+                advice="it may be out of memory: try a smaller --batch-tokens or --part-size, or fewer workers; "
                 "finished parts are kept",
             ) from error

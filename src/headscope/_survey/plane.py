@@ -1,4 +1,4 @@
-"""Layout of the report's plane of heads: points by their distances, names beside them, a length for the scale."""
+"""Layout of the report's plane of heads: points placed by distance, their names, and a scale bar."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 WIDTH = 560
-"""Of the drawing: everything else is in its unit, a pixel where it is drawn as large as that."""
+"""Width of the drawing, in the unit of all other lengths (pixels at its natural size)."""
 EDGE = 35
-"""Left free around the points, for names."""
+"""Margin around the points, for names."""
 FOOT = 24
-"""Left free below them, for the scale."""
+"""Margin below the points, for the scale bar."""
 RADIUS, LETTERS = 4.2, 8.0
-"""Of the points, and the height of their names."""
+"""Radius of the points, and height of their names."""
 
 
 def plane_of(distances: Float[np.ndarray, "heads heads"], names: Sequence[str], cells: Sequence[int]) -> dict[str, Any]:
-    """`Plane` in web/src/report/data.ts, from its `kept` on.
+    """The fields of `Plane` in web/src/report/data.ts from `kept` on.
 
     Args:
         distances: between heads.
         names, cells: of the heads, in the same order.
 
     Raises:
-        InputError: as `classical_scaling`.
+        InputError: as for `classical_scaling`.
     """
     scaled = classical_scaling(distances)
     points = scaled.points
@@ -45,14 +45,14 @@ def plane_of(distances: Float[np.ndarray, "heads heads"], names: Sequence[str], 
     middles = place_labels(places, widths, LETTERS, radius=RADIUS, low=(0, 0), high=(WIDTH, height - FOOT))
     heads = []
     for cell, place, at_name, width in zip(cells, places, middles, widths, strict=True):
-        lacks = bool(np.isnan(at_name).any())
-        ends = None if lacks else leader(place, at_name, width, LETTERS, RADIUS)
+        unplaced = bool(np.isnan(at_name).any())
+        ends = None if unplaced else leader(place, at_name, width, LETTERS, RADIUS)
         heads.append(
             {
                 "cell": cell,
                 "x": _rounded(place[0]),
                 "y": _rounded(place[1]),
-                "name": None if lacks else [_rounded(value) for value in at_name],
+                "name": None if unplaced else [_rounded(value) for value in at_name],
                 "leader": None if ends is None else [_rounded(value) for end in ends for value in end],
             }
         )

@@ -29,29 +29,30 @@ SETTINGS: dict[Any, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
-"""Fonts come with matplotlib, and ids don't depend on chance: the same survey gives the same bytes."""
+"""Fonts that come with matplotlib and fixed ids, so that the same survey gives the same bytes."""
 METADATA = {
     "svg": {"Date": None, "Creator": "headscope"},
     "pdf": {"CreationDate": None, "Creator": "headscope", "Producer": None},
 }
 POINT, LINE = "#0072B2", "#D55E00"
-"""Blue and vermilion of Okabe and Ito: told apart in every common kind of colour blindness."""
+"""Okabe and Ito's blue and vermilion, distinguishable in all common kinds of colour blindness."""
 FEW = 144
-"""Heads up to which points and names of the clusters are of full size."""
+"""Most heads for which the points and names of the clusters are full size."""
 
 
 def write_plots(folder: Path, *, parts: bool = True) -> list[Path]:
     """Write plots/NAME.svg and plots/NAME.pdf into a finished survey's folder.
 
     special-tokens, neighbours and entropy: a statistic by layer, every head a point. clusters: the heads on a plane by
-    their Jensen-Shannon distances, where the survey has them. No names of models or documents are in the figures: that
-    is for the caption. The same survey and the same matplotlib give the same bytes.
+    their Jensen-Shannon distances, if the survey has them. Names of models and documents are left to the caption. The
+    same survey and the same matplotlib give the same bytes.
 
     Args:
-        parts: whether every part is held against its hash first.
+        folder: of the survey.
+        parts: check every part against its hash first.
 
     Returns:
-        What was written, in that order, SVG before PDF.
+        Paths of the files, in that order, SVG before PDF.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -62,59 +63,59 @@ def write_plots(folder: Path, *, parts: bool = True) -> list[Path]:
         import matplotlib
     except ImportError as error:
         raise MissingExtraError(
-            "drawing figures needs matplotlib, which is not installed",
+            "matplotlib is not installed",
             where="the figures of a survey",
             advice="pip install 'headscope[plot]'; report.html has the same figures without it",
         ) from error
-    found = read_findings(folder, parts=parts)
+    findings = read_findings(folder, parts=parts)
     (folder / "plots").mkdir(exist_ok=True)
     written = []
     with matplotlib.rc_context(SETTINGS):
-        for name, figure in drawn(found).items():
+        for name, figure in figures_of(findings).items():
             for kind, metadata in METADATA.items():
-                held = io.BytesIO()
-                figure.savefig(held, format=kind, metadata=metadata)
+                buffer = io.BytesIO()
+                figure.savefig(buffer, format=kind, metadata=metadata)
                 written.append(folder / "plots" / f"{name}.{kind}")
-                write_atomically(written[-1], held.getvalue())
+                write_atomically(written[-1], buffer.getvalue())
     return written
 
 
-def drawn(found: Findings) -> dict[str, Figure]:
-    """Name -> matplotlib figure: those whose statistics were measured."""
+def figures_of(findings: Findings) -> dict[str, Figure]:
+    """Name -> matplotlib figure, for the statistics that were measured."""
     figures = {
-        figure.name: _by_layer(found, figure)
+        figure.name: _by_layer(findings, figure)
         for figure in FIGURES
-        if any(name in found.statistics for name in figure.panels)
+        if any(name in findings.statistics for name in figure.panels)
     }
-    if found.distances is not None:
-        figures[CLUSTERS] = _clusters(found)
+    if findings.distances is not None:
+        figures[CLUSTERS] = _clusters(findings)
     return figures
 
 
-def _by_layer(found: Findings, figure: LayerFigure) -> Figure:
+def _by_layer(findings: Findings, figure: LayerFigure) -> Figure:
     from matplotlib.figure import Figure
 
-    values = {name: found.values(name) for name in figure.panels}
+    values = {name: findings.values(name) for name in figure.panels}
     seen = np.concatenate([table[np.isfinite(table)] for table in values.values()])
     highest = round_up(float(seen.max()) if len(seen) else 0.0)
-    made = Figure(figsize=(2.5 * len(values) + 0.6, 2.4), layout="constrained")
-    panels = made.subplots(1, len(values), sharey=True, squeeze=False)[0]
+    drawing = Figure(figsize=(2.5 * len(values) + 0.6, 2.4), layout="constrained")
+    panels = drawing.subplots(1, len(values), sharey=True, squeeze=False)[0]
     for axes, (name, title) in zip(panels, figure.panels.items(), strict=True):
-        _panel(axes, found, values[name])
+        _panel(axes, findings, values[name])
         axes.set_title(title)
         axes.set_xlabel("layer")
         axes.set_ylim(0, highest * 1.02)
     panels[0].set_ylabel(figure.axis)
-    return made
+    return drawing
 
 
-def _panel(axes: Axes, found: Findings, table: np.ndarray) -> None:
-    """Each head a point at its layer, and a line through the layers' means."""
+def _panel(axes: Axes, findings: Findings, table: np.ndarray) -> None:
+    """Draw each head as a point at its layer, and a line through the layers' means."""
     at, column = np.nonzero(np.isfinite(table))
-    places = np.arange(len(found.layers))
+    places = np.arange(len(findings.layers))
     axes.set_xlim(-0.6, len(places) - 0.4)
-    ticks = layer_ticks(found.layers)
-    axes.set_xticks([found.layers.index(layer) for layer in ticks], [str(layer) for layer in ticks])
+    ticks = layer_ticks(findings.layers)
+    axes.set_xticks([findings.layers.index(layer) for layer in ticks], [str(layer) for layer in ticks])
     if not len(at):
         axes.text(0.5, 0.5, "nothing to measure", transform=axes.transAxes, ha="center", color="0.35")
         return
@@ -123,20 +124,20 @@ def _panel(axes: Axes, found: Findings, table: np.ndarray) -> None:
     axes.plot(rows, [np.nanmean(table[row]) for row in rows], color=LINE, linewidth=1.3)
 
 
-def _clusters(found: Findings) -> Figure:
+def _clusters(findings: Findings) -> Figure:
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import BoundaryNorm
     from matplotlib.figure import Figure
 
-    assert found.distances is not None
-    points = classical_scaling(found.distances).points
+    assert findings.distances is not None
+    points = classical_scaling(findings.distances).points
     dot = 2.2 if len(points) <= FEW else 1.4
-    places = np.array([found.layers.index(layer) for layer, _ in found.named])
-    edges = np.arange(len(found.layers) + 1) - 0.5
+    places = np.array([findings.layers.index(layer) for layer, _ in findings.named])
+    edges = np.arange(len(findings.layers) + 1) - 0.5
     norm, colours = BoundaryNorm(edges, 256), colormaps["viridis"]
-    made = Figure(figsize=(6, 5), layout="constrained")
-    axes = made.subplots()
+    drawing = Figure(figsize=(6, 5), layout="constrained")
+    axes = drawing.subplots()
     axes.scatter(
         points[:, 0],
         points[:, 1],
@@ -150,24 +151,24 @@ def _clusters(found: Findings) -> Figure:
     axes.set_aspect("equal", adjustable="datalim")
     axes.set_xlabel("first coordinate (nats$^{1/2}$)")
     axes.set_ylabel("second coordinate (nats$^{1/2}$)")
-    shown = [found.layers.index(layer) for layer in layer_ticks(found.layers)]
-    bar = made.colorbar(ScalarMappable(norm, colours), ax=axes, label="layer", shrink=0.7, ticks=shown)
-    bar.ax.set_yticklabels([str(found.layers[at]) for at in shown])
+    ticks = [findings.layers.index(layer) for layer in layer_ticks(findings.layers)]
+    bar = drawing.colorbar(ScalarMappable(norm, colours), ax=axes, label="layer", shrink=0.7, ticks=ticks)
+    bar.ax.set_yticklabels([str(findings.layers[at]) for at in ticks])
     bar.ax.minorticks_off()
-    _name_heads(made, axes, found, points, dot)
-    return made
+    _name_heads(drawing, axes, findings, points, dot)
+    return drawing
 
 
-def _name_heads(made: Figure, axes: Axes, found: Findings, points: np.ndarray, dot: float) -> None:
-    """Each head's name beside its point, or at the end of a thin line where points are crowded."""
+def _name_heads(drawing: Figure, axes: Axes, findings: Findings, points: np.ndarray, dot: float) -> None:
+    """Write each head's name beside its point, or at the end of a thin line where points are crowded."""
     from matplotlib.collections import LineCollection
 
-    made.draw_without_rendering()  # only then is it known where points come to stand
-    unit = made.dpi / 72
+    drawing.draw_without_rendering()  # fixes the positions of the points
+    unit = drawing.dpi / 72
     places = axes.transData.transform(points) / unit
     low, high = axes.get_window_extent().get_points() / unit
     size = 2.5 * dot
-    names = [f"{layer}.{head}" for layer, head in found.named]
+    names = [f"{layer}.{head}" for layer, head in findings.named]
     widths = label_widths(names, size)
     middles = place_labels(places, widths, size, radius=dot, low=low, high=high)
     style: dict[str, Any] = {"textcoords": "offset points", "fontsize": size, "ha": "center", "va": "center_baseline"}

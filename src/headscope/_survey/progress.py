@@ -1,4 +1,4 @@
-"""How far a survey is, on a terminal: documents, tokens a second, time left. Anywhere else only what was damaged."""
+"""Progress of a survey on a terminal: documents, tokens a second, time left. Elsewhere, only reports of damage."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def shown(stream: TextIO, folder: Path) -> Iterator[Callable[[Tally], None]]:
-    """What a survey is to call after each part. Where it is interrupted, what is done and how to go on is said."""
+def progress_on(stream: TextIO, folder: Path) -> Iterator[Callable[[Tally], None]]:
+    """Yield the callback for a survey's progress. When interrupted, say what is finished and how to resume."""
     try:
-        with _drawn(stream) as (draw, say), _damage_said(say):
+        with _bar(stream) as (draw, print_line), _damage_as_lines(print_line):
             yield draw
     except KeyboardInterrupt:
         done = len(list(folder.glob("parts/part-*.parquet")))
         if not done:
             raise
-        stream.write(f"stopped: {done:,} finished parts are kept in {folder}; run the same command to go on\n")
+        stream.write(f"stopped: {done:,} finished parts are kept in {folder}; run the same command to resume\n")
         raise
 
 
 @contextmanager
-def _damage_said(say: Callable[[str], None]) -> Iterator[None]:
-    """A DamageWarning as a line of its own, not as Python shows warnings."""
+def _damage_as_lines(print_line: Callable[[str], None]) -> Iterator[None]:
+    """Print each DamageWarning as a line of its own instead of in Python's format."""
     from headscope._survey.seal import DamageWarning
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", DamageWarning)
-        otherwise = warnings.showwarning
+        show_other = warnings.showwarning
 
         def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
             if issubclass(category, DamageWarning):
-                say(f"damaged: {message}")
+                print_line(f"damaged: {message}")
             else:
-                otherwise(message, category, *place, **more)
+                show_other(message, category, *place, **more)
 
         warnings.showwarning = show
         yield
 
 
 @contextmanager
-def _drawn(stream: TextIO) -> Iterator[tuple[Callable[[Tally], None], Callable[[str], None]]]:
-    """How to draw a bar, and how to say a line above it."""
+def _bar(stream: TextIO) -> Iterator[tuple[Callable[[Tally], None], Callable[[str], None]]]:
+    """Yield a function that draws the bar, and one that prints a line above it."""
     if not stream.isatty():
         yield lambda tally: None, lambda line: print(line, file=stream)
         return
@@ -62,17 +62,17 @@ def _drawn(stream: TextIO) -> Iterator[tuple[Callable[[Tally], None], Callable[[
         task = bar.add_task("loading the model", total=None)
         started: list[float] = []
 
-        def said(tally: Tally) -> None:
+        def draw(tally: Tally) -> None:
             if not started:
                 started.append(time.monotonic())
             seconds = time.monotonic() - started[0]
             bar.update(task, description=described(tally, seconds), total=tally.total, completed=tally.weight)
 
-        yield said, lambda line: bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        yield draw, lambda line: bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def described(tally: Tally, seconds: float) -> str:
-    """Documents, tokens a second and time left, of what this run has done in so many seconds."""
+    """Documents, tokens a second and time left, after `seconds` of this run."""
     words = [f"{tally.documents:,} documents"]
     if tally.kept_parts:
         words.append(f"{tally.kept_parts:,} parts kept")

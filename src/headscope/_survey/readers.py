@@ -1,7 +1,7 @@
-"""Files into documents, one after the other: text, JSON lines, Parquet, and the Arrow files of Hugging Face.
+"""Readers of documents from files: text, JSON lines, Parquet, and the Arrow files of Hugging Face datasets.
 
-What can't be read is handed on as a `Refused` document: one bad file or row never stops a survey. Names of rows are
-`file#number`, counted from 1; in JSON lines the number is the line's.
+A bad file or row becomes a `Refused` document and never stops a survey. Rows are named `file#number`, counted from 1;
+in JSON lines the number is the line's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Read = Iterator[Document | Refused]
 
 LONGEST_CHARACTER = 4
-"""Bytes of UTF-8."""
+"""Most bytes of a character in UTF-8."""
 
 PACKED = {
     b"\x1f\x8b": "gzip",
@@ -29,35 +29,37 @@ PACKED = {
     b"\x28\xb5\x2f\xfd": "Zstandard",
     b"PK\x03\x04": "a zip archive",
 }
-"""What a file of packed data begins with."""
+"""First bytes of a compressed file -> its format."""
 
 STREAM_END = b"\xff\xff\xff\xff\0\0\0\0"
-"""What a stream of Arrow data ends with."""
+"""Last bytes of a complete stream of Arrow data."""
 
 TABLE_ROWS = 256
-"""Rows of a column that are in memory together."""
+"""Rows of a column in memory at once."""
 
 
 def read_text(path: Path, name: str, *, field: str, max_document: int) -> Read:
-    """The whole file is one document."""
+    """Yield the whole file as one document."""
     weight = path.stat().st_size
     most = LONGEST_CHARACTER * max_document
     with path.open("rb") as file:
         data = file.read(most + 1)
     if len(data) > most:
-        yield Refused(name, "too long", f"it has {weight:,} bytes; {max_document:,} characters are the most", weight)
+        yield Refused(name, "too long", f"it has {weight:,} bytes; the limit is {max_document:,} characters", weight)
         return
     yield decoded(name, data, weight, max_document)
 
 
 def decoded(name: str, data: bytes, weight: float, max_document: int) -> Document | Refused:
-    """UTF-8 into a document. A byte order mark at its beginning is none of its characters."""
+    """Decode UTF-8 into a document, without a byte order mark at the beginning."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         packed = next((kind for sign, kind in PACKED.items() if data.startswith(sign)), None)
         if packed is not None:
-            return Refused(name, "packed", f"it is packed ({packed}): unpack it, or pipe it in as one document", weight)
+            return Refused(
+                name, "packed", f"it is compressed ({packed}): decompress it, or pipe it in as one document", weight
+            )
         return Refused(name, "not UTF-8", f"byte {error.start} is {data[error.start]:#04x}: {error.reason}", weight)
     if "\0" in text:
         detail = f"character {text.index(chr(0))} is NUL: it is not text, or text in UTF-16 or UTF-32"
@@ -66,7 +68,7 @@ def decoded(name: str, data: bytes, weight: float, max_document: int) -> Documen
 
 
 def read_json_lines(path: Path, name: str, *, field: str, max_document: int) -> Read:
-    """Each line is an object, one field of which is the document. Blank lines are passed over."""
+    """Yield a field of each line's JSON object. Blank lines are skipped."""
     longest = 2 * LONGEST_CHARACTER * max_document
     with path.open("rb") as file:
         number = 0
@@ -77,7 +79,7 @@ def read_json_lines(path: Path, name: str, *, field: str, max_document: int) -> 
                 while line and not line.endswith(b"\n"):
                     line = file.readline(longest)
                     weight += len(line)
-                yield Refused(place, "too long", f"the line has {weight:,.0f} bytes; {longest:,} are the most", weight)
+                yield Refused(place, "too long", f"the line has {weight:,.0f} bytes; the limit is {longest:,}", weight)
             elif line.strip():
                 yield _json_document(place, line, weight, field, max_document)
 
@@ -88,18 +90,18 @@ def _json_document(name: str, line: bytes, weight: float, field: str, max_docume
     except UnicodeDecodeError as error:
         return Refused(name, "not UTF-8", f"byte {error.start} is {line[error.start]:#04x}: {error.reason}", weight)
     if text.lstrip().startswith("["):
-        return Refused(name, "no field", "the line holds a list, not an object", weight)
+        return Refused(name, "no field", "expected a JSON object, got a list", weight)
     try:
-        found = parse_object(text.encode(), unique=False)
+        record = parse_object(text.encode(), unique=False)
     except JsonError as error:
         return Refused(name, "not JSON", str(error), weight)
-    if field not in found:
-        return Refused(name, "no field", no_field(field, found), weight)
-    return checked(name, found[field], weight, max_document)
+    if field not in record:
+        return Refused(name, "no field", no_field(field, record), weight)
+    return checked(name, record[field], weight, max_document)
 
 
 def read_parquet(path: Path, name: str, *, field: str, max_document: int) -> Read:
-    """Each row of a column of texts."""
+    """Yield each row of a column of texts."""
     from pyarrow import parquet
 
     try:
@@ -118,7 +120,7 @@ def read_parquet(path: Path, name: str, *, field: str, max_document: int) -> Rea
 
 
 def read_arrow(path: Path, name: str, *, field: str, max_document: int) -> Read:
-    """Each row of a column of texts, in the stream format that `save_to_disk` writes."""
+    """Yield each row of a column of texts, in the stream format that `save_to_disk` writes."""
     import pyarrow
 
     size = path.stat().st_size
@@ -136,18 +138,18 @@ def read_arrow(path: Path, name: str, *, field: str, max_document: int) -> Read:
         yield Refused(name, "not Arrow", _without(path, name, error), size)
     else:
         if not ended:  # pyarrow takes the end of the file for the end of the rows
-            yield Refused(f"{name}#{rows + 1}", "damaged", "the file ends without the mark that ends it: it is cut off")
+            yield Refused(f"{name}#{rows + 1}", "damaged", "the file is truncated: its end marker is missing")
 
 
 def arrow_errors() -> tuple[type[Exception], ...]:
-    """What pyarrow raises over a damaged file."""
+    """The exceptions that pyarrow raises on a damaged file."""
     import pyarrow
 
     return (pyarrow.ArrowException, OSError, UnicodeDecodeError, OverflowError)
 
 
 def _without(path: Path, name: str, error: Exception) -> str:
-    """An error's first line, without the folders of this machine."""
+    """An error's first line, with the file's path shortened to its name in the corpus."""
     return first_line(error).replace(str(path), name)
 
 
@@ -159,7 +161,7 @@ def _columns(
     field: str,
     max_document: int,
 ) -> Read:
-    """The documents of one column, row by row."""
+    """Yield the documents of one column, row by row."""
     if field not in columns:
         yield Refused(name, "no field", no_field(field, columns))
         return
@@ -170,14 +172,14 @@ def _columns(
                 number += 1
                 yield _cell(f"{name}#{number}", cell, share, max_document)
     except arrow_errors() as error:
-        yield Refused(f"{name}#{number + 1}", "damaged", f"{first_line(error)}; what follows is left out")
+        yield Refused(f"{name}#{number + 1}", "damaged", f"{first_line(error)}; the rest of the file is left out")
 
 
 def _cells(column: pyarrow.Array) -> Iterator[Any]:
-    """The values of a column, each made when it is asked for; texts as bytes: nobody has checked that they are UTF-8.
+    """Yield the values of a column, texts as bytes, because nothing has checked yet that they are valid UTF-8.
 
     Raises:
-        ArrowException: the column points out of its buffers.
+        ArrowException: the column points outside its buffers.
     """
     import pyarrow
 
@@ -188,14 +190,14 @@ def _cells(column: pyarrow.Array) -> Iterator[Any]:
         column = pyarrow.DictionaryArray.from_arrays(column.indices, column.dictionary.view(kinds[values]), safe=False)
     elif texts:
         column = column.view(kinds[values])
-    column.validate(full=True)  # or a damaged file makes pyarrow read beyond its memory
+    column.validate(full=True)  # otherwise pyarrow reads out of bounds on a damaged file
     for cell in column:
         value = cell.as_py()
         yield _Text(value) if texts and value is not None else value
 
 
 class _Text(bytes):
-    """The bytes of a text, apart from those of a column of bytes."""
+    """The bytes of a text, as distinct from a value of a column of bytes."""
 
 
 def _cell(name: str, value: Any, share: float, max_document: int) -> Document | Refused:

@@ -1,4 +1,4 @@
-"""One copy of the model at work: documents in, the bytes of a part out. Locally there is one, on Ray one per actor."""
+"""One copy of the model at work: documents in, the bytes of a part out. One in this process, or one per Ray actor."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 PROBE = "one two three."
-"""What a model is asked first, so that one that can't be read is refused before the corpus is."""
+"""A first text for the model, so that a model that can't be read is refused before the corpus is opened."""
 
 
 @dataclass(frozen=True)
-class Described:
-    """What a replica knows of its model.
+class ModelDescription:
+    """A replica's model, as the other parts of a survey need to know it.
 
     Attributes:
         model: for the manifest: name, class, sha256, parameters, layers, heads, config, modules, tokenizer, running.
-        length: tokens of a window.
+        length: tokens per window.
         statistics: the columns.
-        left_out: statistics that the model can't give -> why.
-        heads: (layer, head) of all heads, layer 0's first.
+        left_out: statistic that the model doesn't support -> why.
+        heads: (layer, head) of every head, layer 0's first.
     """
 
     model: dict[str, Any]
@@ -67,7 +67,7 @@ class Replica:
         self._segments_wanted = "token_type_ids" in self.loaded.tokenizer.model_input_names and _takes(
             self.loaded.model, "token_type_ids"
         )
-        # Before the model runs for the first time: some models keep what a run leaves.
+        # Taken before the model runs for the first time: some models keep state from a run.
         model, tokenizer = self.loaded.model, self.loaded.tokenizer
         self._identity = {
             "config": config_record(model),
@@ -78,18 +78,18 @@ class Replica:
         self.described = self._describe(source)
 
     def run(self, part: Part, stamp: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
-        """A part as Parquet, and its record.
+        """Return a part as Parquet, and its record.
 
         Args:
-            stamp: of the survey, from `Folder.stamp`: the record begins with it.
+            stamp: `Folder.stamp`, which the record begins with.
         """
-        windows = self.cutter.cut([one.text for one in part.documents])
+        windows = self.cutter.cut([document.text for document in part.documents])
         cut = {window.document for window in windows}
         refused = list(part.refused)
-        for at, one in enumerate(part.documents):
+        for at, document in enumerate(part.documents):
             if at not in cut:
-                refused.append(Refused(one.name, "empty", "the tokenizer finds no token in it", one.weight))
-        about = self.described
+                refused.append(Refused(document.name, "empty", "the tokenizer makes no token of it", document.weight))
+        description = self.described
         values = self._measure(windows)
         record = {
             **stamp,
@@ -98,16 +98,16 @@ class Replica:
             "documents": len(cut),
             "windows": len(windows),
             "tokens": sum(len(window) for window in windows),
-            "refused": [one.record() for one in refused],
+            "refused": [document.record() for document in refused],
         }
         names = [part.documents[at].name for at in sorted(cut)]
         number = {at: index for index, at in enumerate(sorted(cut))}
         data = part_bytes(
             documents=names,
             windows=[(number[window.document], window.number, len(window)) for window in windows],
-            heads=about.heads,
+            heads=description.heads,
             values=values,
-            statistics=about.statistics,
+            statistics=description.statistics,
             record=record,
         )
         return data, record
@@ -120,18 +120,18 @@ class Replica:
         return head_distances(captured.trace).array
 
     def _measure(self, windows: list[Window]) -> Float[np.ndarray, "windows heads_total statistics"]:
-        about = self.described
-        values = np.empty((len(windows), len(about.heads), len(about.statistics)), dtype=np.float32)
-        measure = Measure(about.statistics, self._gram)
+        description = self.described
+        values = np.empty((len(windows), len(description.heads), len(description.statistics)), dtype=np.float32)
+        measure = Measure(description.statistics, self._gram)
         model = self.loaded.model
         modes = [(module, module.training) for module in model.modules() if module.training]
         model.eval()
         try:
             with torch.inference_mode(), feed(model, measure):
                 for batch in batches(windows, self.settings.batch_tokens):
-                    together = [windows[at] for at in batch]
-                    measure.roles = [window.roles for window in together]
-                    model(**self._inputs(together))
+                    rows = [windows[at] for at in batch]
+                    measure.roles = [window.roles for window in rows]
+                    model(**self._inputs(rows))
                     values[batch] = measure.table().numpy()
         finally:
             for module, training in modes:
@@ -140,22 +140,24 @@ class Replica:
 
     def _inputs(self, windows: list[Window]) -> dict[str, Any]:
         device = next(self.loaded.model.parameters()).device
-        found = {"input_ids": np.stack([window.ids for window in windows])}
+        inputs = {"input_ids": np.stack([window.ids for window in windows])}
         if self._segments_wanted:
-            found["token_type_ids"] = np.stack([window.segments for window in windows])
-        return {name: torch.from_numpy(array).to(device) for name, array in found.items()}
+            inputs["token_type_ids"] = np.stack([window.segments for window in windows])
+        return {name: torch.from_numpy(array).to(device) for name, array in inputs.items()}
 
     def _gram(self, layer: int) -> torch.Tensor | None:
-        """(heads, d_value, d_value) in fp32 on the model's device, made once; None where no statistic needs it."""
+        """(heads, d_value, d_value) in fp32 on the model's device, computed once; None if no statistic needs it."""
         if not need_values(self.described.statistics):
             return None
         if layer not in self._grams:
-            W_O = np.stack([self._projections.W_O(layer, head) for of, head in self.described.heads if of == layer])
+            W_O = np.stack(
+                [self._projections.W_O(layer, head) for other, head in self.described.heads if other == layer]
+            )
             gram = gram_of(W_O.astype(np.float64)).astype(np.float32)
             self._grams[layer] = torch.from_numpy(gram).to(next(self.loaded.model.parameters()).device)
         return self._grams[layer]
 
-    def _describe(self, source: Source) -> Described:
+    def _describe(self, source: Source) -> ModelDescription:
         model = self.loaded.model
         window = self.cutter.cut([PROBE])[0]
         training = model.training
@@ -167,10 +169,10 @@ class Replica:
             raise
         except (TypeError, ValueError, RuntimeError, IndexError, AttributeError) as error:
             raise UnsupportedError(
-                f"{type(model).__name__} can't be run on a text alone: {first_line(error)}",
+                f"{type(model).__name__} fails on token ids alone: {first_line(error)}",
                 where=source.name,
-                advice="a survey calls model(input_ids=…): pass the encoder or the decoder of a model that has both; "
-                "wrap one that wants its tokens otherwise",
+                advice="a survey calls model(input_ids=…): pass the encoder or the decoder of a model that has both, "
+                "or wrap a model that takes its tokens in another way",
             ) from error
         finally:
             model.train(training)
@@ -180,38 +182,38 @@ class Replica:
         heads = {layer: trace.head_numbers(layer) for layer in trace.numbers}
         names, left_out = self._statistics(heads)
         record = {
-            "name": source.said,
+            "name": source.public_name,
             "class": type(model).__name__,
             "sha256": self.loaded.sha256,
             "parameters": self.loaded.parameters,
             "layers": list(heads),
-            "heads": [list(of) for of in heads.values()],
+            "heads": [list(numbers) for numbers in heads.values()],
             **self._identity,
         }
-        return Described(
+        return ModelDescription(
             model=record,
             length=self.cutter.length,
             statistics=names,
             left_out=left_out,
-            heads=tuple((layer, head) for layer, of in heads.items() for head in of),
+            heads=tuple((layer, head) for layer, numbers in heads.items() for head in numbers),
         )
 
     def _statistics(self, heads: dict[int, tuple[int, ...]]) -> tuple[tuple[str, ...], dict[str, str]]:
-        """The statistics that there will be, and why the others won't."""
-        asked = self.settings.statistics
-        if not need_values(asked or CATALOG):
-            return asked or (), {}
+        """The statistics to measure, and the reason for each that is left out."""
+        requested = self.settings.statistics
+        if not need_values(requested or CATALOG):
+            return requested or (), {}
         try:
-            for layer, of in heads.items():
-                self._projections.W_O(layer, of[0])
+            for layer, numbers in heads.items():
+                self._projections.W_O(layer, numbers[0])
         except UnsupportedError as error:
-            if asked is not None:
+            if requested is not None:
                 raise
             return chosen(None, values=False), dict.fromkeys(need_values(CATALOG), error.found)
-        return chosen(asked), {}
+        return chosen(requested), {}
 
 
 def _takes(model: nn.Module, name: str) -> bool:
-    """Whether a model's forward has an argument of this name, or takes any."""
-    known = inspect.signature(model.forward).parameters
-    return name in known or any(one.kind is one.VAR_KEYWORD for one in known.values())
+    """Return True if a model's forward takes an argument of this name."""
+    parameters = inspect.signature(model.forward).parameters
+    return name in parameters or any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())

@@ -1,4 +1,4 @@
-"""A survey as one offline HTML file: the page that web/src/report builds, with the survey's numbers inside."""
+"""A survey as one offline HTML file: the page built from web/src/report, with the survey's numbers embedded."""
 
 from __future__ import annotations
 
@@ -14,11 +14,15 @@ from headscope.writing import write_atomically
 def write_report(folder: Path, *, parts: bool = True) -> Path:
     """Write report.html into a finished survey's folder, from its manifest, aggregates and distances.
 
-    One file that needs no network. The same survey gives the same bytes. Names of models and documents are text that
-    nobody vouches for: they are data of a page whose policy runs no script but its own, and never markup.
+    The file needs no network, and the same survey gives the same bytes. Names of models and documents are untrusted:
+    they are data, never markup, in a page whose policy allows only its own script.
 
     Args:
-        parts: whether every part is held against its hash first.
+        folder: of the survey.
+        parts: check every part against its hash first.
+
+    Returns:
+        The report's path.
 
     Raises:
         InputError: the folder has no finished survey, or the file can't be written.

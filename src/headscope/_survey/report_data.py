@@ -1,6 +1,6 @@
-"""The survey's report as JSON: `Survey` in web/src/report/data.ts has the same names.
+"""The data of a survey's report as JSON. `Survey` in web/src/report/data.ts has the same names.
 
-Heads are cells of the grid: row * columns + column. Text that nobody vouches for is printable, and text only.
+Heads are numbered by their cells of the grid: row * columns + column. Untrusted text is made printable.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ import numpy as np
 from headscope._survey.figures import CLUSTERS_SOURCE, CLUSTERS_TITLE, FIGURES, layer_ticks, round_up
 from headscope._survey.findings import FIELDS, Findings
 from headscope._survey.plane import plane_of
-from headscope._survey.wording import telling
+from headscope._survey.wording import extremes
 from headscope.checkpoint import called
 from headscope.pages import printable
 from headscope.statistics import CATALOG
 
 NEAREST = 5
-"""How many of the heads most like it are named for each head."""
+"""Most similar heads listed for each head."""
 FILES = 1000
-"""How many of the corpus's files are listed."""
+"""Most files of the corpus that are listed."""
 
 
 def report_data(findings: Findings) -> dict[str, Any]:
-    """Everything that the report shows."""
+    """All data of the report."""
     manifest = findings.manifest
     model, corpus, settings, counts = (manifest[part] for part in ("model", "corpus", "settings", "counts"))
     return {
@@ -73,7 +73,7 @@ def report_data(findings: Findings) -> dict[str, Any]:
 
 
 def statistic_words(name: str) -> dict[str, Any]:
-    """A statistic's name, meaning and unit, as the report says them."""
+    """A statistic's name, meaning and unit, as the report shows them."""
     statistic = CATALOG[name]
     short = statistic.unit.names[0] if statistic.unit.names else ""
     return {
@@ -86,7 +86,7 @@ def statistic_words(name: str) -> dict[str, Any]:
 
 
 def _fields(fields: Mapping[str, np.ndarray]) -> dict[str, list[Any]]:
-    """Every field, layer after layer, null where there is none."""
+    """Every field, layer by layer, null for a missing value."""
     return {
         **{field: [_number(value) for value in fields[field].ravel()] for field in FIELDS},
         "count": [0 if np.isnan(count) else int(count) for count in fields["count"].ravel()],
@@ -94,7 +94,7 @@ def _fields(fields: Mapping[str, np.ndarray]) -> dict[str, list[Any]]:
 
 
 def _number(value: float) -> float | None:
-    """Nine digits: more than the screen shows, so that rounding there is as good as rounding once."""
+    """A number with nine digits, more than the report shows, so that rounding twice makes no difference."""
     return float(f"{value:.9g}") if np.isfinite(value) else None
 
 
@@ -106,13 +106,13 @@ def _standing(findings: Findings, statistic: str) -> list[dict[str, Any]]:
     return [
         {
             "statistic": statistic,
-            "says": sentence.says,
-            "heads": [[_cell(findings, layer, head), _number(value)] for layer, head, value in sentence.heads],
-            "low": _number(sentence.low),
-            "high": _number(sentence.high),
-            "middle": _number(sentence.middle),
+            "says": extreme.says,
+            "heads": [[_cell(findings, layer, head), _number(value)] for layer, head, value in extreme.heads],
+            "low": _number(extreme.low),
+            "high": _number(extreme.high),
+            "middle": _number(extreme.middle),
         }
-        for sentence in telling(findings, statistic)
+        for extreme in extremes(findings, statistic)
     ]
 
 
@@ -150,7 +150,7 @@ def _plane(findings: Findings) -> dict[str, Any] | None:
 
 
 def _nearest(findings: Findings) -> list[list[tuple[int, float | None]]] | None:
-    """For each cell the cells of the heads most like it, with their distances."""
+    """For each cell, the cells of the most similar heads, with their distances."""
     if findings.distances is None:
         return None
     cells = [_cell(findings, layer, head) for layer, head in findings.named]

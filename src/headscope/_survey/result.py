@@ -1,4 +1,4 @@
-"""What `hs.survey` returns: the folder of a survey that is done, read."""
+"""The result of `hs.survey`: the folder of a finished survey, read."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 
 
 class Survey(Mapping[str, Named]):
-    """Statistic name -> (layers, heads), the mean over all windows, as `trace.statistics()` has it for one text.
+    """Statistic name -> (layers, heads), the mean over all windows, as `trace.statistics()` is for one text.
 
-    `Survey("found")` opens a survey that was made before.
+    `Survey("found")` opens the survey in the folder `found`.
 
     Attributes:
-        folder: where the files are.
-        manifest: what was done, as in manifest.json.
+        folder: the folder with its files.
+        manifest: as in manifest.json.
         aggregates: every measure, as in aggregates.json.
 
     Raises:
-        InputError: the folder has no survey, or one that is not complete, or a file of it is damaged or missing.
+        InputError: the folder has no survey, the survey is not complete, or one of its files is damaged or missing.
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, keep: bool = True, parts: bool = True) -> None:
         """Open a survey.
 
         Args:
-            keep: False: the folder is removed with this object.
-            parts: whether every part is held against its hash, which reads all of them.
+            keep: False to remove the folder together with this object.
+            parts: check every part against its hash, which reads all of them.
         """
         self.folder = Path(folder)
         self.manifest, self.aggregates = read_records(self.folder, parts=parts)
@@ -47,9 +47,13 @@ class Survey(Mapping[str, Named]):
             weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
 
     def measure(self, statistic: str, name: str) -> Named:
-        """(layers, heads): count, mean, deviation, min, q05, q25, q50, q75, q95 or max of a statistic over windows.
+        """One measure of a statistic over all windows, (layers, heads).
 
-        A column for each head's number, NaN where a layer has no such head.
+        Columns are numbers of heads; NaN where a layer has no such head.
+
+        Args:
+            statistic: its name.
+            name: count, mean, deviation, min, q05, q25, q50, q75, q95 or max.
 
         Raises:
             InputError: there is no such statistic or measure.
@@ -58,17 +62,17 @@ class Survey(Mapping[str, Named]):
         if statistic not in known:
             raise InputError(
                 f"the survey has no {statistic!r}: "
-                + self.manifest["left_out"].get(statistic, f"there are {', '.join(known)}"),
+                + self.manifest["left_out"].get(statistic, f"it has {', '.join(known)}"),
                 where="survey[…]",
                 advice="see docs/statistics.md",
             )
-        measures = [one for one in known[statistic] if one != "meaning"]
+        measures = [measure for measure in known[statistic] if measure != "meaning"]
         if name not in measures:
-            raise InputError(f"there is no {name!r}", where="measure", advice=f"take one of {', '.join(measures)}")
+            raise InputError(f"no measure {name!r}", where="measure", advice=f"use one of {', '.join(measures)}")
         return Named(statistic, ("layers", "heads"), table_of(self.aggregates, statistic, name))
 
     def rows(self) -> pyarrow.Table:
-        """Every row of every part: one per window, layer and head. All in memory: for corpora that fit."""
+        """All rows of all parts, one per window, layer and head. They must fit in memory."""
         import pyarrow
         from pyarrow import parquet
 
@@ -90,7 +94,7 @@ class Survey(Mapping[str, Named]):
 
     def __repr__(self) -> str:
         counts = self.manifest["counts"]
-        said = ", ".join(counted(counts[f"{thing}s"], thing) for thing in ("document", "window", "token"))
-        lines = [f"survey of {called(self.manifest['model']['name'])}: {said}; mean and range over heads"]
+        totals = ", ".join(counted(counts[f"{thing}s"], thing) for thing in ("document", "window", "token"))
+        lines = [f"survey of {called(self.manifest['model']['name'])}: {totals}; mean and range over heads"]
         lines += [spread_line(name, self[name]) for name in self]
         return "\n".join([*lines, f"in {self.folder}"])

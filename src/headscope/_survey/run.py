@@ -1,4 +1,4 @@
-"""A survey from its beginning to its end: read, hand out, write, gather. What was begun and killed goes on here."""
+"""A survey from start to finish: read the corpus, hand out its parts, write them, gather. It resumes if interrupted."""
 
 from __future__ import annotations
 
@@ -12,36 +12,33 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from headscope._survey.corpus import Corpus, open_corpus
-from headscope._survey.documents import Document, Part, parts
+from headscope._survey.documents import Part, parts
 from headscope._survey.settings import Settings, check_number, settings
 from headscope.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from headscope._survey.folder import Folder
-    from headscope._survey.likeness import Chosen
     from headscope._survey.loading import Source
-    from headscope._survey.replica import Described
     from headscope._survey.result import Survey
+    from headscope._survey.workers import Workers
     from headscope.model import Model
 
 VERSIONS = ("torch", "transformers", "tokenizers", "numpy", "pyarrow")
-"""Software that numbers or bytes may depend on."""
+"""Packages whose versions the numbers or the bytes may depend on."""
 
 
 @dataclass
 class Tally:
-    """How far a survey is.
+    """Progress of a survey.
 
     Attributes:
-        total: bytes of the corpus; None where that isn't known.
-        weight: bytes that are done; `kept` those of them that an earlier run had done.
-        documents, windows, tokens: done by this run.
-        parts, kept_parts: parts that are done; those of them that were there already.
+        total: bytes of the corpus; None if unknown.
+        weight: bytes processed so far; `kept`: those that an earlier run had processed.
+        documents, windows, tokens: processed by this run.
+        parts, kept_parts: finished parts; those that an earlier run had finished.
     """
 
     total: float | None
@@ -52,20 +49,6 @@ class Tally:
     tokens: int = 0
     parts: int = 0
     kept_parts: int = 0
-
-
-class Workers(Protocol):
-    """Who does the work: one replica here, or several on Ray."""
-
-    @property
-    def described(self) -> Described:
-        """What they know of the model."""
-
-    def run(self, todo: Iterator[Part], stamp: dict[str, Any]) -> Iterator[tuple[Part, bytes, dict[str, Any]]]:
-        """Each part with its file and record, in whatever order they are done."""
-
-    def compare(self, todo: Iterator[tuple[Chosen, Document]]) -> Iterator[tuple[Chosen, np.ndarray]]:
-        """Each window with the distances between heads, in whatever order."""
 
 
 def survey(
@@ -94,31 +77,31 @@ def survey(
     """The statistics of every head over a corpus. See docs/survey.md.
 
     Args:
-        model: a hub id, a folder, `-` for the bundled model, what `hs.open` returned, or a live model of transformers.
-        documents: a file, a folder, a pattern, a dataset's folder, `-` for standard input; or texts.
-        out: the folder to write to. The same call goes on where an earlier one was stopped. None: a folder that goes
-            when the result goes.
-        tokenizer: goes with a live model.
+        model: a hub id, a folder, `-` for the bundled model, a model from `hs.open`, or a live model of transformers.
+        documents: a file, a folder, a pattern, a dataset's folder, `-` for standard input; or an iterable of texts.
+        out: the folder to write to; the same call resumes an interrupted survey. By default a temporary folder, removed
+            together with the result.
+        tokenizer: required with a live model.
         revision: a branch, tag or commit of a hub id.
-        length: tokens of a window, special ones included; 512, or what the model takes.
-        statistics: which; all that the model can give.
+        length: tokens per window, special tokens included; by default 512, or the model's limit if that is lower.
+        statistics: names of statistics; by default all that the model supports.
         head_distances: number of windows over which all pairs of heads are compared; the time is quadratic in heads
             and tokens.
-        device: `cpu`, `cuda`, …; a live model keeps its own.
-        dtype: fp32, fp16 or bf16; a live model keeps its own.
-        field: the field or column of tables that holds the text.
-        batch_tokens: tokens that go through the model together.
-        part_size: characters between one saved part and the next.
-        max_document: most characters of a document; longer ones are refused.
-        threads: threads of torch in each replica; torch's own choice, on Ray 1.
-        ray: whether to work on Ray; an address to use that cluster.
-        workers: replicas on Ray; as many as there are GPUs, or CPUs.
-        report: whether report.html is written at the end.
-        plots: whether plots/ is.
+        device: `cpu`, `cuda`, …; a live model stays on its device.
+        dtype: fp32, fp16 or bf16; a live model keeps its dtype.
+        field: the field or column that holds the text, in tables.
+        batch_tokens: most tokens per batch.
+        part_size: characters per part, each saved when it is finished.
+        max_document: most characters per document; longer ones are refused.
+        threads: torch threads per replica; by default torch's choice, on Ray 1.
+        ray: True to run on Ray; a string is the address of a cluster.
+        workers: replicas on Ray; by default one per GPU, or per `threads` CPUs.
+        report: write report.html at the end.
+        plots: write plots/ at the end.
         progress: called after each part.
 
     Raises:
-        InputError: an option that can't be; a corpus in which nothing can be read; a folder that holds something else.
+        InputError: an invalid option, a corpus without a readable document, or a folder that holds something else.
         HeadscopeError: the model can't be loaded, or its attention can't be read.
         MissingExtraError: PyTorch, pyarrow, Ray or matplotlib is needed and not installed.
     """
@@ -128,27 +111,27 @@ def survey(
 
     check_number("threads", threads)
     check_number("workers", workers)
-    source, own = _source(model, tokenizer, revision)
+    source, (default_device, default_dtype) = _source(model, tokenizer, revision)
     options = {"batch_tokens": batch_tokens, "part_size": part_size, "max_document": max_document}
     chosen = settings(
         length=length,
         statistics=statistics,
         head_distances=head_distances,
-        device=own[0] if device is None else device,
-        dtype=own[1] if dtype is None else dtype,
+        device=default_device if device is None else device,
+        dtype=default_dtype if dtype is None else dtype,
         field=field,
         **{name: value for name, value in options.items() if value is not None},
     )
     corpus = open_corpus(documents)
     if head_distances and not corpus.again:
         raise InputError(
-            "heads are compared in a second reading, and these texts can be read once only",
+            "head_distances reads the texts twice, and this iterator can be read only once",
             where="head_distances",
             advice="pass a list of texts, or a corpus on disk",
         )
     with _place(out) as path:
         folder = Folder(path)
-        with folder.held(), _workers(source, chosen, threads, ray, workers) as crew:
+        with folder.locked(), _workers(source, chosen, threads, ray, workers) as crew:
             _fill(folder, corpus, chosen, crew, progress)
         if report:
             from headscope._survey.report import write_report
@@ -163,7 +146,7 @@ def survey(
 
 @contextmanager
 def _place(out: str | os.PathLike[str] | None) -> Iterator[Path]:
-    """The folder to write to; one that nobody named goes again if nothing comes of it."""
+    """The folder to write to; a temporary one is removed if the survey fails."""
     if out is not None:
         yield Path(out)
         return
@@ -176,9 +159,9 @@ def _place(out: str | os.PathLike[str] | None) -> Iterator[Path]:
 
 
 def _source(model: Any, tokenizer: Any, revision: str | None) -> tuple[Source, tuple[str, str]]:
-    """Where the model comes from, and the device and precision that are its own."""
+    """The model's source, and its default device and dtype."""
     from headscope._capture.captured import name_of
-    from headscope._survey.loading import Source, own_place
+    from headscope._survey.loading import Source, device_and_dtype
     from headscope.model import Model
 
     if isinstance(model, Model):
@@ -186,30 +169,32 @@ def _source(model: Any, tokenizer: Any, revision: str | None) -> tuple[Source, t
     if isinstance(model, (str, os.PathLike)):
         if tokenizer is not None:
             raise InputError(
-                "a tokenizer goes with a live model", where="tokenizer", advice="leave it out: the name has its own"
+                "a tokenizer is only needed with a live model",
+                where="tokenizer",
+                advice="omit it: a named model's tokenizer is loaded with it",
             )
         return Source(os.fspath(model), revision), ("cpu", "fp32")
     if tokenizer is None or not hasattr(model, "parameters"):
         raise InputError(
-            f"{type(model).__name__} without a tokenizer can't read texts"
+            f"a live {type(model).__name__} was passed without a tokenizer"
             if hasattr(model, "parameters")
-            else f"{type(model).__name__} is no model",
+            else f"expected a model, got {type(model).__name__}",
             where="model",
-            advice="pass a name, or a model of transformers and tokenizer=AutoTokenizer.from_pretrained(…)",
+            advice="pass a name, or a model of transformers with tokenizer=AutoTokenizer.from_pretrained(…)",
         )
     name = name_of(model)
-    return Source(Source(name).said, None, (model, tokenizer)), own_place(model)
+    return Source(Source(name).public_name, None, (model, tokenizer)), device_and_dtype(model)
 
 
 def _check_extras(*, ray: bool, plots: bool) -> None:
-    """That what is needed is installed, said before anything is read."""
+    """Raise MissingExtraError, before anything is read, if a package that the survey needs is not installed."""
     needed = {"torch": "torch", "transformers": "torch", "pyarrow": "survey"}
     needed |= {"ray": "ray"} if ray else {}
     needed |= {"matplotlib": "plot"} if plots else {}
     for package, extra in needed.items():
         if importlib.util.find_spec(package) is None:
             raise MissingExtraError(
-                f"this survey needs {package}, which is not installed",
+                f"{package} is not installed",
                 where="survey",
                 advice=f"pip install 'headscope[{','.join(dict.fromkeys(('torch', 'survey', extra)))}]'",
             )
@@ -225,33 +210,36 @@ def _workers(
             source, chosen, threads=threads, workers=workers, address=ray if isinstance(ray, str) else None
         )
     if workers is not None:
-        raise InputError("there is one worker without Ray", where="workers", advice="ask for Ray too")
-    from headscope._survey.local import LocalWorkers
+        raise InputError(
+            "workers requires Ray", where="workers", advice="add --ray (in Python ray=True), or omit workers"
+        )
+    from headscope._survey.workers import LocalWorkers
 
     return LocalWorkers(source, chosen, threads=threads)
 
 
 def _fill(
-    folder: Folder, corpus: Corpus, chosen: Settings, crew: Workers, progress: Callable[[Tally], None] | None
+    folder: Folder, corpus: Corpus, chosen: Settings, workers: Workers, progress: Callable[[Tally], None] | None
 ) -> None:
-    """Everything that is in the folder at the end but report and plots."""
-    about = crew.described
-    kept = {**chosen.record(), "length": about.length, "statistics": list(about.statistics)}
+    """Write everything but the report and the plots."""
+    from headscope._survey.gathering import gather
+
+    model = workers.described
     identity = {
-        "model": about.model,
-        "settings": kept,
+        "model": model.model,
+        "settings": {**chosen.record(), "length": model.length, "statistics": list(model.statistics)},
         "versions": _versions(),
         "corpus": corpus.record(),
-        "statistics": list(about.statistics),
-        "left_out": about.left_out,
+        "statistics": list(model.statistics),
+        "left_out": model.left_out,
     }
     folder.begin(identity)
     tally = Tally(corpus.weight)
-    said = progress or (lambda tally: None)
+    report_progress = progress or (lambda tally: None)
     count = 0
 
     def todo() -> Iterator[Part]:
-        """Parts that are not done yet. All of the corpus is read, and held against the parts that are."""
+        """Parts that are not finished. The whole corpus is read and compared with the parts that are."""
         nonlocal count
         for part in parts(corpus.documents(chosen.field, chosen.max_document), chosen.part_size):
             count += 1
@@ -261,8 +249,7 @@ def _fill(
                 continue
             if record["texts"] != part.texts:
                 raise InputError(
-                    "the corpus has changed since this survey was begun: part "
-                    f"{part.index} was made from other texts than are there now",
+                    f"the corpus has changed since this survey began: part {part.index} was made from other texts",
                     where=str(folder.part_path(part.index)),
                     advice="name another folder with --out",
                 )
@@ -270,90 +257,19 @@ def _fill(
             tally.kept_parts += 1
             tally.weight += part.weight
             tally.kept += part.weight
-            said(tally)
+            report_progress(tally)
 
-    said(tally)
-    for part, data, record in crew.run(todo(), folder.stamp):
+    report_progress(tally)
+    for part, data, record in workers.run(todo(), folder.stamp):
         folder.write(f"parts/{folder.part_path(part.index).name}", data)
         tally.parts += 1
         tally.weight += part.weight
         tally.documents += record["documents"]
         tally.windows += record["windows"]
         tally.tokens += record["tokens"]
-        said(tally)
+        report_progress(tally)
     folder.check_no_more(count)
-    _gather(folder, corpus, chosen, crew, identity, count)
-
-
-def _gather(
-    folder: Folder, corpus: Corpus, chosen: Settings, crew: Workers, identity: dict[str, Any], count: int
-) -> None:
-    """Aggregates, similarity and the manifest, from the parts."""
-    from headscope._survey.aggregates import aggregate, aggregates_parquet, aggregates_record
-    from headscope._survey.findings import FORMAT
-    from headscope._survey.gathering import gathered
-
-    about = crew.described
-    paths = [folder.part_path(index) for index in range(count)]
-    said = gathered(folder, paths)
-    counts, refused = said["counts"], said["refused"]
-    if not counts["windows"]:
-        folder.clear()
-        first = next(iter(refused["documents"]), None)
-        raise InputError(
-            "the corpus has no document that could be read"
-            + (f"; refused: {counts['refused']:,}, the first, {first['document']}: {first['detail']}" if first else ""),
-            where=corpus.name,
-            advice="name the field or column of the text with --field, or another corpus",
-        )
-    found = aggregate(paths, about.statistics, len(about.heads))
-    folder.write("aggregates.parquet", aggregates_parquet(found, about.heads))
-    folder.write_json("aggregates.json", aggregates_record(found, about.heads, counts["windows"]))
-    files = ["aggregates.parquet", "aggregates.json"]
-    more: dict[str, Any] = {}
-    if chosen.head_distances:
-        texts = [one["texts"] for one in said["parts"]]
-        more["similarity"] = _compare(folder, corpus, chosen, crew, paths, texts)
-        files.append("similarity.parquet")
-    folder.write_json(
-        "manifest.json",
-        {
-            "format": FORMAT,
-            "complete": True,
-            **identity,
-            "counts": counts,
-            "refused": refused,
-            **more,
-            "parts": said["parts"],
-            "files": {name: folder.file_record(name) for name in files},
-        },
-    )
-
-
-def _compare(
-    folder: Folder, corpus: Corpus, chosen: Settings, crew: Workers, paths: list[Path], texts: list[str]
-) -> dict[str, Any]:
-    """similarity.parquet; which windows it is of."""
-    from headscope._survey.durable import make_folder
-    from headscope._survey.likeness import choose, matrix_bytes, matrix_is_of, similarity_parquet, tasks
-
-    heads = crew.described.heads
-    windows = choose(paths, len(heads), chosen.head_distances)
-    make_folder(folder.path / "similarity")
-    names = [f"similarity/window-{one.rank:05}.npy" for one in windows]
-    lacking = []
-    for one, name in zip(windows, names, strict=True):
-        data = folder.read(name)
-        if data is not None and not matrix_is_of(data, one, folder.stamp):
-            folder.set_aside(name, "it is of another window, or of another survey")
-            data = None
-        if data is None:
-            lacking.append(one)
-    again = parts(corpus.documents(chosen.field, chosen.max_document), chosen.part_size)
-    for one, matrix in crew.compare(tasks(lacking, again, texts)):
-        folder.write(names[one.rank], matrix_bytes(matrix, one, folder.stamp))
-    folder.write("similarity.parquet", similarity_parquet([folder.path / name for name in names], heads))
-    return {"windows": [{"document": one.document, "window": one.window} for one in windows]}
+    gather(folder, corpus, chosen, workers, identity, count)
 
 
 def _versions() -> dict[str, str]:

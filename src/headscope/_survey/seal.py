@@ -1,6 +1,6 @@
-"""A hash that a file carries within itself, so that a damaged file is recognised wherever it turns up.
+"""A hash that a file carries inside, so that damage is recognised wherever the file ends up.
 
-The file is made with 64 zeros in the hash's place; the SHA-256 of these bytes then replaces the zeros.
+The file is made with 64 zeros instead of the hash; the SHA-256 of those bytes then replaces the zeros.
 """
 
 from __future__ import annotations
@@ -8,24 +8,24 @@ from __future__ import annotations
 import hashlib
 
 MARK = b"headscope-sha256:"
-"""What the hash stands behind. The last one in a file counts: names of documents may spell it too, further up."""
+"""The mark before the hash. The last one in a file counts, because names of documents may contain it, too."""
 
 BLANK = MARK + b"0" * 64
-"""What stands in a file before it is sealed."""
+"""Mark and zeros, before a file is sealed."""
 
 
 class DamageWarning(UserWarning):
-    """A file of a survey was damaged. It was set aside, and is made again."""
+    """A file of a survey was damaged; it has been set aside and is made again."""
 
 
 def sealed(data: bytes) -> bytes:
-    """A file's bytes with their hash in the place of the last BLANK."""
+    """A file's bytes, with their hash instead of the last BLANK."""
     at = data.rindex(BLANK)
     return data[:at] + MARK + hashlib.sha256(data).hexdigest().encode() + data[at + len(BLANK) :]
 
 
 def fault(data: bytes) -> str | None:
-    """What is wrong with a sealed file's bytes, in words; None if nothing is."""
+    """A clause that says what is wrong with a sealed file's bytes, or None."""
     if not data:
         return "it is empty"
     at = data.rfind(MARK)

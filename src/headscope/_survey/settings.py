@@ -1,4 +1,4 @@
-"""What a survey was asked for: everything that its numbers depend on, checked before anything is read."""
+"""Settings of a survey: everything that its numbers depend on, checked before anything is read."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from headscope.errors import InputError
 from headscope.statistics.catalog import chosen
 
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
-"""Our name of a precision -> torch's."""
+"""headscope's name of a dtype -> torch's."""
 
 LENGTH = 512
-"""Tokens of a window where the model takes so many."""
+"""Tokens per window, if the model accepts that many."""
 
 BATCH_TOKENS = {"cpu": 2048}
-"""Most tokens of a batch by kind of device. On CPUs larger ones gain nothing and cost fresh memory."""
+"""Kind of device -> most tokens per batch. On CPUs larger batches gain nothing and cost memory."""
 
 BATCH_TOKENS_ELSEWHERE = 65536
-"""The same for accelerators."""
+"""Most tokens per batch on any other device."""
 
 PART_SIZE = 500_000
-"""Characters of a part: the work between two files, about a minute of a BERT-base on two cores."""
+"""Characters per part: about a minute's work for BERT-base on two cores."""
 
 MAX_DOCUMENT = 10_000_000
-"""Characters; a longer document is refused, so that memory stays bounded."""
+"""Most characters per document. The limit bounds memory."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything that the numbers depend on but model and corpus.
+    """Everything that the numbers depend on, except model and corpus.
 
     Attributes:
-        length: tokens of a window, special tokens included; None until the model is known.
-        statistics: names, in the order of CATALOG; None for all that the model can give.
-        head_distances: over how many windows heads are compared; 0 for none.
+        length: tokens per window, special tokens included; None until the model is known.
+        statistics: names, in the order of CATALOG; None for all that the model supports.
+        head_distances: number of windows over which heads are compared.
         device: as torch names it.
         dtype: fp32, fp16 or bf16.
         field: the field or column that holds the text, in tables.
-        batch_tokens: most tokens of a batch.
-        part_size: characters of a part.
+        batch_tokens: most tokens per batch.
+        part_size: characters per part.
         max_document: characters beyond which a document is refused.
     """
 
@@ -56,19 +56,19 @@ class Settings:
     max_document: int = MAX_DOCUMENT
 
     def record(self) -> dict[str, Any]:
-        """For the manifest."""
-        found = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return {**found, "statistics": None if self.statistics is None else list(self.statistics)}
+        """The settings as the manifest records them."""
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {**fields, "statistics": None if self.statistics is None else list(self.statistics)}
 
 
 def check_number(name: str, value: int | None, least: int = 1) -> None:
-    """That an option, where it is given, is a whole number of at least so much.
+    """Check an optional whole number.
 
     Raises:
-        InputError: it isn't.
+        InputError: the value is not a whole number of at least `least`.
     """
     if value is not None and (type(value) is not int or value < least):
-        raise InputError(f"{name} is {value!r}", where=name, advice=f"give a whole number of at least {least}")
+        raise InputError(f"{name} is {value!r}", where=name, advice=f"use a whole number of at least {least}")
 
 
 def settings(
@@ -83,18 +83,18 @@ def settings(
     part_size: int = PART_SIZE,
     max_document: int = MAX_DOCUMENT,
 ) -> Settings:
-    """Settings, checked as far as they can be without the model.
+    """Return settings, checked as far as possible without the model.
 
     Raises:
-        InputError: a number that is too small, an unknown precision or statistic.
+        InputError: a number is too small, or a dtype or statistic is unknown.
     """
     if dtype not in DTYPES:
-        raise InputError(f"there is no precision {dtype!r}", where="dtype", advice=f"use one of {', '.join(DTYPES)}")
+        raise InputError(f"unknown dtype {dtype!r}", where="dtype", advice=f"use one of {', '.join(DTYPES)}")
     if field != spelled(field):
         raise InputError(
             f"the name {spelled(field)!r} is not valid UTF-8",
             where="field",
-            advice="give the name of a field or column",
+            advice="use the name of a field or column",
         )
     if batch_tokens is None:
         batch_tokens = BATCH_TOKENS.get(device.partition(":")[0], BATCH_TOKENS_ELSEWHERE)

@@ -1,4 +1,4 @@
-"""A part as a Parquet file: its columns, its bytes, and the record of what it was made from, which it carries."""
+"""A part as a Parquet file: its columns, its bytes, and the record in its metadata."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ KEYS = (
     ("layer", pyarrow.int16()),
     ("head", pyarrow.int16()),
 )
-"""The columns before the statistics."""
+"""Columns before the statistics."""
 
 RECORD = b"headscope.part"
-"""Where in a file's metadata its record is."""
+"""Key of the record in a file's metadata."""
 
 SEAL = b"headscope.seal"
-"""Where in a file's metadata its hash is."""
+"""Key of the hash in a file's metadata."""
 
 
 def schema(statistics: Sequence[str]) -> pyarrow.Schema:
@@ -51,10 +51,10 @@ def part_bytes(
 
     Args:
         documents: names.
-        windows: for each window (document, number, tokens).
+        windows: (document, number, tokens) of each window.
         heads: (layer, head) of every head, layer 0's first.
-        values: NaN where there is nothing to measure; such cells are null in the file.
-        record: what the part was made from.
+        values: NaN where a value is missing; null in the file.
+        record: the model, settings and texts that the part was made from.
     """
     count, cells = len(windows), len(heads)
     keys = np.array(windows, dtype=np.int32).reshape(count, 3).repeat(cells, axis=0)
@@ -67,7 +67,7 @@ def part_bytes(
         pyarrow.array(np.ascontiguousarray(values[..., at].reshape(-1)), pyarrow.float32(), from_pandas=True)
         for at in range(len(statistics))
     ]
-    # The seal comes after the record: of all places in the file where a name may spell one, its own is the last.
+    # The seal comes after the record, so it is the last mark in the file even if a name contains one.
     columns_of = schema(statistics).with_metadata({RECORD: _spelled(record), SEAL: BLANK})
     table = pyarrow.Table.from_arrays(columns, schema=columns_of)
     sink = pyarrow.BufferOutputStream()
@@ -76,10 +76,10 @@ def part_bytes(
 
 
 def part_record(data: bytes) -> dict[str, Any]:
-    """The record in the bytes of a part whose seal is whole."""
+    """The record in the bytes of a part whose seal has been checked."""
     metadata = parquet.read_metadata(pyarrow.BufferReader(data)).metadata
-    found: dict[str, Any] = json.loads(metadata[RECORD])
-    return found
+    record: dict[str, Any] = json.loads(metadata[RECORD])
+    return record
 
 
 def columns_of(path: Path, names: Sequence[str]) -> pyarrow.Table:

@@ -1,4 +1,4 @@
-"""Texts into windows of tokens, framed as the tokenizer frames a text, and windows into batches of one length."""
+"""Cuts texts into windows of tokens, special tokens included, and groups windows into batches of one length."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Window:
     """A run of a document's tokens with special tokens around it.
 
     Attributes:
-        document: which of the texts it is from.
-        number: which of the document's windows it is, from 0.
-        ids, segments: (tokens,), of its tokens.
-        roles: what its tokens are.
+        document: index of its text.
+        number: index among the document's windows.
+        ids, segments: (tokens,).
+        roles: of its tokens.
     """
 
     document: int
@@ -41,21 +41,21 @@ class Cutter:
     """Cuts texts into windows of at most `length` tokens, one after the other, without overlap.
 
     Raises:
-        UnsupportedError: the tokenizer has no fast form, and tells nothing of where pieces stand in the text.
+        UnsupportedError: the tokenizer is not a fast one, so the positions of its tokens in the text are unknown.
         InputError: special tokens alone fill a window.
     """
 
     def __init__(self, tokenizer: Any, length: int) -> None:
         if not getattr(tokenizer, "is_fast", False):
             raise UnsupportedError(
-                f"{type(tokenizer).__name__} has no fast form, and only that cuts texts into windows",
+                f"{type(tokenizer).__name__} is not a fast tokenizer, which cutting texts into windows requires",
                 where="tokenizer",
                 advice="pass a fast tokenizer: transformers.AutoTokenizer.from_pretrained(…, use_fast=True)",
             )
         added = tokenizer.num_special_tokens_to_add()
         if length <= added:
             raise InputError(
-                f"windows of {length} tokens have no room beside {added} special ones",
+                f"windows of {length} tokens leave no room for text beside {added} special tokens",
                 where="length",
                 advice=f"give at least {added + 1}",
             )
@@ -63,7 +63,7 @@ class Cutter:
         self.length = length
 
     def cut(self, texts: Sequence[str]) -> list[Window]:
-        """All windows, text by text. A text in which the tokenizer finds no token has none."""
+        """Return all windows, text by text. A text without tokens has none."""
         if not texts:
             return []
         encoded = self.tokenizer(
@@ -71,34 +71,34 @@ class Cutter:
         )
         windows = []
         last, number = -1, 0
-        for found, document in zip(encoded.encodings, encoded["overflow_to_sample_mapping"], strict=True):
+        for encoding, document in zip(encoded.encodings, encoded["overflow_to_sample_mapping"], strict=True):
             number = number + 1 if document == last else 0
             last = document
-            if all(found.special_tokens_mask):
+            if all(encoding.special_tokens_mask):
                 continue
-            axis = _axis(found)
+            axis = _axis(encoding)
             roles = roles_of_tokens(axis, axis, texts[document])
-            ids, segments = (np.array(one, dtype=np.int64) for one in (axis.ids, axis.segments))
+            ids, segments = (np.array(column, dtype=np.int64) for column in (axis.ids, axis.segments))
             windows.append(Window(document, number, ids, segments, roles))
         return windows
 
 
-def _axis(found: Any) -> TokenAxis:
-    special = tuple(bool(one) for one in found.special_tokens_mask)
+def _axis(encoding: Any) -> TokenAxis:
+    special = tuple(bool(flag) for flag in encoding.special_tokens_mask)
     return TokenAxis(
-        tokens=tuple(found.tokens),
-        ids=tuple(found.ids),
-        segments=tuple(found.type_ids),
+        tokens=tuple(encoding.tokens),
+        ids=tuple(encoding.ids),
+        segments=tuple(encoding.type_ids),
         special=special,
-        words=tuple(found.word_ids),
-        spans=tuple(None if added else span for span, added in zip(found.offsets, special, strict=True)),
+        words=tuple(encoding.word_ids),
+        spans=tuple(None if added else span for span, added in zip(encoding.offsets, special, strict=True)),
     )
 
 
 def batches(windows: Sequence[Window], batch_tokens: int) -> Iterator[list[int]]:
-    """Numbers of windows that go through the model together: of one length, so that nothing is padded.
+    """Yield the indices of the windows of each batch: windows of one length, so that nothing is padded.
 
-    The longest come first. Which windows are together depends on nothing but the windows.
+    The longest come first. The grouping depends only on the windows.
     """
     order = sorted(range(len(windows)), key=lambda at: (-len(windows[at]), at))
     batch: list[int] = []

@@ -1,4 +1,4 @@
-"""A survey's numbers in words: units, rounding, and which heads stand out in what."""
+"""A survey's numbers as text: rounding, counts, and the heads that stand out in each statistic."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from headscope._survey.findings import Findings
 from headscope.statistics import CATALOG
 
 NAMED = 3
-"""How many heads a sentence names."""
+"""Heads that a sentence names."""
 
 
 @dataclass(frozen=True)
-class Telling:
-    """The heads at one end of a statistic.
+class Extreme:
+    """The heads at one end of a statistic's range.
 
     Attributes:
-        says: the predicate of the first of them.
-        heads: (layer, head, mean), the most telling first.
-        low, high: the quantiles 25% and 75% of the first head's windows.
-        middle: the median head's mean.
+        says: a predicate for the first of them.
+        heads: (layer, head, mean), the most extreme first.
+        low, high: the 25% and 75% quantiles of the first head over windows.
+        middle: the median of the heads' means.
     """
 
     statistic: str
@@ -33,7 +33,7 @@ class Telling:
     middle: float
 
 
-def shown(value: float) -> str:
+def rounded(value: float) -> str:
     """A number as the report rounds it: three decimals below 10, fewer above; a dash for NaN."""
     if not math.isfinite(value):
         return "-"
@@ -46,9 +46,9 @@ def counted(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
-def telling(found: Findings, statistic: str) -> list[Telling]:
-    """The heads that stand out in a statistic, at both ends where both mean something; none of one head."""
-    means = found.values(statistic)
+def extremes(findings: Findings, statistic: str) -> list[Extreme]:
+    """The heads that stand out in a statistic, at each end that means something. Empty for a single head."""
+    means = findings.values(statistic)
     places = np.argwhere(np.isfinite(means))
     if len(places) < 2:
         return []
@@ -60,8 +60,8 @@ def telling(found: Findings, statistic: str) -> list[Telling]:
         order = np.argsort(sign * values, kind="stable")[:NAMED]
         first = tuple(places[order[0]])
         heads = tuple(
-            (found.layers[int(places[at][0])], found.heads[int(places[at][1])], float(values[at])) for at in order
+            (findings.layers[int(places[at][0])], findings.heads[int(places[at][1])], float(values[at])) for at in order
         )
-        low, high = (float(found.values(statistic, field)[first]) for field in ("q25", "q75"))
-        sentences.append(Telling(statistic, says, heads, low, high, float(np.median(values))))
+        low, high = (float(findings.values(statistic, field)[first]) for field in ("q25", "q75"))
+        sentences.append(Extreme(statistic, says, heads, low, high, float(np.median(values))))
     return sentences

@@ -1,4 +1,4 @@
-"""What all commands share: where errors become words and exit codes, the tour, how a sheet is printed."""
+"""The app that all commands share: errors as messages and exit codes, the tour, printing of sheets."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 
 DOUBTFUL = 1
-"""Exit code of an answer that is shown but not to be trusted: computations differ, or NaN is among the numbers."""
+"""Exit code if the output is shown but not to be trusted: computations differ, or there is NaN among the numbers."""
 USAGE_ERROR: Any = typer.BadParameter.__base__
-"""What is wrong with the command line, as typer says it. Its module has moved from version to version."""
+"""typer's error for a wrong command line. Its module differs between versions."""
 
 
 class Commands(TyperGroup):
-    """The commands, and the one place where errors become words and exit codes."""
+    """The commands, and the one place where errors become messages and exit codes."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """--debug is understood wherever it stands: it is added to a command that has just failed."""
+        """Accept --debug anywhere, because users append it to a command that has just failed."""
         end = args.index("--") if "--" in args else len(args)
         if "--debug" in args[:end]:
             args = ["--debug", *(arg for arg in args[:end] if arg != "--debug"), *args[end:]]
@@ -69,8 +69,9 @@ def show(sheet: Sheet, form: str | None = None, *, step: str | None = None) -> N
     """Print a sheet.
 
     Args:
-        form: --json, --csv or --markdown; None for people.
-        step: for people, a command to paste next.
+        sheet: to print.
+        form: --json, --csv or --markdown; None for a screen.
+        step: a command to try next, printed below a screen.
     """
     from headscope.view.terminal import blank, put, put_machine, step_line
 
@@ -81,15 +82,15 @@ def show(sheet: Sheet, form: str | None = None, *, step: str | None = None) -> N
 
 
 def opened(name: str, revision: str | None) -> Model:
-    """The model by its name: header and config read, no weights."""
+    """Open the model of this name. Reads its header and config, but no weights."""
     from headscope.model import open_model
 
     return open_model(name, revision=revision)
 
 
-def print_version(asked: bool) -> None:
-    """Print the version, and no more."""
-    if asked:
+def print_version(requested: bool) -> None:
+    """Print the version and exit."""
+    if requested:
         from headscope import __version__
 
         typer.echo(f"headscope {__version__}")
@@ -100,13 +101,13 @@ def print_version(asked: bool) -> None:
 def headscope(
     ctx: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version and leave.")
+        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback if a command fails.")] = False,
 ) -> None:
     """See inside every attention head of BERT and its kin. Layers and heads count from 0.
 
-    Without a command: a tour of the bundled model.
+    Run without a command for a tour of the bundled model.
     """
     if ctx.invoked_subcommand is None:
         from headscope.tour import take_tour, tour_drawings
@@ -116,12 +117,12 @@ def headscope(
 
 
 def tell(line: str) -> None:
-    """Say something beside the answer, on stderr, so that stdout stays what was asked for."""
+    """Print a message on stderr, so that stdout has only the output itself."""
     typer.echo(printable(line), err=True)
 
 
-def said_saved(path: Path, what: str) -> None:
-    """Say what was written, and where."""
+def tell_saved(path: Path, what: str) -> None:
+    """Print on stderr what was written, and where."""
     tell(f"wrote {path}: {what}")
 
 
@@ -132,7 +133,7 @@ def main() -> None:
         try:
             app(prog_name="headscope")
         finally:
-            sys.excepthook = interrupt.show  # typer has put its own there
+            sys.excepthook = interrupt.show  # typer replaces it
             if not interrupt.seen:
                 sys.stdout.flush()
     except OutputError as error:
@@ -140,5 +141,5 @@ def main() -> None:
     except SystemExit as end:
         if interrupt.seen:
             sys.stderr.flush()
-            os._exit(end.code if isinstance(end.code, int) else 0)  # threads may still compute: nobody waits for them
+            os._exit(end.code if isinstance(end.code, int) else 0)  # without waiting for threads that may still compute
         raise

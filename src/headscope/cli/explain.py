@@ -1,4 +1,4 @@
-"""The commands that explain: what heads and tokens do to what the model says, and why two texts are alike."""
+"""The commands that explain an output: the effects of heads, the contributions of tokens, the similarity of texts."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headscope.cli.app import app, opened, said_saved, show
+from headscope.cli.app import app, opened, show, tell_saved
 from headscope.cli.options import ModelName, Revision, number
-from headscope.cli.progress import layers_shown
+from headscope.cli.progress import layer_progress
 from headscope.cli.request import LONGEST, Form, TextRequest, as_typed, pasted, takes_options
 from headscope.errors import InputError
 
@@ -19,46 +19,48 @@ if TYPE_CHECKING:
     from headscope.model import Model
     from headscope.view.terminal import Sheet
 
-EXPLAIN = "Why it says what it says"
+EXPLAIN = "Explain an output"
 
 TargetName = Annotated[
     str | None,
     typer.Option(
         "--target",
         metavar="NAME",
-        help=r"A word at the first \[MASK], or a class by name or number. By default the best word, or the predicted "
-        "class, or the text's vector.",
+        help=r"Output to explain: a word at the first \[MASK], or a class by name or number. By default the likeliest "
+        "word, the predicted class, or the text's vector, depending on the model.",
     ),
 ]
 At = Annotated[
     int | None,
-    typer.Option("--at", parser=number, metavar="TOKEN", help="With --target: the token whose word or label is meant."),
+    typer.Option(
+        "--at", parser=number, metavar="TOKEN", help="With --target: the position of the word or of the labelled token."
+    ),
 ]
 Like = Annotated[
-    str | None, typer.Option("--like", metavar="TEXT", help="Explain the cosine with this text's vector instead.")
+    str | None, typer.Option("--like", metavar="TEXT", help="Explain the cosine similarity to this text instead.")
 ]
 Vector = Annotated[bool, typer.Option("--vector", help="Explain the text's vector instead.")]
 Html = Annotated[
     Path | None, typer.Option("--html", metavar="FILE", help="Also write the screen as one offline HTML file.")
 ]
-Top = Annotated[int, typer.Option("--top", parser=number, metavar="N", help="How many to list.")]
+Top = Annotated[int, typer.Option("--top", parser=number, metavar="N", help="List the top N.")]
 
 
 def wanted(model: Model, target: str | None, at: int | None, like: str | None, vector: bool) -> Wanted:
-    """The target that the options name.
+    """Return the target that the options name.
 
     Raises:
-        InputError: several were given, or --at without --target.
+        InputError: the options name several targets, or --at is given without --target.
     """
     from headscope.view.typed import whole_number
 
-    given = [
+    options = [
         name for name, on in (("--target", target), ("--like", like), ("--vector", vector or None)) if on is not None
     ]
-    if len(given) > 1:
-        raise InputError(f"{' and '.join(given)} name two targets", where=given[1], advice="give one of them")
+    if len(options) > 1:
+        raise InputError(f"{' and '.join(options)} exclude each other", where=options[1], advice="use one of them")
     if at is not None and target is None:
-        raise InputError("--at says where a target is, and there is none", where="--at", advice="give --target too")
+        raise InputError("--at requires --target", where="--at", advice="add --target")
     if like is not None:
         return ("similarity", as_typed(like))
     if vector:
@@ -66,17 +68,17 @@ def wanted(model: Model, target: str | None, at: int | None, like: str | None, v
     if target is None:
         return None
     name = as_typed(target)
-    named = whole_number(name)
-    label = name if named is None else named
+    index = whole_number(name)
+    label = name if index is None else index
     if at is None:
         return label
     return ("token", at, label) if "token" in model.anatomy.tasks else ("word", label, at)
 
 
 def check_top(top: int) -> None:
-    """Raise InputError for a number of lines below 1."""
+    """Raise InputError if `top` is below 1."""
     if top < 1:
-        raise InputError(f"--top {top} leaves nothing to list", where="--top", advice="give a number from 1")
+        raise InputError(f"--top {top} leaves nothing to list", where="--top", advice="use a number of at least 1")
 
 
 def finish(sheet: Sheet, form: Form, step: str, html: Path | None) -> None:
@@ -84,7 +86,7 @@ def finish(sheet: Sheet, form: Form, step: str, html: Path | None) -> None:
     if html is not None:
         from headscope.view.screen_html import write_screen
 
-        said_saved(html, write_screen(sheet.drawings, html, title="headscope"))
+        tell_saved(html, write_screen(sheet.drawings, html, title="headscope"))
     show(sheet, form.name, step=step)
 
 
@@ -98,23 +100,26 @@ def effects(
     like: Like = None,
     vector: Vector = False,
     method: Annotated[
-        str, typer.Option("--method", metavar="zero|mean|gradient", help="What is done to each head.")
+        str,
+        typer.Option("--method", metavar="zero|mean|gradient", help="How to silence a head, or estimate the effect."),
     ] = "zero",
     patch_from: Annotated[
         str | None,
-        typer.Option("--patch-from", metavar="TEXT", help="Take each head's context from this text's run instead."),
+        typer.Option(
+            "--patch-from", metavar="TEXT", help="Replace each head's context with that from this text's run."
+        ),
     ] = None,
     top: Top = 10,
     html: Html = None,
 ) -> None:
-    """Silence each head and see what changes in one output."""
+    """Measure how silencing each head changes one output."""
     from headscope.view.explain_sheets import effects_sheet
 
     check_top(top)
     text = request.given_text()
     model = opened(request.model, request.revision)
     goal = wanted(model, target, at, like, vector)
-    with layers_shown(sys.stderr) as progress:
+    with layer_progress(sys.stderr) as progress:
         result = model.effects(
             text,
             goal,
@@ -143,13 +148,13 @@ def attribute(
         typer.Option(
             "--method",
             metavar="NAME",
-            help="decompx, alti, attention_gradient or integrated_gradients; the last two need the extra torch.",
+            help="decompx, alti, attention_gradient or integrated_gradients. The last two require the extra `torch`.",
         ),
     ] = "decompx",
     top: Top = 10,
     html: Html = None,
 ) -> None:
-    """Show what each token adds to one output, with ink behind the words."""
+    """Show how much each token adds to one output, as shaded text."""
     from headscope.view.explain_sheets import attribution_sheet
 
     check_top(top)
@@ -167,15 +172,17 @@ def similarity(
     form: Form,
     a: Annotated[str, typer.Argument(metavar="A", show_default=False, help="The first text.")],
     b: Annotated[str, typer.Argument(metavar="B", show_default=False, help="The second text.")],
-    rerun: Annotated[bool, typer.Option("--rerun", help="Also run the model without each token; in --json.")] = False,
+    rerun: Annotated[
+        bool, typer.Option("--rerun", help="Also rerun the model without each token; shown in --json.")
+    ] = False,
     top: Top = 10,
     html: Html = None,
     max_length: Annotated[
-        int | None, typer.Option("--max-length", parser=number, metavar="N", help="Cut longer texts to N tokens.")
+        int | None, typer.Option("--max-length", parser=number, metavar="N", help="Truncate texts to N tokens.")
     ] = None,
     revision: Revision = None,
 ) -> None:
-    """Show which tokens make two texts alike: the parts of a cosine."""
+    """Show which tokens make two texts similar: the parts of their cosine."""
     from headscope.view.explain_sheets import similarity_sheet
 
     check_top(top)

@@ -1,4 +1,4 @@
-"""The commands that say what is in a checkpoint."""
+"""The commands that show the contents of a checkpoint."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Annotated
 
 import typer
 
-from headscope.cli.app import DOUBTFUL, app, opened, said_saved, show, tell
+from headscope.cli.app import DOUBTFUL, app, opened, show, tell, tell_saved
 from headscope.cli.options import AsJson, ModelName, Revision, number
 from headscope.cli.request import Form, pasted, takes_options
 
-LOOK = "What is in a checkpoint"
+LOOK = "Look into a checkpoint"
 
 
 def _step(command: str, model: str, revision: str | None, *more: str) -> str:
-    """A command to paste, about the same model."""
+    """A command to paste for the same model."""
     return pasted(command, model, *more, *(() if revision is None else ("--revision", revision)))
 
 
 def class_names(incomplete: str) -> list[str]:
-    """Names of classes that begin so, for the shell's completion."""
+    """Names of classes that begin with a text, for the shell's completion."""
     from headscope.anatomy.families import FAMILIES
     from headscope.anatomy.fit import classes_of
 
@@ -33,10 +33,10 @@ def class_names(incomplete: str) -> list[str]:
 def shapes(
     model: ModelName,
     form: Form,
-    every: Annotated[bool, typer.Option("--all", help="Print every parameter, also of layers that are alike.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="List every layer, even if layers are alike.")] = False,
     revision: Revision = None,
 ) -> None:
-    """Every parameter: name, shape, dtype, count, component."""
+    """List every parameter: name, shape, dtype, count, component."""
     from headscope.view.anatomy_sheets import shapes_sheet
 
     show(shapes_sheet(opened(model, revision), every=every), form.name, step=_step("summary", model, revision))
@@ -49,7 +49,7 @@ def summary(
     form: Form,
     revision: Revision = None,
 ) -> None:
-    """Components, shares, layers, heads, memory."""
+    """Summarise the model: components and their shares, layers, heads, memory."""
     from headscope.view.anatomy_sheets import summary_sheet
 
     show(summary_sheet(opened(model, revision)), form.name, step=_step("head", model, revision, "0", "0"))
@@ -62,7 +62,7 @@ def config(
     form: Form,
     revision: Revision = None,
 ) -> None:
-    """Every field of the config, explained."""
+    """Explain every field of the config."""
     from headscope.view.config_sheets import config_sheet
 
     show(config_sheet(opened(model, revision)), form.name, step=_step("tree", model, revision))
@@ -73,11 +73,14 @@ def tree(
     model: ModelName,
     revision: Revision = None,
     modules: Annotated[
-        bool, typer.Option("--modules", help="Every module, as transformers builds the class; needs the extra torch.")
+        bool,
+        typer.Option(
+            "--modules", help="Every module of the class, as transformers builds it. Requires the extra `torch`."
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """The module tree, repeats collapsed."""
+    """Show the module tree, with repeated modules collapsed."""
     from headscope.view.config_sheets import modules_sheet, tree_sheet
 
     sheet = (modules_sheet if modules else tree_sheet)(opened(model, revision))
@@ -93,14 +96,14 @@ def fit(
         typer.Argument(
             metavar="CLASS",
             show_default=False,
-            help="A class, such as BertForSequenceClassification.",
+            help="A class of transformers, such as BertForSequenceClassification.",
             autocompletion=class_names,
         ),
     ],
     form: Form,
     revision: Revision = None,
 ) -> None:
-    """What a class would newly initialise, and what it would ignore."""
+    """Show which weights CLASS would initialise at random, and which of the checkpoint's it would ignore."""
     from headscope.view.report_sheets import fit_sheet
 
     show(fit_sheet(opened(model, revision), class_name), form.name, step=_step("shapes", model, revision))
@@ -118,18 +121,18 @@ def head(
     ],
     form: Form,
     save: Annotated[
-        Path | None, typer.Option("--save", metavar="FILE.npz", help="Write the slices to a file, all numbers.")
+        Path | None, typer.Option("--save", metavar="FILE.npz", help="Write the complete slices to a file.")
     ] = None,
     revision: Revision = None,
 ) -> None:
-    """One head's slices of W_Q, W_K, W_V and W_O."""
+    """Show one head's slices of W_Q, W_K, W_V and W_O."""
     from headscope.view.report_sheets import broken_slices, head_sheet, save_head
 
-    one = opened(model, revision)
-    sheet = head_sheet(one, layer, index)
+    opened_model = opened(model, revision)
+    sheet = head_sheet(opened_model, layer, index)
     if save is not None:
-        said_saved(save, save_head(one.layers[layer].heads[index], save))
-    line = broken_slices(one.layers[layer].heads[index])
+        tell_saved(save, save_head(opened_model.layers[layer].heads[index], save))
+    line = broken_slices(opened_model.layers[layer].heads[index])
     if line is not None:
         tell(f"! {line}")
     text = "The cat sat on the mat."

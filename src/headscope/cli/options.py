@@ -1,4 +1,4 @@
-"""The arguments and options that several commands share, as the command line spells them."""
+"""Arguments and options that several commands share."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from headscope.view.typed import shortened, whole_number
 
 
 def number(text: object) -> int:
-    """A whole number on the command line. typer's own passes on numbers of any size, which nothing below expects."""
-    found = whole_number(str(text).strip())
-    if found is None:
+    """Parse a whole number. typer's own parser would accept numbers of any size, which the library doesn't expect."""
+    value = whole_number(str(text).strip())
+    if value is None:
         raise typer.BadParameter(f"{shortened(str(text))} is not a whole number of at most 18 digits")
-    return found
+    return value
 
 
 ModelName = Annotated[
@@ -22,6 +22,6 @@ ModelName = Annotated[
     typer.Argument(metavar="MODEL", show_default=False, help="A hub id, a folder, a file, or - for the bundled model."),
 ]
 Revision = Annotated[
-    str | None, typer.Option("--revision", metavar="NAME", help="A branch, tag or commit of a hub id.")
+    str | None, typer.Option("--revision", metavar="NAME", help="A branch, tag or commit of the model on the hub.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -1,4 +1,4 @@
-"""How far a long forward pass is, on a terminal: layers done. A short one says nothing."""
+"""Progress of a long forward pass on a terminal, in layers. A short one shows nothing."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 PATIENCE = 0.5
-"""Seconds before a bar appears: rich's import alone would be a third of a short command."""
+"""Seconds before a bar appears. Importing rich alone would take a third of a short command's time."""
 
 
 @contextmanager
-def layers_shown(stream: TextIO) -> Iterator[Callable[[int, int], None] | None]:
-    """What a forward pass is to call after each layer, with the layers done and all layers; None where nobody looks."""
+def layer_progress(stream: TextIO) -> Iterator[Callable[[int, int], None] | None]:
+    """Yield a callback for a forward pass, called with the layers done and all layers; None without a terminal."""
     if not stream.isatty():
         yield None
         return
@@ -24,7 +24,7 @@ def layers_shown(stream: TextIO) -> Iterator[Callable[[int, int], None] | None]:
     with ExitStack() as stack:
         bar: Progress | None = None
 
-        def said(done: int, layers: int) -> None:
+        def update(done: int, layers: int) -> None:
             nonlocal bar
             if bar is None:
                 if time.monotonic() - started < PATIENCE or done >= layers:
@@ -33,7 +33,7 @@ def layers_shown(stream: TextIO) -> Iterator[Callable[[int, int], None] | None]:
                 bar.add_task("layers", total=layers)
             bar.update(bar.task_ids[0], completed=done)
 
-        yield said
+        yield update
 
 
 def _bar(stream: TextIO) -> Progress:

@@ -1,4 +1,4 @@
-"""What every command that reads a text takes: a model, a text, and how it is to be read; and the forms of an answer."""
+"""Arguments of all commands that read a text: a model, a text and how to read it; and the forms of the output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import typer
 
 from headscope.cli.app import DOUBTFUL, opened, tell
 from headscope.cli.options import number
-from headscope.cli.progress import layers_shown
+from headscope.cli.progress import layer_progress
 from headscope.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from headscope.model import Model
 
 LONGEST = 300
-"""Characters of a text that a command to paste repeats."""
+"""Most characters of a text for it to be repeated in a command to paste."""
 
 
 @dataclass(frozen=True)
 class Form:
-    """How an answer is printed: for people by default, else as one of these."""
+    """The form of the output: by default a screen, otherwise one of these."""
 
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
     as_csv: Annotated[bool, typer.Option("--csv", help="Print the table as CSV.")] = False
@@ -36,23 +36,21 @@ class Form:
 
     @property
     def name(self) -> str | None:
-        """The option that was given; None for none.
+        """The option given, or None.
 
         Raises:
             InputError: more than one was given.
         """
-        given = {"--json": self.as_json, "--csv": self.as_csv, "--markdown": self.as_markdown}
-        names = [name for name, on in given.items() if on]
+        options = {"--json": self.as_json, "--csv": self.as_csv, "--markdown": self.as_markdown}
+        names = [name for name, on in options.items() if on]
         if len(names) > 1:
-            raise InputError(
-                f"{' and '.join(names)} can't be printed at once", where=names[1], advice="ask for one of them"
-            )
+            raise InputError(f"{' and '.join(names)} exclude each other", where=names[1], advice="use one of them")
         return names[0] if names else None
 
 
 @dataclass(frozen=True)
 class TextRequest:
-    """A model and the text that it is to read, as they were typed."""
+    """A model and the text for it to read, as typed."""
 
     model: Annotated[
         str,
@@ -64,40 +62,43 @@ class TextRequest:
     ]
     text: Annotated[
         str | None,
-        typer.Argument(metavar="TEXT", show_default=False, help="The text to read; - takes it from standard input."),
+        typer.Argument(metavar="TEXT", show_default=False, help="The text to read, or - for standard input."),
     ] = None
-    pair: Annotated[str | None, typer.Option("--pair", metavar="TEXT", help="A second text that goes with it.")] = None
+    pair: Annotated[
+        str | None, typer.Option("--pair", metavar="TEXT", help="A second text, for models that read pairs.")
+    ] = None
     max_length: Annotated[
-        int | None, typer.Option("--max-length", parser=number, metavar="N", help="Cut a longer text to N tokens.")
+        int | None, typer.Option("--max-length", parser=number, metavar="N", help="Truncate the text to N tokens.")
     ] = None
     revision: Annotated[
-        str | None, typer.Option("--revision", metavar="NAME", help="A branch, tag or commit of a hub id.")
+        str | None, typer.Option("--revision", metavar="NAME", help="A branch, tag or commit of the model on the hub.")
     ] = None
 
     @property
     def second(self) -> str | None:
-        """The second text, as it was typed."""
+        """The second text, as typed."""
         return None if self.pair is None else as_typed(self.pair)
 
     def given_text(self) -> str:
-        """TEXT, from standard input where it is `-`.
+        """TEXT, or standard input for `-`.
 
         Raises:
-            InputError: there is none, or standard input can't be read or is not valid UTF-8.
+            InputError: there is no TEXT, or standard input can't be read or is not valid UTF-8.
         """
         if self.text is None:
             if " " in self.model.strip() and not os.path.exists(self.model):
-                advice = f"the first argument is the model, - is the bundled one: - {self.model!r}"
+                advice = f"the first argument is the model, - for the bundled one: - {self.model!r}"
             else:
-                advice = f'say what the model is to read: {shlex.quote(self.model)} "The cat sat on the mat."'
-            raise InputError("there is no TEXT", where=f"MODEL {self.model}", advice=advice)
+                advice = f'add a text for the model to read: {shlex.quote(self.model)} "The cat sat on the mat."'
+            raise InputError("TEXT is missing", where=f"MODEL {self.model}", advice=advice)
         return as_typed(self.text) if self.text != "-" else _standard_input()
 
     def step(self, command: str, text: str | None, *more: str) -> str:
-        """A command to paste, with this model and text; one about the model alone where the text is long.
+        """A command to paste, with this model and text; of a long text, one about the model alone.
 
         Args:
-            text: what the model read; also where it came from standard input.
+            command: its name.
+            text: the text that the model read, even if it came from standard input.
             more: further options.
         """
         if self.text is None:
@@ -108,7 +109,7 @@ class TextRequest:
         return pasted(command, self.model, text, *self._options(tuple(field.name for field in fields(self)[2:])), *more)
 
     def _options(self, names: Sequence[str]) -> list[str]:
-        """Options as they were typed."""
+        """Options as typed."""
         options: list[str] = []
         for name in names:
             value, option = getattr(self, name), f"--{name.replace('_', '-')}"
@@ -123,45 +124,45 @@ class TextRequest:
 
 @dataclass(frozen=True)
 class Request(TextRequest):
-    """The same, for commands that show a forward pass: also of words, of ids, with heads silenced, or a saved trace."""
+    """A TextRequest for commands that show a forward pass: also words, ids, silenced heads, or a saved trace."""
 
-    words: Annotated[bool, typer.Option("--words", help="TEXT is words that are split already, at its spaces.")] = False
-    ids: Annotated[bool, typer.Option("--ids", help="TEXT is ready-made token ids, such as '101 7592 102'.")] = False
+    words: Annotated[bool, typer.Option("--words", help="Treat TEXT as ready-made words, separated by spaces.")] = False
+    ids: Annotated[bool, typer.Option("--ids", help="Treat TEXT as token ids, such as '101 7592 102'.")] = False
     ablate: Annotated[
         list[str] | None,
-        typer.Option("--ablate", metavar="L.H", help="Silence head H of layer L; may be given several times."),
+        typer.Option("--ablate", metavar="L.H", help="Silence head H of layer L. Can be repeated."),
     ] = None
 
     def trace(
         self, *, check: Callable[[Model], object] = lambda model: None, doubts: bool = True
     ) -> tuple[Model, Trace]:
-        """The model, and its forward pass over the text.
+        """Open the model and run it over the text.
 
         Args:
             check: called with the model before any weight is read.
-            doubts: whether problems of the checkpoint are printed to stderr.
+            doubts: print problems of the checkpoint on stderr.
         """
         from headscope.view.typed import head_names, number_list, word_list
 
         silenced = head_names(self.ablate or ())
         if self.words and self.ids:
-            raise InputError("TEXT can't be both words and ids", where="--ids", advice="give one of --words and --ids")
+            raise InputError("TEXT can't be both words and ids", where="--ids", advice="use either --words or --ids")
         if (self.words or self.ids) and self.pair is not None:
             raise InputError(
-                "a second text goes with a first text only", where="--pair", advice="leave out --words, --ids or --pair"
+                "--pair can't be combined with --words or --ids", where="--pair", advice="omit one of them"
             )
         typed = self.given_text()
         model = opened(self.model, self.revision)
         check(model)
-        with layers_shown(sys.stderr) as progress:
-            given: dict[str, Any] = {"max_length": self.max_length, "ablate": silenced, "progress": progress}
+        with layer_progress(sys.stderr) as progress:
+            options: dict[str, Any] = {"max_length": self.max_length, "ablate": silenced, "progress": progress}
             if self.ids:
                 ids = number_list(typed, noun="token id", option="--ids", example="'101 7592 102'")
-                trace = model.trace(ids=ids, **given)
+                trace = model.trace(ids=ids, **options)
             elif self.words:
-                trace = model.trace(words=word_list(typed), **given)
+                trace = model.trace(words=word_list(typed), **options)
             else:
-                trace = model.trace(typed, self.second, **given)
+                trace = model.trace(typed, self.second, **options)
         for problem in model.anatomy.problems if doubts else ():
             tell(f"! {problem}")
         return model, trace
@@ -169,27 +170,27 @@ class Request(TextRequest):
     def load_or_trace(
         self, *, check: Callable[[Model], object] = lambda model: None, doubts: bool = True
     ) -> tuple[Model | None, Trace]:
-        """The saved trace that MODEL names, where there is no TEXT and it names one; else as `trace`."""
+        """Load the saved trace that MODEL names, if there is no TEXT; otherwise as `trace`."""
         from headscope._trace import is_trace, load
 
         if self.text is not None or not is_trace(self.model):
             return self.trace(check=check, doubts=doubts)
         if any(getattr(self, field.name) not in (None, False) for field in fields(self)[2:]):
             raise InputError(
-                "a trace that was saved has been computed: no option of the forward pass can change it",
+                "options of the forward pass can't change a saved trace",
                 where=self.model,
-                advice="leave out --pair, --words, --ids, --max-length, --ablate and --revision",
+                advice="omit --pair, --words, --ids, --max-length, --ablate and --revision",
             )
         return None, load(self.model)
 
 
 def pasted(*words: str) -> str:
-    """A command of headscope's that a shell takes."""
+    """A headscope command, quoted for a shell."""
     return shlex.join(["headscope", *words])
 
 
 def as_typed(text: str) -> str:
-    """An argument as it was typed: where the locale could not decode its bytes, they are taken as UTF-8."""
+    """An argument as typed. Bytes that the locale could not decode are decoded as UTF-8."""
     try:
         return os.fsencode(text).decode("utf-8")
     except UnicodeError:
@@ -201,9 +202,9 @@ def _standard_input() -> str:
         return sys.stdin.buffer.read().decode("utf-8").rstrip("\r\n")
     except OSError as error:
         raise InputError(
-            f"it can't be read: {error.strerror or error}",
+            f"standard input can't be read: {error.strerror or error}",
             where="standard input",
-            advice="pipe the text in, or give it as TEXT",
+            advice="pipe the text in, or pass it as TEXT",
         ) from error
     except UnicodeDecodeError as error:
         raise InputError(
@@ -214,7 +215,7 @@ def _standard_input() -> str:
 
 
 def exit_code(trace: Trace) -> int:
-    """The exit code when the rest has been shown: 1 where weights are not numbers, which is printed here."""
+    """The exit code for a trace: 1 if weights are not numbers, which is also printed on stderr."""
     from headscope._trace import broken_line
 
     if (line := broken_line(trace)) is None:
@@ -224,7 +225,7 @@ def exit_code(trace: Trace) -> int:
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a command take a TextRequest or Request and a Form: their fields become its arguments and options.
+    """Turn the fields of a command's TextRequest or Request and its Form into its arguments and options.
 
     MODEL and TEXT come first, then the command's own options, then the others in the order of their classes.
     """
@@ -233,14 +234,18 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     classes = {name: hints[name] for name in own if hints.get(name) in (TextRequest, Request, Form)}
     parameters = [parameter for kind in classes.values() for parameter in _parameters_of(kind)]
     first = [parameter for parameter in parameters if parameter.name in ("model", "text")]
-    mine = [of.replace(annotation=hints[name], kind=of.KEYWORD_ONLY) for name, of in own.items() if name not in classes]
-    signature = inspect.Signature([*first, *mine, *(of for of in parameters if of not in first)])
+    kept = [
+        parameter.replace(annotation=hints[name], kind=parameter.KEYWORD_ONLY)
+        for name, parameter in own.items()
+        if name not in classes
+    ]
+    signature = inspect.Signature([*first, *kept, *(parameter for parameter in parameters if parameter not in first)])
 
     @wraps(command)
-    def spread(**given: Any) -> None:
+    def spread(**arguments: Any) -> None:
         for name, kind in classes.items():
-            given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
-        command(**given)
+            arguments[name] = kind(**{field.name: arguments.pop(field.name) for field in fields(kind)})
+        command(**arguments)
 
     spread.__signature__ = signature  # type: ignore[attr-defined]
     spread.__annotations__ = {parameter.name: parameter.annotation for parameter in signature.parameters.values()}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headscope.cli import survey_options as options
-from headscope.cli.app import DOUBTFUL, app, said_saved, show, tell
+from headscope.cli.app import DOUBTFUL, app, show, tell, tell_saved
 from headscope.cli.options import AsJson, ModelName, Revision, number
 from headscope.cli.request import Form, Request, exit_code, takes_options
 from headscope.errors import InputError
@@ -19,7 +19,7 @@ from headscope.view.labels import printable
 if TYPE_CHECKING:
     from headscope.model import Model
 
-RUN = "What it does with a text"
+RUN = "Run a model on a text or a corpus"
 
 
 @app.command(rich_help_panel=RUN)
@@ -35,19 +35,28 @@ def attend(
     ] = None,
     query: Annotated[
         str | None,
-        typer.Option("--query", "-q", metavar="TOKEN", help="Only what one token attends to: its position or itself."),
+        typer.Option(
+            "--query", "-q", metavar="TOKEN", help="Show the keys of one token only, given by its position or its text."
+        ),
     ] = None,
     top: Annotated[
-        int | None, typer.Option("--top", parser=number, metavar="N", help="At most N keys for each query.")
+        int | None, typer.Option("--top", parser=number, metavar="N", help="Show at most N keys for each query.")
     ] = None,
     threshold: Annotated[
         float | None,
-        typer.Option("--threshold", metavar="SHARE", help="The fewest keys that hold this share of a query's weight."),
+        typer.Option(
+            "--threshold",
+            metavar="SHARE",
+            help="Show only as many keys as hold this share (0 to 1) of each query's weight.",
+        ),
     ] = None,
     start: Annotated[
-        int, typer.Option("--from", parser=number, metavar="TOKEN", help="The first token to draw, if not all fit.")
+        int,
+        typer.Option("--from", parser=number, metavar="TOKEN", help="The first token to draw if not all of them fit."),
     ] = 0,
-    scale: Annotated[str, typer.Option("--scale", metavar="sqrt|linear", help="How weights become shades.")] = "sqrt",
+    scale: Annotated[
+        str, typer.Option("--scale", metavar="sqrt|linear", help="Scale from weights to shades.")
+    ] = "sqrt",
     heads: Annotated[
         str | None,
         typer.Option("--heads", metavar="STATISTIC", help="One statistic of every head, such as entropy or previous."),
@@ -57,9 +66,9 @@ def attend(
         typer.Option("--save", metavar="FILE", help="Write weights as .npz or .csv, or the trace as .safetensors."),
     ] = None,
 ) -> None:
-    """Attention weights: every head at a glance, or one head, or one token.
+    """Show attention weights: of all heads at a glance, of one head, or of one token.
 
-    Of a text, or of a saved trace given as MODEL.
+    Without TEXT, MODEL may also be a saved trace.
     """
     from headscope.view.attention_sheets import attend_sheet
     from headscope.view.saving import check_kind, save_attention
@@ -67,11 +76,11 @@ def attend(
 
     if save is not None:
         check_kind(save)
-    drawn_on = scale_name(scale)
+    shade_scale = scale_name(scale)
 
     def check(model: Model) -> None:
         if layer is not None:
-            model.layers[layer].heads[head or 0]  # refused here, before any weight is read
+            model.layers[layer].heads[head or 0]  # raises before any weight is read
 
     _, trace = request.load_or_trace(check=check)
     if heads is not None:
@@ -82,10 +91,10 @@ def attend(
         sheet = statistic_sheet(trace, heads)
     else:
         sheet = attend_sheet(
-            trace, layer=layer, head=head, query=query, top=top, threshold=threshold, start=start, scale=drawn_on
+            trace, layer=layer, head=head, query=query, top=top, threshold=threshold, start=start, scale=shade_scale
         )
     if save is not None:
-        said_saved(save, save_attention(trace, save, layer=layer, head=head))
+        tell_saved(save, save_attention(trace, save, layer=layer, head=head))
     code = exit_code(trace)
     if sheet.look_at is not None:
         step = request.step("attend", trace.text, "-L", str(sheet.look_at[0]), "-H", str(sheet.look_at[1]))
@@ -98,7 +107,7 @@ def attend(
 @app.command(rich_help_panel=RUN)
 @takes_options
 def verify(request: Request, form: Form) -> None:
-    """Compute everything in independent ways; the exit code is 0 only if all agree."""
+    """Compute the forward pass in independent ways; exit with 0 only if all agree."""
     from headscope.view.report_sheets import verify_sheet
 
     _, trace = request.load_or_trace(doubts=False)
@@ -113,9 +122,9 @@ def verify(request: Request, form: Form) -> None:
 def fill(
     request: Request,
     form: Form,
-    top: Annotated[int, typer.Option("--top", parser=number, metavar="N", help="How many tokens for each mask.")] = 5,
+    top: Annotated[int, typer.Option("--top", parser=number, metavar="N", help="List N tokens for each mask.")] = 5,
 ) -> None:
-    r"""The likeliest tokens for each \[MASK] in TEXT, with their probabilities."""
+    r"""Show the likeliest tokens for each \[MASK] in TEXT, with their probabilities."""
     from headscope.filling import check_masks, fill_trace
     from headscope.view.filling_sheet import fill_sheet
 
@@ -129,43 +138,43 @@ def view(
     request: Request,
     html: Annotated[
         Path | None,
-        typer.Option("--html", metavar="FILE", help="Write the page as one offline file instead of serving it."),
+        typer.Option("--html", metavar="FILE", help="Write the page to one offline file instead of serving it."),
     ] = None,
     layers: Annotated[
-        str | None, typer.Option("--layers", metavar="L,L…", help="Only these layers in the file, counted from 0.")
+        str | None, typer.Option("--layers", metavar="L,L…", help="With --html: include only these layers.")
     ] = None,
     heads: Annotated[
-        str | None, typer.Option("--heads", metavar="H,H…", help="Only these heads in the file, counted from 0.")
+        str | None, typer.Option("--heads", metavar="H,H…", help="With --html: include only these heads.")
     ] = None,
     dtype: Annotated[
-        str, typer.Option("--dtype", metavar="fp16|fp32", help="Precision of the file's Q, K and V.")
+        str, typer.Option("--dtype", metavar="fp16|fp32", help="With --html: precision of Q, K and V.")
     ] = "fp16",
     values: Annotated[
         bool | None,
-        typer.Option("--values/--no-values", help="Whether V goes into the file; by default for short texts only."),
+        typer.Option("--values/--no-values", help="With --html: include V. By default only for short texts."),
     ] = None,
-    no_open: Annotated[bool, typer.Option("--no-open", help="Don't ask a browser to open the page.")] = False,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Don't open the page in a browser.")] = False,
     port: Annotated[
-        int, typer.Option("--port", metavar="N", min=0, max=65535, help="Where to listen; 0 is a free port.")
+        int, typer.Option("--port", metavar="N", min=0, max=65535, help="Port to listen on; 0 takes a free one.")
     ] = 0,
 ) -> None:
-    """The page: every head in the browser, served on this machine, or as one offline file.
+    """Explore every head in the browser, served on this machine or as one offline file.
 
-    Of a text, or of a saved trace given as MODEL.
+    Without TEXT, MODEL may also be a saved trace.
     """
-    written = {"--layers": layers, "--heads": heads, "--values": values}
-    if html is None and (unused := [name for name, given in written.items() if given is not None]):
+    for_files = {"--layers": layers, "--heads": heads, "--values": values}
+    if html is None and (unused := [name for name, value in for_files.items() if value is not None]):
         raise InputError(
-            f"{unused[0]} is about the file that --html writes; the served page has everything",
+            f"{unused[0]} requires --html; the served page has everything",
             where=unused[0],
-            advice="give --html FILE too, or leave it out",
+            advice=f"add --html FILE, or omit {unused[0]}",
         )
     model, trace = request.load_or_trace()
     code = exit_code(trace)
     if html is None:
         from headscope.view.server import serve
 
-        serve(trace, model, open_browser=not no_open, port=port, said=typer.echo)
+        serve(trace, model, open_browser=not no_open, port=port, announce=typer.echo)
         raise typer.Exit(code)
     from headscope.view.html import write_page
     from headscope.view.typed import number_list
@@ -177,9 +186,9 @@ def view(
         values=values,
         layers=None if layers is None else number_list(layers, noun="layer", option="--layers", example="0,3"),
         heads=None if heads is None else number_list(heads, noun="head", option="--heads", example="0,3"),
-        said=tell,
+        notify=tell,
     )
-    said_saved(path, note)
+    tell_saved(path, note)
     tell(f"next: {request.step('attend', trace.text)}")
     raise typer.Exit(code)
 
@@ -207,13 +216,13 @@ def survey(
     revision: Revision = None,
     as_json: AsJson = False,
 ) -> None:
-    """Statistics of every head over a corpus: a table, aggregates, a report. Can be interrupted and resumed."""
-    from headscope._survey.progress import shown
+    """Measure every head over a corpus: a table, aggregates, a report. Can be interrupted and resumed."""
+    from headscope._survey.progress import progress_on
     from headscope._survey.run import survey as run
     from headscope.view.survey_sheet import survey_sheet
 
-    with shown(sys.stderr, Path(printable(str(out)))) as progress:
-        found = run(
+    with progress_on(sys.stderr, Path(printable(str(out)))) as progress:
+        result = run(
             model,
             corpus,
             out=out,
@@ -235,7 +244,7 @@ def survey(
             progress=progress,
         )
     show(
-        survey_sheet(found),
+        survey_sheet(result),
         "--json" if as_json else None,
         step=f"python -c {shlex.quote(f'import headscope; print(headscope.Survey({str(out)!r}))')}",
     )

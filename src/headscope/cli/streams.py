@@ -1,4 +1,4 @@
-"""The standard streams and Ctrl-C: a closed, full or broken stream ends in an exit code, never in a traceback."""
+"""The standard streams and Ctrl-C: a closed, full or broken stream leads to an exit code, never to a traceback."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ INTERRUPTED = 130
 PIPE_CLOSED = 141
 
 CLOSED = (os.O_WRONLY, os.O_RDONLY, os.O_WRONLY)
-"""How /dev/null is opened for a closed stdin, stdout and stderr: reading and writing go on failing, but for stderr."""
+"""Modes of /dev/null for a closed stdin, stdout and stderr: reading and writing still fail, except for stderr."""
 SIZES = ("COLUMNS", "LINES", "TERMINAL_WIDTH")
-"""Environment variables that rich and typer read as numbers, unchecked."""
+"""Environment variables that rich and typer parse as numbers without checking them."""
 
 
 class OutputError(Exception):
-    """Standard output takes no more. No OSError: rich, click and typer end the process on those by their own rules.
+    """Standard output can't be written to. Not an OSError: rich, click and typer handle those by their own rules.
 
     Attributes:
-        reader_left: whether it is a pipe that nobody reads any more, as in `headscope shapes - | head -1`.
+        reader_left: True if it is a pipe whose reader has gone, as in `headscope shapes - | head -1`.
     """
 
     def __init__(self, error: OSError) -> None:
@@ -43,11 +43,11 @@ class OutputError(Exception):
 
 
 class Stream(io.TextIOWrapper):
-    """A standard stream that writes what its encoding lacks as escapes."""
+    """A standard stream that escapes characters which its encoding lacks."""
 
     @classmethod
     def of(cls, stream: TextIO | None, number: int) -> Self:
-        """The same stream, or a new one where there is none."""
+        """Wrap a stream, or make one for a file descriptor that has none."""
         if stream is None:
             return cls(open(number, "wb", closefd=False), encoding="utf-8", errors="backslashreplace")
         lines = getattr(stream, "line_buffering", False)
@@ -71,7 +71,7 @@ class Output(Stream):
 
 
 class Messages(Stream):
-    """Standard error; where it can't be written to, nothing is said, and the exit code stays."""
+    """Standard error; if it can't be written to, messages are lost and the exit code stays."""
 
     def write(self, text: str) -> int:
         try:
@@ -87,25 +87,25 @@ class Messages(Stream):
 
 
 class ClosedInput(io.RawIOBase):
-    """Standard input that was closed."""
+    """Standard input that is closed."""
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
         raise InputError(
-            "standard input is closed", where="standard input", advice="pipe the text in, or give it as an argument"
+            "standard input is closed", where="standard input", advice="pipe the text in, or pass it as an argument"
         )
 
 
 class Interrupt:
-    """Ctrl-C as KeyboardInterrupt, and remembered: libraries turn it into errors of their own, or swallow it."""
+    """Raises KeyboardInterrupt on Ctrl-C and remembers it, because libraries may convert or swallow the exception."""
 
     def __init__(self) -> None:
         self.seen = False
 
     def watch(self) -> None:
-        """Take over from `__main__`, unless Ctrl-C is ignored: a shell starts what it puts in the background so."""
+        """Take over from `__main__`, unless Ctrl-C is ignored, as it is in a shell's background jobs."""
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
             signal.signal(signal.SIGINT, self)
 
@@ -114,7 +114,7 @@ class Interrupt:
         raise KeyboardInterrupt
 
     def show(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        """What the interpreter calls with an error that nobody caught."""
+        """Handle an uncaught exception, as sys.excepthook."""
         if self.seen:
             os._exit(INTERRUPTED)
         sys.stderr.write(printable_lines("".join(traceback.format_exception(kind, error, trace))))
@@ -134,9 +134,11 @@ def prepare() -> Interrupt:
     if not usable_size(os.environ.get("COMP_CWORD", "1")):
         os.environ["COMP_CWORD"] = "0"
     sys.unraisablehook = lambda problem: None if interrupt.seen else sys.__unraisablehook__(problem)
-    warnings.filterwarnings("ignore", category=RuntimeWarning, module="headscope")  # NaN and infinity are said in words
+    warnings.filterwarnings(
+        "ignore", category=RuntimeWarning, module="headscope"
+    )  # NaN and infinity are reported in messages
     formatted = warnings.formatwarning
-    warnings.formatwarning = lambda *about, **more: printable_lines(formatted(*about, **more))
+    warnings.formatwarning = lambda *args, **kwargs: printable_lines(formatted(*args, **kwargs))
     sys.excepthook = interrupt.show
     interrupt.watch()
     return interrupt
@@ -151,8 +153,8 @@ def _is_open(number: int) -> bool:
 
 
 def finish(error: OutputError) -> NoReturn:
-    """End the process after standard output failed: quietly where its reader has left, else with one line."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still held back goes there at the end
+    """Exit after standard output failed: silently if its reader has gone, otherwise with a message."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # buffered text goes there at exit
     if error.reader_left:
         sys.exit(PIPE_CLOSED)
     sys.stderr.write(f"error: standard output can't be written to: {error}\n")

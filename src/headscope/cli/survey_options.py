@@ -1,4 +1,4 @@
-"""The options of `headscope survey`, as the command line spells them."""
+"""The options of `headscope survey`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import typer
 
 from headscope.cli.options import number
 
-MODEL = "The model"
-WORK = "The work"
-RAY = "On Ray"
+MODEL = "Model"
+WORK = "Batches and parts"
+RAY = "Ray"
 
 CorpusName = Annotated[
     str,
@@ -28,21 +28,22 @@ Out = Annotated[
         "--out",
         metavar="DIR",
         show_default=False,
-        help="The folder to write to. The same command again goes on where it stopped.",
+        help="Folder to write to. Run the same command again to resume an interrupted survey.",
     ),
 ]
-Field = Annotated[str, typer.Option("--field", metavar="NAME", help="The field or column of tables with the text.")]
+Field = Annotated[str, typer.Option("--field", metavar="NAME", help="Field or column that holds the text, in tables.")]
 Length = Annotated[
     int | None,
     typer.Option(
         "--length",
         parser=number,
         metavar="N",
-        help="Tokens of a window; 512, or as many as the model takes, unless told.",
+        help="Tokens per window. By default 512, or the model's limit if that is lower.",
     ),
 ]
 StatisticNames = Annotated[
-    str | None, typer.Option("--statistics", metavar="NAME,NAME…", help="Only these; all unless told.")
+    str | None,
+    typer.Option("--statistics", metavar="NAME,NAME…", help="Measure only these statistics. By default all."),
 ]
 HeadDistances = Annotated[
     int,
@@ -50,18 +51,18 @@ HeadDistances = Annotated[
         "--head-distances",
         parser=number,
         metavar="N",
-        help="Also compare all pairs of heads, over N windows. Quadratic, so off.",
+        help="Also compare all pairs of heads over N windows. Slow: quadratic in heads and tokens.",
     ),
 ]
-Device = Annotated[str, typer.Option("--device", metavar="NAME", help="cpu, cuda, cuda:1, mps.", rich_help_panel=MODEL)]
+Device = Annotated[
+    str, typer.Option("--device", metavar="NAME", help="Device: cpu, cuda, cuda:1, mps.", rich_help_panel=MODEL)
+]
 DType = Annotated[
-    str, typer.Option("--dtype", metavar="fp32|fp16|bf16", help="The precision it runs in.", rich_help_panel=MODEL)
+    str, typer.Option("--dtype", metavar="fp32|fp16|bf16", help="Precision of the model.", rich_help_panel=MODEL)
 ]
 BatchTokens = Annotated[
     int | None,
-    typer.Option(
-        "--batch-tokens", parser=number, metavar="N", help="Tokens that go through together.", rich_help_panel=WORK
-    ),
+    typer.Option("--batch-tokens", parser=number, metavar="N", help="Most tokens per batch.", rich_help_panel=WORK),
 ]
 PartSize = Annotated[
     int | None,
@@ -69,26 +70,31 @@ PartSize = Annotated[
         "--part-size",
         parser=number,
         metavar="N",
-        help="Characters between one saved part and the next.",
+        help="Characters per part; each part is saved when it is finished.",
         rich_help_panel=WORK,
     ),
 ]
 MaxDocument = Annotated[
     int | None,
     typer.Option(
-        "--max-document", parser=number, metavar="N", help="Refuse documents of more characters.", rich_help_panel=WORK
+        "--max-document",
+        parser=number,
+        metavar="N",
+        help="Refuse documents with more than N characters.",
+        rich_help_panel=WORK,
     ),
 ]
 Threads = Annotated[
     int | None,
-    typer.Option("--threads", min=1, max=4096, metavar="N", help="Threads of each replica.", rich_help_panel=WORK),
+    typer.Option("--threads", min=1, max=4096, metavar="N", help="Threads per replica.", rich_help_panel=WORK),
 ]
 OnRay = Annotated[
-    bool, typer.Option("--ray", help="Work on Ray: on this machine, or where it is running.", rich_help_panel=RAY)
+    bool,
+    typer.Option("--ray", help="Run on Ray: on a running cluster, or started on this machine.", rich_help_panel=RAY),
 ]
 Address = Annotated[
     str | None,
-    typer.Option("--address", metavar="HOST:PORT|auto", help="The Ray cluster to work on.", rich_help_panel=RAY),
+    typer.Option("--address", metavar="HOST:PORT|auto", help="Address of the Ray cluster.", rich_help_panel=RAY),
 ]
 Workers = Annotated[
     int | None,
@@ -97,9 +103,9 @@ Workers = Annotated[
         min=1,
         max=4096,
         metavar="N",
-        help="Replicas; one per GPU, or per CPU, unless told.",
+        help="Number of replicas. By default one per GPU, or per CPU.",
         rich_help_panel=RAY,
     ),
 ]
 NoReport = Annotated[bool, typer.Option("--no-report", help="Don't write report.html.")]
-Plots = Annotated[bool, typer.Option("--plots", help="Also write plots as SVG and PDF; needs the extra plot.")]
+Plots = Annotated[bool, typer.Option("--plots", help="Also write plots as SVG and PDF. Requires the extra `plot`.")]

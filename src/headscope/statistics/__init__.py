@@ -1,7 +1,8 @@
-"""One number per head, and per query, that says where it looks: entropy, neighbours, special tokens, distance.
+"""Statistics of where a head, or a query, looks: entropy, neighbours, special tokens, distance.
 
-`trace.statistics()` gives all of them as a table, `trace.head_distances()` says which heads look alike. Formulas and
-sources are in docs/statistics.md. The fast computation is in headscope.statistics.fast, which alone imports torch.
+`trace.statistics()` returns all of them as a table; `trace.head_distances()` compares heads with each other. Formulas
+and sources are in docs/statistics.md. The fast computation in headscope.statistics.fast is the only one that needs
+torch.
 """
 
 from headscope.statistics.catalog import CATALOG, Statistic

@@ -1,4 +1,4 @@
-"""The block way: scores once, in blocks that stay in the cache, and every statistic from each while it is there."""
+"""The block way: scores are computed once, in blocks that stay in the cache, and every statistic from each block."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 FORBIDDEN = -1e30
-"""The score of a forbidden cell: its weight is 0, and so is weight times score, which -inf would not give."""
+"""Score of a forbidden cell. Its weight is 0, and so is weight times score, which would be NaN for -inf."""
 
 
 def sums_by_blocks(layer: Layer, names: Collection[str]) -> Sums:
-    """One matrix product for the scores, one exp, one narrow product for all that is linear in the weights.
+    """Compute the sums with one matrix product for the scores, one exp, and one narrow product for linear sums.
 
     With e_ij = exp(s_ij - max_j s_ij) and Z_i = sum_j e_ij: H_i = log Z_i - sum_j e_ij (s_ij - max) / Z_i, the largest
     weight is 1 / Z_i, and 1 / sum_j p_ij^2 = Z_i^2 / sum_j e_ij^2. Memory is O(keys), or O(window).
@@ -29,8 +29,8 @@ def sums_by_blocks(layer: Layer, names: Collection[str]) -> Sums:
     """
     batch, heads, queries, _ = layer.q.shape
     keys = layer.k.shape[2]
-    # The first two, one and position, are summed below. The others are the left factor, and the weights the right one,
-    # transposed: with columns on the right the same product takes MKL a third longer, or four times as long.
+    # The first two, one and position, are summed below. The others are the left factor and the transposed weights the
+    # right one: with columns on the right, MKL takes from a third to four times longer.
     columns = layer.columns[..., 2:].mT
     count = columns.shape[-2]
     columns = columns.expand(batch, heads, count, keys).reshape(batch * heads, count, keys)
@@ -53,31 +53,31 @@ def sums_by_blocks(layer: Layer, names: Collection[str]) -> Sums:
             if name in rows:
                 _pick(rows[name], block, powers, layer.at + offset)
         if "offset" in rows:
-            if gaps_of != block.rows:  # blocks of all heads follow each other
+            if gaps_of != block.rows:  # blocks of the same rows follow each other
                 gaps, gaps_of = positions[block.keys] - layer.centred[block.rows, None], block.rows
             rows["offset"][at] = torch.mul(powers, gaps, out=scores).sum(-1)
             if "distance" in rows:
                 rows["distance"][at] = scores.abs_().sum(-1)
     shape = (batch, heads, queries)
-    # A row that sees nothing has no block: 1 keeps it finite until it becomes NaN.
+    # A row without keys has no block; 1 keeps it finite until it is set to NaN.
     total = rows.pop("total")
     total = torch.where(total > 0, total, 1)
     mixed /= total[:, None]
-    found = {name: row / total for name, row in rows.items()}
-    if "entropy" in found:
-        found["entropy"] = ((total.log2() - found["entropy"]) * math.log(2)).clamp_min(0)
-    if "effective_tokens" in found:
-        found["effective_tokens"] = found["effective_tokens"].square().reciprocal()
+    means = {name: row / total for name, row in rows.items()}
+    if "entropy" in means:
+        means["entropy"] = ((total.log2() - means["entropy"]) * math.log(2)).clamp_min(0)
+    if "effective_tokens" in means:
+        means["effective_tokens"] = means["effective_tokens"].square().reciprocal()
     if "strongest" in names:
-        found["strongest"] = total.reciprocal()
-    return Sums({name: row.view(shape) for name, row in found.items()}, mixed.view(batch, heads, count, queries).mT)
+        means["strongest"] = total.reciprocal()
+    return Sums({name: row.view(shape) for name, row in means.items()}, mixed.view(batch, heads, count, queries).mT)
 
 
 def _needed(layer: Layer, names: Collection[str]) -> list[str]:
-    """What is summed row by row.
+    """Names of the sums taken row by row.
 
-    Totals, offsets and distances are summed by themselves: a matrix product adds up key after key, and where one weight
-    is large, fp32 then loses the many small ones, which stand far away.
+    Totals, offsets and distances are summed separately: a matrix product adds key by key, and next to one large weight
+    fp32 then loses the many small ones further away.
     """
     needed = ["total", *(name for name in ("effective_tokens", "first", *CELLS) if name in names)]
     if "entropy" in names or "normalised_entropy" in names:
@@ -88,7 +88,7 @@ def _needed(layer: Layer, names: Collection[str]) -> list[str]:
 
 
 def _pick(row: Float[torch.Tensor, "all queries"], block: SoftmaxBlock, powers: torch.Tensor, offset: int) -> None:
-    """Fill in the cells that stand `offset` keys from where query and key have the same number."""
+    """Fill in the cells on the diagonal `offset` keys away from the main one."""
     start, low, high = block.rows.start, block.keys.start, block.keys.stop
     begin = max(start, low - offset)
     end = min(block.rows.stop, high - offset)

@@ -1,7 +1,7 @@
-"""Every statistic once, as data: name, meaning, unit, formula, source. Everything that lists statistics reads this.
+"""The catalog of statistics, as data: name, meaning, unit, formula, source. Everything that lists statistics reads it.
 
 To add a statistic, add an entry here and its formula to reference.py, and to the fast ways if it is neither a cell nor
-a mass. The terminal, the page, the survey, its report and docs/statistics.md show it without further changes.
+a mass. The terminal, the page, the survey, its report and docs/statistics.md then show it without further changes.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from typing import Any
 from headscope.errors import InputError
 
 LANGUAGES = ("en", "ja", "zh")
-"""The order of names and units in several languages."""
+"""Languages of the page, in the order of names and units."""
 
 
 ROLE_TOKENS = {"cls": frozenset({"[CLS]", "<s>", "<cls>", "[class]"}), "sep": frozenset({"[SEP]", "</s>", "<sep>"})}
-"""How vocabularies spell the special tokens of a role."""
+"""Role -> its special tokens in common vocabularies."""
 
 
 @dataclass(frozen=True)
 class Unit:
-    """What a statistic is measured in.
+    """The unit of a statistic.
 
     Attributes:
-        name: in words, with the range where it has one.
-        names: short, in each of LANGUAGES, as the page shows it; empty for shares of a row's weight, which need none.
-        low, high: the range; None where it has no bound, or one that depends on the text.
+        name: in words, with the range if it has one.
+        names: short names for the page, in each of LANGUAGES; empty for shares of a row's weight, which need none.
+        low, high: the range; None for no bound, or a bound that depends on the text.
     """
 
     name: str
@@ -47,19 +47,19 @@ LENGTH = Unit("length, as hidden states", ("length", "長さ", "长度"))
 
 @dataclass(frozen=True)
 class Statistic:
-    """One number for a query, which says where it looks. A head's number is the mean over its queries.
+    """A number per query that says where the query looks. A head's number is the mean over its queries.
 
     Attributes:
-        name: as Python, files and the command line have it.
-        names: short, in each of LANGUAGES, as the page shows it.
-        meaning: in one line.
-        formula: of one query i, for docs/statistics.md.
-        source: where it comes from.
-        unit: what it is measured in.
-        needs: `order`: queries and keys are one sequence; `values`: v and W_O; or nothing.
-        cell: for a statistic that is one weight of a row: how far from the query its key stands.
+        name: in Python, files and on the command line.
+        names: short names for the page, in each of LANGUAGES.
+        meaning: one line.
+        formula: for query i, for docs/statistics.md.
+        source: the paper it comes from.
+        unit: of the number.
+        needs: `order` if queries and keys must be one sequence, `values` if v and W_O are needed; otherwise empty.
+        cell: for a statistic that is one weight of a row: the distance of its key from the query.
         mass: for a statistic that is a sum of weights: the keys' role, a field of `Roles`.
-        most, least: what the head with the highest and with the lowest number does; empty where that says nothing.
+        most, least: predicates for the heads with the highest and the lowest number; empty if that end says nothing.
     """
 
     name: str
@@ -76,17 +76,17 @@ class Statistic:
 
     @property
     def signed(self) -> bool:
-        """Whether it can be negative."""
+        """True if it can be negative."""
         return self.unit.low is None
 
     @property
     def described(self) -> str:
-        """The meaning, with the unit where the words don't have it."""
+        """The meaning, with the unit unless the meaning mentions it."""
         unit = self.unit.name
         return self.meaning if unit.split(";")[0] in self.meaning else f"{self.meaning} ({unit})"
 
     def record(self) -> dict[str, Any]:
-        """What the page and the report need of it, for JSON."""
+        """The fields that the page and the report need, for JSON."""
         return {
             "name": self.name,
             "names": dict(zip(LANGUAGES, self.names, strict=True)),
@@ -265,26 +265,26 @@ WEIGHTS_ONLY = tuple(name for name, statistic in CATALOG.items() if statistic.ne
 """The statistics that follow from weights alone."""
 
 CELLS = {name: statistic.cell for name, statistic in CATALOG.items() if statistic.cell is not None}
-"""Statistics that are one weight of a row: how far from the query the key stands."""
+"""Statistic that is one weight of a row -> distance of its key from the query."""
 
 MASSES = {name: statistic.mass for name, statistic in CATALOG.items() if statistic.mass}
-"""Statistics that are the weight on all keys of one role."""
+"""Statistic that is the weight on all keys of one role -> the role."""
 
 
 def need_values(names: Iterable[str]) -> tuple[str, ...]:
-    """Those of these statistics that need v and W_O."""
+    """The statistics among `names` that need v and W_O."""
     return tuple(name for name in names if CATALOG[name].needs == "values")
 
 
 def chosen(names: Iterable[str] | None, *, values: bool = True) -> tuple[str, ...]:
-    """The statistics that were asked for, in the order of CATALOG.
+    """The requested statistics, in the order of CATALOG.
 
     Args:
-        names: some names, or None for all.
-        values: whether None includes those that need v and W_O.
+        names: a name, several, or None for all.
+        values: True if None includes those that need v and W_O.
 
     Raises:
-        InputError: there is no such statistic, or none is named.
+        InputError: there is no such statistic, or `names` is empty.
     """
     if names is None:
         return tuple(CATALOG) if values else WEIGHTS_ONLY
@@ -292,8 +292,8 @@ def chosen(names: Iterable[str] | None, *, values: bool = True) -> tuple[str, ..
     unknown = [name for name in wanted if name not in CATALOG]
     if unknown or not wanted:
         raise InputError(
-            f"there is no statistic {unknown[0]!r}" if unknown else "no statistic is named",
+            f"unknown statistic {unknown[0]!r}" if unknown else "no statistic was named",
             where="names",
-            advice=f"ask for some of {', '.join(CATALOG)}; trace.head_distances() compares heads",
+            advice=f"use some of {', '.join(CATALOG)}; trace.head_distances() compares heads",
         )
     return tuple(name for name in CATALOG if name in wanted)

@@ -1,4 +1,4 @@
-"""Which heads look alike: the Jensen-Shannon distance between all pairs of heads, in blocks of queries."""
+"""The Jensen-Shannon distances between all pairs of heads, in blocks of queries."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ if TYPE_CHECKING:
 
 
 def head_distances(trace: Trace, *, special: bool = True) -> Named:
-    """(heads_total, heads_total): the Jensen-Shannon distance between heads, layer 0's heads first.
+    """The Jensen-Shannon distances between heads, (heads_total, heads_total), layer 0's heads first.
 
         D_ab = sqrt(mean_i JS(p_a,i || p_b,i)),  JS(p || q) = H((p + q) / 2) - (H(p) + H(q)) / 2    in nats
 
-    0 where two heads look at the same, sqrt(log 2) = 0.83 where they never look at the same key. Each query's JS is the
-    square of a metric (Endres and Schindelin 2003), so D is one too. Clark et al. 2019, section 6, sum JS over tokens:
-    their number is queries * D^2. Time grows with the square of heads and of tokens; memory doesn't.
+    D is 0 if two heads have the same weights, and sqrt(log 2) = 0.83 if they never look at the same key. Each query's
+    JS is the square of a metric (Endres and Schindelin 2003), so D is a metric, too. Clark et al. 2019, section 6, sum
+    JS over tokens: their number is queries * D^2. Time is quadratic in heads and in tokens; memory isn't.
 
     Args:
-        special: whether queries that the tokenizer added count. Queries that some head gives no key to never do.
+        trace: whose heads to compare.
+        special: include queries that the tokenizer added. Queries without a key in some head are always excluded.
 
     Raises:
-        TraceError: no query is left to compare on.
+        TraceError: no query is left.
     """
     roles = roles_of(trace)
     heads = sum(len(record.q) for record in trace.layers)
@@ -40,9 +41,9 @@ def head_distances(trace: Trace, *, special: bool = True) -> Named:
         use &= np.isfinite(record.lse).all(0)
     if not use.any():
         raise TraceError(
-            "no query is left on which heads could be compared",
+            "no query is left to compare heads on",
             where="trace.head_distances",
-            advice="special=True counts special tokens too",
+            advice="special=True includes special tokens",
         )
     step = max(1, 4 * TILE_CELLS // max(1, heads * keys))
     total = np.zeros((heads, heads))
@@ -50,17 +51,17 @@ def head_distances(trace: Trace, *, special: bool = True) -> Named:
         rows = np.flatnonzero(use[start : start + step]) + start
         if len(rows):
             total += _divergences(_rows(trace, rows), np.log(2.0))
-    found = np.sqrt(np.clip(total / use.sum(), 0, np.log(2.0))).astype(np.float32)
-    return Named("head_distances", ("heads_total", "heads_total"), found, tuple(_names(trace)))
+    distances = np.sqrt(np.clip(total / use.sum(), 0, np.log(2.0))).astype(np.float32)
+    return Named("head_distances", ("heads_total", "heads_total"), distances, tuple(_names(trace)))
 
 
 def _rows(trace: Trace, rows: np.ndarray) -> Float[np.ndarray, "heads_total cells"]:
-    """The weights of some queries in all heads, all in one row for each head."""
+    """The weights of some queries, flattened to one row per head."""
     tiles = []
     for record in trace.layers:
         q, k = record.q.astype(np.float32, copy=False), record.k.astype(np.float32, copy=False)
-        everything = len(record.q) * len(rows) * k.shape[1]
-        (part,) = softmax_rows(q, k, scale=record.scale, mask=record.mask, rows=rows, cells=everything)
+        cells = len(record.q) * len(rows) * k.shape[1]
+        (part,) = softmax_rows(q, k, scale=record.scale, mask=record.mask, rows=rows, cells=cells)
         tiles.append(part.weights.reshape(len(record.q), -1))
     return np.concatenate(tiles)
 
@@ -68,24 +69,24 @@ def _rows(trace: Trace, rows: np.ndarray) -> Float[np.ndarray, "heads_total cell
 def _divergences(
     p: Float[np.ndarray, "heads_total cells"], log2: float
 ) -> Float[np.ndarray, "heads_total heads_total"]:
-    """Sum over a block's queries of JS between all pairs of heads."""
+    """JS between all pairs of heads, summed over a block's queries."""
     heads = len(p)
-    own = _negative_entropies(p)
-    found = np.zeros((heads, heads))
-    pairs = own[:, None] + own[None, :]
+    entropies = _negative_entropies(p)
+    sums = np.zeros((heads, heads))
+    pairs = entropies[:, None] + entropies[None, :]
     for a in range(heads - 1):
         # With m = (p + q) / 2: sum m log m = (sum (p + q) log(p + q) - log 2 sum (p + q)) / 2.
         together = p[a + 1 :] + p[a]
         mixed = _negative_entropies(together) / 2 - log2 * together.sum(-1, dtype=np.float64) / 2
-        found[a, a + 1 :] = pairs[a, a + 1 :] / 2 - mixed
-    return found + found.T
+        sums[a, a + 1 :] = pairs[a, a + 1 :] / 2 - mixed
+    return sums + sums.T
 
 
 def _negative_entropies(p: Float[np.ndarray, "n cells"]) -> Float[np.ndarray, " n"]:
     """sum p log p of each row, 0 log 0 being 0."""
     logs = np.log(np.maximum(p, np.float32(1e-38)))
-    found: np.ndarray = np.einsum("nc,nc->n", p, logs, dtype=np.float64, casting="unsafe")
-    return found
+    sums: np.ndarray = np.einsum("nc,nc->n", p, logs, dtype=np.float64, casting="unsafe")
+    return sums
 
 
 def _names(trace: Trace) -> list[str]:

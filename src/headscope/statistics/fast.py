@@ -1,7 +1,7 @@
-"""Every statistic on torch tensors where they lie, for whole batches: no map is built, memory is O(S).
+"""Every statistic on torch tensors, on their device and for whole batches, in O(S) memory: no map is built.
 
-`prepare` reads once who the tokens of a batch are; what it returns then measures layer after layer. Two ways give the
-same numbers: blocks of scores that stay in the cache, and fused attention calls. See docs/statistics.md.
+`prepare` reads the roles of a batch's tokens once; the object it returns then measures layer after layer. Two ways give
+the same numbers: blocks of scores that stay in the cache, and fused attention calls. See docs/statistics.md.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headscope.errors import InputError
 from headscope.statistics.block_way import sums_by_blocks
 from headscope.statistics.catalog import CATALOG, MASSES, chosen, need_values
 from headscope.statistics.fused_way import sums_by_fused_calls
-from headscope.statistics.layer import Layer, Sums, widened
+from headscope.statistics.layer import Layer, Sums, upcast
 from headscope.statistics.measurable import allowed_counts, measured
 from headscope.statistics.norms import gram_of, norms_by_gram, norms_from
 from headscope.statistics.roles import Roles
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
 FUSED_FROM = 4096
-"""Keys from which on devices other than a CPU take fused calls: there scores in blocks would go through memory."""
+"""Least number of keys for fused calls on devices other than a CPU, where blocks of scores go through memory."""
 
 
 def fast_statistics(
@@ -41,11 +41,11 @@ def fast_statistics(
     W_O: Float[torch.Tensor, "heads d_value d_model"] | None = None,
     names: Iterable[str] | None = None,
 ) -> dict[str, Float[torch.Tensor, "*batch heads queries"]]:
-    """Statistics of every query of a layer, (heads, queries) each, or (batch, heads, queries); NaN where there is none.
+    """Statistics of every query of a layer, (heads, queries) each, or (batch, heads, queries); NaN where undefined.
 
-    For several layers over the same tokens, `prepare` once is cheaper. Arguments and errors are those of `prepare` and
-    `Prepared.of`, with W_O itself in the place of its gram. With names=None the norm-weighted statistics are left out
-    where v or W_O is not given.
+    For several layers over the same tokens, one call of `prepare` is cheaper. Arguments and errors are those of
+    `prepare` and `Prepared.of`, with W_O instead of its gram. With names=None, the norm-weighted statistics are left
+    out if v or W_O is missing.
     """
     names = chosen(names, values=v is not None and W_O is not None)
     prepared = prepare(roles, names, device=q.device)
@@ -53,43 +53,44 @@ def fast_statistics(
     if W_O is not None and need_values(names):
         with torch.no_grad(), torch.autocast(q.device.type, enabled=False):
             gram = gram_of(W_O.to(torch.promote_types(W_O.dtype, torch.float32)))
-    found = prepared.of(q, k, v, scale=scale, mask=mask, gram=gram)
-    return dict(zip(names, found.unbind(0), strict=True))
+    table = prepared.of(q, k, v, scale=scale, mask=mask, gram=gram)
+    return dict(zip(names, table.unbind(0), strict=True))
 
 
 def prepare(
     roles: Roles | Sequence[Roles], names: Iterable[str] | None = None, *, device: torch.device | str = "cpu"
 ) -> Prepared:
-    """What the statistics need to know of a batch's tokens, on the device where its layers will be measured.
+    """Prepare to measure the layers of a batch.
 
     Args:
-        roles: one for each row of the batch, all of the same numbers of queries and keys; a single one for arrays
+        roles: one for each row of the batch, all with the same numbers of queries and keys; a single one for arrays
             without a batch axis.
-        names: which statistics; all if None.
+        names: of the statistics; None for all.
+        device: where the layers will be measured.
 
     Raises:
-        InputError: there is no such statistic; the rows differ in length, or some are cross-attention.
+        InputError: there is no such statistic, rows differ in length, or only some rows are cross-attention.
     """
     batched = not isinstance(roles, Roles)
     rows = tuple(roles) if not isinstance(roles, Roles) else (roles,)
-    shapes = {(len(one.query_sentences), len(one.special), one.aligned) for one in rows}
+    shapes = {(len(row.query_sentences), len(row.special), row.aligned) for row in rows}
     if len(shapes) != 1:
         raise InputError(
             f"{len(rows)} rows of {len(shapes)} kinds, (queries, keys, aligned): {', '.join(map(str, sorted(shapes)))}",
             where="roles",
-            advice="pass at least one row, and rows of equal length together; shorter ones are padded and masked",
+            advice="pass at least one row, and only rows of equal length; pad and mask shorter ones",
         )
     names = chosen(names)
     keys = len(rows[0].special)
     positions = np.broadcast_to(np.arange(keys) - keys // 2, (len(rows), keys))
     columns = {"one": np.ones_like(positions), "position": positions}
-    asked = {name: np.stack([getattr(one, role) for one in rows]) for name, role in MASSES.items() if name in names}
+    flags = {name: np.stack([getattr(row, role) for row in rows]) for name, role in MASSES.items() if name in names}
     if "other_sentence" in names:
-        sentences = np.stack([one.sentences for one in rows])
-        asked |= {"first text": sentences == 0, "second text": sentences == 1}
-    columns |= {name: flags for name, flags in asked.items() if flags.any()}
-    first = np.stack([one.query_sentences == 0 for one in rows])
-    special = np.stack([one.special for one in rows])
+        sentences = np.stack([row.sentences for row in rows])
+        flags |= {"first text": sentences == 0, "second text": sentences == 1}
+    columns |= {name: column for name, column in flags.items() if column.any()}
+    first = np.stack([row.query_sentences == 0 for row in rows])
+    special = np.stack([row.special for row in rows])
     return Prepared(
         names=names,
         roles=rows,
@@ -103,16 +104,16 @@ def prepare(
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A batch's tokens made ready: `of` measures one layer after the other.
+    """A batch's tokens, prepared: `of` measures one layer at a time.
 
     Attributes:
         names: the statistics, in the order of CATALOG, which is that of the results' first axis.
         roles: of each row.
-        batched: whether arrays have a batch axis.
+        batched: True if arrays have a batch axis.
         columns: the names of `features`.
-        features: (batch, 1, keys, columns): what the weights are multiplied with, all 0 and 1 but the position.
-        special: (batch, 1, keys): 1 where the tokenizer added a token.
-        first_text: (batch, 1, queries): whether a query is of a pair's first text.
+        features: (batch, 1, keys, columns), multiplied by the weights: the position, and columns of 0 and 1.
+        special: (batch, 1, keys): 1 for tokens that the tokenizer added.
+        first_text: (batch, 1, queries): True for queries in a pair's first text.
     """
 
     names: tuple[str, ...]
@@ -136,21 +137,21 @@ class Prepared:
         gram: Float[torch.Tensor, "heads d_value d_value"] | None = None,
         way: str | None = None,
     ) -> Float[torch.Tensor, "statistics *batch heads queries"]:
-        """(statistics, batch, heads, queries) of one layer, on q's device; NaN where there is nothing to measure.
+        """Measure one layer: (statistics, batch, heads, queries) on q's device, NaN where undefined.
 
-        Half precision is widened to fp32; where scores may be extreme, the result is fp64. Gradients and autocast are
-        off. What depends on the mask is kept, so that layers with the same mask share it.
+        Half precision is upcast to fp32; if scores may be extreme, the result is fp64. Gradients and autocast are off.
+        Everything that depends on the mask is cached for other layers with the same mask.
 
         Args:
-            q, k, v: with a batch axis where `prepare` was given several roles. v is for the norms alone.
-            scale: what q . k is multiplied by.
-            mask: which keys a query may look at; one for all rows, or one each, which may differ in `keys` alone.
-            gram: of each head, `norms.gram_of` W_O, for the norms. It depends on the weights alone.
-            way: `blocks` or `fused`; None takes what is faster.
+            q, k, v: with a batch axis if `prepare` got a sequence of roles. v is only needed for the norms.
+            scale: factor of q . k.
+            mask: one for all rows, or one for each, which may differ only in `keys`.
+            gram: `norms.gram_of(W_O)`, for the norms. It depends only on the weights.
+            way: `blocks` or `fused`; None for the faster one.
 
         Raises:
-            InputError: a mask is an additive bias, or masks differ in more than their keys; v and W_O are missing; the
-                arrays are not of the size of the roles.
+            InputError: a mask has an additive bias; masks differ in more than their keys; v or W_O is missing; the
+                arrays' sizes don't match the roles.
         """
         if need_values(self.names):
             norms_from(v, gram, self.names)
@@ -161,30 +162,30 @@ class Prepared:
             layer = self._layer(q, k, v, scale, rule, gram)
             by_blocks = _blocks_are_faster(layer) if way is None else way == "blocks"
             sums = (sums_by_blocks if by_blocks else sums_by_fused_calls)(layer, self.names)
-            found = self._named(layer, sums, rule)
-            table = torch.stack([found[name] for name in self.names])
+            values = self._named(layer, sums, rule)
+            table = torch.stack([values[name] for name in self.names])
             table.masked_fill_(rule.unmeasured, float("nan"))
         return table if self.batched else table[:, 0]
 
     def _rule(self, mask: Mask | Sequence[Mask], q: torch.Tensor, k: torch.Tensor) -> _Rule:
-        """The batch's masks, checked, as tensors; made once for each that occurs."""
+        """The batch's masks, checked, as tensors; cached."""
         first = self.roles[0]
         expected = (len(self.roles), len(first.query_sentences), len(first.special))
         if (len(q), q.shape[2], k.shape[2]) != expected or len(k) != len(q):
             raise InputError(
-                f"q {tuple(q.shape)} and k {tuple(k.shape)} don't fit {expected[0]} x {expected[1]} queries and "
+                f"q {tuple(q.shape)} and k {tuple(k.shape)} don't match {expected[0]} x {expected[1]} queries and "
                 f"{expected[2]} keys",
                 where="roles",
                 advice="pass roles as long as the arrays, one for each row of the batch",
             )
         masks = (mask,) if isinstance(mask, Mask) else tuple(mask)
-        if any(one.bias is not None for one in masks):
+        if any(member.bias is not None for member in masks):
             raise InputError(
-                "the identities of the fast statistics hold without an additive bias",
+                "the fast statistics don't support masks with an additive bias",
                 where="mask.bias",
                 advice="use headscope.statistics.reference_statistics, or trace.statistics() with its default engine",
             )
-        key = tuple((one.causal, one.window, _bytes(one)) for one in masks)
+        key = tuple((member.causal, member.window, _bytes(member)) for member in masks)
         if key not in self._rules:
             all_masks = masks * len(self.roles) if isinstance(mask, Mask) else masks
             self._rules[key] = _rule_of(all_masks, self.roles, self.names, q.device)
@@ -200,33 +201,33 @@ class Prepared:
         gram: Float[torch.Tensor, "heads d_value d_value"] | None,
     ) -> Layer:
         d_head = q.shape[-1]
-        q, k = widened(q, k, scale, rule.hidden)
+        q, k = upcast(q, k, scale, rule.hidden)
         columns = self.features.to(k.dtype)
         if need_values(self.names):
             v, gram = norms_from(v, gram, self.names)
             norms = norms_by_gram(v.to(k.dtype), gram.to(k.dtype))
-            own = torch.stack([norms, norms * self.special.to(k.dtype)], -1)
-            columns = torch.cat([columns.expand(-1, q.shape[1], -1, -1), own], -1)
+            norm_columns = torch.stack([norms, norms * self.special.to(k.dtype)], -1)
+            columns = torch.cat([columns.expand(-1, q.shape[1], -1, -1), norm_columns], -1)
         return Layer(q, k, scale, d_head, rule.mask, columns, "distance" in self.names)
 
     def _named(self, layer: Layer, sums: Sums, rule: _Rule) -> dict[str, torch.Tensor]:
-        """The statistics by name, whatever they are where there is nothing to measure."""
-        found = dict(sums.found)
+        """The statistics by name; undefined where there is nothing to measure."""
+        values = dict(sums.by_name)
         masses = dict(zip((*self.columns[2:], *need_values(CATALOG)), sums.mixed.unbind(-1), strict=False))
         none = sums.mixed.new_zeros(sums.mixed.shape[:-1])
         if "normalised_entropy" in self.names:
-            found["normalised_entropy"] = found["entropy"] / rule.log_counts.to(none.dtype)
+            values["normalised_entropy"] = values["entropy"] / rule.log_counts.to(none.dtype)
         for name in MASSES:
-            found[name] = masses.get(name, none)
+            values[name] = masses.get(name, none)
         if "other_sentence" in self.names:
             first, second = masses.get("first text", none), masses.get("second text", none)
-            found["other_sentence"] = torch.where(self.first_text, second, first)
-        if "offset" in found:
-            found.setdefault("distance", -found["offset"])
+            values["other_sentence"] = torch.where(self.first_text, second, first)
+        if "offset" in values:
+            values.setdefault("distance", -values["offset"])
         if "norm" in masses:
-            found["norm"] = masses["norm"]
-            found["norm_special"] = masses["norm_special"] / masses["norm"]
-        return found
+            values["norm"] = masses["norm"]
+            values["norm_special"] = masses["norm_special"] / masses["norm"]
+        return values
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,10 +235,10 @@ class _Rule:
     """The masks of a batch.
 
     Attributes:
-        mask: what is common: causal and window.
-        hidden: (batch, keys): keys that may not be looked at; None where there are none.
+        mask: the common part: causal and window.
+        hidden: (batch, keys): True for masked keys; None if there are none.
         log_counts: (batch, 1, queries): log of the number of keys that each query may look at.
-        unmeasured: (statistics, batch, 1, queries): where there is nothing to measure.
+        unmeasured: (statistics, batch, 1, queries): True where there is nothing to measure.
     """
 
     mask: Mask
@@ -247,23 +248,25 @@ class _Rule:
 
 
 def _rule_of(masks: tuple[Mask, ...], roles: tuple[Roles, ...], names: tuple[str, ...], device: torch.device) -> _Rule:
-    rules = {(one.causal, one.window) for one in masks}
+    rules = {(mask.causal, mask.window) for mask in masks}
     if len(masks) != len(roles) or len(rules) != 1:
         raise InputError(
             f"{len(masks)} masks of {len(rules)} kinds for {len(roles)} rows",
             where="mask",
-            advice="pass one mask for all rows, or one each; rows of one batch may differ in mask.keys alone",
+            advice="pass one mask for all rows, or one for each; rows of a batch may differ only in mask.keys",
         )
     queries, keys = len(roles[0].query_sentences), len(roles[0].special)
-    counts = np.stack([allowed_counts(one, queries, keys) for one in masks])
-    there = [
-        measured(names, own[None], one, of, rows=np.arange(queries), queries=queries)
-        for own, one, of in zip(counts, masks, roles, strict=True)
+    counts = np.stack([allowed_counts(mask, queries, keys) for mask in masks])
+    defined = [
+        measured(names, row_counts[None], mask, row_roles, rows=np.arange(queries), queries=queries)
+        for row_counts, mask, row_roles in zip(counts, masks, roles, strict=True)
     ]
-    unmeasured = np.array([[~row[name][0] for row in there] for name in names]).reshape(len(names), len(roles), queries)
+    unmeasured = np.array([[~row[name][0] for row in defined] for name in names])
+    unmeasured = unmeasured.reshape(len(names), len(roles), queries)
     hidden = None
-    if any(one.keys is not None for one in masks):
-        visible = [np.ones(keys, dtype=bool) if one.keys is None else np.asarray(one.keys, dtype=bool) for one in masks]
+    if any(mask.keys is not None for mask in masks):
+        everything = np.ones(keys, dtype=bool)
+        visible = [everything if mask.keys is None else np.asarray(mask.keys, dtype=bool) for mask in masks]
         hidden = torch.as_tensor(~np.stack(visible), device=device)
     return _Rule(
         mask=Mask(causal=masks[0].causal, window=masks[0].window),
@@ -278,10 +281,10 @@ def _bytes(mask: Mask) -> bytes | None:
 
 
 def _blocks_are_faster(layer: Layer) -> bool:
-    """The one place that chooses. On a CPU blocks win at every length: they take one pass where fused calls take five.
+    """Choose the faster way. On a CPU blocks win at every length: one pass instead of the fused way's five.
 
-    Elsewhere they take windows, and causal masks with fewer queries than keys, which have no fused kernel, and short
-    texts, where it is the number of calls that costs.
+    Elsewhere blocks are used for windows and for causal masks with fewer queries than keys, which have no fused kernel,
+    and for short texts, where the number of calls dominates.
     """
     queries, keys = layer.q.shape[2], layer.k.shape[2]
     fusable = layer.rule.window is None and (queries == keys or not (layer.rule.causal or layer.two_sided))
@@ -289,5 +292,5 @@ def _blocks_are_faster(layer: Layer) -> bool:
 
 
 def tensor(array: Float[np.ndarray, "..."]) -> Float[torch.Tensor, "..."]:
-    """A trace's array as a tensor; arrays that a file lends read-only are copied, for torch has no such tensors."""
+    """A trace's array as a tensor; read-only arrays of a file are copied, because torch has no read-only tensors."""
     return torch.from_numpy(array if array.flags.writeable else array.copy())

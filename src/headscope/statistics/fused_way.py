@@ -1,4 +1,4 @@
-"""The fused way: every statistic from fused attention calls, with columns and keys in the place of the values."""
+"""The fused way: every statistic from fused attention calls, with columns and keys instead of values."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 SHARPENING = 2.0**16
-"""lse(a s) / a is at most log(ties) / a above the largest score, and exp of it at most 1 / (e a) above the weight."""
+"""Factor a of the scores: lse(a s) / a exceeds the largest score by at most log(ties) / a, its exp by 1 / (e a)."""
 
 
 def sums_by_fused_calls(layer: Layer, names: Collection[str]) -> Sums:
-    """One call for all that is linear in the weights and the entropy, one more for each of three others.
+    """Make one call for the entropy and everything linear in the weights, and one more for each of three others.
 
     `effective_tokens` and `strongest` follow from log-sum-exps of scaled scores, `distance` from a causal call.
     """
-    own = layer.k[..., : layer.d_head]
+    model_keys = layer.k[..., : layer.d_head]
     keys, columns = layer.k, layer.columns
-    if columns.shape[1] > keys.shape[1]:  # the norms: each query head has its own
+    if columns.shape[1] > keys.shape[1]:  # norms differ between the query heads that share a key head
         shared = columns.shape[1] // keys.shape[1]
-        keys, own = keys.repeat_interleave(shared, 1), own.repeat_interleave(shared, 1)
+        keys, model_keys = keys.repeat_interleave(shared, 1), model_keys.repeat_interleave(shared, 1)
     columns = columns.expand(-1, keys.shape[1], -1, -1)
-    mixed, lse = _mix(layer, keys, torch.cat([own, columns], -1))
+    mixed, lse = _mix(layer, keys, torch.cat([model_keys, columns], -1))
     energy = layer.scale * (layer.q[..., : layer.d_head] * mixed[..., : layer.d_head]).sum(-1)
-    found = {"entropy": (lse - energy).clamp_min(0)}
+    sums = {"entropy": (lse - energy).clamp_min(0)}
     at = torch.arange(layer.q.shape[2], device=lse.device) + layer.at
     for name, offset in CELLS.items():
         if name in names:
-            found[name] = _on(layer, lse, at + offset)
+            sums[name] = _on(layer, lse, at + offset)
     if "first" in names:
-        found["first"] = _on(layer, lse, torch.zeros_like(at))
+        sums["first"] = _on(layer, lse, torch.zeros_like(at))
     if "effective_tokens" in names:
-        found["effective_tokens"] = torch.exp(2 * lse - _log_sum(layer, 2.0))
+        sums["effective_tokens"] = torch.exp(2 * lse - _log_sum(layer, 2.0))
     if "strongest" in names:
-        found["strongest"] = torch.exp(_log_sum(layer, SHARPENING) / SHARPENING - lse).clamp_max(1)
+        sums["strongest"] = torch.exp(_log_sum(layer, SHARPENING) / SHARPENING - lse).clamp_max(1)
     mixed = mixed[..., layer.d_head :]
-    # What the kernel's rounding leaves of a row's sum beside 1.
+    # Corrects the kernel's rounding of a row's sum, which should be 1.
     mixed = mixed / mixed[..., :1]
-    found["offset"] = mixed[..., 1] - layer.centred
+    sums["offset"] = mixed[..., 1] - layer.centred
     if layer.two_sided:
         # E|j - i| = E[j - i] + 2 sum_{j <= i} p_ij (i - j)
-        found["distance"] = found["offset"] + 2 * _behind(layer, lse)
-    return Sums(found, mixed[..., 2:])
+        sums["distance"] = sums["offset"] + 2 * _behind(layer, lse)
+    return Sums(sums, mixed[..., 2:])
 
 
 def _mix(
@@ -60,7 +60,7 @@ def _mix(
     v: Float[torch.Tensor, "batch groups keys d_value"],
     rule: Mask | None = None,
 ) -> tuple[Float[torch.Tensor, "batch heads queries d_value"], Float[torch.Tensor, "batch heads queries"]]:
-    """Attention with these values. The kernels want q, k and v equally wide: zeros fill what is missing."""
+    """Attention with these values. Zeros pad q, k and v to equal widths, as the kernels require."""
     width = max(k.shape[-1], v.shape[-1])
     width += -width % ALIGNMENT
     q, k, values = (torch.nn.functional.pad(x, (0, width - x.shape[-1])) for x in (layer.q, k, v))
@@ -77,7 +77,7 @@ def _log_sum(layer: Layer, factor: float) -> Float[torch.Tensor, "batch heads qu
 def _on(
     layer: Layer, lse: Float[torch.Tensor, "batch heads queries"], at: torch.Tensor
 ) -> Float[torch.Tensor, "batch heads queries"]:
-    """The weight of query i on key at[i], from one dot product; 0 where the rule forbids it."""
+    """The weight of query i on key at[i], from one dot product; 0 if the rule forbids it."""
     batch, heads, queries, width = layer.q.shape
     kv_heads, keys = layer.k.shape[1:3]
     looked = layer.k[:, :, at.clamp(0, keys - 1)]
@@ -93,7 +93,7 @@ def _on(
 def _behind(
     layer: Layer, lse: Float[torch.Tensor, "batch heads queries"]
 ) -> Float[torch.Tensor, "batch heads queries"]:
-    """sum_{j <= i} p_ij (i - j) = exp(lse_causal - lse) E_causal[i - j]: one causal call, half the price."""
+    """sum_{j <= i} p_ij (i - j) = exp(lse_causal - lse) E_causal[i - j], from a causal call at half the cost."""
     columns = layer.columns[:, :1, :, :2].expand(-1, layer.k.shape[1], -1, -1)
     mixed, lse_behind = _mix(layer, layer.k, columns, Mask(causal=True, window=layer.rule.window))
     behind = torch.exp(lse_behind - lse) * (layer.centred * mixed[..., 0] - mixed[..., 1])

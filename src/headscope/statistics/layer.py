@@ -1,4 +1,4 @@
-"""A layer of a batch made ready for either fast way: widened, padding folded into the keys, columns beside them."""
+"""A layer of a batch, prepared for both fast ways: upcast, with padding folded into the keys, and with its columns."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
 FP32_SCORES = 128.0
-"""Where a score may be larger than this, fp32's spacing comes near 1e-4 of a weight: fp64 is used."""
+"""Largest score for fp32: beyond it, fp32's spacing nears 1e-4 of a weight, and fp64 is used."""
 
 ALIGNMENT = 8
-"""Fused kernels want widths that are multiples of this."""
+"""Fused kernels want widths that are multiples of this number."""
 
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """What both ways compute from.
+    """The input of both ways.
 
     Attributes:
-        q, k: the first d_head coordinates are the model's. Keys that may not be looked at are 0 but for one more
-            coordinate, which gives them a score far below all others: so a mask of keys costs no bias, may differ from
-            row to row of the batch, and goes with causal kernels and windows too.
-        scale: what q . k is multiplied by.
+        q, k: the first d_head coordinates are the model's. Hidden keys are 0 except for one more coordinate that gives
+            them a score far below all others. So a mask of keys needs no bias, may differ between the rows of a batch,
+            and works with causal kernels and windows, too.
+        scale: factor of q . k.
         d_head: of the model.
-        rule: what is left of the mask: causal and window, one for all rows.
-        columns: (batch, heads or 1, keys, columns): what the weights are multiplied with. The first two are 1 and the
-            key's position, counted from the middle, where fp32 is finest.
-        distance: whether the mean distance is asked for.
+        rule: the rest of the mask, causal and window, shared by all rows.
+        columns: (batch, heads or 1, keys, columns), multiplied by the weights. The first two are 1 and the key's
+            position, counted from the middle, where fp32 is finest.
+        distance: True if the mean distance is requested.
     """
 
     q: Float[torch.Tensor, "batch heads queries width"]
@@ -45,42 +45,42 @@ class Layer:
 
     @property
     def at(self) -> int:
-        """Where the first query stands among the keys."""
+        """Position of the first query among the keys."""
         return self.k.shape[2] - self.q.shape[2]
 
     @property
     def two_sided(self) -> bool:
-        """Whether distances are needed beside offsets. In a causal map all keys lie behind: one is minus the other."""
+        """True if distances must be summed besides offsets. In a causal map, distance = -offset."""
         return self.distance and not self.rule.causal
 
     @property
     def centred(self) -> Float[torch.Tensor, " queries"]:
-        """(queries,): where each query stands, counted as the positions of `columns` are."""
+        """Position of each query, (queries,), counted like the positions in `columns`."""
         queries, keys = self.q.shape[2], self.k.shape[2]
         return torch.arange(queries, device=self.q.device, dtype=self.q.dtype) + (self.at - keys // 2)
 
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """What a fast way gives, (batch, heads, queries) each; whatever there is where there is nothing to measure.
+    """The output of a fast way, (batch, heads, queries) each; undefined where there is nothing to measure.
 
     Attributes:
-        found: by name what was asked for of `entropy`, `effective_tokens`, `strongest`, `previous`, `same`, `next`,
-            `first`, `offset`, and `distance` where the layer is two-sided.
+        by_name: the requested ones of `entropy`, `effective_tokens`, `strongest`, `previous`, `same`, `next`, `first`,
+            `offset`, and `distance` if the layer is two-sided.
         mixed: (batch, heads, queries, columns): the weights times the layer's columns, without the first two.
     """
 
-    found: dict[str, Float[torch.Tensor, "batch heads queries"]]
+    by_name: dict[str, Float[torch.Tensor, "batch heads queries"]]
     mixed: Float[torch.Tensor, "batch heads queries columns"]
 
 
-def widened(
+def upcast(
     q: Float[torch.Tensor, "batch heads queries d_head"],
     k: Float[torch.Tensor, "batch kv_heads keys d_head"],
     scale: float,
     hidden: Bool[torch.Tensor, "batch keys"] | None,
 ) -> tuple[Float[torch.Tensor, "batch heads queries width"], Float[torch.Tensor, "batch kv_heads keys width"]]:
-    """q and k in fp32, or in fp64 where scores may be extreme, with one more coordinate where keys are hidden."""
+    """q and k in fp32, or in fp64 if scores may be extreme, with one more coordinate if keys are hidden."""
     wide = torch.promote_types(q.dtype, torch.float32)
     q, k = q.to(wide), k.to(wide)
     bound = _largest_score(q, k, scale)
@@ -98,7 +98,7 @@ def widened(
 
 
 def _largest_score(q: torch.Tensor, k: torch.Tensor, scale: float) -> float:
-    """No score is larger than this (Cauchy-Schwarz, head by head)."""
+    """Upper bound of all scores (Cauchy-Schwarz, head by head)."""
     if not q.numel() or not k.numel():
         return 0.0
     longest_q, longest_k = (torch.linalg.vector_norm(x, dim=-1).amax(-1) for x in (q, k))

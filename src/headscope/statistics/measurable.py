@@ -1,4 +1,4 @@
-"""Which queries have a statistic, by the rules of docs/statistics.md: where there is nothing to measure, it is NaN."""
+"""The queries for which a statistic is defined, by the rules of docs/statistics.md; for the others it is NaN."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def allowed_counts(mask: Mask, queries: int, keys: int) -> Int[np.ndarray, " queries"]:
-    """(queries,): how many keys the mask's rules (a bias is none) allow each query, without building a map."""
+    """Number of keys that the mask's rules (not its bias) allow each query, (queries,), without building a map."""
     first, end = mask.reach(np.arange(queries) + keys - queries, keys)
     visible = np.ones(keys, dtype=bool) if mask.keys is None else np.asarray(mask.keys, dtype=bool)
     before = np.concatenate([[0], np.cumsum(visible)])
@@ -24,7 +24,7 @@ def allowed_counts(mask: Mask, queries: int, keys: int) -> Int[np.ndarray, " que
 
 
 def padding(mask: Mask, roles: Roles, queries: int) -> Bool[np.ndarray, " queries"]:
-    """(queries,): queries that are padding: tokens that no query may look at. Not known in cross-attention."""
+    """True for queries that are padding, (queries,): tokens masked as keys. Unknown, so False, in cross-attention."""
     if mask.keys is None or not roles.aligned:
         return np.zeros(queries, dtype=bool)
     return ~np.asarray(mask.keys, dtype=bool)[-queries:]
@@ -39,12 +39,15 @@ def measured(
     rows: Int[np.ndarray, " n"],
     queries: int,
 ) -> dict[str, Bool[np.ndarray, "heads_or_1 n"]]:
-    """For each statistic which of some queries have one.
+    """For each statistic, True for the queries that have it.
 
     Args:
-        counts: how many keys each of them may look at.
-        rows: their positions.
-        queries: the number of queries in the whole map.
+        names: of the statistics.
+        counts: number of keys that each query may look at.
+        mask: of the whole map.
+        roles: of the tokens.
+        rows: positions of the queries.
+        queries: number of queries in the whole map.
     """
     keys = len(roles.special)
     at = rows + keys - queries

@@ -1,4 +1,4 @@
-"""How long the vectors are that a head gathers: |v_j W_O|, of which no (keys, d_model) is built."""
+"""Norms of the vectors that a head gathers, |v_j W_O|, without building a (keys, d_model) array."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def norms_from(v: Array | None, W_O: Array | None, names: Iterable[str]) -> tuple[Array, Array]:
-    """v and W_O (or what was made of it), which the norm-weighted statistics among `names` need.
+    """Return v and W_O (or its gram), which the norm-weighted statistics among `names` need.
 
     Raises:
         InputError: one of them is missing.
@@ -31,19 +31,19 @@ def norms_from(v: Array | None, W_O: Array | None, names: Iterable[str]) -> tupl
 def value_norms(
     v: Float[Array, "... kv_heads keys d_value"], W_O: Float[Array, "heads d_value d_model"]
 ) -> Float[Array, "... heads keys"]:
-    """(…, heads, keys): |v_j W_O| of every head."""
+    """|v_j W_O| of every head, (…, heads, keys)."""
     return norms_by_gram(v, gram_of(W_O))
 
 
 def gram_of(W_O: Float[Array, "heads d_value d_model"]) -> Float[Array, "heads d_value d_value"]:
-    """(heads, d_value, d_value): W_O W_O^T of every head: all that lengths of v W_O depend on."""
+    """W_O W_O^T of every head, (heads, d_value, d_value): all that norms of v W_O depend on."""
     return W_O @ W_O.swapaxes(-1, -2)
 
 
 def norms_by_gram(
     v: Float[Array, "... kv_heads keys d_value"], gram: Float[Array, "heads d_value d_value"]
 ) -> Float[Array, "... heads keys"]:
-    """(…, heads, keys): |v_j W_O|, the root of v_j W_O W_O^T v_j^T."""
+    """|v_j W_O| of every head, (…, heads, keys): the root of v_j W_O W_O^T v_j^T."""
     heads, d_value, _ = gram.shape
     kv_heads, keys, _ = v.shape[-3:]
     values = v[..., None, :, :]

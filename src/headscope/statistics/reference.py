@@ -1,7 +1,7 @@
-"""Every statistic from the weights themselves, in blocks of queries: the definitions, written as they read.
+"""Every statistic from the weights themselves, in blocks of queries: the definitions, written out literally.
 
-`reference_statistics` computes them in fp64. The fast ways are tested against it; the page, whose numbers are shown to
-three digits, computes the same formulas in fp32.
+`reference_statistics` computes them in fp64, and the fast ways are tested against it. The page, which shows three
+digits, computes the same formulas in fp32.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """A few queries of all heads, and what the formulas take from them.
+    """A few queries of all heads, with the quantities that the formulas share.
 
     Attributes:
         rows: the softmax of these queries, with their scores.
-        roles: what the tokens are.
-        mask: which keys a query may look at.
-        queries: the number of queries in the whole map. Query i stands at key i + keys - queries.
-        norms: (heads, keys), |v_j W_O|; None where nothing asks for it.
+        roles: of the tokens.
+        mask: of the whole map.
+        queries: number of queries in the whole map. Query i is at key i + keys - queries.
+        norms: (heads, keys), |v_j W_O|; None if no statistic needs it.
     """
 
     rows: Rows
@@ -45,27 +45,27 @@ class Block:
 
     @property
     def weights(self) -> Float[np.ndarray, "heads n keys"]:
-        """(heads, n, keys): p_ij; 0 where a query sees no key."""
+        """p_ij, (heads, n, keys); 0 for a query without keys."""
         return self.rows.weights
 
     @property
     def keys(self) -> int:
-        """The number of keys."""
+        """Number of keys."""
         return len(self.roles.special)
 
     @cached_property
     def at(self) -> Int[np.ndarray, " n"]:
-        """(n,): the key at which each query stands."""
+        """The key at each query's own position, (n,)."""
         return self.rows.rows + self.keys - self.queries
 
     @cached_property
     def offsets(self) -> Float[np.ndarray, "n keys"]:
-        """(n, keys): j - i, from the query to the key."""
+        """j - i, from the query to the key, (n, keys)."""
         return (np.arange(self.keys)[None, :] - self.at[:, None]).astype(self.weights.dtype)
 
     @cached_property
     def counts(self) -> Int[np.ndarray, "heads_or_1 n"]:
-        """(heads or 1, n): how many keys each query may look at."""
+        """Number of keys that each query may look at, (heads or 1, n)."""
         if self.mask.bias is None:
             return allowed_counts(self.mask, self.queries, self.keys)[None, self.rows.rows]
         assert self.rows.scores is not None
@@ -73,7 +73,7 @@ class Block:
 
     @cached_property
     def entropy(self) -> PerQuery:
-        """(heads, n): lse_i - sum_j p_ij s_ij; 0 for a query that sees no key."""
+        """lse_i - sum_j p_ij s_ij, (heads, n); 0 for a query without keys."""
         assert self.rows.scores is not None
         seeing = ~np.isneginf(self.rows.lse)
         scores = np.where(self.weights > 0, self.rows.scores, 0)
@@ -82,7 +82,7 @@ class Block:
 
     @cached_property
     def norm(self) -> PerQuery:
-        """(heads, n): sum_j p_ij |v_j W_O|."""
+        """sum_j p_ij |v_j W_O|, (heads, n)."""
         assert self.norms is not None
         return np.einsum("hnm,hm->hn", self.weights, self.norms)
 
@@ -150,7 +150,7 @@ FORMULAS: dict[str, Callable[[Block], PerQuery]] = {
     **{name: partial(cell, offset=place) for name, place in CELLS.items()},
     **{name: partial(mass, role=role) for name, role in MASSES.items()},
 }
-"""Name -> (heads, n) of a block's queries, whatever it is where there is nothing to measure."""
+"""Name -> formula of a block's queries, (heads, n); undefined where there is nothing to measure."""
 
 
 def block_statistics(block: Block, names: Sequence[str]) -> dict[str, PerQuery]:
@@ -159,7 +159,7 @@ def block_statistics(block: Block, names: Sequence[str]) -> dict[str, PerQuery]:
     with np.errstate(divide="ignore", invalid="ignore"):
         values = {name: FORMULAS[name](block) for name in names}
     nan = block.weights.dtype.type(np.nan)
-    return {name: np.where(use[name], found, nan) for name, found in values.items()}
+    return {name: np.where(use[name], value, nan) for name, value in values.items()}
 
 
 def reference_statistics(
@@ -176,10 +176,14 @@ def reference_statistics(
     """Statistics of every query of a layer in fp64, (heads, queries) each; NaN where there is nothing to measure.
 
     Args:
-        v: for the norm-weighted statistics, which need W_O too; without both, these are left out.
+        q: queries of the layer.
+        k: its keys.
+        v: for the norm-weighted statistics, which are left out without v and W_O.
+        scale: factor of q . k.
+        roles: of the tokens.
+        mask: rules and bias.
         W_O: each head's rows of the output weight.
-        mask: which keys a query may look at; a bias counts.
-        names: which; all if None.
+        names: of the statistics; None for all.
 
     Raises:
         InputError: there is no such statistic, or it needs v and W_O.
@@ -218,7 +222,7 @@ def head_means(
 
 
 def mean_over_queries(parts: list[dict[str, PerQuery]]) -> dict[str, Float[np.ndarray, " heads"]]:
-    """Blocks' statistics, averaged over all queries that have one; NaN where none has."""
+    """Statistics of blocks, averaged over all queries that have them; NaN if none has."""
     means = {}
     for name in parts[0] if parts else ():
         rows = np.concatenate([part[name] for part in parts], axis=-1)

@@ -1,4 +1,4 @@
-"""What the tokens of a trace are: [CLS], [SEP], punctuation, the first or the second sentence of a pair."""
+"""Roles of a trace's tokens: [CLS], [SEP], punctuation, the first or the second text of a pair."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from headscope._trace.token_axis import TokenAxis
 
 MARKERS = ("##", "Ġ", "▁")
-"""What vocabularies put before a piece to say that a word goes on or begins here."""
+"""Marks of vocabularies before a token that continues or begins a word."""
 
 
 @dataclass(frozen=True, eq=False)
 class Roles:
-    """Which tokens the statistics ask for.
+    """The roles of tokens that the statistics depend on.
 
     Attributes:
-        cls, sep: (keys,), the tokens that begin a text and those that end one.
-        punctuation: (keys,), tokens of the text that are punctuation and nothing else.
-        special: (keys,), every token that the tokenizer added.
+        cls, sep: (keys,), tokens that begin a text and tokens that end one.
+        punctuation: (keys,), tokens of the text that are punctuation only.
+        special: (keys,), tokens that the tokenizer added.
         sentences: (keys,), 0 or 1 for tokens of the first or second text of a pair; -1 for special tokens, and for all
-            where there is one text.
-        query_sentences: (queries,), likewise.
-        query_special: (queries,), every query that the tokenizer added.
-        aligned: whether queries and keys are one sequence, so that query i stands at key i + keys - queries. False in
-            cross-attention, which has no token before and no distance.
+            tokens of a single text.
+        query_sentences: (queries,), the same for queries.
+        query_special: (queries,), queries that the tokenizer added.
+        aligned: True if queries and keys are one sequence, so that query i is at key i + keys - queries. False in
+            cross-attention, which has neither neighbours nor distances.
     """
 
     cls: Bool[np.ndarray, " keys"]
@@ -48,18 +48,18 @@ class Roles:
 
     @staticmethod
     def none(queries: int, keys: int) -> Roles:
-        """A sequence of which nothing is known but its order."""
+        """The roles of a sequence of unknown tokens."""
         no = np.zeros(keys, dtype=bool)
         return Roles(no, no, no, no, np.full(keys, -1), np.full(queries, -1), np.zeros(queries, dtype=bool))
 
 
 def roles_of(trace: Trace) -> Roles:
-    """What a trace's tokens are, by the rules of docs/statistics.md."""
+    """The roles of a trace's tokens, by the rules of docs/statistics.md."""
     return roles_of_tokens(trace.queries, trace.keys, trace.text, trace.pair)
 
 
 def roles_of_tokens(queries: TokenAxis, keys: TokenAxis, text: str | None, pair: str | None = None) -> Roles:
-    """What tokens are, by the rules of docs/statistics.md. One and the same axis twice is self-attention."""
+    """The roles of tokens, by the rules of docs/statistics.md. The same axis object twice means self-attention."""
     special = np.array(keys.special, dtype=bool)
     sentences = _sentences(keys, pair is not None)
     words = _words(keys, sentences, (text, pair))
@@ -76,36 +76,36 @@ def roles_of_tokens(queries: TokenAxis, keys: TokenAxis, text: str | None, pair:
 
 
 def is_punctuation(word: str) -> bool:
-    """Whether all characters are punctuation as BERT's tokenizer has it: Unicode's P, and ASCII signs like $."""
+    """Return True if all characters are punctuation by BERT's tokenizer: Unicode's P, and ASCII signs like $."""
     return bool(word.strip()) and all(
-        unicodedata.category(one).startswith("P") or (one.isascii() and one.isprintable() and not one.isalnum())
-        for one in word.replace(" ", "")
+        unicodedata.category(sign).startswith("P") or (sign.isascii() and sign.isprintable() and not sign.isalnum())
+        for sign in word.replace(" ", "")
     )
 
 
 def _words(axis: TokenAxis, sentences: Int[np.ndarray, " n"], texts: Sequence[str | None]) -> list[str]:
-    """Each token as it stands in the text, where that is known; else its piece without the vocabulary's marker."""
-    found = []
+    """Each token's text, if its span is known; otherwise the token without the vocabulary's marker."""
+    words = []
     for token, span, sentence in zip(axis.tokens, axis.spans, sentences, strict=True):
         text = texts[max(int(sentence), 0)]
         if span is not None and text is not None and span[1] > span[0]:
-            found.append(text[span[0] : span[1]])
+            words.append(text[span[0] : span[1]])
             continue
-        marker = next((one for one in MARKERS if token.startswith(one) and token != one), "")
-        found.append(token.removeprefix(marker))
-    return found
+        marker = next((mark for mark in MARKERS if token.startswith(mark) and token != mark), "")
+        words.append(token.removeprefix(marker))
+    return words
 
 
 def _sentences(axis: TokenAxis, pair: bool) -> Int[np.ndarray, " n"]:
-    """0 and 1 for the texts of a pair, -1 for special tokens; all -1 where there is one text.
+    """0 and 1 for the texts of a pair, -1 for special tokens; all -1 for a single text.
 
-    The model's segments say so. Models that number both texts 0 (RoBERTa) tell by the separator between them.
+    By the model's segments, or by the separator for models that give both texts segment 0 (RoBERTa).
     """
     special = np.array(axis.special, dtype=bool)
-    found = np.array(axis.segments, dtype=np.int64)
-    if pair and not np.any(found[~special] != found[~special][:1]):
+    sentences = np.array(axis.segments, dtype=np.int64)
+    if pair and not np.any(sentences[~special] != sentences[~special][:1]):
         begun = np.cumsum(~special) > 0
-        found = (np.cumsum(special & begun) > 0).astype(np.int64)
-    if set(found[~special].tolist()) != {0, 1}:
+        sentences = (np.cumsum(special & begun) > 0).astype(np.int64)
+    if set(sentences[~special].tolist()) != {0, 1}:
         return np.full(len(special), -1)
-    return np.where(special, -1, found)
+    return np.where(special, -1, sentences)

@@ -27,9 +27,9 @@ class Statistics(Mapping[str, Named]):
 
     Attributes:
         layers: the number of each layer in the model.
-        heads: for each layer the numbers of its heads. Where layers differ in heads, the missing ones are NaN.
-        left_out: statistics that this trace can't give -> the reason.
-        broken: (layer, head) of heads whose weights are not numbers: theirs are NaN.
+        heads: the numbers of each layer's heads. If layers differ in heads, the missing ones are NaN.
+        left_out: statistic that this trace lacks the data for -> the reason.
+        broken: (layer, head) of heads whose weights are not numbers; their statistics are NaN.
     """
 
     def __init__(
@@ -50,11 +50,11 @@ class Statistics(Mapping[str, Named]):
     def __getitem__(self, name: str) -> Named:
         if name in self._values:
             return self._values[name]
-        reason = self.left_out.get(name, f"it was not asked for: there are {', '.join(self._values)}")
+        reason = self.left_out.get(name, f"it was not requested; the table has {', '.join(self._values)}")
         raise MissingStatisticError(
             f"the table has no {name!r}: {reason}",
             where="trace.statistics()",
-            advice=f"ask for it by name: trace.statistics({name!r})" if name in CATALOG else "see docs/statistics.md",
+            advice=f"request it by name: trace.statistics({name!r})" if name in CATALOG else "see docs/statistics.md",
         )
 
     def __iter__(self) -> Iterator[str]:
@@ -64,41 +64,42 @@ class Statistics(Mapping[str, Named]):
         return len(self._values)
 
     def rows(self) -> list[dict[str, float]]:
-        """One for each head, or for each head and query: `pandas.DataFrame(statistics.rows())`, csv, JSON lines.
+        """A record per head, or per head and query, for `pandas.DataFrame(statistics.rows())`, CSV or JSON lines.
 
-        Layers and heads by their numbers in the model.
+        Layers and heads have their numbers in the model.
         """
-        found: list[dict[str, float]] = []
+        records: list[dict[str, float]] = []
         for at, (layer, heads) in enumerate(zip(self.layers, self.heads, strict=True)):
             for place, head in enumerate(heads):
                 of_head = {name: named.array[at, place] for name, named in self._values.items()}
                 first = next(iter(of_head.values()))
                 if first.ndim == 0:
-                    found.append({"layer": layer, "head": head, **{name: float(one) for name, one in of_head.items()}})
+                    numbers = {name: float(value) for name, value in of_head.items()}
+                    records.append({"layer": layer, "head": head, **numbers})
                     continue
                 for query in range(len(first)):
-                    numbers = {name: float(one[query]) for name, one in of_head.items()}
-                    found.append({"layer": layer, "head": head, "query": query, **numbers})
-        return found
+                    numbers = {name: float(values[query]) for name, values in of_head.items()}
+                    records.append({"layer": layer, "head": head, "query": query, **numbers})
+        return records
 
     def __repr__(self) -> str:
         lines = [f"statistics of {len(self.layers)} layers, mean and range over heads"]
         lines += [spread_line(name, named) for name, named in self._values.items()]
         lines += [f"without {name}: {reason}" for name, reason in self.left_out.items()]
         if self.broken:
-            lines.append(f"{len(self.broken)} heads are not in these: their weights are NaN (see .broken)")
+            lines.append(f"{len(self.broken)} heads are excluded because their weights are NaN (see .broken)")
         return "\n".join(lines)
 
 
 def spread_line(name: str, named: Named) -> str:
-    """A statistic in one line: its name, mean and range over heads, and what it means."""
+    """A statistic in one line: its name, mean and range over heads, and meaning."""
     seen = named.array[np.isfinite(named.array)]
     text = f"{seen.mean():>10.4g}  {seen.min():.4g} to {seen.max():.4g}" if len(seen) else f"{'nothing':>10}"
     return f"{name:<20}{text}  {CATALOG[name].meaning}"
 
 
 class MissingStatisticError(InputError, KeyError):
-    """A statistic that isn't in the table; a KeyError too, so that mappings behave."""
+    """The table lacks a statistic. Also a KeyError, as mappings require."""
 
     __str__ = InputError.__str__
 
@@ -111,23 +112,24 @@ def statistics(
     special: bool = True,
     engine: str = "numpy",
 ) -> Statistics:
-    """Where every head looks, as numbers. Definitions, formulas and sources are in docs/statistics.md.
+    """Statistics of where every head looks. Definitions, formulas and sources are in docs/statistics.md.
 
     Args:
-        names: which statistics; all that the trace can give if None.
+        trace: to measure.
+        names: of the statistics; None for all that the trace has the data for.
         per_query: one number per query instead of the mean over queries.
-        special: whether queries that the tokenizer added count. As keys they always do. Padding never counts.
-        engine: `numpy` computes the weights in blocks of queries, in fp64; `torch` computes the same from fused calls,
-            which is faster on long texts and needs PyTorch.
+        special: include queries that the tokenizer added. As keys they are always included; padding never is.
+        engine: `numpy` computes the weights in blocks of queries, in fp64; `torch` computes the same without building
+            them, which is faster on long texts and requires PyTorch.
 
     Raises:
         InputError: there is no such statistic or engine.
-        TraceError: norm-weighted statistics were asked for by name, and the trace has no values or no model.
-        UnsupportedError: they were, and it isn't known where this live model keeps W_O.
+        TraceError: norm-weighted statistics were requested by name, and the trace has no values or no model.
+        UnsupportedError: the same, and the place of W_O in this live model is unknown.
         MissingExtraError: engine="torch" without PyTorch.
     """
     if engine not in ENGINES:
-        raise InputError(f"there is no engine {engine!r}", where="engine", advice=f"take one of {', '.join(ENGINES)}")
+        raise InputError(f"unknown engine {engine!r}", where="engine", advice=f"use one of {', '.join(ENGINES)}")
     wanted = chosen(names)
     left_out = {}
     if need_values(wanted):
@@ -143,19 +145,19 @@ def statistics(
     table = np.full((len(wanted), len(trace.layers), tall, len(trace.queries)), np.nan, dtype=np.float32)
     for at, (number, record) in enumerate(zip(trace.numbers, trace.layers, strict=True)):
         W_O = layer_W_O(trace, number) if need_values(wanted) else None
-        found = _of_layer(record, roles, W_O, wanted, engine)
-        table[:, at, : len(record.q)] = [found[name] for name in wanted]
+        values = _of_layer(record, roles, W_O, wanted, engine)
+        table[:, at, : len(record.q)] = [values[name] for name in wanted]
     if not special:
         table[..., roles.query_special] = np.nan
     dims: tuple[str, ...] = ("layers", "heads", "queries")
-    lost = np.zeros(table.shape[1:], dtype=bool)
+    broken = np.zeros(table.shape[1:], dtype=bool)
     for at, record in enumerate(trace.layers):
-        lost[at, : len(record.q)] = broken_rows(record)
+        broken[at, : len(record.q)] = broken_rows(record)
     if per_query:
-        table[:, lost] = np.nan
+        table[:, broken] = np.nan
     else:
         table, dims = over_queries(table), dims[:2]
-        table[:, lost.any(-1)] = np.nan  # a mean over the other queries would look like any other
+        table[:, broken.any(-1)] = np.nan  # a mean over the other queries would hide the problem
     return Statistics(
         {name: Named(name, dims, values) for name, values in zip(wanted, table, strict=True)},
         layers=trace.numbers,
@@ -166,10 +168,10 @@ def statistics(
 
 
 def over_queries(values: Float[np.ndarray, "... queries"]) -> Float[np.ndarray, "..."]:
-    """The mean over the queries that have one; NaN where none has."""
-    there = ~np.isnan(values)
-    count = there.sum(-1)
-    total = np.where(there, values, 0).sum(-1, dtype=np.float64)
+    """The mean over the queries that have a value; NaN if none has."""
+    defined = ~np.isnan(values)
+    count = defined.sum(-1)
+    total = np.where(defined, values, 0).sum(-1, dtype=np.float64)
     return np.where(count > 0, total / np.maximum(count, 1), np.nan).astype(np.float32)
 
 
@@ -181,28 +183,29 @@ def output_weights(trace: Trace) -> None:
     """
     if any(record.v is None for record in trace.layers):
         raise TraceError(
-            "the norm-weighted statistics need the values, which were not kept",
+            "the norm-weighted statistics need the values V, which the trace doesn't have",
             where="trace",
-            advice="make the trace again with its values",
+            advice="make the trace again with values",
         )
     layer_W_O(trace, trace.numbers[0])
 
 
 def layer_W_O(trace: Trace, layer: int) -> Float[np.ndarray, "heads d_value d_model"]:
-    """(heads, d_value, d_model): W_O of each head that was kept; 0 for silenced heads, which write nothing.
+    """W_O of each head in the trace, (heads, d_value, d_model); 0 for silenced heads, which write nothing.
 
     Raises:
         TraceError: the trace has no model.
     """
     if trace.source is None:
         raise TraceError(
-            "the norm-weighted statistics need W_O, which is in the model and not in the trace",
+            "the norm-weighted statistics need W_O, and the trace has no model to read it from",
             where=f"layer {layer}",
-            advice="read the trace with hs.load(file, model=hs.open(…))",
+            advice="load the trace with hs.load(file, model=hs.open(…))",
         )
-    found = [np.asarray(trace.source.W_O(layer, head), dtype=np.float32) for head in trace.head_numbers(layer)]
-    silenced = [(layer, head) in trace.ablated for head in trace.head_numbers(layer)]
-    return np.stack([np.zeros_like(one) if off else one for one, off in zip(found, silenced, strict=True)])
+    heads = trace.head_numbers(layer)
+    weights = {head: np.asarray(trace.source.W_O(layer, head), dtype=np.float32) for head in heads}
+    silenced = {head for head in heads if (layer, head) in trace.ablated}
+    return np.stack([np.zeros_like(weights[head]) if head in silenced else weights[head] for head in heads])
 
 
 def _of_layer(
@@ -212,7 +215,7 @@ def _of_layer(
     names: tuple[str, ...],
     engine: str,
 ) -> dict[str, Float[np.ndarray, "heads queries"]]:
-    """(heads, queries) of each statistic."""
+    """Each statistic of a layer, (heads, queries)."""
     v = record.v if W_O is not None else None
     if engine == "numpy":
         return reference_statistics(
@@ -220,13 +223,13 @@ def _of_layer(
         )
     if importlib.util.find_spec("torch") is None:
         raise MissingExtraError(
-            "engine='torch' needs PyTorch, which is not installed",
+            "engine='torch' requires PyTorch, which is not installed",
             where="trace.statistics",
-            advice="pip install 'headscope[torch]', or leave the engine at 'numpy'",
+            advice="pip install 'headscope[torch]', or use engine='numpy'",
         )
     from headscope.statistics.fast import fast_statistics, tensor
 
-    found = fast_statistics(
+    per_query = fast_statistics(
         tensor(record.q),
         tensor(record.k),
         None if v is None else tensor(v),
@@ -236,4 +239,4 @@ def _of_layer(
         W_O=None if W_O is None else tensor(W_O),
         names=names,
     )
-    return {name: values.numpy() for name, values in found.items()}
+    return {name: values.numpy() for name, values in per_query.items()}

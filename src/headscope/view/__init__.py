@@ -1,1 +1,1 @@
-"""What people see: functions of an anatomy or of a trace. The terminal's part is tables, labels, matrices, sheets."""
+"""Output for people: functions of an anatomy or a trace. Terminal screens, the page, its server, and notebooks."""

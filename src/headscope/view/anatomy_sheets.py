@@ -1,4 +1,4 @@
-"""What an anatomy looks like: every parameter, and the summary. Weights are read for the expansion rates alone."""
+"""Screens of an anatomy: every parameter, and the summary. Weights are read only for the expansion rates."""
 
 from __future__ import annotations
 
@@ -37,17 +37,18 @@ MEGABYTE = 1_000_000
 
 
 def shapes_sheet(model: Model, *, every: bool = False) -> Sheet:
-    """Every parameter: name, shape, dtype, count, component; the base model's own, then what sits on top.
+    """Every parameter: name, shape, dtype, count, component; the base model's, then those of the layers on top.
 
     Args:
-        every: a terminal, too, shows each layer of those that are alike. In a pipe all are shown.
+        model: to show.
+        every: True to show each layer on a terminal even if layers are alike. A pipe always gets all of them.
     """
     anatomy = model.anatomy
     base, extra = ([_parameter_row(row) for row in rows] for rows in (model.parameters, model.extra))
-    own = Table(PARAMETER_COLUMNS, tuple(base), summed="count")
+    body = Table(PARAMETER_COLUMNS, tuple(base), summed="count")
     top = Table(PARAMETER_COLUMNS, tuple(extra), summed="count")
     drawings: list[Drawing] = [title(called(model.name), headline(anatomy)), *problems(anatomy), blank]
-    drawings += [table(own) if every else _brief(own, model.parameters), blank, title(_total(anatomy))]
+    drawings += [table(body) if every else _brief(body, model.parameters), blank, title(_total(anatomy))]
     if extra:
         aside = f"not part of {anatomy.base_class}" if anatomy.base_class else ""
         drawings += [blank, title(_on_top(anatomy), aside), table(top), blank, title(_with_top(anatomy))]
@@ -55,7 +56,7 @@ def shapes_sheet(model: Model, *, every: bool = False) -> Sheet:
         record=lambda: {
             "model": model.name,
             "total": model.parameters.total,
-            "parameters": own.records(),
+            "parameters": body.records(),
             "extra": top.records(),
             "total_with_extra": model.all_parameters.total,
         },
@@ -67,11 +68,11 @@ def shapes_sheet(model: Model, *, every: bool = False) -> Sheet:
 
 
 def _brief(whole: Table, rows: Iterable[Parameter]) -> Drawing:
-    """The table with layers that are alike in one, where people look at it; in a pipe, which may be searched, whole."""
+    """The table with like layers merged on a terminal, and whole in a pipe, which may be searched."""
     brief, alike = _layers_in_one(list(rows))
     if not alike:
         return table(whole)
-    note = notes([f"{alike}; numbers are of all of them together, --all shows each"])
+    note = notes([f"{alike}; numbers are totals of all of them, --all shows each layer"])
 
     def draw(paper: Paper) -> Iterable[Line]:
         yield from (table(brief)(paper) if paper.folds else table(whole)(paper))
@@ -82,7 +83,7 @@ def _brief(whole: Table, rows: Iterable[Parameter]) -> Drawing:
 
 
 def _layers_in_one(rows: Sequence[Parameter]) -> tuple[Table, str]:
-    """The parameters of neighbouring layers with the same names and shapes as one layer's; which layers these are."""
+    """A table in which neighbouring layers with the same names and shapes are merged, and a note on which they are."""
     groups = [list(group) for _, group in groupby(rows, key=lambda row: row.layer)]
     runs: list[list[list[Parameter]]] = []
     for group in groups:
@@ -105,7 +106,7 @@ def _layers_in_one(rows: Sequence[Parameter]) -> tuple[Table, str]:
 
 
 def _signature(group: Sequence[Parameter]) -> list[tuple[Any, ...]]:
-    """What layers that are alike have in common; nothing outside of layers is like anything."""
+    """A key that like layers share; empty outside of layers."""
     if group[0].layer is None:
         return []
     return [(row.name.replace(f".{row.layer}.", "..", 1), row.shape, row.dtype, row.component) for row in group]
@@ -129,28 +130,28 @@ def _parameter_row(row: Parameter) -> tuple[Any, ...]:
 
 
 def headline(anatomy: Anatomy) -> str:
-    """What the base model is, in one line."""
+    """The base model's class and sizes in one line."""
     rows = anatomy.parameters
     dtypes = " and ".join(rows.dtypes) or "no dtype"
     return f"{anatomy.base_class or 'unknown family'}: {len(rows)} parameters, {rows.total:,} numbers, {dtypes}"
 
 
 def problems(anatomy: Anatomy) -> list[Drawing]:
-    """What is wrong or missing, loudly."""
-    said = [*anatomy.problems]
+    """Warnings about problems and missing weights."""
+    lines = [*anatomy.problems]
     if anatomy.missing:
-        said.append(f"missing from the checkpoint: {few(anatomy.missing, 3)}")
-    return [prose(line, "yellow", mark="! ") for line in said]
+        lines.append(f"missing from the checkpoint: {few(anatomy.missing, 3)}")
+    return [prose(line, "yellow", mark="! ") for line in lines]
 
 
 def _not_counted(anatomy: Anatomy) -> list[Drawing]:
-    """Stored tensors that are no parameters of their own."""
+    """Notes on stored tensors that are not separate parameters."""
     lines = []
     if anatomy.tied:
         pairs = ", ".join(f"{name} = {source}" for name, source in anatomy.tied.items())
         lines.append(f"tied, not counted twice: {pairs}")
     if anatomy.buffers:
-        lines.append(f"buffers, no parameters: {', '.join(anatomy.buffers)}")
+        lines.append(f"buffers, not parameters: {', '.join(anatomy.buffers)}")
     return [blank, notes(lines)] if lines else []
 
 
@@ -213,7 +214,7 @@ def _component_row(part: Component) -> tuple[Any, ...]:
 
 
 def size_text(size: int) -> str:
-    """Bytes as MB, 10^6 bytes each, or as kB, 10^3, where they are fewer."""
+    """A size in MB (10^6 bytes), or in kB (10^3 bytes) below 1 MB."""
     return f"{size / 1e6:,.1f} MB" if size >= MEGABYTE else f"{size / 1e3:,.1f} kB"
 
 
@@ -223,7 +224,7 @@ def _sizes(model: Model) -> list[tuple[str, str]]:
     facts = [("class", f"{anatomy.base_class or 'unknown'}{f' (saved as {classes})' if classes else ''}")]
     sizes = anatomy.dimensions
     if sizes is None:
-        facts.append(("heads", "not known for this model; its parameters are listed all the same"))
+        facts.append(("heads", "unknown for this model; its parameters are listed nevertheless"))
     else:
         facts += [
             ("layers", f"{sizes.layers}, counted from 0 to {sizes.layers - 1}"),
@@ -235,7 +236,7 @@ def _sizes(model: Model) -> list[tuple[str, str]]:
             ("widths", f"d_model {sizes.d_model}, d_head {sizes.d_head}, feed-forward {sizes.d_ffn:,}"),
             (
                 "tables",
-                f"{sizes.vocab:,} word pieces, {sizes.positions:,} positions"
+                f"{sizes.vocab:,} tokens, {sizes.positions:,} positions"
                 + (f", {sizes.types} segments" if sizes.types else ""),
             ),
         ]
@@ -244,9 +245,9 @@ def _sizes(model: Model) -> list[tuple[str, str]]:
 
 
 def expansion_rates(model: Model, layers: Sequence[int] | None = None) -> list[float | None] | None:
-    """The expansion rates of these layers, or of all; None for one that is not a number.
+    """The expansion rates of these layers, or of all; None for a rate that is not finite.
 
-    None altogether where heads are not known, or the weights are not on this machine, or all 0.
+    None instead of a list if the heads are unknown, or the weights are not on this machine or all 0.
     """
     anatomy = model.anatomy
     sizes = anatomy.dimensions
@@ -260,15 +261,15 @@ def expansion_rates(model: Model, layers: Sequence[int] | None = None) -> list[f
 
 
 def _expansion(rates: Sequence[float | None] | None) -> list[tuple[str, str]]:
-    """How much each layer's attention lengthens a vector, as one fact."""
+    """The expansion rates as a fact, if they are known."""
     if rates is None:
         return []
     numbers = " ".join("-" if rate is None else f"{rate:.3f}" for rate in rates)
-    return [("expansion", f"{numbers}: how much each layer's W_V W_O lengthens a vector")]
+    return [("expansion", f"{numbers}: the factor by which each layer's W_V W_O lengthens a vector")]
 
 
 def _facts(rows: Sequence[tuple[str, str]]) -> Drawing:
-    """Names and what stands for each, one under the other."""
+    """Names and facts, in two columns."""
 
     def draw(paper: Paper) -> Iterable[Line]:
         margin = max(len(name) for name, _ in rows) + 2
@@ -280,7 +281,7 @@ def _facts(rows: Sequence[tuple[str, str]]) -> Drawing:
 
 
 def _shares(components: Sequence[Component]) -> Drawing:
-    """The components, each with a bar of its share, and below what each does."""
+    """The components with bars of their shares, and below them their meanings."""
 
     def draw(paper: Paper) -> Iterable[Line]:
         bars = [bar(part.share, 20, paper) for part in components]
@@ -298,7 +299,7 @@ def _shares(components: Sequence[Component]) -> Drawing:
 
 
 def share_bars(components: Sequence[Component]) -> Drawing:
-    """One line per component: its share of the numbers as a bar."""
+    """A line per component, with a bar of its share of the parameters."""
 
     def draw(paper: Paper) -> Iterable[Line]:
         label = max((len(part.name) for part in components), default=0)

@@ -1,4 +1,4 @@
-"""Attention weights in a terminal: one head as a matrix or as lists, one query as bars; all heads: overview_sheets."""
+"""Attention weights in a terminal: one head as a matrix or lists, one query as bars. For all heads: overview_sheets."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ WEIGHT_COLUMNS = (
     Column("weight", align="right", form=".4f"),
 )
 TOP = 10
-"""Keys of one query that are shown where nothing else is asked for."""
+"""Keys of one query that are shown by default."""
 
 
 def attend_sheet(
@@ -50,46 +50,50 @@ def attend_sheet(
     start: int = 0,
     scale: Scale = "sqrt",
 ) -> Sheet:
-    """Attention weights: all heads without a layer, one layer's heads without a head, else one head or one query.
+    """The attention weights of all heads, of one layer's heads, of one head, or of one query of a head.
 
     Args:
-        query: a position or a piece; only its keys are shown, strongest first.
-        top: at most so many keys for each query.
-        threshold: the fewest keys for each query that hold so much of its mass, 0 to 1.
-        start: the first token of the window, where the matrix is too large to draw whole.
+        trace: to show.
+        layer: None for all layers.
+        head: None for all heads of the layer.
+        query: a position or a token; only its keys are shown, strongest first.
+        top: most keys per query.
+        threshold: share (0 to 1) of each query's mass; only as many keys are shown as hold it.
+        start: the first token of the window, if the matrix is too large to draw whole.
+        scale: of the shades.
 
     Raises:
-        InputError: no such layer, head or token; options that don't go together.
+        InputError: no such layer, head or token, or options that exclude each other.
     """
     if threshold is not None and not 0 < threshold <= 1:
         raise InputError(
-            f"a threshold of {threshold:g} is no share of a mass",
+            f"a threshold of {threshold:g} is not between 0 and 1",
             where="--threshold",
-            advice="give a number above 0 and up to 1: 0.7 shows the fewest keys that hold 70 % of each query's mass",
+            advice="use a number above 0, at most 1: 0.7 shows the fewest keys that hold 70 % of each query's mass",
         )
     if top is not None and top < 1:
-        raise InputError(f"--top {top} leaves no key to show", where="--top", advice="give a number from 1")
+        raise InputError(f"--top {top} leaves no key to show", where="--top", advice="use a number of at least 1")
     if layer is None or head is None:
-        given = [
+        needing_head = [
             name
             for name, value in (("--query", query), ("--top", top), ("--threshold", threshold), ("--head", head))
             if value is not None
         ]
-        if given:
+        if needing_head:
             raise InputError(
-                f"{given[0]} needs one head, and {'--layer' if layer is None else '--head'} is not given",
-                where=given[0],
-                advice="name the head with --layer and --head; both count from 0",
+                f"{needing_head[0]} requires one head, and {'--layer' if layer is None else '--head'} is missing",
+                where=needing_head[0],
+                advice="choose the head with --layer and --head; both count from 0",
             )
         if layer is None:
             return with_findings(overview_sheet(trace), trace)
         return with_findings(layer_sheet(trace, layer), trace, layer)
-    one = trace[layer, head]
+    view = trace[layer, head]
     if query is not None:
-        sheet = _one_query(trace, (one.layer, one.head), query, top, threshold)
+        sheet = _one_query(trace, (view.layer, view.head), query, top, threshold)
     else:
-        sheet = _one_head(trace, (one.layer, one.head), top, threshold, start, scale)
-    return with_findings(sheet, trace, one.layer, one.head)
+        sheet = _one_head(trace, (view.layer, view.head), top, threshold, start, scale)
+    return with_findings(sheet, trace, view.layer, view.head)
 
 
 def _head_title(trace: Trace, chosen: tuple[int, int]) -> Drawing:
@@ -104,20 +108,20 @@ def _one_head(
     start: int,
     scale: Scale,
 ) -> Sheet:
-    shown = shown_tokens(trace)
+    tokens = shown_tokens(trace)
     weights = np.asarray(trace[chosen].weights)
     listed = top is not None or threshold is not None
     if not 0 <= start < len(trace):
         raise InputError(
-            f"there is no token {start} to begin with: the text has {len(trace)}",
+            f"there is no token {start}: the text has {len(trace)} tokens",
             where="--from",
-            advice=f"tokens count from 0, so the last one is {len(trace) - 1}",
+            advice=f"tokens are numbered 0 to {len(trace) - 1}",
         )
     keys = [strongest(row, top, threshold) for row in weights] if listed else [range(len(trace.keys))] * len(weights)
 
     def record() -> dict[str, Any]:
-        said = {**trace_record(trace), "layer": chosen[0], "head": chosen[1], "weights": short_rows(weights)}
-        return {**said, "keys": [list(row) for row in keys]} if listed else said
+        fields = {**trace_record(trace), "layer": chosen[0], "head": chosen[1], "weights": short_rows(weights)}
+        return {**fields, "keys": [list(row) for row in keys]} if listed else fields
 
     def rows() -> Table:
         pairs = ((query, key) for query, row in enumerate(keys) for key in row)
@@ -127,12 +131,12 @@ def _one_head(
         )
 
     heading = _head_title(trace, chosen)
-    lost = int(np.isnan(weights).any(-1).sum())
-    warning = notes([f"{lost} of {len(weights)} rows are not numbers: NaN (? in a narrow cell)"] if lost else [])
+    broken = int(np.isnan(weights).any(-1).sum())
+    warning = notes([f"{broken} of {len(weights)} rows are not numbers: NaN (? in a narrow cell)"] if broken else [])
     if not listed:
-        picture = matrix(weights, shown, shown_keys(trace), start=start, scale=scale)
+        picture = matrix(weights, tokens, shown_keys(trace), start=start, scale=scale)
         return Sheet(record, rows, (heading, blank, picture, warning))
-    picture = each_query(weights, shown, shown_keys(trace), keys)
+    picture = each_query(weights, tokens, shown_keys(trace), keys)
     rule = notes([_rule(top, threshold, each="each query")])
     return Sheet(record, rows, (heading, rule, blank, picture, warning))
 
@@ -142,15 +146,15 @@ def _weight_row(trace: Trace, chosen: tuple[int, int], query: int, key: int, wei
 
 
 def _rule(top: int | None, threshold: float | None, *, each: str) -> str:
-    """What was left out, in words."""
+    """The rule by which keys were left out."""
     fewest = f"the fewest keys that hold {threshold:.0%} of {each}'s mass" if threshold is not None else ""
     most = f"at most {top} keys of {each}" if top is not None else ""
     return ", ".join(filter(None, (fewest, most)))
 
 
 def _one_query(trace: Trace, chosen: tuple[int, int], query: str, top: int | None, threshold: float | None) -> Sheet:
-    shown = shown_tokens(trace)
-    place = find_token(query, trace.tokens, shown)
+    tokens = shown_tokens(trace)
+    place = find_token(query, trace.tokens, tokens)
     row = trace[chosen].weights[place]
     keys = strongest(row, TOP if top is None and threshold is None else top, threshold)
 
@@ -173,9 +177,9 @@ def _one_query(trace: Trace, chosen: tuple[int, int], query: str, top: int | Non
         rows,
         (
             _head_title(trace, chosen),
-            highlighted(shown, place),
+            highlighted(tokens, place),
             blank,
-            prose(f"what query {place}, {shown[place]}, takes from each key, strongest first"),
-            bars(row, shown_keys(trace), keys, said=rule),
+            prose(f"weights of query {place}, {tokens[place]}, on its keys, strongest first"),
+            bars(row, shown_keys(trace), keys, rule=rule),
         ),
     )

@@ -1,4 +1,4 @@
-"""What a model is, in words and as a tree: every field of the config explained, every module in its place."""
+"""Screens of a model's config, with every field explained, and of its tree of modules."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def config_sheet(model: Model) -> Sheet:
-    """Every field of the config: its value, what it means, what it implies."""
+    """Every field of the config: its value, meaning and implications."""
     rows = [
         (field.name, _config_value(field.value), field.meaning, field.implies, field.source)
         for field in model.config.fields
@@ -52,22 +52,26 @@ def config_sheet(model: Model) -> Sheet:
                 called(model.name), f"config of {model.anatomy.base_class or 'an unknown family'}, {len(rows)} fields"
             ),
             *problems(model.anatomy),
-            *(drawing for source, said in SOURCES.items() for drawing in _fields(model.config.fields, source, said)),
+            *(
+                drawing
+                for source, heading in SOURCES.items()
+                for drawing in _fields(model.config.fields, source, heading)
+            ),
         ),
     )
 
 
 SOURCES = {
     "config.json": "in config.json",
-    "default": "not in config.json, so the class's own defaults",
+    "default": "not in config.json: defaults of the class",
     "implied": "what follows",
 }
 
 
-def _fields(fields: Sequence[Field], source: str, said: str) -> list[Drawing]:
-    """The fields of one source: name and value, under them what it means and what it implies."""
+def _fields(fields: Sequence[Field], source: str, heading: str) -> list[Drawing]:
+    """The fields from one source: name and value, with meaning and implications below."""
     chosen = [field for field in fields if field.source == source]
-    drawings: list[Drawing] = [blank, title(said)] if chosen else []
+    drawings: list[Drawing] = [blank, title(heading)] if chosen else []
     for field in chosen:
         drawings.append(_pair(field.name, _config_value(field.value)))
         drawings.append(prose(field.meaning, mark="    "))
@@ -77,7 +81,7 @@ def _fields(fields: Sequence[Field], source: str, said: str) -> list[Drawing]:
 
 
 def _pair(name: str, value: str) -> Drawing:
-    """A name and its value; a long value is folded under itself."""
+    """A name and its value; a long value is folded and indented."""
 
     def draw(paper: Paper) -> Iterable[Line]:
         start = f"{printable(name)} = "
@@ -89,12 +93,12 @@ def _pair(name: str, value: str) -> Drawing:
 
 
 def _implied(text: str) -> Drawing:
-    """What follows from a field, under an arrow."""
+    """The implication of a field, after an arrow."""
     return lambda paper: prose(text, "dim", mark=f"    {paper.sign('→', '->')} ")(paper)
 
 
 def _config_value(value: object) -> str:
-    """A config's value in one cell: text as it is, everything else as JSON writes it."""
+    """A config's value as text: strings unchanged, everything else as JSON."""
     if isinstance(value, str):
         return value
     import json
@@ -103,7 +107,7 @@ def _config_value(value: object) -> str:
 
 
 def tree_sheet(model: Model) -> Sheet:
-    """The module tree, repeats collapsed."""
+    """The module tree, with repeated modules collapsed."""
     root = model.tree()
     return Sheet(
         record=lambda: {"model": model.name, "tree": _tree_record(root)},
@@ -113,37 +117,37 @@ def tree_sheet(model: Model) -> Sheet:
             *problems(model.anatomy),
             blank,
             _tree_lines(root),
-            notes(["counts of repeated modules are of one of them"]),
+            notes(["counts of repeated modules are for one of them"]),
         ),
     )
 
 
 def modules_sheet(model: Model) -> Sheet:
-    """Every module of the checkpoint's class, as transformers builds it on the meta device: no weights are made."""
+    """Every module of the checkpoint's class, as transformers builds it on the meta device, without weights."""
     from headscope._capture import modules_of_checkpoint
     from headscope.anatomy.tree import Node
 
-    found = modules_of_checkpoint(dict(model.checkpoint.config))
+    modules = modules_of_checkpoint(dict(model.checkpoint.config))
 
     def node(part: Part) -> Node:
         label = f"{part.times} x {part.label}" if part.times > 1 else part.label
         return Node(part.name, label, part.count, None, part.times, tuple(node(child) for child in part.parts))
 
-    root = Node(found.name, "", found.total, children=node(found.tree).children)
+    root = Node(modules.name, "", modules.total, children=node(modules.tree).children)
 
     return Sheet(
-        record=lambda: {"model": model.name, **found.to_dict()},
+        record=lambda: {"model": model.name, **modules.to_dict()},
         table=None,
         drawings=(
-            title(called(model.name), f"{found.name}, {found.total:,} numbers"),
+            title(called(model.name), f"{modules.name}, {modules.total:,} numbers"),
             blank,
             _tree_lines(root),
             notes(
                 [
-                    "counts of repeated modules are of one of them; "
+                    "counts of repeated modules are for one of them; "
                     + (
-                        "tied: " + "; ".join(" = ".join(names) for names in found.tied)
-                        if found.tied
+                        "tied: " + "; ".join(" = ".join(names) for names in modules.tied)
+                        if modules.tied
                         else "nothing is tied"
                     )
                 ]
@@ -164,7 +168,7 @@ def _tree_record(node: Node) -> dict[str, Any]:
 
 
 def _tree_lines(root: Node) -> Drawing:
-    """Modules under modules, each with its class and how many numbers it holds."""
+    """The tree of modules, each with its class and number of parameters."""
 
     def draw(paper: Paper) -> Iterable[Line]:
         rows = list(_tree_rows(root, "", "", paper))
@@ -184,14 +188,14 @@ def _tree_lines(root: Node) -> Drawing:
 
 
 def _tree_text(node: Node) -> str:
-    said = shape_text(node.shape) if node.shape is not None else ""
-    return printable("  ".join(filter(None, (node.name, said, node.label))))
+    shape = shape_text(node.shape) if node.shape is not None else ""
+    return printable("  ".join(filter(None, (node.name, shape, node.label))))
 
 
-def _tree_rows(node: Node, own: str, below: str, paper: Paper) -> Iterable[tuple[str, Node]]:
-    yield own, node
+def _tree_rows(node: Node, mark: str, below: str, paper: Paper) -> Iterable[tuple[str, Node]]:
+    yield mark, node
     for at, child in enumerate(node.children):
         last = at == len(node.children) - 1
-        mark = paper.sign("└─ ", "`- ") if last else paper.sign("├─ ", "|- ")
+        child_mark = paper.sign("└─ ", "`- ") if last else paper.sign("├─ ", "|- ")
         rest = "   " if last else paper.sign("│  ", "|  ")
-        yield from _tree_rows(child, below + mark, below + rest, paper)
+        yield from _tree_rows(child, below + child_mark, below + rest, paper)

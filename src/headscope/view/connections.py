@@ -1,4 +1,4 @@
-"""HTTP connections of the served page: half-open, slow and too many ones are closed, and Ctrl-C ends all of them."""
+"""HTTP connections of the served page: half-open, slow and surplus ones are closed, and Ctrl-C ends all of them."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 PATIENCE = 10.0
-"""Seconds that a client has to send a request, to take in what is sent, or to ask for more on the same connection."""
+"""Seconds for a client to send a request, to receive an answer, or to send another request on the same connection."""
 MOST_WAITING = 64
-"""Connections that may wait for their client: for one more, the one that has waited longest is closed."""
+"""Most connections waiting for their client; beyond that, the one that has waited longest is closed."""
 
 
 def server_of(
     app: Any, *, stop: Callable[[], None], patience: float = PATIENCE, most_waiting: int = MOST_WAITING
 ) -> Server:
-    """A server of this application that no client can hold up.
+    """A server for this application that no client can block.
 
     Args:
-        stop: called when the server ends, before it waits for the application.
+        stop: called when the server stops, before it waits for the application.
     """
     config = uvicorn.Config(
         app,
@@ -32,14 +32,14 @@ def server_of(
         log_level="error",
         access_log=False,
         lifespan="off",
-        backlog=most_waiting,  # also how many are accepted in one go
+        backlog=most_waiting,  # also the number accepted at once
         timeout_graceful_shutdown=1,
     )
     return Server(config, stop)
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, whose clients are cut off when it ends."""
+    """uvicorn's server, which disconnects all clients when it stops."""
 
     def __init__(self, config: uvicorn.Config, stop: Callable[[], None]) -> None:
         super().__init__(config)
@@ -53,11 +53,11 @@ class Server(uvicorn.Server):
 
 
 def patient(patience: float, most_waiting: int) -> type[H11Protocol]:
-    """The class of a server's connections, with these limits for all of them together."""
+    """Return a class of connections that share these limits."""
     waiting: dict[Patient, asyncio.TimerHandle] = {}
 
     class Patient(H11Protocol):
-        """A connection that waits for its client for so long and no longer; uvicorn's waits for ever."""
+        """A connection that waits for its client for at most `patience` seconds; uvicorn's waits forever."""
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
@@ -65,7 +65,7 @@ def patient(patience: float, most_waiting: int) -> type[H11Protocol]:
 
         def data_received(self, data: bytes) -> None:
             if self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]:
-                self._forget()  # a request begins: its time is its own
+                self._forget()  # a new request has its own time limit
             super().data_received(data)
             self._watch()
 
@@ -86,9 +86,9 @@ def patient(patience: float, most_waiting: int) -> type[H11Protocol]:
             self._forget()
 
         def _watch(self) -> None:
-            """Start or stop the clock, which runs while the client is to send something or to take something in."""
-            owed = self.flow.write_paused or self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
-            if not owed or self.transport.is_closing():
+            """Start or stop the clock, which runs while the client has to send or receive something."""
+            waiting_for_client = self.flow.write_paused or self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
+            if not waiting_for_client or self.transport.is_closing():
                 self._forget()
             elif self not in waiting:
                 waiting[self] = self.loop.call_later(patience, self._cut)

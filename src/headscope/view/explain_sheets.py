@@ -45,7 +45,7 @@ PAIR_COLUMNS = (
 
 
 def target_record(target: Target) -> Mapping[str, Any]:
-    """A target as JSON has it."""
+    """A target as a JSON record."""
     return {
         "kind": target.kind,
         "label": target.label,
@@ -57,7 +57,7 @@ def target_record(target: Target) -> Mapping[str, Any]:
 
 
 def effects_sheet(model: str, result: Effects, top: int = TOP) -> Sheet:
-    """The effects of all heads: a heat map, and the heads that do most."""
+    """The effects of all heads: a heat map, and the heads with the strongest effects."""
     aside = result.target.aside if result.aside is not None else ""
     columns = (*EFFECT_COLUMNS, *((Column(aside, align="right", form=".4f"),) if aside else ()))
 
@@ -65,11 +65,11 @@ def effects_sheet(model: str, result: Effects, top: int = TOP) -> Sheet:
         beside = () if result.aside is None else (float(result.aside[layer, head]),)
         return (layer, head, float(result.change[layer, head]), *beside)
 
-    everyone = Table(columns, tuple(row(*place) for place in np.ndindex(*result.change.shape)))
+    all_heads = Table(columns, tuple(row(*place) for place in np.ndindex(*result.change.shape)))
     way = "the context comes from the other text" if result.method == "patch" else effects.METHODS[result.method]
-    as_it_is = f"{result.base:.4f} as it is"
+    unchanged = f"{result.base:.4f} unchanged"
     if result.base_aside is not None:
-        as_it_is += f", {result.target.aside} {result.base_aside:.4f}"
+        unchanged += f", {result.target.aside} {result.base_aside:.4f}"
     return Sheet(
         record=lambda: {
             "model": model,
@@ -81,23 +81,23 @@ def effects_sheet(model: str, result: Effects, top: int = TOP) -> Sheet:
             "method": result.method,
             "base": result.base,
             **({result.target.aside: result.base_aside} if result.target.aside else {}),
-            "heads": everyone.records(),
+            "heads": all_heads.records(),
         },
-        table=lambda: everyone,
+        table=lambda: all_heads,
         drawings=(
             title(f"effects of {result.change.size} heads", called(model)),
-            prose(f"on {result.target}: {as_it_is}"),
+            prose(f"on {result.target}: {unchanged}"),
             blank,
             heat_map(result.change, result.target.unit),
             blank,
             table(Table(columns, tuple(row(*place) for place in result.strongest(top)))),
-            notes([f"change: with the head changed, less as it is; {way}"]),
+            notes([f"change: with the head changed, minus unchanged; {way}"]),
         ),
     )
 
 
 def attribution_sheet(model: str, result: Attribution, top: int = TOP) -> Sheet:
-    """An attribution: the text with ink behind its words, and the tokens that add most."""
+    """An attribution: the text with shading behind its words, and the tokens that add most."""
     words = labels(result.axis, result.text, result.pair)
     rows = Table(
         TOKEN_COLUMNS,
@@ -108,10 +108,10 @@ def attribution_sheet(model: str, result: Attribution, top: int = TOP) -> Sheet:
     )
     lines = [f"{result.method}: {attribution.METHODS[result.method]}"]
     if result.rest is not None:
-        whose = "the biases" if result.method == "decompx" else "the baseline"
+        rest_of = "the biases" if result.method == "decompx" else "the baseline"
         tokens = float(result.scores.sum())
         together = f"together {tokens + result.rest:+.4f} of {result.total:+.4f}"
-        lines.append(f"tokens {tokens:+.4f}, {whose} {result.rest:+.4f}, {together}")
+        lines.append(f"tokens {tokens:+.4f}, {rest_of} {result.rest:+.4f}, {together}")
     unit = "share" if result.method == "alti" else result.target.unit
     return Sheet(
         record=lambda: {
@@ -144,7 +144,7 @@ def attribution_sheet(model: str, result: Attribution, top: int = TOP) -> Sheet:
 
 
 def similarity_sheet(model: str, result: TokenSimilarity, top: int = TOP) -> Sheet:
-    """The parts of a cosine: both texts with ink behind their words, and the pairs that add most."""
+    """The parts of a cosine: both texts with shading behind their words, and the pairs that add most."""
     shown_a, shown_b = labels(result.axis_a, result.a), labels(result.axis_b, result.b)
     pairs = tuple(
         (i, shown_a[i], j, shown_b[j], float(result.cells[i, j])) for i, j in result.strongest(top)
@@ -190,8 +190,8 @@ def similarity_sheet(model: str, result: TokenSimilarity, top: int = TOP) -> She
         table(Table(PAIR_COLUMNS, pairs)),
         notes(
             [
-                "ink: what a word's pairs with the other text's words add; with pairs of special tokens, which add "
-                f"{result.special:+.4f} and are not drawn, all pairs add up to the cosine",
+                "shading: the sum of a word's pairs with the other text's words; with the pairs of special tokens "
+                f"({result.special:+.4f}, not drawn) all pairs add up to the cosine",
                 f"vectors: {result.pooling}",
                 *result.notes,
             ]
@@ -201,7 +201,7 @@ def similarity_sheet(model: str, result: TokenSimilarity, top: int = TOP) -> She
 
 
 def special_of(axis: TokenAxis) -> Bool[np.ndarray, " tokens"]:
-    """(tokens,): True for special tokens."""
+    """True for special tokens, (tokens,)."""
     return np.array(axis.special, dtype=bool)
 
 

@@ -1,4 +1,4 @@
-"""An error of ours as people read it on stderr: what was found, where, what to do."""
+"""Printing a HeadscopeError on stderr: what was found, where, what to do."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from headscope.view.labels import encodable, printable
 
 
 def say(error: HeadscopeError, stream: TextIO) -> None:
-    """Print an error; whatever a file or a text put into it is escaped."""
+    """Print an error; text from files in it is escaped."""
     lines = [f"error: {printable(error.found)}"]
     lines += [
-        f"  {name}: {printable(said)}" for name, said in (("where", error.where), ("what to do", error.advice)) if said
+        f"  {name}: {printable(text)}" for name, text in (("where", error.where), ("what to do", error.advice)) if text
     ]
     stream.write(encodable("\n".join(lines) + "\n", stream.encoding))

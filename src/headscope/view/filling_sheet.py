@@ -1,4 +1,4 @@
-"""What filling masks looks like: the text, and under it the best pieces for each mask."""
+"""Screen of filled masks: the text, and below it the likeliest tokens for each mask."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     Column("position", align="right"),
-    Column("token", "piece", kind="code"),
+    Column("token", kind="code"),
     Column("id", align="right", form="d"),
     Column("probability", align="right", form=".4f"),
 )
 
 
 def fill_sheet(trace: Trace, filled: Sequence[Filled]) -> Sheet:
-    """The best pieces for each mask, with their probabilities."""
+    """The likeliest tokens for each mask, with their probabilities."""
     rows = tuple(
-        (one.position, token, index, chance)
-        for one in filled
-        for token, index, chance in zip(one.tokens, one.ids, one.probabilities, strict=True)
+        (mask.position, token, index, chance)
+        for mask in filled
+        for token, index, chance in zip(mask.tokens, mask.ids, mask.probabilities, strict=True)
     )
     masks = f"{len(filled)} mask{'s' if len(filled) > 1 else ''}"
     drawings: list[Drawing] = [title(called(trace.model), f"{masks}; tokens count from 0")]
-    for one in filled:
-        drawings += [blank, highlighted(shown_tokens(trace), one.position), guesses(one)]
+    for mask in filled:
+        drawings += [blank, highlighted(shown_tokens(trace), mask.position), guesses(mask)]
     drawings.append(notes(["probabilities are over the whole vocabulary; a full bar is 1"]))
     return Sheet(
         record=lambda: {
@@ -41,13 +41,13 @@ def fill_sheet(trace: Trace, filled: Sequence[Filled]) -> Sheet:
             "tokens": trace.tokens,
             "masks": [
                 {
-                    "position": one.position,
+                    "position": mask.position,
                     "pieces": [
                         {"token": token, "id": index, "probability": chance}
-                        for token, index, chance in zip(one.tokens, one.ids, one.probabilities, strict=True)
+                        for token, index, chance in zip(mask.tokens, mask.ids, mask.probabilities, strict=True)
                     ],
                 }
-                for one in filled
+                for mask in filled
             ],
         },
         table=lambda: Table(COLUMNS, rows),
@@ -55,15 +55,15 @@ def fill_sheet(trace: Trace, filled: Sequence[Filled]) -> Sheet:
     )
 
 
-def guesses(one: Filled) -> Drawing:
-    """One mask's best pieces as bars."""
+def guesses(mask: Filled) -> Drawing:
+    """The likeliest tokens for one mask, as bars."""
 
     def draw(paper: Paper) -> Iterable[Line]:
-        names = [printable(token) for token in one.tokens]
+        names = [printable(token) for token in mask.tokens]
         label = min(24, paper.width // 3, max(map(width, names)))
         room = max(8, min(60, paper.width - label - 11))
-        for name, chance in zip(names, one.probabilities, strict=True):
-            shown = pad(clip(name, label, paper.sign("…", ".")), label)
-            yield ((f"  {shown}  {chance:.3f} ", ""), (bar(chance, room, paper), "cyan"))
+        for name, chance in zip(names, mask.probabilities, strict=True):
+            label_text = pad(clip(name, label, paper.sign("…", ".")), label)
+            yield ((f"  {label_text}  {chance:.3f} ", ""), (bar(chance, room, paper), "cyan"))
 
     return draw

@@ -1,4 +1,4 @@
-"""The findings that `headscope attend` opens with: sentences below the title, and all of them in its record."""
+"""The findings at the top of `headscope attend`: a few sentences below the title, and all of them in the record."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ OPENING = 3
 
 
 def with_findings(sheet: Sheet, trace: Trace, layer: int | None = None, head: int | None = None) -> Sheet:
-    """The sheet of a trace, or of one layer or head of it, with what was found there below its title.
+    """Add findings to the sheet of a trace, or of one layer or head of it, below the title.
 
-    They are computed when the screen is drawn or the record is made, not for a table alone.
+    They are computed when the screen is drawn or the record is made, but not for a table.
     """
 
     @cache

@@ -1,4 +1,4 @@
-"""A text with ink behind its words, and a grid of layers and heads with ink behind its numbers; ink may be signed."""
+"""A text with shading behind its words, and a grid of layers and heads with shading behind its numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RAISES, LOWERS = (0xD9, 0x5F, 0x0E), (0x2B, 0x6C, 0xB0)
 """Orange for what raises a number, blue for what lowers it: told apart by the colour-blind too."""
 DARKEST = (0x0B, 0x3C, 0x7A)
 LEAST_INK = 0.05
-"""Less than this share of the greatest is drawn as nothing."""
+"""Share of the greatest value below which nothing is drawn."""
 CELL = 5
 
 
@@ -29,7 +29,7 @@ def ink_of(value: float, greatest: float) -> float:
 
 
 def signed_style(ink: float) -> str:
-    """A word's colours: orange behind it where it raises, blue where it lowers, on black as on white."""
+    """A word's colours: orange behind it for positive ink, blue for negative; readable on black and on white."""
     if abs(ink) < LEAST_INK:
         return ""
     share = 0.25 + 0.75 * min(abs(ink), 1.0)
@@ -48,7 +48,7 @@ def unsigned_style(share: float) -> str:
 
 
 def sign_of(ink: float, paper: Paper) -> str:
-    """The sign after a word where there are no colours: a shade, after a minus where the word lowers."""
+    """The mark after a word if there are no colours: a shade, with a minus before it for negative ink."""
     if abs(ink) < LEAST_INK:
         return ""
     shades = SHADES if paper.unicode else INKS
@@ -57,7 +57,7 @@ def sign_of(ink: float, paper: Paper) -> str:
 
 
 def inked_text(labels: Sequence[str], values: Float[np.ndarray, " tokens"]) -> Drawing:
-    """The tokens as a text, each on ink as dark as its value is great; a continued word is written in one."""
+    """The tokens as a text, each shaded by its value; the tokens of a word are joined."""
 
     def draw(paper: Paper) -> Iterable[Line]:
         greatest = max((abs(float(value)) for value in values if math.isfinite(value)), default=0.0)
@@ -82,7 +82,7 @@ def inked_text(labels: Sequence[str], values: Float[np.ndarray, " tokens"]) -> D
 def signed_bars(
     labels: Sequence[str], values: Float[np.ndarray, " n"], chosen: Sequence[int], *, noun: str, unit: str
 ) -> Drawing:
-    """Chosen tokens with their values as bars of one length, orange or blue, or with their signs."""
+    """Chosen tokens with signed values and bars of their absolute values, orange or blue."""
 
     def draw(paper: Paper) -> Iterable[Line]:
         greatest = max((abs(float(values[at])) for at in chosen), default=0.0) or 1.0
@@ -94,14 +94,18 @@ def signed_bars(
             value = float(values[at])
             name = pad(clip(labels[at], label, paper.sign("…", ".")), label)
             style = "#d95f0e" if value > 0 else "#2b6cb0"
-            drawn = bar(abs(value) / greatest, room, paper)
-            yield ((f"{at:>{digits}} ", "dim"), (f"{name}  {value:+9.4f} ", ""), (drawn, style if paper.colour else ""))
+            bar_text = bar(abs(value) / greatest, room, paper)
+            yield (
+                (f"{at:>{digits}} ", "dim"),
+                (f"{name}  {value:+9.4f} ", ""),
+                (bar_text, style if paper.colour else ""),
+            )
 
     return draw
 
 
 def heat_map(change: Float[np.ndarray, "layers heads"], unit: str, *, noun: str = "change") -> Drawing:
-    """Layers down, heads across; numbers are per cent of the greatest absolute value, which is given below."""
+    """Layers down, heads across; numbers are per cent of the greatest absolute value, which is noted below."""
 
     def draw(paper: Paper) -> Iterable[Line]:
         greatest = float(abs(change).max())

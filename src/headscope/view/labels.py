@@ -1,4 +1,4 @@
-"""Text from files and vocabularies, made fit to stand in a cell: escaped, measured, clipped, never interpreted."""
+"""Text from files and vocabularies, prepared for a terminal: escaped, measured, clipped, never interpreted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\0": "\\0"}
 
 
 def printable(text: str) -> str:
-    """The text with everything that would act on a terminal spelled out: \\x1b, \\u202e, \\n.
+    """The text with everything that would act on a terminal escaped: \\x1b, \\u202e, \\n.
 
     Control characters, bidirectional overrides, lone surrogates, invisible and unassigned characters become escapes;
     letters of any script, combining marks and joiners inside a word stay as they are.
@@ -25,7 +25,7 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """As `printable`, line by line."""
+    """Apply `printable` line by line."""
     return "\n".join(map(printable, text.split("\n")))
 
 
@@ -44,13 +44,13 @@ def _visible(text: str, index: int) -> str:
 
 
 def encodable(text: str, encoding: str | None) -> str:
-    """The text as a stream of this encoding can take it, the rest as escapes."""
+    """The text with characters that the encoding lacks escaped."""
     encoding = encoding or "ascii"
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def width(text: str) -> int:
-    """How many columns of a terminal the text takes."""
+    """Number of a terminal's columns that the text takes."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len
@@ -59,18 +59,18 @@ def width(text: str) -> int:
 
 
 def clusters(text: str) -> Iterator[str]:
-    """What a reader calls a character: a letter with its marks, an emoji with its parts, a flag."""
-    held = ""
+    """Yield characters as a reader sees them: a letter with its marks, an emoji with its parts, a flag."""
+    cluster = ""
     for character in text:
-        joined = held.endswith("\u200d") or character in JOINERS or unicodedata.category(character)[0] == "M"
+        joined = cluster.endswith("\u200d") or character in JOINERS or unicodedata.category(character)[0] == "M"
         toned = "\U0001f3fb" <= character <= "\U0001f3ff"
-        flag = _regional(character) and len(held) == 1 and _regional(held)
-        if held and not (joined or toned or flag):
-            yield held
-            held = ""
-        held += character
-    if held:
-        yield held
+        flag = _regional(character) and len(cluster) == 1 and _regional(cluster)
+        if cluster and not (joined or toned or flag):
+            yield cluster
+            cluster = ""
+        cluster += character
+    if cluster:
+        yield cluster
 
 
 def _regional(character: str) -> bool:
@@ -78,34 +78,34 @@ def _regional(character: str) -> bool:
 
 
 def clip(text: str, size: int, ellipsis: str = "…") -> str:
-    """The text in at most `size` columns; an ellipsis says that there is more. Characters are never cut in two."""
+    """The text cut to at most `size` columns, with an ellipsis; clusters are never split."""
     if width(text) <= size:
         return text
-    kept, used, room = "", 0, size - width(ellipsis)
+    start, used, room = "", 0, size - width(ellipsis)
     for cluster in clusters(text):
         used += width(cluster)
         if used > room:
             break
-        kept += cluster
-    return (kept + ellipsis) if room >= 0 else ""
+        start += cluster
+    return (start + ellipsis) if room >= 0 else ""
 
 
 def pad(text: str, size: int, align: str = "left") -> str:
-    """The text filled up with spaces to `size` columns; right-to-left text keeps its place in the line."""
+    """The text padded with spaces to `size` columns; right-to-left text keeps its place in the line."""
     spaces = " " * max(0, size - width(text))
-    held = hold_direction(text)
-    return spaces + held if align == "right" else held + spaces
+    held_text = hold_direction(text)
+    return spaces + held_text if align == "right" else held_text + spaces
 
 
 def hold_direction(text: str) -> str:
-    """Right-to-left text between two left-to-right marks, so that a terminal doesn't turn the rest of the line."""
+    """Right-to-left text between left-to-right marks, so that a terminal doesn't reverse the rest of the line."""
     if text.isascii() or not any(unicodedata.bidirectional(character) in ("R", "AL", "AN") for character in text):
         return text
     return LEFT_TO_RIGHT + text + LEFT_TO_RIGHT
 
 
 def fold(text: str, size: int) -> list[str]:
-    """The text in pieces of at most `size` columns each, broken wherever the line is full."""
+    """The text in lines of at most `size` columns, broken wherever a line is full."""
     lines, line, used = [], "", 0
     for cluster in clusters(text):
         wide = width(cluster)

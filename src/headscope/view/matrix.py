@@ -1,4 +1,4 @@
-"""One head's weights drawn in a terminal: a shaded matrix of queries and keys, or one query's keys as bars."""
+"""One head's weights in a terminal: a shaded matrix of queries and keys, or bars for the keys of one query."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Scale = Literal["sqrt", "linear"]
 SHADES = " ░▒▓█"
 INKS = " .:-=+*#%@"
 COLOURS = ("000004", "1b0c41", "4a0c6b", "781c6d", "a52c60", "cf4446", "ed6925", "fb9b06", "f7d13d", "fcffa4")
-"""From nothing to everything: equal steps of lightness, so that it reads in grey and for the colour-blind (inferno)."""
+"""Colours from 0 to 1 (inferno): equal steps of lightness, readable in grey and for the colour-blind."""
 
 ROW_LABEL = 16
 KEY_LABEL = 8
@@ -27,10 +27,10 @@ WIDEST_CELL = 5
 NARROWEST_CELL = 2
 REST = 6
 LEAST_SHOWN = 0.005
-"""Weights below half a per cent are drawn as nothing."""
+"""Weights below half a per cent are drawn as empty cells."""
 BROKEN_STYLE = "bold red"
 LEAST_INK = math.sqrt(LEAST_SHOWN)
-"""The ink from which a cell gets at least the lightest shade."""
+"""Least ink that gets at least the lightest shade."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class Window:
     """The part of a matrix that is drawn.
 
     Attributes:
-        rows: queries, from and up to.
-        columns: keys, from and up to.
+        rows: queries.
+        columns: keys.
     """
 
     rows: range
@@ -47,36 +47,36 @@ class Window:
 
 
 def inked(weight: float, scale: Scale) -> float:
-    """How dark a weight is drawn, 0 to 1: its square root, so that small weights can be seen, or itself."""
+    """The ink of a weight, 0 to 1: its square root, so that small weights are visible, or the weight itself."""
     weight = min(max(weight, 0.0), 1.0)
     return math.sqrt(weight) if scale == "sqrt" else weight
 
 
 def colour_of(ink: float) -> tuple[int, int, int]:
-    """Red, green and blue, 0 to 255, of an ink between 0 and 1."""
+    """Red, green and blue, 0 to 255, for an ink from 0 to 1."""
     place = ink * (len(COLOURS) - 1)
     low = min(int(place), len(COLOURS) - 2)
     part = place - low
-    one, two = bytes.fromhex(COLOURS[low]), bytes.fromhex(COLOURS[low + 1])
-    red, green, blue = (round(a + (b - a) * part) for a, b in zip(one, two, strict=True))
+    darker, lighter = bytes.fromhex(COLOURS[low]), bytes.fromhex(COLOURS[low + 1])
+    red, green, blue = (round(a + (b - a) * part) for a, b in zip(darker, lighter, strict=True))
     return red, green, blue
 
 
 def style_of(ink: float) -> str:
-    """A cell's colours: the ink behind, black or white before it, whichever can be read."""
+    """A cell's colours: the ink as background, with black or white text, whichever is readable."""
     red, green, blue = colour_of(ink)
     light = 0.2126 * red + 0.7152 * green + 0.0722 * blue > 110
     return f"{'#000000' if light else '#e8e8e8'} on #{red:02x}{green:02x}{blue:02x}"
 
 
 def shade_of(ink: float, paper: Paper) -> str:
-    """A character as dark as the ink; whatever can be told from nothing gets at least the lightest."""
+    """A character as dark as the ink; from LEAST_INK on at least the lightest shade."""
     shades = SHADES if paper.unicode else INKS
     return shades[max(min(round(ink * (len(shades) - 1)), len(shades) - 1), int(ink >= LEAST_INK))]
 
 
 def cell_text(weight: float, ink: float, size: int, paper: Paper) -> str:
-    """A cell of `size` columns: shades, and from four columns on the weight in per cent."""
+    """A cell of `size` columns: its shade, and from four columns on the weight in per cent."""
     if math.isnan(weight):
         return f"{'NaN' if size >= 4 else '?'} ".rjust(size)
     percent = f"{weight * 100:.0f}" if weight >= LEAST_SHOWN else ""
@@ -97,9 +97,9 @@ def matrix(
 ) -> Drawing:
     """The weights as a shaded matrix, queries down and keys across, in a window from token `start` on.
 
-    Every row carries its query; columns carry their keys, spelled downwards where the cells are narrow. Where not all
-    keys fit, the last column says how much of each row lies outside. Briefly: columns carry numbers only, and the
-    legend takes one line.
+    Rows are labelled with their queries and columns with their keys, spelled downwards if the cells are narrow. If not
+    all keys fit, a last column has the share of each row that lies outside. With `brief`, columns have numbers only,
+    and the legend takes one line.
     """
 
     def draw(paper: Paper) -> Iterable[Line]:
@@ -118,7 +118,7 @@ def matrix(
 
 
 def _window(queries: int, keys: int, start: int, room: int) -> tuple[Window, int]:
-    """What fits, and how wide a cell is: all keys if they can be two columns wide, else as many as fit from `start`."""
+    """The window and the width of a cell: all keys if two columns each fit, otherwise as many as fit from `start`."""
     size = min(WIDEST_CELL, room // keys)
     if size >= NARROWEST_CELL:
         return Window(range(queries), range(keys)), size
@@ -132,11 +132,11 @@ def _window(queries: int, keys: int, start: int, room: int) -> tuple[Window, int
 def _key_lines(
     keys: Sequence[str], window: Window, margin: int, size: int, paper: Paper, partial: bool, brief: bool
 ) -> Iterable[Line]:
-    """The keys' numbers and labels above the columns: flat where they fit, spelled downwards otherwise."""
+    """The keys' numbers and labels above the columns: horizontal if they fit, otherwise spelled downwards."""
     across = f"keys {paper.sign('→', '->')}"
     head = f"{'queries' if margin > 8 else '':<{margin}}{across:<{size * len(window.columns) + 1}}"
     yield text_line(head + "rest" * partial, "dim")
-    shown = [keys[at] for at in window.columns]
+    names = [keys[at] for at in window.columns]
     numbers = [str(at) for at in window.columns]
     if size >= 4:
         yield text_line(" " * margin + "".join(f"{number:>{size - 1}} " for number in numbers), "dim")
@@ -144,10 +144,10 @@ def _key_lines(
         yield from _downwards([list(number) for number in numbers], margin, size, "dim")
     if brief:
         return
-    if max(map(width, shown)) < size:
-        yield text_line(" " * margin + "".join(pad(name, size - 1, "right") + " " for name in shown))
+    if max(map(width, names)) < size:
+        yield text_line(" " * margin + "".join(pad(name, size - 1, "right") + " " for name in names))
         return
-    spelled = [list(clusters(clip(name, KEY_LABEL, paper.sign("…", ".")))) for name in shown]
+    spelled = [list(clusters(clip(name, KEY_LABEL, paper.sign("…", ".")))) for name in names]
     yield from _downwards(spelled, margin, size, "")
 
 
@@ -187,7 +187,7 @@ def _row(
 
 
 def _legend(paper: Paper, scale: Scale, brief: bool) -> Iterable[Line]:
-    """What each shade stands for, on which scale, and in which unit the numbers are."""
+    """The weight that each shade stands for, the scale, and the unit of the numbers."""
     entries: list[Line] = []
     if paper.colour:
         steps = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0)
@@ -197,15 +197,15 @@ def _legend(paper: Paper, scale: Scale, brief: bool) -> Iterable[Line]:
         for at, shade in enumerate(shades[1:], 1):
             edge = (at - 0.5) / (len(shades) - 1) if at > 1 else LEAST_INK
             least = 100 * (edge**2 if scale == "sqrt" else edge)
-            said = f" from {least:.2g} %  " if at == 1 else f" {least:.0f} %  "
-            entries.append(((shade * 2, ""), (said, "dim")))
+            bound = f" from {least:.2g} %  " if at == 1 else f" {least:.0f} %  "
+            entries.append(((shade * 2, ""), (bound, "dim")))
     if brief:
         entries.append(((f"{scale} scale, numbers are per cent", "dim"),))
     yield from _side_by_side(entries, paper.width)
     if brief:
         return
     meaning = (
-        "square-root scale, so that small weights can be seen (or: --scale linear)"
+        "square-root scale, so that small weights are visible (or: --scale linear)"
         if scale == "sqrt"
         else "linear scale (--scale sqrt shows small weights better)"
     )
@@ -213,7 +213,7 @@ def _legend(paper: Paper, scale: Scale, brief: bool) -> Iterable[Line]:
 
 
 def _side_by_side(entries: Sequence[Line], room: int) -> Iterable[Line]:
-    """Entries in as few lines as hold them."""
+    """Entries side by side, on as few lines as possible."""
     line: Line = ()
     for entry in entries:
         longer = (*line, *entry)
@@ -230,18 +230,18 @@ def _left_out(window: Window, queries: int, keys: int) -> Drawing:
     rows, columns = window.rows, window.columns
     return notes(
         [
-            f"{keys} tokens don't fit here: queries {rows.start} to {rows.stop - 1} and keys {columns.start} to "
-            f"{columns.stop - 1} are drawn, `rest` is what each row gives to the other {keys - len(columns)} keys; "
-            f"--from {columns.stop if columns.stop < keys else 0} draws others, --query one token's keys, "
-            "--save all of them",
+            f"{keys} tokens don't fit: this is queries {rows.start} to {rows.stop - 1} and keys {columns.start} to "
+            f"{columns.stop - 1}, and `rest` is each row's weight on the other {keys - len(columns)} keys; "
+            f"--from {columns.stop if columns.stop < keys else 0} shows the next ones, --query the keys of one token, "
+            "--save writes all of them",
         ]
     )
 
 
 def strongest(weights: Float[np.ndarray, " keys"], top: int | None, threshold: float | None) -> list[int]:
-    """Keys from the strongest on: at most `top`, and the fewest that hold `threshold` (0 to 1) of the row's mass.
+    """The strongest keys, in order: at most `top`, and only as many as hold `threshold` (0 to 1) of the row's mass.
 
-    None where the row is not made of numbers.
+    Empty if the row has a NaN.
     """
     row = [float(weight) for weight in weights]
     if any(map(math.isnan, row)):
@@ -257,8 +257,8 @@ def strongest(weights: Float[np.ndarray, " keys"], top: int | None, threshold: f
     return order[:top]
 
 
-def bars(weights: Float[np.ndarray, " keys"], keys: Sequence[str], chosen: Sequence[int], *, said: str = "") -> Drawing:
-    """One query's chosen keys as bars with their weights, and what the others hold."""
+def bars(weights: Float[np.ndarray, " keys"], keys: Sequence[str], chosen: Sequence[int], *, rule: str = "") -> Drawing:
+    """Bars with the weights of one query's chosen keys, and a note on the weight of the others."""
 
     def draw(paper: Paper) -> Iterable[Line]:
         row = [float(weight) for weight in weights]
@@ -277,11 +277,11 @@ def bars(weights: Float[np.ndarray, " keys"], keys: Sequence[str], chosen: Seque
                 (f"{name}  {row[key]:.3f} ", ""),
                 (bar(row[key] / full, room, paper), "cyan"),
             )
-        held = sum(row[key] for key in chosen)
+        together = sum(row[key] for key in chosen)
         others = len(keys) - len(chosen)
-        rest = f"; the other {others} hold {max(sum(row) - held, 0.0):.3f}" if others else ""
+        rest = f"; the other {others} hold {max(sum(row) - together, 0.0):.3f}" if others else ""
         yield from notes(
-            [f"{said or f'{len(chosen)} of {len(keys)} keys'}: together {held:.3f}{rest}; a full bar is {full:.3f}"]
+            [f"{rule or f'{len(chosen)} of {len(keys)} keys'}: together {together:.3f}{rest}; a full bar is {full:.3f}"]
         )(paper)
 
     return draw
@@ -293,7 +293,7 @@ def each_query(
     keys: Sequence[str],
     chosen: Sequence[Sequence[int]],
 ) -> Drawing:
-    """For every query one line: the keys chosen for it, each with its weight."""
+    """A line per query: the keys chosen for it, with their weights."""
 
     def draw(paper: Paper) -> Iterable[Line]:
         digits = len(str(len(queries) - 1))
@@ -311,7 +311,7 @@ def each_query(
 
 
 def _filled(entries: Sequence[str], room: int) -> list[str]:
-    """Entries side by side, as many as fit in a line."""
+    """Entries side by side, as many as fit on a line."""
     lines, line = [], ""
     for entry in entries:
         longer = f"{line}   {entry}" if line else entry

@@ -1,4 +1,4 @@
-"""A trace in a cell of Jupyter or marimo: the page in an isolated frame. No script of ours runs in the notebook."""
+"""A trace in a cell of Jupyter or marimo: the page in an isolated frame. None of its scripts runs in the notebook."""
 
 from __future__ import annotations
 
@@ -12,27 +12,28 @@ from headscope.view.page_trace import estimated_bytes, page_bytes
 
 HEIGHT = 720
 SHOWN_UP_TO = 24 << 20
-"""Bytes of trace that a cell shows by itself: they are saved with the notebook."""
+"""Most bytes of a trace that a cell shows without being told to: they are saved with the notebook."""
 
 
 def frame(trace: Trace | Sequence[Trace], *, height: int = HEIGHT) -> str:
-    """An iframe with the whole page inside: scripts are allowed, the notebook's origin is not.
+    """An iframe with the whole page inside, which may run its scripts but not access the notebook.
 
     Args:
+        trace: one trace, or several to compare.
         height: of the frame, in pixels.
     """
     traces = [trace] if isinstance(trace, Trace) else list(trace)
-    whole = page([page_bytes(one) for one in traces], home="notebook", title=default_title(traces[0]))
+    content = page([page_bytes(member) for member in traces], home="notebook", title=default_title(traces[0]))
     return (
         f'<iframe title="{html.escape(default_title(traces[0]), quote=True)}" '
         'sandbox="allow-scripts allow-downloads" allow="clipboard-write" loading="lazy" '
         f'style="width:100%;height:{height}px;border:0" '
-        f'srcdoc="{html.escape(whole.decode(), quote=True)}"></iframe>'
+        f'srcdoc="{html.escape(content.decode(), quote=True)}"></iframe>'
     )
 
 
 def mimebundle(trace: Trace) -> dict[str, str]:
-    """What a notebook shows for a trace that is a cell's last line; only words where the page would be large."""
+    """A trace as the last line of a notebook's cell: the page, or only text if the page would be large."""
     bundle = {"text/plain": repr(trace)}
     size = estimated_bytes(trace, "fp16", None, len(trace.layers), trace.heads)
     if size <= SHOWN_UP_TO:
@@ -46,20 +47,20 @@ def mimebundle(trace: Trace) -> dict[str, str]:
 
 
 def in_jupyter() -> bool:
-    """Whether this is the kernel of a Jupyter notebook: a cell can show HTML."""
+    """Return True in the kernel of a Jupyter notebook, where cells can show HTML."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return shell is not None and type(shell).__name__ != "TerminalInteractiveShell"
 
 
 def in_marimo() -> bool:
-    """Whether this is a cell of a marimo notebook."""
+    """Return True in a cell of a marimo notebook."""
     marimo = sys.modules.get("marimo")
     return marimo is not None and bool(marimo.running_in_notebook())
 
 
 def show(trace: Trace, *, height: int | None = None, open_browser: bool = True) -> None:
-    """The page in a cell of a notebook, else served until Ctrl-C."""
+    """Show the page in a notebook's cell, or serve it until Ctrl-C."""
     if in_jupyter():
         from IPython.display import display
 

@@ -1,4 +1,4 @@
-"""What a model says of a text: its best pieces at every mask, its labels' probabilities. Before and after a change."""
+"""A model's predictions for a text: the likeliest tokens at every mask, and the probabilities of labels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NEXT_SENTENCE = ("is next", "is random")
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One label, and its share of the probability."""
+    """A label and its probability."""
 
     label: str
     share: float
@@ -28,13 +28,13 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the model says at one place.
+    """A prediction at one token or for the whole text.
 
     Attributes:
-        what: which output.
-        place: the token, counted from 0; None for the whole text.
-        token: that token.
-        top: the likeliest, first.
+        what: name of the output.
+        place: position of the token, counted from 0; None for the whole text.
+        token: the token there.
+        top: the likeliest choices, best first.
     """
 
     what: str
@@ -43,37 +43,37 @@ class Outcome:
     top: tuple[Choice, ...]
 
     def plain(self) -> dict[str, Any]:
-        """As JSON takes it."""
+        """The prediction as a JSON record."""
         return asdict(self)
 
 
 def outcomes(model: Model, trace: Trace) -> list[Outcome]:
-    """Everything that the heads on top of a model predict for a text; empty where there are none, or only NaN."""
-    found: list[Outcome] = []
+    """All predictions of a model's output heads for a text; empty if it has none, or if an output has NaN."""
+    predictions: list[Outcome] = []
     if not all(np.isfinite(named.array).all() for named in trace.outputs.kept.values()):
-        return found
+        return predictions
     tasks = model.anatomy.tasks
     if "masked_lm" in tasks and model.tokenizer.mask_id in trace.ids:
-        found += [
+        predictions += [
             Outcome(
                 str(model.tokenizer.mask_token),
-                one.position,
-                trace.tokens[one.position],
-                tuple(Choice(token, share) for token, share in zip(one.tokens, one.probabilities, strict=True)),
+                mask.position,
+                trace.tokens[mask.position],
+                tuple(Choice(token, share) for token, share in zip(mask.tokens, mask.probabilities, strict=True)),
             )
-            for one in fill_trace(model, trace, top=TOP)
+            for mask in fill_trace(model, trace, top=TOP)
         ]
     for name, (task, _) in model.tops.outputs.items():
         if task == "sequence":
             named = trace.outputs[name]
-            found.append(Outcome("labels", None, None, _ranked(named.array, named.labels)))
+            predictions.append(Outcome("labels", None, None, _ranked(named.array, named.labels)))
         elif task == "next_sentence" and 1 in trace.segments:
-            found.append(Outcome("next sentence", None, None, _ranked(trace.outputs[name].array, NEXT_SENTENCE)))
-    return found
+            predictions.append(Outcome("next sentence", None, None, _ranked(trace.outputs[name].array, NEXT_SENTENCE)))
+    return predictions
 
 
 def moved(before: Trace, after: Trace) -> float | None:
-    """How far the last hidden state moved: mean over tokens of |after - before| / |before|; None where that is NaN."""
+    """Relative change of the last hidden state, the mean of |after - before| / |before| over tokens; None for NaN."""
     if not {"last_hidden_state"} <= set(before.outputs.kept) & set(after.outputs.kept):
         return None
     a, b = before.outputs["last_hidden_state"].array, after.outputs["last_hidden_state"].array

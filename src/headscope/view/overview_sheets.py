@@ -1,4 +1,4 @@
-"""Heads at a glance: which pattern each head of a trace looks most like, for all layers or for one."""
+"""Heads at a glance: the pattern that each head of a trace resembles most, for all layers or one."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ CELL = 5
 
 
 def overview_sheet(trace: Trace) -> Sheet:
-    """Every head's pattern in a grid, and where each pattern is strongest."""
-    found = all_patterns(trace)
-    whole = [one for one in found if not one.broken]
+    """A grid of every head's pattern, and the head in which each pattern is strongest."""
+    patterns = all_patterns(trace)
+    whole = [pattern for pattern in patterns if not pattern.broken]
     below: list[Drawing] = []
     look_at = None
     if whole:
-        clearest = max(whole, key=lambda one: max(one.means[name] for name in PLACES))
+        clearest = max(whole, key=lambda pattern: max(pattern.means[name] for name in PLACES))
         look_at = (clearest.layer, clearest.head)
         below = [blank, table(_extremes(whole))]
-    rows = _pattern_table(found)
+    rows = _pattern_table(patterns)
     return Sheet(
         record=lambda: {**trace_record(trace), "heads": rows.records()},
         table=lambda: rows,
@@ -63,7 +63,7 @@ def overview_sheet(trace: Trace) -> Sheet:
             ),
             tokens_line(trace),
             blank,
-            _grid(found),
+            _grid(patterns),
             *below,
         ),
         look_at=look_at,
@@ -71,16 +71,16 @@ def overview_sheet(trace: Trace) -> Sheet:
 
 
 def _which(trace: Trace) -> str:
-    """Whether the trace has all of the model's layers and heads, as far as their numbers tell."""
-    kept = any(record.number is not None or record.numbers is not None for record in trace.layers)
-    return "the heads that were kept" if kept else "all heads"
+    """“all heads”, or “the heads that were kept” if the trace's numbers show that some are missing."""
+    cut = any(record.number is not None or record.numbers is not None for record in trace.layers)
+    return "the heads that were kept" if cut else "all heads"
 
 
-def _grid(found: Sequence[Pattern]) -> Drawing:
+def _grid(patterns: Sequence[Pattern]) -> Drawing:
     """Layers down, heads across; each head's strongest pattern and its mass in per cent."""
-    placed = {(one.layer, one.head): one for one in found}
-    layers = dict.fromkeys(one.layer for one in found)
-    heads = sorted({one.head for one in found})
+    placed = {(pattern.layer, pattern.head): pattern for pattern in patterns}
+    layers = dict.fromkeys(pattern.layer for pattern in patterns)
+    heads = sorted({pattern.head for pattern in patterns})
 
     def draw(paper: Paper) -> Iterable[Line]:
         margin = 9
@@ -91,37 +91,37 @@ def _grid(found: Sequence[Pattern]) -> Drawing:
             for layer in layers:
                 cells = (_cell(placed.get((layer, head)), paper) for head in columns)
                 yield ((f"layer {layer:>{margin - 6}}", "bold"), *cells)
-        used = [name for name in SIGNS if any(one.name == name for one in found)]
+        used = [name for name in SIGNS if any(pattern.name == name for pattern in patterns)]
         legend = "   ".join(f"{paper.sign(*SIGNS[name])} {MEANINGS[name]}" for name in used)
         yield from notes([legend])(paper)
         yield from notes(
             [
-                f"numbers: mean weight in per cent over all queries, named from {STRONG:.0%}; "
-                f"{paper.sign(*SIGNS['even'])} from {EVEN:.0%} of the greatest entropy"
+                f"numbers: mean weight over all queries, in per cent; a pattern is named from {STRONG:.0%} on, "
+                f"{paper.sign(*SIGNS['even'])} from {EVEN:.0%} of the greatest entropy on"
             ]
         )(paper)
 
     return draw
 
 
-def _cell(one: Pattern | None, paper: Paper) -> tuple[str, str]:
-    if one is None:
+def _cell(pattern: Pattern | None, paper: Paper) -> tuple[str, str]:
+    if pattern is None:
         return " " * CELL, ""
-    sign = paper.sign(*SIGNS[one.name])
-    mass = f"{one.means[one.name] * 100:.0f}" if one.name in PLACES else ""
-    return f"{sign + mass:>{CELL}}", COLOURS[one.name] if paper.colour else ""
+    sign = paper.sign(*SIGNS[pattern.name])
+    mass = f"{pattern.means[pattern.name] * 100:.0f}" if pattern.name in PLACES else ""
+    return f"{sign + mass:>{CELL}}", COLOURS[pattern.name] if paper.colour else ""
 
 
-def _extremes(found: Sequence[Pattern]) -> Table:
-    """For each pattern the head in which it is strongest, and the sharpest and the most even head."""
+def _extremes(patterns: Sequence[Pattern]) -> Table:
+    """The head in which each pattern is strongest, and the sharpest and the most even head."""
     rows: list[tuple[Any, ...]] = []
     for name in PLACES:
-        best = max(found, key=lambda one, name=name: one.means[name])  # type: ignore[misc]
+        best = max(patterns, key=lambda pattern, name=name: pattern.means[name])  # type: ignore[misc]
         rows.append(
             (f"most on {MEANINGS[name]}", best.layer, best.head, f"{best.means[name]:.0%} of each query's weight")
         )
-    sharpest = min(found, key=lambda one: one.means["entropy"])
-    evenest = max(found, key=lambda one: one.means["entropy"])
+    sharpest = min(patterns, key=lambda pattern: pattern.means["entropy"])
+    evenest = max(patterns, key=lambda pattern: pattern.means["entropy"])
     rows.append(("sharpest", sharpest.layer, sharpest.head, f"entropy {sharpest.means['entropy']:.2f} nats"))
     rows.append(("most even", evenest.layer, evenest.head, f"entropy {evenest.means['entropy']:.2f} nats"))
     return Table((Column("which", "where to look"), *PATTERN_COLUMNS[:2], Column("value", "how much")), tuple(rows))
@@ -131,7 +131,7 @@ def layer_sheet(trace: Trace, layer: int) -> Sheet:
     """The heads of one layer with all their measures."""
     chosen = trace[layer, -1].layer
     rows = _pattern_table(all_patterns(trace, [chosen]))
-    shown = Table(rows.columns[1:], tuple(row[1:] for row in rows.rows))
+    columns = Table(rows.columns[1:], tuple(row[1:] for row in rows.rows))
     return Sheet(
         record=lambda: {**trace_record(trace), "layer": chosen, "heads": rows.records()},
         table=lambda: rows,
@@ -139,7 +139,7 @@ def layer_sheet(trace: Trace, layer: int) -> Sheet:
             title(f"layer {chosen}: {len(rows.rows)} heads, counted from 0", trace_aside(trace)),
             tokens_line(trace),
             blank,
-            table(shown),
+            table(columns),
             notes(
                 [
                     "means over all queries: " + "; ".join(f"{name}: {CATALOG[name].meaning}" for name in MEASURES),
@@ -149,8 +149,8 @@ def layer_sheet(trace: Trace, layer: int) -> Sheet:
     )
 
 
-def _pattern_table(found: Sequence[Pattern]) -> Table:
-    return Table(
-        PATTERN_COLUMNS,
-        tuple((one.layer, one.head, one.name, *(one.means[name] for name in MEASURES)) for one in found),
+def _pattern_table(patterns: Sequence[Pattern]) -> Table:
+    rows = (
+        (pattern.layer, pattern.head, pattern.name, *(pattern.means[name] for name in MEASURES)) for pattern in patterns
     )
+    return Table(PATTERN_COLUMNS, tuple(rows))

@@ -1,4 +1,4 @@
-"""The trace file as the page reads it: half precision, and what the page shows before it computes anything."""
+"""The trace file for the page: half precision, with what the page shows before it computes anything."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ VIEW_VERSION = 1
 THUMB = 48
 """Rows and columns of a head's thumbnail; shorter texts have one cell per pair."""
 VALUES_UP_TO = 4 << 20
-"""Bytes of V that go into the file unasked: short texts have the whole chain of a cell, long ones its numbers only."""
+"""Most bytes of V that are included by default; without V a cell's last step can't be shown in full."""
 MEASURED_CELLS = 1 << 21
-"""Cells of a head that thumbnails and statistics are taken from; of a larger map, runs of RUN queries spread evenly."""
+"""Most cells of a head that thumbnails and statistics are computed from; of more, evenly spread runs of RUN queries."""
 RUN = 8
 
 
@@ -46,8 +46,9 @@ def page_bytes(
     """The trace file with the page's own tensors (docs/trace-format.md, "What the page adds").
 
     Args:
+        trace: to write.
         dtype: fp16 or fp32, of Q, K and V.
-        values: whether V goes in; None for short texts only.
+        values: include V; None includes it for short texts only.
         layers, heads: only these, counted from 0.
 
     Raises:
@@ -64,11 +65,11 @@ def page_file(
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
 ) -> tuple[bytes, bool]:
-    """As page_bytes; and whether V, which the trace has, was left out unasked."""
+    """Return the bytes of `page_bytes`, and True if the trace has V and it was left out by default."""
     from safetensors.numpy import save as to_bytes
 
     if dtype not in DTYPES:
-        raise InputError(f"a page can't hold a trace as {dtype!r}", where="dtype", advice="use fp32 or fp16")
+        raise InputError(f"unsupported dtype {dtype!r} for a page", where="dtype", advice="use fp32 or fp16")
     narrow = _narrow(trace, layers, heads, DTYPES[dtype])
     width = np.dtype(DTYPES[dtype]).itemsize
     size = sum(record.v.size * width for record in narrow.layers if record.v is not None)
@@ -106,43 +107,43 @@ def page_file(
 
 
 def estimated_bytes(trace: Trace, dtype: str, values: bool | None, layers: int, heads: int) -> int:
-    """About how many bytes page_bytes will give."""
+    """Approximate size of the result of `page_bytes`."""
     width = np.dtype(DTYPES.get(dtype, np.float16)).itemsize
     rows = len(trace.queries) + len(trace.keys) * (2 if values else 1)
     return layers * heads * (rows * trace.d_head * width + 4 * len(trace.queries) + THUMB * THUMB)
 
 
 def measured_share(queries: int, keys: int) -> int:
-    """1 where every query is measured, n where every nth run of RUN queries is."""
+    """1 if every query is measured, n if every nth run of RUN queries is."""
     return max(1, -(-queries * keys // MEASURED_CELLS))
 
 
 def model_name(model: str) -> str:
-    """A model's name as people say it: a folder's last part, the bundled model's own name; a hub id stays whole."""
+    """A model's display name: the last part of a folder, the bundled model's name, or the whole hub id."""
     if model == "-":
         card = (files("headscope") / "models" / "tiny" / "README.md").read_text(encoding="utf-8")
         return next(line[2:].strip() for line in card.splitlines() if line.startswith("# "))
     return Path(model).name if Path(model).is_absolute() or model.startswith(".") or os.path.isdir(model) else model
 
 
-def _chosen(asked: Sequence[int] | None, numbers: Sequence[int], noun: str) -> list[int]:
+def _chosen(requested: Sequence[int] | None, numbers: Sequence[int], noun: str) -> list[int]:
     """The places of the layers or heads with these numbers."""
-    if asked is None:
+    if requested is None:
         return list(range(len(numbers)))
-    beyond = [number for number in asked if number not in numbers]
-    if beyond or not asked:
+    beyond = [number for number in requested if number not in numbers]
+    if beyond or not requested:
         raise InputError(
             f"there is no {noun} {beyond[0]} in the trace" if beyond else f"no {noun} was chosen",
-            where=f"{noun}s={list(asked)!r}",
+            where=f"{noun}s={list(requested)!r}",
             advice=f"the trace has the {noun}s {', '.join(map(str, numbers))}",
         )
-    return sorted(numbers.index(number) for number in set(asked))
+    return sorted(numbers.index(number) for number in set(requested))
 
 
 def _narrow(
     trace: Trace, layers: Sequence[int] | None, heads: Sequence[int] | None, dtype: type[np.floating[Any]]
 ) -> Trace:
-    """Only these layers and heads, rounded as the file will hold them, so that every number follows from the file."""
+    """Only these layers and heads, rounded as in the file, so that every number can be recomputed from the file."""
 
     def rounded(part: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
         return part.astype(dtype).astype(np.float32)
@@ -151,17 +152,17 @@ def _narrow(
     for at in _chosen(layers, trace.numbers, "layer"):
         record = trace.layers[at]
         number = trace.numbers[at]
-        own = trace.head_numbers(number)
-        kept = _chosen(heads, own, "head")
+        all_heads = trace.head_numbers(number)
+        chosen = _chosen(heads, all_heads, "head")
         q, k, v, bias = record.q, record.k, record.v, record.mask.bias
-        # Where every query is measured, log-sum-exps come from there.
+        # If every query is measured, the measurement gives the log-sum-exps.
         lse = None if measured_share(len(trace.queries), len(trace.keys)) == 1 else record.lse
-        if len(kept) < len(q):
+        if len(chosen) < len(q):
             groups = len(q) // len(k)
-            key_heads = [head // groups for head in kept]
-            q, k, v = q[kept], k[key_heads], None if v is None else v[key_heads]
-            lse = None if lse is None else lse[kept]
-            bias = bias[kept] if bias is not None and len(bias) > 1 else bias
+            key_heads = [head // groups for head in chosen]
+            q, k, v = q[chosen], k[key_heads], None if v is None else v[key_heads]
+            lse = None if lse is None else lse[chosen]
+            bias = bias[chosen] if bias is not None and len(bias) > 1 else bias
         records.append(
             replace(
                 record,
@@ -171,7 +172,7 @@ def _narrow(
                 lse=lse,
                 mask=replace(record.mask, bias=bias),
                 number=number,
-                numbers=tuple(own[head] for head in kept),
+                numbers=tuple(all_heads[head] for head in chosen),
             )
         )
     if len({len(record.q) for record in records}) > 1:
@@ -188,9 +189,9 @@ def _measure(
 ) -> tuple[
     UInt8[np.ndarray, "heads rows columns"], dict[str, Float[np.ndarray, " heads"]], Float[np.ndarray, "heads queries"]
 ]:
-    """Thumbnails, statistics and log-sum-exps of a layer's heads, from one walk over its weights.
+    """Thumbnails, statistics and log-sum-exps of a layer's heads, from one pass over its weights.
 
-    Of a long text, a share of the queries is walked over, and the log-sum-exps stay those of the trace.
+    Of a long text only a share of the queries is measured, and the trace's log-sum-exps are kept.
     """
     heads, queries, _ = record.q.shape
     keys = record.k.shape[1]
@@ -212,12 +213,12 @@ def _measure(
         down = np.maximum.reduceat(across, starts, axis=1)
         pooled[:, targets[starts]] = np.maximum(pooled[:, targets[starts]], down)
     thumbs = np.rint(255 * np.sqrt(np.minimum(np.nan_to_num(pooled), 1))).astype(np.uint8)
-    broken = is_broken(record)  # the page says so over their thumbnails, by their lse
+    broken = is_broken(record)  # the page recognises them by their lse
     return thumbs, {name: np.where(broken, np.nan, mean) for name, mean in mean_over_queries(parts).items()}, lse
 
 
 def _walked(queries: int, keys: int) -> Int[np.ndarray, " n"] | None:
-    """The queries that are measured: None for all; of a long text, those of every nth run of RUN."""
+    """The queries to measure: None for all; of a long text, every nth run of RUN."""
     every = measured_share(queries, keys)
     if every == 1:
         return None
@@ -228,11 +229,11 @@ def _walked(queries: int, keys: int) -> Int[np.ndarray, " n"] | None:
 def _writes(
     trace: Trace, source: Source | None
 ) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "..."], Float[np.ndarray, "..."]] | None:
-    """How strongly each value and each context arrives in the residual stream; None where there is no W_O to ask for.
+    """The size of each value and each context in the residual stream; None if W_O is unavailable.
 
     value_norms (layers, heads, keys) = |v_j W_O| (Kobayashi et al. 2020, the norm in eq. 4), writes (layers, heads,
-    queries) = |c_i W_O|, and shares (layers, heads, queries) = c_i W_O . t_i / |t_i|^2 with t_i the sum over the
-    heads shown: shares of all heads add up to 1.
+    queries) = |c_i W_O|, and shares (layers, heads, queries) = c_i W_O . t_i / |t_i|^2 with t_i the sum over these
+    heads: the shares of all heads add up to 1.
     """
     if source is None or any(record.v is None for record in trace.layers):
         return None
@@ -242,7 +243,7 @@ def _writes(
         heads = trace.head_numbers(layer)
         try:
             out = np.stack([np.asarray(source.W_O(layer, head), dtype=np.float32) for head in heads])
-        except (UnsupportedError, TraceError):  # a live model that is gone, or whose projection is no one matrix
+        except (UnsupportedError, TraceError):  # the live model is gone, or its projection is not a single matrix
             return None
         groups = len(record.q) // len(record.v)
         values = np.repeat(record.v, groups, axis=0) if groups > 1 else record.v
@@ -264,7 +265,7 @@ def _writes(
 
 
 def _anatomy(trace: Trace) -> dict[str, Any] | None:
-    """The drawing of the model: components, sizes, one layer's parameters; None where the model isn't at hand."""
+    """Data for the drawing of the model: components, sizes, one layer's parameters; None without a model."""
     from headscope.model import Model
 
     model = trace.source

@@ -1,4 +1,4 @@
-"""A head's pattern in a word: where most of its weight is, if much of it is in one place; else even or mixed."""
+"""A head's pattern in a word: the place with most of its weight, if it has enough; otherwise even or mixed."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from headscope._trace import Trace
 
 STRONG = 0.4
-"""Mean weight from which a head is called by a pattern's name."""
+"""Least mean weight for a head to be named after a pattern."""
 EVEN = 0.9
-"""Normalised entropy from which a head is called even."""
+"""Least normalised entropy for a head to be called even."""
 
 PLACES = ("previous", "same", "next", "first", "sep")
-"""The statistics that give a head its name."""
+"""The statistics that a pattern is named after."""
 MEASURES = (*PLACES, "entropy", "normalised_entropy")
 
 NAN = "NaN"
@@ -32,7 +32,7 @@ MEANINGS = {
     "mixed": "none of these",
     NAN: "not a number",
 }
-"""Pattern -> what it says, in words."""
+"""Pattern -> its meaning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ class Pattern:
 
     Attributes:
         layer, head: their numbers in the model.
-        means: MEASURES by name, in means over the queries that have one. 0 where none has, NaN where the head's weights
-            are not numbers.
+        means: MEASURES by name, as means over the queries that have them; 0 if none has, NaN if the head's weights are
+            not numbers.
     """
 
     layer: int
@@ -51,12 +51,12 @@ class Pattern:
 
     @property
     def broken(self) -> bool:
-        """Whether the weights are not numbers."""
+        """True if the weights are not numbers."""
         return math.isnan(self.means["entropy"])
 
     @property
     def name(self) -> str:
-        """The strongest place where it is strong; else `even`, or `mixed`. `NaN` for a broken head."""
+        """The strongest place if it is strong enough, otherwise `even` or `mixed`; `NaN` for a broken head."""
         if self.broken:
             return NAN
         strongest = max(PLACES, key=self.means.__getitem__)
@@ -66,7 +66,7 @@ class Pattern:
 
 
 def all_patterns(trace: Trace, layers: Sequence[int] | None = None) -> list[Pattern]:
-    """The patterns of every head that the trace has (of the layers with these numbers), layer by layer."""
+    """The patterns of the trace's heads, of all layers or those with these numbers, layer by layer."""
     roles = roles_of(trace)
     patterns: list[Pattern] = []
     for layer in trace.numbers if layers is None else layers:

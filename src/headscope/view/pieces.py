@@ -1,4 +1,4 @@
-"""Tokens as people's words: the marks of a vocabulary (`##`, `Ġ`, `▁`, spelled bytes) read back into text."""
+"""Labels of tokens: the marks of a vocabulary (`##`, `Ġ`, `▁`, spelled bytes) turned back into text."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ if TYPE_CHECKING:
     from headscope._trace import TokenAxis
 
 CONTINUED = "·"
-"""Stands before a piece that goes on where the word's last piece ended."""
+"""Mark before a token that continues a word."""
 WORD_START = "Ġ▁"
-"""How byte-level and SentencePiece vocabularies spell the space before a word."""
+"""Marks that byte-level and SentencePiece vocabularies use for the space before a word."""
 
 
 def labels(axis: TokenAxis, text: str | None = None, pair: str | None = None) -> tuple[str, ...]:
-    """One label per token, fit to print: `em ·bed ·ding ·s`, `[CLS]`, 你 where the vocabulary spells bytes.
+    """One printable label per token: `em ·bed ·ding ·s`, `[CLS]`, 你 even if the vocabulary spells bytes.
 
-    Special and unknown tokens keep their names, for that is what the model sees.
+    Special and unknown tokens keep their names, because the model sees no more of them.
     """
-    found: list[str] = []
+    names: list[str] = []
     part, content_seen = text, False
     for at, token in enumerate(axis.tokens):
         if axis.special[at]:
             part = pair if content_seen else part
-            found.append(printable(token))
+            names.append(printable(token))
             continue
         content_seen = True
         span = axis.spans[at]
         source = part[span[0] : span[1]] if part is not None and span is not None else None
         continued = at > 0 and axis.words[at] is not None and axis.words[at] == axis.words[at - 1]
-        found.append((CONTINUED if continued else "") + _label(token, source, continued))
-    return tuple(found)
+        names.append((CONTINUED if continued else "") + _label(token, source, continued))
+    return tuple(names)
 
 
 def _label(token: str, source: str | None, continued: bool) -> str:
@@ -52,10 +52,10 @@ def _label(token: str, source: str | None, continued: bool) -> str:
 
 @cache
 def _byte_alphabet() -> dict[str, int]:
-    """GPT-2's alphabet: printable Latin-1 stands for itself, every other byte for a letter from U+0100 on."""
-    own = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    rest = [byte for byte in range(256) if byte not in own]
-    return {chr(byte): byte for byte in own} | {chr(0x100 + at): byte for at, byte in enumerate(rest)}
+    """GPT-2's alphabet: printable Latin-1 is itself, every other byte is a letter from U+0100 on."""
+    unchanged = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    rest = [byte for byte in range(256) if byte not in unchanged]
+    return {chr(byte): byte for byte in unchanged} | {chr(0x100 + at): byte for at, byte in enumerate(rest)}
 
 
 def _spelled_bytes(token: str) -> bytes | None:
@@ -64,10 +64,10 @@ def _spelled_bytes(token: str) -> bytes | None:
 
 
 def find_token(wanted: str, tokens: Sequence[str], shown: Sequence[str]) -> int:
-    """The position that a person means by a number, counted from 0, or by a piece or its label.
+    """The position of a token named by its number, counted from 0, its text or its label.
 
     Raises:
-        InputError: no such position or piece, or a piece that occurs more than once.
+        InputError: no such position or token, or a token that occurs more than once.
     """
     number = whole_number(wanted)
     if number is not None:
@@ -76,7 +76,7 @@ def find_token(wanted: str, tokens: Sequence[str], shown: Sequence[str]) -> int:
         raise InputError(
             f"there is no token {wanted}: the text has {len(tokens)} tokens",
             where="--query",
-            advice=f"tokens count from 0, so the last one is {len(tokens) - 1}",
+            advice=f"tokens are numbered 0 to {len(tokens) - 1}",
         )
     for same in (str.__eq__, _same_letters):
         places = [
@@ -90,15 +90,15 @@ def find_token(wanted: str, tokens: Sequence[str], shown: Sequence[str]) -> int:
             raise InputError(
                 f"{wanted!r} occurs {len(places)} times: at {', '.join(map(str, places))}",
                 where="--query",
-                advice="give the number of the one that is meant",
+                advice="choose one by its number",
             )
     listed = " ".join(f"{at}:{label}" for at, label in enumerate(shown[:40]))
     raise InputError(
-        f"no token is {shortened(wanted)}",
+        f"there is no token {shortened(wanted)}",
         where="--query",
         advice=f"the tokens are {listed}{' …' if len(shown) > 40 else ''}",
     )
 
 
-def _same_letters(one: str, other: str) -> bool:
-    return one.casefold() == other.casefold()
+def _same_letters(token: str, other: str) -> bool:
+    return token.casefold() == other.casefold()

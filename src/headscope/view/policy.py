@@ -1,4 +1,4 @@
-"""What the served page may do: nothing but its own script and style, and questions to the server it came from."""
+"""Security headers of the served page: only its own script and style, and requests only to its own server."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ META = re.compile(r'<meta http-equiv="Content-Security-Policy" content="([^"]+)"
 
 
 def server_policy(page: bytes) -> str:
-    """The page's own policy as a header; and nobody may frame it."""
-    found = META.search(page[:4096].decode("utf-8", "replace"))
-    if found is None:
+    """The page's Content-Security-Policy as a header, which also forbids framing the page."""
+    meta = META.search(page[:4096].decode("utf-8", "replace"))
+    if meta is None:
         raise HeadscopeError(
             "the built page has no Content-Security-Policy",
             where="view/static/page.html",
-            advice="build it again from web/",
+            advice="rebuild it: cd web && npm run build",
         )
-    return f"{found[1]}; frame-ancestors 'none'"
+    return f"{meta[1]}; frame-ancestors 'none'"

@@ -1,4 +1,4 @@
-"""What reports look like: one head's slices, what a class would load, what verification found."""
+"""Screens of one head's slices, of the fit between a checkpoint and a class, and of a verification."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ FIRST = 3
 
 
 def head_sheet(model: Model, layer: int, head: int) -> Sheet:
-    """One head's slices of W_Q, W_K, W_V, W_O and its biases: where they lie, how long they are, how they begin."""
-    one = model.layers[layer].heads[head]
+    """One head's slices of W_Q, W_K, W_V, W_O and its biases: their places, norms and first numbers."""
+    selected = model.layers[layer].heads[head]
     sizes = model.anatomy.known()
-    arrays = head_arrays(one)
+    arrays = head_arrays(selected)
     rows = []
     slices = []
     for name, role, axis in HEAD_SLICES:
         array = arrays[name]
-        tensor = model.anatomy.parameter(role, one.layer).stored
+        tensor = model.anatomy.parameter(role, selected.layer).stored
         norm = float(np.linalg.norm(array.astype(np.float64)))
         first = [float(number) for number in array.ravel()[:FIRST]]
-        span = f"{one.span.start}:{one.span.stop}"
+        span = f"{selected.span.start}:{selected.span.stop}"
         cut = f"[{span}]" if axis == "rows" else f"[:, {span}]"
         rows.append((name, array.shape, tensor, cut, norm, " ".join(f"{number:+.4f}" for number in first)))
         slices.append(
@@ -52,50 +52,50 @@ def head_sheet(model: Model, layer: int, head: int) -> Sheet:
                 "shape": list(array.shape),
                 "tensor": tensor,
                 "axis": axis,
-                "start": one.span.start,
-                "stop": one.span.stop,
+                "start": selected.span.start,
+                "stop": selected.span.stop,
                 "norm": norm,
                 "first": first,
             }
         )
-    rates = expansion_rates(model, [one.layer])
+    rates = expansion_rates(model, [selected.layer])
     rate = rates[0] if rates else None
     shared = _shared_start([str(row[2]) for row in rows])
-    people = (*SLICE_COLUMNS[:2], Column("place", "lies in", kind="code"), *SLICE_COLUMNS[4:])
-    shown = [(*row[:2], row[2].removeprefix(shared) + row[3], *row[4:]) for row in rows]
+    screen_columns = (*SLICE_COLUMNS[:2], Column("place", "lies in", kind="code"), *SLICE_COLUMNS[4:])
+    screen_rows = [(*row[:2], row[2].removeprefix(shared) + row[3], *row[4:]) for row in rows]
     words = (
         f"Q = X W_Q + b_Q, with X (S, {sizes.d_model}) the layer's input; K and V likewise, (S, {sizes.d_head}) each. "
         f"The head writes softmax(Q K^T / sqrt({sizes.d_head})) V W_O, (S, {sizes.d_model})."
     )
     expansion = (
-        f"The expansion rate of layer {one.layer} is {rate or 0:.3f}: W_V W_O of all its heads together multiplies the "
-        "length of a random vector by that, biases included."
+        f"The expansion rate of layer {selected.layer} is {rate or 0:.3f}: the factor by which W_V W_O of all heads "
+        "together multiplies the length of a random vector, biases included."
     )
     return Sheet(
         record=lambda: {
             "model": model.name,
-            "layer": one.layer,
-            "head": one.index,
+            "layer": selected.layer,
+            "head": selected.index,
             "expansion_rate": rate,
             "slices": slices,
         },
         table=lambda: Table(SLICE_COLUMNS, tuple(rows)),
         drawings=(
             title(
-                f"layer {one.layer}, head {one.index} (counted from 0)",
+                f"layer {selected.layer}, head {selected.index} (counted from 0)",
                 f"{called(model.name)}, d_model {sizes.d_model}, d_head {sizes.d_head}",
             ),
             blank,
             prose(words),
             *([] if rate is None else [prose(expansion)]),
             blank,
-            table(Table(people, tuple(shown))),
+            table(Table(screen_columns, tuple(screen_rows))),
             blank,
             notes(
                 [
                     f"names begin with {shared}" if shared else "",
-                    "shapes are the paper's, (in, out); the file holds (out, in): W_Q, W_K and W_V are rows there, "
-                    "turned, and W_O is columns, turned",
+                    "shapes are the paper's, (in, out); the file has (out, in), so W_Q, W_K and W_V are rows of its "
+                    "tensors, transposed, and W_O is columns, transposed",
                 ]
             ),
         ),
@@ -103,7 +103,7 @@ def head_sheet(model: Model, layer: int, head: int) -> Sheet:
 
 
 def _shared_start(names: list[str]) -> str:
-    """What all names begin with, up to a dot."""
+    """The common prefix of the names, up to a dot."""
     parts = [name.split(".") for name in names]
     same = 0
     while all(len(part) > same + 1 and part[same] == parts[0][same] for part in parts):
@@ -117,13 +117,13 @@ def head_arrays(head: Head) -> dict[str, np.ndarray[Any, np.dtype[Any]]]:
 
 
 def broken_slices(head: Head) -> str | None:
-    """A line that names the slices with NaN or infinity in them; None where all numbers are finite."""
+    """A line that names the slices with NaN or infinity, or None if all numbers are finite."""
     names = [name for name, array in head_arrays(head).items() if not np.isfinite(array).all()]
     return f"{BROKEN} in {', '.join(names)} of layer {head.layer}, head {head.index}" if names else None
 
 
 def save_head(head: Head, path: Path) -> str:
-    """Write the head's slices as one .npz; what was written, in words."""
+    """Write the head's slices as one .npz; return a description."""
     from headscope.view.saving import save_arrays
 
     arrays = head_arrays(head)
@@ -132,7 +132,7 @@ def save_head(head: Head, path: Path) -> str:
 
 
 def fit_sheet(model: Model, class_name: str) -> Sheet:
-    """Which parameters a class would newly initialise, and which of the checkpoint's it would ignore."""
+    """The parameters that a class would newly initialise, and those of the checkpoint that it would ignore."""
     fit = model.fit(class_name)
     columns = (
         Column("name", "parameter", kind="code"),
@@ -144,16 +144,16 @@ def fit_sheet(model: Model, class_name: str) -> Sheet:
     rows += [(name, "mismatched", wanted, stored) for name, stored, wanted in fit.mismatched]
     rows += [(row.name, "ignored", None, row.shape) for row in fit.ignored]
     drawings: list[Drawing] = [title(f"{called(model.name)} in {fit.class_name}"), blank]
-    said = [f"{fit.loaded} parameters are loaded from the checkpoint."]
+    lines = [f"{fit.loaded} parameters are loaded from the checkpoint."]
     if fit.initialised:
-        said.append(f"{len(fit.initialised)} are not in it and would start from random numbers: train before use.")
+        lines.append(f"{len(fit.initialised)} are not in it and would be initialised at random: train before use.")
     if fit.mismatched:
-        said.append(f"{len(fit.mismatched)} have another shape than the class wants, and can't be loaded.")
+        lines.append(f"{len(fit.mismatched)} have a shape other than the class expects and can't be loaded.")
     if fit.ignored:
-        said.append(f"{len(fit.ignored)} are in the checkpoint and have no place in the class: they would be ignored.")
+        lines.append(f"{len(fit.ignored)} are in the checkpoint but not in the class and would be ignored.")
     if not rows:
-        said.append("Nothing is missing, nothing is left over.")
-    drawings += [prose(line) for line in said]
+        lines.append("Nothing is missing, and nothing would be ignored.")
+    drawings += [prose(line) for line in lines]
     if rows:
         drawings += [blank, table(Table(columns, tuple(rows)))]
     if fit.tied:
@@ -190,23 +190,23 @@ CHECK_COLUMNS = (
 
 
 def verify_sheet(report: Report) -> Sheet:
-    """Which independent computations agree, how far apart they are at worst, and where."""
+    """The independent computations that were compared, their worst differences, and where those are."""
     rows = tuple(tuple(getattr(check, column.key) for column in CHECK_COLUMNS) for check in report.checks)
-    people = (
+    screen_columns = (
         CHECK_COLUMNS[0],
         CHECK_COLUMNS[1],
         Column("worst", "worst difference", align="right", form=".1e"),
-        Column("tolerance", "may be", align="right", form=".1e"),
+        Column("tolerance", "tolerance", align="right", form=".1e"),
         Column("where", "worst at", kind="prose"),
     )
-    shown = tuple(
+    screen_rows = tuple(
         (check.name, "yes" if check.agrees else "NO", float(check.worst), check.tolerance, check.place)
         for check in report.checks
     )
     drawings: list[Drawing] = [
         title(f"{called(report.model)}: {verdict(report)}"),
         blank,
-        table(Table(people, shown)),
+        table(Table(screen_columns, screen_rows)),
         notes(["layers, heads, queries and keys count from 0"]),
         blank,
         title("what was compared"),

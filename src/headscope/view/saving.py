@@ -1,4 +1,4 @@
-"""Weights and slices into files: NumPy's npz, a long CSV table, or the whole trace as safetensors."""
+"""Saving weights and slices: NumPy's npz, a long CSV table, or the whole trace as safetensors."""
 
 from __future__ import annotations
 
@@ -18,53 +18,53 @@ if TYPE_CHECKING:
 
 KINDS = (".npz", ".safetensors", ".csv")
 MOST_CELLS = {".csv": 20_000_000, ".npz": 500_000_000}
-"""Weights that one file takes: about a gigabyte of CSV, two gigabytes of float32 in memory."""
+"""Most weights per file: about a gigabyte of CSV, two gigabytes of float32 in memory."""
 
 
 def check_kind(path: Path, kinds: Sequence[str] = KINDS) -> str:
-    """The file's suffix, where it is one that can be written.
+    """The file's suffix.
 
     Raises:
-        InputError: it is another one.
+        InputError: the suffix is not supported.
     """
     if path.suffix.lower() in kinds:
         return path.suffix.lower()
     raise InputError(
-        f"a file of kind {path.suffix!r} can't be written" if path.suffix else "the file's name has no ending",
+        f"unsupported suffix {path.suffix!r}" if path.suffix else "the file's name has no suffix",
         where=str(path),
-        advice=f"end the name in {', '.join(kinds)}",
+        advice=f"use one of {', '.join(kinds)}",
     )
 
 
 def save_attention(trace: Trace, path: Path, *, layer: int | None = None, head: int | None = None) -> str:
-    """Write the weights of the chosen heads, all without a layer and a head; what was written, in words.
+    """Write the weights of one head, of a layer's heads, or of all; return a description of the file.
 
     - .npz: `weights` (layers, heads, S, S) float32, `layers` and `heads` their numbers, `tokens`, `ids`, `segments`;
-    - .csv: one line per cell: layer, head, query, query_token, key, key_token, weight; tokens that a spreadsheet would
-      run have an apostrophe before them;
+    - .csv: a line per cell: layer, head, query, query_token, key, key_token, weight; an apostrophe precedes tokens that
+      a spreadsheet might run;
     - .safetensors: the trace itself, from which every head's weights can be computed.
 
     Raises:
-        InputError: a file of another kind, one that can't be written, or no such layer or head.
+        InputError: another suffix, a file that can't be written, or no such layer or head.
     """
     kind = check_kind(path)
     layers = trace.numbers if layer is None else (trace[layer, -1].layer,)
     heads = trace.head_numbers(layers[0]) if head is None else (trace[layers[0], head].head,)
-    unlike = [one for one in layers if head is None and trace.head_numbers(one) != heads]
+    unlike = [number for number in layers if head is None and trace.head_numbers(number) != heads]
     if unlike and kind == ".npz":
         raise InputError(
-            f"layer {unlike[0]} has other heads than layer {layers[0]}, so that their weights make up no one array",
+            f"layers {layers[0]} and {unlike[0]} have different heads, so their weights don't fit in one array",
             where=str(path),
             advice="choose one layer with --layer, or save the trace as .safetensors",
         )
     cells = len(layers) * len(heads) * len(trace) * len(trace.keys)
     if cells > MOST_CELLS.get(kind, cells):
         raise InputError(
-            f"{len(layers)} x {len(heads)} heads of {len(trace)} x {len(trace.keys)} weights are {cells:,} numbers, "
+            f"{len(layers)} x {len(heads)} heads of {len(trace)} x {len(trace.keys)} weights are {cells:,} values, "
             f"too many for one {kind} file",
             where=str(path),
-            advice="choose one head with --layer and --head, or save the trace as .safetensors: it grows with the "
-            "text's length, not with its square",
+            advice="choose one head with --layer and --head, or save the trace as .safetensors: its size is linear, "
+            "not quadratic, in the text's length",
         )
     if kind == ".safetensors":
         trace.save(path)
@@ -72,7 +72,7 @@ def save_attention(trace: Trace, path: Path, *, layer: int | None = None, head: 
     if kind == ".csv":
         write_atomically(path, _csv(trace, layers, None if head is None else heads))
     else:
-        weights = np.stack([[np.asarray(trace[one, two].weights) for two in heads] for one in layers])
+        weights = np.stack([[np.asarray(trace[row, column].weights) for column in heads] for row in layers])
         save_arrays(
             path,
             {
@@ -88,7 +88,7 @@ def save_attention(trace: Trace, path: Path, *, layer: int | None = None, head: 
 
 
 def save_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, np.dtype[Any]]]) -> None:
-    """Write arrays as one .npz, whole or not at all."""
+    """Write arrays as one .npz, atomically."""
     check_kind(path, (".npz",))
     out = io.BytesIO()
     np.savez_compressed(out, allow_pickle=False, **arrays)

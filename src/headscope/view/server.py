@@ -1,4 +1,4 @@
-"""The page, served on this machine: other texts, silenced heads, masked tokens. Starlette behind uvicorn."""
+"""The page, served on this machine, with reruns: other texts, silenced heads, masked tokens. Starlette and uvicorn."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"
 LONGEST_REQUEST = 1 << 20
-"""Bytes of a request's body: a text of a few hundred pages."""
+"""Most bytes of a request's body: enough for a few hundred pages of text."""
 KEPT_TRACES = 64
 THREADS = 4
 T = TypeVar("T")
 
 
 class LeftError(Exception):
-    """Nobody waits for this answer any more."""
+    """The client has gone, or the server is stopping."""
 
 
 @dataclass
 class Session:
-    """What one run of the server holds.
+    """The state of one run of the server.
 
     Attributes:
-        token: what every request must carry, new with each run.
-        model: what runs other texts; None where only a trace is shown.
-        traces: by the name that the page calls them.
-        port: where it listens; the Host header must name it.
-        stopping: set when the server ends: nobody waits for an answer any more.
-        threads: where the model runs and pages are made.
+        token: secret that every request must carry, new with each run.
+        model: runs other texts; None if the page only shows a trace.
+        traces: by the id that the page uses.
+        port: the port the server listens on, which the Host header must name.
+        stopping: set when the server stops.
+        threads: run the model and make pages.
     """
 
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
@@ -61,18 +61,20 @@ class Session:
     threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(THREADS, "headscope-page"))
 
     def stop(self) -> None:
-        """Let go of whatever is still computed: a forward pass ends at its next layer."""
+        """Cancel pending work: a running forward pass ends at its next layer."""
         self.stopping.set()
         self.threads.shutdown(wait=False, cancel_futures=True)
 
     async def run(self, work: Callable[[], T]) -> T:
-        """The result of work in a thread.
+        """Run work in a thread and return its result.
 
         Raises:
-            LeftError: the server ends.
+            LeftError: the server is stopping.
         """
         result = asyncio.get_running_loop().run_in_executor(self.threads, work)
-        result.add_done_callback(lambda done: done.cancelled() or done.exception())  # an error that nobody waits for
+        result.add_done_callback(
+            lambda done: done.cancelled() or done.exception()
+        )  # retrieves an error that nobody awaits
         end = asyncio.ensure_future(self.stopping.wait())
         try:
             await asyncio.wait((result, end), return_when=asyncio.FIRST_COMPLETED)
@@ -83,7 +85,7 @@ class Session:
         return result.result()
 
     def keep(self, trace: Trace) -> str:
-        """Hold a trace, and let the oldest go beyond KEPT_TRACES."""
+        """Store a trace and return its id; the oldest are dropped beyond KEPT_TRACES."""
         name = secrets.token_hex(8)
         self.traces[name] = trace
         while len(self.traces) > KEPT_TRACES:
@@ -91,95 +93,110 @@ class Session:
         return name
 
     def address(self) -> str:
-        """Where the browser finds the page."""
+        """The page's URL."""
         return f"http://{HOST}:{self.port}/?token={self.token}"
 
 
 def application(session: Session) -> Starlette:
-    """The server: `/` is the page, `/api/trace` runs the model."""
+    """Return the server: `/` is the page, `/api/trace` runs the model.
+
+    Raises:
+        MissingExtraError: starlette is not installed.
+    """
     try:
         from starlette.applications import Starlette
-        from starlette.requests import ClientDisconnect
-        from starlette.responses import PlainTextResponse, Response, StreamingResponse
+        from starlette.responses import Response, StreamingResponse
         from starlette.routing import Route
     except ImportError as error:
         raise MissingExtraError(
-            "the server needs starlette and uvicorn",
+            "starlette or uvicorn is not installed",
             where="headscope view",
             advice="install headscope[view], or write a file: headscope view … --html FILE",
         ) from error
 
-    def refused(why: str, status: int) -> Response:
-        return PlainTextResponse(why, status, headers=HEADERS)
-
-    def stranger(request: Request, token: str) -> Response | None:
-        """Refuse a request that another site's page, or DNS rebinding, may have sent."""
-        hosts = request.headers.getlist("host")
-        if hosts not in ([f"{HOST}:{session.port}"], [f"localhost:{session.port}"]):
-            return refused(f"this server answers for {HOST}:{session.port} only", 421)
-        origin = request.headers.get("origin")
-        if origin is not None and origin != f"http://{hosts[0]}":
-            return refused("a page of another site asked: refused", 403)
-        if not hmac.compare_digest(token.encode(), session.token.encode()):
-            return refused(
-                "the token is wrong: it is new with each run. Open the address that `headscope view` printed last.", 403
-            )
-        return None
-
     async def index(request: Request) -> Response:
-        wrong = stranger(request, request.query_params.get("token", ""))
-        if wrong is not None:
-            return wrong
+        denied = _denied(session, request, request.query_params.get("token", ""))
+        if denied is not None:
+            return denied
         first = next(iter(session.traces))
         try:
-            whole = await session.run(lambda: _first_page(session, first))
+            content = await session.run(lambda: _first_page(session, first))
         except LeftError:
-            return refused("the server ends", 503)
-        policy = server_policy(whole)
-        return Response(
-            whole, media_type="text/html; charset=utf-8", headers={**HEADERS, "Content-Security-Policy": policy}
-        )
+            return _refusal("the server is stopping", 503)
+        headers = {**HEADERS, "Content-Security-Policy": server_policy(content)}
+        return Response(content, media_type="text/html; charset=utf-8", headers=headers)
 
     async def trace(request: Request) -> Response:
-        wrong = stranger(request, request.headers.get("x-headscope-token", ""))
-        if wrong is not None:
-            return wrong
-        body = b""
-        try:
-            async for part in request.stream():
-                body += part
-                if len(body) > LONGEST_REQUEST:
-                    return refused(f"the request is longer than {LONGEST_REQUEST:,} bytes", 413)
-        except ClientDisconnect:
-            return refused("the request is not whole", 400)
-        try:
-            asked = json.loads(body)
-            if not isinstance(asked, dict):
-                raise ValueError("not an object")
-        except (ValueError, RecursionError):
-            return refused("the request is no JSON object", 400)
-        return StreamingResponse(_answer(session, asked), media_type="application/octet-stream", headers=HEADERS)
+        denied = _denied(session, request, request.headers.get("x-headscope-token", ""))
+        if denied is not None:
+            return denied
+        query = await _query_of(request)
+        if isinstance(query, Response):
+            return query
+        return StreamingResponse(_answer(session, query), media_type="application/octet-stream", headers=HEADERS)
 
     return Starlette(routes=[Route("/", index), Route("/api/trace", trace, methods=["POST"])])
 
 
+def _refusal(why: str, status: int) -> Response:
+    from starlette.responses import PlainTextResponse
+
+    return PlainTextResponse(why, status, headers=HEADERS)
+
+
+def _denied(session: Session, request: Request, token: str) -> Response | None:
+    """A refusal of a request that another site's page, or DNS rebinding, may have sent; otherwise None."""
+    hosts = request.headers.getlist("host")
+    if hosts not in ([f"{HOST}:{session.port}"], [f"localhost:{session.port}"]):
+        return _refusal(f"this server only answers requests for {HOST}:{session.port}", 421)
+    origin = request.headers.get("origin")
+    if origin is not None and origin != f"http://{hosts[0]}":
+        return _refusal("requests from other sites are refused", 403)
+    if not hmac.compare_digest(token.encode(), session.token.encode()):
+        return _refusal(
+            "wrong token: it changes with each run. Open the last address that `headscope view` printed.", 403
+        )
+    return None
+
+
+async def _query_of(request: Request) -> dict[str, Any] | Response:
+    """The JSON object in a request's body, or a refusal."""
+    from starlette.requests import ClientDisconnect
+
+    body = b""
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > LONGEST_REQUEST:
+                return _refusal(f"the request is longer than {LONGEST_REQUEST:,} bytes", 413)
+    except ClientDisconnect:
+        return _refusal("the request is incomplete", 400)
+    try:
+        query = json.loads(body)
+        if not isinstance(query, dict):
+            raise ValueError("not an object")
+    except (ValueError, RecursionError):
+        return _refusal("the request is not a JSON object", 400)
+    return query
+
+
 def _first_page(session: Session, first: str) -> bytes:
-    shown = session.traces[first]
+    trace = session.traces[first]
     model = session.model
     return page(
-        [page_bytes(shown, values=True)],
+        [page_bytes(trace, values=True)],
         home="server" if model is not None else "file",
-        title=default_title(shown),
+        title=default_title(trace),
         token=session.token,
         remote=[first],
         mask=None if model is None else model.tokenizer.mask_token,
         fills=model is not None and "masked_lm" in model.anatomy.tasks,
-        outcomes=[[] if model is None else [one.plain() for one in outcomes(model, shown)]],
+        outcomes=[[] if model is None else [outcome.plain() for outcome in outcomes(model, trace)]],
     )
 
 
-async def _answer(session: Session, asked: dict[str, Any]) -> AsyncIterator[bytes]:
-    """Lines of JSON about the progress, then one with the size, then the trace file."""
+async def _answer(session: Session, query: dict[str, Any]) -> AsyncIterator[bytes]:
+    """Yield lines of JSON with the progress, then one with the size, then the trace file."""
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[tuple[int, int] | None] = asyncio.Queue()
     left = threading.Event()
@@ -191,7 +208,7 @@ async def _answer(session: Session, asked: dict[str, Any]) -> AsyncIterator[byte
 
     def work() -> tuple[str, bytes, list[Outcome], float | None]:
         try:
-            return _run(session, asked, progress)
+            return _run(session, query, progress)
         finally:
             if not left.is_set():
                 loop.call_soon_threadsafe(queue.put_nowait, None)
@@ -200,14 +217,14 @@ async def _answer(session: Session, asked: dict[str, Any]) -> AsyncIterator[byte
     try:
         while (step := await queue.get()) is not None:
             yield json.dumps({"done": step[0], "all": step[1]}).encode() + b"\n"
-        name, content, found, shift = await running
+        name, content, predictions, shift = await running
     except HeadscopeError as error:
         yield json.dumps({"refused": str(error)}).encode() + b"\n"
         return
     finally:
         left.set()
         running.cancel()
-    head = {"id": name, "bytes": len(content), "outcomes": [one.plain() for one in found], "moved": shift}
+    head = {"id": name, "bytes": len(content), "outcomes": [outcome.plain() for outcome in predictions], "moved": shift}
     yield json.dumps(head).encode() + b"\n"
     step_size = 1 << 18
     for start in range(0, len(content), step_size):
@@ -215,35 +232,35 @@ async def _answer(session: Session, asked: dict[str, Any]) -> AsyncIterator[byte
 
 
 def _run(
-    session: Session, asked: dict[str, Any], progress: Callable[[int, int], None]
+    session: Session, query: dict[str, Any], progress: Callable[[int, int], None]
 ) -> tuple[str, bytes, list[Outcome], float | None]:
-    """One forward pass, as the page asked for it.
+    """Run the forward pass that the page requests.
 
     Raises:
-        InputError: the request names no text or trace, or a head or token that isn't there.
+        InputError: the request names no text or trace, or a head or token that doesn't exist.
     """
     model = session.model
     if model is None:
-        raise InputError("there is no model here, only a trace", where="view", advice="run headscope view MODEL TEXT")
-    ablate = [_whole_numbers(one, 2) for one in _list(asked.get("ablate"), "ablate")]
+        raise InputError("this server has no model, only a trace", where="view", advice="run headscope view MODEL TEXT")
+    ablate = [_whole_numbers(head, 2) for head in _list(query.get("ablate"), "ablate")]
     silenced = [(layer, head) for layer, head in ablate]
-    if asked.get("base") is not None:
-        base = session.traces.get(str(asked["base"]))
+    if query.get("base") is not None:
+        base = session.traces.get(str(query["base"]))
         if base is None:
-            raise InputError("the trace is not held any more", where="base", advice="run the text again")
-        masked = _whole_numbers(_list(asked.get("mask"), "mask"), None)
-        made = rerun(model, base, silenced, masked, progress)
-        shift = moved(base, made)
+            raise InputError("the server no longer has this trace", where="base", advice="run the text again")
+        masked = _whole_numbers(_list(query.get("mask"), "mask"), None)
+        trace = rerun(model, base, silenced, masked, progress)
+        shift = moved(base, trace)
     else:
-        text, pair = asked.get("text"), asked.get("pair")
+        text, pair = query.get("text"), query.get("pair")
         if not isinstance(text, str) or not text.strip():
             raise InputError("the text is empty", where="text", advice="type some words")
         if pair is not None and not isinstance(pair, str):
-            raise InputError("the second text is no text", where="pair", advice="send a string or null")
-        made = model.trace(text, pair, ablate=silenced, progress=progress)
+            raise InputError("the second text is not a string", where="pair", advice="send a string or null")
+        trace = model.trace(text, pair, ablate=silenced, progress=progress)
         shift = None
-    name = session.keep(made)
-    return name, page_bytes(made, values=True), outcomes(model, made), shift
+    name = session.keep(trace)
+    return name, page_bytes(trace, values=True), outcomes(model, trace), shift
 
 
 def rerun(
@@ -253,10 +270,10 @@ def rerun(
     mask: list[int],
     progress: Callable[[int, int], None] | None = None,
 ) -> Trace:
-    """The same tokens again, with heads silenced and tokens masked; words and spans stay those of the text.
+    """Run the same tokens again with heads silenced and tokens masked; words and spans stay those of the text.
 
     Raises:
-        InputError: a head or token isn't there, or the tokenizer has no mask token.
+        InputError: a head or token doesn't exist, or the tokenizer has no mask token.
     """
     tokenizer = model.tokenizer
     ids, tokens = list(base.ids), list(base.tokens)
@@ -266,24 +283,24 @@ def rerun(
         if tokenizer.mask_id is None or tokenizer.mask_token is None:
             raise InputError("this tokenizer has no mask token", where="mask", advice="silence heads instead")
         ids[at], tokens[at] = tokenizer.mask_id, tokenizer.mask_token
-    made = model.trace(ids=ids, segments=list(base.segments), ablate=ablate, progress=progress)
+    again = model.trace(ids=ids, segments=list(base.segments), ablate=ablate, progress=progress)
     axis = replace(base.queries, tokens=tuple(tokens), ids=tuple(ids))
-    return made.replaced(queries=axis, text=base.text, pair=base.pair, source=model)
+    return again.replaced(queries=axis, text=base.text, pair=base.pair, source=model)
 
 
 def _list(value: Any, where: str) -> list[Any]:
     if value is None:
         return []
     if not isinstance(value, list) or len(value) > 100_000:
-        raise InputError(f"{where} is no list", where=where, advice=f"send {where} as a list")
+        raise InputError(f"{where} is not a list", where=where, advice=f"send {where} as a list")
     return value
 
 
 def _whole_numbers(value: Any, size: int | None) -> list[int]:
-    whole = isinstance(value, list) and all(isinstance(one, int) and not isinstance(one, bool) for one in value)
+    whole = isinstance(value, list) and all(isinstance(item, int) and not isinstance(item, bool) for item in value)
     if not whole or (size is not None and len(value) != size):
         raise InputError(
-            f"{value!r} is no list of whole numbers", where="request", advice="send heads as [layer, head]"
+            f"{value!r} is not a list of whole numbers", where="request", advice="send heads as [layer, head]"
         )
     return list(value)
 
@@ -302,20 +319,20 @@ def serve(
     *,
     open_browser: bool = True,
     port: int = 0,
-    said: Callable[[str], None] = print,
+    announce: Callable[[str], None] = print,
 ) -> None:
     """Serve the page until Ctrl-C.
 
     Args:
-        trace: what is shown first.
-        model: what runs other texts; the trace's own unless told.
-        open_browser: whether a browser is asked to open the page.
-        port: where to listen; 0 takes a free port.
-        said: where the address is written.
+        trace: the first trace to show.
+        model: runs other texts; by default the trace's model.
+        open_browser: open the page in a browser.
+        port: to listen on; 0 takes a free port.
+        announce: called with the address.
 
     Raises:
         MissingExtraError: starlette or uvicorn is not installed.
-        InputError: the port is taken, or an event loop runs in this thread already.
+        InputError: the port is taken, or an event loop is already running in this thread.
     """
     from headscope.model import Model
 
@@ -324,7 +341,7 @@ def serve(
     app = application(session)
     if _loop_runs():
         raise InputError(
-            "an event loop runs here already, so that nothing can be served from this thread",
+            "an event loop is already running in this thread, so the page can't be served from it",
             where="view",
             advice='write a file with trace.to_html("page.html"), or run headscope view in a terminal',
         )
@@ -335,16 +352,16 @@ def serve(
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((HOST, port))
-        listener.listen()  # a browser that is quick waits in the queue
+        listener.listen()  # so that a browser that connects at once is queued
     except OSError as error:
         listener.close()
         raise InputError(
             f"port {port} can't be used: {error.strerror or error}",
             where="--port",
-            advice="leave it out: a free one is taken",
+            advice="omit it to use a free port",
         ) from error
     session.port = listener.getsockname()[1]
-    said(f"headscope is at {session.address()}\nCtrl-C stops it")
+    announce(f"headscope is at {session.address()}\nCtrl-C stops it")
     server = server_of(app, stop=session.stop)
     if open_browser:
         webbrowser.open(session.address())

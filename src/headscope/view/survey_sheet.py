@@ -1,4 +1,4 @@
-"""What a survey says at its end: which heads stand out in each statistic, what was refused, where the files are."""
+"""The screen at the end of a survey: the heads that stand out in each statistic, refused documents, and files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headscope._survey.findings import read_findings
-from headscope._survey.wording import shown, telling
+from headscope._survey.wording import extremes, rounded
 from headscope.checkpoint import called
 from headscope.view.tables import Column, Table
 from headscope.view.terminal import Drawing, Sheet, blank, notes, prose, table, title
@@ -28,15 +28,15 @@ SHOWN_REFUSED = 3
 
 
 def survey_sheet(survey: Survey) -> Sheet:
-    """The sheet of a survey that is done."""
-    found = read_findings(survey.folder, parts=False)  # checked when it was opened
+    """The sheet of a finished survey."""
+    findings = read_findings(survey.folder, parts=False)  # checked when the survey was opened
     manifest = survey.manifest
     rows = []
     for name in survey:
-        for one in telling(found, name):
-            layer, head, mean = one.heads[0]
-            then = ", ".join(f"{layer}.{head} ({shown(value)})" for layer, head, value in one.heads[1:])
-            rows.append((name, f"{layer}.{head}", shown(mean), one.says, then))
+        for extreme in extremes(findings, name):
+            layer, head, mean = extreme.heads[0]
+            then = ", ".join(f"{layer}.{head} ({rounded(value)})" for layer, head, value in extreme.heads[1:])
+            rows.append((name, f"{layer}.{head}", rounded(mean), extreme.says, then))
     counts = manifest["counts"]
     drawings: list[Drawing] = [
         title(
@@ -48,15 +48,15 @@ def survey_sheet(survey: Survey) -> Sheet:
         blank,
         notes(["heads are layer.head, counted from 0; numbers are means over all windows"]),
     ]
-    empty = [name for name in survey if not np.isfinite(found.values(name)).any()]
+    empty = [name for name in survey if not np.isfinite(findings.values(name)).any()]
     if empty:
         drawings.append(notes([f"nothing to measure in this corpus: {', '.join(empty)}"]))
     drawings += [notes([f"without {name}: {why}"]) for name, why in manifest["left_out"].items()]
     if counts["refused"]:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in manifest["refused"]["reasons"].items())
         drawings += [blank, prose(f"{counts['refused']:,} documents were refused: {reasons}")]
-        for one in manifest["refused"]["documents"][:SHOWN_REFUSED]:
-            drawings.append(prose(f"{one['document']}: {one['detail']}", mark="- "))
+        for document in manifest["refused"]["documents"][:SHOWN_REFUSED]:
+            drawings.append(prose(f"{document['document']}: {document['detail']}", mark="- "))
         if counts["refused"] > SHOWN_REFUSED:
             drawings.append(notes(["the others are in manifest.json"]))
     drawings += [blank, *(prose(f"{what}: {survey.folder / name}") for what, name in _files(survey.folder))]
@@ -64,6 +64,6 @@ def survey_sheet(survey: Survey) -> Sheet:
 
 
 def _files(folder: Path) -> list[tuple[str, str]]:
-    """What there is for whom, and where in the folder."""
+    """The kind and the name of each file in the folder."""
     files = [("report", "report.html"), ("plots", "plots"), ("rows", "parts"), ("aggregates", "aggregates.json")]
     return [(what, name) for what, name in files if (folder / name).exists()]

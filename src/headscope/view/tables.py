@@ -1,7 +1,7 @@
-"""Tables, once: the same columns and rows for the terminal, for JSON, for CSV and for Markdown.
+"""Tables: the same columns and rows for the terminal, for JSON, for CSV and for Markdown.
 
-What machines read (records, CSV) holds the values as they are; what people read (the terminal, Markdown) holds them
-as each column says. Nothing here knows how wide a window is: `view/terminal.py` lays tables out.
+Records and CSV have the values unchanged; the terminal and Markdown have them as each column formats them. Layout for a
+window's width is in `view/terminal.py`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any, Literal
 from headscope.view.labels import printable
 
 PLAIN = str.maketrans({character: f"\\{character}" for character in "\\|*_<`[]~"})
-"""What Markdown would read as its own signs."""
+"""Characters that Markdown gives a meaning -> escaped."""
 FORMULA = "=+-@\t\r\n＝＋－＠"
-"""How a cell begins that a spreadsheet may run. web/src/files.ts has the same rule."""
+"""First characters of a cell that a spreadsheet may run as a formula. web/src/files.ts has the same rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +24,12 @@ class Column:
     """One column of a table.
 
     Attributes:
-        key: the name for machines: a JSON key, a CSV header.
-        title: the name for people; the key where it is empty.
+        key: the JSON key and the CSV header.
+        title: the heading on screens; the key if empty.
         align: left or right.
-        form: how a float or an integer is written for people, in format()'s language.
+        form: format() specification of floats and integers on screens.
         kind: text, code (a name from a file or a vocabulary), or prose (sentences, which may be wrapped).
-        group: whether its values may become headings between the rows where a window is narrow.
+        group: True if its values may become headings between the rows in a narrow window.
     """
 
     key: str
@@ -41,11 +41,11 @@ class Column:
 
     @property
     def heading(self) -> str:
-        """The title, or the key where there is none."""
+        """The title, or the key if it is empty."""
         return self.title or self.key
 
     def show(self, value: object) -> str:
-        """A value as people read it: (768, 768); 23,440,896; 0.612."""
+        """A value as text: (768, 768); 23,440,896; 0.612."""
         if value is None:
             return ""
         if isinstance(value, bool):
@@ -64,11 +64,11 @@ class Table:
     """Rows under columns.
 
     Attributes:
-        columns: what each value of a row is.
-        rows: values as they are: text, integers, floats, shapes as tuples, None where there is nothing.
+        columns: one for each value of a row.
+        rows: text, integers, floats, shapes as tuples, None for an empty cell.
         title: a line above.
         notes: lines below.
-        summed: the key of a column whose sum stands beside each group's heading.
+        summed: the key of a column whose sum is shown beside each group's heading.
     """
 
     columns: tuple[Column, ...]
@@ -88,9 +88,9 @@ class Table:
         return [dict(zip(keys, map(plain, row), strict=True)) for row in self.rows]
 
     def csv(self) -> str:
-        """RFC 4180 with a header line and \\n at line ends; a shape is 768x768, nothing is an empty field.
+        """RFC 4180 with a header line and \\n at line ends; a shape is 768x768, None an empty field.
 
-        Text is made fit for a screen (see `printable`) and a spreadsheet (see `guarded`); JSON has it as it is.
+        Text is escaped for screens (see `printable`) and spreadsheets (see `guarded`); JSON has it unchanged.
         """
         import csv
         import io
@@ -102,7 +102,7 @@ class Table:
         return out.getvalue()
 
     def markdown(self) -> str:
-        """A table in GitHub's Markdown, values as people read them."""
+        """A table in GitHub's Markdown, with values formatted as on screens."""
         lines = [
             "| " + " | ".join(column.heading.translate(PLAIN) for column in self.columns) + " |",
             "|" + "|".join("---:" if column.align == "right" else "---" for column in self.columns) + "|",
@@ -120,7 +120,7 @@ def shape_text(shape: Iterable[object]) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON can hold it: shapes become lists; NaN and infinity, which JSON has no word for, null."""
+    """A value that JSON can represent: shapes become lists; NaN and infinity become null."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (str, bool, int)) or value is None:
@@ -129,15 +129,17 @@ def plain(value: Any) -> Any:
         return value if math.isfinite(value) else None
     if isinstance(value, Sequence):
         return [plain(item) for item in value]
-    raise TypeError(f"JSON has no form for a {type(value).__name__}: {value!r}")
+    raise TypeError(f"JSON can't represent a {type(value).__name__}: {value!r}")
 
 
 def json_text(record: Mapping[str, Any]) -> str:
-    """A record as JSON in ASCII: any token's text passes through any terminal and pipe unharmed.
+    """A record as JSON in ASCII, so that any token's text passes unchanged through any terminal and pipe.
 
-    Lists of numbers stay on one line, one mapping of a list takes one line, so that a person can read it too.
+    For readability, a list of numbers takes one line, and so does each mapping in a list.
     """
-    return _json(plain(record), "").replace("\x7f", "\\u007f") + "\n"  # the one control character that JSON leaves
+    return (
+        _json(plain(record), "").replace("\x7f", "\\u007f") + "\n"
+    )  # the one control character that JSON doesn't escape
 
 
 def _json(value: Any, indent: str) -> str:
@@ -153,7 +155,7 @@ def _json(value: Any, indent: str) -> str:
 
 
 def _deep(value: dict[str, Any]) -> bool:
-    """Whether a mapping holds a list of mappings or lists, and so doesn't fit on one line."""
+    """Return True if a mapping is too deep for one line: it has a mapping, or a list of mappings or lists."""
     return any(
         (isinstance(item, list) and any(isinstance(part, (dict, list)) for part in item)) or isinstance(item, dict)
         for item in value.values()
@@ -161,7 +163,7 @@ def _deep(value: dict[str, Any]) -> bool:
 
 
 def guarded(text: str) -> str:
-    """Text as a cell of CSV that no spreadsheet takes for a formula: an apostrophe before what begins like one."""
+    """Text for a CSV cell, with an apostrophe before it if a spreadsheet might take it for a formula."""
     return f"'{text}" if text.startswith(tuple(FORMULA)) else text
 
 
@@ -179,7 +181,7 @@ def field_text(value: object) -> str:
 
 
 def markdown_cell(column: Column, value: object) -> str:
-    """A value as a cell of a Markdown table, its own signs disarmed."""
+    """A value as a cell of a Markdown table, escaped."""
     text = printable(column.show(value).replace("\n", " ") if column.kind == "prose" else column.show(value))
     if not text or column.kind != "code":
         return text.translate(PLAIN)

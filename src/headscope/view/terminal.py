@@ -1,7 +1,7 @@
-"""From tables and sentences to lines of a terminal: what fits, where it is cut, how it is printed.
+"""Layout of tables and sentences as lines of a terminal, and their printing.
 
-A drawing is a function of a `Paper` (how wide, which characters, colour or not) that gives lines; a line is a tuple of
-(text, style). Only `put` touches a stream. rich is imported where there is colour to print, and not otherwise.
+A drawing is a function from a `Paper` (width, character set, colour) to lines; a line is a tuple of (text, style). Only
+`put` and `put_machine` write to a stream. rich is imported only to print in colour.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 Line = tuple[tuple[str, str], ...]
-"""Pieces of text, each with a style in rich's language; an empty style is the terminal's own."""
+"""Runs of text, each with a rich style; an empty style is the terminal's default."""
 
 GAP = 2
 PIPE_WIDTH = 80
@@ -29,13 +29,13 @@ MOST_COLUMNS = 9999
 
 @dataclass(frozen=True, slots=True)
 class Paper:
-    """What a drawing is made for.
+    """The surface that a drawing is made for.
 
     Attributes:
         width: columns.
-        unicode: whether shades, blocks and other scripts can be shown; ASCII otherwise.
-        colour: whether at least 256 colours can be shown.
-        folds: whether long names are folded at the right edge; in a pipe they run on, so that they can be searched.
+        unicode: True if shades, blocks and other scripts can be shown; otherwise ASCII only.
+        colour: True if at least 256 colours can be shown.
+        folds: True to fold long names at the right edge. In a pipe they are kept whole, so that they can be searched.
     """
 
     width: int = PIPE_WIDTH
@@ -44,7 +44,7 @@ class Paper:
     folds: bool = True
 
     def sign(self, fine: str, coarse: str) -> str:
-        """A character and what stands for it in ASCII."""
+        """`fine`, or `coarse` if only ASCII can be shown."""
         return fine if self.unicode else coarse
 
 
@@ -53,13 +53,13 @@ Drawing = Callable[[Paper], Iterable[Line]]
 
 @dataclass(frozen=True)
 class Sheet:
-    """What a command shows.
+    """The output of a command.
 
     Attributes:
-        record: makes the whole answer, for --json.
-        table: makes its table, for --csv and --markdown; None where there is none.
+        record: makes the whole result, for --json.
+        table: makes its table, for --csv and --markdown; None if it has none.
         drawings: the screen, from top to bottom.
-        look_at: (layer, head) of the head that is worth a look next; None where none is.
+        look_at: (layer, head) of a head to look at next, if any.
     """
 
     record: Callable[[], Mapping[str, Any]]
@@ -69,12 +69,12 @@ class Sheet:
 
 
 def text_line(text: str, style: str = "") -> Line:
-    """One line of one style."""
+    """A line in a single style."""
     return ((text, style),)
 
 
 def title(text: str, aside: str = "") -> Drawing:
-    """A line in bold, and beside it, where it fits, or below it, what is to be said quietly."""
+    """A line in bold, with `aside` in a dim style beside it if it fits, otherwise below."""
 
     def draw(paper: Paper) -> Iterable[Line]:
         head, rest = printable(text), printable(aside)
@@ -98,7 +98,7 @@ def prose(text: str, style: str = "", mark: str = "") -> Drawing:
 
 
 def notes(lines: Sequence[str]) -> Drawing:
-    """Quiet lines below something."""
+    """Lines in a dim style."""
 
     def draw(paper: Paper) -> Iterable[Line]:
         for line in lines:
@@ -108,7 +108,7 @@ def notes(lines: Sequence[str]) -> Drawing:
 
 
 def step_line(command: str) -> Drawing:
-    """A command to paste, whole on its line."""
+    """A command to paste, never wrapped."""
     return lambda paper: [(("next: ", "dim"), (printable(command), "bold"))]
 
 
@@ -118,11 +118,11 @@ def blank(paper: Paper) -> Iterable[Line]:
 
 
 def table(content: Table) -> Drawing:
-    """A table that fits the paper. Nothing is dropped: where it is too wide, in this order,
+    """A table that fits the paper. Nothing is dropped. If it is too wide, in this order,
 
-    1. columns with one value throughout are said once, below;
+    1. columns with the same value in every row are moved to a note below;
     2. the group column becomes headings between the rows;
-    3. prose is wrapped, and at last names are folded.
+    3. prose is wrapped, and finally names are folded.
     """
 
     def draw(paper: Paper) -> Iterable[Line]:
@@ -146,7 +146,7 @@ class _Layout:
     groups: tuple[str, ...]
     sums: Mapping[str, str]
     summed: str | None
-    said: tuple[str, ...] = ()
+    constants: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, content: Table, paper: Paper) -> _Layout:
@@ -156,7 +156,7 @@ class _Layout:
         )
         layout = cls(paper, columns, cells, (), ("",) * len(cells), {}, content.summed).measured()
         if layout.needed > paper.width:
-            layout = layout.constants_said()
+            layout = layout.constants_noted()
         if layout.needed > paper.width:
             layout = layout.grouped(content)
         return layout.squeezed()
@@ -180,16 +180,16 @@ class _Layout:
             cells=tuple(tuple(row[at] for at in kept) for row in self.cells),
         ).measured()
 
-    def constants_said(self) -> _Layout:
-        """One value throughout is said once, below the table."""
+    def constants_noted(self) -> _Layout:
+        """Move columns with the same value in every row to a note below the table."""
         if len(self.cells) < 2:
             return self
         same = [at for at in range(1, len(self.columns)) if len({row[at] for row in self.cells}) == 1]
-        said = tuple(f"{self.columns[at].heading}: {self.cells[0][at] or 'none'} in every row" for at in same)
-        return replace(self.without(same), said=said)
+        constants = tuple(f"{self.columns[at].heading}: {self.cells[0][at] or 'none'} in every row" for at in same)
+        return replace(self.without(same), constants=constants)
 
     def grouped(self, content: Table) -> _Layout:
-        """The group column's values become headings between the rows, with their sums."""
+        """Turn the group column's values into headings between the rows, with their sums."""
         at = next((at for at, column in enumerate(self.columns) if column.group), None)
         if at is None:
             return self
@@ -204,7 +204,7 @@ class _Layout:
         return replace(self.without([at]), groups=groups, sums=sums)
 
     def squeezed(self) -> _Layout:
-        """Columns that may be wrapped or folded give way until the table fits."""
+        """Narrow the columns that may be wrapped or folded until the table fits."""
         sizes = list(self.sizes)
         for kind, least in (("prose", LEAST_PROSE), ("code", 16), ("prose", 8), ("code", 8), ("text", 8)):
             places = [at for at, column in enumerate(self.columns) if column.kind == kind and column.align == "left"]
@@ -227,11 +227,11 @@ class _Layout:
                 yield self.heading(group)
                 before = group
             yield from self.folded(cells)
-        for line in self.said:
+        for line in self.constants:
             yield from notes([line])(self.paper)
 
     def heading(self, group: str) -> Line:
-        """A group's name, and its sum above the numbers that it sums."""
+        """A group's name, with its sum aligned to the column that it sums."""
         if self.summed is None or not self.sums:
             return text_line(group, "bold")
         keys = [column.key for column in self.columns]
@@ -257,13 +257,13 @@ class _Layout:
 
 
 def _cell_text(column: Column, value: object) -> str:
-    """A value as its cell shows it; only prose has lines of its own."""
+    """A value's text in its cell; only prose may contain line breaks."""
     text = column.show(value)
     return printable_lines(text) if column.kind == "prose" else printable(text)
 
 
 def bar(share: float, size: int, paper: Paper) -> str:
-    """A bar of `share` (0 to 1) of `size` columns, in eighths of a column where there are characters for them."""
+    """A bar over `share` (0 to 1) of `size` columns, to an eighth of a column if Unicode can be shown."""
     share = min(max(share, 0.0), 1.0)
     if not paper.unicode:
         return "#" * round(share * size)
@@ -282,7 +282,7 @@ def plain_text(drawings: Iterable[Drawing], paper: Paper) -> str:
 
 
 def put(drawings: Iterable[Drawing], stream: TextIO) -> None:
-    """Print a screen: in colour and to the window's width on a terminal, as plain text anywhere else."""
+    """Print a screen: in colour and at the window's width on a terminal, otherwise as plain text."""
     console = console_for(stream)
     paper = paper_for(stream, console)
     if console is None:
@@ -291,12 +291,12 @@ def put(drawings: Iterable[Drawing], stream: TextIO) -> None:
     from rich.text import Text
 
     for line in lines_of(drawings, paper):
-        pieces = [(encodable(text, stream.encoding), style) for text, style in line]
-        console.print(Text.assemble(*pieces, no_wrap=True, overflow="ignore", end=""), crop=False, soft_wrap=True)
+        runs = [(encodable(text, stream.encoding), style) for text, style in line]
+        console.print(Text.assemble(*runs, no_wrap=True, overflow="ignore", end=""), crop=False, soft_wrap=True)
 
 
 def put_machine(sheet: Sheet, form: str, stream: TextIO) -> None:
-    """Print a sheet for a program: `--json`, `--csv` or `--markdown`, never wrapped, never coloured."""
+    """Print a sheet as `--json`, `--csv` or `--markdown`, without wrapping or colour."""
     if form == "--json":
         stream.write(json_text(sheet.record()))
         return
@@ -306,7 +306,7 @@ def put_machine(sheet: Sheet, form: str, stream: TextIO) -> None:
 
 
 def console_for(stream: TextIO) -> Console | None:
-    """rich's console where a terminal (or FORCE_COLOR) asks for one; None for pipes and files."""
+    """A rich console for a terminal (or under FORCE_COLOR); None for pipes and files."""
     if not (stream.isatty() or os.environ.get("FORCE_COLOR")):
         return None
     from rich.console import Console
@@ -316,17 +316,17 @@ def console_for(stream: TextIO) -> Console | None:
 
 
 def usable_size(text: str) -> bool:
-    """Return True for a number of columns or lines, 1 to MOST_COLUMNS, as an environment variable gives it."""
+    """Return True if an environment variable's text is a number of columns or lines from 1 to MOST_COLUMNS."""
     return text.isascii() and text.isdecimal() and len(text) <= len(str(MOST_COLUMNS)) and 0 < int(text) <= MOST_COLUMNS
 
 
 def paper_for(stream: TextIO, console: Console | None) -> Paper:
-    """The paper that a stream is: as wide as the window, or as COLUMNS says, or 80 columns."""
+    """The paper for a stream: as wide as the window, or COLUMNS, or 80 columns."""
     encoding = (stream.encoding or "ascii").lower().replace("-", "")
     unicode = encoding.startswith("utf")
     if console is None:
-        said = os.environ.get("COLUMNS", "")
-        columns = int(said) if usable_size(said) else PIPE_WIDTH
+        requested = os.environ.get("COLUMNS", "")
+        columns = int(requested) if usable_size(requested) else PIPE_WIDTH
         return Paper(width=columns, unicode=unicode, colour=False, folds=False)
     colour = not console.no_color and console.color_system in ("256", "truecolor")
     columns = console.width or shutil.get_terminal_size().columns

@@ -1,4 +1,4 @@
-"""What every screen of a trace says: its model, its tokens as people's words, its weights as short decimals."""
+"""Elements of every screen of a trace: its model, its tokens' labels, its weights as short decimals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def trace_record(trace: Trace) -> dict[str, Any]:
-    """What every record of a trace begins with."""
+    """The first fields of every record of a trace."""
     return {
         "model": trace.model,
         "tokens": trace.tokens,
@@ -32,7 +32,7 @@ def trace_record(trace: Trace) -> dict[str, Any]:
 
 
 def trace_aside(trace: Trace) -> str:
-    """The model, how many tokens, how many of them its vocabulary lacks, which heads were silenced."""
+    """The model, the number of tokens and of unknown ones, and the silenced heads."""
     unknown = sum(token in ("[UNK]", "<unk>") for token in trace.tokens)
     silenced = ", ".join(f"{layer}.{head}" for layer, head in sorted(trace.ablated))
     return (
@@ -44,12 +44,12 @@ def trace_aside(trace: Trace) -> str:
 
 
 def shown_tokens(trace: Trace) -> tuple[str, ...]:
-    """The tokens as people's words."""
+    """The labels of the tokens."""
     return labels(trace.queries, trace.text, trace.pair)
 
 
 def shown_keys(trace: Trace) -> tuple[str, ...]:
-    """The keys as people's words: the same tokens, but in cross-attention and with a cache."""
+    """The labels of the keys, which differ from the tokens' in cross-attention and with a cache."""
     return shown_tokens(trace) if trace.keys is trace.queries else labels(trace.keys)
 
 
@@ -58,23 +58,23 @@ def tokens_line(trace: Trace) -> Drawing:
     return prose(" ".join(f"{at}:{label}" for at, label in enumerate(shown_tokens(trace))), "dim")
 
 
-def highlighted(shown: Sequence[str], place: int) -> Drawing:
-    """The tokens with the query set apart; where there are many, those around it."""
+def highlighted(names: Sequence[str], place: int) -> Drawing:
+    """The tokens with the query marked; of many, those around it."""
 
     def draw(paper: Paper) -> Iterable[Line]:
-        room = paper.width - width(shown[place]) - 10
+        room = paper.width - width(names[place]) - 10
         start, stop = place, place + 1
-        while room > 0 and (start > 0 or stop < len(shown)):
-            forward = stop < len(shown) and (start == 0 or stop - place <= place - start)
-            room -= width(shown[stop if forward else start - 1]) + 1
+        while room > 0 and (start > 0 or stop < len(names)):
+            forward = stop < len(names) and (start == 0 or stop - place <= place - start)
+            room -= width(names[stop if forward else start - 1]) + 1
             if room > 0:
                 start, stop = (start, stop + 1) if forward else (start - 1, stop)
         dots = paper.sign("…", "...")
-        before_text = f"{dots} " * (start > 0) + "".join(f"{name} " for name in shown[start:place])
-        after_text = "".join(f" {name}" for name in shown[place + 1 : stop]) + f" {dots}" * (stop < len(shown))
+        before_text = f"{dots} " * (start > 0) + "".join(f"{token} " for token in names[start:place])
+        after_text = "".join(f" {token}" for token in names[place + 1 : stop]) + f" {dots}" * (stop < len(names))
         yield (
             (before_text, "dim"),
-            (f"{paper.sign('»', '>')}{shown[place]}{paper.sign('«', '<')}", "bold"),
+            (f"{paper.sign('»', '>')}{names[place]}{paper.sign('«', '<')}", "bold"),
             (after_text, "dim"),
         )
 
@@ -87,5 +87,5 @@ def short(weight: Any) -> float:
 
 
 def short_rows(weights: Float[np.ndarray, "queries keys"]) -> list[list[float]]:
-    """All weights of a head, each as `short` has it."""
+    """All weights of a head, each as `short` returns it."""
     return [[float(text) for text in row] for row in weights.astype(np.float32).astype("U")]

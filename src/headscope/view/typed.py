@@ -1,4 +1,4 @@
-"""What a person types on the command line, read into values: ids, words, head names, a scale."""
+"""Parsing of values typed on the command line: ids, words, head names, a scale."""
 
 from __future__ import annotations
 
@@ -12,31 +12,32 @@ if TYPE_CHECKING:
 
 
 MOST_DIGITS = 18
-"""Digits of a number that is read: what has more is beyond every count here, and beyond 64 bits."""
+"""Most digits of a number; longer ones exceed every count here, and 64 bits."""
 LONGEST = 40
 
 
 def whole_number(text: str) -> int | None:
-    """The whole number that a text spells; None where it spells none, or one of more than MOST_DIGITS digits."""
+    """The whole number in a text, or None if it isn't one or has more than MOST_DIGITS digits."""
     digits = text.removeprefix("-")
     return int(text) if digits.isascii() and digits.isdecimal() and len(digits) <= MOST_DIGITS else None
 
 
 def shortened(text: str) -> str:
-    """What was typed, as a message quotes it."""
+    """A typed text as a message quotes it."""
     return repr(text) if len(text) <= LONGEST else f"{text[:LONGEST]!r}… ({len(text):,} characters)"
 
 
 def number_list(text: str, *, noun: str, option: str, example: str) -> list[int]:
-    """Whole numbers between spaces or commas.
+    """Whole numbers separated by spaces or commas.
 
     Args:
-        noun: what they number: token id, layer, head.
-        option: how they were given.
-        example: how they may be.
+        text: as typed.
+        noun: the thing numbered: token id, layer, head.
+        option: the option that `text` was typed for.
+        example: of a valid text.
 
     Raises:
-        InputError: something that is no whole number.
+        InputError: something else than a whole number, or no number at all.
     """
     numbers = []
     for part in text.replace(",", " ").split():
@@ -49,50 +50,50 @@ def number_list(text: str, *, noun: str, option: str, example: str) -> list[int]
             return numbers
         part = ""
     raise InputError(
-        f"{shortened(part)} is no {noun}" if part else f"there are no {noun}s",
+        f"{shortened(part)} is not a {noun}" if part else f"no {noun} was given",
         where=option,
-        advice=f"give whole numbers between spaces or commas: {option} {example}",
+        advice=f"use whole numbers separated by spaces or commas: {option} {example}",
     )
 
 
 def word_list(text: str) -> list[str]:
-    """Words between spaces.
+    """Words separated by spaces.
 
     Raises:
-        InputError: there are none.
+        InputError: the text has no words.
     """
     if words := text.split():
         return words
-    raise InputError("there are no words", where="--words", advice="give words between spaces")
+    raise InputError("no word was given", where="--words", advice="separate words with spaces")
 
 
 def head_names(names: Iterable[str]) -> set[tuple[int, int]]:
-    """Heads named as 3.5: layer 3, head 5.
+    """Heads named like 3.5, for layer 3, head 5.
 
     Raises:
-        InputError: a name that isn't one.
+        InputError: a name of another form.
     """
-    found = set()
+    heads = set()
     for name in names:
         layer, head = map(whole_number, name.partition(".")[::2])
         if layer is None or head is None or "-" in name:
             raise InputError(
-                f"{shortened(name)} names no head",
+                f"{shortened(name)} is not a head",
                 where="--ablate",
-                advice="layer, dot, head, counted from 0: --ablate 3.5",
+                advice="write layer.head, both counted from 0: --ablate 3.5",
             )
-        found.add((layer, head))
-    return found
+        heads.add((layer, head))
+    return heads
 
 
 def scale_name(name: str) -> Scale:
     """A scale by its name.
 
     Raises:
-        InputError: there is none of that name.
+        InputError: there is no scale of that name.
     """
     if name == "linear":
         return "linear"
     if name == "sqrt":
         return "sqrt"
-    raise InputError(f"there is no scale {name!r}", where="--scale", advice="give sqrt or linear")
+    raise InputError(f"unknown scale {name!r}", where="--scale", advice="use sqrt or linear")

@@ -1,4 +1,4 @@
-// The model as a drawing: components and their shares, one layer opened, the selected head's slice marked, shapes on every arrow.
+// A drawing of the model: components and their shares, the inside of a layer with the selected head's slice, shapes on every arrow.
 import type { JSX } from "preact";
 import { headColour } from "../colour";
 import { count, isWord, percent, say } from "../words";
@@ -9,7 +9,7 @@ import type { Anatomy as Model, Part } from "../trace/trace";
 
 const shape = (sizes: (number | string)[]): string => (sizes.length === 1 ? `(${sizes[0]},)` : `(${sizes.join(", ")})`);
 
-/** What a component does, in the reader's language; one that the page has no words for keeps those that came with it. */
+/** The meaning of a component in the reader's language; if the page has no translation, the text from Python. */
 const meaning = ({ name, meaning: came }: Part): string => {
   const word = `means_${name}`;
   return isWord(word) ? say(word) : (came ?? "");
@@ -46,7 +46,7 @@ export function Anatomy() {
   );
 }
 
-/** Text of the drawing; squeezed where the reader's font is wider than its place. */
+/** Text of the drawing, condensed if the reader's font is wider than its space. */
 function Label({ most, children, ...rest }: { most: number } & JSX.SVGAttributes<SVGTextElement>) {
   const fit = (text: SVGTextElement | null): void => {
     if (!text) return;

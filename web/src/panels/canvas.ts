@@ -1,11 +1,11 @@
-// What every canvas of the page needs: its size on the screen, the theme's colours, text that fits, numbers as pixels.
+// Helpers of all canvases: size on the screen, the theme's colours, fitted text, numbers as pixels.
 import { paint } from "../colour";
 import * as state from "../state";
 import { letters } from "../words";
 
 const scratch = document.createElement("canvas");
 
-/** Draw numbers over a rectangle, a sharp edge at every cell. */
+/** Draw numbers over a rectangle, with sharp edges between cells. */
 export function blit(
   context: CanvasRenderingContext2D, tile: { data: Float32Array; height: number; width: number },
   x: number, y: number, width: number, height: number, most: number, signed: boolean,
@@ -21,22 +21,22 @@ export function blit(
 const inks = new Map<string, string>();
 let inksOf: string | undefined;
 
-/** One of the page's colours or fonts, as the style sheet has it for the theme. */
+/** A colour or font of the theme, from the style sheet. */
 export function ink(element: Element, name: string): string {
   const { theme } = document.documentElement.dataset;
   if (theme !== inksOf) {
     inks.clear();
     inksOf = theme;
   }
-  let found = inks.get(name);
-  if (found === undefined) {
-    found = getComputedStyle(element).getPropertyValue(name).trim();
-    inks.set(name, found);
+  let ink = inks.get(name);
+  if (ink === undefined) {
+    ink = getComputedStyle(element).getPropertyValue(name).trim();
+    inks.set(name, ink);
   }
-  return found;
+  return ink;
 }
 
-/** A canvas of this size on the screen, empty, its units the page's pixels. Its memory is kept where the size stays. */
+/** An empty canvas of this size in the page's pixels. Its memory is reused if the size is unchanged. */
 export function fresh(canvas: HTMLCanvasElement, width: number, height: number): CanvasRenderingContext2D {
   const ratio = devicePixelRatio || 1;
   const [w, h] = [Math.round(width * ratio), Math.round(height * ratio)];
@@ -51,7 +51,7 @@ export function fresh(canvas: HTMLCanvasElement, width: number, height: number):
   return context;
 }
 
-/** Cut text to a width, by whole characters as readers know them. */
+/** Cut text to a width, without splitting grapheme clusters. */
 export function fitted(context: CanvasRenderingContext2D, text: string, most: number): string {
   if (context.measureText(text).width <= most) return text;
   const all = letters(text);

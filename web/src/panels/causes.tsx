@@ -2,29 +2,29 @@
 import { computed, signal } from "@preact/signals";
 import { number, percent, say } from "../words";
 import * as state from "../state";
-import { at, doc, docs, lookAt, lookedRow, otherDoc, shown, type Asked, type Doc } from "../store";
+import { at, doc, docs, lookAt, lookedRow, otherDoc, shown, type Changes, type Doc } from "../store";
 import { moved, outcomes, run, running, start, type Outcome } from "../remote";
 import { plainLabel } from "../trace/trace";
 import { Fill } from "./bar";
 import { EmptyCentre } from "./centre";
 import { Changed } from "./compare";
 
-const NOTHING: Asked = { heads: [], tokens: [] };
-/** What is asked for, by the text that it is asked of. */
-const wishes = signal<Record<number, Asked>>({});
+const NOTHING: Changes = { heads: [], tokens: [] };
+/** Requested changes, by the trace that they apply to. */
+const wishes = signal<Record<number, Changes>>({});
 
-/** The text that is changed: of a changed run, the one that it came from. */
+/** The trace to change: for a changed run, its original. */
 const origin = computed<Doc | null>(() => {
   const now = doc.value;
-  return docs.value.find((one) => one.id === now?.of?.origin) ?? now;
+  return docs.value.find((candidate) => candidate.id === now?.of?.origin) ?? now;
 });
-const wish = computed<Asked>(() => (origin.value && wishes.value[origin.value.id]) ?? NOTHING);
-/** The changed run that is looked at, or compared with. */
+const wish = computed<Changes>(() => (origin.value && wishes.value[origin.value.id]) ?? NOTHING);
+/** The changed run that is selected or compared with. */
 const changedRun = computed<Doc | null>(() =>
-  [doc.value, otherDoc.value].find((one) => one?.of && one.of.origin === origin.value?.id) ?? null,
+  [doc.value, otherDoc.value].find((candidate) => candidate?.of && candidate.of.origin === origin.value?.id) ?? null,
 );
 
-function ask(next: Asked): void {
+function ask(next: Changes): void {
   if (origin.value) wishes.value = { ...wishes.value, [origin.value.id]: next };
 }
 
@@ -61,17 +61,17 @@ export function toggleToken(): void {
 }
 
 async function go(): Promise<void> {
-  const [before, asked] = [origin.value!, wish.value];
+  const [before, changes] = [origin.value!, wish.value];
   const parts = [
-    asked.heads.length ? `✕ ${asked.heads.map((one) => one.join(".")).join(" ")}` : "",
-    asked.tokens.length ? `${start.value.mask} ${asked.tokens.map((place) => before.info.queries.labels[place]).join(" ")}` : "",
+    changes.heads.length ? `✕ ${changes.heads.map((cell) => cell.join(".")).join(" ")}` : "",
+    changes.tokens.length ? `${start.value.mask} ${changes.tokens.map((place) => before.info.queries.labels[place]).join(" ")}` : "",
   ].filter(Boolean);
-  const found = await run(
-    { base: before.remote!, ablate: asked.heads, mask: asked.tokens }, `${parts.join(" · ")} · ${before.name}`, { origin: before.id, asked },
+  const result = await run(
+    { base: before.remote!, ablate: changes.heads, mask: changes.tokens }, `${parts.join(" · ")} · ${before.name}`, { origin: before.id, changes },
   );
-  if (!found) return;
+  if (!result) return;
   if (docs.value.includes(before)) lookAt(docs.value.indexOf(before));
-  state.other.value = docs.value.indexOf(found);
+  state.other.value = docs.value.indexOf(result);
 }
 
 export function Causes() {
@@ -80,12 +80,12 @@ export function Causes() {
   if (start.value.home !== "server") {
     return <EmptyCentre>{say("causes_none")}</EmptyCentre>;
   }
-  const asked = wish.value;
+  const changes = wish.value;
   const [l, h] = chosen();
   const labels = base.info.queries.labels;
   const after = changedRun.value;
   const shift = after?.remote ? moved.value[after.remote] : undefined;
-  const listed = (one: Doc | null): Outcome[] | undefined => (one?.remote ? outcomes.value[one.remote] : undefined);
+  const listed = (trace: Doc | null): Outcome[] | undefined => (trace?.remote ? outcomes.value[trace.remote] : undefined);
   return (
     <main class="centre" id="head">
       <section class="panel picture causes">
@@ -95,18 +95,18 @@ export function Causes() {
           <dt>{say("causes_heads")}</dt>
           <dd>
             <button onClick={toggleHead} aria-pressed={isSilent(l, h)} data-test="silence">{say(isSilent(l, h) ? "causes_back_head" : "causes_this_head", { head: `${l}.${h}` })}</button>
-            {asked.heads.map(([a, b]) => <button key={`${a}.${b}`} class="on" onClick={() => silence(a, b)}>{a}.{b} ×</button>)}
+            {changes.heads.map(([a, b]) => <button key={`${a}.${b}`} class="on" onClick={() => silence(a, b)}>{a}.{b} ×</button>)}
           </dd>
           <dt>{say("causes_tokens")} <small>{say(start.value.mask ? "causes_press" : "causes_no_mask")}</small></dt>
           <dd class="text" data-test="tokens">
             {labels.map((label, place) => (
-              <button key={place} disabled={!start.value.mask} class={asked.tokens.includes(place) ? "on" : ""} aria-pressed={asked.tokens.includes(place)}
+              <button key={place} disabled={!start.value.mask} class={changes.tokens.includes(place) ? "on" : ""} aria-pressed={changes.tokens.includes(place)}
                 title={String(place)} onClick={() => mask([place])}><bdi>{label}</bdi></button>
             ))}
           </dd>
         </dl>
         <div class="row">
-          <button class="strong" data-test="run" disabled={running.value !== null || (!asked.heads.length && !asked.tokens.length)} onClick={() => void go()}>{say("causes_run")}</button>
+          <button class="strong" data-test="run" disabled={running.value !== null || (!changes.heads.length && !changes.tokens.length)} onClick={() => void go()}>{say("causes_run")}</button>
           <span class="quiet" role="status">{running.value}</span>
         </div>
         <Outcomes before={listed(base) ?? []} after={listed(after)} labels={labels} />
@@ -119,42 +119,42 @@ export function Causes() {
   );
 }
 
-const named = (one: Outcome): string => `${one.what}/${one.place}`;
+const named = (outcome: Outcome): string => `${outcome.what}/${outcome.place}`;
 
-/** What the model says at each place, before at the left and after at the right. */
+/** The model's predictions, before on the left and after on the right. */
 function Outcomes({ before, after, labels }: { before: Outcome[]; after: Outcome[] | undefined; labels: string[] }) {
-  const all = new Map([...(after ?? []), ...before].map((one) => [named(one), one]));
+  const all = new Map([...(after ?? []), ...before].map((outcome) => [named(outcome), outcome]));
   const places = [...all.values()].sort((a, b) => (a.place ?? -1) - (b.place ?? -1));
   if (!places.length) return <div class="outcomes" data-test="outcomes" />;
   return (
     <div class="outcomes" data-test="outcomes">
       <h2>{say("causes_before")}</h2><h2>{after ? say("causes_after") : ""}</h2>
-      {places.map((one) => {
-        const [was, is] = [before, after ?? []].map((list) => list.find((other) => named(other) === named(one)));
-        const stood = one.place === null || labels[one.place] === one.token ? null : labels[one.place].replace(/^·/u, "");
+      {places.map((outcome) => {
+        const [was, is] = [before, after ?? []].map((list) => list.find((other) => named(other) === named(outcome)));
+        const stood = outcome.place === null || labels[outcome.place] === outcome.token ? null : labels[outcome.place].replace(/^·/u, "");
         return [
-          <h3 key={named(one)}>
-            {one.place === null ? one.what : say("causes_place", { what: one.what, place: one.place })}
+          <h3 key={named(outcome)}>
+            {outcome.place === null ? outcome.what : say("causes_place", { what: outcome.what, place: outcome.place })}
             {stood !== null && <small class="quiet"> {say("causes_stood", { token: stood })}</small>}
           </h3>,
-          was ? <Choices key={`${named(one)} before`} when={say("causes_before")} one={was} against={undefined} /> : <p key={`${named(one)} before`} class="quiet">{say("causes_not_masked")}</p>,
-          is ? <Choices key={`${named(one)} after`} when={say("causes_after")} one={is} against={was} /> : <p key={`${named(one)} after`} />,
+          was ? <Choices key={`${named(outcome)} before`} when={say("causes_before")} outcome={was} against={undefined} /> : <p key={`${named(outcome)} before`} class="quiet">{say("causes_not_masked")}</p>,
+          is ? <Choices key={`${named(outcome)} after`} when={say("causes_after")} outcome={is} against={was} /> : <p key={`${named(outcome)} after`} />,
         ];
       })}
     </div>
   );
 }
 
-/** The likeliest, and what became of their shares. */
-function Choices({ when, one, against }: { when: string; one: Outcome; against: Outcome | undefined }) {
+/** The likeliest choices, and how their probabilities changed. */
+function Choices({ when, outcome, against }: { when: string; outcome: Outcome; against: Outcome | undefined }) {
   return (
     <ol class="ranked" data-when={when}>
-      {one.top.map(({ label, share }) => {
+      {outcome.top.map(({ label, share }) => {
         const was = against?.top.find((other) => other.label === label);
         const change = was ? `${share >= was.share ? "+" : "−"}${Math.abs(share - was.share).toFixed(3)}` : say("causes_new");
         return (
           <li key={label}>
-            <bdi title={label}>{one.place === null ? label : plainLabel(label, label.startsWith("##"))}</bdi><span class="bar"><Fill share={share} /></span>
+            <bdi title={label}>{outcome.place === null ? label : plainLabel(label, label.startsWith("##"))}</bdi><span class="bar"><Fill share={share} /></span>
             <b>{number(share)}</b><em>{against ? change : ""}</em>
           </li>
         );

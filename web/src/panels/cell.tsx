@@ -12,38 +12,38 @@ import { at, doc, rested, shown } from "../store";
 
 export const STEPS = 7;
 
-/** Walk on in the chain; from the end, back to all of it. */
+/** Go to the next step of the chain; after the last, show all of them. */
 export function nextStep(): void {
   state.step.value = state.step.value >= STEPS ? 1 : state.step.value + 1;
 }
 
-/** Three or four digits: room is scarce in a step. */
+/** Three or four digits, because a step has little space. */
 const brief = (value: number): string => number(value, Math.abs(value) >= 10 ? 1 : 2);
 
 export function Cell() {
   const info = doc.value?.info;
   const words = shown.value;
   const { row: r, column: c } = rested.value;
-  const [held, hold] = useState<{ chain: Chain; key: string } | null>(null);
+  const [current, setCurrent] = useState<{ chain: Chain; key: string } | null>(null);
   const { layer, head } = at.value;
   const [i, j] = [r === null ? undefined : words?.rows[r]?.tokens[0], c === null ? undefined : words?.columns[c]?.tokens[0]];
   const key = `${doc.value?.id}/${layer}/${head}/${i}/${j}`;
   useEffect(() => {
     if (!doc.value || i === undefined || j === undefined) return;
     engine.ask("chain", { trace: doc.value.id, layer, head, i, j }, "chain")
-      .then((chain) => hold({ chain, key }))
+      .then((chain) => setCurrent({ chain, key }))
       .catch(() => undefined);
   }, [key]);
   if (!info || !words) return null;
   const rule = info.layers[layer];
   const d = info.dHead;
-  const own = Math.abs(rule.scale - 1 / Math.sqrt(d)) < 1e-6;
+  const standardScale = Math.abs(rule.scale - 1 / Math.sqrt(d)) < 1e-6;
   const dModel = info.anatomy?.sizes.d_model;
   const formulas = [
     <>q<sub>i</sub> <em>({d},)</em></>,
     <>k<sub>j</sub> <em>({d},)</em></>,
     <>q<sub>i</sub> ⊙ k<sub>j</sub> <em>({d},)</em></>,
-    <>s<sub>ij</sub>=q<sub>i</sub>·k<sub>j</sub>{own ? <>/√{d}</> : <>·scale</>}</>,
+    <>s<sub>ij</sub>=q<sub>i</sub>·k<sub>j</sub>{standardScale ? <>/√{d}</> : <>·scale</>}</>,
     <>p<sub>ij</sub> = e<sup>s − lse</sup></>,
     <>p<sub>ij</sub> v<sub>j</sub></>,
     <>c<sub>i</sub> W<sub>O</sub>{dModel && <em> ({dModel},)</em>}</>,
@@ -51,7 +51,7 @@ export function Cell() {
   const titles = (query: string, key: string): string[] => [
     say("s_q", { token: query }), say("s_k", { token: key }), say("s_product"), say("s_dot"), say("s_softmax"), say("s_value"), say("s_writes"),
   ];
-  if (r === null || c === null || i === undefined || j === undefined || !held) {
+  if (r === null || c === null || i === undefined || j === undefined || !current) {
     return (
       <section class="panel cell empty" aria-label={say("cell")}>
         <p>{say("cell_pick")}</p>
@@ -61,7 +61,7 @@ export function Cell() {
       </section>
     );
   }
-  const { chain } = held;
+  const { chain } = current;
   const [from, to] = [words.rows[r], words.columns[c]];
   const named = titles(from.text, to.text);
   const steps = state.step.value === 0 ? STEPS : state.step.value;
@@ -73,7 +73,7 @@ export function Cell() {
   const index = (layer * info.heads + head) * info.queries.tokens.length + i;
   const norm = info.valueNorms?.[(layer * info.heads + head) * info.keys.tokens.length + j];
   const label = (token: number): string => info.keys.labels[token].replace(/^·/u, "");
-  const pieces = [from, to].find((one) => one.tokens.length > 1);
+  const pieces = [from, to].find((label) => label.tokens.length > 1);
   const carried = chain.v?.map((x) => x * chain.weight);
   return (
     <section class="panel cell" aria-label={say("cell")}>
@@ -99,9 +99,9 @@ export function Cell() {
           ))}</tbody></table>
         </Step>
         <Step n={4} of={steps} title={named[3]} formula={formulas[3]}
-          says={own ? say("s_dot_says", { d }) : say("s_dot_says_plain", { scale: number(chain.scale, 5) })}>
+          says={standardScale ? say("s_dot_says", { d }) : say("s_dot_says_plain", { scale: number(chain.scale, 5) })}>
           <p class="sum">Σ = <b>{number(chain.dot, 3)}</b></p>
-          <p class="sum">{own ? <>x 1/√{d}</> : <>x {number(chain.scale, 4)}</>}{chain.bias !== 0 && <> {say("s_bias", { bias: number(chain.bias, 3) })}</>}</p>
+          <p class="sum">{standardScale ? <>x 1/√{d}</> : <>x {number(chain.scale, 4)}</>}{chain.bias !== 0 && <> {say("s_bias", { bias: number(chain.bias, 3) })}</>}</p>
           <p class="sum">{chain.masked ? say("s_masked") : <>s = <b data-test="score">{number(chain.score, 4)}</b></>}</p>
         </Step>
         <Step n={5} of={steps} title={named[4]} formula={formulas[4]} says={say("s_softmax_says", { lse: number(chain.lse, 4) })}>
@@ -146,7 +146,7 @@ function Step({ n, of, title, formula, says, children }: {
   );
 }
 
-/** Numbers as bars over and under a line. */
+/** Numbers as bars above and below a line. */
 export function Bars({ values, most, kind }: { values: Float32Array; most: number; kind: string }) {
   const width = 128;
   const height = 44;

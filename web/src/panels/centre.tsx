@@ -1,4 +1,4 @@
-// The middle of the page where it has nothing but a word to say.
+// A message in the middle of an otherwise empty page.
 import type { ComponentChildren } from "preact";
 
 export const EmptyCentre = ({ children }: { children: ComponentChildren }) => (

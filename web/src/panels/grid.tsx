@@ -1,4 +1,4 @@
-// All heads: a thumbnail of each, and under it a bar with the chosen statistic. Layers down, heads across.
+// All heads: a thumbnail of each, with a bar of the chosen statistic below. Layers down, heads across.
 import { useEffect, useRef } from "preact/hooks";
 import { computed, effect, useSignal } from "@preact/signals";
 import { palette, sequential } from "../colour";
@@ -13,11 +13,11 @@ import { GridTable, gridTableOpen } from "./table";
 import type { TraceInfo } from "../trace/trace";
 import { Sign } from "./sign";
 
-/** Room for the numbers of layers at the left, and of heads above. */
+/** Space for the numbers of layers on the left, and of heads above. */
 const GUTTER = 22;
 const HEAD = 14;
 
-/** Heads in the order in which they are drawn: n = layer * heads + head. */
+/** Heads in drawing order: n = layer * heads + head. */
 export const ranking = computed<number[]>(() => {
   const info = doc.value?.info;
   if (!info) return [];
@@ -62,7 +62,7 @@ function choose(info: TraceInfo, n: number): void {
 let sheet: HTMLCanvasElement | null = null;
 let sheetKey: unknown[] = [];
 
-/** Every thumbnail, painted once, side by side. */
+/** All thumbnails, painted once, side by side. */
 function atlas(info: TraceInfo, dark: boolean): HTMLCanvasElement | null {
   const { thumbs } = info;
   if (!thumbs) return null;
@@ -92,7 +92,7 @@ export function Grid() {
   const over = useRef<HTMLCanvasElement>(null);
   const width = useSignal(0);
 
-  /** Where the head at each place of the ranking is drawn: its left and top, and the sizes. */
+  /** Position (left, top) and size of each head in the ranking. */
   const layout = (info: TraceInfo) => {
     const columns = info.heads;
     const rows = info.layers.length;
@@ -263,7 +263,7 @@ export function Grid() {
       <p class="quiet small">{thumbs && (exact ? say("grid_exact") : say("grid_hint", { n: thumbs.rows, m: thumbs.columns }))}
         {info.measured > 1 ? ` · ${say("grid_measured", { n: info.measured })}` : ""}
         {every > 1 && (state.statistic.value === "similarity" || state.statistic.value === "change") ? ` · ${say("every_row", { n: every })}` : ""}</p>
-      {info.ablated.length > 0 && <p class="quiet small">{say("silenced", { heads: info.ablated.map((one) => one.join(".")).join(", ") })}</p>}
+      {info.ablated.length > 0 && <p class="quiet small">{say("silenced", { heads: info.ablated.map((cell) => cell.join(".")).join(", ") })}</p>}
       {info.unrecorded.length > 0 && <p class="small" data-test="unrecorded">{say("unrecorded", { names: info.unrecorded.join("; ") })}</p>}
       {part && <p class="quiet small" data-test="part">{say("grid_part", {
         layers: info.layerNumbers.join(", "),
@@ -273,7 +273,7 @@ export function Grid() {
   );
 }
 
-/** The head that is pointed at, or chosen, and its number. */
+/** The hovered or selected head, and its value. */
 function Reading({ names }: { names: string[] }) {
   const info = doc.value!.info;
   const looked = state.hoverHead.value ?? [at.value.layer, at.value.head];

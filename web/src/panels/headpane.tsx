@@ -1,4 +1,4 @@
-// The head that is looked at: lines and matrix, what is shown of them, and the cell's chain below.
+// The selected head: lines and matrix, their options, and the steps of a cell below.
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { headColour } from "../colour";
@@ -98,7 +98,7 @@ function Progress() {
   return computing.value && progress.value > 0 ? <span class="quiet">{percent(progress.value)}</span> : null;
 }
 
-/** What is under the pointer, always in the same line. */
+/** The hovered cell, always on the same line. */
 function Status() {
   const words = shown.value!;
   const [r, c] = [lookedRow.value, lookedColumn.value];
@@ -119,7 +119,7 @@ function Status() {
 
 export const finding = { focus: (): void => undefined };
 
-/** / finds a token: it is pinned, and comes into sight. */
+/** Search for a token (key /): it is pinned and scrolled into view. */
 function Finder() {
   const text = useSignal("");
   const turn = useSignal(0);
@@ -127,11 +127,11 @@ function Finder() {
   useEffect(() => { finding.focus = () => input.current?.select(); }, []);
   const words = shown.value!;
   const wantedText = text.value.toLocaleLowerCase();
-  const found = wantedText ? words.rows.flatMap((label, n) => (label.text.toLocaleLowerCase().includes(wantedText) ? [n] : [])) : [];
+  const matches = wantedText ? words.rows.flatMap((label, n) => (label.text.toLocaleLowerCase().includes(wantedText) ? [n] : [])) : [];
   const go = (by: number): void => {
-    if (!found.length) return;
-    turn.value = (turn.value + by + found.length) % found.length;
-    const r = found[turn.value];
+    if (!matches.length) return;
+    turn.value = (turn.value + by + matches.length) % matches.length;
+    const r = matches[turn.value];
     state.query.value = words.rows[r].tokens[0];
     const box = state.box.value;
     if (box) {
@@ -140,7 +140,7 @@ function Finder() {
   };
   return (
     <label class="finder">
-      <span class="quiet small">{wantedText ? (found.length ? say("find_count", { n: Math.max(0, turn.value) + 1, all: found.length }) : say("find_none", { text: text.value })) : ""}</span>
+      <span class="quiet small">{wantedText ? (matches.length ? say("find_count", { n: Math.max(0, turn.value) + 1, all: matches.length }) : say("find_none", { text: text.value })) : ""}</span>
       <input ref={input} type="search" placeholder={`/ ${say("find")}`} value={text.value} data-test="find" dir="auto"
         onInput={(event) => { text.value = event.currentTarget.value; turn.value = -1; }}
         onKeyDown={(event) => {

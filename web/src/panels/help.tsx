@@ -1,4 +1,4 @@
-// The keys, and what a head is, in a paragraph.
+// The list of keys, and a paragraph about what a head is.
 import { useEffect, useRef } from "preact/hooks";
 import { say, type Word } from "../words";
 import * as state from "../state";
@@ -13,7 +13,7 @@ const close = (): void => { state.help.value = false; };
 
 export function Help() {
   const dialog = useRef<HTMLDialogElement>(null);
-  // the browser's own dialog keeps the focus inside, and gives it back
+  // the browser's dialog traps the focus and restores it
   const open = state.help.value;
   useEffect(() => {
     if (open === dialog.current!.open) return;

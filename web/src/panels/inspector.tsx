@@ -1,4 +1,4 @@
-// What the head is like, and where the token that is looked at looks.
+// Properties of the selected head, and of the hovered or pinned token.
 import { headColour } from "../colour";
 import { memo } from "../memo";
 import { entropy } from "../trace/cells";
@@ -58,7 +58,7 @@ export function Inspector() {
   );
 }
 
-/** Where the query that is looked at looks. */
+/** The keys that the hovered or pinned query attends to. */
 function Looks({ most, colour }: { most: number; colour: string }) {
   const looked = lookedRow.value;
   const numbers = looked !== null && rowNumbers.value?.row === looked ? rowNumbers.value.data : null;
@@ -73,7 +73,7 @@ function Looks({ most, colour }: { most: number; colour: string }) {
   );
 }
 
-/** The strongest keys of one query. Always as many lines, so that nothing moves. */
+/** The strongest keys of one query, always on the same number of lines, so that nothing moves. */
 function Ranked({ numbers, most, colour }: { numbers: Float32Array | null; most: number; colour: string }) {
   const words = shown.value!;
   const order = numbers ? largestPlaces(numbers, KEYS) : [];
@@ -102,7 +102,7 @@ function Ranked({ numbers, most, colour }: { numbers: Float32Array | null; most:
   );
 }
 
-/** The queries that look most at a key. */
+/** The queries that attend most to a key. */
 function LookedBy({ picture }: { picture: Picture | null }) {
   const words = shown.value!;
   const c = lookedColumn.value;

@@ -1,4 +1,4 @@
-// What the colours of a picture stand for.
+// The legend of a picture's colours.
 import { divergingCss, onScale, sequentialCss } from "../colour";
 import { mostOf, type Picture } from "../pictures";
 import * as state from "../state";

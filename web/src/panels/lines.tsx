@@ -1,4 +1,4 @@
-// Two columns of tokens and lines between them: for each query the fewest keys that hold the chosen mass.
+// Two columns of tokens with lines between them: for each query, the fewest keys that hold the chosen mass.
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { effect, signal, useSignal } from "@preact/signals";
 import { headColour } from "../colour";
@@ -14,10 +14,10 @@ import type { Label } from "../shown";
 
 const HEIGHT = 22;
 const MANY = 3000;
-/** How many shades and widths lines come in: each is one stroke, however many lines it has. */
+/** Number of shades and widths of lines. All lines of one shade are a single stroke. */
 const SHADES = 24;
 
-/** Lines drawn, and lines that hold the chosen mass, where not all of them are drawn. */
+/** Numbers of lines drawn and of lines that hold the chosen mass, if not all are drawn. */
 export const linesCut = signal<[number, number] | null>(null);
 
 interface Strip { key: string; from: number; to: number; data: Float32Array }
@@ -36,7 +36,7 @@ export function Lines() {
     const element = scroller.current!;
     const look = (): void => {
       const box = state.box.peek();
-      // the reader scrolls: a zoomed map follows, in step
+      // a zoomed map follows the reader's scrolling
       if (box && Math.abs(element.scrollTop - placed.current) > 2) {
         placed.current = element.scrollTop;
         state.box.value = { ...box, top: element.scrollTop / HEIGHT };
@@ -59,12 +59,12 @@ export function Lines() {
   }, []);
   useLayoutEffect(() => { rendered.value++; });
 
-  /** What is rested on, pinned, and how much each key gets: set on the elements that are there, nothing is built anew. */
+  /** Mark hovered and pinned tokens and each key's weight on the existing elements, without rendering again. */
   function marks(): void {
     void rendered.value;
     const looked = lookedRow.value;
-    const own = rowNumbers.value;
-    const numbers = looked !== null && own?.row === looked ? own.data : null;
+    const selected = rowNumbers.value;
+    const numbers = looked !== null && selected?.row === looked ? selected.data : null;
     const most = current.value ? mostOf(current.value) : 1;
     const mark = (side: HTMLDivElement | null, hovered: number | null, pinned: number | null): void => {
       for (const token of side?.children ?? []) {
@@ -81,7 +81,7 @@ export function Lines() {
     mark(right.current, state.hoverColumn.value, column.value);
   }
 
-  /** The map's window and the lines begin at the same query. */
+  /** Scroll so that the map's window and the lines begin at the same query. */
   function inStep(): void {
     const top = state.box.value?.top;
     const element = scroller.current;
@@ -90,7 +90,7 @@ export function Lines() {
     placed.current = element.scrollTop;
   }
 
-  /** The pinned query comes into sight. */
+  /** Scroll the pinned query into view. */
   function follow(): void {
     const r = row.value;
     const element = scroller.current;
@@ -101,16 +101,16 @@ export function Lines() {
     }
   }
 
-  /** What is in sight, and a little more, of a side with so many tokens: [from, to). */
+  /** The visible tokens of a side, with a margin: [from, to). */
   const range = (all: number): [number, number] => {
     const from = Math.max(0, Math.floor(seen.value.top / HEIGHT) - 4);
     return [Math.min(from, all), Math.min(all, Math.ceil((seen.value.top + seen.value.height) / HEIGHT) + 4)];
   };
 
-  /** A long text: only the rows that are seen are computed. */
+  /** For a long text, compute only the visible rows. */
   function fetchStrip(): void {
-    const [now, held] = [wanted.value, current.value];
-    if (!now || !held || held.full || !seen.value.height) return;
+    const [now, drawn] = [wanted.value, current.value];
+    if (!now || !drawn || drawn.full || !seen.value.height) return;
     const [from, to] = range(now.shown.rows.length);
     const key = wantedKey(now);
     if (strip.peek()?.key === key && strip.peek()!.from === from && strip.peek()!.to === to) return;
@@ -131,13 +131,13 @@ export function Lines() {
     const looked = lookedRow.value;
     const onlyKey = looked === null ? (state.hoverColumn.value ?? column.value) : null;
     const [from, to] = range(picture.rows);
-    const own = rowNumbers.value;
+    const selected = rowNumbers.value;
     const rowAt = (r: number): Float32Array | null => {
       if (picture.full) return picture.full.subarray(r * picture.columns, (r + 1) * picture.columns);
-      if (own && own.row === r) return own.data;
-      const held = strip.value;
-      if (!held || held.key !== wantedKey(now) || r < held.from || r >= held.to) return null;
-      return held.data.subarray((r - held.from) * picture.columns, (r - held.from + 1) * picture.columns);
+      if (selected && selected.row === r) return selected.data;
+      const drawn = strip.value;
+      if (!drawn || drawn.key !== wantedKey(now) || r < drawn.from || r >= drawn.to) return null;
+      return drawn.data.subarray((r - drawn.from) * picture.columns, (r - drawn.from + 1) * picture.columns);
     };
     const y = (at: number): number => (at + 0.5) * HEIGHT - top;
     const most = mostOf(picture);
@@ -209,7 +209,7 @@ export function Lines() {
 }
 
 const Token = memo(({ label, at, side }: { label: Label; at: number; side: "row" | "column" }) => {
-  const [hover, pinned, held] = side === "row"
+  const [hover, pinned, pin] = side === "row"
     ? [state.hoverRow, row, state.query] as const
     : [state.hoverColumn, column, state.key] as const;
   return (
@@ -219,7 +219,7 @@ const Token = memo(({ label, at, side }: { label: Label; at: number; side: "row"
       role="option" aria-selected="false" title={label.title}
       onPointerEnter={() => { hover.value = at; }}
       onPointerLeave={() => { hover.value = null; }}
-      onClick={() => { held.value = pinned.peek() === at ? null : label.tokens[0]; }}
+      onClick={() => { pin.value = pinned.peek() === at ? null : label.tokens[0]; }}
     >
       {side === "column" && <i />}
       <bdi>{label.continues && <small>·</small>}{label.text}</bdi>

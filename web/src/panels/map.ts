@@ -1,4 +1,4 @@
-// A matrix as a map: where its cells lie on the screen, zooming in and out, what is seen.
+// A matrix as a map: positions of its cells on the screen, zooming, the visible part.
 import { signal } from "@preact/signals";
 import { columnsOf, poolRow } from "../trace/pooling";
 import type { Picture } from "../pictures";
@@ -6,7 +6,7 @@ import type { Box } from "../state";
 
 export const LEFT = 84;
 export const TOP = 66;
-/** Room for the last column's slanted label. */
+/** Space for the last column's slanted label. */
 const RIGHT = 24;
 const LARGEST = 54;
 
@@ -20,7 +20,7 @@ export interface Geometry {
   column: number;
 }
 
-/** Room for cells, in pixels of the page. */
+/** Space for cells, in pixels of the page. */
 const plot = (width: number, height: number): [number, number] => [Math.max(40, width - LEFT - RIGHT), Math.max(40, height - TOP - 6)];
 
 export function geometry(width: number, height: number, picture: Picture, box: Box): Geometry {
@@ -38,7 +38,7 @@ export function geometry(width: number, height: number, picture: Picture, box: B
   };
 }
 
-/** The window after the seen span has changed by a factor, the cell under (x, y) staying where it is; null is everything. */
+/** The window after zooming by a factor around the cell at (x, y), which stays in place; null for the whole matrix. */
 export function zoomed(g: Geometry, picture: Picture, width: number, height: number, factor: number, x: number, y: number): Box {
   const least = Math.min(...plot(width, height));
   const most = Math.max(picture.rows, picture.columns);
@@ -50,7 +50,7 @@ export function zoomed(g: Geometry, picture: Picture, width: number, height: num
   return { top: Math.max(0, r - (y - g.top) / next), left: Math.max(0, c - (x - g.left) / next), span };
 }
 
-/** Rows and columns [..) of which something is seen: top, bottom, left, right. */
+/** Visible rows and columns [..): top, bottom, left, right. */
 export function visible(g: Geometry, picture: Picture): [number, number, number, number] {
   return [
     Math.floor(g.row), Math.min(picture.rows, Math.ceil(g.row + g.height / g.cell)),
@@ -58,12 +58,12 @@ export function visible(g: Geometry, picture: Picture): [number, number, number,
   ];
 }
 
-/** Rows and columns [..) of a picture pooled to at most height x width, by what lies furthest from 0. */
+/** Rows and columns [..) of a picture, pooled to at most height x width by the value furthest from 0. */
 export function pool(
   picture: Picture, top: number, bottom: number, left: number, right: number, height: number, width: number,
 ): { data: Float32Array; height: number; width: number } {
   const { full, columns } = picture;
-  if (!full) throw new Error("only a whole picture is pooled here");
+  if (!full) throw new Error("only a complete picture can be pooled");
   const h = Math.min(height, bottom - top);
   const w = Math.min(width, right - left);
   if (h === picture.rows && w === columns) return { data: full, height: h, width: w };
@@ -75,7 +75,7 @@ export function pool(
   return { data: out, height: h, width: w };
 }
 
-/** Keyboard zoom: the factor by which the seen span changes. */
+/** Zoom by the keyboard, with the factor by which the visible span changes. */
 export const zoomRequest = signal<{ factor: number; serial: number } | null>(null);
 
 export function requestZoom(factor: number): void {

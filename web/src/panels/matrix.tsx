@@ -1,4 +1,4 @@
-// The matrix of one head: queries down, keys across; what is drawn, and what the pointer does to it.
+// The matrix of one head, queries down and keys across: drawing and pointer input.
 import { useEffect, useRef } from "preact/hooks";
 import { batch, effect, signal, useComputed, useSignal } from "@preact/signals";
 import { onScale } from "../colour";
@@ -15,12 +15,12 @@ interface Props {
   wanted: Wanted | null;
   rows: Label[];
   columns: Label[];
-  /** Whether hover and clicks here speak of the page's selection. */
+  /** True if hovering and clicking here change the page's selection. */
   linked: boolean;
   name: string;
 }
 
-/** Cells of the linked matrix in one pixel of the screen, where more than one are. */
+/** Cells of the linked matrix per pixel of the screen, if more than one. */
 export const cellsInPixel = signal(1);
 
 interface Tile { data: Float32Array; height: number; width: number; box: [number, number, number, number]; key: string }
@@ -58,7 +58,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name }: Props) 
     const stops = [
       () => observer.disconnect(),
       () => element.removeEventListener("wheel", wheel),
-      // where there is nothing to pan, a finger scrolls the page
+      // if there is nothing to pan, touch scrolls the page
       effect(() => { element.style.touchAction = state.box.value ? "none" : "pan-x pan-y pinch-zoom"; }),
       effect(() => draw()),
       effect(() => overlay()),
@@ -211,7 +211,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name }: Props) 
     if (c !== null) frame(x(c), g.top, cell, g.height, hover, 1);
   }
 
-  /** A long text: the cells that are seen now, at the screen's own resolution. */
+  /** For a long text: the visible cells, at the screen's resolution. */
   function refine(): void {
     const g = seen.value;
     const { picture: now, wanted: want } = props.current;
@@ -260,10 +260,10 @@ export function Matrix({ picture, wanted, rows, columns, linked, name }: Props) 
       }
     }
     if (!linked) return;
-    const found = cellAt(event);
+    const hit = cellAt(event);
     batch(() => {
-      state.hoverRow.value = found && found[0] >= 0 ? found[0] : null;
-      state.hoverColumn.value = found && found[1] >= 0 ? found[1] : null;
+      state.hoverRow.value = hit && hit[0] >= 0 ? hit[0] : null;
+      state.hoverColumn.value = hit && hit[1] >= 0 ? hit[1] : null;
     });
   }
 
@@ -276,9 +276,9 @@ export function Matrix({ picture, wanted, rows, columns, linked, name }: Props) 
     const dragged = drag.current?.moved;
     drag.current = null;
     if (dragged || !linked) return;
-    const found = cellAt(event);
-    if (!found) return;
-    const [r, c] = found;
+    const hit = cellAt(event);
+    if (!hit) return;
+    const [r, c] = hit;
     const [i, j] = [r < 0 ? null : rows[r].tokens[0], c < 0 ? null : columns[c].tokens[0]];
     const same = (i === null || i === state.query.peek()) && (j === null || j === state.key.peek());
     batch(() => {

@@ -1,4 +1,4 @@
-// The reader's language and theme, at the right of every page's head line.
+// The settings for language and theme, on the right of every page's header.
 import { language, theme, THEMES } from "../appearance";
 import { common } from "../words/common";
 import { LANGUAGES, speaker, spoken } from "../words/speech";
@@ -10,7 +10,7 @@ const SIGNS = { auto: "◐", light: "○", dark: "●" };
 export const Settings = () => (
   <>
     <select value={spoken.value} title={say("language")} data-test="language" onChange={(event) => { language.value = event.currentTarget.value; }}>
-      {Object.entries(LANGUAGES).map(([name, own]) => <option key={name} value={name}>{own}</option>)}
+      {Object.entries(LANGUAGES).map(([name, label]) => <option key={name} value={name}>{label}</option>)}
     </select>
     <Sign says={`${say("theme")}: ${say(`theme_${theme.value}`)}`} data-test="theme"
       onClick={() => { theme.value = THEMES[(THEMES.indexOf(theme.value) + 1) % THEMES.length]; }}>

@@ -1,4 +1,4 @@
-// A button that shows a sign only: what it does is said in its tooltip and to screen readers.
+// A button with an icon only; its tooltip and its label for screen readers say what it does.
 import type { JSX } from "preact";
 
 export const Sign = ({ says, ...rest }: { says: string } & JSX.IntrinsicElements["button"]) => <button title={says} aria-label={says} {...rest} />;

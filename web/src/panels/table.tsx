@@ -1,4 +1,4 @@
-// The numbers as a table, for screen readers and for those who would rather read: the part around what is looked at.
+// The numbers as a table, for screen readers and for reading: the part around the hovered or pinned cell.
 import { useEffect } from "preact/hooks";
 import { signal, useSignal } from "@preact/signals";
 import { engine } from "../trace/engine";
@@ -60,7 +60,7 @@ export function NumberTable() {
 
 export const gridTableOpen = signal(false);
 
-/** The chosen statistic of every head. Always there for screen readers; on screen where it is opened. */
+/** The chosen statistic of every head. Always present for screen readers; visible when opened. */
 export function GridTable() {
   const info = doc.value?.info;
   if (!info) return null;

@@ -1,4 +1,4 @@
-// The head line: which model, which text; tabs; language, theme, help.
+// The header: model, text, tabs, language, theme, help.
 import { useState } from "preact/hooks";
 import { count, say } from "../words";
 import * as state from "../state";
@@ -35,10 +35,10 @@ export function Top() {
       {server && info && <TextBox key={doc.value!.id} />}
       {docs.value.length > 1 && (
         <div class="row tabs" role="tablist">
-          {docs.value.map((one, index) => (
-            <span key={one.id} class={`tab${one === doc.value ? " on" : ""}`}>
-              <button role="tab" aria-selected={one === doc.value} title={one.name} onClick={() => lookAt(index)}><bdi>{one.name}</bdi></button>
-              <Sign class="plain" says={say("tab_close", { text: one.name })} onClick={() => closeTrace(index)}>×</Sign>
+          {docs.value.map((tab, index) => (
+            <span key={tab.id} class={`tab${tab === doc.value ? " on" : ""}`}>
+              <button role="tab" aria-selected={tab === doc.value} title={tab.name} onClick={() => lookAt(index)}><bdi>{tab.name}</bdi></button>
+              <Sign class="plain" says={say("tab_close", { text: tab.name })} onClick={() => closeTrace(index)}>×</Sign>
             </span>
           ))}
         </div>
@@ -58,12 +58,12 @@ function TextBox() {
       trouble.value = say("text_empty");
       return;
     }
-    const found = await run({ text, pair: wide && pair.trim() ? pair : null }, null);
-    if (found) {
+    const result = await run({ text, pair: wide && pair.trim() ? pair : null }, null);
+    if (result) {
       state.query.value = null;
       state.key.value = null;
       state.box.value = null;
-      lookAt(docs.value.indexOf(found));
+      lookAt(docs.value.indexOf(result));
     }
   };
   const keys = (event: KeyboardEvent): void => {

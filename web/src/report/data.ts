@@ -1,13 +1,13 @@
-// A survey as Python passes it (src/headscope/_survey/report_data.py writes it). Heads are cells: row * columns + column.
+// The survey's data, written by src/headscope/_survey/report_data.py. Heads are cells: row * columns + column.
 
-/** One field of a statistic, a number for each cell; null where there is none. */
+/** One field of a statistic: a number per cell, or null. */
 type Numbers = (number | null)[];
 
 export interface Statistic {
   name: string;
   meaning: string;
   unit: string;
-  /** What stands behind a number in a sentence: the unit where it is a word, else nothing. */
+  /** Text after a number in a sentence: the unit if it is a word, otherwise empty. */
   short: string;
   signed: boolean;
   mean: Numbers;
@@ -25,16 +25,16 @@ export interface Statistic {
 
 export type Field = "mean" | "deviation" | "min" | "q05" | "q25" | "q50" | "q75" | "q95" | "max";
 
-/** The heads at one end of a statistic. */
+/** The heads at one end of a statistic's range. */
 export interface Standing {
   statistic: string;
   says: string;
-  /** Cell and mean, the most telling first. */
+  /** Cell and mean, the most extreme first. */
   heads: [number, number][];
-  /** Of the first head's windows: the quantiles 25% and 75%. */
+  /** The 25% and 75% quantiles of the first head over windows. */
   low: number;
   high: number;
-  /** The median head's mean. */
+  /** The median of the heads' means. */
   middle: number;
 }
 
@@ -42,34 +42,34 @@ export interface LayerFigure {
   title: string;
   axis: string;
   source: string;
-  /** Statistic and what stands above its panel. */
+  /** Statistic and title of its panel. */
   panels: [string, string][];
-  /** Where the vertical axis ends. */
+  /** Upper end of the vertical axis. */
   highest: number;
 }
 
-/** Heads on a plane by their distances, laid out in units of a drawing `width` wide. */
+/** Heads placed on a plane by their distances, in units of a drawing `width` wide. */
 export interface Plane {
   title: string;
   source: string;
   windows: number;
-  /** Share of the squared distances that the plane holds. */
+  /** Share of the squared distances that the plane preserves. */
   kept: number;
   width: number;
   height: number;
   radius: number;
-  /** Height of a name's letters. */
+  /** Height of the names' letters. */
   letters: number;
   heads: {
     cell: number;
     x: number;
     y: number;
-    /** The middle of the name; null where there is no room for it. */
+    /** Centre of the name; null if there is no room for it. */
     name: [number, number] | null;
-    /** From the point to a name that stands too far off. */
+    /** Line from the point to a name that is not next to it. */
     leader: [number, number, number, number] | null;
   }[];
-  /** A length for the scale: what it stands for, and how long it is drawn. */
+  /** The scale bar: a distance, and its drawn length. */
   unit: { distance: number; length: number };
 }
 
@@ -85,26 +85,26 @@ export interface Survey {
   heads: number[];
   /** Cells of the heads that the model has. */
   named: number[];
-  /** Layers that get a number on an axis. */
+  /** Layers labelled on axes. */
   ticks: number[];
   statistics: Statistic[];
   standing: Standing[];
   figures: LayerFigure[];
   plane: Plane | null;
-  /** By cell: the heads most like it and their distances; null where none were measured. */
+  /** By cell: the most similar heads and their distances; null if not measured. */
   nearest: [number, number][][] | null;
-  /** Statistics that were not measured, and why. */
+  /** Statistics that were not measured, with the reason. */
   leftOut: [string, string][];
   refused: { count: number; reasons: [string, number][]; documents: [string, string][] };
 }
 
-/** The survey in this page. */
+/** The survey embedded in this page. */
 export function readSurvey(): Survey {
   const text = document.getElementById("hs-survey")?.textContent;
   if (!text) throw new Error("there is no survey in this page");
   return JSON.parse(text) as Survey;
 }
 
-/** A head as people name it: layer.head. */
+/** A head's label: layer.head. */
 export const headLabel = ({ layers, heads }: Survey, cell: number): string =>
   `${layers[Math.floor(cell / heads.length)]}.${heads[cell % heads.length]}`;

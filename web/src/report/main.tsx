@@ -1,4 +1,4 @@
-// The report's start: read the survey that is in it, show it.
+// Entry point of the report: read the embedded survey and show it.
 import { render } from "preact";
 import "../base.css";
 import "./report.css";

@@ -1,4 +1,4 @@
-// A statistic's colours: where its scale begins and ends, and a number's place on the page's maps.
+// A statistic's colours: the ends of its scale, and a number's position on the colour maps.
 import { css, divergingAt, inkOn, sequentialAt, type RGB } from "../colour";
 import type { Statistic } from "./data";
 import { scale } from "./state";
@@ -8,7 +8,7 @@ export interface Ends {
   high: number;
 }
 
-/** The ends of the colour scale over all heads; null where no head has a value. Signed numbers lie around 0. */
+/** The ends of the colour scale over all heads, symmetric around 0 for signed numbers; null if no head has a value. */
 export function endsOf({ mean, signed }: Statistic): Ends | null {
   const values = mean.filter((value) => value !== null);
   if (!values.length) return null;
@@ -20,7 +20,7 @@ export function endsOf({ mean, signed }: Statistic): Ends | null {
   return { low: scale.value === "range" ? least : 0, high: most };
 }
 
-/** Custom properties of an element with class `shade`: its colours by day, on paper, and in the dark. */
+/** Custom properties of an element with class `shade`: its colours in light mode, in print, and in dark mode. */
 export type Shade = Record<"--day" | "--dayink" | "--night" | "--nightink", string>;
 
 const shade = (day: RGB, night: RGB): Shade => ({ "--day": css(day), "--dayink": inkOn(day), "--night": css(night), "--nightink": inkOn(night) });
@@ -40,5 +40,5 @@ export function ramp(signed: boolean): Shade {
   return { "--day": along("--day"), "--dayink": "#000", "--night": along("--night"), "--nightink": "#fff" };
 }
 
-/** A layer's shade among so many: the faintest quarter of the map is left out. */
+/** A layer's shade, without the faintest quarter of the map. */
 export const layerShade = (at: number, layers: number): Shade => shadeAt(0.25 + (0.75 * at) / Math.max(1, layers - 1), false);

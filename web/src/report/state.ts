@@ -5,12 +5,12 @@ import type { Statistic, Survey } from "./data";
 
 export const SCALES = ["zero", "range"] as const;
 
-/** A statistic's name; empty: the first. */
+/** A statistic's name; empty for the first. */
 export const statistic = signal("");
-/** A head's numbers in the model; null: the first head. */
+/** A head's numbers in the model; null for the first head. */
 export const layer = signal<number | null>(null);
 export const head = signal<number | null>(null);
-/** Where the colours of an unsigned statistic begin. */
+/** Lower end of an unsigned statistic's colours. */
 export const scale = signal<(typeof SCALES)[number]>("zero");
 /** The cell under the pointer. Never in the URL. */
 export const hovered = signal<number | null>(null);
@@ -23,11 +23,11 @@ export const FIELDS = {
   ...APPEARANCE,
 } as unknown as Fields;
 
-/** The statistic that is looked at; none where nothing was measured at all. */
+/** The selected statistic, if any was measured. */
 export const chosenStatistic = ({ statistics }: Survey): Statistic | undefined =>
   statistics.find(({ name }) => name === statistic.value) ?? statistics[0];
 
-/** The cell of the head that is looked at. */
+/** The cell of the selected head. */
 export function chosenCell({ layers, heads, named }: Survey): number {
   const cell = layers.indexOf(layer.value ?? -1) * heads.length + heads.indexOf(head.value ?? -1);
   return named.includes(cell) ? cell : (named[0] ?? 0);

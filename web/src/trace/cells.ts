@@ -1,9 +1,9 @@
 // A head's weights: one row, rows of the picture, every cell, a tile pooled to the screen's size.
-// The formulas are those of headscope.attention; here they are computed for what is being looked at.
+// The formulas are those of headscope.attention, computed only for the cells on the screen.
 import { columnsOf, poolRow } from "./pooling";
 import type { HeadArrays } from "./head";
 
-/** Which tokens stand together in each row and column of the picture (word pieces of a word), as one list with starts. */
+/** The tokens joined in each row and column of the picture (those of a word), as one list with starts. */
 export interface Groups {
   starts: Int32Array;
   members: Int32Array;
@@ -12,7 +12,7 @@ export interface Groups {
 export interface View {
   rows: Groups;
   columns: Groups;
-  /** Hidden keys' mass is given back to the others, so that rows add up to what they did. */
+  /** The mass of hidden keys is distributed over the others, so that rows keep their sums. */
   renormalise: boolean;
 }
 
@@ -21,7 +21,7 @@ export const size = (groups: Groups): number => groups.starts.length - 1;
 /** A row of a mask whose highest number is beyond this is shifted as a whole: see `scores` in headscope.attention. */
 const FAR = 100;
 
-/** What query i's row of the mask is shifted by; 0 where it is not. */
+/** The shift of query i's row of the mask, or 0. */
 export function shiftOf(head: HeadArrays, i: number): number {
   const { bias, keys } = head;
   if (!bias) return 0;
@@ -75,7 +75,7 @@ export function allowed(head: HeadArrays, place: number, j: number): boolean {
   return !(keys && !keys[j]);
 }
 
-/** How many keys a query may look at. */
+/** Number of keys that a query may look at. */
 export function allowedKeys(head: HeadArrays, i: number): number {
   const { keys, queries, bias } = head;
   let count = 0;
@@ -85,20 +85,20 @@ export function allowedKeys(head: HeadArrays, i: number): number {
   return count;
 }
 
-/** Whether every query sees every key, with nothing added. */
+/** True if every query sees every key and there is no bias. */
 const bare = ({ bias, rule }: HeadArrays): boolean => !bias && !rule.causal && !rule.window && !rule.keys;
 
 /**
- * Scores become weights in place, the softmax taken over this very row; 0 everywhere where it sees no key, NaN where the
- * scores are not numbers. Entropy comes back.
+ * Turn a row's scores into weights in place by softmax: all 0 for a row without keys, NaN if the scores are not numbers.
+ * Returns the entropy.
  */
 function soften(keys: number, row: Float32Array, masked: boolean): number {
   let highest = -Infinity;
   for (let j = 0; j < keys; j++) if (row[j] > highest) highest = row[j];
   if (highest === -Infinity) {
-    const found = masked && !row.subarray(0, keys).some(Number.isNaN) ? 0 : NaN;
-    row.fill(found, 0, keys);
-    return found;
+    const value = masked && !row.subarray(0, keys).some(Number.isNaN) ? 0 : NaN;
+    row.fill(value, 0, keys);
+    return value;
   }
   let total = 0;
   let mixed = 0;
@@ -118,13 +118,13 @@ function soften(keys: number, row: Float32Array, masked: boolean): number {
   return Math.max(0, Math.log(total) - mixed * share);
 }
 
-/** Weights of query i over all keys; its entropy in nats comes back. */
+/** Weights of query i over all keys. Returns the entropy in nats. */
 export function weightRow(head: HeadArrays, i: number, out: Float32Array): number {
   scoreRow(head, i, 0, head.keys, out);
   return soften(head.keys, out, !bare(head));
 }
 
-/** Of one row of weights, in nats. */
+/** Entropy of a row of weights, in nats. */
 export function entropy(row: ArrayLike<number>): number {
   let sum = 0;
   for (let j = 0; j < row.length; j++) if (row[j] > 0) sum -= row[j] * Math.log(row[j]);
@@ -133,7 +133,7 @@ export function entropy(row: ArrayLike<number>): number {
 
 const FOUR = 4;
 
-/** Scores of four queries with all keys: every key is read once for all four. */
+/** Scores of four queries with all keys, reading every key only once. */
 function scoreFour(head: HeadArrays, queries: ArrayLike<number>, from: number, out: Float32Array): void {
   const { q, k, d, rule, keys } = head;
   const held = new Float64Array(FOUR * d);
@@ -159,7 +159,7 @@ function scoreFour(head: HeadArrays, queries: ArrayLike<number>, from: number, o
   }
 }
 
-/** Whether this side of the picture is the text as it is: one token in every row or column, none hidden. */
+/** True if this side of the picture is the plain text: one token per row or column, none hidden. */
 const plain = (groups: Groups, all: number): boolean => groups.members.length === all && size(groups) === all;
 
 /** Rows [from, to) over the columns [left, right), into `out`; entropies of whole rows into `entropies`. */
@@ -206,7 +206,7 @@ function fill(
           for (let n = 0; n < columns.members.length; n++) kept += row[columns.members[n]];
         }
       } else {
-        // only the tile: the row's own log-sum-exp is in the file
+        // only the tile, because the file has the row's log-sum-exp
         const start = columns.members[columns.starts[left]];
         const stop = columns.members[columns.starts[right] - 1] + 1;
         const part = row.subarray(start, stop);
@@ -229,7 +229,7 @@ function fill(
   }
 }
 
-/** Rows [from, to) of the picture over its columns [left, right). Mean over a row's pieces, sum over a column's. */
+/** Rows [from, to) of the picture over its columns [left, right): mean over a row's tokens, sum over a column's. */
 export function viewRows(
   head: HeadArrays, view: View, from: number, to: number, left: number, right: number, normed = false,
 ): Float32Array {
@@ -238,12 +238,12 @@ export function viewRows(
   return out;
 }
 
-/** Every cell of a head, and what the page says of it. */
+/** Every cell of a head, with its summary. */
 export interface WholeHead {
   data: Float32Array;
   strongest: number;
   entropies: Float32Array;
-  /** The column that takes most of all rows, and its mean share. */
+  /** The column with the largest mean weight, and that weight. */
   most: { column: number; share: number };
 }
 
@@ -266,7 +266,7 @@ export function wholeHead(head: HeadArrays, view: View, normed: boolean): WholeH
   return { data, strongest, entropies, most: { column, share: rows ? mass[column] / rows : 0 } };
 }
 
-/** Rows and columns [..) of the picture pooled into height x width by what lies furthest from 0. */
+/** Rows and columns [..) of the picture, pooled to height x width by the value furthest from 0. */
 export function tile(
   head: HeadArrays, minus: HeadArrays | null, view: View,
   box: [number, number, number, number], height: number, width: number, normed = false,

@@ -2,7 +2,7 @@
 import { scoreRow, shiftOf, weightRow } from "./cells";
 import type { HeadArrays } from "./head";
 
-/** Everything between one query and one key. */
+/** Every step between one query and one key. */
 export interface Chain {
   q: Float32Array;
   k: Float32Array;

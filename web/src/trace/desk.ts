@@ -1,4 +1,4 @@
-// Answers the page's questions about traces. Runs in a worker; where there can be none, in the page itself.
+// Answers the page's requests about traces. Runs in a worker, or in the page itself if workers aren't allowed.
 import { tile, viewRows, wholeHead, type View, type WholeHead } from "./cells";
 import { chain, type Chain } from "./chain";
 import { change, distance, measure, sample, type HeadMeasure, type Sample } from "./measures";
@@ -13,7 +13,7 @@ export interface HeadName {
 }
 
 export interface Questions {
-  /** A stretch of a trace's bytes, as base64; `bytes` is how many there will be. */
+  /** A chunk of a trace's bytes, as base64; `bytes` is the size of the whole. */
   part: { ask: { id: number; base64: string; bytes: number }; answer: null };
   open: { ask: { id: number; bytes?: ArrayBuffer }; answer: TraceInfo };
   close: { ask: { id: number }; answer: null };
@@ -27,7 +27,7 @@ export interface Questions {
     };
     answer: Float32Array;
   };
-  /** How far one head is from another of the trace, and from its like in another trace. */
+  /** Distance of one head from another of the trace, or from the same head in another trace. */
   distance: { ask: HeadName & { to: { layer: number; head: number } }; answer: number };
   change: { ask: HeadName & { other: number }; answer: number };
   chain: { ask: HeadName & { i: number; j: number }; answer: Chain };
@@ -46,7 +46,7 @@ export class Desk {
         if (!held && part.length === bytes) this.arriving.set(id, { whole: part, got: bytes });
         else {
           const { whole, got } = held ?? { whole: new Uint8Array(bytes), got: 0 };
-          if (got + part.length > bytes) throw new FormatError(`the page holds more than the ${bytes} bytes of its trace`);
+          if (got + part.length > bytes) throw new FormatError(`the page contains more than the ${bytes} bytes of its trace`);
           whole.set(part, got);
           this.arriving.set(id, { whole, got: got + part.length });
         }
@@ -56,7 +56,7 @@ export class Desk {
         const came = this.arriving.get(id);
         this.arriving.delete(id);
         if (came && came.got < came.whole.length) {
-          throw new FormatError(`the page holds ${came.got} of the ${came.whole.length} bytes of its trace: it is cut off`);
+          throw new FormatError(`the page contains only ${came.got} of the ${came.whole.length} bytes of its trace: it is truncated`);
         }
         const held = new HeldTrace(bytes ? new Uint8Array(bytes) : (came?.whole ?? new Uint8Array(0)));
         this.traces.set(id, held);

@@ -1,4 +1,4 @@
-// Asks the worker. Questions that nobody waits for any more are dropped before they are sent.
+// Sends requests to the worker. Superseded requests are dropped before they are sent.
 import { Desk, type Questions } from "./desk";
 import ArithmeticWorker from "./worker?worker&inline";
 
@@ -7,11 +7,11 @@ interface Waiting {
   ask: unknown;
   lane: string | undefined;
   urgency: Urgency;
-  resolve(found: never): void;
+  resolve(result: never): void;
   reject(error: Error): void;
 }
 
-/** What a person waits for goes first, then what they may ask next, then what fills up in the background. */
+/** Priorities: first what the reader waits for, then what they may request next, then background work. */
 export type Urgency = "now" | "ahead" | "background";
 const ORDER: Record<Urgency, number> = { now: 0, ahead: 1, background: 2 };
 
@@ -35,28 +35,28 @@ class Engine {
   }
 
   /**
-   * One question. In a lane, only the newest waits: older ones that were not sent yet are rejected as Superseded.
+   * Send a request. In a lane only the newest waits: older ones that were not sent yet are rejected with Superseded.
    */
   ask<K extends keyof Questions>(
     kind: K, ask: Questions[K]["ask"], lane?: string, urgency: Urgency = "now",
   ): Promise<Questions[K]["answer"]> {
     return new Promise((resolve, reject) => {
       if (lane) {
-        for (const old of this.queue.filter((one) => one.lane === lane)) old.reject(new Superseded(lane));
-        this.queue = this.queue.filter((one) => one.lane !== lane);
+        for (const old of this.queue.filter((request) => request.lane === lane)) old.reject(new Superseded(lane));
+        this.queue = this.queue.filter((request) => request.lane !== lane);
       }
-      const one: Waiting = { kind, ask, lane, urgency, resolve, reject };
+      const request: Waiting = { kind, ask, lane, urgency, resolve, reject };
       const at = this.queue.findIndex((other) => ORDER[other.urgency] > ORDER[urgency]);
-      this.queue.splice(at < 0 ? this.queue.length : at, 0, one);
+      this.queue.splice(at < 0 ? this.queue.length : at, 0, request);
       this.pump();
     });
   }
 
   private pump(): void {
     if (this.busy) return;
-    const one = this.queue.shift();
-    if (!one) return;
-    this.busy = { ...one, id: this.next++ };
+    const request = this.queue.shift();
+    if (!request) return;
+    this.busy = { ...request, id: this.next++ };
     const { id, kind, ask } = this.busy;
     if (this.worker) this.worker.postMessage({ id, kind, ask });
     else {
@@ -64,7 +64,7 @@ class Engine {
       const desk = this.desk;
       setTimeout(() => {
         try {
-          this.arrived({ id, found: desk.answer(kind, ask as never) as never });
+          this.arrived({ id, result: desk.answer(kind, ask as never) as never });
         } catch (error) {
           this.arrived({ id, error: error instanceof Error ? error.message : String(error) });
         }
@@ -72,16 +72,16 @@ class Engine {
     }
   }
 
-  private arrived({ id, found, error }: { id: number; found?: never; error?: string }): void {
-    const one = this.busy;
-    if (!one || one.id !== id) return;
+  private arrived({ id, result, error }: { id: number; result?: never; error?: string }): void {
+    const request = this.busy;
+    if (!request || request.id !== id) return;
     this.busy = null;
-    if (error !== undefined) one.reject(new Error(error));
-    else one.resolve(found as never);
+    if (error !== undefined) request.reject(new Error(error));
+    else request.resolve(result as never);
     this.pump();
   }
 
-  /** A frame whose rules forbid workers: the same arithmetic in the page itself. */
+  /** Without workers (a frame's policy may forbid them): the same arithmetic in the page itself. */
   private fallBack(): void {
     this.worker?.terminate();
     this.worker = null;

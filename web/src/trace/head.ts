@@ -1,4 +1,4 @@
-// One head as the arithmetic takes it: its arrays, and its layer's rule of who sees whom.
+// One head, as the arithmetic needs it: its arrays and its layer's mask.
 
 export interface LayerRule {
   scale: number;

@@ -1,11 +1,11 @@
-// What is said of a head in one number, and how far two heads are apart. As headscope.statistics has it.
+// Statistics of a head, and distances between heads, as in headscope.statistics.
 import { allowedKeys, weightRow } from "./cells";
 import type { HeadArrays } from "./head";
 
-/** Every how manieth query heads are compared on: all of a short text, about 128 of a long one. */
+/** Step between the queries that heads are compared on: all of a short text, about 128 of a long one. */
 export const everyRow = (queries: number): number => Math.max(1, Math.ceil(queries / 128));
 
-/** Some rows of a head, one after the other, and their entropies; NaN where a query sees no key. */
+/** Some rows of a head, one after the other, and their entropies; NaN for a query without keys. */
 export interface Sample {
   rows: Float32Array;
   entropies: Float32Array;
@@ -26,7 +26,7 @@ export function sample(head: HeadArrays): Sample {
   return { rows, entropies };
 }
 
-/** sqrt(mean over rows of JS(p || q)), in nats: 0 the same, sqrt(log 2) nothing in common. As headscope.statistics.distances. */
+/** sqrt(mean over rows of JS(p || q)), in nats: 0 if equal, sqrt(log 2) if nothing is in common. As in headscope.statistics.distances. */
 export function distance(a: Sample, b: Sample): number {
   const keys = a.rows.length / a.entropies.length;
   let sum = 0;
@@ -45,7 +45,7 @@ export function distance(a: Sample, b: Sample): number {
   return count ? Math.sqrt(Math.min(Math.LN2, Math.max(0, sum / count))) : NaN;
 }
 
-/** Half the summed differences of a row, averaged over rows: 0 the same, 1 nothing in common. */
+/** Half the summed differences of a row, averaged over rows: 0 if equal, 1 if nothing is in common. */
 export function change(a: Sample, b: Sample): number {
   const keys = a.rows.length / a.entropies.length;
   let sum = 0;
@@ -68,15 +68,15 @@ export interface HeadMeasure {
 const MEASURED_CELLS = 1 << 21;
 const RUN = 8;
 
-/** 1 where every query is measured, n where every nth run of eight is: as headscope.view.page_trace has it. */
+/** 1 if every query is measured, n if every nth run of eight is: as in headscope.view.page_trace. */
 export const measuredShare = (queries: number, keys: number): number => Math.max(1, Math.ceil((queries * keys) / MEASURED_CELLS));
 
 /**
- * A head's thumbnail and statistics, for traces that come without them. Who counts is as docs/statistics.md has it:
- * padding is out, and queries that may look at no key; in cross-attention (not aligned) there are no neighbours. What
- * nobody has is left out; all are NaN in a head of which some weights are not numbers.
+ * A head's thumbnail and statistics, for traces that come without them, by the rules of docs/statistics.md: padding and
+ * queries without keys are excluded, and cross-attention (not aligned) has no neighbours. A statistic that no query has
+ * is left out; all are NaN if some of the head's weights are not numbers.
  *
- * `masses`: by statistic, the keys whose weights it sums.
+ * `masses`: statistic -> the keys whose weights it sums.
  */
 export function measure(head: HeadArrays, masses: Record<string, boolean[]>, aligned: boolean, most = 48): HeadMeasure {
   const { queries, keys, rule } = head;

@@ -1,11 +1,11 @@
-// Many cells in one: what lies furthest from 0 stands for all, so that a single bright cell doesn't vanish. NaN neither.
+// Pooling of many cells into one: the value furthest from 0 wins, and so does NaN, so that a single bright cell stays visible.
 
-/** For each of `across` columns, which of `width` pooled columns it goes to. */
+/** For each of `across` columns, the index of its pooled column, of which there are `width`. */
 export function columnsOf(across: number, width: number): Int32Array {
   return Int32Array.from({ length: across }, (_, c) => Math.floor((c * width) / across));
 }
 
-/** One row of numbers, from values[from] on, into the pooled row that begins at out[base]. */
+/** Pool the row of numbers from values[from] on into the row that begins at out[base]. */
 export function poolRow(values: Float32Array, from: number, columnOf: Int32Array, out: Float32Array, base: number): void {
   for (let c = 0; c < columnOf.length; c++) {
     const value = values[from + c];

@@ -15,16 +15,16 @@ export interface Safetensors {
 export class FormatError extends Error {}
 
 export function readSafetensors(raw: Uint8Array): Safetensors {
-  if (raw.byteLength < 8) throw new FormatError(`the file has ${raw.byteLength} bytes: too few for a trace`);
+  if (raw.byteLength < 8) throw new FormatError(`the file has only ${raw.byteLength} bytes, too few for a trace`);
   const length = Number(new DataView(raw.buffer, raw.byteOffset, 8).getBigUint64(0, true));
   if (!(length > 1 && length <= raw.byteLength - 8)) {
-    throw new FormatError(`the header claims ${length} bytes, the file has ${raw.byteLength}: it is cut off, or no trace`);
+    throw new FormatError(`the header claims ${length} bytes, the file has ${raw.byteLength}: it is truncated, or not a trace`);
   }
   let header: Record<string, unknown>;
   try {
     header = JSON.parse(new TextDecoder().decode(raw.subarray(8, 8 + length))) as Record<string, unknown>;
   } catch {
-    throw new FormatError("the header is not JSON: this is no trace file");
+    throw new FormatError("the header is not JSON: this is not a trace file");
   }
   const metadata = (header["__metadata__"] ?? {}) as Record<string, string>;
   const entries = new Map<string, Entry>();
@@ -33,7 +33,7 @@ export function readSafetensors(raw: Uint8Array): Safetensors {
   }
   const start = 8 + length;
   for (const [name, { data_offsets }] of entries) {
-    if (start + data_offsets[1] > raw.byteLength) throw new FormatError(`${name} lies beyond the file's end: it is cut off`);
+    if (start + data_offsets[1] > raw.byteLength) throw new FormatError(`${name} is beyond the end of the file: the file is truncated`);
   }
   return {
     entries,
@@ -48,7 +48,7 @@ export function readSafetensors(raw: Uint8Array): Safetensors {
 
 let halves: Float32Array | undefined;
 
-/** Every half-precision number by its 16 bits. */
+/** All half-precision numbers, indexed by their 16 bits. */
 function halfTable(): Float32Array {
   if (halves) return halves;
   halves = new Float32Array(65536);
@@ -64,7 +64,7 @@ function halfTable(): Float32Array {
   return halves;
 }
 
-/** Numbers of a stretch of bytes as 32-bit floats. */
+/** Decode a range of bytes as 32-bit floats. */
 export function floats(bytes: Uint8Array, dtype: string): Float32Array {
   const aligned = bytes.slice().buffer;
   if (dtype === "F32") return new Float32Array(aligned);
@@ -77,10 +77,10 @@ export function floats(bytes: Uint8Array, dtype: string): Float32Array {
     for (let i = 0; i < bits.length; i++) out[i] = table[bits[i]];
     return out;
   }
-  throw new FormatError(`numbers of kind ${dtype} are not read here`);
+  throw new FormatError(`unsupported dtype ${dtype}`);
 }
 
-/** The bytes that base64 text stands for. */
+/** Decode base64. */
 export function fromBase64(text: string): Uint8Array {
   const native = (Uint8Array as unknown as { fromBase64?: (text: string) => Uint8Array }).fromBase64;
   if (native) return native.call(Uint8Array, text);

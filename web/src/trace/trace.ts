@@ -1,4 +1,4 @@
-// A trace as the page knows it: what the worker holds, and what it tells the page about it.
+// A trace: the worker's object with all arrays, and the information that the page gets about it.
 import type { HeadArrays, LayerRule } from "./head";
 import { measuredShare } from "./measures";
 import { floats, FormatError, readSafetensors, type Safetensors } from "./safetensors";
@@ -32,12 +32,12 @@ export interface Anatomy {
   layer: Part[];
 }
 
-/** What the page knows of a trace; Q, K and V stay with the worker. */
+/** The page's information about a trace; Q, K and V stay in the worker. */
 export interface TraceInfo {
   model: string;
-  /** The model's name as people say it. */
+  /** The model's display name. */
   name: string;
-  /** Thumbnails and statistics come from every query (1), or from every nth run of eight. */
+  /** 1 if thumbnails and statistics are from every query, n if from every nth run of eight. */
   measured: number;
   fingerprint: string;
   text: string | null;
@@ -46,13 +46,13 @@ export interface TraceInfo {
   keys: Axis;
   layers: LayerRule[];
   layerNumbers: number[];
-  /** By layer: which heads of the model these are. */
+  /** By layer: the heads' numbers in the model. */
   headNumbers: number[][];
   heads: number;
   dHead: number;
   hasValues: boolean;
   ablated: [number, number][];
-  /** Attention that ran in the same forward pass and is in no trace, in words. */
+  /** Descriptions of attention that ran in the same forward pass but was not recorded. */
   unrecorded: string[];
   /** Heads (layer * heads + head) whose weights are not numbers. */
   broken: ReadonlySet<number>;
@@ -66,13 +66,13 @@ export interface TraceInfo {
   shares: Float32Array | null;
 }
 
-/** A token's label where Python sent none: the vocabulary's marks read back, a quiet dot before a piece that goes on. */
+/** A token's label if Python sent none: without the vocabulary's marks, with a dot before a continuation. */
 export function plainLabel(token: string, continued: boolean): string {
   const bare = token.startsWith("##") && token.length > 2 ? token.slice(2) : token.replace(/^[Ġ▁](?=.)/u, "");
   return (continued ? "·" : "") + bare;
 }
 
-/** A folder is called by its last part; a hub id stays whole. */
+/** A model's display name: the last part of a folder, or the whole hub id. */
 const plainName = (name: string): string =>
   /^(\/|\.|[A-Za-z]:\\)/.test(name) ? (name.replace(/[\\/]+$/, "").split(/[\\/]/).pop() ?? name) : name;
 
@@ -100,13 +100,13 @@ export class HeldTrace {
       throw new FormatError("this is a safetensors file, but not a headscope trace");
     }
     const about = JSON.parse(metadata.headscope);
-    if (about.version !== 1) throw new FormatError(`the trace has format version ${about.version}, this page reads 1`);
+    if (about.version !== 1) throw new FormatError(`the trace has format version ${about.version}; this page supports 1`);
     const view = metadata["headscope.view"] ? JSON.parse(metadata["headscope.view"]) : null;
     const first = entries.get("layers.0.q");
-    if (!first) throw new FormatError("the trace holds no layer");
+    if (!first) throw new FormatError("the trace has no layers");
     about.layers.forEach((_: unknown, index: number) => {
-      const found = entries.get(`layers.${index}.q`)?.shape[0];
-      if (found !== first.shape[0]) throw new FormatError(`layer ${index} has ${found} heads, layer 0 has ${first.shape[0]}`);
+      const heads = entries.get(`layers.${index}.q`)?.shape[0];
+      if (heads !== first.shape[0]) throw new FormatError(`layer ${index} has ${heads} heads, layer 0 has ${first.shape[0]}`);
     });
     const queries = axis(about.queries, view?.labels);
     const heads = first.shape[0];
@@ -151,7 +151,7 @@ export class HeldTrace {
     };
   }
 
-  /** One head's arrays, widened to 32 bits when it is looked at. */
+  /** One head's arrays, converted to 32 bits when it is selected. */
   head(layer: number, head: number): HeadArrays {
     const { info } = this;
     const { d, rows: queries, part: q } = this.slice(`layers.${layer}.q`, head);
@@ -165,7 +165,7 @@ export class HeldTrace {
     return { q, k, lse, bias, valueNorms, rule, d, queries, keys };
   }
 
-  /** (keys, d_value) of one head; null where values were not kept. */
+  /** (keys, d_value) of one head; null if the trace has no values. */
   values(layer: number, head: number): { v: Float32Array; d: number } | null {
     if (!this.info.hasValues) return null;
     const { part, d } = this.slice(`layers.${layer}.v`, this.keyHead(layer, head));
@@ -192,16 +192,16 @@ export class HeldTrace {
     return { part, rows, d };
   }
 
-  /** (heads, queries), in 64 bits where the file has them so. */
+  /** (heads, queries), in 64 bits if the file has them. */
   private logSumExps(layer: number): Float32Array | Float64Array {
     const name = `layers.${layer}.lse`;
     const known = this.sums.get(name);
     if (known) return known;
     const { dtype } = this.file.entries.get(name)!;
     const bytes = this.file.bytes(name);
-    const found = dtype === "F64" ? new Float64Array(bytes.slice().buffer) : floats(bytes, dtype);
-    this.sums.set(name, found);
-    return found;
+    const sums = dtype === "F64" ? new Float64Array(bytes.slice().buffer) : floats(bytes, dtype);
+    this.sums.set(name, sums);
+    return sums;
   }
 
   private optional(name: string): Float32Array | null {
@@ -210,14 +210,14 @@ export class HeldTrace {
   }
 
   private broken(layers: number, heads: number): Set<number> {
-    const found = new Set<number>();
+    const broken = new Set<number>();
     for (let layer = 0; layer < layers; layer++) {
       const lse = this.logSumExps(layer);
       lse.forEach((value, n) => {
-        if (Number.isNaN(value)) found.add(layer * heads + Math.floor((n * heads) / lse.length));
+        if (Number.isNaN(value)) broken.add(layer * heads + Math.floor((n * heads) / lse.length));
       });
     }
-    return found;
+    return broken;
   }
 
   private statistics(names: string[] | undefined): Record<string, Float32Array> | null {

@@ -1,8 +1,8 @@
-// Words that every page has, in each language.
+// Words that all pages share, in each language.
 
 const en = {
-  theme: "Light, dark, or as the system",
-  theme_auto: "as the system",
+  theme: "Light, dark, or the system's theme",
+  theme_auto: "system",
   theme_light: "light",
   theme_dark: "dark",
   language: "Language",
@@ -14,10 +14,10 @@ const en = {
 } as const;
 
 const ja: Record<keyof typeof en, string> = {
-  theme: "明るい・暗い・システムに合わせる",
+  theme: "ライト・ダーク・システムに合わせる",
   theme_auto: "システム",
-  theme_light: "明るい",
-  theme_dark: "暗い",
+  theme_light: "ライト",
+  theme_dark: "ダーク",
   language: "言語",
   layers_heads: "{layers} 層 x {heads} ヘッド",
   save: "保存",

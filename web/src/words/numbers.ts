@@ -1,16 +1,16 @@
-// Numbers as they are read.
+// Formatting of numbers.
 import { spoken } from "./speech";
 
 export const count = (n: number): string => n.toLocaleString(spoken.value);
 
-/** A number as it is read beside a picture: enough digits to tell, no more. */
+/** A number beside a picture, with just enough digits. */
 export function number(value: number, digits = 3): string {
   if (!Number.isFinite(value)) return value === -Infinity ? "-∞" : value === Infinity ? "∞" : "–";
   if (value !== 0 && Math.abs(value) < 0.5 * 10 ** -digits) return value.toExponential(1);
   return value.toFixed(Math.abs(value) >= 100 ? 1 : digits);
 }
 
-/** A number in a column of its kind: three decimals below 10, fewer above; a dash where there is none. As headscope._survey.wording. */
+/** A number in a column: three decimals below 10, fewer above; a dash for null. As in headscope._survey.wording. */
 export function rounded(value: number | null): string {
   if (value === null) return "-";
   const size = Math.abs(value);

@@ -1,4 +1,4 @@
-// How words are said: the reader's language, and somebody's text quoted within a sentence.
+// Lookup of words in the reader's language, with quoted text within sentences.
 import { computed, effect } from "@preact/signals";
 import { language } from "../appearance";
 
@@ -6,7 +6,7 @@ export const LANGUAGES = { en: "English", ja: "日本語", zh: "中文" } as con
 export type Language = keyof typeof LANGUAGES;
 export type Parts = Record<string, string | number>;
 
-/** The one that was chosen, else the first of the browser's that there are words in. */
+/** The chosen language, otherwise the first of the browser's languages that the page has. */
 export const spoken = computed<Language>(() => {
   if (language.value in LANGUAGES) return language.value as Language;
   for (const wanted of navigator.languages ?? []) {
@@ -16,17 +16,17 @@ export const spoken = computed<Language>(() => {
   return "en";
 });
 
-/** Keep the document's language at the reader's: fonts and screen readers go by it. */
+/** Set the document's language to the reader's, for fonts and screen readers. */
 export function followLanguage(): void {
   effect(() => { document.documentElement.lang = spoken.value; });
 }
 
-/** Parts that are somebody's text: they keep their own direction, and are cut where they would drown the sentence. */
+/** Parts that are untrusted text: they are isolated in direction, and cut if they are long. */
 const QUOTED = new Set(["token", "text"]);
 const LONGEST = 20;
 let segmenter: Intl.Segmenter | null = null;
 
-/** Characters as readers know them: a letter and its accents, a family of emoji, are one. */
+/** Grapheme clusters: a letter with its accents, or a family of emoji, is one. */
 export function letters(text: string): string[] {
   segmenter ??= new Intl.Segmenter();
   return Array.from(segmenter.segment(text), ({ segment }) => segment);
@@ -37,7 +37,7 @@ function quoted(text: string): string {
   return `\u2068${all.length > LONGEST ? `${all.slice(0, LONGEST).join("")}…` : text}\u2069`;
 }
 
-/** A function that says a word of these tables in the reader's language, its parts put in for the names in braces. */
+/** A function that returns a word of these tables in the reader's language, with the names in braces replaced by parts. */
 export function speaker<Word extends string>(tables: Record<Language, Record<Word, string>>): (word: Word, parts?: Parts) => string {
   return (word, parts = {}) =>
     tables[spoken.value][word].replace(/\{(\w+)\}/g, (whole, name: string) => {

@@ -1,4 +1,4 @@
-// A table of facts: names at the left, what is somebody's text kept from turning the line around it.
+// A table of facts: names on the left; untrusted text is isolated so that it can't change the line's direction.
 import type { ComponentChildren } from "preact";
 
 export const Facts = ({ rows }: { rows: [ComponentChildren, ComponentChildren][] }) => (

@@ -28,7 +28,7 @@ const [WIDTH, HEIGHT] = [300, 220];
 const [LEFT, RIGHT, TOP, BOTTOM] = [44, 290, 24, 186];
 const MIDDLE = (LEFT + RIGHT) / 2;
 
-/** One statistic: layers along, every head a point, a line through the layers' means. */
+/** One statistic: layers on the x axis, a point per head, a line through the layers' means. */
 function Panel({ survey, figure, name, title }: { survey: Survey; figure: LayerFigure; name: string; title: string }) {
   const { layers, heads } = survey;
   const mean = survey.statistics.find((statistic) => statistic.name === name)?.mean ?? [];

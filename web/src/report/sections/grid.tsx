@@ -6,11 +6,11 @@ import { endsOf, ramp, shadeOf, type Ends } from "../shades";
 import { choose, chosenCell, chosenStatistic, hovered, scale, SCALES, statistic } from "../state";
 import { counted, say } from "../words";
 
-/** Heads across from which the cells are small. */
+/** Number of heads per layer from which cells are drawn small. */
 const MANY = 12;
 const STEPS: Record<string, [number, number]> = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
 
-/** The cell that an arrow key goes to: the next head there is in that row or column. */
+/** The cell that an arrow key moves to: the next existing head in that row or column. */
 export function neighbour({ layers, heads, named }: Survey, cell: number, [down, right]: [number, number]): number | null {
   let [row, column] = [Math.floor(cell / heads.length) + down, (cell % heads.length) + right];
   for (; row >= 0 && row < layers.length && column >= 0 && column < heads.length; row += down, column += right) {
@@ -95,7 +95,7 @@ function Cells({ survey, chosen, ends }: { survey: Survey; chosen: Statistic | u
 
 const SAVED: Field[] = ["mean", "deviation", "min", "q05", "q25", "q50", "q75", "q95", "max"];
 
-/** One statistic of every head, a head in each line. */
+/** A statistic of every head as text, a head per line. */
 function saveCsv(survey: Survey, chosen: Statistic): void {
   const lines = survey.named.map((cell) => [
     csvCell(chosen.name), survey.layers[Math.floor(cell / survey.heads.length)], survey.heads[cell % survey.heads.length],

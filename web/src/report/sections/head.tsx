@@ -1,4 +1,4 @@
-// The head that is looked at: how its windows are spread, all of its numbers, and the heads most like it.
+// The selected head: the distribution over its windows, all of its numbers, and the most similar heads.
 import { count, rounded } from "../../words/numbers";
 import { headLabel, type Field, type Statistic, type Survey } from "../data";
 import { choose, chosenCell, chosenStatistic, statistic } from "../state";

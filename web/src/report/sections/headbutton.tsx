@@ -1,4 +1,4 @@
-// A head's name within a sentence, which leads to it.
+// A head's name in a sentence, which selects the head.
 import { headLabel, type Survey } from "../data";
 
 export const HeadButton = ({ survey, cell, onClick, ...rest }: { survey: Survey; cell: number; onClick: () => void; "data-statistic"?: string }) => (

@@ -1,4 +1,4 @@
-// The head of the report: which model over which corpus, how much of it, what was refused.
+// The header of the report: the model, the corpus and its size, and refused documents.
 import { Settings } from "../../panels/settings";
 import { count } from "../../words/numbers";
 import type { Survey } from "../data";

@@ -1,10 +1,10 @@
-// The heads on a plane, coloured by layer, each with its name: those that look alike lie together.
+// The heads on a plane, coloured by layer and labelled: similar heads are close together.
 import { count } from "../../words/numbers";
 import { headLabel, type Plane, type Survey } from "../data";
 import { layerShade } from "../shades";
 import { counted, say } from "../words";
 
-/** The key of the layers at the right. */
+/** The legend of layers on the right. */
 const KEY = 110;
 
 export function PlaneFigure({ survey, plane }: { survey: Survey; plane: Plane }) {

@@ -1,4 +1,4 @@
-// Documents that are in no number, each with its reason.
+// Refused documents, each with its reason.
 import { count } from "../../words/numbers";
 import type { Survey } from "../data";
 import { say } from "../words";

@@ -1,4 +1,4 @@
-// Heads that stand out in a statistic, as sentences with their numbers; each head leads to the grid.
+// Heads that stand out in a statistic, as sentences with their numbers; each head links to the grid.
 import { rounded } from "../../words/numbers";
 import type { Standing, Survey } from "../data";
 import { choose, statistic } from "../state";

@@ -13,10 +13,10 @@ export const say = speaker<Word>({ en: { ...common.en, ...en }, ja: { ...common.
 
 type Counted = { [W in Word]: `${W}_one` extends Word ? W : never }[Word];
 
-/** The word for so many: of one where there is one. */
+/** The singular or plural of a word. */
 export const counted = (word: Counted, n: number, parts: Record<string, string | number> = {}): string =>
   say(n === 1 ? `${word}_one` : word, parts);
 
-/** A sentence whose parts are more than text: what stands in braces becomes an element. */
+/** A sentence in which the names in braces are replaced by elements. */
 export const told = (sentence: string, parts: Record<string, ComponentChildren>): ComponentChildren[] =>
   sentence.split(/(\{\w+\})/).map((part) => parts[part.slice(1, -1)] ?? part);

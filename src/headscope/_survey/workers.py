@@ -1,0 +1,62 @@
+"""The workers of a survey: their interface, and the one replica that runs in this process (Ray's are in on_ray.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from headscope._survey.documents import Document, Part
+from headscope._survey.likeness import ChosenWindow
+from headscope._survey.loading import Source
+from headscope._survey.replica import ModelDescription, Replica
+from headscope._survey.settings import Settings
+
+
+class Workers(Protocol):
+    """One replica in this process, or several on Ray."""
+
+    @property
+    def described(self) -> ModelDescription:
+        """The model as the replicas describe it."""
+
+    def run(self, todo: Iterator[Part], stamp: dict[str, Any]) -> Iterator[tuple[Part, bytes, dict[str, Any]]]:
+        """Yield each part with its file and its record, in the order in which they finish."""
+
+    def compare(self, todo: Iterator[tuple[ChosenWindow, Document]]) -> Iterator[tuple[ChosenWindow, np.ndarray]]:
+        """Yield each window with the distances between all pairs of heads, in the order in which they finish."""
+
+
+class LocalWorkers:
+    """One replica in this process; torch's number of threads is restored on exit."""
+
+    def __init__(self, source: Source, settings: Settings, *, threads: int | None) -> None:
+        self._threads = torch.get_num_threads()
+        try:
+            self._replica = Replica(source, settings, threads)
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __enter__(self) -> LocalWorkers:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        torch.set_num_threads(self._threads)
+
+    @property
+    def described(self) -> ModelDescription:
+        """The model as the replica describes it."""
+        return self._replica.described
+
+    def run(self, todo: Iterator[Part], stamp: dict[str, Any]) -> Iterator[tuple[Part, bytes, dict[str, Any]]]:
+        """See Workers; the order is that of the corpus."""
+        for part in todo:
+            yield part, *self._replica.run(part, stamp)
+
+    def compare(self, todo: Iterator[tuple[ChosenWindow, Document]]) -> Iterator[tuple[ChosenWindow, np.ndarray]]:
+        """See Workers; the order is that of the corpus."""
+        for window, document in todo:
+            yield window, self._replica.compare(document, window.window)
