@@ -126,7 +126,7 @@ def test_every_command_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """On the bundled model; the ones that serve or survey have tests of their own."""
     monkeypatch.chdir(tmp_path)
     typed = re.findall(r"^ {4}(headscope .*)|\| `(headscope [^`]*)` \|", README, re.MULTILINE)
-    stands_for = {"MODEL": "-", "google-bert/bert-base-uncased": "-", "TEXT": "A cat."}
+    stands_for = {"MODEL": "-", "MODEL_A": "-", "MODEL_B": "-", "google-bert/bert-base-uncased": "-", "TEXT": "A cat."}
     ran = []
     for indented, in_table in typed:
         _, name, *rest = re.findall(r'"[^"]*"|\S+', (indented or in_table).partition("#")[0])
@@ -136,7 +136,8 @@ def test_every_command_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         result = CliRunner().invoke(app, [name, *given])
         assert result.exit_code == 0, (name, given, result.output)
         ran.append(name)
-    assert ran == ["shapes", "summary", "config", "tree", "fit", "head", "attend", "verify", "fill", "view"]
+    expected = ["shapes", "summary", "config", "tree", "fit", "head", "attend", "verify", "fill"]
+    assert ran == [*expected, "effects", "attribute", "similarity", "compare", "view"]
     assert (tmp_path / "cat.html").stat().st_size > 100_000
 
 
