@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ import headscope as hs
 from headscope.checkpoint.resolve import BUNDLED
 from headscope.errors import InputError, NotFoundError, UnsupportedError
 from headscope.statistics import CATALOG, head_distances
+from small_bert import small_bert
 
 
 def rows_of(survey) -> dict[tuple[str, int], dict[str, np.ndarray]]:
@@ -343,3 +345,17 @@ def test_a_folder_that_nobody_named_goes_with_the_result_or_the_failure(tmp_path
     assert [result.folder] == list(tmp_path.iterdir())
     del result
     assert not list(tmp_path.iterdir())
+
+
+def test_the_number_of_parameters_is_that_of_the_page(tmp_path: Path) -> None:
+    """With a pooler in the checkpoint or without one, of a checkpoint or of a live model."""
+    folder = small_bert(tmp_path / "bert")
+    checkpoint = hs.open(folder)
+    survey = hs.survey(str(folder), ["the cat sat on the mat"], length=8, threads=1)
+    assert survey.manifest["model"]["parameters"] == checkpoint.parameters.total
+    assert any(row.component == "pooler" for row in checkpoint.parameters)
+    assert hs.survey("-", ["a cat"], threads=1).manifest["model"]["parameters"] == hs.open().parameters.total
+    model = BertModel.from_pretrained(folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    live = hs.survey(model, ["the cat sat on the mat"], tokenizer=tokenizer, length=8, threads=1)
+    assert live.manifest["model"]["parameters"] == checkpoint.parameters.total

@@ -19,6 +19,7 @@ from headscope._survey.settings import DTYPES, LENGTH
 from headscope.anatomy import Family, family_of
 from headscope.checkpoint.resolve import BUNDLED
 from headscope.errors import InputError, NotFoundError, UnsupportedError, first_line
+from headscope.model import open_model
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,10 +72,10 @@ def load(source: Source, *, device: str, dtype: str) -> Loaded:
         model, tokenizer = source.live
         model = getattr(model, "base_model", model)
         _check_live(model, device, dtype)
-        digest, count = weights_digest(model)
-        return Loaded(model, tokenizer, digest, count)
+        count = sum(tensor.numel() for tensor in model.state_dict().values())
+        return Loaded(model, tokenizer, weights_digest(model), count)
     model, tokenizer = _pretrained(source)
-    digest, count = weights_digest(model)
+    digest, count = weights_digest(model), _parameters_of(source, model)
     try:
         model = model.to(device=device, dtype=getattr(torch, DTYPES[dtype]))
     except (RuntimeError, AssertionError) as error:
@@ -154,22 +155,27 @@ def _family(config: Any) -> Family | None:
     return match[0] if match else None
 
 
-def weights_digest(model: nn.Module) -> tuple[str, int]:
-    """The sha256 of names, dtypes, shapes and bytes of all weights but the pooler's, and the number of parameters.
+def _parameters_of(source: Source, model: nn.Module) -> int:
+    """The checkpoint's number of parameters, as `hs.open(…).parameters.total` has it.
 
-    Buffers that are not saved (rotations, slopes) count in the hash only.
+    In families that headscope doesn't know, that of the loaded model without its pooler, which may be random.
     """
+    opened = open_model(source.name, revision=source.revision)
+    if opened.anatomy.family is not None:
+        return opened.parameters.total
+    return sum(tensor.numel() for name, tensor in model.state_dict().items() if not name.startswith("pooler."))
+
+
+def weights_digest(model: nn.Module) -> str:
+    """The sha256 of names, dtypes, shapes and bytes of all weights and buffers but the pooler's."""
     digest = hashlib.sha256()
-    count = 0
-    saved = model.state_dict()
-    for name, tensor in sorted({**dict(model.named_buffers()), **saved}.items()):
+    for name, tensor in sorted({**dict(model.named_buffers()), **model.state_dict()}.items()):
         if name.startswith("pooler."):
             continue  # attention doesn't depend on it, and if a checkpoint has none it is random
-        count += tensor.numel() if name in saved else 0
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         data = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
         digest.update(memoryview(data))
-    return digest.hexdigest(), count
+    return digest.hexdigest()
 
 
 def _pretrained(source: Source) -> tuple[nn.Module, Any]:
