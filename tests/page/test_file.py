@@ -63,7 +63,7 @@ def test_numbers_on_screen_are_the_trace_s(watch: Watch, cat: hs.Trace, cat_file
 
 
 def test_grid_chooses_sorts_and_finds_the_extreme(watch: Watch, cat_file: Path) -> None:
-    page = watch().open(cat_file.as_uri())
+    page = watch().open(f"{cat_file.as_uri()}#l=1&h=1")
     page.select_option("[data-test=statistic]", "previous")
     page.keyboard.press("Escape")
     page.locator("[data-test=head]").click()

@@ -1,11 +1,13 @@
 // Numbers that belong to heads: those of the file, and those that depend on what is selected or compared.
 import { computed, effect, signal, type Signal } from "@preact/signals";
 import * as state from "./state";
+import { betweenSets, pinnedCell, type Question } from "./asking";
 import { catalog } from "./catalog";
 import { apart } from "./comparing";
 import { at, doc, failure, otherDoc } from "./store";
 import { engine } from "./trace/engine";
 import type { TraceInfo } from "./trace/trace";
+import { say } from "./words";
 
 /** A head whose mean entropy is above this share of log S is called near-uniform, as headscope.verify does. */
 export const UNIFORM = 0.98;
@@ -26,7 +28,12 @@ export const known = computed<string[]>(() => {
 export const alike = signal<Coming | null>(null);
 export const changed = signal<Coming | null>(null);
 
-type Ask = (layer: number, head: number) => Promise<number>;
+/** The weight of the pinned cell, and between two sets of tokens. */
+export const weight = signal<Coming | null>(null);
+export const mass = signal<Coming | null>(null);
+
+/** The numbers of a layer's heads, one after the other. */
+type Ask = (layer: number) => Promise<ArrayLike<number>>;
 
 /** Ask for one layer after the other, as long as the same is wanted; what was complete once is kept. */
 function follow(held: Signal<Coming | null>, wanted: () => { key: string; layers: number; heads: number; ask: Ask } | null): void {
@@ -47,18 +54,38 @@ function follow(held: Signal<Coming | null>, wanted: () => { key: string; layers
     held.value = { key, numbers: new Float32Array(layers * heads).fill(NaN), done: 0 };
     void (async () => {
       for (let layer = 0; layer < layers; layer++) {
+        const found = await ask(layer);
+        if (held.peek()?.key !== key) return;
         const numbers = held.peek()!.numbers.slice();
-        for (let head = 0; head < heads; head++) {
-          numbers[layer * heads + head] = await ask(layer, head);
-          if (held.peek()?.key !== key) return;
-        }
+        numbers.set(found, layer * heads);
         held.value = { key, numbers, done: (layer + 1) * heads };
       }
+      if (held.peek()?.key !== key) return;
       complete.set(key, held.peek()!);
       if (complete.size > 64) complete.delete(complete.keys().next().value!);
-    })().catch((error: Error) => { if (held.peek()?.key === key) failure.value = error.message; });
+    })().catch((error: Error) => { if (held.peek()?.key === key) failure.value = say("head_refused", { why: error.message }); });
   });
 }
+
+/** Head by head, as long as somebody waits for it. */
+function each(heads: number, held: Signal<Coming | null>, key: string, ask: (layer: number, head: number) => Promise<number>): Ask {
+  return async (layer) => {
+    const found: number[] = [];
+    for (let head = 0; head < heads && held.peek()?.key === key; head++) found.push(await ask(layer, head));
+    return found;
+  };
+}
+
+const between = (held: Signal<Coming | null>, question: () => Question | null): void =>
+  follow(held, () => {
+    const [one, asked] = [doc.value, question()];
+    if (!one || !asked) return null;
+    const { key, ...sets } = asked;
+    return {
+      key, layers: one.info.layers.length, heads: one.info.heads,
+      ask: (layer) => engine.ask("masses", { trace: one.id, layer, ...sets }, undefined, "background"),
+    };
+  });
 
 /** Real rows, not thumbnails: how far every head is from the selected one, and from the same head of the second trace. */
 export function followNumbers(): void {
@@ -66,20 +93,26 @@ export function followNumbers(): void {
     const one = doc.value;
     if (!one || state.statistic.value !== "similarity") return null;
     const { layer, head } = at.value;
+    const key = `${one.id}/${layer}/${head}`;
     return {
-      key: `${one.id}/${layer}/${head}`, layers: one.info.layers.length, heads: one.info.heads,
-      ask: (l, h) => engine.ask("distance", { trace: one.id, layer, head, to: { layer: l, head: h } }, undefined, "background"),
+      key, layers: one.info.layers.length, heads: one.info.heads,
+      ask: each(one.info.heads, alike, key, (l, h) =>
+        engine.ask("distance", { trace: one.id, layer, head, to: { layer: l, head: h } }, undefined, "background")),
     };
   });
   follow(changed, () => {
     const [a, b] = [doc.value, otherDoc.value];
     if (!a || !b || apart(a.info, b.info)) return null;
     if (state.pane.value !== "compare" && state.pane.value !== "causes" && state.statistic.value !== "change") return null;
+    const key = `${a.id}/${b.id}`;
     return {
-      key: `${a.id}/${b.id}`, layers: a.info.layers.length, heads: a.info.heads,
-      ask: (layer, head) => engine.ask("change", { trace: a.id, other: b.id, layer, head }, undefined, "background"),
+      key, layers: a.info.layers.length, heads: a.info.heads,
+      ask: each(a.info.heads, changed, key, (layer, head) =>
+        engine.ask("change", { trace: a.id, other: b.id, layer, head }, undefined, "background")),
     };
   });
+  between(weight, () => pinnedCell.value);
+  between(mass, () => (state.statistic.value === "mass" ? betweenSets.value : null));
 }
 
 /** (layers * heads) numbers by name; those that are still to come are NaN or not there. */
@@ -89,12 +122,14 @@ export const table = computed<Record<string, Float32Array> | null>(() => {
   const found: Record<string, Float32Array> = { ...(info.statistics ?? {}) };
   if (alike.value) found.similarity = alike.value.numbers;
   if (changed.value) found.change = changed.value.numbers;
+  if (weight.value) found.weight = weight.value.numbers;
+  if (mass.value) found.mass = mass.value.numbers;
   return found;
 });
 
 /** How far the chosen statistic has come, where it is not all there: heads done, of all. */
 export const coming = computed<[number, number] | null>(() => {
-  const held = state.statistic.value === "similarity" ? alike.value : state.statistic.value === "change" ? changed.value : null;
+  const held = { similarity: alike, change: changed, weight, mass }[state.statistic.value]?.value;
   return held && held.done < held.numbers.length ? [held.done, held.numbers.length] : null;
 });
 
