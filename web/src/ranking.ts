@@ -3,33 +3,13 @@ import { batch, computed } from "@preact/signals";
 import { onScale } from "./colour";
 import * as state from "./state";
 import { betweenSets, pinnedCell } from "./asking";
+import { byNumber, byPlace, nextPlace } from "./order";
 import { table } from "./statistics";
 import { at, doc } from "./store";
 import type { TraceInfo } from "./trace/trace";
 
 /** The longer axis runs down: where a layer has more heads than there are layers, layers are columns. */
 export const isTurned = ({ layers, heads }: Pick<TraceInfo, "layers" | "heads">): boolean => heads > layers.length;
-
-/** Layer * heads + head at each place of the grid, row by row. */
-export function byPlace(layers: number, heads: number, turned: boolean): number[] {
-  return Array.from({ length: layers * heads }, (_, place) => (turned ? (place % layers) * heads + Math.floor(place / layers) : place));
-}
-
-/** Heads that have a number, the highest first or the lowest first, those of equal numbers by place. */
-export function byNumber(numbers: ArrayLike<number>, highest: boolean): number[] {
-  const sign = highest ? -1 : 1;
-  return Array.from({ length: numbers.length }, (_, n) => n)
-    .filter((n) => Number.isFinite(numbers[n]))
-    .sort((a, b) => sign * (numbers[a] - numbers[b]) || a - b);
-}
-
-/** The place after, or before, in a ranking; a walk that has not begun begins at the first, or after it where that is looked at. */
-export function nextPlace(order: readonly number[], current: number, walking: boolean, by: 1 | -1): number | null {
-  const here = order.indexOf(current);
-  if (!order.length) return null;
-  if (!walking && by > 0) return order[here === 0 ? Math.min(1, order.length - 1) : 0];
-  return order[Math.max(0, Math.min(order.length - 1, (here < 0 ? 0 : here) + by))];
-}
 
 const numbersOf = computed<Float32Array | null>(() => table.value?.[state.statistic.value] ?? null);
 const selected = computed(() => at.value.layer * (doc.value?.info.heads ?? 0) + at.value.head);

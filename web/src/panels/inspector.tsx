@@ -10,7 +10,7 @@ import * as state from "../state";
 import { current, mostOf, rowNumbers, wanted, wantedKey, type Picture } from "../pictures";
 import { at, column, doc, headLabel, lookedColumn, lookedRow, row, shown } from "../store";
 import { pinnedCell } from "../asking";
-import { byNumber } from "../ranking";
+import { byNumber } from "../order";
 import { isUniform, known, table, weight } from "../statistics";
 import type { TraceInfo } from "../trace/trace";
 import { barEnd, statisticName } from "../catalog";

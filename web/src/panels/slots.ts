@@ -5,7 +5,7 @@ export const GUTTER = 22;
 export const HEAD = 14;
 const LABEL = 11;
 const NUMBER = 13;
-const BESIDE = 24;
+const BESIDE = 20;
 /** From this width on a number can be read below a picture. */
 const READABLE = 27;
 const FRAME = 2;
