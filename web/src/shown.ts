@@ -45,6 +45,17 @@ export function readable(axis: Axis, most = Infinity, special = true): string {
   return text;
 }
 
+/** A token's whole word, as the page spells its pieces. */
+export function wordAt(axis: Axis, place: number): string {
+  const word = axis.words[place];
+  let [from, to] = [place, place + 1];
+  if (word !== null) {
+    while (from > 0 && axis.words[from - 1] === word) from--;
+    while (to < axis.words.length && axis.words[to] === word) to++;
+  }
+  return axis.labels.slice(from, to).map((label) => label.replace(/^·/u, "")).join("");
+}
+
 interface Choice {
   segment: number | null;
   special: boolean;

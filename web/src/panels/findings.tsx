@@ -5,22 +5,12 @@ import { headColour } from "../colour";
 import { placeOf } from "../comparing";
 import { goTo } from "../opening";
 import * as state from "../state";
+import { wordAt } from "../shown";
 import { at, doc } from "../store";
-import type { Axis, Finding, TraceInfo } from "../trace/trace";
+import type { Finding, TraceInfo } from "../trace/trace";
 import { isWord, percent, say } from "../words";
 
 export const findingsOpen = signal(false);
-
-/** A token's whole word, as the page spells its pieces. */
-export function wordAt(axis: Axis, place: number): string {
-  const word = axis.words[place];
-  let [from, to] = [place, place + 1];
-  if (word !== null) {
-    while (from > 0 && axis.words[from - 1] === word) from--;
-    while (to < axis.words.length && axis.words[to] === word) to++;
-  }
-  return axis.labels.slice(from, to).map((label) => label.replace(/^·/u, "")).join("");
-}
 
 /** The number of a finding, and the one that it is held against. */
 function evidence({ numbers }: Finding): { share: string; words: string } {

@@ -12,6 +12,7 @@ import { statisticName, statisticUnit } from "../catalog";
 import { coming, isUniform, known, table } from "../statistics";
 import { fresh, ink } from "./canvas";
 import { GridTable, gridTableOpen } from "./table";
+import { wordAt } from "../shown";
 import { HeadList } from "./headlist";
 import { corner, GUTTER, HEAD, short, slots, type Slots } from "./slots";
 import type { Axis, TraceInfo } from "../trace/trace";
@@ -281,10 +282,12 @@ function Asked() {
   const sets = chosenSets.value!;
   if (name === "mass" && !sets.to.length) return <p class="quiet small asked" data-test="asked">{say("ask_choose")}</p>;
   const [from, to] = name === "mass" ? [sets.from, sets.to] : [pinnedCell.value!.queries, pinnedCell.value!.keys];
-  const set = (places: ArrayLike<number>, { labels }: Axis): string => {
-    const all = Array.from(places, (place) => labels[place].replace(/^·/u, ""));
+  /** The words of a set: the pieces of one word count once. */
+  const set = (places: ArrayLike<number>, axis: Axis): string => {
+    const first = Array.from(places).filter((place, n) => n === 0 || axis.words[place] === null || axis.words[place] !== axis.words[places[n - 1]]);
+    const all = first.map((place) => wordAt(axis, place));
     const spelled = [...new Set(all)];
-    return spelled.length === 1 ? `${spelled[0]}${all.length > 1 ? ` ×${all.length}` : ""}` : all.length > 3 ? say("ask_times", { n: count(all.length) }) : all.join(" + ");
+    return spelled.length === 1 ? `${spelled[0]}${all.length > 1 ? ` ×${all.length}` : ""}` : all.length > 3 ? say("ask_times", { n: count(places.length) }) : all.join(" + ");
   };
   return (
     <p class="row asked" data-test="asked">

@@ -12,7 +12,8 @@ import { requestZoom } from "./map";
 import { cellsInPixel, Matrix } from "./matrix";
 import { NumberTable, tableOpen } from "./table";
 import { choosePassage } from "../asking";
-import type { Label } from "../shown";
+import { wordAt, type Label } from "../shown";
+import type { Axis } from "../trace/trace";
 import { Sign } from "./sign";
 
 export function step(down: number, right: number): void {
@@ -129,8 +130,11 @@ function Finder() {
   useEffect(() => { finding.focus = () => input.current?.select(); }, []);
   const words = shown.value!;
   const wantedText = text.value.toLocaleLowerCase();
-  const search = (labels: Label[]): number[] => (wantedText ? labels.flatMap((label, n) => (label.text.toLocaleLowerCase().includes(wantedText) ? [n] : [])) : []);
-  const [found, columns] = [search(words.rows), search(words.columns)];
+  const { queries, keys } = doc.value!.info;
+  /** A piece is found by its whole word. */
+  const search = (labels: Label[], axis: Axis): number[] =>
+    wantedText ? labels.flatMap(({ tokens }, n) => (wordAt(axis, tokens[0]).toLocaleLowerCase().includes(wantedText) ? [n] : [])) : [];
+  const [found, columns] = [search(words.rows, queries), search(words.columns, keys)];
   const all = (places: number[], labels: Label[]): number[] => places.flatMap((n) => labels[n].tokens);
   const go = (by: number): void => {
     if (!found.length) return;
