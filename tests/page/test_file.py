@@ -79,7 +79,7 @@ def test_grid_chooses_sorts_and_finds_the_extreme(watch: Watch, cat_file: Path) 
     page.mouse.move(grid["x"] + 40, grid["y"] + 30)
     reading = page.locator("[data-test=reading]").inner_text().split("\n")
     assert reading[0] == "1.0"
-    page.mouse.click(grid["x"] + 110, grid["y"] + 30)
+    page.mouse.click(grid["x"] + 160, grid["y"] + 30)
     assert head_of(page) != "Layer 1 · Head 0"
 
 
