@@ -63,7 +63,7 @@ def test_numbers_on_screen_are_the_trace_s(watch: Watch, cat: hs.Trace, cat_file
 
 
 def test_grid_chooses_sorts_and_finds_the_extreme(watch: Watch, cat_file: Path) -> None:
-    page = watch().open(cat_file.as_uri())
+    page = watch().open(f"{cat_file.as_uri()}#l=1&h=1")
     page.select_option("[data-test=statistic]", "previous")
     page.keyboard.press("Escape")
     page.locator("[data-test=head]").click()
@@ -79,7 +79,7 @@ def test_grid_chooses_sorts_and_finds_the_extreme(watch: Watch, cat_file: Path) 
     page.mouse.move(grid["x"] + 40, grid["y"] + 30)
     reading = page.locator("[data-test=reading]").inner_text().split("\n")
     assert reading[0] == "1.0"
-    page.mouse.click(grid["x"] + 110, grid["y"] + 30)
+    page.mouse.click(grid["x"] + 160, grid["y"] + 30)
     assert head_of(page) != "Layer 1 · Head 0"
 
 

@@ -15,7 +15,7 @@ from safetensors.numpy import load as read
 import headscope as hs
 from headscope import pages
 from headscope.errors import InputError
-from headscope.view import html, page_trace
+from headscope.view import html, page_findings, page_trace
 from headscope.view.page_trace import page_bytes
 
 WEB = Path(__file__).parents[2] / "web"
@@ -132,10 +132,67 @@ def test_a_large_trace_stands_in_the_page_in_pieces(cat: hs.Trace, monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    ("model", "name"), [("-", "headscope tiny"), ("/a/b/my-bert", "my-bert"), ("org/bert", "org/bert")]
+    ("model", "name"),
+    [
+        ("-", "headscope tiny"),
+        ("/a/b/my-bert", "my-bert"),
+        ("org/bert", "org/bert"),
+        ("/site-packages/my_minilm/model", "my_minilm/model"),
+        ("/runs/ner/checkpoint-500", "ner/checkpoint-500"),
+        ("/a/b/best-bert-7", "best-bert-7"),
+        ("/hub/models--owner--bert-base/snapshots/86b5e0934494bd15c9632b12f734a8a67f723594", "owner/bert-base"),
+    ],
 )
 def test_models_are_called_as_people_call_them(model: str, name: str) -> None:
     assert page_trace.model_name(model) == name
+
+
+def test_findings_stand_in_the_header(tmp_path: Path) -> None:
+    """Of heads that are held only; with the cell to open on; none of a text that is measured in part."""
+    model = hs.open("-")
+    trace = model.trace("The animal did not cross the street because it was too tired.")
+    view = view_of(page_bytes(trace))
+    expected = [finding.as_dict() for finding in trace.findings()]
+    records = view["findings"]
+    assert isinstance(records, list)
+    assert [{name: value for name, value in one.items() if name != "token"} for one in records] == json.loads(
+        json.dumps(expected[:12])
+    )
+    for one in records:
+        assert one["token"] == {"cls": "[CLS]", "sep": "[SEP]"}.get(one["kind"])
+    links = [one["cells"][0] for one in expected if one["kind"] == "link"]
+    if links:
+        assert view["opening"] == links[0]
+    part = view_of(page_bytes(trace, layers=[0], heads=[1]))["findings"]
+    assert isinstance(part, list)
+    assert all((cell["layer"], cell["head"]) == (0, 1) for one in part for cell in one["cells"])
+
+
+def test_a_page_opens_on_a_link_between_words_or_on_nothing(cat: hs.Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a link among the findings: the strongest pair of words, in the sharpest head that does not rest."""
+    assert view_of(page_bytes(cat))["opening"] is None  # every head is positional, or looks at the first token
+    trace = hs.open("-").trace("The tired old dog chased a small cat across the wet garden.")
+    monkeypatch.setattr(page_findings, "findings", lambda *_, **__: ())
+    opening = view_of(page_bytes(trace, dtype="fp32"))["opening"]
+    sharpest: tuple[float, int, int] = (-1.0, 0, 0)
+    words = [n for n, token in enumerate(trace.tokens) if token.isalpha() and token not in ("the", "a", "across")]
+    for layer in trace.numbers:
+        for head in trace.head_numbers(layer):
+            weights = np.asarray(trace[layer, head].weights)
+            size = len(weights)
+            rest = [weights[:, n].mean() for n, special in enumerate(trace.special) if special]
+            rest += [np.diagonal(weights, step).mean() for step in (-1, 0, 1)]
+            rest.append(weights[:, [n for n in range(size) if trace.tokens[n] == "."]].sum(-1).mean())
+            if max(rest) <= 0.5:
+                sharpest = max(sharpest, (float(weights.max(-1).mean()), layer, head))
+    _, layer, head = sharpest
+    weights = np.asarray(trace[layer, head].weights)
+    pairs = [(weights[i, j], i, j) for i in words for j in words if trace.words[i] != trace.words[j]]
+    weight, query, key = max(pairs)
+    expected = {"layer": layer, "head": head, "query": query, "key": key} if weight > 0.1 else None
+    assert opening == expected
+    monkeypatch.setattr(page_trace, "MEASURED_CELLS", 1)
+    assert (view_of(page_bytes(trace))["findings"], view_of(page_bytes(trace))["opening"]) == (None, None)
 
 
 def test_a_large_page_says_so_first(cat: hs.Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +201,7 @@ def test_a_large_page_says_so_first(cat: hs.Trace, tmp_path: Path, monkeypatch: 
         cat.to_html(tmp_path / "large.html")
 
 
-@pytest.mark.parametrize(("name", "most"), [("page", 150_000), ("report", 40_000)])
+@pytest.mark.parametrize(("name", "most"), [("page", 90_000), ("report", 40_000)])
 def test_a_page_s_own_code_is_small(name: str, most: int) -> None:
     import gzip
 
@@ -160,7 +217,9 @@ def test_the_fixture_of_the_page_s_own_tests_is_what_python_writes(tmp_path: Pat
     module.write(tmp_path)
     kept, built = (json.loads((folder / "fixture.json").read_text()) for folder in (WEB / "tests", tmp_path))
     for layer in range(len(kept["weights"])):
-        np.testing.assert_allclose(built["weights"][layer], kept["weights"][layer], atol=1e-6)
-    assert view_of((tmp_path / "fixture.safetensors").read_bytes()) == view_of(
-        (WEB / "tests" / "fixture.safetensors").read_bytes()
-    )
+        np.testing.assert_allclose(made["weights"][layer], kept["weights"][layer], atol=1e-6)
+    views = [view_of((folder / "fixture.safetensors").read_bytes()) for folder in (WEB / "tests", tmp_path)]
+    for view in views:  # findings hold numbers as this machine rounds them
+        view.pop("findings", None)
+        view.pop("opening", None)
+    assert views[0] == views[1]

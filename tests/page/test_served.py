@@ -61,6 +61,8 @@ def test_another_text_is_run_and_kept_as_a_tab(watch: Watch, bert: hs.Model, ser
     page.fill("[data-test=text]", "the " * 100)
     page.locator("[data-test=text]").press("Enter")
     until(page, "document.querySelector('[role=alert]').textContent.includes('at most')")
+    assert "what to do: shorten the text" in page.locator("[role=alert]").inner_text()
+    assert "max" not in page.locator("[role=alert]").inner_text().split("what to do:")[1]
 
 
 def test_silence_a_head_and_mask_a_token(watch: Watch, bert: hs.Model, served: Served) -> None:

@@ -10,6 +10,7 @@ import re
 import shutil
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -130,6 +131,24 @@ def test_the_heads_that_stand_out_are_the_extremes(tmp_path: Path) -> None:
         assert [cell for cell, _ in one["heads"]] == [4 * layer + head for _, layer, head in expected]
         np.testing.assert_allclose([mean for _, mean in one["heads"]], [value for value, _, _ in expected], rtol=1e-8)
     assert not [one for one in page["standing"] if one["statistic"] == "other_sentence"]
+
+
+@pytest.mark.parametrize(
+    ("means", "ahead", "back"),
+    [
+        ([[-3.0, -0.5], [-1.0, -2.0]], [], [-3.0, -2.0, -1.0]),
+        ([[2.0, -0.5], [0.0, 1.0]], [2.0, 1.0], [-0.5]),
+        ([[0.5, 0.25], [0.75, 1.0]], [1.0, 0.75, 0.5], []),
+    ],
+)
+def test_only_heads_that_look_ahead_are_said_to(
+    means: list[list[float]], ahead: list[float], back: list[float]
+) -> None:
+    offsets = np.array(means)
+    found: Any = SimpleNamespace(values=lambda *_: offsets, layers=(0, 1), heads=(0, 1))
+    listed = {one.says: [value for *_, value in one.heads] for one in telling(found, "offset")}
+    statistic = CATALOG["offset"]
+    assert listed == {says: heads for says, heads in ((statistic.most, ahead), (statistic.least, back)) if heads}
 
 
 def test_the_heads_most_alike_are_the_nearest(tmp_path: Path) -> None:

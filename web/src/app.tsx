@@ -5,6 +5,8 @@ import { doc, failure } from "./store";
 import { Anatomy } from "./panels/anatomy";
 import { Cell } from "./panels/cell";
 import { Causes } from "./panels/causes";
+import { Divider, widths } from "./panels/divider";
+import { Findings } from "./panels/findings";
 import { Compare } from "./panels/compare";
 import { Grid } from "./panels/grid";
 import { HeadPane } from "./panels/headpane";
@@ -16,13 +18,18 @@ const PANES = { head: HeadPane, compare: Compare, causes: Causes, anatomy: Anato
 
 export function App() {
   const Pane = PANES[state.pane.value];
+  const [left, right] = [widths.left.value, widths.right.value];
+  const chosen = { ...(left !== null && { "--left": `${left}px` }), ...(right !== null && { "--right": `${right}px` }) };
   return (
     <>
       <a class="skip" href="#" onClick={(event) => { event.preventDefault(); document.getElementById("head")?.scrollIntoView(); }}>{say("skip")}</a>
       <Top />
       {failure.value && <p class="trouble" role="alert">{failure.value} <button onClick={() => { failure.value = null; }}>{say("close")}</button></p>}
-      {doc.value && <div class={`columns at-${state.pane.value}`}><Grid /><Pane />{state.pane.value === "head" && <Cell />}<Inspector /></div>}
-      <p class="said" role="status" aria-live="polite">{state.status.value}</p>
+      {doc.value && <Findings />}
+      {doc.value && <div class={`columns at-${state.pane.value}`} style={chosen}>
+        <Grid /><Divider side="left" /><Pane />{state.pane.value === "head" && <><Cell /><Divider side="right" /></>}<Inspector />
+      </div>}
+      <p class="said" role="status" aria-live="polite">{state.said.value}</p>
       <Help />
     </>
   );

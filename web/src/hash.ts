@@ -19,6 +19,17 @@ export const flag = (target: Signal<boolean>): Field<boolean> => field(target, (
 export const share = (target: Signal<number>): Field<number> =>
   field(target, (text) => { const value = Number(text); return value >= 0 && value <= 1 ? value : undefined; });
 
+/** A hash that says nothing but how the page looks to its reader. */
+export const isFresh = (hash: string): boolean => [...new URLSearchParams(hash.replace(/^#/, "")).keys()].every((name) => name in APPEARANCE);
+
+/** Whole numbers with dots between, each once, in order; `none` stands for none of them. */
+export const wholes = (held: Signal<readonly number[]>, none: readonly number[]): Field<readonly number[]> =>
+  field(
+    held,
+    (text) => (/^\d{1,6}(\.\d{1,6}){0,4095}$/.test(text) ? [...new Set(text.split(".").map(Number))].sort((a, b) => a - b) : none),
+    (value) => value.join("."),
+  );
+
 /** The fields of a hash, by name. */
 export type Fields = Record<string, Field<never>>;
 

@@ -1,7 +1,9 @@
 // Keyboard control of the whole page.
 import * as state from "./state";
+import { clearSets } from "./asking";
 import { column, doc, lookAt, row, shown } from "./store";
-import { goToExtreme } from "./panels/grid";
+import { goToNext, isTurned } from "./ranking";
+import { findingsOpen } from "./panels/findings";
 import { finding, step } from "./panels/headpane";
 import { nextStep } from "./panels/cell";
 import { requestZoom } from "./panels/map";
@@ -16,12 +18,20 @@ function move(along: "row" | "column", by: number): void {
   if (labels[next]) target.value = labels[next].tokens[0];
 }
 
-/** Esc undoes one selection at a time, the last first. */
+/** As the grid lies on the screen. */
+function neighbour(down: number, right: number): void {
+  if (doc.value && isTurned(doc.value.info)) step(right, down);
+  else step(down, right);
+}
+
+/** Esc lets go of one thing at a time, the last first. */
 function letGo(): void {
   if (state.help.value) state.help.value = false;
+  else if (findingsOpen.value) findingsOpen.value = false;
   else if (tableOpen.value) tableOpen.value = false;
   else if (gridTableOpen.value) gridTableOpen.value = false;
   else if (state.step.value) state.step.value = 0;
+  else if (state.from.value.length || state.to.value.length) clearSets();
   else if (state.key.value !== null) state.key.value = null;
   else if (state.query.value !== null) state.query.value = null;
   else if (state.box.value) state.box.value = null;
@@ -34,10 +44,10 @@ const toggle = (target: { value: boolean }): void => {
 };
 
 const KEYS: Record<string, () => void> = {
-  ArrowLeft: () => step(0, -1),
-  ArrowRight: () => step(0, 1),
-  ArrowUp: () => step(-1, 0),
-  ArrowDown: () => step(1, 0),
+  ArrowLeft: () => neighbour(0, -1),
+  ArrowRight: () => neighbour(0, 1),
+  ArrowUp: () => neighbour(-1, 0),
+  ArrowDown: () => neighbour(1, 0),
   j: () => move("row", 1),
   k: () => move("row", -1),
   J: () => move("column", 1),
@@ -61,8 +71,9 @@ const KEYS: Record<string, () => void> = {
   s: () => toggle(state.special),
   w: () => toggle(state.merged),
   n: () => { if (doc.value?.info.valueNorms) state.normed.value = !state.normed.value; },
-  e: () => goToExtreme(true),
-  E: () => goToExtreme(false),
+  e: () => goToNext(1),
+  E: () => goToNext(-1),
+  f: () => { findingsOpen.value = !findingsOpen.value; },
   "1": () => { state.pane.value = "head"; },
   "2": () => { state.pane.value = "compare"; },
   "3": () => { state.pane.value = "causes"; },

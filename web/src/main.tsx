@@ -8,11 +8,14 @@ import { listen } from "./keyboard";
 import { catalog } from "./catalog";
 import { outcomes, start, type Start } from "./remote";
 import { followTheme } from "./appearance";
-import { followHash } from "./hash";
-import { FIELDS, status } from "./state";
+import { followHash, isFresh } from "./hash";
+import * as state from "./state";
+import { FIELDS, said } from "./state";
+import { correct, openOnFinding } from "./opening";
+import { restoreWidths } from "./panels/divider";
 import { followNumbers } from "./statistics";
 import { followRow, followSelection } from "./pictures";
-import { failure, followRest, openTrace } from "./store";
+import { doc, failure, followRest, openTrace } from "./store";
 import { openFile } from "./panels/compare";
 import { say } from "./words";
 import { followLanguage } from "./words/speech";
@@ -50,8 +53,11 @@ async function open(): Promise<void> {
     if (n === 0) page.textContent = say("opening", { mb: (all / 1e6).toFixed(1) });
     const remote = start.value.remote?.[n] ?? null;
     if (remote && start.value.outcomes?.[n]) outcomes.value = { ...outcomes.value, [remote]: start.value.outcomes[n] };
-    await openTrace({ parts: parts(n), all }, null, remote);
-    if (n === 0) show();
+    const opened = await openTrace({ parts: parts(n), all }, null, remote);
+    if (n > 0) continue;
+    if (fresh) openOnFinding(opened);
+    else correct(opened);
+    show();
   }
 }
 
@@ -64,7 +70,21 @@ function show(): void {
   render(<App />, page);
 }
 
+/** What went wrong at one head or in one pane is not said at the next. */
+function followFailure(): void {
+  let last = "";
+  effect(() => {
+    const now = [state.pane.value, state.trace.value, state.layer.value, state.head.value].join("/");
+    if (last && last !== now && doc.peek()) failure.value = null;
+    last = now;
+  });
+}
+
+const fresh = isFresh(location.hash);
 followHash(FIELDS);
+addEventListener("hashchange", () => { if (doc.value) correct(doc.value); });
+followFailure();
+restoreWidths();
 followTheme();
 followLanguage();
 followSaid();
@@ -80,6 +100,6 @@ addEventListener("drop", (event) => {
   if (file) void openFile(file);
 });
 open().catch((error: unknown) => {
-  failure.value = say("broken", { why: error instanceof Error ? error.message : String(error) });
+  failure.value = say(doc.value ? "file_refused" : "broken", { why: error instanceof Error ? error.message : String(error) });
   show();
 }).finally(show);

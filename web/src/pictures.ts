@@ -5,6 +5,7 @@ import { size } from "./trace/cells";
 import { at, doc, failure, lookedRow, shown, type Doc } from "./store";
 import type { Shown } from "./shown";
 import * as state from "./state";
+import { say } from "./words";
 
 /** Numbers of one head on the screen. `full` has every cell; a long text has a pooled overview instead. */
 export interface Picture {
@@ -171,7 +172,7 @@ export function followSelection(): void {
         prefetch(now);
       },
       (error: Error) => {
-        if (!(error instanceof Superseded) && ticket === turn) failure.value = error.message;
+        if (!(error instanceof Superseded) && mine === turn) failure.value = say("head_refused", { why: error.message });
       },
     );
   });

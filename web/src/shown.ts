@@ -11,6 +11,8 @@ export interface Label {
   segment: number;
   title: string;
   tokens: number[];
+  /** Its place, where the same word stands elsewhere in the text as well. */
+  repeats: number | null;
 }
 
 export interface Shown {
@@ -27,6 +29,32 @@ export interface Shown {
 
 /** A label, with a dimmed dot before a continuation. */
 export const marked = (label: Label): string => (label.continues ? `·${label.text}` : label.text);
+
+/** The same with its place where the word is repeated, as small digits. */
+export const placed = (label: Label): string =>
+  label.repeats === null ? marked(label) : marked(label) + String(label.repeats).replace(/\d/g, (digit) => String.fromCodePoint(0x2080 + Number(digit)));
+
+/** Tokens as a reader writes them: the pieces of a word joined. */
+export function readable(axis: Axis, most = Infinity, special = true): string {
+  let text = "";
+  axis.labels.slice(0, most).forEach((label, at) => {
+    if (!special && axis.special[at]) return;
+    const bare = label.replace(/^·/u, "");
+    text += text && bare === label ? ` ${bare}` : bare;
+  });
+  return text;
+}
+
+/** A token's whole word, as the page spells its pieces. */
+export function wordAt(axis: Axis, place: number): string {
+  const word = axis.words[place];
+  let [from, to] = [place, place + 1];
+  if (word !== null) {
+    while (from > 0 && axis.words[from - 1] === word) from--;
+    while (to < axis.words.length && axis.words[to] === word) to++;
+  }
+  return axis.labels.slice(from, to).map((label) => label.replace(/^·/u, "")).join("");
+}
 
 interface Choice {
   segment: number | null;
@@ -65,13 +93,16 @@ function join(axis: Axis, { segment, special, merged }: Choice, texts: (string |
       starts[starts.length - 1]++;
     } else {
       labels.push({
-        text: bare, continues: goesOn && !merged, special: axis.special[at], segment: axis.segments[at], tokens: [at],
+        text: bare, continues: goesOn && !merged, special: axis.special[at], segment: axis.segments[at], tokens: [at], repeats: null,
         title: `${at}: ${token} (${axis.ids[at]})${source(axis, at, token, texts)}`,
       });
       starts.push(members.length);
     }
     of[at] = labels.length - 1;
   });
+  const seen = new Map<string, number>();
+  for (const { text, special: apart } of labels) if (!apart) seen.set(text, (seen.get(text) ?? 0) + 1);
+  for (const label of labels) if ((seen.get(label.text) ?? 0) > 1 && !label.special) label.repeats = label.tokens[0];
   return { labels, groups: { starts: Int32Array.from(starts), members: Int32Array.from(members) }, of };
 }
 

@@ -1,6 +1,6 @@
 // The selection, which all panels share. It is kept in the URL's hash, so that a link shows the same picture.
 import { signal } from "@preact/signals";
-import { among, APPEARANCE, field, flag, share, whole, type Fields } from "./hash";
+import { among, APPEARANCE, field, flag, share, whole, wholes, type Fields } from "./hash";
 
 export { dark, language, theme, THEMES } from "./appearance";
 
@@ -10,6 +10,8 @@ export const FILTERS = ["all", "aa", "ab", "ba", "bb"] as const;
 export const SCALES = ["sqrt", "linear", "log"] as const;
 export const REACHES = ["one", "head"] as const;
 export const ORDERS = ["place", "high", "low"] as const;
+export const FACES = ["pictures", "values"] as const;
+export type Face = (typeof FACES)[number];
 export type Mode = (typeof MODES)[number];
 export type Pane = (typeof PANES)[number];
 export type Filter = (typeof FILTERS)[number];
@@ -26,6 +28,12 @@ export const head = signal(0);
 /** The pinned tokens, by their positions in the text. */
 export const query = signal<number | null>(null);
 export const key = signal<number | null>(null);
+/** Chosen sets of tokens, by their places, for the weight between them. */
+export const NONE: readonly number[] = [];
+export const from = signal(NONE);
+export const to = signal(NONE);
+/** What stands for each head in the grid. */
+export const face = signal<Face>("pictures");
 export const pane = signal<Pane>("head");
 export const mode = signal<Mode>("both");
 export const mass = signal(0.7);
@@ -57,6 +65,9 @@ export const FIELDS = {
   h: field(head, whole),
   q: field(query, whole),
   k: field(key, whole),
+  set: wholes(from, NONE),
+  on: wholes(to, NONE),
+  face: among(face, FACES),
   pane: among(pane, PANES),
   mode: among(mode, MODES),
   mass: share(mass),

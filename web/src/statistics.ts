@@ -1,11 +1,13 @@
 // Statistics of heads: from the file, and those that depend on the selection or the comparison.
 import { computed, effect, signal, type Signal } from "@preact/signals";
 import * as state from "./state";
+import { betweenSets, pinnedCell, type Question } from "./asking";
 import { catalog } from "./catalog";
 import { apart } from "./comparing";
 import { at, doc, failure, otherDoc } from "./store";
 import { engine } from "./trace/engine";
 import type { TraceInfo } from "./trace/trace";
+import { say } from "./words";
 
 /** A head whose mean entropy is above this share of log S is called near-uniform, as in headscope.verify. */
 export const UNIFORM = 0.98;
@@ -26,7 +28,12 @@ export const known = computed<string[]>(() => {
 export const alike = signal<Coming | null>(null);
 export const changed = signal<Coming | null>(null);
 
-type Ask = (layer: number, head: number) => Promise<number>;
+/** The weight of the pinned cell, and between two sets of tokens. */
+export const weight = signal<Coming | null>(null);
+export const mass = signal<Coming | null>(null);
+
+/** The numbers of a layer's heads, one after the other. */
+type Ask = (layer: number) => Promise<ArrayLike<number>>;
 
 /** Request one layer after the other until the selection changes; complete results are cached. */
 function follow(target: Signal<Coming | null>, wanted: () => { key: string; layers: number; heads: number; ask: Ask } | null): void {
@@ -47,55 +54,83 @@ function follow(target: Signal<Coming | null>, wanted: () => { key: string; laye
     target.value = { key, numbers: new Float32Array(layers * heads).fill(NaN), done: 0 };
     void (async () => {
       for (let layer = 0; layer < layers; layer++) {
-        const numbers = target.peek()!.numbers.slice();
-        for (let head = 0; head < heads; head++) {
-          numbers[layer * heads + head] = await ask(layer, head);
-          if (target.peek()?.key !== key) return;
-        }
-        target.value = { key, numbers, done: (layer + 1) * heads };
+        const found = await ask(layer);
+        if (held.peek()?.key !== key) return;
+        const numbers = held.peek()!.numbers.slice();
+        numbers.set(found, layer * heads);
+        held.value = { key, numbers, done: (layer + 1) * heads };
       }
-      complete.set(key, target.peek()!);
+      if (held.peek()?.key !== key) return;
+      complete.set(key, held.peek()!);
       if (complete.size > 64) complete.delete(complete.keys().next().value!);
-    })().catch((error: Error) => { if (target.peek()?.key === key) failure.value = error.message; });
+    })().catch((error: Error) => { if (held.peek()?.key === key) failure.value = say("head_refused", { why: error.message }); });
   });
 }
 
-/** Distances of every head from the selected one, and from the same head of the second trace, by real rows. */
+/** Head by head, as long as somebody waits for it. */
+function each(heads: number, held: Signal<Coming | null>, key: string, ask: (layer: number, head: number) => Promise<number>): Ask {
+  return async (layer) => {
+    const found: number[] = [];
+    for (let head = 0; head < heads && held.peek()?.key === key; head++) found.push(await ask(layer, head));
+    return found;
+  };
+}
+
+const between = (held: Signal<Coming | null>, question: () => Question | null): void =>
+  follow(held, () => {
+    const [one, asked] = [doc.value, question()];
+    if (!one || !asked) return null;
+    const { key, ...sets } = asked;
+    return {
+      key, layers: one.info.layers.length, heads: one.info.heads,
+      ask: (layer) => engine.ask("masses", { trace: one.id, layer, ...sets }, undefined, "background"),
+    };
+  });
+
+/** Real rows, not thumbnails: how far every head is from the selected one, and from the same head of the second trace. */
 export function followNumbers(): void {
   follow(alike, () => {
     const current = doc.value;
     if (!current || state.statistic.value !== "similarity") return null;
     const { layer, head } = at.value;
+    const key = `${one.id}/${layer}/${head}`;
     return {
-      key: `${current.id}/${layer}/${head}`, layers: current.info.layers.length, heads: current.info.heads,
-      ask: (l, h) => engine.ask("distance", { trace: current.id, layer, head, to: { layer: l, head: h } }, undefined, "background"),
+      key, layers: one.info.layers.length, heads: one.info.heads,
+      ask: each(one.info.heads, alike, key, (l, h) =>
+        engine.ask("distance", { trace: one.id, layer, head, to: { layer: l, head: h } }, undefined, "background")),
     };
   });
   follow(changed, () => {
     const [a, b] = [doc.value, otherDoc.value];
     if (!a || !b || apart(a.info, b.info)) return null;
     if (state.pane.value !== "compare" && state.pane.value !== "causes" && state.statistic.value !== "change") return null;
+    const key = `${a.id}/${b.id}`;
     return {
-      key: `${a.id}/${b.id}`, layers: a.info.layers.length, heads: a.info.heads,
-      ask: (layer, head) => engine.ask("change", { trace: a.id, other: b.id, layer, head }, undefined, "background"),
+      key, layers: a.info.layers.length, heads: a.info.heads,
+      ask: each(a.info.heads, changed, key, (layer, head) =>
+        engine.ask("change", { trace: a.id, other: b.id, layer, head }, undefined, "background")),
     };
   });
+  between(weight, () => pinnedCell.value);
+  between(mass, () => (state.statistic.value === "mass" ? betweenSets.value : null));
 }
 
 /** (layers * heads) numbers by name; NaN or missing until they are computed. */
 export const table = computed<Record<string, Float32Array> | null>(() => {
   const info = doc.value?.info;
   if (!info) return null;
-  const byName: Record<string, Float32Array> = { ...(info.statistics ?? {}) };
-  if (alike.value) byName.similarity = alike.value.numbers;
-  if (changed.value) byName.change = changed.value.numbers;
-  return byName;
+  const found: Record<string, Float32Array> = { ...(info.statistics ?? {}) };
+  if (alike.value) found.similarity = alike.value.numbers;
+  if (changed.value) found.change = changed.value.numbers;
+  if (weight.value) found.weight = weight.value.numbers;
+  if (mass.value) found.mass = mass.value.numbers;
+  return found;
 });
 
 /** Progress of the chosen statistic, if incomplete: heads done, of all. */
 export const coming = computed<[number, number] | null>(() => {
-  const pending = state.statistic.value === "similarity" ? alike.value : state.statistic.value === "change" ? changed.value : null;
-  return pending && pending.done < pending.numbers.length ? [pending.done, pending.numbers.length] : null;
+  const held = { similarity: alike, change: changed, weight, mass }[state.statistic.value]?.value;
+  return held && held.done < held.numbers.length ? [held.done, held.numbers.length] : null;
 });
 
 export const isUniform = (info: TraceInfo, n: number): boolean => {

@@ -3,7 +3,7 @@ import { batch, computed, effect, signal } from "@preact/signals";
 import { engine } from "./trace/engine";
 import type { TraceInfo } from "./trace/trace";
 import { catalog, massTokens } from "./catalog";
-import { makeShown, type Shown } from "./shown";
+import { makeShown, readable, type Shown } from "./shown";
 import * as state from "./state";
 
 /** The changes of a run: heads by their numbers in the model, tokens by their positions. */
@@ -118,11 +118,11 @@ export async function openTrace(
   const id = nextId++;
   if ("parts" in source) for (const base64 of source.parts) await engine.ask("part", { id, base64, bytes: source.all });
   const info = await engine.ask("open", "parts" in source ? { id } : { id, bytes: source.bytes });
-  const text = info.text === null ? info.queries.tokens.slice(0, 12).join(" ") : info.pair === null ? info.text : `${info.text} | ${info.pair}`;
-  const opened: Doc = { id, name: name ?? text, info, remote, of };
-  docs.value = [...docs.value, opened];
-  if (!info.thumbs || !info.statistics) void measureAll(opened);
-  return opened;
+  const text = info.text === null ? readable(info.queries, 12) : info.pair === null ? info.text : `${info.text} | ${info.pair}`;
+  const one: Doc = { id, name: name ?? text, info, remote, of };
+  docs.value = [...docs.value, one];
+  if (!info.thumbs || !info.statistics) void measureAll(one);
+  return one;
 }
 
 /** Select another trace. If it was the one compared with, the two are swapped. */

@@ -58,6 +58,10 @@ def extremes(findings: Findings, statistic: str) -> list[Extreme]:
         if not says:
             continue
         order = np.argsort(sign * values, kind="stable")[:NAMED]
+        if CATALOG[statistic].signed:  # "ahead" is said of heads that look ahead
+            order = order[sign * values[order] < 0]
+            if not len(order):
+                continue
         first = tuple(places[order[0]])
         heads = tuple(
             (findings.layers[int(places[at][0])], findings.heads[int(places[at][1])], float(values[at])) for at in order

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.resources import files
@@ -20,6 +21,7 @@ from headscope.statistics import Roles, roles_of
 from headscope.statistics.catalog import WEIGHTS_ONLY
 from headscope.statistics.norms import value_norms
 from headscope.statistics.reference import Block, block_statistics, mean_over_queries
+from headscope.view.page_findings import page_findings
 from headscope.view.pieces import labels
 
 if TYPE_CHECKING:
@@ -33,6 +35,11 @@ VALUES_UP_TO = 4 << 20
 MEASURED_CELLS = 1 << 21
 """Most cells of a head that thumbnails and statistics are computed from; of more, evenly spread runs of RUN queries."""
 RUN = 8
+PLAIN_FOLDER = re.compile(
+    r"(pytorch_|onnx_|final_|best_)?model|models|output|outputs|(best|last|final|checkpoint|epoch|step)([-_]?\w*\d)?",
+    re.IGNORECASE,
+)
+"""Names that many folders of models share."""
 
 
 def page_bytes(
@@ -91,6 +98,8 @@ def page_file(
     writes = _writes(narrow, trace.source)
     if writes is not None:
         tensors["view.value_norms"], tensors["view.writes"], tensors["view.shares"] = writes
+    share = measured_share(len(trace.queries), len(trace.keys))
+    listed, opening = page_findings(trace, narrow, tables) if share == 1 else (None, None)
     header["headscope.view"] = written(
         {
             "version": VIEW_VERSION,
@@ -99,7 +108,9 @@ def page_file(
             "key_labels": None if trace.keys is trace.queries else labels(trace.keys),
             "precision": dtype,
             "name": model_name(trace.model),
-            "measured": measured_share(len(trace.queries), len(trace.keys)),
+            "measured": share,
+            "findings": listed,
+            "opening": opening,
             "anatomy": _anatomy(trace),
         }
     )
@@ -119,11 +130,21 @@ def measured_share(queries: int, keys: int) -> int:
 
 
 def model_name(model: str) -> str:
-    """A model's display name: the last part of a folder, the bundled model's name, or the whole hub id."""
+    """A model's name as people say it: a folder's last part, the bundled model's own name; a hub id stays whole.
+
+    A folder that is called like any other (model, checkpoint-500) says its parent's name as well; a snapshot in the
+    hub's cache is called by its hub id.
+    """
     if model == "-":
         card = (files("headscope") / "models" / "tiny" / "README.md").read_text(encoding="utf-8")
         return next(line[2:].strip() for line in card.splitlines() if line.startswith("# "))
-    return Path(model).name if Path(model).is_absolute() or model.startswith(".") or os.path.isdir(model) else model
+    if not (Path(model).is_absolute() or model.startswith(".") or os.path.isdir(model)):
+        return model
+    path = Path(model).resolve() if Path(model).name in ("", "..") else Path(model)
+    for part in path.parts:
+        if part.startswith("models--") and path.parent.name == "snapshots":
+            return part.removeprefix("models--").replace("--", "/")
+    return f"{path.parent.name}/{path.name}" if PLAIN_FOLDER.fullmatch(path.name) and path.parent.name else path.name
 
 
 def _chosen(requested: Sequence[int] | None, numbers: Sequence[int], noun: str) -> list[int]:

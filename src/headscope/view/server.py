@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from headscope._trace import Trace
 from headscope.errors import HeadscopeError, InputError, MissingExtraError
+from headscope.view.failure import in_the_page
 from headscope.view.html import default_title, page
 from headscope.view.outcomes import Outcome, moved, outcomes
 from headscope.view.page_trace import page_bytes
@@ -219,7 +220,7 @@ async def _answer(session: Session, query: dict[str, Any]) -> AsyncIterator[byte
             yield json.dumps({"done": step[0], "all": step[1]}).encode() + b"\n"
         name, content, predictions, shift = await running
     except HeadscopeError as error:
-        yield json.dumps({"refused": str(error)}).encode() + b"\n"
+        yield json.dumps({"refused": in_the_page(error)}).encode() + b"\n"
         return
     finally:
         left.set()

@@ -8,7 +8,7 @@ import { start } from "../remote";
 import { Fill } from "./bar";
 import { number, percent, say } from "../words";
 import * as state from "../state";
-import { at, doc, rested, shown } from "../store";
+import { at, column, doc, rested, row, shown } from "../store";
 
 export const STEPS = 7;
 
@@ -51,17 +51,21 @@ export function Cell() {
   const titles = (query: string, key: string): string[] => [
     say("s_q", { token: query }), say("s_k", { token: key }), say("s_product"), say("s_dot"), say("s_softmax"), say("s_value"), say("s_writes"),
   ];
-  if (r === null || c === null || i === undefined || j === undefined || !current) {
+  const ready = r !== null && c !== null && i !== undefined && j !== undefined && held?.key === key ? held : null;
+  // without a pinned cell this is one line, whatever the pointer rests on
+  if (row.value === null || column.value === null || r === null || c === null) {
     return (
       <section class="panel cell empty" aria-label={say("cell")}>
-        <p>{say("cell_pick")}</p>
-        <div class="steps" aria-hidden="true">
-          {titles("…", "…").map((title, n) => <Step key={n} n={n + 1} of={STEPS} title={title} formula={formulas[n]} says=""><span /></Step>)}
-        </div>
+        {ready && r !== null && c !== null
+          ? <p class="one" data-test="cell-line"><bdi title={words.rows[r].text}>{words.rows[r].text}</bdi> → <bdi title={words.columns[c].text}>{words.columns[c].text}</bdi> <span>{ready.chain.masked ? say("cell_masked") : say("cell_line", {
+            dot: number(ready.chain.dot, 2), score: number(ready.chain.score, 3), weight: number(ready.chain.weight, 4),
+          })}</span></p>
+          : <p class="one" title={say("cell_pick")}>{say("cell_pick")}</p>}
       </section>
     );
   }
-  const { chain } = current;
+  if (i === undefined || j === undefined || !held) return <section class="panel cell" aria-label={say("cell")} aria-busy="true" />;
+  const { chain } = held;
   const [from, to] = [words.rows[r], words.columns[c]];
   const named = titles(from.text, to.text);
   const steps = state.step.value === 0 ? STEPS : state.step.value;

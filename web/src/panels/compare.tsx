@@ -43,11 +43,12 @@ export function Chooser() {
 
 export async function openFile(file: File): Promise<void> {
   try {
-    const opened = await openTrace({ bytes: await file.arrayBuffer() }, null);
-    state.other.value = docs.value.indexOf(opened);
+    const found = await openTrace({ bytes: await file.arrayBuffer() }, null);
+    failure.value = null;
+    state.other.value = docs.value.indexOf(found);
     state.pane.value = "compare";
   } catch (error) {
-    failure.value = say("broken", { why: `${file.name}: ${error instanceof Error ? error.message : String(error)}` });
+    failure.value = say("file_refused", { why: `${file.name}: ${error instanceof Error ? error.message : String(error)}` });
   }
 }
 

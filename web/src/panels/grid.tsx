@@ -1,63 +1,25 @@
-// All heads: a thumbnail of each, with a bar of the chosen statistic below. Layers down, heads across.
+// All heads: a tile for each, in the colour of its number for what the grid is asked, with its picture or its value.
 import { useEffect, useRef } from "preact/hooks";
-import { computed, effect, useSignal } from "@preact/signals";
-import { palette, sequential } from "../colour";
+import { effect, useSignal } from "@preact/signals";
+import { css, inkOn, palette, sequential, sequentialAt, sequentialCss } from "../colour";
+import { chosenSets, clearSets, pinnedCell } from "../asking";
 import { count, number, say } from "../words";
 import * as state from "../state";
-import { at, doc, headLabel, headName, otherDoc, sameHeads } from "../store";
+import { choose, drawn, goToNext, isTurned, range, ranked, tone, toneScale } from "../ranking";
+import { at, doc, headLabel, headName, otherDoc, sameHeads, shown } from "../store";
 import { everyRow } from "../trace/measures";
 import { statisticName, statisticUnit } from "../catalog";
 import { coming, isUniform, known, table } from "../statistics";
 import { fresh, ink } from "./canvas";
 import { GridTable, gridTableOpen } from "./table";
-import type { TraceInfo } from "../trace/trace";
+import { wordAt } from "../shown";
+import { HeadList } from "./headlist";
+import { corner, GUTTER, HEAD, short, slots, type Slots } from "./slots";
+import type { Axis, TraceInfo } from "../trace/trace";
 import { Sign } from "./sign";
 
-/** Space for the numbers of layers on the left, and of heads above. */
-const GUTTER = 22;
-const HEAD = 14;
-
-/** Heads in drawing order: n = layer * heads + head. */
-export const ranking = computed<number[]>(() => {
-  const info = doc.value?.info;
-  if (!info) return [];
-  const places = Array.from({ length: info.layers.length * info.heads }, (_, n) => n);
-  const numbers = table.value?.[state.statistic.value];
-  if (state.order.value === "place" || !numbers) return places;
-  const sign = state.order.value === "high" ? -1 : 1;
-  const worth = (n: number): number => (Number.isFinite(numbers[n]) ? sign * numbers[n] : Infinity);
-  return places.sort((a, b) => worth(a) - worth(b) || a - b);
-});
-
-export const range = computed<[number, number]>(() => {
-  const numbers = table.value?.[state.statistic.value];
-  if (!numbers) return [0, 1];
-  let [low, high] = [Infinity, -Infinity];
-  for (const value of numbers) {
-    if (!Number.isFinite(value)) continue;
-    low = Math.min(low, value);
-    high = Math.max(high, value);
-  }
-  return low <= high ? [low, high] : [0, 1];
-});
-
-/** The head with the highest or lowest value of the chosen statistic. */
-export function goToExtreme(highest: boolean): void {
-  const info = doc.value?.info;
-  const numbers = table.value?.[state.statistic.value];
-  if (!info || !numbers) return;
-  let best = -1;
-  numbers.forEach((value, n) => {
-    if (state.statistic.value === "similarity" && n === at.value.layer * info.heads + at.value.head) return;
-    if (Number.isFinite(value) && (best < 0 || (highest ? value > numbers[best] : value < numbers[best]))) best = n;
-  });
-  if (best >= 0) choose(info, best);
-}
-
-function choose(info: TraceInfo, n: number): void {
-  state.layer.value = Math.floor(n / info.heads);
-  state.head.value = n % info.heads;
-}
+/** A panel of this height has room for ten ranks. */
+const TALL = 680;
 
 let sheet: HTMLCanvasElement | null = null;
 let sheetKey: unknown[] = [];
@@ -87,25 +49,28 @@ function atlas(info: TraceInfo, dark: boolean): HTMLCanvasElement | null {
 }
 
 export function Grid() {
+  const scroller = useRef<HTMLDivElement>(null);
   const wrap = useRef<HTMLDivElement>(null);
   const base = useRef<HTMLCanvasElement>(null);
   const over = useRef<HTMLCanvasElement>(null);
   const width = useSignal(0);
+  const height = useSignal(0);
+  const panel = useSignal(0);
 
-  /** Position (left, top) and size of each head in the ranking. */
-  const layout = (info: TraceInfo) => {
-    const columns = info.heads;
-    const rows = info.layers.length;
-    const cell = Math.max(10, Math.min(rows <= 6 ? 64 : 40, Math.floor((width.value - GUTTER) / columns) - 2));
-    const bar = 5;
-    const [across, down] = [cell + 2, cell + bar + 3];
-    const corner = (place: number): [number, number] => [GUTTER + (place % columns) * across, HEAD + Math.floor(place / columns) * down];
-    return { cell, bar, columns, rows, across, down, corner, height: HEAD + rows * down };
+  const layout = (info: TraceInfo): Slots => {
+    const [columns, rows] = isTurned(info) ? [info.layers.length, info.heads] : [info.heads, info.layers.length];
+    return slots(columns, rows, width.value, height.value, state.order.value !== "place", state.face.value === "pictures");
   };
 
   useEffect(() => {
-    const observer = new ResizeObserver(() => { width.value = wrap.current!.clientWidth; });
+    const observer = new ResizeObserver(() => {
+      width.value = wrap.current!.clientWidth;
+      // where the page itself scrolls, the grid is as high as it needs
+      panel.value = scroller.current!.parentElement!.clientHeight;
+      height.value = getComputedStyle(scroller.current!).overflowY === "visible" ? 0 : scroller.current!.clientHeight;
+    });
     observer.observe(wrap.current!);
+    observer.observe(scroller.current!);
     const stops = [() => observer.disconnect(), effect(draw), effect(mark)];
     return () => stops.forEach((stop) => stop());
   }, []);
@@ -120,65 +85,84 @@ export function Grid() {
     const dark = state.dark.value;
     const canvas = base.current;
     if (!info || !canvas || !width.value) return;
-    const { cell, bar, columns, rows, corner, height } = layout(info);
-    const context = prepare(canvas, height);
-    const picture = atlas(info, dark);
+    const now = layout(info);
+    const { columns, rows, across, side, frame, label, number: below, beside } = now;
+    const tile = side + 2 * frame;
+    const context = prepare(canvas, now.total);
+    const pictures = state.face.value === "pictures";
+    const picture = pictures ? atlas(info, dark) : null;
     const numbers = table.value?.[state.statistic.value];
     const [low, high] = range.value;
     const sorted = state.order.value !== "place";
-    context.font = `10px ${ink(canvas, "--text")}`;
+    const [text, mono] = [ink(canvas, "--text"), ink(canvas, "--mono")];
+    context.font = `10px ${text}`;
     context.fillStyle = ink(canvas, "--quiet");
     context.textBaseline = "middle";
     if (!sorted) {
+      const heads = sameHeads(info) ? info.headNumbers[0] : null;
+      const [down, along] = isTurned(info) ? [heads, info.layerNumbers] : [info.layerNumbers, heads];
       context.textAlign = "right";
-      for (let r = 0; r < rows; r++) context.fillText(String(info.layerNumbers[r]), GUTTER - 6, corner(r * columns)[1] + cell / 2, GUTTER - 6);
+      for (let r = 0; down && r < rows; r++) context.fillText(String(down[r]), GUTTER - 6, corner(now, r * columns)[1] + now.height / 2, GUTTER - 6);
       context.textAlign = "center";
-      for (let c = 0; sameHeads(info) && c < columns; c++) context.fillText(String(info.headNumbers[0][c]), corner(c)[0] + cell / 2, HEAD / 2, cell + 1);
+      for (let c = 0; along && c < columns; c++) context.fillText(String(along[c]), corner(now, c)[0] + now.width / 2, HEAD / 2, across - 1);
     }
-    context.imageSmoothingEnabled = true;
-    context.imageSmoothingQuality = "high";
     const silenced = new Set(info.ablated.map(([l, h]) => l * 10000 + h));
-    ranking.value.forEach((n, place) => {
-      const [x, y] = corner(place);
-      const share = numbers && high > low ? (numbers[n] - low) / (high - low) : 0;
-      const faded = numbers && share < state.least.value;
-      context.globalAlpha = faded ? 0.18 : 1;
-      context.fillStyle = ink(canvas, "--cell");
-      context.fillRect(x, y, cell, cell);
-      if (picture && info.thumbs) {
-        const { columns: w, rows: h } = info.thumbs;
-        context.imageSmoothingEnabled = w > cell;
-        context.drawImage(picture, (n % info.heads) * w, Math.floor(n / info.heads) * h, w, h, x, y, cell, cell);
-      }
-      if (numbers && Number.isFinite(numbers[n])) {
-        context.fillStyle = ink(canvas, "--track");
-        context.fillRect(x, y + cell + 1, cell, bar - 2);
-        context.fillStyle = ink(canvas, "--accent");
-        context.fillRect(x, y + cell + 1, Math.max(1, cell * share), bar - 2);
-      }
+    drawn.value.forEach((n, place) => {
+      const [x, top] = corner(now, place);
+      const y = top + label;
+      const value = numbers?.[n] ?? NaN;
+      const share = high > low ? (value - low) / (high - low) : 0;
+      const faded = Number.isFinite(value) && share < state.least.value;
+      const colour = Number.isFinite(value) ? sequentialAt(tone(value), dark) : null;
       const { l: layer, h: head } = headName(info, { layer: Math.floor(n / info.heads), head: n % info.heads });
-      if (info.broken.has(n) || isUniform(info, n) || silenced.has(layer * 10000 + head)) {
+      const left = x + (now.width - tile - beside) / 2;
+      context.globalAlpha = faded ? 0.18 : 1;
+      context.textAlign = "center";
+      // the tile has the number's colour, and shows it as a frame around the picture
+      context.fillStyle = colour ? css(colour) : ink(canvas, "--track");
+      if (pictures) context.fillRect(left, y, tile + beside, tile + below);
+      else context.fillRect(x, y, now.width, now.height);
+      if (pictures) {
+        context.fillStyle = ink(canvas, "--cell");
+        context.fillRect(left + frame, y + frame, side, side);
+        if (picture && info.thumbs) {
+          const { columns: w, rows: h } = info.thumbs;
+          context.imageSmoothingEnabled = w > side;
+          context.imageSmoothingQuality = "high";
+          context.drawImage(picture, (n % info.heads) * w, Math.floor(n / info.heads) * h, w, h, left + frame, y + frame, side, side);
+        }
+      }
+      if ((below || beside || !pictures) && numbers) {
+        const [middle, centre, size] = !pictures
+          ? [y + now.height / 2, x + now.width / 2, Math.min(13, now.height - 4, across / 2.6)]
+          : beside ? [y + tile / 2, left + tile + beside / 2 - frame / 2, 10.5] : [y + tile + below / 2 - 1, left + tile / 2, 10.5];
+        context.font = `${n === at.peek().layer * info.heads + at.peek().head ? "600 " : ""}${size}px ${text}`;
+        context.fillStyle = colour ? inkOn(colour) : ink(canvas, "--quiet");
+        context.fillText(short(value), centre, middle, beside ? beside - 1 : across - 3);
+      }
+      const mark = info.broken.has(n) ? "NaN" : silenced.has(layer * 10000 + head) ? "✕" : isUniform(info, n) ? "◌" : "";
+      if (mark && pictures) {
         context.fillStyle = ink(canvas, "--panel");
         context.globalAlpha *= 0.75;
-        context.fillRect(x, y, cell, cell);
+        context.fillRect(left + frame, y + frame, side, side);
         context.globalAlpha = faded ? 0.18 : 1;
         context.fillStyle = ink(canvas, "--ink");
-        context.textAlign = "center";
-        context.font = `${Math.min(15, cell)}px ${ink(canvas, "--text")}`;
-        context.fillText(info.broken.has(n) ? "NaN" : silenced.has(layer * 10000 + head) ? "✕" : "◌", x + cell / 2, y + cell / 2, cell);
-      }
-      if (sorted && cell >= 18) {
-        const label = `${layer}.${head}`;
-        context.font = `${Math.min(8, (1.6 * cell) / label.length)}px ${ink(canvas, "--mono")}`;
+        context.font = `${Math.min(15, side)}px ${text}`;
+        context.fillText(mark, left + tile / 2, y + tile / 2, side);
+      } else if (mark) {
+        context.font = `9px ${text}`;
         context.textAlign = "left";
-        context.fillStyle = ink(canvas, "--panel");
-        context.fillRect(x, y, Math.min(cell, context.measureText(label).width + 2), 9);
+        context.fillText(mark, x + 2, y + 6, now.width - 4);
+      }
+      if (label) {
+        context.font = `9px ${mono}`;
+        context.textAlign = "left";
         context.fillStyle = ink(canvas, "--ink");
-        context.fillText(label, x + 1, y + 5, cell - 2);
+        context.fillText(`${layer}.${head}`, x, top + label / 2, now.width);
       }
       context.globalAlpha = 1;
     });
-    if (picture && document.documentElement.dataset.painted === undefined) {
+    if ((picture || !pictures) && document.documentElement.dataset.painted === undefined) {
       document.documentElement.dataset.painted = String(performance.now());
     }
   }
@@ -188,13 +172,15 @@ export function Grid() {
     const canvas = over.current;
     void state.dark.value;
     if (!info || !canvas || !width.value) return;
-    const { cell, corner, height } = layout(info);
-    const context = prepare(canvas, height);
+    const now = layout(info);
+    const context = prepare(canvas, now.total);
     const frame = (n: number, colour: string, line: number): void => {
-      const [x, y] = corner(ranking.value.indexOf(n));
+      const [x, y] = corner(now, drawn.value.indexOf(n));
+      const wide = now.side ? now.side + 2 * now.frame + now.beside : now.width;
+      const high = now.side ? now.side + 2 * now.frame + now.number : now.height;
       context.strokeStyle = colour;
       context.lineWidth = line;
-      context.strokeRect(x - 0.5, y - 0.5, cell + 1, cell + 1);
+      context.strokeRect(x + (now.width - wide) / 2, y + now.label, wide, high);
     };
     frame(at.value.layer * info.heads + at.value.head, ink(canvas, "--pin"), 2.5);
     const hover = state.hoverHead.value;
@@ -209,12 +195,12 @@ export function Grid() {
     const c = Math.floor((event.clientX - place.left - GUTTER) / across);
     const r = Math.floor((event.clientY - place.top - HEAD) / down);
     if (c < 0 || c >= columns || r < 0 || r >= rows) return null;
-    return ranking.value[r * columns + c] ?? null;
+    return drawn.value[r * columns + c] ?? null;
   }
 
   const info = doc.value?.info;
   if (!info) return null;
-  const names = [...known.value, "similarity", ...(otherDoc.value ? ["change"] : [])];
+  const names = [...known.value, "weight", "mass", "similarity", ...(otherDoc.value ? ["change"] : [])];
   const uniform = Array.from({ length: info.layers.length * info.heads }, (_, n) => n).filter((n) => isUniform(info, n)).length;
   const thumbs = info.thumbs;
   const exact = thumbs && thumbs.rows === info.queries.tokens.length && thumbs.columns === info.keys.tokens.length;
@@ -224,7 +210,7 @@ export function Grid() {
   return (
     <section class="panel grid" aria-label={say("grid")}>
       <div class="row tools">
-        <label title={say("colour_by")}><span>{say("colour_by")}</span> <select value={state.statistic.value} data-test="statistic"
+        <label title={say("colour_by")}><span>{say("ask")}</span> <select value={state.statistic.value} data-test="statistic"
           onChange={(event) => { state.statistic.value = event.currentTarget.value; }}>
           {names.map((name) => <option key={name} value={name}>{statisticName(name)}</option>)}
         </select></label>
@@ -232,11 +218,18 @@ export function Grid() {
           onChange={(event) => { state.order.value = event.currentTarget.value as state.Order; }}>
           {state.ORDERS.map((name) => <option key={name} value={name}>{say(`order_${name}`)}</option>)}
         </select>
-        <Sign says={say("extreme")} onClick={() => goToExtreme(true)}>⇧</Sign>
+        <Sign says={say("ask_next")} data-test="next-head" onClick={() => goToNext(1)}>e</Sign>
+        <span class="switch" role="group">
+          {state.FACES.map((name) => (
+            <button key={name} class={state.face.value === name ? "on" : ""} aria-pressed={state.face.value === name} data-test={`face-${name}`}
+              onClick={() => { state.face.value = name; }}>{say(`face_${name}`)}</button>
+          ))}
+        </span>
         <Sign says={say("grid_table")} class={gridTableOpen.value ? "on" : ""} aria-pressed={gridTableOpen.value} data-test="grid-table-open"
           onClick={() => { gridTableOpen.value = !gridTableOpen.value; }}>⊞</Sign>
       </div>
-      <div class="scroller"><div
+      <Asked />
+      <div class="scroller" ref={scroller}><div
         class="heads" ref={wrap} role="img"
         aria-label={`${say("grid")}. ${say("layer_head", headName(info, at.value))}`}
         onPointerMove={(event) => {
@@ -254,13 +247,19 @@ export function Grid() {
       <Reading names={names} />
       <div class="scale">
         <span>{number(low, 2)}</span>
-        <input type="range" min="0" max="1" step="0.01" value={state.least.value} aria-label={say("at_least")}
-          onInput={(event) => { state.least.value = Number(event.currentTarget.value); }} />
+        <span class="between">
+          <i class="ramp" style={{ background: `linear-gradient(to right, ${Array.from({ length: 13 }, (_, n) => sequentialCss(tone(low + ((high - low) * n) / 12), state.dark.value)).join(",")})` }} />
+          <input type="range" min="0" max="1" step="0.01" value={state.least.value} aria-label={say("at_least")}
+            onInput={(event) => { state.least.value = Number(event.currentTarget.value); }} />
+        </span>
         <span>{number(high, 2)}</span>
+        <span class="quiet">{say(`scale_${toneScale.value}`)}</span>
       </div>
+      <Ranks info={info} tall={panel.value > TALL} />
       {info.broken.size > 0 && <p class="note" data-test="broken">{say("broken_count", { n: count(info.broken.size) })}</p>}
       <p class="quiet small">{say("at_least")} {number(low + state.least.value * (high - low), 2)} · {uniform ? say("uniform_count", { n: count(uniform) }) : say("uniform_none")}</p>
-      <p class="quiet small">{thumbs && (exact ? say("grid_exact") : say("grid_hint", { n: thumbs.rows, m: thumbs.columns }))}
+      <p class="quiet small">{state.face.value === "values" ? say("grid_values")
+        : thumbs && say(`grid_${exact ? "exact" : "hint"}${isTurned(info) ? "_turned" : ""}`, { n: thumbs.rows, m: thumbs.columns })}
         {info.measured > 1 ? ` · ${say("grid_measured", { n: info.measured })}` : ""}
         {every > 1 && (state.statistic.value === "similarity" || state.statistic.value === "change") ? ` · ${say("every_row", { n: every })}` : ""}</p>
       {info.ablated.length > 0 && <p class="quiet small">{say("silenced", { heads: info.ablated.map((cell) => cell.join(".")).join(", ") })}</p>}
@@ -273,7 +272,47 @@ export function Grid() {
   );
 }
 
-/** The hovered or selected head, and its value. */
+/** The tokens that a question is about, or how to choose them. */
+function Asked() {
+  const words = shown.value;
+  const info = doc.value!.info;
+  const name = state.statistic.value;
+  if (!words || (name !== "weight" && name !== "mass")) return null;
+  if (name === "weight" && !pinnedCell.value) return <p class="quiet small asked" data-test="asked">{say("ask_pin")}</p>;
+  const sets = chosenSets.value!;
+  if (name === "mass" && !sets.to.length) return <p class="quiet small asked" data-test="asked">{say("ask_choose")}</p>;
+  const [from, to] = name === "mass" ? [sets.from, sets.to] : [pinnedCell.value!.queries, pinnedCell.value!.keys];
+  /** The words of a set: the pieces of one word count once. */
+  const set = (places: ArrayLike<number>, axis: Axis): string => {
+    const first = Array.from(places).filter((place, n) => n === 0 || axis.words[place] === null || axis.words[place] !== axis.words[places[n - 1]]);
+    const all = first.map((place) => wordAt(axis, place));
+    const spelled = [...new Set(all)];
+    return spelled.length === 1 ? `${spelled[0]}${all.length > 1 ? ` ×${all.length}` : ""}` : all.length > 3 ? say("ask_times", { n: count(places.length) }) : all.join(" + ");
+  };
+  return (
+    <p class="row asked" data-test="asked">
+      <span class="quiet">{say("ask_from")}</span> <bdi class="chip">{from.length ? set(from, info.queries) : say("ask_every")}</bdi>
+      <span class="quiet">{say("ask_to")}</span> <bdi class="chip">{set(to, info.keys)}</bdi>
+      {(state.from.value.length > 0 || state.to.value.length > 0) && <Sign says={say("ask_clear")} class="plain" data-test="ask-clear" onClick={clearSets}>×</Sign>}
+    </p>
+  );
+}
+
+/** The first heads of the ranking, with their numbers. */
+function Ranks({ info, tall }: { info: TraceInfo; tall: boolean }) {
+  const name = state.statistic.value;
+  const numbers = table.value?.[name];
+  const most = state.face.value === "values" && tall ? 10 : 3;
+  const order = numbers ? ranked.value.slice(0, most) : [];
+  return (
+    <section class="ranks" aria-label={say(state.order.value === "low" ? "ranked_low" : "ranked")}>
+      <h3 class="row spread"><span>{say(state.order.value === "low" ? "ranked_low" : "ranked")}</span> <small class="quiet">{say("of_heads", { n: count(info.layers.length * info.heads) })}</small></h3>
+      <HeadList info={info} order={order} lines={most} numbers={numbers} test="ranks" share={tone} />
+    </section>
+  );
+}
+
+/** The head that is pointed at, or chosen, and its number. */
 function Reading({ names }: { names: string[] }) {
   const info = doc.value!.info;
   const looked = state.hoverHead.value ?? [at.value.layer, at.value.head];

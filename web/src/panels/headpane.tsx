@@ -11,6 +11,9 @@ import { Legend } from "./legend";
 import { requestZoom } from "./map";
 import { cellsInPixel, Matrix } from "./matrix";
 import { NumberTable, tableOpen } from "./table";
+import { choosePassage } from "../asking";
+import { wordAt, type Label } from "../shown";
+import type { Axis } from "../trace/trace";
 import { Sign } from "./sign";
 
 export function step(down: number, right: number): void {
@@ -127,7 +130,12 @@ function Finder() {
   useEffect(() => { finding.focus = () => input.current?.select(); }, []);
   const words = shown.value!;
   const wantedText = text.value.toLocaleLowerCase();
-  const matches = wantedText ? words.rows.flatMap((label, n) => (label.text.toLocaleLowerCase().includes(wantedText) ? [n] : [])) : [];
+  const { queries, keys } = doc.value!.info;
+  /** A piece is found by its whole word. */
+  const search = (labels: Label[], axis: Axis): number[] =>
+    wantedText ? labels.flatMap(({ tokens }, n) => (wordAt(axis, tokens[0]).toLocaleLowerCase().includes(wantedText) ? [n] : [])) : [];
+  const [found, columns] = [search(words.rows, queries), search(words.columns, keys)];
+  const all = (places: number[], labels: Label[]): number[] => places.flatMap((n) => labels[n].tokens);
   const go = (by: number): void => {
     if (!matches.length) return;
     turn.value = (turn.value + by + matches.length) % matches.length;
@@ -139,15 +147,19 @@ function Finder() {
     }
   };
   return (
-    <label class="finder">
-      <span class="quiet small">{wantedText ? (matches.length ? say("find_count", { n: Math.max(0, turn.value) + 1, all: matches.length }) : say("find_none", { text: text.value })) : ""}</span>
-      <input ref={input} type="search" placeholder={`/ ${say("find")}`} value={text.value} data-test="find" dir="auto"
+    <span class="finder row">
+      <span class="quiet small">{wantedText ? (found.length ? say("find_count", { n: Math.max(0, turn.value) + 1, all: found.length }) : say("find_none", { text: text.value })) : ""}</span>
+      {found.length > 0 && <>
+        <button type="button" data-test="find-queries" onClick={() => choosePassage("row", all(found, words.rows))}>{say("find_queries")}</button>
+        {columns.length > 0 && <button type="button" data-test="find-keys" onClick={() => choosePassage("column", all(columns, words.columns))}>{say("find_keys")}</button>}
+      </>}
+      <input ref={input} type="search" placeholder={`/ ${say("find")}`} aria-label={say("find")} value={text.value} data-test="find" dir="auto"
         onInput={(event) => { text.value = event.currentTarget.value; turn.value = -1; }}
         onKeyDown={(event) => {
           event.stopPropagation();
           if (event.key === "Enter" && !event.isComposing) go(event.shiftKey ? -1 : 1);
           if (event.key === "Escape") { text.value = ""; event.currentTarget.blur(); }
         }} />
-    </label>
+    </span>
   );
 }

@@ -2,18 +2,25 @@
 import { headColour } from "../colour";
 import { memo } from "../memo";
 import { entropy } from "../trace/cells";
-import { largestPlaces } from "../trace/strongest";
+import { largestPlaces, strongestKeys } from "../trace/strongest";
 import { count, number, percent, say, spoken } from "../words";
-import { marked } from "../shown";
+import { maskOf } from "../masking";
+import { placed } from "../shown";
 import * as state from "../state";
 import { current, mostOf, rowNumbers, wanted, wantedKey, type Picture } from "../pictures";
 import { at, column, doc, headLabel, lookedColumn, lookedRow, row, shown } from "../store";
-import { isUniform, known, table } from "../statistics";
+import { pinnedCell } from "../asking";
+import { byNumber } from "../order";
+import { isUniform, known, table, weight } from "../statistics";
+import type { TraceInfo } from "../trace/trace";
 import { barEnd, statisticName } from "../catalog";
 import { Fill } from "./bar";
+import { HeadList } from "./headlist";
 import { copyLink, saveCsv, saveJson, savePng, saveSvg } from "../export";
 
 const KEYS = 10;
+/** Heads in which the pinned cell is strongest. */
+const HEADS = 5;
 
 export function Inspector() {
   const info = doc.value?.info;
@@ -28,6 +35,7 @@ export function Inspector() {
   const most = Math.log(Math.max(2, words.columns.length));
   return (
     <aside class="panel inspector" aria-label={say("inspector")}>
+      <StrongestIn info={info} />
       <h2>{say("inspector")} <b style={{ color: colour }}>{headLabel(info, layer, head)}</b></h2>
       <table class="facts">
         <tbody>
@@ -58,15 +66,37 @@ export function Inspector() {
   );
 }
 
-/** The keys that the hovered or pinned query attends to. */
+/** In which heads the pinned cell is strongest. */
+function StrongestIn({ info }: { info: TraceInfo }) {
+  const asked = pinnedCell.value;
+  if (!asked) return null;
+  const numbers = weight.value?.key === asked.key ? weight.value.numbers : undefined;
+  const words = shown.value!;
+  const [query, key] = [words.rows[row.value!].text, words.columns[column.value!].text];
+  const order = numbers ? byNumber(numbers, true).slice(0, HEADS) : [];
+  const most = asked.normed && numbers ? Math.max(...order.map((n) => numbers[n]), 1e-9) : 1;
+  return (
+    <section class="strongest">
+      <h2><bdi title={query}>{query}</bdi> → <bdi title={key}>{key}</bdi></h2>
+      <h3 class="row spread"><span>{say("strongest_in")}</span> <small class="quiet">{say("of_heads", { n: count(info.layers.length * info.heads) })}</small></h3>
+      <HeadList info={info} order={order} lines={HEADS} numbers={numbers} test="strongest" share={(value) => value / most} />
+    </section>
+  );
+}
+
+/** Where the query that is looked at looks. */
 function Looks({ most, colour }: { most: number; colour: string }) {
   const looked = lookedRow.value;
   const numbers = looked !== null && rowNumbers.value?.row === looked ? rowNumbers.value.data : null;
+  const keys = numbers ? strongestKeys(numbers, state.mass.value).length : 0;
   return (
     <>
       <h2 class="looks">
         {looked === null ? say("pick") : say("looks_at", { token: shown.value!.rows[looked]?.text ?? "" })}
-        <small>{numbers && !state.normed.value ? say("row_entropy", { n: number(entropy(numbers), 2) }) : ""}</small>
+        <small>
+          {numbers && !state.normed.value ? say("row_entropy", { n: number(entropy(numbers), 2) }) : ""}
+          {keys > 0 && <span class="cutline" data-test="cut">{say(keys === 1 ? "cut_key" : "cut_keys", { n: count(keys), share: percent(state.mass.value) })}</span>}
+        </small>
       </h2>
       <Ranked numbers={numbers} most={most} colour={colour} />
     </>
@@ -76,7 +106,12 @@ function Looks({ most, colour }: { most: number; colour: string }) {
 /** The strongest keys of one query, always on the same number of lines, so that nothing moves. */
 function Ranked({ numbers, most, colour }: { numbers: Float32Array | null; most: number; colour: string }) {
   const words = shown.value!;
-  const order = numbers ? largestPlaces(numbers, KEYS) : [];
+  const looked = lookedRow.value;
+  const masked = maskOf(doc.value!.info, at.value.layer);
+  const isMasked = (c: number): boolean => masked !== null && numbers !== null && looked !== null && masked(words.rows[looked], words.columns[c], numbers[c]);
+  const order = numbers ? largestPlaces(numbers, KEYS).filter((c) => !isMasked(c)) : [];
+  const visible = masked && numbers ? numbers.reduce((sum, _, c) => sum + (isMasked(c) ? 0 : 1), 0) : (numbers?.length ?? 0);
+  const cut = numbers ? strongestKeys(numbers, state.mass.value).length : 0;
   const rest = numbers ? numbers.reduce((sum, x) => sum + x, 0) - order.reduce((sum, c) => sum + numbers[c], 0) : 0;
   return (
     <ol class="ranked" data-test="ranked">
@@ -85,19 +120,19 @@ function Ranked({ numbers, most, colour }: { numbers: Float32Array | null; most:
         if (c === undefined || !numbers || !words.columns[c]) return <li key={place}>&nbsp;</li>;
         const label = words.columns[c];
         return (
-          <li key={place} class={column.value === c ? "chosen" : ""} title={label.title} data-column={c} data-weight={numbers[c]}
+          <li key={place} class={`${column.value === c ? "chosen" : ""}${place + 1 === cut ? " cut" : ""}`} title={label.title} data-column={c} data-weight={numbers[c]}
             onPointerEnter={() => { state.hoverColumn.value = c; }} onPointerLeave={() => { state.hoverColumn.value = null; }}
             onClick={() => {
               if (row.value === null && lookedRow.value !== null) state.query.value = words.rows[lookedRow.value].tokens[0];
               state.key.value = label.tokens[0];
             }}>
-            <bdi class={label.special ? "special" : ""}>{label.continues && <small>·</small>}{label.text}</bdi>
+            <bdi class={label.special ? "special" : ""}>{label.continues && <small>·</small>}{label.text}{label.repeats !== null && <sub>{label.repeats}</sub>}</bdi>
             <span class="bar"><Fill share={numbers[c] / most} colour={colour} /></span>
             <b>{number(numbers[c])}</b>
           </li>
         );
       })}
-      <li class="quiet">{numbers && numbers.length > KEYS ? <><span title={say("rest", { n: count(numbers.length - KEYS) })}>{say("rest", { n: count(numbers.length - KEYS) })}</span><span class="bar" /><b>{number(rest)}</b></> : " "}</li>
+      <li class="quiet">{numbers && visible > KEYS ? <><span title={say("rest", { n: count(visible - KEYS) })}>{say("rest", { n: count(visible - KEYS) })}</span><span class="bar" /><b>{number(rest)}</b></> : " "}</li>
     </ol>
   );
 }
@@ -107,14 +142,18 @@ function LookedBy({ picture }: { picture: Picture | null }) {
   const words = shown.value!;
   const c = lookedColumn.value;
   const full = picture?.full;
-  const order = full && c !== null && c < picture.columns ? largestPlaces(full, 3, picture.rows, c, picture.columns) : [];
+  const masked = maskOf(doc.value!.info, at.value.layer);
+  const order = full && c !== null && c < picture.columns
+    ? largestPlaces(full, 3, picture.rows, c, picture.columns)
+        .filter((r) => !(masked && words.rows[r] && masked(words.rows[r], words.columns[c], full[r * picture.columns + c])))
+    : [];
   return (
     <div class="lookedby">
       <div class="quiet small">{c !== null && words.columns[c] ? say("looked_by", { token: words.columns[c].text }) : " "}</div>
       {[0, 1, 2].map((place) => (
         <div key={place} class="row spread">
           {order[place] !== undefined && full && c !== null
-            ? <><bdi>{marked(words.rows[order[place]])}</bdi><b>{number(full[order[place] * picture.columns + c])}</b></>
+            ? <><bdi>{placed(words.rows[order[place]])}</bdi><b>{number(full[order[place] * picture.columns + c])}</b></>
             : " "}
         </div>
       ))}

@@ -1,10 +1,12 @@
 // Two columns of tokens with lines between them: for each query, the fewest keys that hold the chosen mass.
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
-import { effect, signal, useSignal } from "@preact/signals";
+import { effect, signal, useComputed, useSignal } from "@preact/signals";
 import { headColour } from "../colour";
 import { strongestKeys } from "../trace/strongest";
 import { engine } from "../trace/engine";
-import { say } from "../words";
+import { choose, choosePassage } from "../asking";
+import { maskOf } from "../masking";
+import { number, say } from "../words";
 import * as state from "../state";
 import { current, mostOf, rowNumbers, wanted, wantedKey } from "../pictures";
 import { column, doc, lookedRow, row, shown } from "../store";
@@ -12,13 +14,20 @@ import { memo } from "../memo";
 import { fresh, ink } from "./canvas";
 import type { Label } from "../shown";
 
+/** Of a line: the least, and the most that it grows to where the text is short. */
 const HEIGHT = 22;
+const TALLEST = 34;
+/** Marks at each edge for lines that end beyond it. */
+const EDGES = 3;
 const MANY = 3000;
 /** Number of shades and widths of lines. All lines of one shade are a single stroke. */
 const SHADES = 24;
 
 /** Numbers of lines drawn and of lines that hold the chosen mass, if not all are drawn. */
 export const linesCut = signal<[number, number] | null>(null);
+
+/** A key that a line goes to, out of sight. */
+interface Edge { column: number; weight: number }
 
 interface Strip { key: string; from: number; to: number; data: Float32Array }
 
@@ -31,6 +40,12 @@ export function Lines() {
   const right = useRef<HTMLDivElement>(null);
   const rendered = useSignal(0);
   const placed = useRef(0);
+  const edges = useSignal<{ up: Edge[]; down: Edge[] }>({ up: [], down: [] });
+  const lineHeight = useComputed(() => {
+    const words = shown.value;
+    const most = Math.max(words?.rows.length ?? 1, words?.columns.length ?? 1, 1);
+    return Math.max(HEIGHT, Math.min(TALLEST, Math.floor((seen.value.height - 10) / most)));
+  });
 
   useEffect(() => {
     const element = scroller.current!;
@@ -39,7 +54,7 @@ export function Lines() {
       // a zoomed map follows the reader's scrolling
       if (box && Math.abs(element.scrollTop - placed.current) > 2) {
         placed.current = element.scrollTop;
-        state.box.value = { ...box, top: element.scrollTop / HEIGHT };
+        state.box.value = { ...box, top: element.scrollTop / lineHeight.peek() };
       }
       seen.value = { top: element.scrollTop, height: element.clientHeight, width: element.clientWidth };
     };
@@ -66,27 +81,32 @@ export function Lines() {
     const selected = rowNumbers.value;
     const numbers = looked !== null && selected?.row === looked ? selected.data : null;
     const most = current.value ? mostOf(current.value) : 1;
-    const mark = (side: HTMLDivElement | null, hovered: number | null, pinned: number | null): void => {
+    const words = shown.value;
+    const mark = (
+      side: HTMLDivElement | null, hovered: number | null, pinned: number | null, labels: Label[] | undefined, set: readonly number[],
+    ): void => {
       for (const token of side?.children ?? []) {
         const at = Number((token as HTMLElement).dataset.at);
         token.classList.toggle("hovered", at === hovered);
-        if (token.classList.toggle("pinned", at === pinned) !== (token.getAttribute("aria-selected") === "true")) {
-          token.setAttribute("aria-selected", String(at === pinned));
-        }
+        token.classList.toggle("pinned", at === pinned);
+        const chosen = Boolean(labels?.[at]?.tokens.some((place) => set.includes(place)));
+        token.classList.toggle("chosen", chosen);
+        const selected = String(chosen || at === pinned);
+        if (token.getAttribute("aria-selected") !== selected) token.setAttribute("aria-selected", selected);
         const bar = token.firstElementChild as HTMLElement | null;
         if (bar?.tagName === "I") bar.style.width = numbers ? `${(100 * Math.min(1, Math.abs(numbers[at]) / most)).toFixed(1)}%` : "0";
       }
     };
-    mark(left.current, state.hoverRow.value, row.value);
-    mark(right.current, state.hoverColumn.value, column.value);
+    mark(left.current, state.hoverRow.value, row.value, words?.rows, state.from.value);
+    mark(right.current, state.hoverColumn.value, column.value, words?.columns, state.to.value);
   }
 
   /** Scroll so that the map's window and the lines begin at the same query. */
   function inStep(): void {
     const top = state.box.value?.top;
     const element = scroller.current;
-    if (top === undefined || !element || Math.abs(element.scrollTop - top * HEIGHT) < 2) return;
-    element.scrollTop = top * HEIGHT;
+    if (top === undefined || !element || Math.abs(element.scrollTop - top * lineHeight.value) < 2) return;
+    element.scrollTop = top * lineHeight.value;
     placed.current = element.scrollTop;
   }
 
@@ -95,16 +115,16 @@ export function Lines() {
     const r = row.value;
     const element = scroller.current;
     if (r === null || !element) return;
-    const y = r * HEIGHT;
-    if (y < element.scrollTop || y + HEIGHT > element.scrollTop + element.clientHeight) {
+    const y = r * lineHeight.value;
+    if (y < element.scrollTop || y + lineHeight.value > element.scrollTop + element.clientHeight) {
       element.scrollTop = Math.max(0, y - element.clientHeight / 2);
     }
   }
 
   /** The visible tokens of a side, with a margin: [from, to). */
   const range = (all: number): [number, number] => {
-    const from = Math.max(0, Math.floor(seen.value.top / HEIGHT) - 4);
-    return [Math.min(from, all), Math.min(all, Math.ceil((seen.value.top + seen.value.height) / HEIGHT) + 4)];
+    const from = Math.max(0, Math.floor(seen.value.top / lineHeight.value) - 4);
+    return [Math.min(from, all), Math.min(all, Math.ceil((seen.value.top + seen.value.height) / lineHeight.value) + 4)];
   };
 
   /** For a long text, compute only the visible rows. */
@@ -139,7 +159,7 @@ export function Lines() {
       if (!drawn || drawn.key !== wantedKey(now) || r < drawn.from || r >= drawn.to) return null;
       return drawn.data.subarray((r - drawn.from) * picture.columns, (r - drawn.from + 1) * picture.columns);
     };
-    const y = (at: number): number => (at + 0.5) * HEIGHT - top;
+    const y = (at: number): number => (at + 0.5) * lineHeight.value - top;
     const most = mostOf(picture);
     context.lineCap = "round";
     const queries = looked !== null ? [looked] : Array.from({ length: to - from }, (_, n) => from + n);
@@ -176,12 +196,25 @@ export function Lines() {
     context.strokeStyle = colour;
     shades.forEach((path, shade) => stroke(path, shade, looked !== null || onlyKey !== null ? 1 : 0.75));
     const numbers = looked !== null && column.value !== null ? rowAt(looked) : null;
-    if (numbers && looked !== null && column.value !== null) {
+    const pinned = column.value;
+    const masked = maskOf(info, now.layer);
+    const hidden = numbers && looked !== null && pinned !== null && masked?.(now.shown.rows[looked], now.shown.columns[pinned], numbers[pinned]);
+    if (numbers && looked !== null && column.value !== null && !hidden) {
       const path = new Path2D();
       bend(path, looked, column.value);
       context.strokeStyle = ink(element, "--pin");
       stroke(path, (SHADES - 1) * Math.sqrt(Math.min(1, Math.max(Math.abs(numbers[column.value]) / most, 0.04))), 1);
     }
+    const beyond = (side: "up" | "down"): Edge[] => {
+      const found: Edge[] = [];
+      weights.forEach((weight, n) => {
+        const end = y(ends[2 * n + 1]);
+        if (side === "up" ? end < 0 : end > height) found.push({ column: ends[2 * n + 1], weight });
+      });
+      return found.sort((a, b) => b.weight - a.weight).slice(0, EDGES);
+    };
+    const next = looked === null ? { up: [], down: [] } : { up: beyond("up"), down: beyond("down") };
+    if (JSON.stringify(next) !== JSON.stringify(edges.peek())) edges.value = next;
     linesCut.value = drawn < weights.length ? [drawn, weights.length] : null;
   }
 
@@ -190,39 +223,73 @@ export function Lines() {
   const [top, bottom] = range(words.rows.length);
   const [first, last] = range(words.columns.length);
   const info = doc.value!.info;
+  const height = lineHeight.value;
+  /** A line's end comes into sight. */
+  const show = (at: number): void => {
+    const element = scroller.current!;
+    element.scrollTop = Math.max(0, at * height - element.clientHeight / 2);
+  };
+  const edge = (side: "up" | "down") => edges.value[side].length > 0 && (
+    <div class={`edge ${side}`}>
+      {edges.value[side].map(({ column: at, weight }) => words.columns[at] && (
+        <button key={at} data-test="edge" data-column={at} data-weight={weight} title={say("edge", { token: words.columns[at].text, weight: number(weight) })} onClick={() => show(at)}>
+          {side === "up" ? "↑" : "↓"} <bdi>{words.columns[at].text}</bdi> <small>{at}</small> <b>{number(weight, 2)}</b>
+        </button>
+      ))}
+    </div>
+  );
   return (
-    <div class="lines" ref={scroller} tabIndex={-1}>
-      <div class="tall" style={{
-        height: `${Math.max(words.rows.length, words.columns.length) * HEIGHT + 8}px`,
-        "--head": headColour(wanted.value?.head ?? 0, info.heads, state.dark.value),
-      }}>
-        <div class="side left" role="listbox" aria-label={say("queries")} ref={left}>
-          {words.rows.slice(top, bottom).map((label, n) => <Token key={top + n} label={label} at={top + n} side="row" />)}
-        </div>
-        <canvas ref={canvas} style={{ height: `${seen.value.height}px` }} aria-hidden="true" />
-        <div class="side right" role="listbox" aria-label={say("keys")} ref={right}>
-          {words.columns.slice(first, last).map((label, n) => <Token key={first + n} label={label} at={first + n} side="column" />)}
+    <div class="linesbox">
+      <div class="lines" ref={scroller} tabIndex={-1}>
+        <div class="tall" style={{
+          height: `${Math.max(words.rows.length, words.columns.length) * height + 8}px`,
+          "--head": headColour(wanted.value?.head ?? 0, info.heads, state.dark.value),
+        }}>
+          <div class="side left" role="listbox" aria-label={say("queries")} aria-multiselectable="true" ref={left}>
+            {words.rows.slice(top, bottom).map((label, n) => <Token key={top + n} label={label} at={top + n} side="row" height={height} />)}
+          </div>
+          <canvas ref={canvas} style={{ height: `${seen.value.height}px` }} aria-hidden="true" />
+          <div class="side right" role="listbox" aria-label={say("keys")} aria-multiselectable="true" ref={right}>
+            {words.columns.slice(first, last).map((label, n) => <Token key={first + n} label={label} at={first + n} side="column" height={height} />)}
+          </div>
         </div>
       </div>
+      {edge("up")}{edge("down")}
     </div>
   );
 }
 
-const Token = memo(({ label, at, side }: { label: Label; at: number; side: "row" | "column" }) => {
-  const [hover, pinned, pin] = side === "row"
+/** A passage that is being drawn over with the pointer: its side and where it began. */
+let passage: { side: "row" | "column"; start: number; moved: boolean } | null = null;
+addEventListener("pointerup", () => { setTimeout(() => { passage = null; }); });
+
+const Token = memo(({ label, at, side, height }: { label: Label; at: number; side: "row" | "column"; height: number }) => {
+  const [hover, pinned, held] = side === "row"
     ? [state.hoverRow, row, state.query] as const
     : [state.hoverColumn, column, state.key] as const;
   return (
     <div
       class={`token${label.special ? " special" : ""}${label.segment === 1 ? " second" : ""}`}
-      style={{ top: `${at * HEIGHT}px` }} data-at={at}
+      style={{ top: `${at * height}px`, height: `${height - 2}px`, lineHeight: `${height - 3}px` }} data-at={at}
       role="option" aria-selected="false" title={label.title}
-      onPointerEnter={() => { hover.value = at; }}
+      onPointerDown={(event) => { if (event.button === 0 && event.pointerType === "mouse") passage = { side, start: at, moved: false }; }}
+      onPointerEnter={(event) => {
+        hover.value = at;
+        if (passage?.side !== side || !(event.buttons & 1)) return;
+        passage.moved = true;
+        const words = shown.peek()!;
+        const labels = (side === "row" ? words.rows : words.columns).slice(Math.min(passage.start, at), Math.max(passage.start, at) + 1);
+        choosePassage(side, labels.flatMap((one) => one.tokens));
+      }}
       onPointerLeave={() => { hover.value = null; }}
-      onClick={() => { pin.value = pinned.peek() === at ? null : label.tokens[0]; }}
+      onClick={(event) => {
+        if (passage?.moved) return;
+        if (event.shiftKey) choose(side, label.tokens);
+        else held.value = pinned.peek() === at ? null : label.tokens[0];
+      }}
     >
       {side === "column" && <i />}
-      <bdi>{label.continues && <small>·</small>}{label.text}</bdi>
+      <bdi>{label.continues && <small>·</small>}{label.text}</bdi>{label.repeats !== null && <sub>{label.repeats}</sub>}
     </div>
   );
 });

@@ -8,7 +8,7 @@ export const LEFT = 84;
 export const TOP = 66;
 /** Space for the last column's slanted label. */
 const RIGHT = 24;
-const LARGEST = 54;
+const LARGEST = 88;
 
 export interface Geometry {
   left: number;

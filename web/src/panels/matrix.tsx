@@ -3,7 +3,8 @@ import { useEffect, useRef } from "preact/hooks";
 import { batch, effect, signal, useComputed, useSignal } from "@preact/signals";
 import { onScale } from "../colour";
 import { mostOf, type Picture, type Wanted } from "../pictures";
-import { marked, type Label } from "../shown";
+import { placed, type Label } from "../shown";
+import { maskOf } from "../masking";
 import * as state from "../state";
 import { column, row } from "../store";
 import { engine } from "../trace/engine";
@@ -115,6 +116,21 @@ export function Matrix({ picture, wanted, rows, columns, linked, name }: Props) 
       }
     }
     const cells = now.full ?? null;
+    const at = (r: number, c: number): number | null => {
+      if (cells) return cells[r * now.columns + c];
+      if (!fine || fine.key !== now.key) return null;
+      const [t, b, l, rr] = fine.box;
+      if (r < t || r >= b || c < l || c >= rr || fine.height !== b - t || fine.width !== rr - l) return null;
+      return fine.data[(r - t) * fine.width + c - l];
+    };
+    const { wanted: want } = props.current;
+    const masked = want && g.cell >= 6 ? maskOf(want.doc.info, want.layer) : null;
+    // a hidden key has no weight: the pane's ground, and no number
+    const hidden = (r: number, c: number): boolean => masked !== null && masked(down[r], across[c], at(r, c) ?? 1);
+    if (masked) {
+      context.fillStyle = ink(canvas, "--track");
+      for (let r = top; r < bottom; r++) for (let c = left; c < right; c++) if (hidden(r, c)) context.fillRect(x(c), y(r), g.cell, g.cell);
+    }
     if (g.cell >= 12) {
       context.strokeStyle = ink(canvas, "--ground");
       context.globalAlpha = 0.55;
@@ -125,13 +141,6 @@ export function Matrix({ picture, wanted, rows, columns, linked, name }: Props) 
       context.stroke();
       context.globalAlpha = 1;
     }
-    const at = (r: number, c: number): number | null => {
-      if (cells) return cells[r * now.columns + c];
-      if (!fine || fine.key !== now.key) return null;
-      const [t, b, l, rr] = fine.box;
-      if (r < t || r >= b || c < l || c >= rr || fine.height !== b - t || fine.width !== rr - l) return null;
-      return fine.data[(r - t) * fine.width + c - l];
-    };
     if (g.cell >= 30) {
       context.font = `${Math.min(12, g.cell / 3.1)}px ${ink(canvas, "--mono")}`;
       context.textAlign = "center";
@@ -139,7 +148,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name }: Props) 
       for (let r = top; r < bottom; r++) {
         for (let c = left; c < right; c++) {
           const value = at(r, c);
-          if (value === null) continue;
+          if (value === null || hidden(r, c)) continue;
           const t = onScale(Math.abs(value), mostOf(now), state.scale.value);
           context.fillStyle = now.signed ? (t > 0.62 ? "#fff" : "#222") : (t > 0.5) === dark ? "#101418" : dark ? "#dfe6ee" : t > 0.5 ? "#fff" : "#333";
           const text = Math.abs(value) < 0.005 ? "0" : value.toFixed(2).replace(/^(-?)0\./, "$1.");
@@ -167,7 +176,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name }: Props) 
       const y = g.top + (r + 0.5 - g.row) * g.cell;
       if (y < g.top || y > g.top + g.height || !down[r]) continue;
       context.fillStyle = tint(down[r]);
-      context.fillText(fitted(context, marked(down[r]), g.left - 10), g.left - 6, y);
+      context.fillText(fitted(context, placed(down[r]), g.left - 10), g.left - 6, y);
     }
     context.textAlign = "left";
     for (let c = Math.ceil(left / every) * every; c < right; c += every) {
@@ -177,7 +186,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name }: Props) 
       context.translate(x + 2, g.top - 6);
       context.rotate(-Math.PI / 3.2);
       context.fillStyle = tint(across[c]);
-      context.fillText(fitted(context, marked(across[c]), TOP + 4), 0, 0);
+      context.fillText(fitted(context, placed(across[c]), TOP + 4), 0, 0);
       context.restore();
     }
   }
@@ -204,6 +213,11 @@ export function Matrix({ picture, wanted, rows, columns, linked, name }: Props) 
       context.strokeRect(left, top, width, height);
     };
     const [pin, hover] = [ink(canvas, "--pin"), ink(canvas, "--hover")];
+    const { rows: down, columns: across } = props.current;
+    context.fillStyle = pin;
+    // chosen sets: a bar at the side of their rows and above their columns
+    down.forEach((label, n) => { if (label.tokens.some((place) => state.from.value.includes(place))) context.fillRect(g.left - 1, y(n), 3, cell); });
+    across.forEach((label, n) => { if (label.tokens.some((place) => state.to.value.includes(place))) context.fillRect(x(n), g.top - 1, cell, 3); });
     if (pinnedRow !== null) frame(g.left, y(pinnedRow), g.width, cell, pin, 1.5);
     if (pinnedColumn !== null && pinnedRow !== null) frame(x(pinnedColumn), y(pinnedRow), cell, cell, pin, 3);
     else if (pinnedColumn !== null) frame(x(pinnedColumn), g.top, cell, g.height, pin, 1.5);

@@ -67,7 +67,8 @@ export function GridTable() {
   const name = state.statistic.value;
   const numbers = table.value?.[name];
   return (
-    <div class={gridTableOpen.value ? "gridtable" : "unseen"} data-test="grid-table" aria-busy={coming.value !== null}>
+    <div class={gridTableOpen.value ? "gridtable panel" : "unseen"} data-test="grid-table" aria-busy={coming.value !== null} tabIndex={gridTableOpen.value ? 0 : undefined}>
+      {gridTableOpen.value && <button class="closing" onClick={() => { gridTableOpen.value = false; }}>{say("close")}</button>}
       <table>
         <caption>{say("grid_caption", { what: statisticName(name) })}</caption>
         <thead><tr><td />{info.headNumbers[0].map((head, n) => <th key={n} scope="col">{sameHeads(info) ? head : n}</th>)}</tr></thead>

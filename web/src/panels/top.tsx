@@ -4,6 +4,8 @@ import { count, say } from "../words";
 import * as state from "../state";
 import { closeTrace, doc, docs, lookAt } from "../store";
 import { run, running, start, trouble } from "../remote";
+import { clearSets } from "../asking";
+import { readable } from "../shown";
 import { Settings } from "./settings";
 import { Sign } from "./sign";
 
@@ -43,14 +45,14 @@ export function Top() {
           ))}
         </div>
       )}
-      <p class={`trouble${trouble.value ? "" : " none"}`} role="alert">{trouble.value}</p>
+      <p class={`trouble${trouble.value ? "" : " none"}`} role="alert">{trouble.value}{trouble.value && <> <button onClick={() => { trouble.value = null; }}>{say("close")}</button></>}</p>
     </header>
   );
 }
 
 function TextBox() {
   const info = doc.value!.info;
-  const [text, write] = useState(info.text ?? info.queries.tokens.filter((_, n) => !info.queries.special[n]).join(" "));
+  const [text, write] = useState(info.text ?? readable(info.queries, Infinity, false));
   const [pair, writePair] = useState(info.pair ?? "");
   const [wide, widen] = useState(info.pair !== null);
   const send = async (): Promise<void> => {
@@ -63,7 +65,8 @@ function TextBox() {
       state.query.value = null;
       state.key.value = null;
       state.box.value = null;
-      lookAt(docs.value.indexOf(result));
+      clearSets();
+      lookAt(docs.value.indexOf(found));
     }
   };
   const keys = (event: KeyboardEvent): void => {
@@ -73,7 +76,7 @@ function TextBox() {
   };
   return (
     <form class="row typed box" onSubmit={(event) => { event.preventDefault(); void send(); }}>
-      <input value={text} aria-label={say("text")} data-test="text" onInput={(event) => write(event.currentTarget.value)} onKeyDown={keys} dir="auto" spellcheck={false} />
+      <input value={text} aria-label={say("text")} data-test="text" onInput={(event) => { write(event.currentTarget.value); trouble.value = null; }} onKeyDown={keys} dir="auto" spellcheck={false} />
       {wide && <input value={pair} aria-label={say("text_pair")} placeholder={say("text_pair")} onInput={(event) => writePair(event.currentTarget.value)} onKeyDown={keys} dir="auto" spellcheck={false} />}
       <Sign type="button" says={say("text_pair")} onClick={() => widen(!wide)}>{wide ? "−" : "+"}</Sign>
       <Sign type="submit" says={say("text_run")} disabled={running.value !== null}>⏎</Sign>

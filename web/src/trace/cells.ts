@@ -1,7 +1,7 @@
 // A head's weights: one row, rows of the picture, every cell, a tile pooled to the screen's size.
 // The formulas are those of headscope.attention, computed only for the cells on the screen.
 import { columnsOf, poolRow } from "./pooling";
-import type { HeadArrays } from "./head";
+import type { HeadArrays, LayerRule } from "./head";
 
 /** The tokens joined in each row and column of the picture (those of a word), as one list with starts. */
 export interface Groups {
@@ -65,8 +65,10 @@ export function scoreRow(head: HeadArrays, i: number, from: number, to: number, 
   }
 }
 
-export function allowed(head: HeadArrays, place: number, j: number): boolean {
-  const { causal, window, keys } = head.rule;
+export const allowed = (head: HeadArrays, place: number, j: number): boolean => sees(head.rule, place, j);
+
+/** Whether a query that stands at this place among the keys may look at key j, as far as the layer's rule goes. */
+export function sees({ causal, window, keys }: LayerRule, place: number, j: number): boolean {
   if (causal && j > place) return false;
   if (window) {
     if (window[0] !== null && j < place - window[0]) return false;

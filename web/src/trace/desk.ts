@@ -1,6 +1,7 @@
 // Answers the page's requests about traces. Runs in a worker, or in the page itself if workers aren't allowed.
 import { tile, viewRows, wholeHead, type View, type WholeHead } from "./cells";
 import { chain, type Chain } from "./chain";
+import { massBetween, type Sets } from "./masses";
 import { change, distance, measure, sample, type HeadMeasure, type Sample } from "./measures";
 import { FormatError, fromBase64 } from "./safetensors";
 import type { HeadArrays } from "./head";
@@ -30,6 +31,8 @@ export interface Questions {
   /** Distance of one head from another of the trace, or from the same head in another trace. */
   distance: { ask: HeadName & { to: { layer: number; head: number } }; answer: number };
   change: { ask: HeadName & { other: number }; answer: number };
+  /** What lies between two sets of tokens, in every head of a layer. */
+  masses: { ask: { trace: number; layer: number } & Sets; answer: Float32Array };
   chain: { ask: HeadName & { i: number; j: number }; answer: Chain };
 }
 
@@ -83,6 +86,10 @@ export class Desk {
         return distance(this.sampled.held, sample(this.head({ ...to, trace: name.trace })));
       },
       change: ({ other, ...name }) => change(sample(this.head(name)), sample(this.head({ ...name, trace: other }))),
+      masses: ({ trace, layer, ...sets }) => {
+        const held = this.held({ trace });
+        return Float32Array.from({ length: held.info.heads }, (_, head) => massBetween(held.some(layer, head, sets), sets));
+      },
       chain: ({ i, j, ...name }) => chain(this.head(name), this.held(name).values(name.layer, name.head), i, j),
     };
     return answers[kind](ask);

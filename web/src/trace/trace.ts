@@ -1,5 +1,6 @@
 // A trace: the worker's object with all arrays, and the information that the page gets about it.
 import type { HeadArrays, LayerRule } from "./head";
+import type { Sets, Some } from "./masses";
 import { measuredShare } from "./measures";
 import { floats, FormatError, readSafetensors, type Safetensors } from "./safetensors";
 
@@ -32,7 +33,16 @@ export interface Anatomy {
   layer: Part[];
 }
 
-/** The page's information about a trace; Q, K and V stay in the worker. */
+/** As headscope.explain.findings has it: heads, queries and keys by number. */
+export interface Finding {
+  kind: string;
+  sentence: string;
+  numbers: Record<string, number>;
+  cells: { layer: number; head: number; query: number | null; key: number | null }[];
+  token: string | null;
+}
+
+/** What the page knows of a trace; Q, K and V stay with the worker. */
 export interface TraceInfo {
   model: string;
   /** The model's display name. */
@@ -59,6 +69,10 @@ export interface TraceInfo {
   precision: string;
   bytes: number;
   anatomy: Anatomy | null;
+  /** Null where none were looked for: a long text, or a file that Trace.save wrote. */
+  findings: Finding[] | null;
+  /** The cell that a fresh page has pinned, by number. */
+  opening: { layer: number; head: number; query: number; key: number } | null;
   statistics: Record<string, Float32Array> | null;
   thumbs: { data: Uint8Array; rows: number; columns: number } | null;
   valueNorms: Float32Array | null;
@@ -72,9 +86,15 @@ export function plainLabel(token: string, continued: boolean): string {
   return (continued ? "·" : "") + bare;
 }
 
-/** A model's display name: the last part of a folder, or the whole hub id. */
-const plainName = (name: string): string =>
-  /^(\/|\.|[A-Za-z]:\\)/.test(name) ? (name.replace(/[\\/]+$/, "").split(/[\\/]/).pop() ?? name) : name;
+/** Names that many folders of models share: as headscope.view.page_trace has it. */
+const PLAIN_FOLDER = /^((pytorch_|onnx_|final_|best_)?model|models|output|outputs|(best|last|final|checkpoint|epoch|step)([-_]?\w*\d)?)$/i;
+
+/** A folder is called by its last part, one of a common name by its parent's as well; a hub id stays whole. */
+export function plainName(name: string): string {
+  if (!/^(\/|\.|[A-Za-z]:\\)/.test(name)) return name;
+  const [last = name, outer] = name.replace(/[\\/]+$/, "").split(/[\\/]/).reverse();
+  return outer && PLAIN_FOLDER.test(last) ? `${outer}/${last}` : last;
+}
 
 function axis(kept: Omit<Axis, "labels">, labels: string[] | null | undefined): Axis {
   return {
@@ -141,6 +161,8 @@ export class HeldTrace {
       precision: first.dtype,
       bytes: raw.byteLength,
       anatomy: view?.anatomy ?? null,
+      findings: view?.findings ?? null,
+      opening: view?.opening ?? null,
       statistics: this.statistics(view?.statistics),
       thumbs: thumbs
         ? { data: this.file.bytes("view.thumbs").slice(), rows: thumbs.shape[2], columns: thumbs.shape[3] }
@@ -165,7 +187,41 @@ export class HeldTrace {
     return { q, k, lse, bias, valueNorms, rule, d, queries, keys };
   }
 
-  /** (keys, d_value) of one head; null if the trace has no values. */
+  /** The vectors of some tokens, of every head of a layer, for what lies between two sets of tokens. */
+  some(layer: number, head: number, sets: Sets): Some {
+    const { info } = this;
+    const rule = info.layers[layer];
+    const [queries, keys] = [info.queries.tokens.length, info.keys.tokens.length];
+    const keyHead = this.keyHead(layer, head);
+    const at = (layer * info.heads + head) * keys;
+    const none = new Float32Array(0);
+    return {
+      q: this.rows(`layers.${layer}.q`, head, sets.queries),
+      k: this.rows(`layers.${layer}.k`, keyHead, sets.keys),
+      kept: sets.kept && this.rows(`layers.${layer}.k`, keyHead, sets.kept),
+      head: {
+        q: none, k: none, rule, d: info.dHead, queries, keys,
+        lse: this.logSumExps(layer).subarray(head * queries, (head + 1) * queries),
+        bias: rule.biasHeads ? this.slice(`layers.${layer}.mask.bias`, rule.biasHeads > 1 ? head : 0).part : null,
+        valueNorms: info.valueNorms ? info.valueNorms.subarray(at, at + keys) : null,
+      },
+    };
+  }
+
+  /** (places, d): these rows of one head. */
+  private rows(name: string, index: number, places: ArrayLike<number>): Float32Array {
+    const { shape: [, rows, d], dtype } = this.file.entries.get(name)!;
+    const width = (dtype === "F16" ? 2 : 4) * d;
+    const all = this.file.bytes(name);
+    const held = new Uint8Array(places.length * width);
+    for (let n = 0; n < places.length; n++) {
+      const from = (index * rows + places[n]) * width;
+      held.set(all.subarray(from, from + width), n * width);
+    }
+    return floats(held, dtype);
+  }
+
+  /** (keys, d_value) of one head; null where values were not kept. */
   values(layer: number, head: number): { v: Float32Array; d: number } | null {
     if (!this.info.hasValues) return null;
     const { part, d } = this.slice(`layers.${layer}.v`, this.keyHead(layer, head));

@@ -1,0 +1,233 @@
+"""The page opens on a finding, and its grid answers questions: every number against the trace's weights."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from looking import Watched, head_of, until
+
+import headscope as hs
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+Watch = Callable[..., Watched]
+CLOSE = 1e-3
+TEXT = "The animal did not cross the street because the animal was too tired."
+
+
+@pytest.fixture(scope="module")
+def trace() -> hs.Trace:
+    return hs.open("-").trace(TEXT)
+
+
+@pytest.fixture(scope="module")
+def file(trace: hs.Trace, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trace.to_html(tmp_path_factory.mktemp("page") / "asking.html", dtype="fp32")
+
+
+def everywhere(trace: hs.Trace, queries: list[int], keys: list[int]) -> dict[str, float]:
+    """By head: the mean over the queries of the summed weights on the keys."""
+    return {
+        f"{layer}.{head}": float(np.asarray(trace[layer, head].weights)[np.ix_(queries, keys)].sum(-1).mean())
+        for layer in trace.numbers
+        for head in trace.head_numbers(layer)
+    }
+
+
+def listed(page: Page, name: str) -> dict[str, float]:
+    """A list of heads and their numbers, once it is there."""
+    page.wait_for_selector(f"[data-test={name}] [data-head]")
+    until(page, "document.querySelector('[data-test=grid-table]').getAttribute('aria-busy') === 'false'")
+    buttons = page.locator(f"[data-test={name}] [data-head]").all()
+    return {str(one.get_attribute("data-head")): float(one.get_attribute("data-number") or "nan") for one in buttons}
+
+
+def table(page: Page) -> list[float]:
+    until(page, "document.querySelector('[data-test=grid-table]').getAttribute('aria-busy') === 'false'")
+    return [float(cell) for cell in page.locator("[data-test=grid-table] tbody td").all_inner_texts()]
+
+
+def best(numbers: dict[str, float], most: int) -> dict[str, float]:
+    return dict(sorted(numbers.items(), key=lambda pair: -pair[1])[:most])
+
+
+def link_of(trace: hs.Trace) -> tuple[int, int, int, int]:
+    cell = next(finding.cells[0] for finding in trace.findings() if finding.kind == "link")
+    assert cell.query is not None
+    assert cell.key is not None
+    return cell.layer, cell.head, cell.query, cell.key
+
+
+def test_a_fresh_page_opens_on_the_strongest_link(watch: Watch, trace: hs.Trace, file: Path) -> None:
+    layer, head, query, key = link_of(trace)
+    page = watch().open(file.as_uri() + "#theme=dark")
+    assert head_of(page) == f"Layer {layer} · Head {head}"
+    weight = trace[layer, head].weights[query, key]
+    page.wait_for_selector("[data-test=weight]")
+    assert float(page.locator("[data-test=weight]").inner_text()) == pytest.approx(weight, abs=CLOSE)
+    assert page.locator(".step:not(.shut)").count() == 7
+    until(page, f"location.hash.includes('q={query}') && location.hash.includes('k={key}')")
+    assert page.locator(".finding.here").first.get_attribute("data-kind") == "link"
+    strongest = listed(page, "strongest")
+    expected = best(everywhere(trace, [query], [key]), 5)
+    assert list(strongest) == list(expected)
+    assert strongest == pytest.approx(expected, abs=CLOSE)
+
+
+def test_an_address_with_state_wins(watch: Watch, file: Path) -> None:
+    page = watch().open(file.as_uri() + "#l=1&h=1")
+    assert head_of(page) == "Layer 1 · Head 1"
+    assert page.locator("[data-test=weight]").count() == 0
+    assert page.locator(".cell").bounding_box()["height"] < 60  # type: ignore[index]
+
+
+def test_every_finding_says_its_number_and_leads_to_its_cell(watch: Watch, trace: hs.Trace, file: Path) -> None:
+    page = watch().open(file.as_uri() + "#l=1&h=1")
+    findings = trace.findings()[:12]
+    page.locator("[data-test=findings-all]").click()
+    chips = page.locator("[data-test=findings-list] [data-test=finding]")
+    assert chips.count() == len(findings)
+    for n, finding in enumerate(findings):
+        if n:
+            page.keyboard.press("f")
+        text = chips.nth(n).inner_text()
+        cell = finding.cells[0]
+        assert text.startswith(f"{cell.layer}.{cell.head}")
+        share = finding.numbers.get("weight", finding.numbers.get("overlap", finding.numbers.get("ratio", -1.0)))
+        assert f"{100 * share:.{1 if share < 0.1 else 0}f}%" in text
+        chips.nth(n).click()
+        assert head_of(page) == f"Layer {cell.layer} · Head {cell.head}"
+        assert page.locator("[data-test=findings-list]").count() == 0
+        if cell.query is not None and cell.key is not None:
+            until(page, f"location.hash.includes('q={cell.query}') && location.hash.includes('k={cell.key}')")
+            assert all(trace.tokens[place].removeprefix("##") in text for place in (cell.query, cell.key))
+
+
+def test_where_nothing_stands_out_the_page_says_so(watch: Watch, bert: hs.Model, tmp_path: Path) -> None:
+    page = watch().open(bert.trace("cat").to_html(tmp_path / "one.html").as_uri())
+    assert page.locator("[data-test=no-findings]").inner_text() == "Nothing stands out in this text."
+    assert head_of(page) == "Layer 0 · Head 0"
+
+
+def test_the_grid_has_the_weight_of_the_pinned_cell(watch: Watch, trace: hs.Trace, file: Path) -> None:
+    page = watch().open(file.as_uri() + "#by=weight&q=9&k=2&face=values")
+    expected = everywhere(trace, [9], [2])
+    assert table(page) == pytest.approx(list(expected.values()), abs=CLOSE)
+    ranks = listed(page, "ranks")
+    assert ranks == pytest.approx(best(expected, len(ranks)), abs=CLOSE)
+    assert list(ranks) == list(best(expected, len(ranks)))
+    page.keyboard.press("j")
+    assert table(page) == pytest.approx(list(everywhere(trace, [10], [2]).values()), abs=CLOSE)
+
+
+@pytest.mark.parametrize("state", ["special=0", "words=1", "normed=1"])
+def test_the_weight_in_the_grid_is_the_picture_s(watch: Watch, cat: hs.Trace, cat_file: Path, state: str) -> None:
+    """Renormalised, joined or weighted with norms: the grid's number is the one below the picture."""
+    page = watch().open(f"{cat_file.as_uri()}#by=weight&q=2&k=4&h=1&{state}")
+    page.wait_for_selector("[data-test=value]")
+    value = float(page.locator("[data-test=value]").inner_text())
+    assert table(page)[1] == pytest.approx(value, abs=CLOSE)
+    weights = np.asarray(cat[0, 1].weights)
+    if state == "special=0":
+        kept = ~np.array(cat.special)
+        assert value == pytest.approx(weights[2, 4] / weights[2, kept].sum(), abs=CLOSE)
+    if state == "words=1":
+        pieces = [n for n, word in enumerate(cat.words) if word == cat.words[2] and cat.segments[n] == 0]
+        assert value == pytest.approx(weights[pieces, 4].mean(), abs=CLOSE)
+
+
+def test_e_walks_down_the_ranking_and_back(watch: Watch, trace: hs.Trace, file: Path) -> None:
+    order = list(best(everywhere(trace, [9], [2]), 4))
+    page = watch().open(file.as_uri() + "#by=weight&q=9&k=2&l=0&h=0")
+    table(page)
+
+    def place() -> str:
+        return ".".join(re.findall(r"\d+", head_of(page)))
+
+    start = 1 if place() == order[0] else 0
+    for expected in order[start:]:
+        page.keyboard.press("e")
+        assert place() == expected
+    for expected in reversed(order[:-1]):
+        page.keyboard.press("E")
+        assert place() == expected
+    page.keyboard.press("E")
+    assert place() == order[0]
+    page.locator("[data-test=strongest] [data-head]").nth(2).click()
+    assert place() == order[2]
+
+
+def test_chosen_sets_have_the_weight_between_them(watch: Watch, trace: hs.Trace, file: Path) -> None:
+    """Shift-click adds, dragging takes a passage, Esc lets go; all of it is in the address."""
+    page = watch().open(file.as_uri() + "#l=1&h=1")
+    right = page.locator(".right .token")
+    right.nth(2).click(modifiers=["Shift"])
+    right.nth(7).click(modifiers=["Shift"])
+    everyone = list(range(len(trace)))
+    assert table(page) == pytest.approx(list(everywhere(trace, everyone, [2, 7]).values()), abs=CLOSE)
+    left = page.locator(".left .token")
+    left.nth(4).hover()
+    page.mouse.down()
+    left.nth(6).hover()
+    page.mouse.up()
+    until(page, "location.hash.includes('set=4.5.6') && location.hash.includes('on=2.7')")
+    expected = everywhere(trace, [4, 5, 6], [2, 7])
+    assert table(page) == pytest.approx(list(expected.values()), abs=CLOSE)
+    assert listed(page, "ranks") == pytest.approx(best(expected, 3), abs=CLOSE)
+    page.reload()
+    page.wait_for_selector("html[data-painted]")
+    assert table(page) == pytest.approx(list(expected.values()), abs=CLOSE)
+    assert page.locator(".left .token.chosen").count() == 3
+    right.nth(7).click(modifiers=["Shift"])
+    assert table(page) == pytest.approx(list(everywhere(trace, [4, 5, 6], [2]).values()), abs=CLOSE)
+    page.keyboard.press("Escape")
+    until(page, "!location.hash.includes('set=') && !location.hash.includes('on=')")
+
+
+def test_all_of_a_word_can_be_chosen(watch: Watch, trace: hs.Trace, file: Path) -> None:
+    page = watch().open(file.as_uri() + "#l=1&h=1")
+    page.keyboard.press("/")
+    page.keyboard.type("animal")
+    page.locator("[data-test=find-keys]").click()
+    places = [n for n, token in enumerate(trace.tokens) if token in ("anim", "##al")]
+    assert len(places) == 4
+    assert table(page) == pytest.approx(list(everywhere(trace, list(range(len(trace))), places).values()), abs=CLOSE)
+    assert "animal ×2" in page.locator("[data-test=asked]").inner_text()
+
+
+def test_the_question_s_tokens_are_missing_in_words(watch: Watch, file: Path) -> None:
+    page = watch().open(file.as_uri() + "#by=weight")
+    assert "Pin a query and a key" in page.locator("[data-test=asked]").inner_text()
+    page.select_option("[data-test=statistic]", "mass")
+    assert "Shift-click" in page.locator("[data-test=asked]").inner_text()
+    assert page.locator("[data-test=ranks] [data-head]").count() == 0
+
+
+FIRST_AND_LAST = """(() => {
+  const canvas = document.querySelector(".heads canvas");
+  const { width, height } = canvas;
+  const { data } = canvas.getContext("2d").getImageData(0, 0, width, height);
+  const ratio = devicePixelRatio;
+  const sums = (y) => Array.from({ length: 60 }, (_, n) => {
+    const at = 4 * (Math.round(y * ratio) * width + Math.round((22 + n) * ratio));
+    return data[at + 3] ? data[at] + data[at + 1] + data[at + 2] : 765;
+  });
+  // the frame's upper edge in the first row of tiles, below its labels; the lower edge of the last row
+  let last = Math.round(height / ratio) - 1;
+  while (last > 0 && sums(last).every((sum) => sum === 765)) last--;
+  return [Math.min(...sums(14 + 11 + 1)), Math.min(...sums(last))];
+})()"""
+
+
+def test_tiles_have_the_colour_of_their_number(watch: Watch, trace: hs.Trace, file: Path) -> None:
+    """The frame of the head with the largest number is dark, that of the smallest light, in both faces."""
+    for face in ("pictures", "values"):
+        page = watch().open(f"{file.as_uri()}#by=strongest&order=high&face={face}")
+        darkest, lightest = page.evaluate(FIRST_AND_LAST)
+        assert darkest < 300 < lightest, face

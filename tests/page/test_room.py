@@ -1,0 +1,210 @@
+"""Room, hidden keys, errors, other ways to see and to press: each where somebody has stumbled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from looking import Watched, head_of, ranked, until
+
+import headscope as hs
+from headscope._trace import LayerRecord, TokenAxis, Trace
+from headscope.attention import Mask, attend
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+Watch = Callable[..., Watched]
+CLOSE = 1e-3
+
+
+def made(size: int, mask: Mask, heads: int = 2) -> Trace:
+    """A trace of random heads, its tokens t0, t1, …"""
+    generator = np.random.default_rng(7)
+    q, k, v = (generator.normal(size=(heads, size, 8)).astype(np.float32) for _ in range(3))
+    _, lse = attend(q, k, v, scale=1.0, mask=mask)
+    none = (None,) * size
+    axis = TokenAxis(
+        tuple(f"t{n}" for n in range(size)), tuple(range(size)), (0,) * size, (False,) * size, tuple(range(size)), none
+    )
+    record = LayerRecord(q, k, v, lse=lse, scale=1.0, mask=mask)
+    return Trace(model="/runs/ner/model", queries=axis, layers=[record], outputs={})
+
+
+def box(page: Page, selector: str) -> dict[str, float]:
+    found = page.locator(selector).first.bounding_box()
+    assert found is not None
+    return dict(found)
+
+
+def test_keys_that_come_later_are_not_listed_and_get_no_line(watch: Watch, tmp_path: Path) -> None:
+    trace = made(8, Mask(causal=True))
+    page = watch(quiet=False).open(f"{trace.to_html(tmp_path / 'causal.html').as_uri()}#q=3&k=6&h=1")
+    listed = ranked(page)
+    weights = np.asarray(trace[0, 1].weights)
+    assert sorted(listed) == [0, 1, 2, 3]
+    assert listed == pytest.approx({key: weights[3, key] for key in range(4)}, abs=CLOSE)
+    orange = """(() => {
+      const canvas = document.querySelector(".lines canvas");
+      const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+      let found = 0;
+      for (let n = 0; n < data.length; n += 4) if (data[n + 3] > 20 && data[n] > data[n + 2] + 40) found++;
+      return found;
+    })()"""
+    assert page.evaluate(orange) == 0
+    page.locator(".right .token").nth(2).click()
+    until(page, f"{orange} > 20")
+    assert page.locator("[data-test=model]").inner_text() == "ner/model"
+
+
+def test_a_line_that_ends_out_of_sight_is_named_at_the_edge(watch: Watch, tmp_path: Path) -> None:
+    trace = made(300, Mask())
+    page = watch().open(f"{trace.to_html(tmp_path / 'long.html').as_uri()}#q=2&mode=lines&mass=0.9")
+    page.wait_for_selector("[data-test=edge]")
+    weights = np.asarray(trace[0, 0].weights)[2]
+    edges = page.locator("[data-test=edge]").all()
+    shown = {int(one.get_attribute("data-column") or 0): float(one.get_attribute("data-weight") or 0) for one in edges}
+    seen = page.evaluate("document.querySelector('.lines').clientHeight / 22")
+    below = [int(n) for n in np.argsort(-weights) if n + 0.5 > seen][:3]
+    assert shown == pytest.approx({key: weights[key] for key in below}, abs=CLOSE)
+    assert f"t{below[0]}" in edges[0].inner_text()
+    edges[0].click()
+    until(page, f"[...document.querySelectorAll('.right .token')].some((one) => one.dataset.at === '{below[0]}')")
+
+
+def test_repeated_words_carry_their_place_and_the_cut_is_marked(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
+    page = watch().open(f"{cat_file.as_uri()}#l=1&h=0&q=4")
+    tokens = page.locator(".left .token")
+    the = [n for n, token in enumerate(cat.tokens) if token == "the"]
+    assert len(the) == 2
+    assert [tokens.nth(n).locator("sub").inner_text() for n in the] == [str(n) for n in the]
+    assert tokens.nth(4).locator("sub").count() == 0
+    ranked(page)
+    weights = np.sort(np.asarray(cat[1, 0].weights)[4])[::-1]
+    keys = int(np.searchsorted(np.cumsum(weights), 0.7)) + 1
+    assert (
+        page.locator("[data-test=cut]").inner_text()
+        == f"{keys} key{'' if keys == 1 else 's'} hold{'s' if keys == 1 else ''} 70%"
+    )
+    assert (
+        page.evaluate("[...document.querySelectorAll('[data-test=ranked] li')].findIndex((one) => one.matches('.cut'))")
+        == keys - 1
+    )
+
+
+def test_dividers_move_by_hand_and_by_keys_and_stay(watch: Watch, cat_file: Path) -> None:
+    page = watch(viewport={"width": 1280, "height": 800}).open(cat_file.as_uri())
+    before = box(page, ".grid")["width"]
+    page.locator("[data-test=divider-left]").focus()
+    page.keyboard.press("ArrowRight")
+    until(page, f"document.querySelector('.grid').offsetWidth === {round(before) + 16}")
+    line = box(page, "[data-test=divider-left]")
+    page.mouse.move(line["x"] + 4, line["y"] + 100)
+    page.mouse.down()
+    page.mouse.move(line["x"] + 54, line["y"] + 100)
+    page.mouse.up()
+    until(page, f"document.querySelector('.grid').offsetWidth === {round(before) + 66}")
+    page.reload()
+    page.wait_for_selector("html[data-painted]")
+    assert box(page, ".grid")["width"] == pytest.approx(before + 66)
+    page.locator("[data-test=divider-left]").focus()
+    page.keyboard.press("Home")
+    until(page, f"document.querySelector('.grid').offsetWidth === {round(before)}")
+
+
+def test_a_page_without_storage_works(watch: Watch, cat_file: Path) -> None:
+    watched = watch(viewport={"width": 1280, "height": 800})
+    watched.page.add_init_script(
+        "Object.defineProperty(window, 'localStorage', { get() { throw new DOMException('no', 'SecurityError'); } })"
+    )
+    page = watched.open(cat_file.as_uri())
+    page.locator("[data-test=divider-right]").focus()
+    page.keyboard.press("ArrowLeft")
+    assert box(page, ".inspector")["width"] > 250
+
+
+def test_an_address_beyond_the_trace_is_corrected_and_said(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
+    page = watch().open(f"{cat_file.as_uri()}#l=99&h=1&q=400")
+    assert head_of(page) == "Layer 1 · Head 1"
+    said = page.locator(".said").inner_text()
+    assert "layer 99" in said
+    assert f"token 400; the last token is {len(cat) - 1}" in said
+    until(page, "location.hash === '#l=1&h=1'")
+
+
+def test_hovering_moves_nothing(watch: Watch, cat_file: Path) -> None:
+    page = watch().open(f"{cat_file.as_uri()}#l=0&h=1")
+    before = [box(page, name) for name in (".picture", ".cell", ".grid", ".inspector")]
+    matrix = box(page, ".matrix")
+    page.mouse.move(matrix["x"] + 120, matrix["y"] + 100)
+    page.wait_for_selector("[data-test=cell-line]")
+    assert [box(page, name) for name in (".picture", ".cell", ".grid", ".inspector")] == before
+
+
+def test_an_error_moves_nothing_and_goes_with_its_cause(watch: Watch, cat_file: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.safetensors"
+    broken.write_bytes(b"\xff" * 64)
+    page = watch().open(f"{cat_file.as_uri()}#pane=compare")
+    before = box(page, ".columns")
+    page.set_input_files("[data-test=compare-file]", broken)
+    alert = page.locator("[role=alert]:visible")
+    alert.wait_for()
+    assert alert.inner_text().startswith("This file was not opened: broken.safetensors")
+    assert box(page, ".columns") == before
+    page.keyboard.press("1")
+    alert.wait_for(state="hidden")
+
+
+def test_the_statistics_table_is_whole(watch: Watch, tmp_path: Path) -> None:
+    trace = made(6, Mask(), heads=16)
+    page = watch(viewport={"width": 1280, "height": 800}).open(trace.to_html(tmp_path / "wide.html").as_uri() + "#h=1")
+    page.keyboard.press("T")
+    table = page.locator("[data-test=grid-table]")
+    assert table.evaluate("(one) => one.scrollWidth <= one.clientWidth && one.scrollHeight <= one.clientHeight + 1")
+    last = table.locator("tbody td").last.bounding_box()
+    assert last is not None
+    assert last["x"] + last["width"] < 1280
+    page.keyboard.press("Escape")
+    assert table.get_attribute("class") == "unseen"
+
+
+@pytest.mark.parametrize("width", [360, 390])
+def test_controls_are_large_enough_for_a_finger(watch: Watch, cat_file: Path, width: int) -> None:
+    watched = watch(viewport={"width": width, "height": 800}, has_touch=True)
+    page = watched.open(f"{cat_file.as_uri()}#l=1&h=1&q=4&k=3")
+    page.wait_for_selector("[data-test=weight]")
+    small = page.evaluate(
+        """[...document.querySelectorAll("#page button, #page select, #page input:not([type=checkbox])")]
+          .filter((one) => one.checkVisibility({ visibilityProperty: true }) && !one.closest("dialog, .unseen"))
+          .map((one) => [one.outerHTML.slice(0, 80), one.getBoundingClientRect().height])
+          .filter(([, height]) => height < 43.5)"""
+    )
+    assert small == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_forced_colours_keep_what_is_chosen(watch: Watch, cat_file: Path) -> None:
+    watched = watch(viewport={"width": 1280, "height": 800}, forced_colors="active")
+    page = watched.open(f"{cat_file.as_uri()}#l=1&h=1&q=4")
+    look = "(one) => [getComputedStyle(one).backgroundColor, getComputedStyle(one).color]"
+    chosen, other = (page.locator(f"[data-test=mode-{name}]").evaluate(look) for name in ("both", "lines"))
+    assert chosen != other
+    assert page.locator(".legend .ramp").evaluate("(one) => getComputedStyle(one).backgroundImage").startswith("linear")
+    assert page.locator(".legend .ramp").evaluate("(one) => getComputedStyle(one).forcedColorAdjust") == "none"
+
+
+def test_print_keeps_the_legend_s_value(watch: Watch, cat_file: Path) -> None:
+    page = watch(viewport={"width": 1280, "height": 800}).open(f"{cat_file.as_uri()}#l=1&h=1&q=4")
+    page.emulate_media(media="print")
+    assert page.locator("[data-test=reach]").is_visible()
+    assert not page.locator("[data-test=table]").is_visible()
+    assert page.locator(".ranked").evaluate("(one) => getComputedStyle(one).breakInside") == "avoid"
+
+
+def test_a_long_text_opens_on_the_matrix(watch: Watch, tmp_path: Path) -> None:
+    page = watch().open(made(80, Mask()).to_html(tmp_path / "long.html").as_uri())
+    assert page.locator(".lines").count() == 0
+    assert page.locator(".matrix[role=img]").is_visible()

@@ -1,0 +1,72 @@
+// What the grid is asked: the weight of the pinned cell, or the weight from one set of tokens to another.
+import { batch, computed, type Signal } from "@preact/signals";
+import * as state from "./state";
+import { column, doc, row, shown } from "./store";
+import type { Sets } from "./trace/masses";
+
+/** A question about tokens, and the same as text, to know it again. */
+export interface Question extends Sets {
+  key: string;
+}
+
+const question = (queries: readonly number[], keys: readonly number[]): Question => {
+  const { view } = shown.value!;
+  const kept = view.renormalise ? view.columns.members : null;
+  const normed = state.normed.value && doc.value!.info.valueNorms !== null;
+  const more = kept ? `${state.filter.value}/${kept.length}` : "";
+  return { queries, keys, kept, normed, key: `${doc.value!.id}/${queries.join(".")}/${keys.join(".")}/${more}/${normed}` };
+};
+
+/** The pinned cell, as the picture shows it: every piece of a joined word. */
+export const pinnedCell = computed<Question | null>(() => {
+  const words = shown.value;
+  if (!words || row.value === null || column.value === null) return null;
+  return question(words.rows[row.value].tokens, words.columns[column.value].tokens);
+});
+
+/** The sets of the question: what was chosen, else what is pinned; from every query where none is. */
+export const chosenSets = computed<{ from: readonly number[]; to: readonly number[] } | null>(() => {
+  const words = shown.value;
+  if (!words) return null;
+  return {
+    from: state.from.value.length ? state.from.value : row.value === null ? [] : words.rows[row.value].tokens,
+    to: state.to.value.length ? state.to.value : column.value === null ? [] : words.columns[column.value].tokens,
+  };
+});
+
+export const betweenSets = computed<Question | null>(() => {
+  const sets = chosenSets.value;
+  if (!sets || !sets.to.length) return null;
+  return question(sets.from.length ? sets.from : doc.value!.info.queries.tokens.map((_, place) => place), sets.to);
+});
+
+type Side = "row" | "column";
+const setOf = (side: Side): Signal<readonly number[]> => (side === "row" ? state.from : state.to);
+
+/** Put tokens into a set, or take them out where all are in it; the grid is asked about it. */
+export function choose(side: Side, places: readonly number[], toggle = true): void {
+  const held = setOf(side);
+  const pinned = (side === "row" ? chosenSets.value?.from : chosenSets.value?.to) ?? [];
+  const now = held.value.length ? held.value : pinned;
+  const out = toggle && held.value.length > 0 && places.every((place) => now.includes(place));
+  const next = out ? now.filter((place) => !places.includes(place)) : [...new Set([...now, ...places])].sort((a, b) => a - b);
+  batch(() => {
+    held.value = next.length ? next : state.NONE;
+    state.statistic.value = "mass";
+  });
+}
+
+/** A passage instead of what was chosen on this side. */
+export function choosePassage(side: Side, places: readonly number[]): void {
+  batch(() => {
+    setOf(side).value = [...places].sort((a, b) => a - b);
+    state.statistic.value = "mass";
+  });
+}
+
+export function clearSets(): void {
+  batch(() => {
+    state.from.value = state.NONE;
+    state.to.value = state.NONE;
+  });
+}

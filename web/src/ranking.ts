@@ -1,0 +1,84 @@
+// Heads in the order of the chosen statistic: as the grid draws them, and as `e` walks through them.
+import { batch, computed } from "@preact/signals";
+import { onScale } from "./colour";
+import * as state from "./state";
+import { betweenSets, pinnedCell } from "./asking";
+import { byNumber, byPlace, nextPlace } from "./order";
+import { table } from "./statistics";
+import { at, doc } from "./store";
+import type { TraceInfo } from "./trace/trace";
+
+/** The longer axis runs down: where a layer has more heads than there are layers, layers are columns. */
+export const isTurned = ({ layers, heads }: Pick<TraceInfo, "layers" | "heads">): boolean => heads > layers.length;
+
+const numbersOf = computed<Float32Array | null>(() => table.value?.[state.statistic.value] ?? null);
+const selected = computed(() => at.value.layer * (doc.value?.info.heads ?? 0) + at.value.head);
+
+/** By the chosen statistic, without the head that others are held against. */
+export const ranked = computed<number[]>(() => {
+  const numbers = numbersOf.value;
+  if (!numbers) return [];
+  const order = byNumber(numbers, state.order.value !== "low");
+  return state.statistic.value === "similarity" ? order.filter((n) => n !== selected.value) : order;
+});
+
+/** Heads in the order in which they are drawn. */
+export const drawn = computed<number[]>(() => {
+  const info = doc.value?.info;
+  if (!info) return [];
+  const places = byPlace(info.layers.length, info.heads, isTurned(info));
+  const numbers = numbersOf.value;
+  if (state.order.value === "place" || !numbers) return places;
+  const order = byNumber(numbers, state.order.value === "high");
+  const placed = new Set(order);
+  return [...order, ...places.filter((n) => !placed.has(n)).sort((a, b) => a - b)];
+});
+
+/** Weights share one scale for every question: 0 to 1. Of other statistics, from the least to the most. */
+const isWeight = computed(() => (state.statistic.value === "weight" || state.statistic.value === "mass") && !state.normed.value);
+
+export const range = computed<[number, number]>(() => {
+  const numbers = numbersOf.value;
+  if (isWeight.value || !numbers) return [0, 1];
+  let [low, high] = [Infinity, -Infinity];
+  for (const value of numbers) {
+    if (!Number.isFinite(value)) continue;
+    low = Math.min(low, value);
+    high = Math.max(high, value);
+  }
+  return low <= high ? [low, high] : [0, 1];
+});
+
+/** The colour's place on the map, 0 to 1: weights on the matrix's scale, other statistics evenly. */
+export function tone(value: number): number {
+  const [low, high] = range.value;
+  if (isWeight.value) return onScale(value, 1, state.scale.value);
+  return high > low ? (value - low) / (high - low) : 0;
+}
+
+/** The scale's name where it is not an even one. */
+export const toneScale = computed<state.Scale>(() => (isWeight.value ? state.scale.value : "linear"));
+
+export function choose(info: TraceInfo, n: number): void {
+  batch(() => {
+    state.layer.value = Math.floor(n / info.heads);
+    state.head.value = n % info.heads;
+  });
+}
+
+let walk = { question: "", n: -1 };
+
+/** The next head of the ranking, or the one before. */
+export function goToNext(by: 1 | -1): void {
+  const info = doc.value?.info;
+  if (!info) return;
+  const question = [
+    doc.value!.id, state.statistic.value, state.order.value === "low",
+    state.statistic.value === "weight" && pinnedCell.value?.key, state.statistic.value === "mass" && betweenSets.value?.key,
+  ].join(" ");
+  const walking = walk.question === question && walk.n === selected.value;
+  const n = nextPlace(ranked.value, selected.value, walking, by);
+  if (n === null) return;
+  walk = { question, n };
+  choose(info, n);
+}

@@ -1,0 +1,108 @@
+// What the grid is asked: orders of heads, slots of the grid, sets in the address, weights between sets of tokens.
+import { readFileSync } from "node:fs";
+import { expect, test } from "vitest";
+import { signal } from "@preact/signals";
+import { isFresh, wholes } from "../src/hash";
+import { maskOf } from "../src/masking";
+import { byNumber, byPlace, nextPlace } from "../src/order";
+import { corner, short, slots } from "../src/panels/slots";
+import { placed, readable, type Label } from "../src/shown";
+import { sees } from "../src/trace/cells";
+import { massBetween } from "../src/trace/masses";
+import { HeldTrace, plainName, type Axis, type TraceInfo } from "../src/trace/trace";
+
+const fixture = new HeldTrace(new Uint8Array(readFileSync(new URL("./fixture.safetensors", import.meta.url))));
+const { weights } = JSON.parse(readFileSync(new URL("./fixture.json", import.meta.url), "utf8")) as { weights: number[][][] };
+
+test("the longer axis runs down", () => {
+  expect(byPlace(2, 3, false)).toEqual([0, 1, 2, 3, 4, 5]);
+  expect(byPlace(2, 3, true)).toEqual([0, 3, 1, 4, 2, 5]);
+});
+
+test("heads without a number have no rank, equal ones stand by place", () => {
+  expect(byNumber([0.2, NaN, 0.9, 0.2], true)).toEqual([2, 0, 3]);
+  expect(byNumber([0.2, NaN, 0.9, 0.2], false)).toEqual([0, 3, 2]);
+});
+
+test("a walk begins at the best, or after it where that is looked at, and ends at the ends", () => {
+  const order = [4, 2, 7];
+  expect(nextPlace(order, 9, false, 1)).toBe(4);
+  expect(nextPlace(order, 4, false, 1)).toBe(2);
+  expect(nextPlace(order, 7, false, 1)).toBe(4);
+  expect(nextPlace(order, 4, true, 1)).toBe(2);
+  expect([nextPlace(order, 7, true, 1), nextPlace(order, 2, true, -1), nextPlace(order, 4, true, -1)]).toEqual([7, 4, 4]);
+  expect(nextPlace([], 4, true, 1)).toBeNull();
+});
+
+test("slots fill the panel and never lie on one another", () => {
+  for (const [columns, rows, width, height] of [[6, 12, 360, 500], [12, 12, 284, 600], [12, 22, 284, 400], [2, 2, 284, 600], [16, 24, 220, 0]]) {
+    for (const labelled of [false, true]) {
+      for (const pictures of [false, true]) {
+        const now = slots(columns, rows, width, height, labelled, pictures);
+        expect(now.across * columns).toBeLessThanOrEqual(Math.max(width, 12 * columns));
+        expect(now.side + 2 * now.frame + now.beside).toBeLessThanOrEqual(Math.max(now.across, now.beside + 20));
+        expect(now.label + now.side + 2 * now.frame + now.number).toBeLessThanOrEqual(now.down);
+        expect(corner(now, columns)[1] - corner(now, 0)[1]).toBe(now.down);
+        if (!pictures) expect(now.side).toBe(0);
+      }
+    }
+  }
+  expect(slots(6, 12, 360, 500, false, true).total).toBeGreaterThan(440);
+});
+
+test("numbers in slots are short", () => {
+  expect([0.688, 0.004, 1, -0.25, 12.34, 123.4, NaN].map(short)).toEqual([".69", "0", "1.0", "−.25", "12", "123", "–"]);
+});
+
+test("sets of tokens in an address", () => {
+  const none: readonly number[] = [];
+  const held = signal(none);
+  const { read, write } = wholes(held, none);
+  expect([read("5.3.3.0"), read("7"), read("x"), read(""), read("1..2")]).toEqual([[0, 3, 5], [7], none, none, none]);
+  expect(read("x")).toBe(none);
+  expect(write([3, 5])).toBe("3.5");
+});
+
+test("an address that names only theme and language is a fresh one", () => {
+  expect(["", "#", "#theme=dark&lang=ja", "#l=0", "theme=dark&q=2"].map(isFresh)).toEqual([true, true, true, false, false]);
+});
+
+test("weights between sets are the fixture's, added over keys, averaged over queries", () => {
+  const [layers, heads] = [weights.length, weights[0].length];
+  const [queries, keys] = [[1, 4, 2], [0, 3]];
+  for (let layer = 0; layer < layers; layer++) {
+    for (let head = 0; head < heads; head++) {
+      const size = fixture.info.queries.tokens.length;
+      const rows = Array.from({ length: size }, (_, i) => weights[layer][head].slice(i * size, (i + 1) * size));
+      const kept = rows[0].map((_, j) => j).filter((j) => j !== 1);
+      const sum = (i: number, places: number[]): number => places.reduce((total, j) => total + rows[i][j], 0);
+      for (const over of [null, kept]) {
+        const sets = { queries, keys, kept: over, normed: false };
+        const expected = queries.reduce((total, i) => total + sum(i, keys) / (over ? sum(i, over) || Infinity : 1), 0) / queries.length;
+        expect(massBetween(fixture.some(layer, head, sets), sets)).toBeCloseTo(expected, 3);
+      }
+    }
+  }
+});
+
+const label = (tokens: number[]): Label => ({ text: "", continues: false, special: false, segment: 0, title: "", tokens, repeats: null });
+
+test("a causal layer hides what comes later, a joined word only where all of it is hidden", () => {
+  const rule = { scale: 1, stage: "", causal: true, window: null, keys: null, biasHeads: 0 };
+  expect([sees(rule, 2, 2), sees(rule, 2, 3)]).toEqual([true, false]);
+  const axis = { tokens: ["a", "b", "c", "d"] } as Axis;
+  const info = { layers: [rule, { ...rule, causal: false }], queries: axis, keys: axis } as unknown as TraceInfo;
+  const masked = maskOf(info, 0)!;
+  expect([masked(label([1]), label([2]), 0), masked(label([1, 2]), label([2, 3]), 0), masked(label([2]), label([2]), 0)]).toEqual([true, false, false]);
+  expect(maskOf(info, 1)).toBeNull();
+});
+
+test("tokens as a reader writes them", () => {
+  const axis = { labels: ["[CLS]", "tir", "·ed", "cat", "[SEP]"], special: [true, false, false, false, true] } as Axis;
+  expect([readable(axis), readable(axis, 2), readable(axis, Infinity, false)]).toEqual(["[CLS] tired cat [SEP]", "[CLS] tir", "tired cat"]);
+  expect(placed({ ...label([12]), text: "the", repeats: 12 })).toBe("the₁₂");
+});
+
+test("a folder of a common name says its parent's as well", () => {
+  expect(["/a/my-bert", "/a/minilm/model/", "org/bert", "C:\\runs\\ner\\checkpoint-500"].map(plainName)).toEqual(["my-bert", "minilm/model", "org/bert", "ner/checkpoint-500"]);
+});
