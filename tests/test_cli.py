@@ -475,5 +475,5 @@ def test_one_statistic_of_every_head(small):
     record = answer("attend", small, TEXT, "--heads", "entropy")
     assert record["statistic"] == "entropy"
     assert [row["entropy"] for row in record["heads"]] == pytest.approx(entropies.ravel().tolist(), abs=1e-5)
-    assert "no statistic 'banana'" in run("attend", small, TEXT, "--heads", "banana", code=2).stderr
+    assert "unknown statistic 'banana'" in run("attend", small, TEXT, "--heads", "banana", code=2).stderr
     assert "--heads shows all heads" in run("attend", small, TEXT, "--heads", "entropy", "-L", "0", code=2).stderr

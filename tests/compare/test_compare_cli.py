@@ -124,7 +124,7 @@ def test_two_surveys(other: str, tmp_path: Path) -> None:
         (("-", "-", "--top", "0"), "--top 0"),
         (("-", "-", "--statistics", "entropy"), "statistics need texts"),
         (("-", "-", "no-such-corpus"), "no such file or folder"),
-        (("-", "-", "--json", "--csv"), "can't be printed at once"),
+        (("-", "-", "--json", "--csv"), "exclude each other"),
     ],
 )
 def test_what_is_wrong_is_said(args: tuple[str, ...], says: str) -> None:

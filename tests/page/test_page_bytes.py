@@ -217,7 +217,7 @@ def test_the_fixture_of_the_page_s_own_tests_is_what_python_writes(tmp_path: Pat
     module.write(tmp_path)
     kept, built = (json.loads((folder / "fixture.json").read_text()) for folder in (WEB / "tests", tmp_path))
     for layer in range(len(kept["weights"])):
-        np.testing.assert_allclose(made["weights"][layer], kept["weights"][layer], atol=1e-6)
+        np.testing.assert_allclose(built["weights"][layer], kept["weights"][layer], atol=1e-6)
     views = [view_of((folder / "fixture.safetensors").read_bytes()) for folder in (WEB / "tests", tmp_path)]
     for view in views:  # findings hold numbers as this machine rounds them
         view.pop("findings", None)

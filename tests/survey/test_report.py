@@ -146,7 +146,7 @@ def test_only_heads_that_look_ahead_are_said_to(
 ) -> None:
     offsets = np.array(means)
     found: Any = SimpleNamespace(values=lambda *_: offsets, layers=(0, 1), heads=(0, 1))
-    listed = {one.says: [value for *_, value in one.heads] for one in telling(found, "offset")}
+    listed = {one.says: [value for *_, value in one.heads] for one in extremes(found, "offset")}
     statistic = CATALOG["offset"]
     assert listed == {says: heads for says, heads in ((statistic.most, ahead), (statistic.least, back)) if heads}
 

@@ -246,7 +246,7 @@ def test_long_texts_are_cut_into_windows(spelled: Any) -> None:
         ({"every": 0}, "every 0 steps"),
         ({"every": 1.5}, "every 1.5 steps"),
         ({"statistics": ["entropy", "norm"]}, "norm can't be watched"),
-        ({"statistics": "banana"}, "no statistic 'banana'"),
+        ({"statistics": "banana"}, "unknown statistic 'banana'"),
         ({"model": "bert"}, "str is not an nn.Module"),
     ],
 )

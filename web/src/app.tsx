@@ -29,7 +29,7 @@ export function App() {
       {doc.value && <div class={`columns at-${state.pane.value}`} style={chosen}>
         <Grid /><Divider side="left" /><Pane />{state.pane.value === "head" && <><Cell /><Divider side="right" /></>}<Inspector />
       </div>}
-      <p class="said" role="status" aria-live="polite">{state.said.value}</p>
+      <p class="said" role="status" aria-live="polite">{state.status.value}</p>
       <Help />
     </>
   );

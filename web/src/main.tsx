@@ -10,7 +10,7 @@ import { outcomes, start, type Start } from "./remote";
 import { followTheme } from "./appearance";
 import { followHash, isFresh } from "./hash";
 import * as state from "./state";
-import { FIELDS, said } from "./state";
+import { FIELDS, status } from "./state";
 import { correct, openOnFinding } from "./opening";
 import { restoreWidths } from "./panels/divider";
 import { followNumbers } from "./statistics";

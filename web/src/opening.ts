@@ -54,6 +54,6 @@ export function correct({ info }: Doc): void {
       if (held.value.some((place) => place >= tokens.length)) held.value = held.value.filter((place) => place < tokens.length);
       if (!held.value.length) held.value = state.NONE;
     }
-    if (remarks.length) state.said.value = remarks.join(" ");
+    if (remarks.length) state.status.value = remarks.join(" ");
   });
 }

@@ -172,7 +172,7 @@ export function followSelection(): void {
         prefetch(now);
       },
       (error: Error) => {
-        if (!(error instanceof Superseded) && mine === turn) failure.value = say("head_refused", { why: error.message });
+        if (!(error instanceof Superseded) && ticket === turn) failure.value = say("head_refused", { why: error.message });
       },
     );
   });

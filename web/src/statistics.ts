@@ -55,15 +55,15 @@ function follow(target: Signal<Coming | null>, wanted: () => { key: string; laye
     void (async () => {
       for (let layer = 0; layer < layers; layer++) {
         const found = await ask(layer);
-        if (held.peek()?.key !== key) return;
-        const numbers = held.peek()!.numbers.slice();
+        if (target.peek()?.key !== key) return;
+        const numbers = target.peek()!.numbers.slice();
         numbers.set(found, layer * heads);
-        held.value = { key, numbers, done: (layer + 1) * heads };
+        target.value = { key, numbers, done: (layer + 1) * heads };
       }
-      if (held.peek()?.key !== key) return;
-      complete.set(key, held.peek()!);
+      if (target.peek()?.key !== key) return;
+      complete.set(key, target.peek()!);
       if (complete.size > 64) complete.delete(complete.keys().next().value!);
-    })().catch((error: Error) => { if (held.peek()?.key === key) failure.value = say("head_refused", { why: error.message }); });
+    })().catch((error: Error) => { if (target.peek()?.key === key) failure.value = say("head_refused", { why: error.message }); });
   });
 }
 
@@ -90,8 +90,8 @@ const between = (held: Signal<Coming | null>, question: () => Question | null): 
 /** Real rows, not thumbnails: how far every head is from the selected one, and from the same head of the second trace. */
 export function followNumbers(): void {
   follow(alike, () => {
-    const current = doc.value;
-    if (!current || state.statistic.value !== "similarity") return null;
+    const one = doc.value;
+    if (!one || state.statistic.value !== "similarity") return null;
     const { layer, head } = at.value;
     const key = `${one.id}/${layer}/${head}`;
     return {

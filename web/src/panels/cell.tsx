@@ -51,7 +51,7 @@ export function Cell() {
   const titles = (query: string, key: string): string[] => [
     say("s_q", { token: query }), say("s_k", { token: key }), say("s_product"), say("s_dot"), say("s_softmax"), say("s_value"), say("s_writes"),
   ];
-  const ready = r !== null && c !== null && i !== undefined && j !== undefined && held?.key === key ? held : null;
+  const ready = r !== null && c !== null && i !== undefined && j !== undefined && current?.key === key ? current : null;
   // without a pinned cell this is one line, whatever the pointer rests on
   if (row.value === null || column.value === null || r === null || c === null) {
     return (
@@ -64,8 +64,8 @@ export function Cell() {
       </section>
     );
   }
-  if (i === undefined || j === undefined || !held) return <section class="panel cell" aria-label={say("cell")} aria-busy="true" />;
-  const { chain } = held;
+  if (i === undefined || j === undefined || !current) return <section class="panel cell" aria-label={say("cell")} aria-busy="true" />;
+  const { chain } = current;
   const [from, to] = [words.rows[r], words.columns[c]];
   const named = titles(from.text, to.text);
   const steps = state.step.value === 0 ? STEPS : state.step.value;

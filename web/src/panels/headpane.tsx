@@ -134,7 +134,7 @@ function Finder() {
   /** A piece is found by its whole word. */
   const search = (labels: Label[], axis: Axis): number[] =>
     wantedText ? labels.flatMap(({ tokens }, n) => (wordAt(axis, tokens[0]).toLocaleLowerCase().includes(wantedText) ? [n] : [])) : [];
-  const [found, columns] = [search(words.rows, queries), search(words.columns, keys)];
+  const [matches, columns] = [search(words.rows, queries), search(words.columns, keys)];
   const all = (places: number[], labels: Label[]): number[] => places.flatMap((n) => labels[n].tokens);
   const go = (by: number): void => {
     if (!matches.length) return;
@@ -148,9 +148,9 @@ function Finder() {
   };
   return (
     <span class="finder row">
-      <span class="quiet small">{wantedText ? (found.length ? say("find_count", { n: Math.max(0, turn.value) + 1, all: found.length }) : say("find_none", { text: text.value })) : ""}</span>
-      {found.length > 0 && <>
-        <button type="button" data-test="find-queries" onClick={() => choosePassage("row", all(found, words.rows))}>{say("find_queries")}</button>
+      <span class="quiet small">{wantedText ? (matches.length ? say("find_count", { n: Math.max(0, turn.value) + 1, all: matches.length }) : say("find_none", { text: text.value })) : ""}</span>
+      {matches.length > 0 && <>
+        <button type="button" data-test="find-queries" onClick={() => choosePassage("row", all(matches, words.rows))}>{say("find_queries")}</button>
         {columns.length > 0 && <button type="button" data-test="find-keys" onClick={() => choosePassage("column", all(columns, words.columns))}>{say("find_keys")}</button>}
       </>}
       <input ref={input} type="search" placeholder={`/ ${say("find")}`} aria-label={say("find")} value={text.value} data-test="find" dir="auto"

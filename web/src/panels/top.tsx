@@ -66,7 +66,7 @@ function TextBox() {
       state.key.value = null;
       state.box.value = null;
       clearSets();
-      lookAt(docs.value.indexOf(found));
+      lookAt(docs.value.indexOf(result));
     }
   };
   const keys = (event: KeyboardEvent): void => {
