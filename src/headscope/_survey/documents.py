@@ -6,7 +6,10 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from headscope._survey.conllu import Sentence
 
 DOCUMENT_COST = 100
 """Characters that a document counts beyond its own, so that a part of many short documents ends too."""
@@ -20,11 +23,13 @@ class Document:
         name: the file relative to the corpus; `file#number` for a row of a table.
         text: what it says.
         weight: its share of the corpus, in bytes.
+        sentences: its trees, where it is of a treebank; `text` is then the lines that they were read from.
     """
 
     name: str
     text: str
     weight: float = 0.0
+    sentences: tuple[Sentence, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,10 @@ class Part:
     refused: tuple[Refused, ...]
     texts: str
     weight: float
+
+
+Done: TypeAlias = tuple[Part, bytes, dict[str, Any], dict[str, bytes]]
+"""A part that is done: its file, its record, and the files beside it by their kind."""
 
 
 def checked(name: str, text: Any, weight: float, max_document: int) -> Document | Refused:

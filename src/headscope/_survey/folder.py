@@ -18,12 +18,16 @@ from headscope._survey.seal import BLANK, DamageWarning, fault, sealed
 from headscope._survey.table import part_record
 from headscope.errors import InputError
 
-LEFT_OVER = re.compile(r"^\.(part-\d+\.parquet|window-\d+\.npy|manifest\.json|aggregates\.\w+|similarity\.parquet)\.")
+LEFT_OVER = re.compile(
+    r"^\.(part-\d+\.parquet|window-\d+\.npy|manifest\.json|aggregates\.\w+|similarity\.parquet"
+    r"|(syntax|acts|pairs|texts)-\d+\.parquet|(syntax|labels|examples)\.parquet)\."
+)
 """What a process that was killed leaves beside a file that it was writing."""
 
 OWN = re.compile(
     r"manifest\.json|aggregates\.(parquet|json)|similarity\.parquet|report\.html|plots|damaged"
     r"|parts(/part-\d+\.parquet)?|similarity(/window-\d+\.npy)?"
+    r"|atlas(/\w+-\d+\.parquet)?|(syntax|labels|examples)\.parquet"
 )
 """The names that a survey writes."""
 
@@ -100,7 +104,7 @@ class Folder:
         """
         identity = json.loads(json.dumps(identity))
         self.stamp = {"run": _digest(identity), "survey": _brief(identity)}
-        for place in (self.path, self.path / "parts", self.path / "similarity"):
+        for place in (self.path, self.path / "parts", self.path / "similarity", self.path / "atlas"):
             if place.is_dir():
                 for one in place.iterdir():
                     if LEFT_OVER.match(one.name):
@@ -250,6 +254,8 @@ class Folder:
     def clear(self) -> None:
         """Remove what was begun: nothing in it is worth resuming."""
         for one in (self.path / "parts").glob("part-*.parquet"):
+            one.unlink()
+        for one in (self.path / "atlas").glob("*.parquet"):
             one.unlink()
         self.manifest_path.unlink()
 

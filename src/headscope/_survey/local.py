@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from headscope._survey.documents import Document, Part
+from headscope._survey.documents import Document, Done, Part
 from headscope._survey.likeness import Chosen
 from headscope._survey.loading import Source
 from headscope._survey.replica import Described, Replica
@@ -37,7 +37,7 @@ class LocalWorkers:
         """What it knows of the model."""
         return self._replica.described
 
-    def run(self, todo: Iterator[Part], stamp: dict[str, Any]) -> Iterator[tuple[Part, bytes, dict[str, Any]]]:
+    def run(self, todo: Iterator[Part], stamp: dict[str, Any]) -> Iterator[Done]:
         """In order."""
         for part in todo:
             yield part, *self._replica.run(part, stamp)

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 import ray
 
-from headscope._survey.documents import Document, Part
+from headscope._survey.documents import Document, Done, Part
 from headscope._survey.likeness import Chosen
 from headscope._survey.loading import Source
 from headscope._survey.replica import Described, Replica
@@ -54,7 +54,9 @@ class Worker:
         """What the replica knows of the model."""
         return self._ready(lent).described
 
-    def run(self, lent: list[Any], part: Part, stamp: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
+    def run(
+        self, lent: list[Any], part: Part, stamp: dict[str, Any]
+    ) -> tuple[bytes, dict[str, Any], dict[str, bytes]]:
         """See Replica.run."""
         return self._ready(lent).run(part, stamp)
 
@@ -125,10 +127,10 @@ class RayWorkers:
         """What they know of the model."""
         return self._described
 
-    def run(self, todo: Iterator[Part], stamp: dict[str, Any]) -> Iterator[tuple[Part, bytes, dict[str, Any]]]:
+    def run(self, todo: Iterator[Part], stamp: dict[str, Any]) -> Iterator[Done]:
         """In the order in which they are done."""
-        for part, (data, record) in self._each(todo, lambda actor, part: actor.run.remote(self._lent, part, stamp)):
-            yield part, data, record
+        for part, done in self._each(todo, lambda actor, part: actor.run.remote(self._lent, part, stamp)):
+            yield part, *done
 
     def compare(self, todo: Iterator[tuple[Chosen, Document]]) -> Iterator[tuple[Chosen, np.ndarray]]:
         """In the order in which they are done."""

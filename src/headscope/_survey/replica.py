@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from torch import nn
 
 from headscope._capture import capture
 from headscope._capture.captured import feed
+from headscope._survey.acts import Acts
 from headscope._survey.documents import Document, Part, Refused
 from headscope._survey.identity import config_record, modules_record, running_record, tokenizer_record
 from headscope._survey.loading import Source, load, window_length
@@ -77,20 +79,22 @@ class Replica:
         }
         self.described = self._describe(source)
 
-    def run(self, part: Part, stamp: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
-        """A part as Parquet, and its record.
+    def run(self, part: Part, stamp: dict[str, Any]) -> tuple[bytes, dict[str, Any], dict[str, bytes]]:
+        """A part as Parquet, its record, and the files beside it by their kind.
 
         Args:
             stamp: of the survey, from `Folder.stamp`: the record begins with it.
         """
-        windows = self.cutter.cut([one.text for one in part.documents])
+        acts = self._acts(part)
+        windows, without = self._windows(part.documents, words=acts is not None)
         cut = {window.document for window in windows}
         refused = list(part.refused)
+        refused += [Refused(part.documents[at].name, "no window", problem) for at, _, problem in without if at in cut]
         for at, one in enumerate(part.documents):
             if at not in cut:
                 refused.append(Refused(one.name, "empty", "the tokenizer finds no token in it", one.weight))
         about = self.described
-        values = self._measure(windows)
+        values = self._measure(windows, acts)
         record = {
             **stamp,
             "part": part.index,
@@ -110,19 +114,39 @@ class Replica:
             statistics=about.statistics,
             record=record,
         )
-        return data, record
+        if acts is None:
+            return data, record, {}
+        return data, record, acts.files({**stamp, "part": part.index}, number)
+
+    def _acts(self, part: Part) -> Acts | None:
+        """Who reads the part word by word; None where nobody does."""
+        syntax = any(document.sentences for document in part.documents)
+        return Acts(self.described.heads, syntax=syntax) if syntax else None
+
+    def _windows(
+        self, documents: Sequence[Document], *, words: bool = False
+    ) -> tuple[list[Window], list[tuple[int, int, str]]]:
+        """All windows, and which sentences of a treebank have none: document, number, why."""
+        if not any(document.sentences for document in documents):
+            return self.cutter.cut([document.text for document in documents], words=words), []
+        return self.cutter.cut_trees(
+            [(at, number, tree) for at, one in enumerate(documents) for number, tree in enumerate(one.sentences)]
+        )
 
     def compare(self, document: Document, number: int) -> Float[np.ndarray, "heads_total heads_total"]:
         """The Jensen-Shannon distances between all pairs of heads over one window of a document."""
-        window = self.cutter.cut([document.text])[number]
+        windows, _ = self._windows([document])
+        window = next(window for window in windows if window.number == number)
         with torch.inference_mode(), capture(self.loaded.model, values=False) as captured:
             self.loaded.model(**self._inputs([window]))
         return head_distances(captured.trace).array
 
-    def _measure(self, windows: list[Window]) -> Float[np.ndarray, "windows heads_total statistics"]:
+    def _measure(
+        self, windows: list[Window], acts: Acts | None
+    ) -> Float[np.ndarray, "windows heads_total statistics"]:
         about = self.described
         values = np.empty((len(windows), len(about.heads), len(about.statistics)), dtype=np.float32)
-        measure = Measure(about.statistics, self._gram)
+        measure = Measure(about.statistics, self._gram, acts)
         model = self.loaded.model
         modes = [(module, module.training) for module in model.modules() if module.training]
         model.eval()
@@ -131,6 +155,8 @@ class Replica:
                 for batch in batches(windows, self.settings.batch_tokens):
                     together = [windows[at] for at in batch]
                     measure.roles = [window.roles for window in together]
+                    if acts is not None:
+                        acts.begin(together)
                     model(**self._inputs(together))
                     values[batch] = measure.table().numpy()
         finally:

@@ -67,6 +67,22 @@ class Survey(Mapping[str, Named]):
             raise InputError(f"there is no {name!r}", where="measure", advice=f"take one of {', '.join(measures)}")
         return Named(statistic, ("layers", "heads"), table_of(self.aggregates, statistic, name))
 
+    @property
+    def syntax(self) -> pyarrow.Table:
+        """The head that finds each relation best: see docs/survey.md.
+
+        Raises:
+            InputError: the corpus is no treebank.
+        """
+        return self._table("syntax", "its corpus is no treebank: survey .conllu files")
+
+    def _table(self, name: str, lacking: str) -> pyarrow.Table:
+        from pyarrow import parquet
+
+        if f"{name}.parquet" not in self.manifest["files"]:
+            raise InputError(f"the survey has no {name}", where=str(self.folder), advice=lacking)
+        return parquet.read_table(self.folder / f"{name}.parquet")
+
     def rows(self) -> pyarrow.Table:
         """Every row of every part: one per window, layer and head. All in memory: for corpora that fit."""
         import pyarrow

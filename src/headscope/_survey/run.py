@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headscope._survey.corpus import Corpus, open_corpus
-from headscope._survey.documents import Document, Part, parts
+from headscope._survey.documents import Document, Done, Part, parts
 from headscope._survey.settings import Settings, check_number, settings
 from headscope.errors import InputError, MissingExtraError
 
@@ -61,8 +61,8 @@ class Workers(Protocol):
     def described(self) -> Described:
         """What they know of the model."""
 
-    def run(self, todo: Iterator[Part], stamp: dict[str, Any]) -> Iterator[tuple[Part, bytes, dict[str, Any]]]:
-        """Each part with its file and record, in whatever order they are done."""
+    def run(self, todo: Iterator[Part], stamp: dict[str, Any]) -> Iterator[Done]:
+        """Each part with its file, its record and the files beside it, in whatever order they are done."""
 
     def compare(self, todo: Iterator[tuple[Chosen, Document]]) -> Iterator[tuple[Chosen, np.ndarray]]:
         """Each window with the distances between heads, in whatever order."""
@@ -146,6 +146,8 @@ def survey(
             where="head_distances",
             advice="pass a list of texts, or a corpus on disk",
         )
+    if corpus.kind == "conllu":
+        _check_treebank(corpus, chosen)
     with _place(out) as path:
         folder = Folder(path)
         with folder.held(), _workers(source, chosen, threads, ray, workers) as crew:
@@ -159,6 +161,16 @@ def survey(
 
             write_plots(path, parts=False)
         return Survey(path, keep=out is not None, parts=False)
+
+
+def _check_treebank(corpus: Corpus, chosen: Settings) -> None:
+    """Read a treebank once before anything is done: a line that breaks the format must not end a survey half-way.
+
+    Raises:
+        InputError: there is such a line.
+    """
+    for _ in corpus.documents(chosen.field, chosen.max_document):
+        pass
 
 
 @contextmanager
@@ -235,6 +247,10 @@ def _fill(
     folder: Folder, corpus: Corpus, chosen: Settings, crew: Workers, progress: Callable[[Tally], None] | None
 ) -> None:
     """Everything that is in the folder at the end but report and plots."""
+    from headscope._survey.atlas import kinds_of
+    from headscope._survey.beside import PLACE, all_beside, beside_name
+    from headscope._survey.durable import make_folder
+
     about = crew.described
     kept = {**chosen.record(), "length": about.length, "statistics": list(about.statistics)}
     identity = {
@@ -246,6 +262,9 @@ def _fill(
         "left_out": about.left_out,
     }
     folder.begin(identity)
+    kinds = kinds_of(corpus, chosen)
+    if kinds:
+        make_folder(folder.path / PLACE)
     tally = Tally(corpus.weight)
     said = progress or (lambda tally: None)
     count = 0
@@ -256,7 +275,7 @@ def _fill(
         for part in parts(corpus.documents(chosen.field, chosen.max_document), chosen.part_size):
             count += 1
             record = folder.finished(part.index)
-            if record is None:
+            if record is None or not all_beside(folder, part.index, kinds):
                 yield part
                 continue
             if record["texts"] != part.texts:
@@ -273,7 +292,9 @@ def _fill(
             said(tally)
 
     said(tally)
-    for part, data, record in crew.run(todo(), folder.stamp):
+    for part, data, record, files in crew.run(todo(), folder.stamp):
+        for kind, more in files.items():  # before the part: a part that is there is done
+            folder.write(beside_name(kind, part.index), more)
         folder.write(f"parts/{folder.part_path(part.index).name}", data)
         tally.parts += 1
         tally.weight += part.weight
@@ -290,6 +311,7 @@ def _gather(
 ) -> None:
     """Aggregates, similarity and the manifest, from the parts."""
     from headscope._survey.aggregates import aggregate, aggregates_parquet, aggregates_record
+    from headscope._survey.atlas import write_atlas
     from headscope._survey.findings import FORMAT
     from headscope._survey.gathering import gathered
 
@@ -310,6 +332,7 @@ def _gather(
     folder.write("aggregates.parquet", aggregates_parquet(found, about.heads))
     folder.write_json("aggregates.json", aggregates_record(found, about.heads, counts["windows"]))
     files = ["aggregates.parquet", "aggregates.json"]
+    files += write_atlas(folder, corpus, chosen, about.heads, said["parts"])
     more: dict[str, Any] = {}
     if chosen.head_distances:
         texts = [one["texts"] for one in said["parts"]]

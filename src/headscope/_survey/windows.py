@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headscope._survey.conllu import Sentence
+from headscope._survey.words import Words, words_of_sentence, words_of_text
 from headscope._trace import TokenAxis
 from headscope.errors import InputError, UnsupportedError
 from headscope.statistics.roles import Roles, roles_of_tokens
@@ -25,6 +27,7 @@ class Window:
         number: which of the document's windows it is, from 0.
         ids, segments: (tokens,), of its tokens.
         roles: what its tokens are.
+        words: what words they make up, where that was asked for.
     """
 
     document: int
@@ -32,6 +35,7 @@ class Window:
     ids: Int[np.ndarray, " tokens"]
     segments: Int[np.ndarray, " tokens"]
     roles: Roles
+    words: Words | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -62,8 +66,8 @@ class Cutter:
         self.tokenizer = tokenizer
         self.length = length
 
-    def cut(self, texts: Sequence[str]) -> list[Window]:
-        """All windows, text by text. A text in which the tokenizer finds no token has none."""
+    def cut(self, texts: Sequence[str], *, words: bool = False) -> list[Window]:
+        """All windows, text by text, with their words or without. A text in which the tokenizer finds no token has none."""
         if not texts:
             return []
         encoded = self.tokenizer(
@@ -79,8 +83,51 @@ class Cutter:
             axis = _axis(found)
             roles = roles_of_tokens(axis, axis, texts[document])
             ids, segments = (np.array(one, dtype=np.int64) for one in (axis.ids, axis.segments))
-            windows.append(Window(document, number, ids, segments, roles))
+            known = words_of_text(found, texts[document]) if words else None
+            windows.append(Window(document, number, ids, segments, roles, known))
         return windows
+
+    def cut_trees(self, trees: Sequence[tuple[int, int, Sentence]]) -> tuple[list[Window], list[tuple[int, int, str]]]:
+        """A window of each sentence of a treebank, and why some have none. A word that is no token stays a word.
+
+        Words are cut into tokens one by one, as transformers' is_split_into_words=True does.
+
+        Args:
+            trees: (document, number in it, sentence).
+        """
+        if not trees:
+            return [], []
+        texts = [list(sentence.words) for _, _, sentence in trees]
+        try:
+            encoded = self.tokenizer(texts, is_split_into_words=True, verbose=False)
+        except (AssertionError, ValueError) as error:
+            raise UnsupportedError(
+                f"{type(self.tokenizer).__name__} takes no words that are split already: {error}",
+                where="tokenizer",
+                advice="pass a live model and its tokenizer, loaded with add_prefix_space=True",
+            ) from error
+        windows, refused = [], []
+        for (document, number, sentence), found in zip(trees, encoded.encodings, strict=True):
+            place = f"the sentence at line {sentence.line}"
+            if all(found.special_tokens_mask):
+                refused.append((document, number, f"{place} has no word that the tokenizer finds a token in"))
+                continue
+            if len(found.ids) > self.length:
+                problem = f"{place} has {len(found.ids)} tokens; a window holds {self.length}"
+                refused.append((document, number, problem))
+                continue
+            axis = _axis(found)
+            starts = np.cumsum([0, *(len(word) + 1 for word in sentence.words)])
+            spans = tuple(
+                span if span is None or word is None else (int(starts[word]) + span[0], int(starts[word]) + span[1])
+                for span, word in zip(axis.spans, axis.words, strict=True)
+            )
+            axis = replace(axis, spans=spans)
+            roles = roles_of_tokens(axis, axis, " ".join(sentence.words))
+            ids, segments = (np.array(one, dtype=np.int64) for one in (axis.ids, axis.segments))
+            known = words_of_sentence(found, sentence)
+            windows.append(Window(document, number, ids, segments, roles, known))
+        return windows, refused
 
 
 def _axis(found: Any) -> TokenAxis:

@@ -1,0 +1,36 @@
+"""What a survey says beyond statistics: syntax, labels, examples. Which there are, and their files at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from headscope._survey.beside import beside_name, parquet_bytes
+from headscope._survey.syntax import syntax_table
+
+if TYPE_CHECKING:
+    from headscope._survey.corpus import Corpus
+    from headscope._survey.folder import Folder
+    from headscope._survey.settings import Settings
+
+
+def kinds_of(corpus: Corpus, chosen: Settings) -> tuple[str, ...]:
+    """The kinds of files that each part has beside it."""
+    return ("syntax",) if corpus.kind == "conllu" else ()
+
+
+def write_atlas(
+    folder: Folder,
+    corpus: Corpus,
+    chosen: Settings,
+    heads: Sequence[tuple[int, int]],
+    parts: Sequence[Mapping[str, Any]],
+) -> list[str]:
+    """Write the tables of the whole survey; the names of all files that the manifest is to list."""
+    kinds = kinds_of(corpus, chosen)
+    files = [beside_name(kind, part) for part in range(len(parts)) for kind in kinds]
+    documents = [int(part["documents"]) for part in parts]
+    if "syntax" in kinds:
+        folder.write("syntax.parquet", parquet_bytes(syntax_table(folder.path, documents, heads)))
+        files.append("syntax.parquet")
+    return files
