@@ -24,7 +24,9 @@ class Acts:
     def __init__(self, heads: Sequence[tuple[int, int]], *, syntax: bool) -> None:
         layers = np.array([layer for layer, _ in heads])
         self._cells = {
-            int(layer): slice(int(np.argmax(layers == layer)), int(np.argmax(layers == layer) + (layers == layer).sum()))
+            int(layer): slice(
+                int(np.argmax(layers == layer)), int(np.argmax(layers == layer) + (layers == layer).sum())
+            )
             for layer in np.unique(layers)
         }
         self.windows: Sequence[Window] = ()

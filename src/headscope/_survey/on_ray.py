@@ -54,9 +54,7 @@ class Worker:
         """What the replica knows of the model."""
         return self._ready(lent).described
 
-    def run(
-        self, lent: list[Any], part: Part, stamp: dict[str, Any]
-    ) -> tuple[bytes, dict[str, Any], dict[str, bytes]]:
+    def run(self, lent: list[Any], part: Part, stamp: dict[str, Any]) -> tuple[bytes, dict[str, Any], dict[str, bytes]]:
         """See Replica.run."""
         return self._ready(lent).run(part, stamp)
 

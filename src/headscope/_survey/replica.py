@@ -89,9 +89,9 @@ class Replica:
         windows, without = self._windows(part.documents, words=acts is not None)
         cut = {window.document for window in windows}
         refused = list(part.refused)
-        refused += [Refused(part.documents[at].name, "no window", problem) for at, _, problem in without if at in cut]
+        refused += [Refused(part.documents[at].name, "no window", problem) for at, _, problem in without]
         for at, one in enumerate(part.documents):
-            if at not in cut:
+            if at not in cut and not one.sentences:
                 refused.append(Refused(one.name, "empty", "the tokenizer finds no token in it", one.weight))
         about = self.described
         values = self._measure(windows, acts)
@@ -141,9 +141,7 @@ class Replica:
             self.loaded.model(**self._inputs([window]))
         return head_distances(captured.trace).array
 
-    def _measure(
-        self, windows: list[Window], acts: Acts | None
-    ) -> Float[np.ndarray, "windows heads_total statistics"]:
+    def _measure(self, windows: list[Window], acts: Acts | None) -> Float[np.ndarray, "windows heads_total statistics"]:
         about = self.described
         values = np.empty((len(windows), len(about.heads), len(about.statistics)), dtype=np.float32)
         measure = Measure(about.statistics, self._gram, acts)

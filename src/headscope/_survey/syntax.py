@@ -110,9 +110,7 @@ class SyntaxCounts:
             found.append(row)
         return np.array(found, dtype=np.int64)
 
-    def take(
-        self, rows: Int[np.ndarray, " relations"], pairs: Pairs, strongest: Strongest, cells: slice
-    ) -> None:
+    def take(self, rows: Int[np.ndarray, " relations"], pairs: Pairs, strongest: Strongest, cells: slice) -> None:
         """Count one layer's hits; `cells`: the layer's heads among all heads."""
         if not len(rows):
             return

@@ -101,7 +101,9 @@ def tiles(call: Call, row: int, words: Words, cells: int = CELLS) -> Iterator[Ti
         if not len(places):
             weights = q.new_zeros(q.shape[0], 0, k.shape[1])
         else:
-            (softmax,) = softmax_rows(q, k, scale=call.scale, mask=mask, rows=places, cells=q.shape[0] * q.shape[1] ** 2)
+            (softmax,) = softmax_rows(
+                q, k, scale=call.scale, mask=mask, rows=places, cells=q.shape[0] * q.shape[1] ** 2
+            )
             weights = softmax.weights
         maps = averaging[first:last, tokens] @ (weights @ membership)
         yield Tile(call.layer, first, tokens, weights, maps)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headscope._survey.findings import read_findings
-from headscope._survey.wording import shown, telling
+from headscope._survey.wording import shown, syntax_sentences, telling
 from headscope.checkpoint import called
 from headscope.view.tables import Column, Table
 from headscope.view.terminal import Drawing, Sheet, blank, notes, prose, table, title
@@ -59,6 +59,8 @@ def survey_sheet(survey: Survey) -> Sheet:
             drawings.append(prose(f"{one['document']}: {one['detail']}", mark="- "))
         if counts["refused"] > SHOWN_REFUSED:
             drawings.append(notes(["the others are in manifest.json"]))
+    if "syntax.parquet" in manifest["files"]:
+        drawings += [blank, *(prose(sentence, mark="- ") for sentence in syntax_sentences(survey.syntax))]
     drawings += [blank, *(prose(f"{what}: {survey.folder / name}") for what, name in _files(survey.folder))]
     return Sheet(record=lambda: survey.aggregates, table=lambda: Table(COLUMNS, tuple(rows)), drawings=tuple(drawings))
 
@@ -66,4 +68,5 @@ def survey_sheet(survey: Survey) -> Sheet:
 def _files(folder: Path) -> list[tuple[str, str]]:
     """What there is for whom, and where in the folder."""
     files = [("report", "report.html"), ("plots", "plots"), ("rows", "parts"), ("aggregates", "aggregates.json")]
+    files += [(name, f"{name}.parquet") for name in ("syntax", "labels", "examples")]
     return [(what, name) for what, name in files if (folder / name).exists()]
