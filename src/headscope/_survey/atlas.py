@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headscope._survey.beside import beside_name, parquet_bytes
+from headscope._survey.beside import beside_name, parquet_bytes, read_beside
+from headscope._survey.examples import examples_table
+from headscope._survey.labelling import labels_table
+from headscope._survey.pairs import KEPT, SPARE, merged
 from headscope._survey.syntax import syntax_table
 
 if TYPE_CHECKING:
@@ -16,7 +19,13 @@ if TYPE_CHECKING:
 
 def kinds_of(corpus: Corpus, chosen: Settings) -> tuple[str, ...]:
     """The kinds of files that each part has beside it."""
-    return ("syntax",) if corpus.kind == "conllu" else ()
+    syntax = ("syntax",) if corpus.kind == "conllu" else ()
+    return syntax if kept_pairs(chosen) is None else (*syntax, "acts", "pairs", "texts")
+
+
+def kept_pairs(chosen: Settings) -> int | None:
+    """How many of the strongest pairs are kept of each head; None without labels and examples."""
+    return max(KEPT, SPARE * chosen.examples) if chosen.labels or chosen.examples else None
 
 
 def write_atlas(
@@ -33,4 +42,16 @@ def write_atlas(
     if "syntax" in kinds:
         folder.write("syntax.parquet", parquet_bytes(syntax_table(folder.path, documents, heads)))
         files.append("syntax.parquet")
+    most = kept_pairs(chosen)
+    if most is None:
+        return files
+    pairs = merged(read_beside(folder.path, "pairs", len(parts)), documents, most)
+    labels = labels_table(folder.path, documents, heads, pairs, syntax="syntax" in kinds)
+    if chosen.labels:
+        folder.write("labels.parquet", parquet_bytes(labels))
+        files.append("labels.parquet")
+    if chosen.examples:
+        examples = examples_table(folder.path, documents, heads, pairs, labels, chosen.examples)
+        folder.write("examples.parquet", parquet_bytes(examples))
+        files.append("examples.parquet")
     return files

@@ -31,6 +31,16 @@ class Moments:
         """Hits / counts; NaN for nothing."""
         return float(self.sums[0] / self.sums[1]) if self.sums[1] else math.nan
 
+    @property
+    def error(self) -> float:
+        """The standard error of the share over documents; NaN for fewer than two."""
+        n = self.documents
+        if n < 2:
+            return math.nan
+        _, total, squares, products, counts = self.sums
+        share = self.share
+        return math.sqrt(n / (n - 1) * max(0.0, squares - 2 * share * products + share * share * counts)) / total
+
     def interval(self) -> tuple[float, float]:
         """The bounds of the 95 % interval; NaN for fewer than two documents.
 
@@ -41,9 +51,9 @@ class Moments:
         n = self.documents
         if n < 2:
             return math.nan, math.nan
-        hits, total, squares, products, counts = self.sums
-        share = hits / total
-        variance = n / (n - 1) * max(0.0, squares - 2 * share * products + share * share * counts) / total**2
+        total = self.sums[1]
+        share = min(max(self.share, 0.0), 1.0)
+        variance = self.error**2
         spread = share * (1 - share)
         effective = min(total, spread / variance) if variance > 0 and spread > 0 else total
         t = t_975(n - 1)

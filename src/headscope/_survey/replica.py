@@ -16,6 +16,7 @@ from headscope._capture.captured import feed
 from headscope._survey.acts import Acts
 from headscope._survey.documents import Document, Part, Refused
 from headscope._survey.identity import config_record, modules_record, running_record, tokenizer_record
+from headscope._survey.atlas import kept_pairs
 from headscope._survey.loading import Source, load, window_length
 from headscope._survey.measuring import Measure
 from headscope._survey.settings import Settings
@@ -85,8 +86,8 @@ class Replica:
         Args:
             stamp: of the survey, from `Folder.stamp`: the record begins with it.
         """
-        acts = self._acts(part)
-        windows, without = self._windows(part.documents, words=acts is not None)
+        windows, without = self._windows(part.documents, words=kept_pairs(self.settings) is not None)
+        acts = self._acts(part, windows)
         cut = {window.document for window in windows}
         refused = list(part.refused)
         refused += [Refused(part.documents[at].name, "no window", problem) for at, _, problem in without]
@@ -118,10 +119,14 @@ class Replica:
             return data, record, {}
         return data, record, acts.files({**stamp, "part": part.index}, number)
 
-    def _acts(self, part: Part) -> Acts | None:
+    def _acts(self, part: Part, windows: list[Window]) -> Acts | None:
         """Who reads the part word by word; None where nobody does."""
         syntax = any(document.sentences for document in part.documents)
-        return Acts(self.described.heads, syntax=syntax) if syntax else None
+        pairs = kept_pairs(self.settings)
+        if not syntax and pairs is None:
+            return None
+        names = [document.name for document in part.documents]
+        return Acts(self.described.heads, windows, names, syntax=syntax, pairs=pairs)
 
     def _windows(
         self, documents: Sequence[Document], *, words: bool = False

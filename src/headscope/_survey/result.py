@@ -19,6 +19,8 @@ from headscope.statistics.table import spread_line
 if TYPE_CHECKING:
     import pyarrow
 
+    from headscope._survey.examples import Examples
+
 
 class Survey(Mapping[str, Named]):
     """Statistic name -> (layers, heads), the mean over all windows, as `trace.statistics()` has it for one text.
@@ -75,6 +77,26 @@ class Survey(Mapping[str, Named]):
             InputError: the corpus is no treebank.
         """
         return self._table("syntax", "its corpus is no treebank: survey .conllu files")
+
+    @property
+    def labels(self) -> pyarrow.Table:
+        """Each head's label: see docs/survey.md.
+
+        Raises:
+            InputError: it was made without labels.
+        """
+        return self._table("labels", "survey with labels=True, or --labels")
+
+    @property
+    def examples(self) -> Examples:
+        """`survey.examples[layer, head]`: the most telling pairs of words, and some drawn by lot.
+
+        Raises:
+            InputError: it was made without examples.
+        """
+        from headscope._survey.examples import Examples
+
+        return Examples(self._table("examples", "survey with examples=10, or --examples 10"))
 
     def _table(self, name: str, lacking: str) -> pyarrow.Table:
         from pyarrow import parquet

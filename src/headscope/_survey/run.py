@@ -78,6 +78,8 @@ def survey(
     length: int | None = None,
     statistics: str | Iterable[str] | None = None,
     head_distances: int = 0,
+    labels: bool = False,
+    examples: int = 0,
     device: str | None = None,
     dtype: str | None = None,
     field: str = "text",
@@ -104,6 +106,8 @@ def survey(
         statistics: which; all that the model can give.
         head_distances: number of windows over which all pairs of heads are compared; the time is quadratic in heads
             and tokens.
+        labels: whether every head gets a label: what it does among words, with score, interval and baselines.
+        examples: how many of each head's most telling pairs of words are kept, with their text.
         device: `cpu`, `cuda`, …; a live model keeps its own.
         dtype: fp32, fp16 or bf16; a live model keeps its own.
         field: the field or column of tables that holds the text.
@@ -134,6 +138,8 @@ def survey(
         length=length,
         statistics=statistics,
         head_distances=head_distances,
+        labels=labels,
+        examples=examples,
         device=own[0] if device is None else device,
         dtype=own[1] if dtype is None else dtype,
         field=field,

@@ -43,6 +43,8 @@ class Settings:
         batch_tokens: most tokens of a batch.
         part_size: characters of a part.
         max_document: characters beyond which a document is refused.
+        labels: whether every head gets a label.
+        examples: how many examples of each head are kept.
     """
 
     length: int | None = None
@@ -54,10 +56,13 @@ class Settings:
     batch_tokens: int = BATCH_TOKENS["cpu"]
     part_size: int = PART_SIZE
     max_document: int = MAX_DOCUMENT
+    labels: bool = False
+    examples: int = 0
 
     def record(self) -> dict[str, Any]:
-        """For the manifest."""
+        """For the manifest. Labels and examples are in it where they are wanted."""
         found = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        found = {name: value for name, value in found.items() if value or name not in ("labels", "examples")}
         return {**found, "statistics": None if self.statistics is None else list(self.statistics)}
 
 
@@ -82,6 +87,8 @@ def settings(
     batch_tokens: int | None = None,
     part_size: int = PART_SIZE,
     max_document: int = MAX_DOCUMENT,
+    labels: bool = False,
+    examples: int = 0,
 ) -> Settings:
     """Settings, checked as far as they can be without the model.
 
@@ -104,6 +111,7 @@ def settings(
         ("batch_tokens", batch_tokens, 1),
         ("part_size", part_size, 1),
         ("max_document", max_document, 1),
+        ("examples", examples, 0),
     ):
         check_number(name, value, least)
     return Settings(
@@ -116,4 +124,6 @@ def settings(
         batch_tokens=batch_tokens,
         part_size=part_size,
         max_document=max_document,
+        labels=labels,
+        examples=examples,
     )

@@ -53,6 +53,13 @@ HeadDistances = Annotated[
         help="Also compare all pairs of heads, over N windows. Quadratic, so off.",
     ),
 ]
+Labels = Annotated[
+    bool, typer.Option("--labels", help="Also label every head: what it does among words, and how surely.")
+]
+Examples = Annotated[
+    int,
+    typer.Option("--examples", parser=number, metavar="N", help="Also keep each head's N most telling pairs of words."),
+]
 Device = Annotated[str, typer.Option("--device", metavar="NAME", help="cpu, cuda, cuda:1, mps.", rich_help_panel=MODEL)]
 DType = Annotated[
     str, typer.Option("--dtype", metavar="fp32|fp16|bf16", help="The precision it runs in.", rich_help_panel=MODEL)
