@@ -52,11 +52,11 @@ class Moments:
         if n < 2:
             return math.nan, math.nan
         total = self.sums[1]
-        share = min(max(self.share, 0.0), 1.0)
+        share = min(max(self.share, 0.0), 1.0)  # sums of weights may be off by a rounding
         variance = self.error**2
         spread = share * (1 - share)
         effective = min(total, spread / variance) if variance > 0 and spread > 0 else total
         t = t_975(n - 1)
         centre = (share + t * t / (2 * effective)) / (1 + t * t / effective)
         half = t / (1 + t * t / effective) * math.sqrt(spread / effective + (t / (2 * effective)) ** 2)
-        return max(0.0, centre - half), min(1.0, centre + half)
+        return min(share, max(0.0, centre - half)), max(share, min(1.0, centre + half))
