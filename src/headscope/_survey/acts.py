@@ -62,7 +62,8 @@ class Acts:
         if self.syntax is not None:
             self._trees = {}
             for row, window in enumerate(windows):
-                assert window.words is not None and window.words.sentence is not None
+                assert window.words is not None
+                assert window.words.sentence is not None
                 pairs = Pairs(window.words.sentence, window.words)
                 self._trees[row] = pairs, self.syntax.begin(window.document, pairs)
 

@@ -69,7 +69,7 @@ class Claim:
 
     @property
     def rule(self) -> tuple[str | None, float]:
-        """The best rule of the form “the nearest word of this tag, on this side”, in words, and how often it is right."""
+        """The best rule of the form “the nearest word of this tag, on this side”, and how often it is right."""
         count = self.sums[0][1, 0] + self.sums[1][1, 0]
         if not self.nearest or not count:
             return None, 0.0

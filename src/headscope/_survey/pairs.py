@@ -99,7 +99,7 @@ class PairLists:
         best.add(weight, fields)
         far.add(np.where(np.abs(looks_at - at) > 1, weight, np.float32(-1)), fields)
         for query, order in self._lot.get((window.document, window.number), ()):
-            for head in range(heads):
+            for head in np.flatnonzero(looks_at[:, query] >= 0).tolist():
                 where = (window.document, window.number, query, int(looks_at[head, query]))
                 self._rows.append((LOT, cells.start + head, order, *where))
                 self._weights.append(float(weight[head, query]))

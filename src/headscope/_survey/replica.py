@@ -14,9 +14,9 @@ from torch import nn
 from headscope._capture import capture
 from headscope._capture.captured import feed
 from headscope._survey.acts import Acts
+from headscope._survey.atlas import kept_pairs
 from headscope._survey.documents import Document, Part, Refused
 from headscope._survey.identity import config_record, modules_record, running_record, tokenizer_record
-from headscope._survey.atlas import kept_pairs
 from headscope._survey.loading import Source, load, window_length
 from headscope._survey.measuring import Measure
 from headscope._survey.settings import Settings

@@ -10,7 +10,7 @@ import torch
 from headscope._survey.words import Tile, Words
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int
+    from jaxtyping import Int
 
 
 class Strongest:
@@ -19,19 +19,19 @@ class Strongest:
     Words without tokens, and a word's own tokens, are left out.
 
     Attributes:
-        looks_at: (heads, words), each word's strongest word.
-        weight: (heads, words), what it gives to it; -1 where there is no other word, or the word has no token.
-        seen_by: (heads, words), the word that gives it most.
+        looks_at: (heads, words), each word's strongest word; -1 where it sees no other, or has no token.
+        weight: (heads, words), what it gives to it; -1 likewise.
+        seen_by: (heads, words), the word that gives it most; -1 where none does.
     """
 
     def __init__(self, words: Words, heads: int, like: torch.Tensor) -> None:
         size = (heads, len(words))
-        place = {"device": like.device}
-        self._silent = torch.from_numpy(words.sizes == 0).to(like.device)
-        self._looks_at = torch.zeros(size, dtype=torch.int64, **place)
-        self._weight = torch.full(size, -1.0, dtype=like.dtype, **place)
-        self._seen_by = torch.zeros(size, dtype=torch.int64, **place)
-        self._most = torch.full(size, -1.0, dtype=like.dtype, **place)
+        device, wide = like.device, torch.promote_types(like.dtype, torch.float32)
+        self._silent = torch.from_numpy(words.sizes == 0).to(device)
+        self._looks_at = torch.zeros(size, dtype=torch.int64, device=device)
+        self._weight = torch.full(size, -1.0, dtype=wide, device=device)
+        self._seen_by = torch.full(size, -1, dtype=torch.int64, device=device)
+        self._most = torch.full(size, 0.0, dtype=wide, device=device)
 
     def take(self, tile: Tile) -> None:
         """The next words."""
@@ -51,5 +51,8 @@ class Strongest:
         """All words are taken: bring the numbers here."""
         self.looks_at: Int[np.ndarray, "heads words"] = self._looks_at.cpu().numpy()
         self.weight = self._weight.cpu().numpy()
+        nothing = self.weight <= 0
+        self.looks_at[nothing] = -1
+        self.weight[nothing] = -1
         self.seen_by: Int[np.ndarray, "heads words"] = self._seen_by.cpu().numpy()
         return self

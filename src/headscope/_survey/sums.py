@@ -185,19 +185,19 @@ class Sums:
         table = self._documents.setdefault(document, np.zeros((self._cells, len(SUMS))))[cells]
         looks_at, weight = strongest.looks_at, strongest.weight
         heads = len(looks_at)
-        there = weight[0] >= 0
+        there = (weight >= 0).any(0)
         found = spread.sums(heads)
         found["words"] = there.sum()
         found["chance"] = (1 / np.maximum(marks.others, 1))[there].sum()
         gaps = looks_at - np.arange(looks_at.shape[1])
         for offset in OFFSETS:
-            hits = (gaps == offset) & there
+            hits = (gaps == offset) & (looks_at >= 0)
             found[f"at{offset:+d}"] = hits.sum(-1)
             found[f"weight{offset:+d}"] = (hits * weight).sum(-1)
         again = np.flatnonzero(marks.same.any(-1) & there)
         if len(again):
             found["same_words"] = len(again)
-            found["same"] = marks.same[again, looks_at[:, again]].sum(-1)
+            found["same"] = (marks.same[again, looks_at[:, again]] & (looks_at[:, again] >= 0)).sum(-1)
             found["same_chance"] = (marks.same[again].sum(-1) / np.maximum(marks.others[again], 1)).sum()
         for at, name in enumerate(SUMS):
             if name in found:

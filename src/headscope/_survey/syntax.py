@@ -124,7 +124,7 @@ class SyntaxCounts:
             self._with[row] += int(pairs.with_dependents[which])
             self._offsets[row] += (pairs.heads[of] - pairs.dependents[of]).tolist()
             for name, rules in (("nearest_up", pairs.nearest_up), ("nearest_down", pairs.nearest_down)):
-                self._nearest[name][row] += [rules[at] for at in np.flatnonzero(of) if rules[at] is not None]
+                self._nearest[name][row] += [rule for at in np.flatnonzero(of) if (rule := rules[at]) is not None]
             found.append(row)
         return np.array(found, dtype=np.int64)
 

@@ -67,7 +67,10 @@ class Cutter:
         self.length = length
 
     def cut(self, texts: Sequence[str], *, words: bool = False) -> list[Window]:
-        """All windows, text by text, with their words or without. A text in which the tokenizer finds no token has none."""
+        """All windows, text by text, with their words or without.
+
+        A text in which the tokenizer finds no token has none.
+        """
         if not texts:
             return []
         encoded = self.tokenizer(

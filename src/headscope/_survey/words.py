@@ -1,6 +1,7 @@
 """The words of a window, and a layer's attention between them, tile by tile (Clark et al. 2019, section 4.1).
 
-From a word to a word: the sum over the tokens of the word that is looked at, the mean over those of the word that looks.
+From a word to a word: the sum over the tokens of the word that is looked at, the mean over the tokens of the word that
+looks.
 """
 
 from __future__ import annotations

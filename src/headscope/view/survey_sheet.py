@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -61,6 +62,9 @@ def survey_sheet(survey: Survey) -> Sheet:
             drawings.append(notes(["the others are in manifest.json"]))
     if "syntax.parquet" in manifest["files"]:
         drawings += [blank, *(prose(sentence, mark="- ") for sentence in syntax_sentences(survey.syntax))]
+    if "labels.parquet" in manifest["files"]:
+        labels = Counter(survey.labels["label"].to_pylist()).most_common()
+        drawings += [blank, prose("heads by label: " + ", ".join(f"{label} ({count})" for label, count in labels))]
     drawings += [blank, *(prose(f"{what}: {survey.folder / name}") for what, name in _files(survey.folder))]
     return Sheet(record=lambda: survey.aggregates, table=lambda: Table(COLUMNS, tuple(rows)), drawings=tuple(drawings))
 
