@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import json
 import random
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,17 @@ import pytest
 import torch
 from pyarrow import parquet
 from surveying import OPTIONS, contents
+from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, BertTokenizerFast, GPT2Config, GPT2Model
 
 import headscope as hs
+from headscope._survey.conllu import read_conllu
+from headscope._survey.documents import Document
 from headscope._survey.intervals import Moments
 from headscope._survey.syntax import COLUMNS, DIRECTIONS, LEAST
+from headscope._survey.windows import Cutter
+from headscope.checkpoint.resolve import BUNDLED
+from headscope.checkpoint.tokenizer import load_tokenizer
 from headscope.errors import InputError
 from headscope.view.survey_sheet import survey_sheet
 from headscope.view.terminal import put
@@ -206,14 +214,45 @@ def test_tiles(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         assert ours == theirs
 
 
-def test_words_as_our_own_tokenizer_cuts_them() -> None:
-    from headscope._survey.conllu import read_conllu
-    from headscope._survey.documents import Document
-    from headscope._survey.windows import Cutter
-    from headscope.checkpoint.resolve import BUNDLED
+@dataclass
+class Files:
+    """A checkpoint's folder, as far as our own tokenizer wants it."""
 
-    cutter = Cutter(AutoTokenizer.from_pretrained(BUNDLED), 256)
-    ours = hs.open().tokenizer
+    path: Path
+    config: dict[str, Any]
+    name: str = "a-checkpoint"
+    where: str = "a folder"
+
+    def file(self, filename: str) -> Path | None:
+        path = self.path / filename
+        return path if path.exists() else None
+
+
+def byte_level(folder: Path) -> Path:
+    """A tokenizer as RoBERTa has it, which gives a word that stands alone no space before it."""
+    folder.mkdir()
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=400,
+        show_progress=False,
+        special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )
+    tokenizer.train_from_iterator([TREEBANK.read_text(encoding="utf-8")], trainer)
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "config.json").write_text('{"model_type": "roberta"}', encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "RobertaTokenizer"}', encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "byte level"])
+def test_words_as_our_own_tokenizer_cuts_them(kind: str, tmp_path: Path) -> None:
+    folder = BUNDLED if kind == "wordpiece" else byte_level(tmp_path / "roberta")
+    cutter = Cutter(AutoTokenizer.from_pretrained(folder), 256)
+    ours = load_tokenizer(Files(folder, json.loads((folder / "config.json").read_text(encoding="utf-8"))))
+    count = 0
     for document in read_conllu(TREEBANK, "t", field="text", max_document=10**7):
         assert isinstance(document, Document)
         windows, refused = cutter.cut_trees([(0, at, tree) for at, tree in enumerate(document.sentences)])
@@ -223,6 +262,10 @@ def test_words_as_our_own_tokenizer_cuts_them() -> None:
             assert window.ids.tolist() == list(encoded.ids)
             assert window.words is not None
             assert window.words.of_token.tolist() == [-1 if word is None else word for word in encoded.words]
+            of = [at for at, word in enumerate(encoded.words) if word is not None and tree.words[word] in ',.“”’"–']
+            assert set(of) <= set(np.flatnonzero(window.roles.punctuation).tolist()) or kind != "wordpiece"
+            count += 1
+    assert count == 20
 
 
 def test_resumed(tmp_path: Path) -> None:

@@ -93,15 +93,17 @@ class Cutter:
     def cut_trees(self, trees: Sequence[tuple[int, int, Sentence]]) -> tuple[list[Window], list[tuple[int, int, str]]]:
         """A window of each sentence of a treebank, and why some have none. A word that is no token stays a word.
 
-        Words are cut into tokens one by one, as transformers' is_split_into_words=True does.
+        Words are cut into tokens one by one, as transformers' is_split_into_words=True does (byte-level BPE:
+        add_prefix_space=True).
 
         Args:
             trees: (document, number in it, sentence).
         """
         if not trees:
             return [], []
-        texts = [list(sentence.words) for _, _, sentence in trees]
         try:
+            space = " " if self._wants_spaces() else ""
+            texts = [[space + word for word in sentence.words] for _, _, sentence in trees]
             encoded = self.tokenizer(texts, is_split_into_words=True, verbose=False)
         except (AssertionError, ValueError) as error:
             raise UnsupportedError(
@@ -110,7 +112,7 @@ class Cutter:
                 advice="pass a live model and its tokenizer, loaded with add_prefix_space=True",
             ) from error
         windows, refused = [], []
-        for (document, number, sentence), found in zip(trees, encoded.encodings, strict=True):
+        for (document, number, sentence), words, found in zip(trees, texts, encoded.encodings, strict=True):
             place = f"the sentence at line {sentence.line}"
             if all(found.special_tokens_mask):
                 refused.append((document, number, f"{place} has no word that the tokenizer finds a token in"))
@@ -120,17 +122,25 @@ class Cutter:
                 refused.append((document, number, problem))
                 continue
             axis = _axis(found)
-            starts = np.cumsum([0, *(len(word) + 1 for word in sentence.words)])
+            starts = np.cumsum([0, *(len(word) + 1 for word in words)])
             spans = tuple(
                 span if span is None or word is None else (int(starts[word]) + span[0], int(starts[word]) + span[1])
                 for span, word in zip(axis.spans, axis.words, strict=True)
             )
             axis = replace(axis, spans=spans)
-            roles = roles_of_tokens(axis, axis, " ".join(sentence.words))
+            roles = roles_of_tokens(axis, axis, " ".join(words))
             ids, segments = (np.array(one, dtype=np.int64) for one in (axis.ids, axis.segments))
             known = words_of_sentence(found, sentence)
             windows.append(Window(document, number, ids, segments, roles, known))
         return windows, refused
+
+    def _wants_spaces(self) -> bool:
+        """Return True if a word that stands alone loses the space before it, as byte-level BPE has it by default."""
+        running, alone, spaced = (
+            self.tokenizer(words, is_split_into_words=not isinstance(words, str), add_special_tokens=False)["input_ids"]
+            for words in ("a a", ["a", "a"], ["a", " a"])
+        )
+        return bool(running != alone and running == spaced)
 
 
 def _axis(found: Any) -> TokenAxis:
