@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
@@ -19,6 +22,7 @@ from headscope._survey.examples import TWICE
 from headscope._survey.pairs import ALL, DRAWN, FAR, KEPT, merged
 from headscope.checkpoint.resolve import BUNDLED
 from headscope.errors import InputError
+from patience import PATIENCE
 
 TREEBANK = Path(__file__).parent.parent / "data" / "treebank" / "en_pud-first20.conllu"
 ATLAS = {**OPTIONS, "statistics": "entropy", "examples": 4, "length": 96}
@@ -147,3 +151,31 @@ def test_killed_and_resumed(tmp_path: Path) -> None:
         assert contents(survey.folder) == bytes_of
     with pytest.raises(InputError, match="other settings"):
         hs.survey("-", tmp_path / "texts", out=survey.folder, **{**options, "examples": 5})
+
+
+KILLED = """
+import os, signal, sys
+import headscope as hs
+left = int(sys.argv[3])
+def count(event, args):
+    global left
+    if event == "os.rename":
+        left -= 1
+        if left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(count)
+hs.survey("-", sys.argv[1], out=sys.argv[2], **eval(sys.argv[4]))
+"""
+"""A process that dies when it is about to put one file more in its place than it may."""
+
+
+@pytest.mark.parametrize("files", [3, 9])
+def test_killed_between_files(files: int, survey: hs.Survey, tmp_path: Path) -> None:
+    """Killed while a part's files are written, and run again: every file is that of a survey that was never killed."""
+    options = {**ATLAS, "part_size": 5000}
+    words = [sys.executable, "-c", KILLED, str(TREEBANK), str(tmp_path / "out"), str(files), repr(options)]
+    died = subprocess.run(words, capture_output=True, timeout=PATIENCE, check=False)
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    assert 0 < len(list((tmp_path / "out").rglob("*.parquet"))) < len(list(survey.folder.rglob("*.parquet")))
+    hs.survey("-", TREEBANK, out=tmp_path / "out", **options)
+    assert contents(tmp_path / "out") == contents(survey.folder)

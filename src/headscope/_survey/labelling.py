@@ -14,22 +14,15 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow
 
-from headscope._survey.beside import read_beside
 from headscope._survey.claims import Claim, claims_of
+from headscope._survey.halves import Halves
 from headscope._survey.intervals import Moments
 from headscope._survey.pairs import ALL, KEPT
-from headscope._survey.sums import OFFSETS, SUMS, read_sums
-
-if TYPE_CHECKING:
-    from jaxtyping import Float
-
-    Columns = Callable[[str], Float[np.ndarray, " documents"]]
-    """Column of SUMS -> a head's sums, document by document."""
+from headscope._survey.sums import OFFSETS
 
 NONE = "none"
 
@@ -208,7 +201,7 @@ def labels_table(
         pairs: the strongest of all parts, merged.
         syntax: whether the corpus is a treebank.
     """
-    halves = Halves(folder, documents, len(heads))
+    halves = Halves(folder, documents, len(heads), [rule.score for rule in RULES])
     claims = claims_of(folder, documents, len(heads)) if syntax else []
     strongest = pairs.filter(pyarrow.array(pairs["list"].to_numpy() == ALL))
     cell_of = strongest["cell"].to_numpy()
@@ -245,58 +238,6 @@ def _row(candidates: list[Candidate], pairs: pyarrow.Table, documents: int) -> t
         kept = (one.count, one.baseline, one.rule, one.rule_score, coverage, note, also, one.source)
         return (one.label, *map(_number, numbers), *kept)
     return (NONE, None, None, None, None, None, None, None, None, note, [], None)
-
-
-class Halves:
-    """The sums of documents with even and with odd numbers, summed to what shares and intervals need.
-
-    Attributes:
-        documents: of each half.
-    """
-
-    def __init__(self, folder: Path, documents: Sequence[int], cells: int) -> None:
-        self._moments: dict[tuple[int, str, str], Float[np.ndarray, "sums heads"]] = {}
-        self._totals = np.zeros((2, cells, len(SUMS)))
-        self.documents = [0, 0]
-        before = 0
-        for table, count in zip(read_beside(folder, "acts", len(documents)), documents, strict=True):
-            sums = read_sums([table], cells)
-            for half in (0, 1):
-                of = sums[(np.arange(before, before + count) % 2) == half]
-                self.documents[half] += len(of)
-                self._totals[half] += of.sum(0)
-                for counted, out_of in dict.fromkeys(rule.score for rule in RULES):
-                    self._add((half, counted, out_of), of)
-            before += count
-
-    def _add(self, key: tuple[int, str, str], sums: Float[np.ndarray, "documents heads sums"]) -> None:
-        hits, counts = _column(sums, key[1]), _column(sums, key[2])
-        there = counts > 0
-        found = np.stack([hits, counts, hits * hits, hits * counts, counts * counts, there.astype(float)])
-        found = np.where(there, found, 0.0).sum(1)
-        self._moments[key] = self._moments[key] + found if key in self._moments else found
-
-    def moments(self, half: int, cell: int, score: tuple[str, str]) -> Moments:
-        """A score over a half's documents."""
-        found = Moments()
-        *sums, documents = self._moments[half, score[0], score[1]][:, cell]
-        found.sums, found.documents = np.array(sums), int(documents)
-        return found
-
-    def total(self, half: int, cell: int, name: str) -> float:
-        """A sum over a half's documents."""
-        return float(_column(self._totals[half, cell], name))
-
-    def share(self, half: int, cell: int, counted: str, out_of: str) -> float:
-        """A sum over another, over a half's documents."""
-        counts = self.total(half, cell, out_of)
-        return self.total(half, cell, counted) / counts if counts else math.nan
-
-
-def _column(sums: np.ndarray, name: str) -> np.ndarray:
-    if name == "key_and_query":
-        return np.asarray(_column(sums, "key") + _column(sums, "query"))
-    return np.asarray(sums[..., SUMS.index(name)])
 
 
 def _candidate(rule: Rule, halves: Halves, cell: int) -> Candidate | None:
