@@ -97,7 +97,7 @@ def survey(
 
     Args:
         model: a hub id, a folder, `-` for the bundled model, what `hs.open` returned, or a live model of transformers.
-        documents: a file, a folder, a pattern, a dataset's folder, `-` for standard input; or texts.
+        documents: a file, a folder, a pattern, a dataset's folder, a treebank, `-` for standard input; or texts.
         out: the folder to write to. The same call goes on where an earlier one was stopped. None: a folder that goes
             when the result goes.
         tokenizer: goes with a live model.
@@ -122,7 +122,8 @@ def survey(
         progress: called after each part.
 
     Raises:
-        InputError: an option that can't be; a corpus in which nothing can be read; a folder that holds something else.
+        InputError: an option that can't be; a corpus in which nothing can be read; a line of a treebank that breaks the
+            format; a folder that holds something else.
         HeadscopeError: the model can't be loaded, or its attention can't be read.
         MissingExtraError: PyTorch, pyarrow, Ray or matplotlib is needed and not installed.
     """

@@ -18,8 +18,8 @@ CorpusName = Annotated[
     typer.Argument(
         metavar="CORPUS",
         show_default=False,
-        help="A folder or a pattern of text files; a .jsonl, .csv or .parquet file; a dataset saved with save_to_disk; "
-        "or - for standard input, as one document.",
+        help="A folder or a pattern of text files; a .jsonl, .csv or .parquet file; a treebank (.conllu); a dataset "
+        "saved with save_to_disk; or - for standard input, as one document.",
     ),
 ]
 Out = Annotated[
