@@ -88,11 +88,11 @@ class Acts:
 
     def files(self, record: dict[str, Any], renumbered: dict[int, int]) -> dict[str, bytes]:
         """Kind -> the file beside the part. `renumbered`: the document's number in the part."""
-        found = {}
+        files = {}
         if self.syntax is not None:
-            found["syntax"] = self.syntax.file(record, renumbered)
+            files["syntax"] = self.syntax.file(record, renumbered)
         if self.sums is not None and self.pairs is not None:
             self.pairs.flush()
-            found["acts"] = self.sums.file(record, renumbered)
-            found.update(self.pairs.files(record, renumbered))
-        return found
+            files["acts"] = self.sums.file(record, renumbered)
+            files.update(self.pairs.files(record, renumbered))
+        return files

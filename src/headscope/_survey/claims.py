@@ -53,10 +53,10 @@ class Claim:
 
     def moments(self, half: int, cell: int) -> Moments:
         """A head's score over a half's documents."""
-        found = Moments()
+        moments = Moments()
         *sums, documents = self.sums[half][:, cell]
-        found.sums, found.documents = np.array(sums), int(documents)
-        return found
+        moments.sums, moments.documents = np.array(sums), int(documents)
+        return moments
 
     @property
     def baselines(self) -> tuple[float, float]:
@@ -83,7 +83,7 @@ class Claim:
 
 def claims_of(folder: Path, documents: Sequence[int], cells: int) -> list[Claim]:
     """Every relation both ways, from the files beside the parts."""
-    found: dict[tuple[str, str], Claim] = {}
+    claims: dict[tuple[str, str], Claim] = {}
     before = 0
     for table, count in zip(read_beside(folder, "syntax", len(documents)), documents, strict=True):
         part = Counted(table, before, cells)
@@ -92,9 +92,9 @@ def claims_of(folder: Path, documents: Sequence[int], cells: int) -> list[Claim]
                 continue
             half = int(part.documents[row] % 2)
             for way, name, counts in ((UP, "to_head", part.counts), (DOWN, "from_head", part.with_dependents)):
-                if (relation, way) not in found:
-                    found[relation, way] = Claim(relation, way, (np.zeros((6, cells)), np.zeros((6, cells))))
-                claim = found[relation, way]
+                if (relation, way) not in claims:
+                    claims[relation, way] = Claim(relation, way, (np.zeros((6, cells)), np.zeros((6, cells))))
+                claim = claims[relation, way]
                 hits, out_of = part.hits[name][row].astype(np.float64), float(counts[row])
                 if out_of:
                     same = np.ones(cells)
@@ -110,4 +110,4 @@ def claims_of(folder: Path, documents: Sequence[int], cells: int) -> list[Claim]
                 claim.offsets[half].update(sign * offset for offset in part.offsets[row])
                 claim.nearest.update(part.nearest["nearest_up" if way == UP else "nearest_down"][row])
         before += count
-    return list(found.values())
+    return list(claims.values())

@@ -74,11 +74,13 @@ def read_conllu(path: Path, name: str, *, field: str, max_document: int) -> Iter
             nonlocal lines, sentences, size, number
             number += 1
             place = f"{name}#{number}"
-            found: Document | Refused = Document(place, "\n".join(lines), float(size), tuple(sentences))
+            document: Document | Refused = Document(place, "\n".join(lines), float(size), tuple(sentences))
             if size > max_document:
-                found = Refused(place, "too long", f"it has {size:,} bytes; {max_document:,} are the most", float(size))
+                document = Refused(
+                    place, "too long", f"it has {size:,} bytes; {max_document:,} are the most", float(size)
+                )
             lines, sentences, size = [], [], 0
-            return found
+            return document
 
         for block, starts, first in _blocks(file, name):
             if sentences and (starts or not began):

@@ -126,15 +126,15 @@ def examples_table(
         for rank, row in enumerate(rows if by_lot else _varied(rows, most)):
             chosen.append((heads[cell], "random" if by_lot else "best", rank, row))
     texts = _texts(folder, documents, {(row["document"], row["window"]) for _, _, _, row in chosen})
-    found: dict[str, list[Any]] = {name: [] for name, _ in COLUMNS}
+    columns: dict[str, list[Any]] = {name: [] for name, _ in COLUMNS}
     for (layer, head), kind, rank, row in chosen:
         name, words = texts[row["document"], row["window"]]
         before, between, after = _around(words, *sorted((row["query"], row["key"])))
         values = {"layer": layer, "head": head, "kind": kind, "rank": rank, "document": name}
         values |= {"before": before, "between": between, "after": after}
         for column, _ in COLUMNS:
-            found[column].append(values[column] if column in values else row[column])
-    return pyarrow.table({name: pyarrow.array(found[name], kind) for name, kind in COLUMNS})
+            columns[column].append(values[column] if column in values else row[column])
+    return pyarrow.table({name: pyarrow.array(columns[name], kind) for name, kind in COLUMNS})
 
 
 def _varied(rows: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
@@ -160,16 +160,16 @@ def _texts(
     folder: Path, documents: Sequence[int], wanted: set[tuple[int, int]]
 ) -> dict[tuple[int, int], tuple[str, list[str]]]:
     """Of some windows the document's name and the words."""
-    found = {}
+    texts = {}
     before = 0
     for table, count in zip(read_beside(folder, "texts", len(documents)), documents, strict=True):
         numbers = table["document"].to_numpy().astype(np.int64) + before
         windows = table["window"].to_numpy()
         for at, place in enumerate(zip(numbers.tolist(), windows.tolist(), strict=True)):
             if place in wanted:
-                found[place] = (table["name"][at].as_py(), table["words"][at].as_py())
+                texts[place] = (table["name"][at].as_py(), table["words"][at].as_py())
         before += count
-    return found
+    return texts
 
 
 def _around(words: list[str], first: int, second: int) -> tuple[str, str, str]:

@@ -48,17 +48,17 @@ class Halves:
 
     def _add(self, key: tuple[int, str, str], sums: Float[np.ndarray, "documents heads sums"]) -> None:
         hits, counts = _column(sums, key[1]), _column(sums, key[2])
-        there = counts > 0
-        found = np.stack([hits, counts, hits * hits, hits * counts, counts * counts, there.astype(float)])
-        found = np.where(there, found, 0.0).sum(1)
-        self._moments[key] = self._moments[key] + found if key in self._moments else found
+        present = counts > 0
+        moments = np.stack([hits, counts, hits * hits, hits * counts, counts * counts, present.astype(float)])
+        moments = np.where(present, moments, 0.0).sum(1)
+        self._moments[key] = self._moments[key] + moments if key in self._moments else moments
 
     def moments(self, half: int, cell: int, score: tuple[str, str]) -> Moments:
         """A score over a half's documents."""
-        found = Moments()
+        moments = Moments()
         *sums, documents = self._moments[half, score[0], score[1]][:, cell]
-        found.sums, found.documents = np.array(sums), int(documents)
-        return found
+        moments.sums, moments.documents = np.array(sums), int(documents)
+        return moments
 
     def total(self, half: int, cell: int, name: str) -> float:
         """A sum over a half's documents."""

@@ -207,14 +207,14 @@ def labels_table(
     cell_of = strongest["cell"].to_numpy()
     rows = []
     for cell, (layer, head) in enumerate(heads):
-        own = strongest.filter(pyarrow.array(cell_of == cell)).slice(0, KEPT)
-        candidates = [found for rule in RULES if (found := _candidate(rule, halves, cell)) is not None]
-        candidates += [found for claim in claims if (found := _syntactic(claim, cell)) is not None]
+        best = strongest.filter(pyarrow.array(cell_of == cell)).slice(0, KEPT)
+        candidates = [candidate for rule in RULES if (candidate := _candidate(rule, halves, cell)) is not None]
+        candidates += [candidate for claim in claims if (candidate := _syntactic(claim, cell)) is not None]
         if min(halves.documents) < LEAST_DOCUMENTS:
             candidates = []
-        candidates.sort(key=lambda one: (one.group, -one.gain, one.label))
+        candidates.sort(key=lambda candidate: (candidate.group, -candidate.gain, candidate.label))
         beside = tuple(halves.share(1, cell, name, "words") for name in ("special", "first", "sep"))
-        rows.append((layer, head, *_row(candidates, own, min(halves.documents)), *map(_number, beside)))
+        rows.append((layer, head, *_row(candidates, best, min(halves.documents)), *map(_number, beside)))
     columns = zip(*rows, strict=True)
     return pyarrow.table(
         {name: pyarrow.array(values, kind) for (name, kind), values in zip(COLUMNS, columns, strict=True)}
@@ -224,19 +224,28 @@ def labels_table(
 def _row(candidates: list[Candidate], pairs: pyarrow.Table, documents: int) -> tuple[object, ...]:
     """The columns from `label` to `source`."""
     note = "" if documents >= LEAST_DOCUMENTS else f"fewer than {LEAST_DOCUMENTS} documents in a half"
-    for at, one in enumerate(candidates):
-        if not one.confirmed:
-            note = f"not confirmed on the other half: {one.label}"
+    for at, candidate in enumerate(candidates):
+        if not candidate.confirmed:
+            note = f"not confirmed on the other half: {candidate.label}"
             break
-        coverage = None if one.explains is None else int(one.explains(pairs).sum())
+        coverage = None if candidate.explains is None else int(candidate.explains(pairs).sum())
         if coverage is not None and coverage < BESIDE_THE_POINT:
             continue
         if coverage is not None and coverage < NOT_THE_WHOLE:
             note = "true, but not the whole"
         also = [other.label for other in candidates[at + 1 :] if other.confirmed]
-        numbers = (one.score.share, *one.score.interval())
-        kept = (one.count, one.baseline, one.rule, one.rule_score, coverage, note, also, one.source)
-        return (one.label, *map(_number, numbers), *kept)
+        numbers = (candidate.score.share, *candidate.score.interval())
+        kept = (
+            candidate.count,
+            candidate.baseline,
+            candidate.rule,
+            candidate.rule_score,
+            coverage,
+            note,
+            also,
+            candidate.source,
+        )
+        return (candidate.label, *map(_number, numbers), *kept)
     return (NONE, None, None, None, None, None, None, None, None, note, [], None)
 
 

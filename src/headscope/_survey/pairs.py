@@ -82,8 +82,8 @@ class PairLists:
         for window in windows:
             words = window.words
             assert words is not None
-            there = np.flatnonzero(words.sizes).tolist()
-            for query in there if len(there) > 1 else ():
+            places = np.flatnonzero(words.sizes).tolist()
+            for query in places if len(places) > 1 else ():
                 name = f"{self._names[window.document]}\0{window.number}\0{query}"
                 digest = hashlib.sha256(name.encode()).digest()
                 yield int.from_bytes(digest[:8], "big") >> 1, window.document, window.number, query
@@ -131,7 +131,9 @@ class PairLists:
             "document": pyarrow.array([renumbered[document] for document, _ in marks], pyarrow.int32()),
             "window": pyarrow.array([number for _, number in marks], pyarrow.int32()),
             "name": pyarrow.array([self._names[document] for document, _ in marks], pyarrow.string()),
-            "words": pyarrow.array([list(one.words.forms) for one in marks.values()], pyarrow.list_(pyarrow.string())),
+            "words": pyarrow.array(
+                [list(marked.words.forms) for marked in marks.values()], pyarrow.list_(pyarrow.string())
+            ),
         }
         table = ranked(pyarrow.table(columns), self._most)
         return {"pairs": beside_bytes(table, record), "texts": beside_bytes(pyarrow.table(texts), record)}

@@ -82,18 +82,18 @@ class Marks:
         of = words.of_token
         self.neighbours = []
         for step in (-1, 1):
-            found = np.full(tokens, -1)
-            here, there = (slice(1, None), slice(None, -1)) if step < 0 else (slice(None, -1), slice(1, None))
-            both = (of[here] >= 0) & (of[there] >= 0)
-            found[here] = np.where(both, (of[here] == of[there]).astype(int), -1)
-            self.neighbours.append(found)
+            kinds = np.full(tokens, -1)
+            here, beside = (slice(1, None), slice(None, -1)) if step < 0 else (slice(None, -1), slice(1, None))
+            both = (of[here] >= 0) & (of[beside] >= 0)
+            kinds[here] = np.where(both, (of[here] == of[beside]).astype(int), -1)
+            self.neighbours.append(kinds)
 
 
 def _same(words: Words, out: Bool[np.ndarray, " words"]) -> Bool[np.ndarray, "words words"]:
     forms = [form.casefold() for form in words.forms]
     counts = Counter(forms)
     tags = words.sentence.tags if words.sentence is not None else None
-    found = np.zeros((len(forms), len(forms)), dtype=bool)
+    same = np.zeros((len(forms), len(forms)), dtype=bool)
     told = tags is not None and any(tag in CONTENT for tag in tags)
     for at, form in enumerate(forms):
         if out[at] or counts[form] < 2:
@@ -103,8 +103,8 @@ def _same(words: Words, out: Bool[np.ndarray, " words"]) -> Bool[np.ndarray, "wo
         else:
             content = any(sign.isalpha() for sign in form) and (len(form) > SHORT or not form.isascii())
         if content:
-            found[at] = [other == form and abs(place - at) > 1 for place, other in enumerate(forms)]
-    return found
+            same[at] = [other == form and abs(place - at) > 1 for place, other in enumerate(forms)]
+    return same
 
 
 class Spread:
@@ -121,15 +121,15 @@ class Spread:
         marks, words = self._marks, self._words
         n = tile.maps.shape[1]
         of = slice(tile.at, tile.at + n)
-        shown = torch.from_numpy(~marks.silent[of]).to(tile.maps)
+        present = torch.from_numpy(~marks.silent[of]).to(tile.maps)
         total = tile.maps.sum(-1, keepdim=True)
         rows = tile.maps / total.clamp_min(1e-30)
-        row = (rows * shown[:, None]).sum(1)
+        row = (rows * present[:, None]).sum(1)
         self._row = row if self._row is None else self._row + row
-        self._add("entropy", (torch.special.entr(rows).sum(-1) * shown).sum(-1))
-        text = shown * (1 - self._punctuation[of]).to(shown)
-        self._add("punctuation", ((tile.maps @ self._punctuation.to(shown)) * text).sum(-1))
-        places = words.averaging[of, tile.tokens].to(shown) @ (tile.weights @ marks.places.to(shown))
+        self._add("entropy", (torch.special.entr(rows).sum(-1) * present).sum(-1))
+        text = present * (1 - self._punctuation[of]).to(present)
+        self._add("punctuation", ((tile.maps @ self._punctuation.to(present)) * text).sum(-1))
+        places = words.averaging[of, tile.tokens].to(present) @ (tile.weights @ marks.places.to(present))
         for name, sums in zip(("first", "sep", "special"), places.sum(1).unbind(-1), strict=True):
             self._add(name, sums)
         start = tile.tokens.start
@@ -150,27 +150,27 @@ class Spread:
         marks, total = self._marks, self._total
         none = np.zeros(heads)
         count = int((~marks.silent).sum())
-        found: dict[str, Any] = {name: total.get(name, none) for name in ("first", "sep", "special", "punctuation")}
-        found["first_chance"], found["sep_chance"] = count * marks.chances
-        found["text_words"] = int((~marks.silent & ~marks.punctuation).sum())
-        found["punctuation_chance"] = found["text_words"] * (marks.punctuation & ~marks.silent).sum() / max(count, 1)
+        sums: dict[str, Any] = {name: total.get(name, none) for name in ("first", "sep", "special", "punctuation")}
+        sums["first_chance"], sums["sep_chance"] = count * marks.chances
+        sums["text_words"] = int((~marks.silent & ~marks.punctuation).sum())
+        sums["punctuation_chance"] = sums["text_words"] * (marks.punctuation & ~marks.silent).sum() / max(count, 1)
         if count > 1 and self._row is not None:
             log = np.log(count)
             mean = self._row.double() / count
             mean_entropy = torch.special.entr(mean).sum(-1).cpu().numpy()
-            found["entropy"] = total["entropy"] / log
-            found["key"] = count * (1 - mean_entropy / log)
-            found["query"] = count * mean_entropy / log - found["entropy"]
-            found["spread_words"] = count
+            sums["entropy"] = total["entropy"] / log
+            sums["key"] = count * (1 - mean_entropy / log)
+            sums["query"] = count * mean_entropy / log - sums["entropy"]
+            sums["spread_words"] = count
         inner = [int((kinds == 1).sum()) for kinds in marks.neighbours]
         outer = [int((kinds == 0).sum()) for kinds in marks.neighbours]
         if all(outer):
-            found["inner"] = sum(inner)
-            found["inner_weight"] = total.get("inner-1", none) + total.get("inner+1", none)
-            found["outer_weight"] = sum(
+            sums["inner"] = sum(inner)
+            sums["inner_weight"] = total.get("inner-1", none) + total.get("inner+1", none)
+            sums["outer_weight"] = sum(
                 n * total[f"outer{step:+d}"] / many for step, n, many in zip((-1, 1), inner, outer, strict=True)
             )
-        return found
+        return sums
 
 
 class Sums:
@@ -185,23 +185,23 @@ class Sums:
         table = self._documents.setdefault(document, np.zeros((self._cells, len(SUMS))))[cells]
         looks_at, weight = strongest.looks_at, strongest.weight
         heads = len(looks_at)
-        there = (weight >= 0).any(0)
-        found = spread.sums(heads)
-        found["words"] = there.sum()
-        found["chance"] = (1 / np.maximum(marks.others, 1))[there].sum()
+        present = (weight >= 0).any(0)
+        sums = spread.sums(heads)
+        sums["words"] = present.sum()
+        sums["chance"] = (1 / np.maximum(marks.others, 1))[present].sum()
         gaps = looks_at - np.arange(looks_at.shape[1])
         for offset in OFFSETS:
             hits = (gaps == offset) & (looks_at >= 0)
-            found[f"at{offset:+d}"] = hits.sum(-1)
-            found[f"weight{offset:+d}"] = (hits * weight).sum(-1)
-        again = np.flatnonzero(marks.same.any(-1) & there)
+            sums[f"at{offset:+d}"] = hits.sum(-1)
+            sums[f"weight{offset:+d}"] = (hits * weight).sum(-1)
+        again = np.flatnonzero(marks.same.any(-1) & present)
         if len(again):
-            found["same_words"] = len(again)
-            found["same"] = (marks.same[again, looks_at[:, again]] & (looks_at[:, again] >= 0)).sum(-1)
-            found["same_chance"] = (marks.same[again].sum(-1) / np.maximum(marks.others[again], 1)).sum()
+            sums["same_words"] = len(again)
+            sums["same"] = (marks.same[again, looks_at[:, again]] & (looks_at[:, again] >= 0)).sum(-1)
+            sums["same_chance"] = (marks.same[again].sum(-1) / np.maximum(marks.others[again], 1)).sum()
         for at, name in enumerate(SUMS):
-            if name in found:
-                table[:, at] += found[name]
+            if name in sums:
+                table[:, at] += sums[name]
 
     def file(self, record: dict[str, Any], renumbered: dict[int, int]) -> bytes:
         """The sums as a file beside the part, a row for each document and head."""
@@ -219,5 +219,5 @@ class Sums:
 
 def read_sums(tables: Sequence[pyarrow.Table], cells: int) -> Float[np.ndarray, "documents heads sums"]:
     """The sums of parts, document after document."""
-    found = [np.stack([table[name].to_numpy() for name in SUMS], -1).reshape(-1, cells, len(SUMS)) for table in tables]
-    return np.concatenate(found) if found else np.zeros((0, cells, len(SUMS)))
+    blocks = [np.stack([table[name].to_numpy() for name in SUMS], -1).reshape(-1, cells, len(SUMS)) for table in tables]
+    return np.concatenate(blocks) if blocks else np.zeros((0, cells, len(SUMS)))

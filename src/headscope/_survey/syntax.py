@@ -89,10 +89,10 @@ class Pairs:
         """(relations, pairs), 1 where the pair is of the relation."""
 
 
-def _nearest(tags: Sequence[str], here: int, there: int) -> str | None:
+def _nearest(tags: Sequence[str], start: int, end: int) -> str | None:
     """The rule “the nearest word of this tag, on this side”, where it leads from here to there."""
-    between = tags[here + 1 : there] if there > here else tags[there + 1 : here]
-    return None if tags[there] in between else tags[there] + (">" if there > here else "<")
+    between = tags[start + 1 : end] if end > start else tags[end + 1 : start]
+    return None if tags[end] in between else tags[end] + (">" if end > start else "<")
 
 
 class SyntaxCounts:
@@ -109,7 +109,7 @@ class SyntaxCounts:
 
     def begin(self, document: int, pairs: Pairs) -> Int[np.ndarray, " relations"]:
         """Count a sentence's pairs; the rows that its relations have."""
-        found = []
+        rows = []
         for which, relation in enumerate(pairs.relations):
             row = self._rows.setdefault((document, relation), len(self._rows))
             if row == len(self._counts):
@@ -125,8 +125,8 @@ class SyntaxCounts:
             self._offsets[row] += (pairs.heads[of] - pairs.dependents[of]).tolist()
             for name, rules in (("nearest_up", pairs.nearest_up), ("nearest_down", pairs.nearest_down)):
                 self._nearest[name][row] += [rule for at in np.flatnonzero(of) if (rule := rules[at]) is not None]
-            found.append(row)
-        return np.array(found, dtype=np.int64)
+            rows.append(row)
+        return np.array(rows, dtype=np.int64)
 
     def take(self, rows: Int[np.ndarray, " relations"], pairs: Pairs, strongest: Strongest, cells: slice) -> None:
         """Count one layer's hits; `cells`: the layer's heads among all heads."""
@@ -210,9 +210,9 @@ def syntax_table(folder: Path, documents: Sequence[int], heads: Sequence[tuple[i
     for part in parts():
         held_out = part.documents % 2 == 1
         relations = np.array(part.relations, dtype=object)
-        for (relation, way), found in moments.items():
+        for (relation, way), shares in moments.items():
             rows = np.flatnonzero(held_out & (relations == relation))
-            found.add(part.hits[HITS[way]][rows, claims[relation, way]], part.counts[rows])
+            shares.add(part.hits[HITS[way]][rows, claims[relation, way]], part.counts[rows])
     return _table(claims, totals, moments, heads)
 
 

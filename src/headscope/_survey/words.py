@@ -59,10 +59,10 @@ class Words:
     @cached_property
     def membership(self) -> Float[torch.Tensor, "tokens words"]:
         """(tokens, words), 1 where the token is of the word."""
-        found = torch.zeros(len(self.of_token), len(self.forms))
+        matrix = torch.zeros(len(self.of_token), len(self.forms))
         places = np.flatnonzero(self.of_token >= 0)
-        found[torch.from_numpy(places), torch.from_numpy(self.of_token[places])] = 1
-        return found
+        matrix[torch.from_numpy(places), torch.from_numpy(self.of_token[places])] = 1
+        return matrix
 
     @cached_property
     def averaging(self) -> Float[torch.Tensor, "words tokens"]:
@@ -121,14 +121,14 @@ def _groups(words: Words, most: int) -> Iterator[tuple[int, int]]:
         first = last
 
 
-def words_of_text(found: Any, text: str) -> Words:
+def words_of_text(encoding: Any, text: str) -> Words:
     """The words as the tokenizer's pre-tokenizer cut them, from its encoding of a window of the text."""
-    of_token = np.full(len(found.ids), -1)
+    of_token = np.full(len(encoding.ids), -1)
     forms: list[str] = []
     last: Any = None
     start = 0
     for at, (word, special, span) in enumerate(
-        zip(found.word_ids, found.special_tokens_mask, found.offsets, strict=True)
+        zip(encoding.word_ids, encoding.special_tokens_mask, encoding.offsets, strict=True)
     ):
         if special:
             continue
@@ -140,8 +140,8 @@ def words_of_text(found: Any, text: str) -> Words:
     return Words(of_token, tuple(forms))
 
 
-def words_of_sentence(found: Any, sentence: Sentence) -> Words:
+def words_of_sentence(encoding: Any, sentence: Sentence) -> Words:
     """The treebank's own words, from the tokenizer's encoding of them."""
-    pairs: Sequence[tuple[int | None, int]] = list(zip(found.word_ids, found.special_tokens_mask, strict=True))
+    pairs: Sequence[tuple[int | None, int]] = list(zip(encoding.word_ids, encoding.special_tokens_mask, strict=True))
     of_token = np.array([-1 if special or word is None else word for word, special in pairs], dtype=np.int64)
     return Words(of_token, sentence.words, sentence)
