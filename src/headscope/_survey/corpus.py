@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from headscope._survey.conllu import read_conllu
 from headscope._survey.csv_rows import read_csv
 from headscope._survey.documents import Document, Refused, checked, spelled
 from headscope._survey.readers import (
@@ -33,6 +34,7 @@ KINDS: dict[str, tuple[str, Reader]] = {
     ".tsv": ("csv", read_csv),
     ".parquet": ("parquet", read_parquet),
     ".arrow": ("hf", read_arrow),
+    ".conllu": ("conllu", read_conllu),
 }
 """Suffix -> kind of file and its reader. Every other file is read as text."""
 
@@ -61,7 +63,7 @@ class Corpus:
 
     Attributes:
         name: the last part of the path; `-` for standard input, `texts` for texts in memory.
-        kind: text, jsonl, csv, parquet, hf, stdin, texts, or mixed.
+        kind: text, jsonl, csv, parquet, hf, conllu, stdin, texts, or mixed.
         files: (path, name relative to the corpus, bytes) of each file, sorted by name.
         again: True if the corpus can be read more than once.
         source: standard input, or texts in memory.
@@ -170,6 +172,8 @@ def _folder(folder: Path) -> Corpus:
     if (folder / "state.json").is_file():
         return _of_files(folder.name, folder, _arrow_files(folder), kind="hf")
     files = list(_files_in(folder))
+    # A treebank's folder also has a README, a licence and its plain text.
+    files = [file for file in files if _kind_of(file)[0] == "conllu"] or files
     if not files:
         raise InputError("the folder has no files", where=str(folder), advice="name a folder with texts in it")
     return _of_files(folder.resolve().name, folder, files)
@@ -239,6 +243,12 @@ def _of_files(name: str, root: Path, files: Iterable[Path], kind: str | None = N
     if kind is None:
         rows.sort(key=lambda row: row[1])
         kinds = {_kind_of(path)[0] for path, _, _ in rows}
+        if "conllu" in kinds and len(kinds) > 1:
+            raise InputError(
+                "some files are treebanks (.conllu), others are not",
+                where=name,
+                advice="name the treebanks alone: 'texts/*.conllu'",
+            )
         kind = kinds.pop() if len(kinds) == 1 else "mixed"
     return Corpus(spelled(name), kind, tuple(rows))
 

@@ -6,7 +6,10 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from headscope._survey.conllu import Sentence
 
 DOCUMENT_COST = 100
 """Characters added to each document's size, so that a part of many short documents ends, too."""
@@ -20,11 +23,13 @@ class Document:
         name: the file relative to the corpus; `file#number` for a row of a table.
         text: its text.
         weight: its share of the corpus, in bytes.
+        sentences: its trees, in a treebank; `text` is then the lines that they were read from.
     """
 
     name: str
     text: str
     weight: float = 0.0
+    sentences: tuple[Sentence, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,10 @@ class Part:
     refused: tuple[Refused, ...]
     texts: str
     weight: float
+
+
+Done: TypeAlias = tuple[Part, bytes, dict[str, Any], dict[str, bytes]]
+"""A finished part, its file, its record, and the files beside it by kind."""
 
 
 def checked(name: str, text: Any, weight: float, max_document: int) -> Document | Refused:

@@ -18,12 +18,16 @@ from headscope._survey.seal import BLANK, DamageWarning, fault, sealed
 from headscope._survey.table import part_record
 from headscope.errors import InputError
 
-LEFT_OVER = re.compile(r"^\.(part-\d+\.parquet|window-\d+\.npy|manifest\.json|aggregates\.\w+|similarity\.parquet)\.")
+LEFT_OVER = re.compile(
+    r"^\.(part-\d+\.parquet|window-\d+\.npy|manifest\.json|aggregates\.\w+|similarity\.parquet"
+    r"|(syntax|acts|pairs|texts)-\d+\.parquet|(syntax|labels|examples)\.parquet)\."
+)
 """Temporary files that a killed process leaves behind."""
 
 SURVEY_FILES = re.compile(
     r"manifest\.json|aggregates\.(parquet|json)|similarity\.parquet|report\.html|plots|damaged"
     r"|parts(/part-\d+\.parquet)?|similarity(/window-\d+\.npy)?"
+    r"|atlas(/\w+-\d+\.parquet)?|(syntax|labels|examples)\.parquet"
 )
 """Names of the files and folders that a survey writes."""
 
@@ -100,7 +104,7 @@ class Folder:
         """
         identity = json.loads(json.dumps(identity))
         self.stamp = {"run": _digest(identity), "survey": _brief(identity)}
-        for place in (self.path, self.path / "parts", self.path / "similarity"):
+        for place in (self.path, self.path / "parts", self.path / "similarity", self.path / "atlas"):
             if place.is_dir():
                 for path in place.iterdir():
                     if LEFT_OVER.match(path.name):
@@ -257,6 +261,8 @@ class Folder:
     def clear(self) -> None:
         """Remove the parts and the manifest of a survey that is not worth resuming."""
         for path in (self.path / "parts").glob("part-*.parquet"):
+            path.unlink()
+        for path in (self.path / "atlas").glob("*.parquet"):
             path.unlink()
         self.manifest_path.unlink()
 

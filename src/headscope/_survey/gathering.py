@@ -1,4 +1,4 @@
-"""From finished parts to the rest of a survey's folder: aggregates, distances between heads, and the manifest."""
+"""From finished parts to the rest of a survey's folder: aggregates, labels, distances of heads, and the manifest."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope._survey.aggregates import aggregate, aggregates_parquet, aggregates_record
+from headscope._survey.atlas import write_atlas
 from headscope._survey.corpus import Corpus
 from headscope._survey.documents import parts
 from headscope._survey.durable import make_folder
@@ -29,7 +30,7 @@ COUNTS = ("documents", "refused", "windows", "tokens")
 def gather(
     folder: Folder, corpus: Corpus, settings: Settings, workers: Workers, identity: dict[str, Any], count: int
 ) -> None:
-    """Write aggregates, similarity and the complete manifest, from the first `count` parts.
+    """Write aggregates, syntax, labels, examples, similarity and the complete manifest, from the first `count` parts.
 
     Raises:
         InputError: no document of the corpus could be read, or a part is missing.
@@ -51,6 +52,7 @@ def gather(
     folder.write("aggregates.parquet", aggregates_parquet(aggregates, description.heads))
     folder.write_json("aggregates.json", aggregates_record(aggregates, description.heads, counts["windows"]))
     files = ["aggregates.parquet", "aggregates.json"]
+    files += write_atlas(folder, corpus, settings, description.heads, contents["parts"])
     similarity: dict[str, Any] = {}
     if settings.head_distances:
         texts = [part["texts"] for part in contents["parts"]]

@@ -15,6 +15,8 @@ from headscope.statistics.roles import Roles
 if TYPE_CHECKING:
     from jaxtyping import Float
 
+    from headscope._survey.acts import Acts
+
 Grams = Callable[[int], "torch.Tensor | None"]
 """Layer -> W_O W_O^T of its heads, (heads, d_value, d_value), or None if no statistic needs it."""
 
@@ -26,12 +28,14 @@ class Measure:
         names: the statistics, in the order of the last axis.
         roles: the roles of the tokens of each row of the batch; set before the model runs.
         layers: layer -> (batch, heads, statistics), of the last forward pass.
+        acts: reads the layers word by word, for syntax, labels and examples; None if not needed.
     """
 
-    def __init__(self, names: tuple[str, ...], gram: Grams) -> None:
+    def __init__(self, names: tuple[str, ...], gram: Grams, acts: Acts | None = None) -> None:
         self.names = names
         self.roles: Sequence[Roles] = ()
         self.layers: dict[int, Float[torch.Tensor, "batch heads statistics"]] = {}
+        self.acts = acts
         self._gram = gram
         self._prepared: Prepared | None = None
 
@@ -87,6 +91,8 @@ class Measure:
             )
             wide = torch.float32 if values.device.type == "mps" else torch.float64  # MPS has no fp64
             self.layers[call.layer] = values.to(wide).nanmean(-1).permute(1, 2, 0)
+            if self.acts is not None:
+                self.acts.take(call)
 
     def table(self) -> Float[torch.Tensor, "batch cells statistics"]:
         """(batch, heads of all layers, statistics) in fp32 on the CPU: layer 0's heads first."""

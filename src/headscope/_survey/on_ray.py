@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 import ray
 
-from headscope._survey.documents import Document, Part
+from headscope._survey.documents import Document, Done, Part
 from headscope._survey.likeness import ChosenWindow
 from headscope._survey.loading import Source
 from headscope._survey.replica import ModelDescription, Replica
@@ -54,7 +54,7 @@ class Worker:
         """The model as the replica describes it."""
         return self._ready(lent).described
 
-    def run(self, lent: list[Any], part: Part, stamp: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
+    def run(self, lent: list[Any], part: Part, stamp: dict[str, Any]) -> tuple[bytes, dict[str, Any], dict[str, bytes]]:
         """See Replica.run."""
         return self._ready(lent).run(part, stamp)
 
@@ -125,10 +125,10 @@ class RayWorkers:
         """The model as the first actor describes it."""
         return self._described
 
-    def run(self, todo: Iterator[Part], stamp: dict[str, Any]) -> Iterator[tuple[Part, bytes, dict[str, Any]]]:
+    def run(self, todo: Iterator[Part], stamp: dict[str, Any]) -> Iterator[Done]:
         """See Workers."""
-        for part, (data, record) in self._each(todo, lambda actor, part: actor.run.remote(self._lent, part, stamp)):
-            yield part, data, record
+        for part, done in self._each(todo, lambda actor, part: actor.run.remote(self._lent, part, stamp)):
+            yield part, *done
 
     def compare(self, todo: Iterator[tuple[ChosenWindow, Document]]) -> Iterator[tuple[ChosenWindow, np.ndarray]]:
         """See Workers."""

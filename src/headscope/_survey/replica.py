@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,8 @@ from torch import nn
 
 from headscope._capture import capture
 from headscope._capture.captured import feed
+from headscope._survey.acts import Acts
+from headscope._survey.atlas import kept_pairs
 from headscope._survey.documents import Document, Part, Refused
 from headscope._survey.identity import config_record, modules_record, running_record, tokenizer_record
 from headscope._survey.loading import Source, load, window_length
@@ -77,20 +80,22 @@ class Replica:
         }
         self.described = self._describe(source)
 
-    def run(self, part: Part, stamp: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
-        """Return a part as Parquet, and its record.
+    def run(self, part: Part, stamp: dict[str, Any]) -> tuple[bytes, dict[str, Any], dict[str, bytes]]:
+        """Return a part as Parquet, its record, and the files beside it by kind.
 
         Args:
             stamp: `Folder.stamp`, which the record begins with.
         """
-        windows = self.cutter.cut([document.text for document in part.documents])
+        windows, without = self._windows(part.documents, words=kept_pairs(self.settings) is not None)
+        acts = self._acts(part, windows)
         cut = {window.document for window in windows}
         refused = list(part.refused)
+        refused += [Refused(part.documents[at].name, "no window", problem) for at, _, problem in without]
         for at, document in enumerate(part.documents):
-            if at not in cut:
+            if at not in cut and not document.sentences:
                 refused.append(Refused(document.name, "empty", "the tokenizer makes no token of it", document.weight))
         description = self.described
-        values = self._measure(windows)
+        values = self._measure(windows, acts)
         record = {
             **stamp,
             "part": part.index,
@@ -110,19 +115,45 @@ class Replica:
             statistics=description.statistics,
             record=record,
         )
-        return data, record
+        if acts is None:
+            return data, record, {}
+        return data, record, acts.files({**stamp, "part": part.index}, number)
+
+    def _acts(self, part: Part, windows: list[Window]) -> Acts | None:
+        """The reader of the part's words, for syntax, labels and examples; None if not needed."""
+        syntax = any(document.sentences for document in part.documents)
+        pairs = kept_pairs(self.settings)
+        if not syntax and pairs is None:
+            return None
+        names = [document.name for document in part.documents]
+        return Acts(self.described.heads, windows, names, syntax=syntax, pairs=pairs)
+
+    def _windows(
+        self, documents: Sequence[Document], *, words: bool = False
+    ) -> tuple[list[Window], list[tuple[int, int, str]]]:
+        """All windows, and (document, number, reason) of each sentence of a treebank that has none."""
+        if not any(document.sentences for document in documents):
+            return self.cutter.cut([document.text for document in documents], words=words), []
+        return self.cutter.cut_trees(
+            [
+                (at, number, sentence)
+                for at, document in enumerate(documents)
+                for number, sentence in enumerate(document.sentences)
+            ]
+        )
 
     def compare(self, document: Document, number: int) -> Float[np.ndarray, "heads_total heads_total"]:
         """The Jensen-Shannon distances between all pairs of heads over one window of a document."""
-        window = self.cutter.cut([document.text])[number]
+        windows, _ = self._windows([document])
+        window = next(window for window in windows if window.number == number)
         with torch.inference_mode(), capture(self.loaded.model, values=False) as captured:
             self.loaded.model(**self._inputs([window]))
         return head_distances(captured.trace).array
 
-    def _measure(self, windows: list[Window]) -> Float[np.ndarray, "windows heads_total statistics"]:
+    def _measure(self, windows: list[Window], acts: Acts | None) -> Float[np.ndarray, "windows heads_total statistics"]:
         description = self.described
         values = np.empty((len(windows), len(description.heads), len(description.statistics)), dtype=np.float32)
-        measure = Measure(description.statistics, self._gram)
+        measure = Measure(description.statistics, self._gram, acts)
         model = self.loaded.model
         modes = [(module, module.training) for module in model.modules() if module.training]
         model.eval()
@@ -131,6 +162,8 @@ class Replica:
                 for batch in batches(windows, self.settings.batch_tokens):
                     rows = [windows[at] for at in batch]
                     measure.roles = [window.roles for window in rows]
+                    if acts is not None:
+                        acts.begin(rows)
                     model(**self._inputs(rows))
                     values[batch] = measure.table().numpy()
         finally:

@@ -19,6 +19,8 @@ from headscope.statistics.table import spread_line
 if TYPE_CHECKING:
     import pyarrow
 
+    from headscope._survey.examples import Examples
+
 
 class Survey(Mapping[str, Named]):
     """Statistic name -> (layers, heads), the mean over all windows, as `trace.statistics()` is for one text.
@@ -70,6 +72,42 @@ class Survey(Mapping[str, Named]):
         if name not in measures:
             raise InputError(f"no measure {name!r}", where="measure", advice=f"use one of {', '.join(measures)}")
         return Named(statistic, ("layers", "heads"), table_of(self.aggregates, statistic, name))
+
+    @property
+    def syntax(self) -> pyarrow.Table:
+        """The best head for each relation of a treebank. See docs/survey.md.
+
+        Raises:
+            InputError: the corpus is not a treebank.
+        """
+        return self._table("syntax", "syntax requires a treebank: survey .conllu files")
+
+    @property
+    def labels(self) -> pyarrow.Table:
+        """The label of each head. See docs/survey.md.
+
+        Raises:
+            InputError: the survey was made without labels.
+        """
+        return self._table("labels", "survey with labels=True, or --labels")
+
+    @property
+    def examples(self) -> Examples:
+        """`survey.examples[layer, head]`: the most telling pairs of words, and some random ones.
+
+        Raises:
+            InputError: the survey was made without examples.
+        """
+        from headscope._survey.examples import Examples
+
+        return Examples(self._table("examples", "survey with examples=10, or --examples 10"))
+
+    def _table(self, name: str, advice: str) -> pyarrow.Table:
+        from pyarrow import parquet
+
+        if f"{name}.parquet" not in self.manifest["files"]:
+            raise InputError(f"the survey has no {name}", where=str(self.folder), advice=advice)
+        return parquet.read_table(self.folder / f"{name}.parquet")
 
     def rows(self) -> pyarrow.Table:
         """All rows of all parts, one per window, layer and head. They must fit in memory."""

@@ -61,6 +61,8 @@ def survey(
     length: int | None = None,
     statistics: str | Iterable[str] | None = None,
     head_distances: int = 0,
+    labels: bool = False,
+    examples: int = 0,
     device: str | None = None,
     dtype: str | None = None,
     field: str = "text",
@@ -78,7 +80,8 @@ def survey(
 
     Args:
         model: a hub id, a folder, `-` for the bundled model, a model from `hs.open`, or a live model of transformers.
-        documents: a file, a folder, a pattern, a dataset's folder, `-` for standard input; or an iterable of texts.
+        documents: a file, a folder, a pattern, a dataset's folder, a treebank, `-` for standard input; or an
+            iterable of texts.
         out: the folder to write to; the same call resumes an interrupted survey. By default a temporary folder, removed
             together with the result.
         tokenizer: required with a live model.
@@ -87,6 +90,8 @@ def survey(
         statistics: names of statistics; by default all that the model supports.
         head_distances: number of windows over which all pairs of heads are compared; the time is quadratic in heads
             and tokens.
+        labels: label every head: its behaviour among words, with score, interval and baselines.
+        examples: number of each head's most telling pairs of words to keep, with their text.
         device: `cpu`, `cuda`, …; a live model stays on its device.
         dtype: fp32, fp16 or bf16; a live model keeps its dtype.
         field: the field or column that holds the text, in tables.
@@ -101,7 +106,8 @@ def survey(
         progress: called after each part.
 
     Raises:
-        InputError: an invalid option, a corpus without a readable document, or a folder that holds something else.
+        InputError: an invalid option, a corpus without a readable document, a treebank with an invalid line, or a
+            folder that holds something else.
         HeadscopeError: the model can't be loaded, or its attention can't be read.
         MissingExtraError: PyTorch, pyarrow, Ray or matplotlib is needed and not installed.
     """
@@ -117,6 +123,8 @@ def survey(
         length=length,
         statistics=statistics,
         head_distances=head_distances,
+        labels=labels,
+        examples=examples,
         device=default_device if device is None else device,
         dtype=default_dtype if dtype is None else dtype,
         field=field,
@@ -129,6 +137,8 @@ def survey(
             where="head_distances",
             advice="pass a list of texts, or a corpus on disk",
         )
+    if corpus.kind == "conllu":
+        _check_treebank(corpus, chosen)
     with _place(out) as path:
         folder = Folder(path)
         with folder.locked(), _workers(source, chosen, threads, ray, workers) as crew:
@@ -142,6 +152,16 @@ def survey(
 
             write_plots(path, parts=False)
         return Survey(path, keep=out is not None, parts=False)
+
+
+def _check_treebank(corpus: Corpus, chosen: Settings) -> None:
+    """Read a treebank to its end before the model is loaded, so that an invalid line doesn't stop a survey half-way.
+
+    Raises:
+        InputError: a line is invalid.
+    """
+    for _ in corpus.documents(chosen.field, chosen.max_document):
+        pass
 
 
 @contextmanager
@@ -222,6 +242,9 @@ def _fill(
     folder: Folder, corpus: Corpus, chosen: Settings, workers: Workers, progress: Callable[[Tally], None] | None
 ) -> None:
     """Write everything but the report and the plots."""
+    from headscope._survey.atlas import kinds_of
+    from headscope._survey.beside import PLACE, all_beside, beside_name
+    from headscope._survey.durable import make_folder
     from headscope._survey.gathering import gather
 
     model = workers.described
@@ -234,6 +257,9 @@ def _fill(
         "left_out": model.left_out,
     }
     folder.begin(identity)
+    kinds = kinds_of(corpus, chosen)
+    if kinds:
+        make_folder(folder.path / PLACE)
     tally = Tally(corpus.weight)
     report_progress = progress or (lambda tally: None)
     count = 0
@@ -244,7 +270,7 @@ def _fill(
         for part in parts(corpus.documents(chosen.field, chosen.max_document), chosen.part_size):
             count += 1
             record = folder.finished(part.index)
-            if record is None:
+            if record is None or not all_beside(folder, part.index, kinds):
                 yield part
                 continue
             if record["texts"] != part.texts:
@@ -260,7 +286,9 @@ def _fill(
             report_progress(tally)
 
     report_progress(tally)
-    for part, data, record in workers.run(todo(), folder.stamp):
+    for part, data, record, files in workers.run(todo(), folder.stamp):
+        for kind, beside in files.items():  # before the part: a part on disk is finished
+            folder.write(beside_name(kind, part.index), beside)
         folder.write(f"parts/{folder.part_path(part.index).name}", data)
         tally.parts += 1
         tally.weight += part.weight

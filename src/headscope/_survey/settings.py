@@ -43,6 +43,8 @@ class Settings:
         batch_tokens: most tokens per batch.
         part_size: characters per part.
         max_document: characters beyond which a document is refused.
+        labels: whether every head gets a label.
+        examples: how many examples of each head are kept.
     """
 
     length: int | None = None
@@ -54,10 +56,13 @@ class Settings:
     batch_tokens: int = BATCH_TOKENS["cpu"]
     part_size: int = PART_SIZE
     max_document: int = MAX_DOCUMENT
+    labels: bool = False
+    examples: int = 0
 
     def record(self) -> dict[str, Any]:
-        """The settings as the manifest records them."""
+        """The settings as the manifest records them. Labels and examples are recorded only if they are on."""
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        fields = {name: value for name, value in fields.items() if value or name not in ("labels", "examples")}
         return {**fields, "statistics": None if self.statistics is None else list(self.statistics)}
 
 
@@ -82,6 +87,8 @@ def settings(
     batch_tokens: int | None = None,
     part_size: int = PART_SIZE,
     max_document: int = MAX_DOCUMENT,
+    labels: bool = False,
+    examples: int = 0,
 ) -> Settings:
     """Return settings, checked as far as possible without the model.
 
@@ -104,6 +111,7 @@ def settings(
         ("batch_tokens", batch_tokens, 1),
         ("part_size", part_size, 1),
         ("max_document", max_document, 1),
+        ("examples", examples, 0),
     ):
         check_number(name, value, least)
     return Settings(
@@ -116,4 +124,6 @@ def settings(
         batch_tokens=batch_tokens,
         part_size=part_size,
         max_document=max_document,
+        labels=labels,
+        examples=examples,
     )

@@ -68,7 +68,7 @@ def part_bytes(
         for at in range(len(statistics))
     ]
     # The seal comes after the record, so it is the last mark in the file even if a name contains one.
-    columns_of = schema(statistics).with_metadata({RECORD: _spelled(record), SEAL: BLANK})
+    columns_of = schema(statistics).with_metadata({RECORD: spelled_record(record), SEAL: BLANK})
     table = pyarrow.Table.from_arrays(columns, schema=columns_of)
     sink = pyarrow.BufferOutputStream()
     parquet.write_table(table, sink, compression="zstd")
@@ -88,5 +88,6 @@ def columns_of(path: Path, names: Sequence[str]) -> pyarrow.Table:
         return file.read(columns=list(names))
 
 
-def _spelled(record: dict[str, Any]) -> str:
+def spelled_record(record: dict[str, Any]) -> str:
+    """A record as it stands in a file's metadata."""
     return json.dumps(record, ensure_ascii=True, sort_keys=True)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headscope._survey.findings import Findings
 from headscope.statistics import CATALOG
+
+if TYPE_CHECKING:
+    import pyarrow
 
 NAMED = 3
 """Heads that a sentence names."""
@@ -69,3 +73,29 @@ def extremes(findings: Findings, statistic: str) -> list[Extreme]:
         low, high = (float(findings.values(statistic, field)[first]) for field in ("q25", "q75"))
         sentences.append(Extreme(statistic, says, heads, low, high, float(np.median(values))))
     return sentences
+
+
+def syntax_sentences(table: pyarrow.Table, most: int = NAMED) -> list[str]:
+    """A sentence for each of the relations with the largest held-out margin above the best fixed offset."""
+    rows = [row for row in table.to_pylist() if row["accuracy_held_out"] is not None]
+    if not rows:
+        return ["syntax: no accuracy can be held out; that takes relations in two documents or more"]
+    rows.sort(key=lambda row: (row["offset_accuracy"] - row["accuracy_held_out"], row["relation"], row["direction"]))
+    best: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        best.setdefault(row["relation"], row)
+    return [_syntax_sentence(row) for row in list(best.values())[:most]]
+
+
+def _syntax_sentence(row: dict[str, Any]) -> str:
+    interval = "" if row["low"] is None else f" (95% interval {row['low']:.0%} to {row['high']:.0%})"
+    share = f"{row['accuracy_held_out']:.0%}"
+    act = (
+        f"a dependent's strongest word is its head in {share} of cases"
+        if row["direction"] == "dependent->head"
+        else f"the word that looks at a dependent most is its head in {share} of cases"
+    )
+    return (
+        f"{row['relation']}: in head {row['layer']}.{row['head']}, {act}{interval}, held out; "
+        f"the best fixed offset, {row['offset']:+d}, gives {row['offset_accuracy']:.0%}"
+    )

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from headscope._survey.documents import Document, Part
+from headscope._survey.documents import Document, Done, Part
 from headscope._survey.likeness import ChosenWindow
 from headscope._survey.loading import Source
 from headscope._survey.replica import ModelDescription, Replica
@@ -22,8 +22,8 @@ class Workers(Protocol):
     def described(self) -> ModelDescription:
         """The model as the replicas describe it."""
 
-    def run(self, todo: Iterator[Part], stamp: dict[str, Any]) -> Iterator[tuple[Part, bytes, dict[str, Any]]]:
-        """Yield each part with its file and its record, in the order in which they finish."""
+    def run(self, todo: Iterator[Part], stamp: dict[str, Any]) -> Iterator[Done]:
+        """Yield each part with its file, its record and the files beside it, in the order in which they finish."""
 
     def compare(self, todo: Iterator[tuple[ChosenWindow, Document]]) -> Iterator[tuple[ChosenWindow, np.ndarray]]:
         """Yield each window with the distances between all pairs of heads, in the order in which they finish."""
@@ -51,7 +51,7 @@ class LocalWorkers:
         """The model as the replica describes it."""
         return self._replica.described
 
-    def run(self, todo: Iterator[Part], stamp: dict[str, Any]) -> Iterator[tuple[Part, bytes, dict[str, Any]]]:
+    def run(self, todo: Iterator[Part], stamp: dict[str, Any]) -> Iterator[Done]:
         """See Workers; the order is that of the corpus."""
         for part in todo:
             yield part, *self._replica.run(part, stamp)

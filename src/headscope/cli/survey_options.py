@@ -18,8 +18,8 @@ CorpusName = Annotated[
     typer.Argument(
         metavar="CORPUS",
         show_default=False,
-        help="A folder or a pattern of text files; a .jsonl, .csv or .parquet file; a dataset saved with save_to_disk; "
-        "or - for standard input, as one document.",
+        help="A folder or a pattern of text files; a .jsonl, .csv or .parquet file; a treebank (.conllu); a dataset "
+        "saved with save_to_disk; or - for standard input, as one document.",
     ),
 ]
 Out = Annotated[
@@ -53,6 +53,13 @@ HeadDistances = Annotated[
         metavar="N",
         help="Also compare all pairs of heads over N windows. Slow: quadratic in heads and tokens.",
     ),
+]
+Labels = Annotated[
+    bool, typer.Option("--labels", help="Also label every head: its behaviour among words, with how sure it is.")
+]
+Examples = Annotated[
+    int,
+    typer.Option("--examples", parser=number, metavar="N", help="Also keep each head's N most telling pairs of words."),
 ]
 Device = Annotated[
     str, typer.Option("--device", metavar="NAME", help="Device: cpu, cuda, cuda:1, mps.", rich_help_panel=MODEL)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from headscope._survey.findings import read_findings
-from headscope._survey.wording import extremes, rounded
+from headscope._survey.wording import extremes, rounded, syntax_sentences
 from headscope.checkpoint import called
 from headscope.view.tables import Column, Table
 from headscope.view.terminal import Drawing, Sheet, blank, notes, prose, table, title
@@ -59,6 +60,11 @@ def survey_sheet(survey: Survey) -> Sheet:
             drawings.append(prose(f"{document['document']}: {document['detail']}", mark="- "))
         if counts["refused"] > SHOWN_REFUSED:
             drawings.append(notes(["the others are in manifest.json"]))
+    if "syntax.parquet" in manifest["files"]:
+        drawings += [blank, *(prose(sentence, mark="- ") for sentence in syntax_sentences(survey.syntax))]
+    if "labels.parquet" in manifest["files"]:
+        labels = Counter(survey.labels["label"].to_pylist()).most_common()
+        drawings += [blank, prose("heads by label: " + ", ".join(f"{label} ({count})" for label, count in labels))]
     drawings += [blank, *(prose(f"{what}: {survey.folder / name}") for what, name in _files(survey.folder))]
     return Sheet(record=lambda: survey.aggregates, table=lambda: Table(COLUMNS, tuple(rows)), drawings=tuple(drawings))
 
@@ -66,4 +72,5 @@ def survey_sheet(survey: Survey) -> Sheet:
 def _files(folder: Path) -> list[tuple[str, str]]:
     """The kind and the name of each file in the folder."""
     files = [("report", "report.html"), ("plots", "plots"), ("rows", "parts"), ("aggregates", "aggregates.json")]
+    files += [(name, f"{name}.parquet") for name in ("syntax", "labels", "examples")]
     return [(what, name) for what, name in files if (folder / name).exists()]

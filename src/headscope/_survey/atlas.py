@@ -1,0 +1,57 @@
+"""What a survey says beyond statistics: syntax, labels, examples. Which there are, and their files at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from headscope._survey.beside import beside_name, parquet_bytes, read_beside
+from headscope._survey.examples import examples_table
+from headscope._survey.labelling import labels_table
+from headscope._survey.pairs import KEPT, SPARE, merged
+from headscope._survey.syntax import syntax_table
+
+if TYPE_CHECKING:
+    from headscope._survey.corpus import Corpus
+    from headscope._survey.folder import Folder
+    from headscope._survey.settings import Settings
+
+
+def kinds_of(corpus: Corpus, chosen: Settings) -> tuple[str, ...]:
+    """The kinds of files that each part has beside it."""
+    syntax = ("syntax",) if corpus.kind == "conllu" else ()
+    return syntax if kept_pairs(chosen) is None else (*syntax, "acts", "pairs", "texts")
+
+
+def kept_pairs(chosen: Settings) -> int | None:
+    """How many of the strongest pairs are kept of each head; None without labels and examples."""
+    return max(KEPT, SPARE * chosen.examples) if chosen.labels or chosen.examples else None
+
+
+def write_atlas(
+    folder: Folder,
+    corpus: Corpus,
+    chosen: Settings,
+    heads: Sequence[tuple[int, int]],
+    parts: Sequence[Mapping[str, Any]],
+) -> list[str]:
+    """Write the tables of the whole survey; the names of all files that the manifest is to list."""
+    kinds = kinds_of(corpus, chosen)
+    files = [beside_name(kind, part) for part in range(len(parts)) for kind in kinds]
+    documents = [int(part["documents"]) for part in parts]
+    if "syntax" in kinds:
+        folder.write("syntax.parquet", parquet_bytes(syntax_table(folder.path, documents, heads)))
+        files.append("syntax.parquet")
+    most = kept_pairs(chosen)
+    if most is None:
+        return files
+    pairs = merged(read_beside(folder.path, "pairs", len(parts)), documents, most)
+    labels = labels_table(folder.path, documents, heads, pairs, syntax="syntax" in kinds)
+    if chosen.labels:
+        folder.write("labels.parquet", parquet_bytes(labels))
+        files.append("labels.parquet")
+    if chosen.examples:
+        examples = examples_table(folder.path, documents, heads, pairs, labels, chosen.examples)
+        folder.write("examples.parquet", parquet_bytes(examples))
+        files.append("examples.parquet")
+    return files

