@@ -146,7 +146,7 @@ def test_killed_and_resumed(tmp_path: Path) -> None:
         if name.startswith("atlas"):  # a kill comes before the part itself
             (survey.folder / "parts" / f"part-{name[-13:]}").unlink()
             (survey.folder / "manifest.json").unlink()
-        with pytest.warns(UserWarning, match="made again") if name != "examples.parquet" else nullcontext():
+        with pytest.warns(UserWarning, match="written again") if name != "examples.parquet" else nullcontext():
             hs.survey("-", tmp_path / "texts", out=survey.folder, **options)
         assert contents(survey.folder) == bytes_of
     with pytest.raises(InputError, match="other settings"):
