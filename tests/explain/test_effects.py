@@ -301,3 +301,23 @@ def test_the_bundled_model() -> None:
     result = hs.open().effects("he took off his [MASK] and sat down.")
     assert result.target.kind == "word"
     assert result.target.label.isalpha()
+
+
+def test_answers_compute_as_their_arrays() -> None:
+    """Effects are (layers, heads), attributions (tokens,), a similarity is (tokens_a, tokens_b)."""
+    bert = hs.open()
+    effects = bert.effects("She took off her [MASK].")
+    assert effects.shape == (4, 4)
+    assert effects[0, 3] == effects.change[0, 3]
+    assert effects.min() == effects.change.min()
+    np.testing.assert_array_equal(np.abs(effects), np.abs(effects.change))
+    np.testing.assert_array_equal(effects - effects, np.zeros((4, 4)))
+    attribution = bert.attribute("She took off her [MASK].")
+    assert len(attribution) == len(attribution.tokens)
+    assert attribution.sum() == pytest.approx(attribution.scores.sum())
+    similarity = bert.token_similarity("a cat", "the hat")
+    assert similarity.sum() == pytest.approx(similarity.cosine)
+    np.testing.assert_array_equal(np.asarray(similarity), similarity.cells)
+    ratio = bert.trace("a cat sat", hidden_states=True).mixing_ratio("Attn-W")
+    np.testing.assert_array_equal(ratio > 0.5, ratio.ratios > 0.5)
+    assert len({effects, attribution, similarity, ratio}) == 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -20,8 +20,50 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 
+class ArrayLike(NDArrayOperatorsMixin):
+    """A record that can be used as its main array: indexed, compared, computed with; results are plain arrays.
+
+    Subclasses are dataclasses that have `array`.
+    """
+
+    array: Float[np.ndarray, "..."]
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the array."""
+        return self.array.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the array."""
+        return self.array.dtype
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy:
+            return np.array(self.array, dtype=dtype)
+        return np.asarray(self.array, dtype=dtype)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        arrays = (value.array if isinstance(value, ArrayLike) else value for value in inputs)
+        return getattr(ufunc, method)(*arrays, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name == "array" or name in self.__dataclass_fields__:
+            raise AttributeError(name)
+        return getattr(self.array, name)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.array[index]
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    __hash__ = object.__hash__
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Named(NDArrayOperatorsMixin):
+class Named(ArrayLike):
     """An array with a name for each axis.
 
     It supports the operations of its array (`named.max()`, `named - other`, `np.log(named)`), which return plain
@@ -38,36 +80,6 @@ class Named(NDArrayOperatorsMixin):
     dims: tuple[str, ...]
     array: Float[np.ndarray, "..."]
     labels: tuple[str, ...] | None = None
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.array.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.array.dtype
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        if copy:
-            return np.array(self.array, dtype=dtype)
-        return np.asarray(self.array, dtype=dtype)
-
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        arrays = (value.array if isinstance(value, Named) else value for value in inputs)
-        return getattr(ufunc, method)(*arrays, **options)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name in self.__dataclass_fields__:
-            raise AttributeError(name)
-        return getattr(self.array, name)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self.array[index]
-
-    def __len__(self) -> int:
-        return len(self.array)
-
-    __hash__ = object.__hash__
 
     def __repr__(self) -> str:
         axes = ", ".join(f"{dim} {size}" for dim, size in zip(self.dims, self.shape, strict=True))

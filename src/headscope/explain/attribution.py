@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from headscope._trace.arrays import ArrayLike
 from headscope.errors import CheckpointError, InputError
 from headscope.explain.alti import alti
 from headscope.explain.linearised import back_through, check_linearisable, freeze, top_gradient
@@ -34,7 +35,7 @@ STEPS = 32
 
 
 @dataclass(frozen=True, eq=False)
-class Attribution:
+class Attribution(ArrayLike):
     """The parts of one output, token by token.
 
     Attributes:
@@ -73,6 +74,11 @@ class Attribution:
     def strongest(self, count: int = 10) -> list[int]:
         """The tokens with the greatest scores in either direction, the greatest first."""
         return [int(at) for at in np.argsort(-np.abs(self.scores), kind="stable")[:count]]
+
+    @property
+    def array(self) -> Float[np.ndarray, "..."]:  # type: ignore[override]
+        """The array that this record stands for: `scores`."""
+        return self.scores
 
     def __repr__(self) -> str:
         best = self.strongest(1)[0]

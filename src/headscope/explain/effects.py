@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from headscope._trace.arrays import ArrayLike
 from headscope.errors import CheckpointError, InputError
 from headscope.explain.intervals import mean_interval
 from headscope.explain.prefixes import Kept, changed_states, keep
@@ -46,7 +47,7 @@ METHODS = {
 
 
 @dataclass(frozen=True, eq=False)
-class Effects:
+class Effects(ArrayLike):
     """The effects of changing each head on one output of one text.
 
     Attributes:
@@ -86,6 +87,11 @@ class Effects:
         """
         return correlation(self.change, other.change if isinstance(other, Effects) else other)
 
+    @property
+    def array(self) -> Float[np.ndarray, "..."]:  # type: ignore[override]
+        """The array that this record stands for: `change`."""
+        return self.change
+
     def __repr__(self) -> str:
         layer, head = self.strongest(1)[0]
         return (
@@ -95,7 +101,7 @@ class Effects:
 
 
 @dataclass(frozen=True, eq=False)
-class EffectsOverTexts:
+class EffectsOverTexts(ArrayLike):
     """The effects on several texts.
 
     Attributes:
@@ -112,6 +118,11 @@ class EffectsOverTexts:
     def strongest(self, count: int = 10) -> list[tuple[int, int]]:
         """The heads (layer, head) with the greatest mean change in either direction."""
         return strongest(self.mean, count)
+
+    @property
+    def array(self) -> Float[np.ndarray, "..."]:  # type: ignore[override]
+        """The array that this record stands for: `mean`."""
+        return self.mean
 
     def __repr__(self) -> str:
         layer, head = self.strongest(1)[0]

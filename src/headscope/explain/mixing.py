@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headscope._trace import LazyMap
+from headscope._trace.arrays import ArrayLike
 from headscope.errors import InputError
 from headscope.explain.parts import (
     check_whole,
@@ -48,7 +49,7 @@ DIAGONAL_ROWS = 64
 
 
 @dataclass(frozen=True, eq=False)
-class MixingRatio:
+class MixingRatio(ArrayLike):
     """The share of each token's new vector that comes from other tokens, 0 to 1.
 
     It computes as its array does where NumPy is given it: `np.asarray(ratio)` is (layers, queries).
@@ -70,8 +71,10 @@ class MixingRatio:
         total = np.where(counted, self.ratios, 0).sum(-1)
         return np.where(counted.any(-1), total / np.maximum(counted.sum(-1), 1), np.nan)
 
-    def __array__(self, dtype: object = None, copy: bool | None = None) -> np.ndarray:
-        return np.array(self.ratios, dtype=dtype, copy=copy)  # type: ignore[call-overload]
+    @property
+    def array(self) -> Float[np.ndarray, "..."]:  # type: ignore[override]
+        """The array that this record stands for: `ratios`."""
+        return self.ratios
 
     def __repr__(self) -> str:
         means = ", ".join(f"{layer}: {ratio:.1%}" for layer, ratio in zip(self.layers, self.mean, strict=True))

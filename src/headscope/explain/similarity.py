@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headscope._trace import TokenAxis
+from headscope._trace.arrays import ArrayLike
 from headscope.checkpoint.sentence import Pooling
 from headscope.errors import CheckpointError, InputError
 from headscope.explain.runs import encoded_text, last_states
@@ -23,7 +24,7 @@ LEAST_SHARED = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
-class TokenSimilarity:
+class TokenSimilarity(ArrayLike):
     """The cosine of two texts, taken apart.
 
     Attributes:
@@ -102,6 +103,11 @@ class TokenSimilarity:
         order = np.argsort(-cells, axis=None, kind="stable")[:count]
         rows, columns = np.unravel_index(order, cells.shape)
         return [(int(i), int(j)) for i, j in zip(rows, columns, strict=True) if np.isfinite(cells[i, j])]
+
+    @property
+    def array(self) -> Float[np.ndarray, "..."]:  # type: ignore[override]
+        """The array that this record stands for: `cells`."""
+        return self.cells
 
     def __repr__(self) -> str:
         return (
