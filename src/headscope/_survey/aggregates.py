@@ -7,7 +7,6 @@ as many heads are processed at once as BUDGET allows, and the parts are read aga
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ import pyarrow
 from pyarrow import parquet
 
 from headscope._survey.findings import FIELDS
-from headscope._survey.table import columns_of
+from headscope._survey.table import columns_of, parquet_bytes
 from headscope.statistics.catalog import CATALOG
 
 if TYPE_CHECKING:
@@ -105,9 +104,7 @@ def aggregates_parquet(aggregates: dict[str, dict[str, np.ndarray]], heads: Sequ
         kind = pyarrow.int64() if measure == "count" else pyarrow.float64()
         numbers = np.concatenate([aggregates[name][measure] for name in aggregates]) if aggregates else np.empty(0)
         columns[measure] = pyarrow.array(numbers, kind, from_pandas=True)
-    sink = io.BytesIO()
-    parquet.write_table(pyarrow.table(columns), sink, compression="zstd")
-    return sink.getvalue()
+    return parquet_bytes(pyarrow.table(columns))
 
 
 def aggregates_record(

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headscope._survey.beside import beside_name, parquet_bytes, read_beside
+from headscope._survey.beside import beside_name, read_beside
 from headscope._survey.examples import examples_table
 from headscope._survey.labelling import labels_table
 from headscope._survey.pairs import KEPT, SPARE, merged
 from headscope._survey.syntax import syntax_table
+from headscope._survey.table import parquet_bytes
 
 if TYPE_CHECKING:
     from headscope._survey.corpus import Corpus

@@ -4,34 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow
 from pyarrow import parquet
 
-from headscope._survey.seal import BLANK, sealed
-from headscope._survey.table import RECORD, SEAL, part_record, spelled_record
+from headscope._survey.table import part_record
 
 if TYPE_CHECKING:
     from headscope._survey.folder import Folder
 
 PLACE = "atlas"
 """The folder within the survey's."""
-
-
-def beside_bytes(table: pyarrow.Table, record: dict[str, Any]) -> bytes:
-    """A table as sealed Parquet, with the record of the part that it belongs to."""
-    table = table.replace_schema_metadata({RECORD: spelled_record(record), SEAL: BLANK})
-    sink = pyarrow.BufferOutputStream()
-    parquet.write_table(table, sink, compression="zstd")
-    return sealed(sink.getvalue().to_pybytes())
-
-
-def parquet_bytes(table: pyarrow.Table) -> bytes:
-    """A table as Parquet, the same bytes for the same rows."""
-    sink = pyarrow.BufferOutputStream()
-    parquet.write_table(table, sink, compression="zstd")
-    return bytes(sink.getvalue().to_pybytes())
 
 
 def beside_name(kind: str, part: int) -> str:

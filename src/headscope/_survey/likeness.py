@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow
-from pyarrow import parquet
 
 from headscope._survey.documents import Document, Part
 from headscope._survey.seal import BLANK, sealed
-from headscope._survey.table import columns_of
+from headscope._survey.table import columns_of, parquet_bytes
 from headscope.errors import InputError
 
 if TYPE_CHECKING:
@@ -128,6 +127,4 @@ def similarity_parquet(paths: Sequence[Path], heads: Sequence[tuple[int, int]]) 
             "windows": np.full(count * count, len(paths), dtype=np.int32),
         }
     )
-    sink = io.BytesIO()
-    parquet.write_table(table, sink, compression="zstd")
-    return sink.getvalue()
+    return parquet_bytes(table)

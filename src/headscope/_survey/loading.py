@@ -1,15 +1,17 @@
-"""Loading the model of a survey with transformers, or checking a live one; its length limit and its weights' hash."""
+"""Loading the model of a survey with transformers, or checking a live one; what it takes; its weights' hash."""
 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 import transformers
 from torch import nn
@@ -20,6 +22,9 @@ from headscope.anatomy import Family, family_of
 from headscope.checkpoint.resolve import BUNDLED
 from headscope.errors import InputError, NotFoundError, UnsupportedError, first_line
 from headscope.model import open_model
+
+if TYPE_CHECKING:
+    from headscope._survey.windows import Window
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +63,21 @@ class Loaded:
     tokenizer: Any
     sha256: str
     parameters: int
+
+
+def takes_segments(model: nn.Module, tokenizer: Any) -> bool:
+    """Return True if a tokenizer gives token_type_ids and a model's forward has that argument, or takes any."""
+    known = inspect.signature(model.forward).parameters.values()
+    takes = any(one.name == "token_type_ids" or one.kind is one.VAR_KEYWORD for one in known)
+    return takes and "token_type_ids" in tokenizer.model_input_names
+
+
+def inputs_of(windows: Sequence[Window], device: torch.device, *, segments: bool) -> dict[str, torch.Tensor]:
+    """The arguments of a model's forward for windows of one length; with `segments`, token_type_ids too."""
+    inputs = {"input_ids": np.stack([window.ids for window in windows])}
+    if segments:
+        inputs["token_type_ids"] = np.stack([window.segments for window in windows])
+    return {name: torch.from_numpy(array).to(device) for name, array in inputs.items()}
 
 
 def load(source: Source, *, device: str, dtype: str) -> Loaded:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow
 
-from headscope._survey.beside import beside_bytes
 from headscope._survey.sums import Marks
+from headscope._survey.table import sealed_parquet
 
 if TYPE_CHECKING:
     from headscope._survey.strongest import Strongest
@@ -136,7 +136,7 @@ class PairLists:
             ),
         }
         table = ranked(pyarrow.table(columns), self._most)
-        return {"pairs": beside_bytes(table, record), "texts": beside_bytes(pyarrow.table(texts), record)}
+        return {"pairs": sealed_parquet(table, record), "texts": sealed_parquet(pyarrow.table(texts), record)}
 
 
 PLACES = (

@@ -30,10 +30,13 @@ SETTINGS: dict[Any, Any] = {
     "axes.spines.right": False,
 }
 """Fonts that come with matplotlib and fixed ids, so that the same survey gives the same bytes."""
-METADATA = {
+KINDS = ("svg", "pdf")
+METADATA: dict[str, dict[str, Any]] = {
     "svg": {"Date": None, "Creator": "headscope"},
     "pdf": {"CreationDate": None, "Creator": "headscope", "Producer": None},
+    "png": {"Software": "headscope"},
 }
+"""What a file says of itself, without the time, so that the same numbers give the same bytes."""
 POINT, LINE = "#0072B2", "#D55E00"
 """Okabe and Ito's blue and vermilion, distinguishable in all common kinds of colour blindness."""
 FEW = 144
@@ -72,9 +75,9 @@ def write_plots(folder: Path, *, parts: bool = True) -> list[Path]:
     written = []
     with matplotlib.rc_context(SETTINGS):
         for name, figure in figures_of(findings).items():
-            for kind, metadata in METADATA.items():
+            for kind in KINDS:
                 buffer = io.BytesIO()
-                figure.savefig(buffer, format=kind, metadata=metadata)
+                figure.savefig(buffer, format=kind, metadata=METADATA[kind])
                 written.append(folder / "plots" / f"{name}.{kind}")
                 write_atomically(written[-1], buffer.getvalue())
     return written

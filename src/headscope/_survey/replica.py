@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from headscope._capture import capture
 from headscope._capture.captured import feed
@@ -17,7 +15,7 @@ from headscope._survey.acts import Acts
 from headscope._survey.atlas import kept_pairs
 from headscope._survey.documents import Document, Part, Refused
 from headscope._survey.identity import config_record, modules_record, running_record, tokenizer_record
-from headscope._survey.loading import Source, load, window_length
+from headscope._survey.loading import Source, inputs_of, load, takes_segments, window_length
 from headscope._survey.measuring import Measure
 from headscope._survey.settings import Settings
 from headscope._survey.table import part_bytes
@@ -67,9 +65,7 @@ class Replica:
         self.loaded = load(source, device=settings.device, dtype=settings.dtype)
         self.cutter = Cutter(self.loaded.tokenizer, window_length(self.loaded, settings.length))
         self._grams: dict[int, torch.Tensor] = {}
-        self._segments_wanted = "token_type_ids" in self.loaded.tokenizer.model_input_names and _takes(
-            self.loaded.model, "token_type_ids"
-        )
+        self._segments_wanted = takes_segments(self.loaded.model, self.loaded.tokenizer)
         # Taken before the model runs for the first time: some models keep state from a run.
         model, tokenizer = self.loaded.model, self.loaded.tokenizer
         self._identity = {
@@ -171,12 +167,8 @@ class Replica:
                 module.training = training
         return values
 
-    def _inputs(self, windows: list[Window]) -> dict[str, Any]:
-        device = next(self.loaded.model.parameters()).device
-        inputs = {"input_ids": np.stack([window.ids for window in windows])}
-        if self._segments_wanted:
-            inputs["token_type_ids"] = np.stack([window.segments for window in windows])
-        return {name: torch.from_numpy(array).to(device) for name, array in inputs.items()}
+    def _inputs(self, windows: list[Window]) -> dict[str, torch.Tensor]:
+        return inputs_of(windows, next(self.loaded.model.parameters()).device, segments=self._segments_wanted)
 
     def _gram(self, layer: int) -> torch.Tensor | None:
         """(heads, d_value, d_value) in fp32 on the model's device, computed once; None if no statistic needs it."""
@@ -244,9 +236,3 @@ class Replica:
                 raise
             return chosen(None, values=False), dict.fromkeys(need_values(CATALOG), error.found)
         return chosen(requested), {}
-
-
-def _takes(model: nn.Module, name: str) -> bool:
-    """Return True if a model's forward takes an argument of this name."""
-    parameters = inspect.signature(model.forward).parameters
-    return name in parameters or any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())

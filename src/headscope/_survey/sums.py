@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow
 import torch
 
-from headscope._survey.beside import beside_bytes
+from headscope._survey.table import sealed_parquet
 from headscope.statistics.roles import is_punctuation
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ class Sums:
         }
         for at, name in enumerate(SUMS):
             columns[name] = pyarrow.array(np.ascontiguousarray(values[..., at]).reshape(-1), pyarrow.float64())
-        return beside_bytes(pyarrow.table(columns), record)
+        return sealed_parquet(pyarrow.table(columns), record)
 
 
 def read_sums(tables: Sequence[pyarrow.Table], cells: int) -> Float[np.ndarray, "documents heads sums"]:

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow
 
-from headscope._survey.beside import beside_bytes, read_beside
+from headscope._survey.beside import read_beside
 from headscope._survey.intervals import Moments
+from headscope._survey.table import sealed_parquet
 
 if TYPE_CHECKING:
     from jaxtyping import Int
@@ -156,7 +157,7 @@ class SyntaxCounts:
         for kind, name in enumerate(HITS):
             flat = pyarrow.array(np.ascontiguousarray(hits[:, kind]).reshape(-1), pyarrow.int32())
             columns[name] = pyarrow.FixedSizeListArray.from_arrays(flat, self._cells)
-        return beside_bytes(pyarrow.table(columns), record)
+        return sealed_parquet(pyarrow.table(columns), record)
 
 
 class Counted:

@@ -67,12 +67,21 @@ def part_bytes(
         pyarrow.array(np.ascontiguousarray(values[..., at].reshape(-1)), pyarrow.float32(), from_pandas=True)
         for at in range(len(statistics))
     ]
-    # The seal comes after the record, so it is the last mark in the file even if a name contains one.
-    columns_of = schema(statistics).with_metadata({RECORD: spelled_record(record), SEAL: BLANK})
-    table = pyarrow.Table.from_arrays(columns, schema=columns_of)
+    return sealed_parquet(pyarrow.Table.from_arrays(columns, schema=schema(statistics)), record)
+
+
+def parquet_bytes(table: pyarrow.Table) -> bytes:
+    """A table as Parquet, the same bytes for the same rows."""
     sink = pyarrow.BufferOutputStream()
     parquet.write_table(table, sink, compression="zstd")
-    return sealed(sink.getvalue().to_pybytes())
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def sealed_parquet(table: pyarrow.Table, record: dict[str, Any] | None = None) -> bytes:
+    """A table as Parquet with its hash inside, and before it the record of the part that it is or belongs to."""
+    before = {} if record is None else {RECORD: spelled_record(record)}
+    # The seal comes after the record, so it is the last mark in the file even if a name contains one.
+    return sealed(parquet_bytes(table.replace_schema_metadata({**before, SEAL: BLANK})))
 
 
 def part_record(data: bytes) -> dict[str, Any]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscope._survey.seal import BLANK, fault, sealed
+from headscope._survey.seal import fault
 from headscope.errors import InputError, MissingExtraError
 from headscope.writing import write_atomically
 
@@ -18,9 +17,6 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 KEYS = ("step", "layer", "head")
-
-SEAL = b"headscope.seal"
-"""Where in the file's metadata its hash is. A file that was damaged is not given to the reader of Parquet."""
 
 
 def check_pyarrow() -> None:
@@ -59,11 +55,9 @@ def table_of(
 
 def write_table(table: pyarrow.Table, path: Path) -> None:
     """Write a table as Parquet, whole or not at all."""
-    from pyarrow import parquet
+    from headscope._survey.table import sealed_parquet
 
-    sink = io.BytesIO()
-    parquet.write_table(table.replace_schema_metadata({SEAL: BLANK}), sink, compression="zstd")
-    write_atomically(path, sealed(sink.getvalue()))
+    write_atomically(path, sealed_parquet(table))
 
 
 def read_steps(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,12 +19,7 @@ if TYPE_CHECKING:
 
     from headscope._watch.watching import Watch
 
-KINDS: dict[str, dict[str, Any]] = {
-    ".svg": {"Date": None, "Creator": "headscope"},
-    ".pdf": {"CreationDate": None, "Creator": "headscope", "Producer": None},
-    ".png": {"Software": "headscope"},
-}
-"""A file's ending -> what it says of itself, so that the same watch gives the same bytes."""
+KINDS = (".svg", ".pdf", ".png")
 DEFAULT = tuple(name for name in MEASURES if name != "normalised_entropy")
 ACROSS = 3
 """Panels in a row."""
@@ -49,12 +44,14 @@ def draw(watch: Watch, path: Path, statistics: str | Iterable[str] | None) -> Pa
             where="watch.plot",
             advice="pip install 'headscope[plot]', or read watch.rows()",
         ) from error
-    from headscope._survey.plots import SETTINGS
+    from headscope._survey.plots import METADATA, SETTINGS
 
     names = [name for name in DEFAULT if name in watch.statistics] if statistics is None else list(chosen(statistics))
     held = io.BytesIO()
     with matplotlib.rc_context(SETTINGS):
-        _figure(watch, names or list(watch.statistics)).savefig(held, format=kind[1:], dpi=150, metadata=KINDS[kind])
+        _figure(watch, names or list(watch.statistics)).savefig(
+            held, format=kind[1:], dpi=150, metadata=METADATA[kind[1:]]
+        )
     write_atomically(path, held.getvalue())
     return path
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from torch import nn
 
 from headscope._capture import feed
-from headscope._survey.loading import Loaded, window_length
+from headscope._survey.loading import Loaded, inputs_of, takes_segments, window_length
 from headscope._survey.measuring import Measure
-from headscope._survey.windows import Cutter, Window, batches
+from headscope._survey.windows import Cutter, batches
 from headscope._watch.undisturbed import device_of, undisturbed
 from headscope.errors import InputError
 from headscope.statistics.catalog import WEIGHTS_ONLY, chosen, need_values
@@ -74,7 +72,7 @@ class Reader:
         self.windows = cutter.cut(list(texts))
         if not self.windows:
             raise InputError("the tokenizer finds no token in the texts", where="texts", advice="pass other texts")
-        self._segments = "token_type_ids" in tokenizer.model_input_names and _takes(self.model, "token_type_ids")
+        self._segments = takes_segments(self.model, tokenizer)
 
     def measure(self) -> tuple[tuple[tuple[int, int], ...], Float[np.ndarray, "heads_total statistics"]]:
         """(layer, head) of every head, and its mean of every statistic over the windows; NaN where none has one."""
@@ -85,25 +83,12 @@ class Reader:
             for batch in batches(self.windows, BATCH_TOKENS):
                 together = [self.windows[at] for at in batch]
                 measure.roles = [window.roles for window in together]
-                self.model(**self._inputs(together))
+                self.model(**inputs_of(together, device_of(self.model), segments=self._segments))
                 values.append(measure.table().numpy().astype(np.float64))
                 heads = tuple(
                     (at, head) for at in sorted(measure.layers) for head in range(measure.layers[at].shape[1])
                 )
         return heads, _means(np.concatenate(values))
-
-    def _inputs(self, windows: Sequence[Window]) -> dict[str, torch.Tensor]:
-        inputs = {"input_ids": np.stack([window.ids for window in windows])}
-        if self._segments:
-            inputs["token_type_ids"] = np.stack([window.segments for window in windows])
-        device = device_of(self.model)
-        return {name: torch.from_numpy(array).to(device) for name, array in inputs.items()}
-
-
-def _takes(model: nn.Module, name: str) -> bool:
-    """Return True if a model's forward has an argument of this name, or takes any."""
-    known = inspect.signature(model.forward).parameters
-    return name in known or any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
 
 
 def _means(values: Float[np.ndarray, "windows heads_total statistics"]) -> Float[np.ndarray, "heads_total statistics"]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,58 +22,65 @@ if TYPE_CHECKING:
 
 EXPLAIN = "Explain an output"
 
-TargetName = Annotated[
-    str | None,
-    typer.Option(
-        "--target",
-        metavar="NAME",
-        help=r"Output to explain: a word at the first \[MASK], or a class by name or number. By default the likeliest "
-        "word, the predicted class, or the text's vector, depending on the model.",
-    ),
-]
-At = Annotated[
-    int | None,
-    typer.Option(
-        "--at", parser=number, metavar="TOKEN", help="With --target: the position of the word or of the labelled token."
-    ),
-]
-Like = Annotated[
-    str | None, typer.Option("--like", metavar="TEXT", help="Explain the cosine similarity to this text instead.")
-]
-Vector = Annotated[bool, typer.Option("--vector", help="Explain the text's vector instead.")]
 Html = Annotated[
     Path | None, typer.Option("--html", metavar="FILE", help="Also write the screen as one offline HTML file.")
 ]
 Top = Annotated[int, typer.Option("--top", parser=number, metavar="N", help="List the top N.")]
 
 
-def wanted(model: Model, target: str | None, at: int | None, like: str | None, vector: bool) -> Wanted:
-    """Return the target that the options name.
+@dataclass(frozen=True)
+class TargetOptions:
+    """The output to explain, as typed."""
 
-    Raises:
-        InputError: the options name several targets, or --at is given without --target.
-    """
-    from headscope.view.typed import whole_number
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--target",
+            metavar="NAME",
+            help=r"Output to explain: a word at the first \[MASK], or a class by name or number. By default the "
+            "likeliest word, the predicted class, or the text's vector, depending on the model.",
+        ),
+    ] = None
+    at: Annotated[
+        int | None,
+        typer.Option(
+            "--at",
+            parser=number,
+            metavar="TOKEN",
+            help="With --target: the position of the word or of the labelled token.",
+        ),
+    ] = None
+    like: Annotated[
+        str | None, typer.Option("--like", metavar="TEXT", help="Explain the cosine similarity to this text instead.")
+    ] = None
+    vector: Annotated[bool, typer.Option("--vector", help="Explain the text's vector instead.")] = False
 
-    options = [
-        name for name, on in (("--target", target), ("--like", like), ("--vector", vector or None)) if on is not None
-    ]
-    if len(options) > 1:
-        raise InputError(f"{' and '.join(options)} exclude each other", where=options[1], advice="use one of them")
-    if at is not None and target is None:
-        raise InputError("--at requires --target", where="--at", advice="add --target")
-    if like is not None:
-        return ("similarity", as_typed(like))
-    if vector:
-        return ("embedding",)
-    if target is None:
-        return None
-    name = as_typed(target)
-    index = whole_number(name)
-    label = name if index is None else index
-    if at is None:
-        return label
-    return ("token", at, label) if "token" in model.anatomy.tasks else ("word", label, at)
+    def wanted(self, model: Model) -> Wanted:
+        """Return the target that the options name.
+
+        Raises:
+            InputError: the options name several targets, or --at is given without --target.
+        """
+        from headscope.view.typed import whole_number
+
+        given = {"--target": self.target is not None, "--like": self.like is not None, "--vector": self.vector}
+        options = [name for name, on in given.items() if on]
+        if len(options) > 1:
+            raise InputError(f"{' and '.join(options)} exclude each other", where=options[1], advice="use one of them")
+        if self.at is not None and self.target is None:
+            raise InputError("--at requires --target", where="--at", advice="add --target")
+        if self.like is not None:
+            return ("similarity", as_typed(self.like))
+        if self.vector:
+            return ("embedding",)
+        if self.target is None:
+            return None
+        name = as_typed(self.target)
+        index = whole_number(name)
+        label = name if index is None else index
+        if self.at is None:
+            return label
+        return ("token", self.at, label) if "token" in model.anatomy.tasks else ("word", label, self.at)
 
 
 def check_top(top: int) -> None:
@@ -95,10 +103,7 @@ def finish(sheet: Sheet, form: Form, step: str, html: Path | None) -> None:
 def effects(
     request: TextRequest,
     form: Form,
-    target: TargetName = None,
-    at: At = None,
-    like: Like = None,
-    vector: Vector = False,
+    goal: TargetOptions,
     method: Annotated[
         str,
         typer.Option("--method", metavar="zero|mean|gradient", help="How to silence a head, or estimate the effect."),
@@ -118,11 +123,10 @@ def effects(
     check_top(top)
     text = request.given_text()
     model = opened(request.model, request.revision)
-    goal = wanted(model, target, at, like, vector)
     with layer_progress(sys.stderr) as progress:
         result = model.effects(
             text,
-            goal,
+            goal.wanted(model),
             pair=request.second,
             method=method,
             patch_from=None if patch_from is None else as_typed(patch_from),
@@ -139,10 +143,7 @@ def effects(
 def attribute(
     request: TextRequest,
     form: Form,
-    target: TargetName = None,
-    at: At = None,
-    like: Like = None,
-    vector: Vector = False,
+    goal: TargetOptions,
     method: Annotated[
         str,
         typer.Option(
@@ -160,8 +161,8 @@ def attribute(
     check_top(top)
     text = request.given_text()
     model = opened(request.model, request.revision)
-    goal = wanted(model, target, at, like, vector)
-    result = model.attribute(text, goal, method=method, pair=request.second, max_length=request.max_length)
+    target = goal.wanted(model)
+    result = model.attribute(text, target, method=method, pair=request.second, max_length=request.max_length)
     finish(attribution_sheet(model.name, result, top), form, request.step("effects", text), html)
 
 

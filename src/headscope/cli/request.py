@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache, wraps
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -225,21 +225,23 @@ def exit_code(trace: Trace) -> int:
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Turn the fields of a command's TextRequest or Request and its Form into its arguments and options.
+    """Turn the fields of a command's dataclasses, such as its Request and its Form, into its arguments and options.
 
-    MODEL and TEXT come first, then the command's own options, then the others in the order of their classes.
+    MODEL and TEXT come first, then the command's own options in their order, then those that all commands share: the
+    rest of its TextRequest or Request, and its Form.
     """
     hints = get_type_hints(command, include_extras=True)
     own = inspect.signature(command).parameters
-    classes = {name: hints[name] for name in own if hints.get(name) in (TextRequest, Request, Form)}
-    parameters = [parameter for kind in classes.values() for parameter in _parameters_of(kind)]
-    first = [parameter for parameter in parameters if parameter.name in ("model", "text")]
-    kept = [
-        parameter.replace(annotation=hints[name], kind=parameter.KEYWORD_ONLY)
-        for name, parameter in own.items()
-        if name not in classes
-    ]
-    signature = inspect.Signature([*first, *kept, *(parameter for parameter in parameters if parameter not in first)])
+    classes = {name: hints[name] for name in own if is_dataclass(hints[name])}
+    spelled: list[inspect.Parameter] = []
+    shared: list[inspect.Parameter] = []
+    for name, parameter in own.items():
+        if name in classes:
+            (shared if issubclass(classes[name], TextRequest | Form) else spelled).extend(_parameters_of(classes[name]))
+        else:
+            spelled.append(parameter.replace(annotation=hints[name], kind=parameter.KEYWORD_ONLY))
+    first = [parameter for parameter in shared if parameter.name in ("model", "text")]
+    signature = inspect.Signature([*first, *spelled, *(parameter for parameter in shared if parameter not in first)])
 
     @wraps(command)
     def spread(**arguments: Any) -> None:
@@ -253,7 +255,7 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @cache
-def _parameters_of(kind: type[Form | TextRequest]) -> tuple[inspect.Parameter, ...]:
+def _parameters_of(kind: type[Any]) -> tuple[inspect.Parameter, ...]:
     """A class's fields as keyword-only parameters."""
     types = get_type_hints(kind, include_extras=True)
     return tuple(

@@ -11,6 +11,7 @@ from headscope.errors import TraceError, UnsupportedError
 from headscope.explain.post_norm import PostNorm
 from headscope.explain.rows import contexts_of, values_of
 from headscope.model import Model
+from headscope.statistics.table import layer_W_O
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -85,11 +86,7 @@ def output_weights(trace: Trace, layer: int) -> Float[np.ndarray, "heads d_value
             where=f"layer {layer}",
             advice="read the trace with hs.load(file, model=hs.open(…)), or use a kind that ends in W",
         )
-    parts = []
-    for head in trace.head_numbers(layer):
-        W_O = np.asarray(trace.source.W_O(layer, head), dtype=np.float32)
-        parts.append(np.zeros_like(W_O) if (layer, head) in trace.ablated else W_O)
-    return np.stack(parts)
+    return layer_W_O(trace, layer)
 
 
 def post_norm(trace: Trace, layer: int) -> PostNorm:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from headscope.view.head_grid import head_grid
 from headscope.view.labels import clip, hold_direction, pad, width
 from headscope.view.matrix import INKS, SHADES
 from headscope.view.pieces import CONTINUED
@@ -106,23 +107,17 @@ def signed_bars(
 
 def heat_map(change: Float[np.ndarray, "layers heads"], unit: str, *, noun: str = "change") -> Drawing:
     """Layers down, heads across; numbers are per cent of the greatest absolute value, which is noted below."""
+    greatest = float(abs(change).max())
+    layers, heads = change.shape
+
+    def cell(layer: int, head: int, paper: Paper) -> tuple[str, str]:
+        ink = ink_of(float(change[layer, head]), greatest)
+        number = round(100 * ink)
+        text = f"{number:>+{CELL}}" if number else f"{paper.sign('·', '.'):>{CELL}}"
+        return text, signed_style(ink) if paper.colour else ""
 
     def draw(paper: Paper) -> Iterable[Line]:
-        greatest = float(abs(change).max())
-        margin = 9
-        fit = max(1, (paper.width - margin) // CELL)
-        layers, heads = change.shape
-        for first in range(0, heads, fit):
-            columns = range(first, min(first + fit, heads))
-            yield text_line(f"{'head':>{margin}}" + "".join(f"{head:>{CELL}}" for head in columns), "bold")
-            for layer in range(layers):
-                cells = []
-                for head in columns:
-                    ink = ink_of(float(change[layer, head]), greatest)
-                    number = round(100 * ink)
-                    text = f"{number:>+{CELL}}" if number else f"{paper.sign('·', '.'):>{CELL}}"
-                    cells.append((text, signed_style(ink) if paper.colour else ""))
-                yield ((f"layer {layer:>{margin - 6}}", "bold"), *cells)
+        yield from head_grid(range(layers), range(heads), cell, room=CELL)(paper)
         yield from notes([f"per cent of the greatest {noun}, {greatest:.4g} ({unit})"])(paper)
 
     return draw

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headscope.statistics import CATALOG
+from headscope.view.head_grid import head_grid
 from headscope.view.patterns import EVEN, MEANINGS, MEASURES, NAN, PLACES, STRONG, Pattern, all_patterns
 from headscope.view.tables import Column, Table
-from headscope.view.terminal import Drawing, Line, Paper, Sheet, blank, notes, table, text_line, title
+from headscope.view.terminal import Drawing, Line, Paper, Sheet, blank, notes, table, title
 from headscope.view.trace_lines import tokens_line, trace_aside, trace_record
 
 if TYPE_CHECKING:
@@ -79,18 +80,14 @@ def _which(trace: Trace) -> str:
 def _grid(patterns: Sequence[Pattern]) -> Drawing:
     """Layers down, heads across; each head's strongest pattern and its mass in per cent."""
     placed = {(pattern.layer, pattern.head): pattern for pattern in patterns}
-    layers = dict.fromkeys(pattern.layer for pattern in patterns)
+    layers = list(dict.fromkeys(pattern.layer for pattern in patterns))
     heads = sorted({pattern.head for pattern in patterns})
 
+    def cell(layer: int, head: int, paper: Paper) -> tuple[str, str]:
+        return _cell(placed.get((layer, head)), paper)
+
     def draw(paper: Paper) -> Iterable[Line]:
-        margin = 9
-        fit = max(1, (paper.width - margin) // CELL)
-        for first in range(0, len(heads), fit):
-            columns = heads[first : first + fit]
-            yield text_line(f"{'head':>{margin}}" + "".join(f"{head:>{CELL}}" for head in columns), "bold")
-            for layer in layers:
-                cells = (_cell(placed.get((layer, head)), paper) for head in columns)
-                yield ((f"layer {layer:>{margin - 6}}", "bold"), *cells)
+        yield from head_grid(layers, heads, cell, room=CELL)(paper)
         used = [name for name in SIGNS if any(pattern.name == name for pattern in patterns)]
         legend = "   ".join(f"{paper.sign(*SIGNS[name])} {MEANINGS[name]}" for name in used)
         yield from notes([legend])(paper)

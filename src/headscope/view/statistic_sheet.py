@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headscope.statistics import CATALOG
+from headscope.view.head_grid import head_grid
 from headscope.view.inked import unsigned_style
 from headscope.view.tables import Column, Table
-from headscope.view.terminal import Drawing, Line, Paper, Sheet, blank, notes, prose, text_line, title
+from headscope.view.terminal import Drawing, Paper, Sheet, blank, notes, prose, title
 from headscope.view.trace_lines import tokens_line, trace_aside, trace_record
 
 if TYPE_CHECKING:
@@ -64,24 +64,18 @@ def _grid(trace: Trace, values: Float[np.ndarray, "layers heads"], low: float | 
     least = float(finite.min(initial=0.0)) if low is None else low
     most = float(finite.max(initial=least)) if high is None else high
     numbers = sorted({head for number in trace.numbers for head in trace.head_numbers(number)})
+    placed = {
+        (layer, head): float(value)
+        for layer, row in zip(trace.numbers, values, strict=True)
+        for head, value in zip(trace.head_numbers(layer), row, strict=False)
+    }
 
-    def draw(paper: Paper) -> Iterable[Line]:
-        margin = 9
-        fit = max(1, (paper.width - margin) // CELL)
-        for start in range(0, len(numbers), fit):
-            columns = numbers[start : start + fit]
-            yield text_line(f"{'head':>{margin}}" + "".join(f"{head:>{CELL}}" for head in columns), "bold")
-            for at, layer in enumerate(trace.numbers):
-                heads = trace.head_numbers(layer)
-                cells = []
-                for head in columns:
-                    value = float(values[at, heads.index(head)]) if head in heads else float("nan")
-                    share = (value - least) / (most - least) if most > least else 0.0
-                    style = unsigned_style(share) if paper.colour and np.isfinite(value) else ""
-                    cells.append((_short(value), style))
-                yield ((f"layer {layer:>{margin - 6}}", "bold"), *cells)
+    def cell(layer: int, head: int, paper: Paper) -> tuple[str, str]:
+        value = placed.get((layer, head), float("nan"))
+        share = (value - least) / (most - least) if most > least else 0.0
+        return _short(value), unsigned_style(share) if paper.colour and np.isfinite(value) else ""
 
-    return draw
+    return head_grid(trace.numbers, numbers, cell, room=CELL)
 
 
 def _short(value: float) -> str:
