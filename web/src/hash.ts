@@ -1,5 +1,5 @@
-// A page's state in the hash of its URL, so that a link shows the same picture.
-import { effect, type Signal } from "@preact/signals";
+// A page's state as the hash of a URL, so that a link shows the same picture.
+import { batch, type Signal } from "@preact/signals";
 import { language, theme, THEMES } from "./appearance";
 
 export interface Field<T> {
@@ -7,6 +7,8 @@ export interface Field<T> {
   first: T;
   read(text: string): T | undefined;
   write(value: T): string;
+  /** True if it changes as a pointer moves, or is the reader's taste: a change of it is no step that Back undoes. */
+  flows?: true;
 }
 
 export const whole = (text: string): number | undefined => (/^\d{1,6}$/.test(text) ? Number(text) : undefined);
@@ -16,17 +18,18 @@ export const field = <T,>(target: Signal<T>, read: (text: string) => T | undefin
 export const among = <T extends string>(target: Signal<T>, names: readonly T[]): Field<T> =>
   field(target, (text) => names.find((name) => name === text));
 export const flag = (target: Signal<boolean>): Field<boolean> => field(target, (text) => text === "1", (on) => (on ? "1" : "0"));
+export const flowing = <F extends object>(kept: F): F & { flows: true } => ({ ...kept, flows: true });
 export const share = (target: Signal<number>): Field<number> =>
   field(target, (text) => { const value = Number(text); return value >= 0 && value <= 1 ? value : undefined; });
 
 /** A hash that says nothing but how the page looks to its reader. */
 export const isFresh = (hash: string): boolean => [...new URLSearchParams(hash.replace(/^#/, "")).keys()].every((name) => name in APPEARANCE);
 
-/** Whole numbers with dots between, each once, in order; `none` stands for none of them. */
-export const wholes = (held: Signal<readonly number[]>, none: readonly number[]): Field<readonly number[]> =>
+/** Whole numbers with dots between, each once, in order. */
+export const wholes = (held: Signal<readonly number[]>): Field<readonly number[]> =>
   field(
     held,
-    (text) => (/^\d{1,6}(\.\d{1,6}){0,4095}$/.test(text) ? [...new Set(text.split(".").map(Number))].sort((a, b) => a - b) : none),
+    (text) => (/^\d{1,6}(\.\d{1,6}){0,4095}$/.test(text) ? [...new Set(text.split(".").map(Number))].sort((a, b) => a - b) : undefined),
     (value) => value.join("."),
   );
 
@@ -35,46 +38,34 @@ export type Fields = Record<string, Field<never>>;
 
 /** Every page keeps these. */
 export const APPEARANCE = {
-  theme: among(theme, THEMES),
-  lang: field(language, (text) => (["en", "ja", "zh"].includes(text) ? text : undefined)),
+  theme: flowing(among(theme, THEMES)),
+  lang: flowing(field(language, (text) => (["en", "ja", "zh"].includes(text) ? text : undefined))),
 };
 
-/** The state as a hash, without fields at their initial values. */
-export function toHash(fields: Fields): string {
+/** The state as a hash, without fields at their initial values; `kept` chooses the fields. */
+export function toHash(fields: Fields, kept: (name: string, field: Field<never>) => boolean = () => true): string {
   const parts: string[] = [];
-  for (const [name, { signal: target, first, write }] of Object.entries(fields)) {
-    const value = target.value as unknown;
-    if (value !== first && value !== null) parts.push(`${name}=${encodeURIComponent(write(value as never))}`);
+  for (const [name, held] of Object.entries(fields)) {
+    const value = held.signal.value as unknown;
+    if (kept(name, held) && value !== held.first && value !== null) parts.push(`${name}=${encodeURIComponent(held.write(value as never))}`);
   }
   return parts.join("&");
 }
 
-/** Set the state from a hash; missing fields get their initial values, unreadable ones are ignored. */
-export function fromHash(fields: Fields, hash: string): void {
-  const params = new URLSearchParams(hash.replace(/^#/, ""));
-  for (const [name, { signal: target, first, read }] of Object.entries(fields)) {
-    const text = params.get(name);
-    (target as Signal<unknown>).value = (text === null ? undefined : read(text)) ?? first;
-  }
-}
+/** What somebody else opens: the picture, in the language and colours of whoever opens it. */
+export const toShare = (fields: Fields): string => toHash(fields, (name) => !(name in APPEARANCE));
 
-/** Keep the URL and the state in sync. Frames without a URL keep the state in memory. */
-export function followHash(fields: Fields): void {
-  fromHash(fields, location.hash);
-  let waiting = 0;
-  effect(() => {
-    const hash = toHash(fields);
-    clearTimeout(waiting);
-    waiting = window.setTimeout(() => {
-      if (location.hash.replace(/^#/, "") === hash) return;
-      try {
-        history.replaceState(null, "", hash ? `#${hash}` : location.pathname + location.search);
-      } catch {
-        // a frame whose URL can't be changed
-      }
-    }, 60);
+/** Set the state from a hash; missing fields get their initial values. Returns the parts that say nothing. */
+export function fromHash(fields: Fields, hash: string): string[] {
+  const params = new URLSearchParams(hash.replace(/^#/, ""));
+  const unread = [...params].filter(([name]) => !Object.hasOwn(fields, name)).map(([name, text]) => `${name}=${text}`);
+  batch(() => {
+    for (const [name, { signal: target, first, read }] of Object.entries(fields)) {
+      const text = params.get(name);
+      const value = text === null ? first : read(text);
+      if (value === undefined) unread.push(`${name}=${text}`);
+      (target as Signal<unknown>).value = value ?? first;
+    }
   });
-  addEventListener("hashchange", () => {
-    if (location.hash.replace(/^#/, "") !== toHash(fields)) fromHash(fields, location.hash);
-  });
+  return unread;
 }

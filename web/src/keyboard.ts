@@ -27,6 +27,7 @@ function neighbour(down: number, right: number): void {
 /** Esc lets go of one thing at a time, the last first. */
 function letGo(): void {
   if (state.help.value) state.help.value = false;
+  else if (state.sharing.value) state.sharing.value = false;
   else if (findingsOpen.value) findingsOpen.value = false;
   else if (tableOpen.value) tableOpen.value = false;
   else if (gridTableOpen.value) gridTableOpen.value = false;
@@ -83,6 +84,7 @@ const KEYS: Record<string, () => void> = {
   t: () => { state.pane.value = "head"; tableOpen.value = !tableOpen.value; },
   T: () => { gridTableOpen.value = !gridTableOpen.value; },
   "?": () => { state.help.value = !state.help.value; },
+  S: () => { state.sharing.value = doc.value !== null; },
   "[": () => lookAt(state.trace.value - 1),
   "]": () => lookAt(state.trace.value + 1),
 };

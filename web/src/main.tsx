@@ -8,14 +8,15 @@ import { listen } from "./keyboard";
 import { catalog } from "./catalog";
 import { outcomes, start, type Start } from "./remote";
 import { followTheme } from "./appearance";
-import { followHash, isFresh } from "./hash";
+import { isFresh } from "./hash";
+import { followHash, noStep } from "./steps";
 import * as state from "./state";
 import { FIELDS, status } from "./state";
-import { correct, openOnFinding } from "./opening";
+import { correct, followRemarks, openOnFinding } from "./opening";
 import { restoreWidths } from "./panels/divider";
 import { followNumbers } from "./statistics";
 import { followRow, followSelection } from "./pictures";
-import { doc, failure, followRest, openTrace } from "./store";
+import { doc, docs, failure, followRest, openTrace } from "./store";
 import { openFile } from "./panels/compare";
 import { say } from "./words";
 import { followLanguage } from "./words/speech";
@@ -44,7 +45,6 @@ function* parts(n: number): Generator<string> {
 }
 
 async function open(): Promise<void> {
-  const about = JSON.parse(document.getElementById("hs-about")?.textContent ?? "{}") as Partial<Start>;
   catalog.value = about.statistics ?? [];
   start.value = { home: "file", traces: 0, ...about };
   if (!start.value.traces) failure.value = say("no_trace");
@@ -53,10 +53,12 @@ async function open(): Promise<void> {
     if (n === 0) page.textContent = say("opening", { mb: (all / 1e6).toFixed(1) });
     const remote = start.value.remote?.[n] ?? null;
     if (remote && start.value.outcomes?.[n]) outcomes.value = { ...outcomes.value, [remote]: start.value.outcomes[n] };
-    const opened = await openTrace({ parts: parts(n), all }, null, remote);
-    if (n > 0) continue;
-    if (fresh) openOnFinding(opened);
-    else correct(opened);
+    const { names, of } = start.value;
+    const changed = of?.[n] ?? null;
+    const opened = await openTrace({ parts: parts(n), all }, names?.[n] ?? null, remote, changed && { ...changed, origin: docs.value[changed.origin]?.id ?? -1 });
+    noStep();
+    if (fresh && n === 0) openOnFinding(opened);
+    if (!fresh && n === start.value.traces - 1) correct();
     show();
   }
 }
@@ -80,9 +82,12 @@ function followFailure(): void {
   });
 }
 
-const fresh = isFresh(location.hash);
-followHash(FIELDS);
-addEventListener("hashchange", () => { if (doc.value) correct(doc.value); });
+const about = JSON.parse(document.getElementById("hs-about")?.textContent ?? "{}") as Partial<Start>;
+const bare = isFresh(location.hash);
+const fresh = bare && !about.state;
+followHash(FIELDS, bare && about.state ? `${location.hash || "#"}&${about.state}` : location.hash);
+followRemarks();
+addEventListener("hashchange", () => { if (doc.value) correct(); });
 followFailure();
 restoreWidths();
 followTheme();

@@ -17,6 +17,10 @@ export interface Start {
   outcomes?: Outcome[][];
   /** Python's catalog of the statistics that follow from weights. */
   statistics?: Statistic[];
+  /** In a file that a page has written: its traces' names, the runs they are changes of (by number here), and its state. */
+  names?: string[];
+  of?: Doc["of"][];
+  state?: string;
 }
 
 /** The model's prediction at one token or for the text, likeliest first. */

@@ -1,6 +1,6 @@
 // The selection, which all panels share. It is kept in the URL's hash, so that a link shows the same picture.
 import { signal } from "@preact/signals";
-import { among, APPEARANCE, field, flag, share, whole, wholes, type Fields } from "./hash";
+import { among, APPEARANCE, field, flag, flowing, share, whole, wholes, type Fields } from "./hash";
 
 export { dark, language, theme, THEMES } from "./appearance";
 
@@ -8,6 +8,8 @@ export const MODES = ["both", "lines", "matrix"] as const;
 export const PANES = ["head", "compare", "causes", "anatomy"] as const;
 export const FILTERS = ["all", "aa", "ab", "ba", "bb"] as const;
 export const SCALES = ["sqrt", "linear", "log"] as const;
+/** The steps of a cell, from q and k to what the head writes. */
+export const STEPS = 7;
 export const REACHES = ["one", "head"] as const;
 export const ORDERS = ["place", "high", "low"] as const;
 export const FACES = ["pictures", "values"] as const;
@@ -55,6 +57,7 @@ export const hoverRow = signal<number | null>(null);
 export const hoverColumn = signal<number | null>(null);
 export const hoverHead = signal<[number, number] | null>(null);
 export const help = signal(false);
+export const sharing = signal(false);
 export const status = signal("");
 
 /** The part of the state that is kept in the URL. */
@@ -65,12 +68,12 @@ export const FIELDS = {
   h: field(head, whole),
   q: field(query, whole),
   k: field(key, whole),
-  set: wholes(from, NONE),
-  on: wholes(to, NONE),
+  set: wholes(from),
+  on: wholes(to),
   face: among(face, FACES),
   pane: among(pane, PANES),
   mode: among(mode, MODES),
-  mass: share(mass),
+  mass: flowing(share(mass)),
   of: among(filter, FILTERS),
   special: flag(special),
   words: flag(merged),
@@ -79,9 +82,9 @@ export const FIELDS = {
   to: among(reach, REACHES),
   by: field(statistic, (text) => (/^[a-z_]{1,24}$/.test(text) ? text : undefined)),
   order: among(order, ORDERS),
-  least: share(least),
-  step: field(step, whole),
-  box: field<Box>(
+  least: flowing(share(least)),
+  step: field(step, (text) => [whole(text)].find((n) => n !== undefined && n <= STEPS)),
+  box: flowing(field<Box>(
     box,
     (text) => {
       const parts = text.split(".").map(Number);
@@ -90,6 +93,6 @@ export const FIELDS = {
         : undefined;
     },
     (value) => (value ? [value.top, value.left, value.span].map(Math.round).join(".") : ""),
-  ),
+  )),
   ...APPEARANCE,
 } as unknown as Fields;

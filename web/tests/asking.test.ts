@@ -2,13 +2,14 @@
 import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import { signal } from "@preact/signals";
-import { isFresh, wholes } from "../src/hash";
+import { among, field, flowing, fromHash, isFresh, share, toHash, toShare, whole, wholes, type Fields } from "../src/hash";
 import { maskOf } from "../src/masking";
 import { byNumber, byPlace, nextPlace } from "../src/order";
 import { corner, short, slots } from "../src/panels/slots";
 import { placed, readable, type Label } from "../src/shown";
 import { sees } from "../src/trace/cells";
 import { massBetween } from "../src/trace/masses";
+import { toBase64 } from "../src/trace/safetensors";
 import { HeldTrace, plainName, type Axis, type TraceInfo } from "../src/trace/trace";
 
 const fixture = new HeldTrace(new Uint8Array(readFileSync(new URL("./fixture.safetensors", import.meta.url))));
@@ -55,12 +56,34 @@ test("numbers in slots are short", () => {
 });
 
 test("sets of tokens in an address", () => {
-  const none: readonly number[] = [];
-  const held = signal(none);
-  const { read, write } = wholes(held, none);
-  expect([read("5.3.3.0"), read("7"), read("x"), read(""), read("1..2")]).toEqual([[0, 3, 5], [7], none, none, none]);
-  expect(read("x")).toBe(none);
+  const { read, write } = wholes(signal<readonly number[]>([]));
+  expect([read("5.3.3.0"), read("7"), read("x"), read(""), read("1..2")]).toEqual([[0, 3, 5], [7], undefined, undefined, undefined]);
   expect(write([3, 5])).toBe("3.5");
+});
+
+test("a hash sets what it can, and names what it can't", () => {
+  const [pin, mass, theme] = [signal<number | null>(null), signal(0.7), signal("auto")];
+  const fields = { q: field(pin, whole), mass: flowing(share(mass)), theme: flowing(among(theme, ["auto", "dark"])) } as unknown as Fields;
+  expect(fromHash(fields, "#q=4&mass=2&theme=dark&what=ever")).toEqual(["what=ever", "mass=2"]);
+  expect([pin.value, mass.value, theme.value]).toEqual([4, 0.7, "dark"]);
+  mass.value = 0.5;
+  expect(toHash(fields)).toBe("q=4&mass=0.5&theme=dark");
+  expect(toHash(fields, (_, { flows }) => !flows)).toBe("q=4");
+  expect(toShare(fields)).toBe("q=4&mass=0.5");
+  expect(fromHash(fields, "")).toEqual([]);
+  expect([pin.value, mass.value, theme.value]).toEqual([null, 0.7, "auto"]);
+});
+
+test("base64 is Node's, with and without the browser's own", () => {
+  const bytes = Uint8Array.from({ length: 70_000 }, (_, n) => (n * 31) % 256);
+  const native = Object.getOwnPropertyDescriptor(Uint8Array.prototype, "toBase64");
+  for (const size of [0, 1, 2, 3, 0x6000, 0x6001, 70_000]) {
+    const expected = Buffer.from(bytes.subarray(0, size)).toString("base64");
+    expect(toBase64(bytes.subarray(0, size))).toBe(expected);
+    if (native) delete (Uint8Array.prototype as unknown as Record<string, unknown>).toBase64;
+    expect(toBase64(bytes.subarray(0, size))).toBe(expected);
+    if (native) Object.defineProperty(Uint8Array.prototype, "toBase64", native);
+  }
 });
 
 test("an address that names only theme and language is a fresh one", () => {

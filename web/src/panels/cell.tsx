@@ -10,11 +10,9 @@ import { number, percent, say } from "../words";
 import * as state from "../state";
 import { at, column, doc, rested, row, shown } from "../store";
 
-export const STEPS = 7;
-
 /** Go to the next step of the chain; after the last, show all of them. */
 export function nextStep(): void {
-  state.step.value = state.step.value >= STEPS ? 1 : state.step.value + 1;
+  state.step.value = state.step.value >= state.STEPS ? 1 : state.step.value + 1;
 }
 
 /** Three or four digits, because a step has little space. */
@@ -68,7 +66,7 @@ export function Cell() {
   const { chain } = current;
   const [from, to] = [words.rows[r], words.columns[c]];
   const named = titles(from.text, to.text);
-  const steps = state.step.value === 0 ? STEPS : state.step.value;
+  const steps = state.step.value === 0 ? state.STEPS : state.step.value;
   const most = Math.max(...chain.q.map(Math.abs), ...chain.k.map(Math.abs), 1e-9);
   const many = Math.max(...chain.product.map(Math.abs), 1e-9);
   const strongest = Array.from(chain.product.keys()).sort((a, b) => Math.abs(chain.product[b]) - Math.abs(chain.product[a])).slice(0, 3);

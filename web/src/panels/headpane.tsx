@@ -12,6 +12,7 @@ import { requestZoom } from "./map";
 import { cellsInPixel, Matrix } from "./matrix";
 import { NumberTable, tableOpen } from "./table";
 import { choosePassage } from "../asking";
+import { maskOf } from "../masking";
 import { wordAt, type Label } from "../shown";
 import type { Axis } from "../trace/trace";
 import { Sign } from "./sign";
@@ -108,11 +109,12 @@ function Status() {
   const numbers = r !== null && rowNumbers.value?.row === r ? rowNumbers.value.data : null;
   const picture = current.value;
   const value = numbers && c !== null && c < numbers.length ? numbers[c] : null;
+  const hidden = value !== null && maskOf(doc.value!.info, at.value.layer)?.(words.rows[r!], words.columns[c!], value);
   return (
     <span class="under" data-test="status" aria-live="polite">
       {r !== null && words.rows[r] && <><bdi title={words.rows[r].text}>{words.rows[r].text}</bdi><i>{r}</i></>}
       {c !== null && words.columns[c] && <><span>→</span><bdi title={words.columns[c].text}>{words.columns[c].text}</bdi><i>{c}</i></>}
-      {value !== null && <b data-test="value">{number(value, 4)}</b>}
+      {value !== null && <b data-test="value">{hidden ? say("cell_masked") : number(value, 4)}</b>}
       {r === null && c === null && <span class="quiet">{say("queries")} ↓ {say("keys")} →{state.mode.value !== "lines" && cellsInPixel.value > 1.05 ? ` · ${say("pooled", { n: number(cellsInPixel.value, 1) })}` : ""}
         {linesCut.value && state.mode.value !== "matrix" ? ` · ${say("lines_cut", { n: count(linesCut.value[0]), all: count(linesCut.value[1]) })}` : ""}
         {picture?.key.startsWith("coarse") ? ` · ${say("coarse", { n: count(picture.rows * picture.columns) })}` : ""}</span>}

@@ -16,7 +16,7 @@ import type { TraceInfo } from "../trace/trace";
 import { barEnd, statisticName } from "../catalog";
 import { Fill } from "./bar";
 import { HeadList } from "./headlist";
-import { copyLink, saveCsv, saveJson, savePng, saveSvg } from "../export";
+import { saveCsv, saveJson, savePng, saveSvg } from "../export";
 
 const KEYS = 10;
 /** Heads in which the pinned cell is strongest. */
@@ -60,7 +60,6 @@ export function Inspector() {
         <span class="quiet">{say("save")}</span>
         <button onClick={() => void saveSvg()}>SVG</button><button onClick={() => void savePng()}>PNG</button>
         <button onClick={() => void saveCsv()}>CSV</button><button onClick={() => void saveJson()}>JSON</button>
-        <button onClick={() => void copyLink()}>{say("copy_link")}</button>
       </div>
     </aside>
   );

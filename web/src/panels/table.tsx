@@ -4,6 +4,7 @@ import { signal, useSignal } from "@preact/signals";
 import { engine } from "../trace/engine";
 import { statisticName } from "../catalog";
 import { count, number, say } from "../words";
+import { maskOf } from "../masking";
 import { marked } from "../shown";
 import * as state from "../state";
 import { coming, table } from "../statistics";
@@ -35,6 +36,13 @@ export function NumberTable() {
   if (!info || !words || !now) return null;
   const numbers = data.value?.key === key ? data.value.numbers : null;
   const wide = right - left;
+  const masked = maskOf(info, now.layer);
+  /** A key that the mask hides has no weight. */
+  const shownNumber = (r: number, c: number): string => {
+    const weight = numbers?.[r * wide + c];
+    if (weight === undefined) return "";
+    return masked?.(words.rows[top + r], words.columns[left + c], weight) ? "–" : number(weight);
+  };
   return (
     <div class="numbers" data-test="numbers" tabIndex={0}>
       <table>
@@ -49,7 +57,7 @@ export function NumberTable() {
           {words.rows.slice(top, bottom).map((label, r) => (
             <tr key={r}>
               <th scope="row" title={label.text}><bdi>{marked(label)}</bdi></th>
-              {Array.from({ length: wide }, (_, c) => <td key={c}>{numbers ? number(numbers[r * wide + c]) : ""}</td>)}
+              {Array.from({ length: wide }, (_, c) => <td key={c}>{shownNumber(r, c)}</td>)}
             </tr>
           ))}
         </tbody>

@@ -30,6 +30,7 @@ export function Top() {
           ))}
         </nav>
         <div class="row">
+          {info && <button data-test="share" onClick={() => { state.sharing.value = true; }}>{say("share")}</button>}
           <Settings />
           <Sign says={say("help")} data-test="help" onClick={() => { state.help.value = !state.help.value; }}>?</Sign>
         </div>

@@ -3,7 +3,7 @@ import { render } from "preact";
 import "../base.css";
 import "./report.css";
 import { followTheme } from "../appearance";
-import { followHash } from "../hash";
+import { followHash } from "../steps";
 import { followLanguage } from "../words/speech";
 import { readSurvey } from "./data";
 import { Report } from "./report";

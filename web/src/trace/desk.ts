@@ -3,7 +3,7 @@ import { tile, viewRows, wholeHead, type View, type WholeHead } from "./cells";
 import { chain, type Chain } from "./chain";
 import { massBetween, type Sets } from "./masses";
 import { change, distance, measure, sample, type HeadMeasure, type Sample } from "./measures";
-import { FormatError, fromBase64 } from "./safetensors";
+import { FormatError, fromBase64, toBase64 } from "./safetensors";
 import type { HeadArrays } from "./head";
 import { HeldTrace, type TraceInfo } from "./trace";
 
@@ -18,6 +18,8 @@ export interface Questions {
   part: { ask: { id: number; base64: string; bytes: number }; answer: null };
   open: { ask: { id: number; bytes?: ArrayBuffer }; answer: TraceInfo };
   close: { ask: { id: number }; answer: null };
+  /** A chunk of an open trace's bytes, as base64, for another page; empty beyond the end. */
+  copy: { ask: { id: number; from: number; bytes: number }; answer: string };
   measure: { ask: HeadName & { masses: Record<string, string[]> }; answer: HeadMeasure };
   head: { ask: HeadName & { view: View; normed: boolean }; answer: WholeHead };
   rows: { ask: HeadName & { view: View; from: number; to: number; normed: boolean }; answer: Float32Array };
@@ -69,6 +71,7 @@ export class Desk {
         this.traces.delete(id);
         return null;
       },
+      copy: ({ id, from, bytes }) => toBase64(this.held({ trace: id }).raw.subarray(from, from + bytes)),
       measure: ({ masses, ...name }) => {
         const { keys, queries } = this.held(name).info;
         const flags = Object.entries(masses).map(([statistic, tokens]) =>

@@ -102,3 +102,13 @@ export function fromBase64(text: string): Uint8Array {
   }
   return out;
 }
+
+/** Encode as base64. */
+export function toBase64(bytes: Uint8Array): string {
+  const native = (bytes as unknown as { toBase64?: () => string }).toBase64;
+  if (native) return native.call(bytes);
+  let text = "";
+  // as many bytes as a call may have arguments, in threes
+  for (let from = 0; from < bytes.length; from += 0x6000) text += btoa(String.fromCharCode(...bytes.subarray(from, from + 0x6000)));
+  return text;
+}

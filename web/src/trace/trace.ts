@@ -113,7 +113,7 @@ export class HeldTrace {
   private readonly kept = new Map<string, Float32Array>();
   private readonly sums = new Map<string, Float32Array | Float64Array>();
 
-  constructor(raw: Uint8Array) {
+  constructor(readonly raw: Uint8Array) {
     this.file = readSafetensors(raw);
     const { metadata, entries } = this.file;
     if (metadata.format !== "headscope.trace" || !metadata.headscope) {
