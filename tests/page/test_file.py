@@ -214,7 +214,8 @@ def test_export_is_what_is_seen(watch: Watch, cat: hs.Trace, cat_file: Path) -> 
     np.testing.assert_allclose(np.array([row[1:] for row in rows[1:]], float), weights, atol=CLOSE)
     contents = json.loads(saved(page, "JSON").read_text(encoding="utf-8"))
     np.testing.assert_allclose(contents["weights"], weights, atol=CLOSE)
-    assert (contents["layer"], contents["head"], contents["pinned"]) == (0, 1, {"query": 4, "key": None})
+    assert (contents["layer"], contents["head"]) == (0, 1)
+    assert (contents["pinned"]["query"], contents["pinned"]["key"]) == (4, None)
     svg = saved(page, "SVG").read_text(encoding="utf-8")
     assert svg.startswith("<svg ")
     assert svg.count("<rect") > len(cat) ** 2

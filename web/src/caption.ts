@@ -20,7 +20,7 @@ async function pinnedWeight(): Promise<number | null> {
 }
 
 /** Notes on what was hidden, joined or weighted. */
-export function remarks(): string[] {
+function remarks(): string[] {
   const words = shown.value;
   const notes: string[] = [];
   if (!words) return notes;
@@ -36,7 +36,7 @@ export function remarks(): string[] {
 
 export interface Caption {
   title: string;
-  /** Each a sentence, except that the notes are one together. */
+  /** The text comes last. */
   sentences: string[];
   pinned: object;
 }
@@ -49,10 +49,10 @@ export async function captionOf(picture: Picture, [top, bottom, left, right]: Wi
   const [r, c, weight] = [row.value, column.value, await pinnedWeight()];
   const [query, key] = [r === null ? null : words.rows[r], c === null ? null : words.columns[c]];
   const places = { i: query?.tokens.join("+") ?? "", j: key?.tokens.join("+") ?? "" };
+  const notes = remarks();
   const whole = bottom - top === words.rows.length && right - left === words.columns.length;
   const sentences = [
     say("figure_what", { ...name, model: info.name }),
-    info.text !== null && say("figure_text", { all: info.pair === null ? info.text : `${info.text} | ${info.pair}` }),
     query && key && say("figure_cell", { token: query.text, text: key.text, ...places, weight: weight === null ? "–" : number(weight, 4) }),
     query && !key && say("figure_query", { token: query.text, ...places }),
     key && !query && say("figure_key", { token: key.text, ...places }),
@@ -60,11 +60,13 @@ export async function captionOf(picture: Picture, [top, bottom, left, right]: Wi
     state.mode.value !== "matrix" && say("figure_lines", { share: percent(state.mass.value) }),
     maskOf(info, at.value.layer) && say("figure_masked"),
     !whole && say("table_part", { from: top, to: bottom - 1, left, right: right - 1, rows: count(words.rows.length), columns: count(words.columns.length) }),
-    remarks().join("; "),
-  ].filter((sentence) => sentence);
+    notes.length > 0 && `(${notes.join("; ")})`,
+    // last, because a figure cuts what is too long
+    info.text !== null && say("figure_text", { all: info.pair === null ? info.text : `${info.text} | ${info.pair}` }),
+  ].filter((sentence) => typeof sentence === "string");
   return {
     title: `${info.name} · ${say("layer_head", name)}`,
-    sentences: sentences as string[],
+    sentences,
     pinned: { query: r, key: c, query_tokens: query?.tokens ?? null, key_tokens: key?.tokens ?? null, weight },
   };
 }

@@ -90,7 +90,7 @@ function wrapped(text: string, wide: number): string[] {
     lines[lines.length - 1] += segment;
     used += size;
   }
-  return lines.length > CAPTION_LINES ? [...lines.slice(0, CAPTION_LINES - 1), "…"] : lines;
+  return lines.length > CAPTION_LINES ? [...lines.slice(0, CAPTION_LINES - 1), `${lines[CAPTION_LINES - 1].slice(0, -1)}…`] : lines;
 }
 
 /** An SVG for a paper: white background, the chosen scale, tokens, the pinned cell, a legend, and a caption. */
@@ -152,7 +152,7 @@ export async function figure(): Promise<string> {
     x = ox + across * cell + 60;
   }
   const wide = Math.max(x, 560);
-  const notes = [...caption.sentences, ...(pooled ? [say("pooled", { n: number((rows.length * columns.length) / (down * across), 1) })] : [])];
+  const notes = [...(pooled ? [`(${say("pooled", { n: number((rows.length * columns.length) / (down * across), 1) })})`] : []), ...caption.sentences];
   const lines = wrapped(notes.join(" "), wide - 32);
   const tall = height + 16 + LINE * lines.length;
   return (
