@@ -49,6 +49,9 @@ test("slots fill the panel and never lie on one another", () => {
     }
   }
   expect(slots(6, 12, 360, 500, false, true).total).toBeGreaterThan(440);
+  // a low panel still has all of twelve rows, with the numbers beside
+  const low = slots(6, 12, 300, 330, false, true);
+  expect([low.total <= 330, low.beside > 0, low.side >= 18]).toEqual([true, true, true]);
 });
 
 test("numbers in slots are short", () => {

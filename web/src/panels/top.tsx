@@ -19,7 +19,7 @@ export function Top() {
           <strong class="brand">headscope</strong>
           {info && <span class="model" data-test="model" title={info.model}>{info.name}</span>}
           {info && <span class="quiet">{say("layers_heads", { layers: info.layers.length, heads: info.heads })}</span>}
-          {info?.anatomy && <span class="quiet">{say("numbers", { n: count(info.anatomy.total) })}</span>}
+          {info?.anatomy && <span class="quiet total">{say("numbers", { n: count(info.anatomy.total) })}</span>}
           {info && <span class="quiet">{info.queries.tokens.length === 1 ? say("tokens_one") : say("tokens", { n: count(info.queries.tokens.length) })}</span>}
         </div>
         {!server && <div class="typed" title={`${doc.value?.name ?? ""}\n${say("text_offline")}`}><bdi>{doc.value?.name}</bdi></div>}
