@@ -13,6 +13,7 @@ import * as state from "./state";
 import { FIELDS, status } from "./state";
 import { correct, openOnFinding } from "./opening";
 import { restoreWidths } from "./panels/divider";
+import { fetchRuns } from "./runs";
 import { followNumbers } from "./statistics";
 import { followRow, followSelection } from "./pictures";
 import { doc, failure, followRest, openTrace } from "./store";
@@ -57,6 +58,7 @@ async function open(): Promise<void> {
     if (n > 0) continue;
     if (fresh) openOnFinding(opened);
     else correct(opened);
+    void fetchRuns();
     show();
   }
 }
