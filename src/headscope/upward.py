@@ -129,11 +129,12 @@ def to_html(
     layers: Sequence[int] | None,
     heads: Sequence[int] | None,
     title: str | None,
+    runs: bool | None,
 ) -> Path:
     """Call headscope.view.html.to_html."""
     from headscope.view.html import to_html
 
-    return to_html(trace, path, dtype=dtype, values=values, layers=layers, heads=heads, title=title)
+    return to_html(trace, path, dtype=dtype, values=values, layers=layers, heads=heads, title=title, runs=runs)
 
 
 def show(trace: Trace, *, height: int | None, open_browser: bool) -> None:

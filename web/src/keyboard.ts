@@ -8,7 +8,7 @@ import { finding, step } from "./panels/headpane";
 import { nextStep } from "./panels/cell";
 import { requestZoom } from "./panels/map";
 import { gridTableOpen, tableOpen } from "./panels/table";
-import { toggleHead, toggleToken } from "./panels/causes";
+import { cutEdge, toggleHead, toggleToken } from "./panels/causes";
 
 function move(along: "row" | "column", by: number): void {
   const words = shown.value;
@@ -80,6 +80,7 @@ const KEYS: Record<string, () => void> = {
   "3": () => { state.pane.value = "causes"; },
   "4": () => { state.pane.value = "anatomy"; },
   x: toggleHead,
+  X: cutEdge,
   M: toggleToken,
   t: () => { state.pane.value = "head"; tableOpen.value = !tableOpen.value; },
   T: () => { gridTableOpen.value = !gridTableOpen.value; },

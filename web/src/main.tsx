@@ -14,6 +14,7 @@ import * as state from "./state";
 import { FIELDS, status } from "./state";
 import { correct, followRemarks, openOnFinding } from "./opening";
 import { restoreWidths } from "./panels/divider";
+import { fetchRuns } from "./runs";
 import { followNumbers } from "./statistics";
 import { followRow, followSelection } from "./pictures";
 import { doc, docs, failure, followRest, openTrace } from "./store";
@@ -59,6 +60,7 @@ async function open(): Promise<void> {
     noStep();
     if (fresh && n === 0) openOnFinding(opened);
     if (!fresh && n === start.value.traces - 1) correct();
+    if (n === 0) void fetchRuns();
     show();
   }
 }

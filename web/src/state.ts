@@ -52,6 +52,10 @@ export const least = signal(0);
 export const step = signal(0);
 export const box = signal<Box>(null);
 
+/** How a run is changed, and the run in view. */
+export const way = signal("zero");
+export const run = signal("");
+
 /** Row and column of the picture under the pointer or the keyboard's focus. Never in the URL. */
 export const hoverRow = signal<number | null>(null);
 export const hoverColumn = signal<number | null>(null);
@@ -83,6 +87,8 @@ export const FIELDS = {
   by: field(statistic, (text) => (/^[a-z_]{1,24}$/.test(text) ? text : undefined)),
   order: among(order, ORDERS),
   least: flowing(share(least)),
+  way: field(way, (text) => (/^[a-z_]{3,24}$/.test(text) ? text : undefined)),
+  run: field(run, (text) => (/^[\w-]{1,24}$/.test(text) ? text : undefined)),
   step: field(step, (text) => [whole(text)].find((n) => n !== undefined && n <= STEPS)),
   box: flowing(field<Box>(
     box,

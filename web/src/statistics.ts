@@ -5,6 +5,7 @@ import { betweenSets, pinnedCell, type Question } from "./asking";
 import { catalog } from "./catalog";
 import { apart } from "./comparing";
 import { at, doc, failure, otherDoc } from "./store";
+import { effect as effects } from "./runs";
 import { engine } from "./trace/engine";
 import type { TraceInfo } from "./trace/trace";
 import { say } from "./words";
@@ -124,6 +125,7 @@ export const table = computed<Record<string, Float32Array> | null>(() => {
   if (changed.value) found.change = changed.value.numbers;
   if (weight.value) found.weight = weight.value.numbers;
   if (mass.value) found.mass = mass.value.numbers;
+  if (effects.value) found.effect = effects.value;
   return found;
 });
 

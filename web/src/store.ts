@@ -1,25 +1,20 @@
 // The open traces, and the selection among them and within them.
 import { batch, computed, effect, signal } from "@preact/signals";
 import { engine } from "./trace/engine";
+import type { Run } from "./ask";
 import type { TraceInfo } from "./trace/trace";
 import { catalog, massTokens } from "./catalog";
 import { makeShown, readable, type Shown } from "./shown";
 import * as state from "./state";
 
-/** The changes of a run: heads by their numbers in the model, tokens by their positions. */
-export interface Changes {
-  heads: [number, number][];
-  tokens: number[];
-}
-
 export interface Doc {
   id: number;
   name: string;
   info: TraceInfo;
-  /** The server's id for it; null if the page has only the file. */
+  /** The id that runs call it by: the server's, or its number in the file; null for a file that was opened. */
   remote: string | null;
-  /** For a changed run, its original trace and the changes. */
-  of: { origin: number; changes: Changes } | null;
+  /** For a changed run, its original trace and the record that says what was changed. */
+  of: { origin: number; run: Run } | null;
 }
 
 export const docs = signal<Doc[]>([]);

@@ -393,6 +393,7 @@ class Trace:
         layers: Sequence[int] | None = None,
         heads: Sequence[int] | None = None,
         title: str | None = None,
+        runs: bool | None = None,
     ) -> Path:
         """Write an interactive page of this trace: one HTML file that works offline. See headscope.view.html.
 
@@ -403,11 +404,14 @@ class Trace:
             layers: numbers of the layers to include; all by default.
             heads: numbers of the heads to include in each layer; all by default.
             title: the page's title.
+            runs: True to include the effects of silencing each head; by default, where that takes about a second.
 
         Returns:
             The file's path.
         """
-        return upward.to_html(self, path, dtype=dtype, values=values, layers=layers, heads=heads, title=title)
+        return upward.to_html(
+            self, path, dtype=dtype, values=values, layers=layers, heads=heads, title=title, runs=runs
+        )
 
     def view(self, *, height: int | None = None, open_browser: bool = True) -> None:
         """Show the interactive page: inline in a notebook, otherwise from a local server that runs until Ctrl-C.

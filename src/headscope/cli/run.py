@@ -12,6 +12,7 @@ import typer
 from headscope.cli import survey_options as options
 from headscope.cli.app import DOUBTFUL, app, show, tell, tell_saved
 from headscope.cli.options import AsJson, ModelName, Revision, number
+from headscope.cli.progress import layer_progress
 from headscope.cli.request import Form, Request, exit_code, takes_options
 from headscope.errors import InputError
 from headscope.view.labels import printable
@@ -153,6 +154,13 @@ def view(
         bool | None,
         typer.Option("--values/--no-values", help="With --html: include V. By default only for short texts."),
     ] = None,
+    runs: Annotated[
+        bool | None,
+        typer.Option(
+            "--runs/--no-runs",
+            help="With --html: include the effect of silencing each head. By default only where it takes a second.",
+        ),
+    ] = None,
     no_open: Annotated[bool, typer.Option("--no-open", help="Don't open the page in a browser.")] = False,
     port: Annotated[
         int, typer.Option("--port", metavar="N", min=0, max=65535, help="Port to listen on; 0 takes a free one.")
@@ -162,7 +170,7 @@ def view(
 
     Without TEXT, MODEL may also be a saved trace.
     """
-    for_files = {"--layers": layers, "--heads": heads, "--values": values}
+    for_files = {"--layers": layers, "--heads": heads, "--values": values, "--runs": runs}
     if html is None and (unused := [name for name, value in for_files.items() if value is not None]):
         raise InputError(
             f"{unused[0]} requires --html; the served page has everything",
@@ -179,15 +187,18 @@ def view(
     from headscope.view.html import write_page
     from headscope.view.typed import number_list
 
-    path, note = write_page(
-        trace,
-        html,
-        dtype=dtype,
-        values=values,
-        layers=None if layers is None else number_list(layers, noun="layer", option="--layers", example="0,3"),
-        heads=None if heads is None else number_list(heads, noun="head", option="--heads", example="0,3"),
-        notify=tell,
-    )
+    with layer_progress(sys.stderr) as progress:
+        path, note = write_page(
+            trace,
+            html,
+            dtype=dtype,
+            values=values,
+            layers=None if layers is None else number_list(layers, noun="layer", option="--layers", example="0,3"),
+            heads=None if heads is None else number_list(heads, noun="head", option="--heads", example="0,3"),
+            runs=runs,
+            progress=progress,
+            notify=tell,
+        )
     tell_saved(path, note)
     tell(f"next: {request.step('attend', trace.text)}")
     raise typer.Exit(code)

@@ -120,15 +120,20 @@ def check_linearisable(model: Model) -> None:
     Raises:
         UnsupportedError: a gated feed-forward network, or another part without a rule.
     """
-    family = model.anatomy.family
-    roles = [spec.role for spec in (family.layer if family else ()) if spec.role.startswith("layer.ffn")]
-    unknown = [role for role in roles if role not in FEED_FORWARD]
+    unknown = without_rule(model)
     if unknown:
         raise UnsupportedError(
             f"the feed-forward network has {unknown[0]}: for a gated one no rule has been derived and tested",
             where=model.checkpoint.where,
             advice="use method='integrated_gradients', which needs no rule",
         )
+
+
+def without_rule(model: Model) -> list[str]:
+    """The roles of the layers' parameters that no rule here is for."""
+    family = model.anatomy.family
+    roles = [spec.role for spec in (family.layer if family else ()) if spec.role.startswith("layer.ffn")]
+    return [role for role in roles if role not in FEED_FORWARD]
 
 
 def freeze(encoder: Encoder, text: Input) -> Frozen:

@@ -241,16 +241,31 @@ def _word(model: Model, masks: Sequence[int], named: Sequence[str | int]) -> Tar
     word = named[0]
     if isinstance(word, int):
         return _word_target(model, model.tokenizer.token(word), word, row)
+    index = token_id(model, word, "a mask stands for one token")
+    return _word_target(model, model.tokenizer.token(index), index, row)
+
+
+def token_id(model: Model, word: str, why: str) -> int:
+    """The id of a word that the vocabulary has as one token, at the beginning of a word where it tells these apart.
+
+    Args:
+        model: the model.
+        word: the word, or a token as the vocabulary spells it.
+        why: why it must be one token, for the message.
+
+    Raises:
+        InputError: the vocabulary spells it with several tokens, or with the unknown one.
+    """
     for spelling in (*(lead + word for lead in LEADS), word):
         index = model.tokenizer.id(spelling)
         if index is not None:
-            return _word_target(model, spelling, index, row)
+            return index
     pieces = model.tokenizer.encode_words([word])
     tokens = [token for token, special in zip(pieces.tokens, pieces.special, strict=True) if not special]
     if len(tokens) == 1 and is_word(tokens[0]):
-        return _word_target(model, tokens[0], pieces.ids[pieces.tokens.index(tokens[0])], row)
+        return pieces.ids[pieces.tokens.index(tokens[0])]
     raise InputError(
-        f"{word!r} is not in the vocabulary, which spells it {' '.join(tokens)}; a mask stands for one token",
+        f"{word!r} is not in the vocabulary, which spells it {' '.join(tokens)}; {why}",
         where="target",
         advice="name a word that the vocabulary has as one token; `headscope fill` lists the best",
     )

@@ -5,6 +5,7 @@ import { engine } from "../trace/engine";
 import type { Chain } from "../trace/chain";
 import { largestPlaces } from "../trace/strongest";
 import { start } from "../remote";
+import { cutEdge } from "./causes";
 import { Fill } from "./bar";
 import { number, percent, say } from "../words";
 import * as state from "../state";
@@ -83,6 +84,7 @@ export function Cell() {
         <h2 data-test="cell"><span>{say("cell")}</span> <bdi title={from.text}>{from.text}</bdi> → <bdi title={to.text}>{to.text}</bdi> <b>{number(chain.weight, 4)}</b></h2>
         <span class="quiet small">{pieces ? say("s_piece", { token: pieces.text, n: pieces.tokens.length }) : rule.stage === "rotated" ? say("stage_rotated") : rule.stage === "scaled" ? say("stage_scaled") : words.renormalised || state.normed.value ? say("s_raw") : ""}</span>
         <span class="row">
+          {start.value.home === "server" && <button onClick={cutEdge} data-test="cut-edge">{say("causes_cut")}</button>}
           <button onClick={nextStep} data-test="step">{say(state.step.value === 0 ? "step_first" : "step_next")}</button>
           <button disabled={state.step.value === 0} onClick={() => { state.step.value = 0; }}>{say("step_all")}</button>
         </span>

@@ -11,6 +11,7 @@ import { Legend } from "./legend";
 import { requestZoom } from "./map";
 import { cellsInPixel, Matrix } from "./matrix";
 import { NumberTable, tableOpen } from "./table";
+import { changeName } from "../ask";
 import { choosePassage } from "../asking";
 import { maskOf } from "../masking";
 import { wordAt, type Label } from "../shown";
@@ -31,7 +32,9 @@ export function HeadPane() {
   const { head } = at.value;
   const hasPair = info.queries.segments.some((segment) => segment === 1);
   const picture = current.value;
+  const made = doc.value?.of?.run;
   const badges = [
+    made && changeName(made),
     words.renormalised && say("renormalised"), words.partial && say("partial"),
     state.merged.value && say("merged_note"), wanted.value?.normed && say("normed_note"),
   ].filter(Boolean);

@@ -64,11 +64,12 @@ export const corner = ({ columns, across, down }: Slots, place: number): [number
   GUTTER + (place % columns) * across, HEAD + Math.floor(place / columns) * down,
 ];
 
-/** A number in a slot: two places, no nought before the point. */
-export function short(value: number): string {
+/** A number in a slot: two places, or three digits of the largest of all, and no nought before the point. */
+export function short(value: number, most?: number): string {
   const size = Math.abs(value);
+  const places = most ? Math.max(1, Math.min(6, 2 - Math.floor(Math.log10(most)))) : 2;
   if (!Number.isFinite(value)) return "–";
-  if (size < 0.005) return "0";
-  const text = value.toFixed(size < 1 ? 2 : size < 10 ? 1 : 0);
+  if (size < 0.5 * 10 ** -places) return "0";
+  const text = value.toFixed(size < 1 ? places : size < 10 ? 1 : 0);
   return text.replace(/^(-?)0\./, "$1.").replace("-", "−");
 }
