@@ -20,7 +20,9 @@ from headscope.view.failure import in_the_page
 from headscope.view.html import default_title, page
 from headscope.view.outcomes import Outcome, moved, outcomes
 from headscope.view.page_trace import page_bytes
+from headscope.view.parts import header_bytes, is_large, part
 from headscope.view.policy import HEADERS, server_policy
+from headscope.view.whole_numbers import whole_numbers
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -93,13 +95,24 @@ class Session:
             del self.traces[next(iter(self.traces))]
         return name
 
+    def trace(self, name: Any) -> Trace:
+        """The trace with this id.
+
+        Raises:
+            InputError: it was dropped, or never existed.
+        """
+        trace = self.traces.get(str(name))
+        if trace is None:
+            raise InputError("the server no longer has this trace", where="trace", advice="run the text again")
+        return trace
+
     def address(self) -> str:
         """The page's URL."""
         return f"http://{HOST}:{self.port}/?token={self.token}"
 
 
 def application(session: Session) -> Starlette:
-    """Return the server: `/` is the page, `/api/trace` runs the model.
+    """Return the server: `/` is the page, `/api/trace` runs the model, `/api/part` reads a large trace in parts.
 
     Raises:
         MissingExtraError: starlette is not installed.
@@ -136,7 +149,23 @@ def application(session: Session) -> Starlette:
             return query
         return StreamingResponse(_answer(session, query), media_type="application/octet-stream", headers=HEADERS)
 
-    return Starlette(routes=[Route("/", index), Route("/api/trace", trace, methods=["POST"])])
+    async def parts(request: Request) -> Response:
+        denied = _denied(session, request, request.headers.get("x-headscope-token", ""))
+        if denied is not None:
+            return denied
+        query = await _query_of(request)
+        if isinstance(query, Response):
+            return query
+        try:
+            content = await session.run(lambda: part(session.trace(query.get("trace")), query))
+        except LeftError:
+            return _refusal("the server is stopping", 503)
+        except HeadscopeError as error:
+            return _refusal(in_the_page(error), 422)
+        return Response(content, media_type="application/octet-stream", headers=HEADERS)
+
+    posts = [Route("/api/trace", trace, methods=["POST"]), Route("/api/part", parts, methods=["POST"])]
+    return Starlette(routes=[Route("/", index), *posts])
 
 
 def _refusal(why: str, status: int) -> Response:
@@ -185,7 +214,7 @@ def _first_page(session: Session, first: str) -> bytes:
     trace = session.traces[first]
     model = session.model
     return page(
-        [page_bytes(trace, values=True)],
+        [_file_of(trace)],
         home="server" if model is not None else "file",
         title=default_title(trace),
         token=session.token,
@@ -243,13 +272,11 @@ def _run(
     model = session.model
     if model is None:
         raise InputError("this server has no model, only a trace", where="view", advice="run headscope view MODEL TEXT")
-    ablate = [_whole_numbers(head, 2) for head in _list(query.get("ablate"), "ablate")]
+    ablate = [whole_numbers(head, 2, "ablate") for head in _list(query.get("ablate"), "ablate")]
     silenced = [(layer, head) for layer, head in ablate]
     if query.get("base") is not None:
-        base = session.traces.get(str(query["base"]))
-        if base is None:
-            raise InputError("the server no longer has this trace", where="base", advice="run the text again")
-        masked = _whole_numbers(_list(query.get("mask"), "mask"), None)
+        base = session.trace(query["base"])
+        masked = whole_numbers(_list(query.get("mask"), "mask"), None, "mask")
         trace = rerun(model, base, silenced, masked, progress)
         shift = moved(base, trace)
     else:
@@ -261,7 +288,12 @@ def _run(
         trace = model.trace(text, pair, ablate=silenced, progress=progress)
         shift = None
     name = session.keep(trace)
-    return name, page_bytes(trace, values=True), outcomes(model, trace), shift
+    return name, _file_of(trace), outcomes(model, trace), shift
+
+
+def _file_of(trace: Trace) -> bytes:
+    """A trace for the page: whole, or of a large one the header."""
+    return header_bytes(trace) if is_large(trace) else page_bytes(trace, values=True)
 
 
 def rerun(
@@ -295,15 +327,6 @@ def _list(value: Any, where: str) -> list[Any]:
     if not isinstance(value, list) or len(value) > 100_000:
         raise InputError(f"{where} is not a list", where=where, advice=f"send {where} as a list")
     return value
-
-
-def _whole_numbers(value: Any, size: int | None) -> list[int]:
-    whole = isinstance(value, list) and all(isinstance(item, int) and not isinstance(item, bool) for item in value)
-    if not whole or (size is not None and len(value) != size):
-        raise InputError(
-            f"{value!r} is not a list of whole numbers", where="request", advice="send heads as [layer, head]"
-        )
-    return list(value)
 
 
 def _loop_runs() -> bool:
