@@ -7,8 +7,10 @@ a head's q and k, a picture of it, a layer's statistics. Parts are little-endian
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from threading import Lock
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -18,7 +20,7 @@ from headscope.attention import scores, softmax_rows
 from headscope.attention import weights as weights_of
 from headscope.checkpoint.json_text import written
 from headscope.errors import InputError
-from headscope.statistics import roles_of
+from headscope.statistics import Roles, roles_of
 from headscope.statistics.norms import value_norms
 from headscope.view.page_measures import measure_layer, measured_share, output_weights, written_by
 from headscope.view.page_trace import about
@@ -77,6 +79,10 @@ def part(trace: Trace, request: Mapping[str, Any]) -> bytes:
     return b"".join(np.ascontiguousarray(array, dtype="<f4").tobytes() for array in want(trace, request))
 
 
+ROLES: WeakKeyDictionary[Trace, Roles] = WeakKeyDictionary()
+"""The roles of tokens that were already read."""
+LOCK = Lock()
+
 Part = list[Any]
 """Arrays, which are sent one after the other."""
 
@@ -119,8 +125,27 @@ def _writes(trace: Trace, request: Mapping[str, Any]) -> Part:
 
 
 def _measures(trace: Trace, request: Mapping[str, Any]) -> Part:
-    """Of the heads of a layer: 1 where the weights are not numbers (heads,), statistics, thumbnails from 0 to 255."""
-    measures = measure_layer(trace.layers[_layer(trace, request)], roles_of(trace))
+    """Of some heads of a layer: 1 where the weights are not numbers, statistics (heads,), thumbnails from 0 to 255."""
+    at = _layer(trace, request)
+    record = trace.layers[at]
+    first, end = whole_numbers(request.get("heads"), 2, "heads")
+    if not 0 <= first < end <= len(record.q):
+        raise InputError(f"there are no heads {first} to {end}", where="heads", advice=f"0 to {len(record.q)}")
+    heads = np.arange(first, end)
+    bias = record.mask.bias
+    some = replace(
+        record,
+        q=record.q[heads],
+        k=record.k[heads // (len(record.q) // len(record.k))],
+        v=None,
+        lse=record.lse[heads] if record.has_lse else None,
+        mask=replace(record.mask, bias=bias if bias is None or len(bias) == 1 else bias[heads]),
+        numbers=None,
+    )
+    with LOCK:
+        if trace not in ROLES:
+            ROLES[trace] = roles_of(trace)
+    measures = measure_layer(some, ROLES[trace])
     return [measures.broken, *measures.statistics.values(), measures.thumbs]
 
 

@@ -5,7 +5,7 @@ import { massBetween, type Sets } from "./masses";
 import { change, distance, measure, sample, type HeadMeasure, type Sample } from "./measures";
 import { FormatError, fromBase64 } from "./safetensors";
 import type { HeadArrays } from "./head";
-import { HeldTrace, type TraceInfo } from "./trace";
+import { HeldTrace, type Piece, type TraceInfo } from "./trace";
 
 export interface HeadName {
   trace: number;
@@ -18,6 +18,8 @@ export interface Questions {
   part: { ask: { id: number; base64: string; bytes: number }; answer: null };
   open: { ask: { id: number; bytes?: ArrayBuffer }; answer: TraceInfo };
   close: { ask: { id: number }; answer: null };
+  /** A part that an answer lacked. */
+  feed: { ask: { piece: Piece; data: Float32Array }; answer: null };
   measure: { ask: HeadName & { masses: Record<string, string[]> }; answer: HeadMeasure };
   head: { ask: HeadName & { view: View; normed: boolean }; answer: WholeHead };
   rows: { ask: HeadName & { view: View; from: number; to: number; normed: boolean }; answer: Float32Array };
@@ -61,12 +63,16 @@ export class Desk {
         if (came && came.got < came.whole.length) {
           throw new FormatError(`the page contains only ${came.got} of the ${came.whole.length} bytes of its trace: it is truncated`);
         }
-        const held = new HeldTrace(bytes ? new Uint8Array(bytes) : (came?.whole ?? new Uint8Array(0)));
+        const held = new HeldTrace(bytes ? new Uint8Array(bytes) : (came?.whole ?? new Uint8Array(0)), id);
         this.traces.set(id, held);
         return held.info;
       },
       close: ({ id }) => {
         this.traces.delete(id);
+        return null;
+      },
+      feed: ({ piece, data }) => {
+        this.traces.get(piece.trace)?.feed(piece, data);
         return null;
       },
       measure: ({ masses, ...name }) => {
