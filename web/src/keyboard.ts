@@ -71,7 +71,7 @@ const KEYS: Record<string, () => void> = {
   "0": () => { state.box.value = null; },
   s: () => toggle(state.special),
   w: () => toggle(state.merged),
-  n: () => { if (doc.value?.info.valueNorms) state.normed.value = !state.normed.value; },
+  n: () => { if (doc.value?.info.hasNorms) state.normed.value = !state.normed.value; },
   e: () => goToNext(1),
   E: () => goToNext(-1),
   f: () => { findingsOpen.value = !findingsOpen.value; },

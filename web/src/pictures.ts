@@ -2,6 +2,7 @@
 import { batch, computed, effect, signal } from "@preact/signals";
 import { engine, Superseded } from "./trace/engine";
 import { size } from "./trace/cells";
+import { everyNth, lost, tileOf, tries } from "./away";
 import { at, doc, failure, lookedRow, shown, type Doc } from "./store";
 import type { Shown } from "./shown";
 import * as state from "./state";
@@ -21,12 +22,15 @@ export interface Picture {
   /** Entropy of every row, in nats, and the column with the largest mean weight. Only if every cell is available. */
   entropies: Float32Array | null;
   most: { column: number; share: number } | null;
+  /** n where only every nth row was computed; 1 where all were. */
+  every: number;
 }
 
 export const FULL_CELLS = 1_200_000;
 const OVERVIEW = 384;
-/** Cells per request, so that the page can make other requests in between. */
+/** Cells per request, so that the page can make other requests in between; and where a server computes them. */
 const STRIP_CELLS = 600_000;
+const SERVED_CELLS = 1 << 23;
 
 const pictures = new Map<string, Picture>();
 
@@ -86,6 +90,7 @@ export async function picture(
       signed: false,
       entropies: answer.entropies,
       most: answer.most,
+      every: 1,
     });
   }
   const height = whole ? rows : Math.min(rows, OVERVIEW);
@@ -96,16 +101,24 @@ export async function picture(
     data = await engine.ask("tile", { ...ask, box: [0, rows, 0, columns], height, width }, lane, urgency);
   } else {
     data = new Float32Array(height * width);
-    const strip = Math.max(1, Math.floor(STRIP_CELLS / columns / (rows / height)));
-    for (let from = 0; from < height; from += strip) {
-      const to = Math.min(height, from + strip);
-      // pooled row y covers the rows r with floor(r * height / rows) = y
-      const first = Math.ceil((from * rows) / height);
-      const last = Math.min(rows, Math.ceil((to * rows) / height));
-      const part = await engine.ask("tile", { ...ask, box: [first, last, 0, columns], height: to - from, width }, lane);
-      data.set(part, from * width);
-      grown?.(data, from + (to - from), height);
-    }
+    const served = wanted.doc.info.away && !minus;
+    const strip = Math.max(1, Math.floor((served ? SERVED_CELLS : STRIP_CELLS) / columns / (rows / height)));
+    let [next, done] = [0, 0];
+    const strips = async (): Promise<void> => {
+      while (next < height) {
+        const from = next;
+        const to = Math.min(height, from + strip);
+        next = to;
+        // pooled row y covers the rows r with floor(r * height / rows) = y
+        const first = Math.ceil((from * rows) / height);
+        const last = Math.min(rows, Math.ceil((to * rows) / height));
+        const part = await engine.ask("tile", { ...ask, box: [first, last, 0, columns], height: to - from, width }, served ? undefined : lane);
+        data.set(part, from * width);
+        done += to - from;
+        grown?.(data, done, height);
+      }
+    };
+    await Promise.all(served ? [strips(), strips()] : [strips()]);
   }
   const scaled = minus || wanted.normed;
   return remember({
@@ -117,7 +130,23 @@ export async function picture(
     signed: Boolean(minus),
     entropies: null,
     most: null,
+    every: 1,
   });
+}
+
+/** A picture of every nth row, where the server has the arrays. */
+async function sampled(wanted: Wanted): Promise<Picture> {
+  const { view } = wanted.shown;
+  const [rows, columns] = [size(view.rows), size(view.columns)];
+  const every = everyNth(wanted.shown);
+  const [height, width] = [Math.min(Math.ceil(rows / every), OVERVIEW), Math.min(columns, OVERVIEW)];
+  const { doc, layer, head, normed } = wanted;
+  const data = await tileOf(doc, { trace: doc.id, layer, head, minus: null, view, box: [0, rows, 0, columns], height, width, normed }, every, "now");
+  const strongest = largest(data) || 1;
+  return {
+    key: `sampled/${wantedKey(wanted)}`, rows, columns, full: null, overview: { data, height, width }, ownMost: normed ? strongest : null,
+    strongest, signed: false, entropies: null, most: null, every,
+  };
 }
 
 /** Placeholder for a long text's picture: the thumbnail, enlarged. */
@@ -125,14 +154,14 @@ function coarse(wanted: Wanted): Picture | null {
   const { thumbs, heads } = wanted.doc.info;
   const { view } = wanted.shown;
   const [rows, columns] = [size(view.rows), size(view.columns)];
-  if (!thumbs || rows * columns <= FULL_CELLS || view.columns.members.length !== wanted.doc.info.keys.tokens.length) return null;
+  if (!thumbs || wanted.doc.info.awaited.has(wanted.layer * heads + wanted.head) || rows * columns <= FULL_CELLS || view.columns.members.length !== wanted.doc.info.keys.tokens.length) return null;
   const cells = thumbs.rows * thumbs.columns;
   const from = (wanted.layer * heads + wanted.head) * cells;
   const data = Float32Array.from(thumbs.data.subarray(from, from + cells), (byte) => (byte / 255) ** 2);
   return {
     key: `coarse/${wantedKey(wanted)}`, rows, columns, full: null,
     overview: { data, height: thumbs.rows, width: thumbs.columns }, ownMost: null, strongest: largest(data) || 1, signed: false,
-    entropies: null, most: null,
+    entropies: null, most: null, every: 1,
   };
 }
 
@@ -143,7 +172,7 @@ export const wanted = computed<Wanted | null>(() =>
   doc.value && shown.value
     ? {
         doc: doc.value, minus: null, shown: shown.value, layer: at.value.layer, head: at.value.head,
-        normed: state.normed.value && doc.value.info.valueNorms !== null,
+        normed: state.normed.value && doc.value.info.hasNorms,
       }
     : null,
 );
@@ -151,18 +180,30 @@ export const wanted = computed<Wanted | null>(() =>
 let turn = 0;
 
 export function followSelection(): void {
+  let last = "";
   effect(() => {
     const now = wanted.value;
     if (!now) return;
+    // thumbnails that arrive make another wanted of the same head
+    const key = `${wantedKey(now)} ${tries.value}`;
+    if (key === last) return;
+    last = key;
     const ticket = ++turn;
-    const rough = pictures.has(wantedKey(now)) ? null : coarse(now);
+    const ready = pictures.has(wantedKey(now));
+    const rough = ready ? null : coarse(now);
     if (rough) current.value = rough;
     computing.value = true;
     progress.value = 0;
-    picture(now, "current", (_, done, all) => {
+    const sample = async (): Promise<void> => {
+      if (ready || !now.doc.info.away || everyNth(now.shown) < 2) return;
+      const answer = await sampled(now);
+      if (ticket !== turn) throw new Superseded("another head");
+      current.value = answer;
+    };
+    sample().then(() => picture(now, "current", (_, done, all) => {
       if (ticket === turn) progress.value = done / all;
       else throw new Superseded("another head");
-    }).then(
+    })).then(
       (answer) => {
         if (ticket !== turn) return;
         batch(() => {
@@ -172,7 +213,7 @@ export function followSelection(): void {
         prefetch(now);
       },
       (error: Error) => {
-        if (!(error instanceof Superseded) && ticket === turn) failure.value = say("head_refused", { why: error.message });
+        if (!(error instanceof Superseded) && ticket === turn && !lost.peek()) failure.value = say("head_refused", { why: error.message });
       },
     );
   });
@@ -209,7 +250,7 @@ export function followRow(): void {
     engine
       .ask("rows", { trace: now.doc.id, layer: now.layer, head: now.head, view: now.shown.view, from: i, to: i + 1, normed: now.normed }, "row")
       .then((data) => {
-        if (lookedRow.value === i && wanted.value === now) rowNumbers.value = { key, row: i, data };
+        if (lookedRow.peek() === i && wanted.peek() && wantedKey(wanted.peek()!) === key) rowNumbers.value = { key, row: i, data };
       })
       .catch(() => undefined);
   });

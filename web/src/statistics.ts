@@ -22,8 +22,11 @@ export interface Coming {
 
 /** The statistics that the selected trace has, in Python's order. */
 export const known = computed<string[]>(() => {
-  const measured = doc.value?.info.statistics ?? {};
-  return catalog.value.map(({ name }) => name).filter((name) => measured[name]?.some((value) => !Number.isNaN(value)));
+  const info = doc.value?.info;
+  const measured = info?.statistics ?? {};
+  const names = catalog.value.map(({ name }) => name);
+  if (info && info.awaited.size === info.layers.length * info.heads) return names;
+  return names.filter((name) => measured[name]?.some((value) => !Number.isNaN(value)));
 });
 
 export const alike = signal<Coming | null>(null);

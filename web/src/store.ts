@@ -116,7 +116,7 @@ export async function openTrace(
   const text = info.text === null ? readable(info.queries, 12) : info.pair === null ? info.text : `${info.text} | ${info.pair}`;
   const one: Doc = { id, name: name ?? text, info, remote, of };
   docs.value = [...docs.value, one];
-  if (!info.thumbs || !info.statistics) void measureAll(one);
+  if (!info.away && (!info.thumbs || !info.statistics)) void measureAll(one);
   return one;
 }
 

@@ -62,7 +62,6 @@ def pack(
 ) -> tuple[dict[str, Shaped[np.ndarray, "..."]], dict[str, str]]:
     """The tensors and the metadata of a trace's file."""
     tensors: dict[str, np.ndarray] = {}
-    layers = []
     for index, record in enumerate(trace.layers):
         stem = f"layers.{index}"
         tensors[f"{stem}.q"] = record.q.astype(dtype)
@@ -74,21 +73,13 @@ def pack(
             tensors[f"{stem}.mask.keys"] = np.asarray(record.mask.keys, dtype=bool)
         if record.mask.bias is not None:
             tensors[f"{stem}.mask.bias"] = np.asarray(record.mask.bias, dtype=np.float32)
-        layers.append(
-            {
-                "scale": record.scale,
-                "stage": record.stage,
-                "causal": record.mask.causal,
-                "window": record.mask.window,
-                "name": record.name,
-                "number": record.number,
-                "numbers": record.numbers,
-            }
-        )
-    outputs = {}
     for name, output in trace.outputs.kept.items():
         tensors[f"outputs.{name}"] = np.ascontiguousarray(output.array, dtype=np.float32)
-        outputs[name] = {"dims": output.dims, "labels": output.labels}
+    return {name: np.ascontiguousarray(array) for name, array in tensors.items()}, metadata_of(trace)
+
+
+def metadata_of(trace: Trace) -> dict[str, str]:
+    """The metadata of a trace's file."""
     about = {
         "format": TRACE_FORMAT,
         "version": VERSION,
@@ -98,17 +89,27 @@ def pack(
         "pair": trace.pair,
         "queries": _axis_out(trace.queries),
         "keys": None if trace.keys is trace.queries else _axis_out(trace.keys),
-        "layers": layers,
-        "outputs": outputs,
+        "layers": [
+            {
+                "scale": record.scale,
+                "stage": record.stage,
+                "causal": record.mask.causal,
+                "window": record.mask.window,
+                "name": record.name,
+                "number": record.number,
+                "numbers": record.numbers,
+            }
+            for record in trace.layers
+        ],
+        "outputs": {
+            name: {"dims": output.dims, "labels": output.labels} for name, output in trace.outputs.kept.items()
+        },
         "ablated": sorted(trace.ablated),
         "stack": trace.stack,
         "unrecorded": trace.unrecorded,
         "cut": _cut_out(trace),
     }
-    return {name: np.ascontiguousarray(array) for name, array in tensors.items()}, {
-        "format": TRACE_FORMAT,
-        "headscope": written(about),
-    }
+    return {"format": TRACE_FORMAT, "headscope": written(about)}
 
 
 def load(path: str | os.PathLike[str], *, model: Source | None = None) -> Trace:

@@ -65,6 +65,11 @@ class LayerRecord:
     numbers: tuple[int, ...] | None = None
 
     @property
+    def has_lse(self) -> bool:
+        """True if reading `lse` computes nothing."""
+        return vars(self)["lse"] is not None
+
+    @property
     def nbytes(self) -> int:
         """Bytes of q, k, v and lse, also if lse is yet to be computed."""
         lse = vars(self)["lse"]

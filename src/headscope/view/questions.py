@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from headscope.errors import InputError
 from headscope.explain.attribution import METHODS as ATTRIBUTIONS
+from headscope.view.whole_numbers import whole_numbers
 
 if TYPE_CHECKING:
     from headscope.explain.target import Wanted
@@ -78,16 +79,16 @@ def question_of(query: dict[str, Any]) -> Question:
         raise InputError(
             f"there is no method {method!r:.40}", where="method", advice=f"use {', '.join(KINDS[kind]) or 'none'}"
         )
-    heads = [whole_numbers(item, 2) for item in listed(query.get("ablate"), "ablate")]
+    heads = [whole_numbers(item, 2, "ablate") for item in listed(query.get("ablate"), "ablate")]
     edges = {"edge": 4, "heads": 2 if method == "edge" else 0}.get(kind, 0)
     return Question(
         kind,
         method,
         wanted_of(query.get("target")),
         tuple((layer, head) for layer, head in heads),
-        tuple(whole_numbers(listed(query.get("mask"), "mask"), None)),
+        tuple(whole_numbers(listed(query.get("mask"), "mask"), None, "mask")),
         tuple(_replacement(item) for item in listed(query.get("replace"), "replace")),
-        tuple(whole_numbers(query.get("edge"), edges)) if edges else None,
+        tuple(whole_numbers(query.get("edge"), edges, "edge")) if edges else None,
         short_text(query.get("patch_from"), "patch_from") if method == "patch" else None,
     )
 
@@ -103,22 +104,6 @@ def listed(value: Any, where: str) -> list[Any]:
     if not isinstance(value, list) or len(value) > MOST_ITEMS:
         raise InputError(f"{where} is not a list", where=where, advice=f"send {where} as a list")
     return value
-
-
-def whole_numbers(value: Any, size: int | None) -> list[int]:
-    """A list of whole numbers.
-
-    Raises:
-        InputError: it is something else, or of another length.
-    """
-    whole = isinstance(value, list) and all(_is_whole(item) for item in value)
-    if not whole or (size is not None and len(value) != size):
-        raise InputError(
-            f"{value!r:.60} is not a list of {'' if size is None else f'{size} '}whole numbers",
-            where="request",
-            advice="send heads as [layer, head], edges as [layer, head, query, key]",
-        )
-    return list(value)
 
 
 def short_text(value: Any, where: str) -> str:

@@ -20,6 +20,7 @@ from headscope.view.failure import in_the_page
 from headscope.view.html import default_title, page
 from headscope.view.outcomes import classes_of, outcomes
 from headscope.view.page_trace import page_bytes
+from headscope.view.parts import header_bytes, is_large, part
 from headscope.view.policy import HEADERS, server_policy
 from headscope.view.questions import question_of
 from headscope.view.runs import Runs, answer, compared, rerun
@@ -100,6 +101,17 @@ class Session:
             del self.traces[next(iter(self.traces))]
         return name
 
+    def trace(self, name: Any) -> Trace:
+        """The trace with this id.
+
+        Raises:
+            InputError: it was dropped, or never existed.
+        """
+        trace = self.traces.get(str(name))
+        if trace is None:
+            raise InputError("the server no longer has this trace", where="trace", advice="run the text again")
+        return trace
+
     def address(self) -> str:
         """The page's URL."""
         return f"http://{HOST}:{self.port}/?token={self.token}"
@@ -107,6 +119,8 @@ class Session:
 
 def application(session: Session) -> Starlette:
     """Return the server: `/` is the page, `/api/trace` and `/api/study` run the model, `/api/runs` lists past runs.
+
+    `/api/part` reads a large trace in parts.
 
     Raises:
         MissingExtraError: starlette is not installed.
@@ -134,11 +148,12 @@ def application(session: Session) -> Starlette:
         headers = {**HEADERS, "Content-Security-Policy": server_policy(content)}
         return Response(content, media_type="text/html; charset=utf-8", headers=headers)
 
-    async def streamed(request: Request, answer: Callable[[Session, dict[str, Any]], AsyncIterator[bytes]]) -> Response:
+    async def checked(request: Request) -> dict[str, Any] | Response:
         denied = _denied(session, request, request.headers.get("x-headscope-token", ""))
-        if denied is not None:
-            return denied
-        query = await _query_of(request)
+        return await _query_of(request) if denied is None else denied
+
+    async def streamed(request: Request, answer: Callable[[Session, dict[str, Any]], AsyncIterator[bytes]]) -> Response:
+        query = await checked(request)
         if isinstance(query, Response):
             return query
         return StreamingResponse(answer(session, query), media_type="application/octet-stream", headers=HEADERS)
@@ -153,12 +168,25 @@ def application(session: Session) -> Starlette:
         denied = _denied(session, request, request.headers.get("x-headscope-token", ""))
         return denied or JSONResponse(session.runs.listed(session.traces), headers=HEADERS)
 
+    async def parts(request: Request) -> Response:
+        query = await checked(request)
+        if isinstance(query, Response):
+            return query
+        try:
+            content = await session.run(lambda: part(session.trace(query.get("trace")), query))
+        except LeftError:
+            return _refusal("the server is stopping", 503)
+        except HeadscopeError as error:
+            return _refusal(in_the_page(error), 422)
+        return Response(content, media_type="application/octet-stream", headers=HEADERS)
+
     return Starlette(
         routes=[
             Route("/", index),
             Route("/api/trace", trace, methods=["POST"]),
             Route("/api/study", study, methods=["POST"]),
             Route("/api/runs", runs),
+            Route("/api/part", parts, methods=["POST"]),
         ]
     )
 
@@ -209,7 +237,7 @@ def _first_page(session: Session, first: str) -> bytes:
     trace = session.traces[first]
     model = session.model
     return page(
-        [page_bytes(trace, values=True)],
+        [_file_of(trace)],
         home="server" if model is not None else "file",
         title=default_title(trace),
         token=session.token,
@@ -295,7 +323,7 @@ async def _study(session: Session, query: dict[str, Any]) -> AsyncIterator[bytes
         record = answer(
             model,
             name,
-            _kept(session, name),
+            session.trace(name),
             question,
             lambda done, of: send({"done": done, "all": of}),
             lambda layer, change: send({"layer": layer, "change": change.tolist()}),
@@ -315,13 +343,6 @@ def _model(session: Session) -> Model:
     return session.model
 
 
-def _kept(session: Session, name: str) -> Trace:
-    trace = session.traces.get(name)
-    if trace is None:
-        raise InputError("the server no longer has this trace", where="base", advice="run the text again")
-    return trace
-
-
 def _run(session: Session, query: dict[str, Any], progress: Callable[[int, int], None]) -> tuple[dict[str, Any], bytes]:
     """Run the forward pass that the page requests, or find one that was kept.
 
@@ -332,9 +353,9 @@ def _run(session: Session, query: dict[str, Any], progress: Callable[[int, int],
     question = question_of(query)
     if query.get("kept") is not None:
         name = str(query["kept"])
-        trace, record = _kept(session, name), None
+        trace, record = session.trace(name), None
     elif query.get("base") is not None:
-        base = _kept(session, str(query["base"]))
+        base = session.trace(query["base"])
         trace = rerun(model, base, question, progress)
         record = compared(model, str(query["base"]), base, trace, question)
         name = session.keep(trace)
@@ -347,9 +368,14 @@ def _run(session: Session, query: dict[str, Any], progress: Callable[[int, int],
             raise InputError("the second text is not a string", where="pair", advice="send a string or null")
         trace = model.trace(text, pair, ablate=question.ablate, progress=progress)
         name, record = session.keep(trace), None
-    content = page_bytes(trace, values=True)
+    content = _file_of(trace)
     predictions = [outcome.plain() for outcome in outcomes(model, trace)]
     return {"id": name, "bytes": len(content), "outcomes": predictions, "run": record}, content
+
+
+def _file_of(trace: Trace) -> bytes:
+    """A trace for the page: whole, or of a large one the header."""
+    return header_bytes(trace) if is_large(trace) else page_bytes(trace, values=True)
 
 
 def _loop_runs() -> bool:

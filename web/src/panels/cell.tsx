@@ -4,6 +4,7 @@ import type { ComponentChildren } from "preact";
 import { engine } from "../trace/engine";
 import type { Chain } from "../trace/chain";
 import { largestPlaces } from "../trace/strongest";
+import { written, type Written } from "../away";
 import { start } from "../remote";
 import { cutEdge } from "./causes";
 import { Fill } from "./bar";
@@ -23,14 +24,15 @@ export function Cell() {
   const info = doc.value?.info;
   const words = shown.value;
   const { row: r, column: c } = rested.value;
-  const [current, setCurrent] = useState<{ chain: Chain; key: string } | null>(null);
+  const [current, setCurrent] = useState<{ chain: Chain; key: string; wrote: Written } | null>(null);
   const { layer, head } = at.value;
   const [i, j] = [r === null ? undefined : words?.rows[r]?.tokens[0], c === null ? undefined : words?.columns[c]?.tokens[0]];
   const key = `${doc.value?.id}/${layer}/${head}/${i}/${j}`;
   useEffect(() => {
     if (!doc.value || i === undefined || j === undefined) return;
-    engine.ask("chain", { trace: doc.value.id, layer, head, i, j }, "chain")
-      .then((chain) => setCurrent({ chain, key }))
+    const opened = doc.value;
+    engine.ask("chain", { trace: opened.id, layer, head, i, j }, "chain")
+      .then(async (chain) => setCurrent({ chain, key, wrote: await written(opened, layer, head, i, j) }))
       .catch(() => undefined);
   }, [key]);
   if (!info || !words) return null;
@@ -64,7 +66,7 @@ export function Cell() {
     );
   }
   if (i === undefined || j === undefined || !current) return <section class="panel cell" aria-label={say("cell")} aria-busy="true" />;
-  const { chain } = current;
+  const { chain, wrote: { norm, size, share } } = current;
   const [from, to] = [words.rows[r], words.columns[c]];
   const named = titles(from.text, to.text);
   const steps = state.step.value === 0 ? state.STEPS : state.step.value;
@@ -73,8 +75,6 @@ export function Cell() {
   const strongest = Array.from(chain.product.keys()).sort((a, b) => Math.abs(chain.product[b]) - Math.abs(chain.product[a])).slice(0, 3);
   const listed = largestPlaces(chain.weights, 4);
   if (!listed.includes(j)) listed[listed.length - 1] = j;
-  const index = (layer * info.heads + head) * info.queries.tokens.length + i;
-  const norm = info.valueNorms?.[(layer * info.heads + head) * info.keys.tokens.length + j];
   const label = (token: number): string => info.keys.labels[token].replace(/^·/u, "");
   const pieces = [from, to].find((label) => label.tokens.length > 1);
   const carried = chain.v?.map((x) => x * chain.weight);
@@ -123,12 +123,12 @@ export function Cell() {
           <p class="sum">{norm !== undefined ? say("s_value_norm", { n: number(norm, 3) }) : " "}</p>
         </Step>
         <Step n={7} of={steps} title={named[6]} formula={formulas[6]}
-          says={info.writes && info.shares
-            ? say("s_writes_says", { token: from.text, n: number(info.writes[index], 3), share: percent(info.shares[index]) })
+          says={size !== undefined && share !== undefined
+            ? say("s_writes_says", { token: from.text, n: number(size, 3), share: percent(share) })
             : say("s_writes_none")}>
-          {info.shares && <>
-            <p class="sum"><b>{percent(info.shares[index])}</b></p>
-            <div class="bar wide"><Fill share={info.shares[index]} /></div>
+          {share !== undefined && <>
+            <p class="sum"><b>{percent(share)}</b></p>
+            <div class="bar wide"><Fill share={share} /></div>
           </>}
         </Step>
       </div>

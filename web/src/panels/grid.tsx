@@ -141,7 +141,7 @@ export function Grid() {
         context.fillStyle = colour ? inkOn(colour) : ink(canvas, "--quiet");
         context.fillText(short(value, isSigned.value ? high : undefined), centre, middle, beside ? beside - 1 : across - 3);
       }
-      const mark = info.broken.has(n) ? "NaN" : silenced.has(layer * 10000 + head) ? "✕" : isUniform(info, n) ? "◌" : "";
+      const mark = info.awaited.has(n) ? "…" : info.broken.has(n) ? "NaN" : silenced.has(layer * 10000 + head) ? "✕" : isUniform(info, n) ? "◌" : "";
       if (mark && pictures) {
         context.fillStyle = ink(canvas, "--panel");
         context.globalAlpha *= 0.75;
@@ -262,6 +262,7 @@ export function Grid() {
       <p class="quiet small">{state.face.value === "values" ? say("grid_values")
         : thumbs && say(`grid_${exact ? "exact" : "hint"}${isTurned(info) ? "_turned" : ""}`, { n: thumbs.rows, m: thumbs.columns })}
         {info.measured > 1 ? ` · ${say("grid_measured", { n: info.measured })}` : ""}
+        {info.awaited.size > 0 && <span data-test="awaited"> · {say("coming", { n: count(info.layers.length * info.heads - info.awaited.size), all: count(info.layers.length * info.heads) })}</span>}
         {every > 1 && (state.statistic.value === "similarity" || state.statistic.value === "change") ? ` · ${say("every_row", { n: every })}` : ""}</p>
       {info.ablated.length > 0 && <p class="quiet small">{say("silenced", { heads: info.ablated.map((cell) => cell.join(".")).join(", ") })}</p>}
       {info.unrecorded.length > 0 && <p class="small" data-test="unrecorded">{say("unrecorded", { names: info.unrecorded.join("; ") })}</p>}

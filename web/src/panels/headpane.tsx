@@ -7,6 +7,7 @@ import * as state from "../state";
 import { computing, current, progress, rowNumbers, wanted } from "../pictures";
 import { at, doc, headName, lookedColumn, lookedRow, shown } from "../store";
 import { Lines, linesCut } from "./lines";
+import { Lost } from "./lost";
 import { Legend } from "./legend";
 import { requestZoom } from "./map";
 import { cellsInPixel, Matrix } from "./matrix";
@@ -69,7 +70,7 @@ export function HeadPane() {
             onChange={() => { state.special.value = !state.special.value; state.box.value = null; }} /> {say("hide_special")}</label>
           <label><input type="checkbox" checked={state.merged.value} data-test="words"
             onChange={() => { state.merged.value = !state.merged.value; state.box.value = null; }} /> {say("merge")}</label>
-          {info.valueNorms && <label title={say("normed_hint")}><input type="checkbox" checked={state.normed.value} data-test="normed"
+          {info.hasNorms && <label title={say("normed_hint")}><input type="checkbox" checked={state.normed.value} data-test="normed"
             onChange={() => { state.normed.value = !state.normed.value; }} /> {say("normed")}</label>}
           <Finder />
         </div>
@@ -82,6 +83,8 @@ export function HeadPane() {
               name={`${say("mode_matrix")}: ${say("layer_head", headName(info, at.value))}`} />
           </div>}
           {tableOpen.value && <NumberTable />}
+          {picture && picture.every > 1 && <p class="sampled" data-test="sampled">{say("sampled", { n: count(picture.every) })}</p>}
+          <Lost />
         </div>
         <div class="badges" data-test="badges">{badges.map((badge) => <span key={String(badge)} class="badge">{badge}</span>)}</div>
         <div class="row spread status">

@@ -55,7 +55,7 @@ export function Inspector() {
       <Spark values={fresh && !state.normed.value ? fresh.entropies : null} most={most} colour={colour} language={spoken.value} />
       <Looks most={fresh ? mostOf(fresh) : 1} colour={colour} />
       <LookedBy picture={fresh} />
-      <p class="quiet small">{say("honest", { more: info.valueNorms && !state.normed.value ? say("honest_normed") : say("honest_causes") })}</p>
+      <p class="quiet small">{say("honest", { more: info.hasNorms && !state.normed.value ? say("honest_normed") : say("honest_causes") })}</p>
       <div class="row save">
         <span class="quiet">{say("save")}</span>
         <button onClick={() => void saveSvg()}>SVG</button><button onClick={() => void savePng()}>PNG</button>

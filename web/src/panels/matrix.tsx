@@ -2,7 +2,7 @@
 import { useEffect, useRef } from "preact/hooks";
 import { batch, effect, signal, useComputed, useSignal } from "@preact/signals";
 import { onScale } from "../colour";
-import { mostOf, type Picture, type Wanted } from "../pictures";
+import { mostOf, wantedKey, type Picture, type Wanted } from "../pictures";
 import { placed, type Label } from "../shown";
 import { maskOf } from "../masking";
 import * as state from "../state";
@@ -229,7 +229,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name }: Props) 
   function refine(): void {
     const g = seen.value;
     const { picture: now, wanted: want } = props.current;
-    if (!g || !now || now.full || !want || !state.box.value || now.key.startsWith("coarse")) return;
+    if (!g || !now || now.full || !want || !state.box.value || now.key !== wantedKey(want)) return;
     const box = visible(g, now);
     const [top, bottom, left, right] = box;
     const ratio = devicePixelRatio || 1;

@@ -162,7 +162,7 @@ function scoreFour(head: HeadArrays, queries: ArrayLike<number>, from: number, o
 }
 
 /** True if this side of the picture is the plain text: one token per row or column, none hidden. */
-const plain = (groups: Groups, all: number): boolean => groups.members.length === all && size(groups) === all;
+export const plain = (groups: Groups, all: number): boolean => groups.members.length === all && size(groups) === all;
 
 /** Rows [from, to) over the columns [left, right), into `out`; entropies of whole rows into `entropies`. */
 function fill(
@@ -201,7 +201,8 @@ function fill(
     for (let piece = first; piece < last; piece++) {
       const i = rows.members[piece];
       let kept = 1;
-      if (every || view.renormalise || columns.members.length !== keys) {
+      const { lse: sums } = head;
+      if (every || view.renormalise || columns.members.length !== keys || !sums) {
         weightRow(head, i, row);
         if (view.renormalise) {
           kept = 0;
@@ -213,7 +214,7 @@ function fill(
         const stop = columns.members[columns.starts[right] - 1] + 1;
         const part = row.subarray(start, stop);
         scoreRow(head, i, start, stop, part);
-        const lse = head.lse[i];
+        const lse = sums[i];
         for (let j = 0; j < part.length; j++) part[j] = lse === -Infinity ? 0 : Math.exp(part[j] - lse);
       }
       const share = kept === 0 ? 0 : 1 / (kept * (last - first));

@@ -5,7 +5,7 @@ import { massBetween, type Sets } from "./masses";
 import { change, distance, measure, sample, type HeadMeasure, type Sample } from "./measures";
 import { FormatError, fromBase64, toBase64 } from "./safetensors";
 import type { HeadArrays } from "./head";
-import { HeldTrace, type TraceInfo } from "./trace";
+import { HeldTrace, type Piece, type TraceInfo } from "./trace";
 
 export interface HeadName {
   trace: number;
@@ -20,6 +20,8 @@ export interface Questions {
   close: { ask: { id: number }; answer: null };
   /** A chunk of an open trace's bytes, as base64, for another page; empty beyond the end. */
   copy: { ask: { id: number; from: number; bytes: number }; answer: string };
+  /** A part that an answer lacked. */
+  feed: { ask: { piece: Piece; data: Float32Array }; answer: null };
   measure: { ask: HeadName & { masses: Record<string, string[]> }; answer: HeadMeasure };
   head: { ask: HeadName & { view: View; normed: boolean }; answer: WholeHead };
   rows: { ask: HeadName & { view: View; from: number; to: number; normed: boolean }; answer: Float32Array };
@@ -63,7 +65,7 @@ export class Desk {
         if (came && came.got < came.whole.length) {
           throw new FormatError(`the page contains only ${came.got} of the ${came.whole.length} bytes of its trace: it is truncated`);
         }
-        const held = new HeldTrace(bytes ? new Uint8Array(bytes) : (came?.whole ?? new Uint8Array(0)));
+        const held = new HeldTrace(bytes ? new Uint8Array(bytes) : (came?.whole ?? new Uint8Array(0)), id);
         this.traces.set(id, held);
         return held.info;
       },
@@ -72,6 +74,10 @@ export class Desk {
         return null;
       },
       copy: ({ id, from, bytes }) => toBase64(this.held({ trace: id }).raw.subarray(from, from + bytes)),
+      feed: ({ piece, data }) => {
+        this.traces.get(piece.trace)?.feed(piece, data);
+        return null;
+      },
       measure: ({ masses, ...name }) => {
         const { keys, queries } = this.held(name).info;
         const flags = Object.entries(masses).map(([statistic, tokens]) =>

@@ -12,9 +12,10 @@ export interface LayerRule {
 export interface HeadArrays {
   q: Float32Array;
   k: Float32Array;
-  lse: Float32Array | Float64Array;
+  /** Null where a trace came without: rows are then softened as a whole. */
+  lse: Float32Array | Float64Array | null;
   bias: Float32Array | null;
-  valueNorms: Float32Array | null;
+  readonly valueNorms: Float32Array | null;
   rule: LayerRule;
   d: number;
   queries: number;

@@ -41,7 +41,7 @@ export function massBetween({ head, q, k, kept }: Some, sets: Sets): number {
 /** One weight from the row's own log-sum-exp. */
 function weight(head: HeadArrays, q: Float32Array, r: number, i: number, k: Float32Array, c: number, j: number, shift: number): number {
   const { d, rule, bias, keys, queries, lse } = head;
-  if (lse[i] === -Infinity || !allowed(head, i + keys - queries, j)) return 0;
+  if (!lse || lse[i] === -Infinity || !allowed(head, i + keys - queries, j)) return 0;
   let dot = 0;
   for (let n = 0; n < d; n++) dot += q[r * d + n] * k[c * d + n];
   let score = dot * rule.scale;

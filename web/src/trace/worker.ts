@@ -1,5 +1,6 @@
 // The worker: a desk behind a message port.
 import { Desk, type Questions } from "./desk";
+import { Absent } from "./trace";
 
 const desk = new Desk();
 const port = self as unknown as Worker;
@@ -16,6 +17,7 @@ port.onmessage = ({ data }: MessageEvent<{ id: number; kind: keyof Questions; as
     const result = desk.answer(data.kind, data.ask);
     port.postMessage({ id: data.id, result }, buffers(result));
   } catch (error) {
-    port.postMessage({ id: data.id, error: error instanceof Error ? error.message : String(error) });
+    if (error instanceof Absent) port.postMessage({ id: data.id, absent: error.piece });
+    else port.postMessage({ id: data.id, error: error instanceof Error ? error.message : String(error) });
   }
 };
