@@ -68,9 +68,9 @@ class Worker:
         """See Replica.cut."""
         return self._ready(lent).cut(document, place)
 
-    def read(self, lent: list[Any], batch: Batch) -> np.ndarray:
-        """See Replica.read."""
-        return self._ready(lent).read(batch)
+    def effects(self, lent: list[Any], batch: Batch) -> np.ndarray:
+        """See Replica.effects."""
+        return self._ready(lent).effects(batch)
 
     def process(self) -> int:
         """The actor's process id."""
@@ -154,9 +154,9 @@ class RayWorkers:
         for _, window in self._each(todo, lambda actor, task: actor.cut.remote(self._lent, task[1], task[0])):
             yield window
 
-    def read(self, todo: Iterator[Batch]) -> Iterator[tuple[Batch, np.ndarray]]:
+    def effects(self, todo: Iterator[Batch]) -> Iterator[tuple[Batch, np.ndarray]]:
         """See Workers."""
-        return self._each(todo, lambda actor, batch: actor.read.remote(self._lent, batch))
+        return self._each(todo, lambda actor, batch: actor.effects.remote(self._lent, batch))
 
     def _each(self, todo: Iterator[Task], submit: Callable[[Any, Task], Any]) -> Iterator[tuple[Task, Any]]:
         """Yield every task with its result, with at most IN_HAND tasks per actor."""

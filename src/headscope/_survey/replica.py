@@ -157,7 +157,7 @@ class Replica:
         windows, _ = self._windows([document], words=True)
         return effect_window(place, next(window for window in windows if window.number == place.window))
 
-    def read(self, batch: Batch) -> Float[np.ndarray, "windows heads_and_one"]:
+    def effects(self, batch: Batch) -> Float[np.ndarray, "windows heads_and_one"]:
         """The numbers of a batch: see WindowReader.numbers."""
         assert self._reader is not None
         return self._reader.numbers([window.tokens for window in batch.windows], batch.silenced, batch.heads)

@@ -33,7 +33,7 @@ class Workers(Protocol):
     def cut(self, todo: Iterator[tuple[ChosenWindow, Document]]) -> Iterator[EffectWindow]:
         """Yield each window as effects read it, in the order in which they finish."""
 
-    def read(self, todo: Iterator[Batch]) -> Iterator[tuple[Batch, np.ndarray]]:
+    def effects(self, todo: Iterator[Batch]) -> Iterator[tuple[Batch, np.ndarray]]:
         """Yield each batch with its numbers, see WindowReader.numbers, in the order in which they finish."""
 
 
@@ -74,7 +74,7 @@ class LocalWorkers:
         for window, document in todo:
             yield self._replica.cut(document, window)
 
-    def read(self, todo: Iterator[Batch]) -> Iterator[tuple[Batch, np.ndarray]]:
+    def effects(self, todo: Iterator[Batch]) -> Iterator[tuple[Batch, np.ndarray]]:
         """See Workers; the order is that of the batches."""
         for batch in todo:
-            yield batch, self._replica.read(batch)
+            yield batch, self._replica.effects(batch)
