@@ -20,14 +20,15 @@ from headscope.errors import InputError
 
 LEFT_OVER = re.compile(
     r"^\.(part-\d+\.parquet|window-\d+\.npy|manifest\.json|aggregates\.\w+|similarity\.parquet"
-    r"|(syntax|acts|pairs|texts)-\d+\.parquet|(syntax|labels|examples)\.parquet)\."
+    r"|(syntax|acts|pairs|shapes|texts)-\d+\.parquet"
+    r"|(syntax|relations|labels|distributions|examples|lines)\.parquet)\."
 )
 """Temporary files that a killed process leaves behind."""
 
 SURVEY_FILES = re.compile(
     r"manifest\.json|aggregates\.(parquet|json)|similarity\.parquet|report\.html|plots|damaged"
     r"|parts(/part-\d+\.parquet)?|similarity(/window-\d+\.npy)?"
-    r"|atlas(/\w+-\d+\.parquet)?|(syntax|labels|examples)\.parquet"
+    r"|atlas(/\w+-\d+\.parquet)?|(syntax|relations|labels|distributions|examples|lines)\.parquet|site"
 )
 """Names of the files and folders that a survey writes."""
 

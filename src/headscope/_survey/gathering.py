@@ -52,7 +52,7 @@ def gather(
     folder.write("aggregates.parquet", aggregates_parquet(aggregates, description.heads))
     folder.write_json("aggregates.json", aggregates_record(aggregates, description.heads, counts["windows"]))
     files = ["aggregates.parquet", "aggregates.json"]
-    files += write_atlas(folder, corpus, settings, description.heads, contents["parts"])
+    files += write_atlas(folder, corpus, settings, description.heads, contents["parts"], workers.read)
     similarity: dict[str, Any] = {}
     if settings.head_distances:
         texts = [part["texts"] for part in contents["parts"]]

@@ -19,6 +19,7 @@ import ray
 
 from headscope._survey.documents import Document, Done, Part
 from headscope._survey.likeness import ChosenWindow
+from headscope._survey.lines import Read, Reading
 from headscope._survey.loading import Source
 from headscope._survey.replica import ModelDescription, Replica
 from headscope._survey.settings import Settings
@@ -61,6 +62,10 @@ class Worker:
     def compare(self, lent: list[Any], document: Document, number: int) -> np.ndarray:
         """See Replica.compare."""
         return self._ready(lent).compare(document, number)
+
+    def read(self, lent: list[Any], reading: Reading) -> Read:
+        """See Replica.read."""
+        return self._ready(lent).read(reading)
 
     def process(self) -> int:
         """The actor's process id."""
@@ -138,6 +143,10 @@ class RayWorkers:
 
         for (window, _), matrix in self._each(todo, submit):
             yield window, matrix
+
+    def read(self, todo: Iterator[Reading]) -> Iterator[tuple[Reading, Read]]:
+        """See Workers."""
+        yield from self._each(todo, lambda actor, reading: actor.read.remote(self._lent, reading))
 
     def _each(self, todo: Iterator[Task], submit: Callable[[Any, Task], Any]) -> Iterator[tuple[Task, Any]]:
         """Yield every task with its result, with at most IN_HAND tasks per actor."""

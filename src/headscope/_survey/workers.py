@@ -10,6 +10,7 @@ import torch
 
 from headscope._survey.documents import Document, Done, Part
 from headscope._survey.likeness import ChosenWindow
+from headscope._survey.lines import Read, Reading
 from headscope._survey.loading import Source
 from headscope._survey.replica import ModelDescription, Replica
 from headscope._survey.settings import Settings
@@ -27,6 +28,9 @@ class Workers(Protocol):
 
     def compare(self, todo: Iterator[tuple[ChosenWindow, Document]]) -> Iterator[tuple[ChosenWindow, np.ndarray]]:
         """Yield each window with the distances between all pairs of heads, in the order in which they finish."""
+
+    def read(self, todo: Iterator[Reading]) -> Iterator[tuple[Reading, Read]]:
+        """Yield each window with the rows that are wanted of it, in the order in which they finish."""
 
 
 class LocalWorkers:
@@ -60,3 +64,8 @@ class LocalWorkers:
         """See Workers; the order is that of the corpus."""
         for window, document in todo:
             yield window, self._replica.compare(document, window.window)
+
+    def read(self, todo: Iterator[Reading]) -> Iterator[tuple[Reading, Read]]:
+        """See Workers; the order is that of the corpus."""
+        for reading in todo:
+            yield reading, self._replica.read(reading)
