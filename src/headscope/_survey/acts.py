@@ -9,6 +9,7 @@ import numpy as np
 
 from headscope._capture.calls import Call
 from headscope._survey.pairs import PairLists
+from headscope._survey.shapes import Shapes
 from headscope._survey.strongest import Strongest
 from headscope._survey.sums import Marks, Spread, Sums
 from headscope._survey.syntax import Pairs, SyntaxCounts
@@ -49,6 +50,7 @@ class Acts:
         self.windows: Sequence[Window] = ()
         self.syntax = SyntaxCounts(len(heads)) if syntax else None
         self.sums = Sums(len(heads)) if pairs is not None else None
+        self.shapes = Shapes(len(heads))
         self.pairs = PairLists(windows, names, pairs) if pairs is not None else None
         self._trees: dict[int, tuple[Pairs, np.ndarray]] = {}
         self._marks: list[Marks] = []
@@ -77,10 +79,12 @@ class Acts:
             for tile in tiles(call, row, window.words):
                 strongest.take(tile)
                 if spread is not None:
-                    spread.take(tile)
+                    entropies = spread.take(tile)
+                    self.shapes.take(tile, entropies, self._marks[row].silent, cells)
             strongest.done()
             if self.sums is not None and self.pairs is not None and spread is not None:
                 self.sums.take(window.document, self._marks[row], strongest, spread, cells)
+                self.shapes.done(strongest, cells)
                 self.pairs.take(window, strongest, cells)
             if self.syntax is not None:
                 pairs, rows = self._trees[row]
@@ -94,5 +98,6 @@ class Acts:
         if self.sums is not None and self.pairs is not None:
             self.pairs.flush()
             files["acts"] = self.sums.file(record, renumbered)
+            files["shapes"] = self.shapes.file(record)
             files.update(self.pairs.files(record, renumbered))
         return files

@@ -20,16 +20,16 @@ from headscope.errors import InputError
 
 LEFT_OVER = re.compile(
     r"^\.(part-\d+\.parquet|window-\d+\.npy|manifest\.json|aggregates\.\w+|similarity\.parquet"
-    r"|(syntax|acts|pairs|texts)-\d+\.parquet|(syntax|labels|examples|effects|removal|windows)\.parquet"
-    r"|round-\d+\.npy)\."
+    r"|(syntax|acts|pairs|shapes|texts)-\d+\.parquet|round-\d+\.npy|windows\.parquet"
+    r"|(syntax|relations|labels|distributions|examples|lines|effects|removal)\.parquet)\."
 )
 """Temporary files that a killed process leaves behind."""
 
 SURVEY_FILES = re.compile(
     r"manifest\.json|aggregates\.(parquet|json)|similarity\.parquet|report\.html|plots|damaged"
     r"|parts(/part-\d+\.parquet)?|similarity(/window-\d+\.npy)?"
-    r"|atlas(/\w+-\d+\.parquet)?|(syntax|labels|examples|effects|removal)\.parquet"
-    r"|effects(/(windows\.parquet|round-\d+\.npy))?"
+    r"|atlas(/\w+-\d+\.parquet)?|effects(/(windows\.parquet|round-\d+\.npy))?|site"
+    r"|(syntax|relations|labels|distributions|examples|lines|effects|removal)\.parquet"
 )
 """Names of the files and folders that a survey writes."""
 

@@ -70,7 +70,7 @@ def gather(
         folder.write("effects.parquet", parquet_bytes(effects_table(measured, description.heads)))
         folder.write("removal.parquet", parquet_bytes(removal_table(measured)))
         files += ["effects.parquet", "removal.parquet"]
-    files += write_atlas(folder, corpus, settings, description.heads, contents["parts"])
+    files += write_atlas(folder, corpus, settings, description.heads, contents["parts"], workers.read)
     similarity: dict[str, Any] = {}
     if settings.head_distances:
         similarity = {"similarity": _compare_heads(folder, corpus, settings, workers, paths, texts)}

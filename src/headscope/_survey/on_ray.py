@@ -21,6 +21,7 @@ from headscope._survey.documents import Document, Done, Part
 from headscope._survey.effect_windows import EffectWindow
 from headscope._survey.effects import Batch
 from headscope._survey.likeness import ChosenWindow
+from headscope._survey.lines import Read, Reading
 from headscope._survey.loading import Source
 from headscope._survey.replica import ModelDescription, Replica
 from headscope._survey.settings import Settings
@@ -71,6 +72,10 @@ class Worker:
     def effects(self, lent: list[Any], batch: Batch) -> np.ndarray:
         """See Replica.effects."""
         return self._ready(lent).effects(batch)
+
+    def read(self, lent: list[Any], reading: Reading) -> Read:
+        """See Replica.read."""
+        return self._ready(lent).read(reading)
 
     def process(self) -> int:
         """The actor's process id."""
@@ -157,6 +162,10 @@ class RayWorkers:
     def effects(self, todo: Iterator[Batch]) -> Iterator[tuple[Batch, np.ndarray]]:
         """See Workers."""
         return self._each(todo, lambda actor, batch: actor.effects.remote(self._lent, batch))
+
+    def read(self, todo: Iterator[Reading]) -> Iterator[tuple[Reading, Read]]:
+        """See Workers."""
+        yield from self._each(todo, lambda actor, reading: actor.read.remote(self._lent, reading))
 
     def _each(self, todo: Iterator[Task], submit: Callable[[Any, Task], Any]) -> Iterator[tuple[Task, Any]]:
         """Yield every task with its result, with at most IN_HAND tasks per actor."""

@@ -134,9 +134,21 @@ class PairLists:
             "words": pyarrow.array(
                 [list(marked.words.forms) for marked in marks.values()], pyarrow.list_(pyarrow.string())
             ),
+            **_tokens([self._windows[place] for place in marks]),
         }
         table = ranked(pyarrow.table(columns), self._most)
         return {"pairs": sealed_parquet(table, record), "texts": sealed_parquet(pyarrow.table(texts), record)}
+
+
+def _tokens(windows: Sequence[Window]) -> dict[str, pyarrow.Array]:
+    """The columns of `texts` that running a window again needs."""
+    lists: dict[str, list[list[int]]] = {
+        "ids": [window.ids.tolist() for window in windows],
+        "segments": [window.segments.tolist() for window in windows],
+        "of_token": [window.words.of_token.tolist() for window in windows if window.words is not None],
+        "sep": [window.roles.sep.astype(int).tolist() for window in windows],
+    }
+    return {name: pyarrow.array(rows, pyarrow.list_(pyarrow.int32())) for name, rows in lists.items()}
 
 
 PLACES = (

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from headscope._survey.effect_windows import EffectWindow, effect_window
 from headscope._survey.effects import Batch
 from headscope._survey.identity import config_record, modules_record, running_record, tokenizer_record
 from headscope._survey.likeness import ChosenWindow
+from headscope._survey.lines import Read, Reading, RowReader
 from headscope._survey.loading import Source, inputs_of, load, takes_segments, window_length
 from headscope._survey.measuring import Measure
 from headscope._survey.settings import Settings
@@ -162,25 +164,42 @@ class Replica:
         assert self._reader is not None
         return self._reader.numbers([window.tokens for window in batch.windows], batch.silenced, batch.heads)
 
+    def read(self, reading: Reading) -> Read:
+        """Some rows of weights of one window, and a text that gives it."""
+        reader = RowReader(reading)
+        inputs = {"input_ids": reading.ids} | ({"token_type_ids": reading.segments} if self._segments_wanted else {})
+        device = next(self.loaded.model.parameters()).device
+        with self._evaluating(), torch.inference_mode(), feed(self.loaded.model, reader):
+            self.loaded.model(**{name: torch.from_numpy(array[None]).to(device) for name, array in inputs.items()})
+        text = " ".join(reading.words.forms)
+        again = self.loaded.tokenizer(text, verbose=False)["input_ids"]
+        rows = tuple(reader.rows[wanted] for wanted in reading.wanted)
+        return Read(rows, text if again == reading.ids.tolist() else None)
+
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        """The model in evaluation mode; each module's mode is restored."""
+        modes = [(module, module.training) for module in self.loaded.model.modules() if module.training]
+        self.loaded.model.eval()
+        try:
+            yield
+        finally:
+            for module, training in modes:
+                module.training = training
+
     def _measure(self, windows: list[Window], acts: Acts | None) -> Float[np.ndarray, "windows heads_total statistics"]:
         description = self.described
         values = np.empty((len(windows), len(description.heads), len(description.statistics)), dtype=np.float32)
         measure = Measure(description.statistics, self._gram, acts)
         model = self.loaded.model
-        modes = [(module, module.training) for module in model.modules() if module.training]
-        model.eval()
-        try:
-            with torch.inference_mode(), feed(model, measure):
-                for batch in batches(windows, self.settings.batch_tokens):
-                    rows = [windows[at] for at in batch]
-                    measure.roles = [window.roles for window in rows]
-                    if acts is not None:
-                        acts.begin(rows)
-                    model(**self._inputs(rows))
-                    values[batch] = measure.table().numpy()
-        finally:
-            for module, training in modes:
-                module.training = training
+        with self._evaluating(), torch.inference_mode(), feed(model, measure):
+            for batch in batches(windows, self.settings.batch_tokens):
+                rows = [windows[at] for at in batch]
+                measure.roles = [window.roles for window in rows]
+                if acts is not None:
+                    acts.begin(rows)
+                model(**self._inputs(rows))
+                values[batch] = measure.table().numpy()
         return values
 
     def _inputs(self, windows: list[Window]) -> dict[str, torch.Tensor]:

@@ -120,6 +120,33 @@ class Survey(Mapping[str, Named]):
 
         return Examples(self._table("examples", "survey with examples=10, or --examples 10"))
 
+    @property
+    def relations(self) -> pyarrow.Table:
+        """What every head finds of each relation of a treebank. See docs/survey.md.
+
+        Raises:
+            InputError: the corpus is not a treebank.
+        """
+        return self._table("relations", "syntax requires a treebank: survey .conllu files")
+
+    @property
+    def distributions(self) -> pyarrow.Table:
+        """How focused each head is, how strong its strongest word, how far it looks. See docs/survey.md.
+
+        Raises:
+            InputError: the survey was made without labels and without examples.
+        """
+        return self._table("distributions", "survey with labels=True or examples=10")
+
+    @property
+    def lines(self) -> pyarrow.Table:
+        """Of each example the words around it and the weights of all of them. See docs/survey.md.
+
+        Raises:
+            InputError: the survey was made without examples.
+        """
+        return self._table("lines", "survey with examples=10, or --examples 10")
+
     def _table(self, name: str, advice: str) -> pyarrow.Table:
         from pyarrow import parquet
 

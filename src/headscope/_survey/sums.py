@@ -116,8 +116,8 @@ class Spread:
         self._row: Float[torch.Tensor, "heads words"] | None = None
         self._punctuation = torch.from_numpy(marks.punctuation.astype(np.float32))
 
-    def take(self, tile: Tile) -> None:
-        """The next words."""
+    def take(self, tile: Tile) -> Float[torch.Tensor, "heads n"]:
+        """The next words; the entropies of their weights among words."""
         marks, words = self._marks, self._words
         n = tile.maps.shape[1]
         of = slice(tile.at, tile.at + n)
@@ -126,7 +126,8 @@ class Spread:
         rows = tile.maps / total.clamp_min(1e-30)
         row = (rows * present[:, None]).sum(1)
         self._row = row if self._row is None else self._row + row
-        self._add("entropy", (torch.special.entr(rows).sum(-1) * present).sum(-1))
+        entropies = torch.special.entr(rows).sum(-1)
+        self._add("entropy", (entropies * present).sum(-1))
         text = present * (1 - self._punctuation[of]).to(present)
         self._add("punctuation", ((tile.maps @ self._punctuation.to(present)) * text).sum(-1))
         places = words.averaging[of, tile.tokens].to(present) @ (tile.weights @ marks.places.to(present))
@@ -140,6 +141,7 @@ class Spread:
                 chosen = rows_here[kind == wanted]
                 if len(chosen):
                     self._add(f"{name}{step:+d}", tile.weights[:, chosen - start, chosen + step].sum(-1))
+        return entropies
 
     def _add(self, name: str, sums: Float[torch.Tensor, " heads"]) -> None:
         numbers = sums.double().cpu().numpy()

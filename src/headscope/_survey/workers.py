@@ -12,6 +12,7 @@ from headscope._survey.documents import Document, Done, Part
 from headscope._survey.effect_windows import EffectWindow
 from headscope._survey.effects import Batch
 from headscope._survey.likeness import ChosenWindow
+from headscope._survey.lines import Read, Reading
 from headscope._survey.loading import Source
 from headscope._survey.replica import ModelDescription, Replica
 from headscope._survey.settings import Settings
@@ -35,6 +36,9 @@ class Workers(Protocol):
 
     def effects(self, todo: Iterator[Batch]) -> Iterator[tuple[Batch, np.ndarray]]:
         """Yield each batch with its numbers, see WindowReader.numbers, in the order in which they finish."""
+
+    def read(self, todo: Iterator[Reading]) -> Iterator[tuple[Reading, Read]]:
+        """Yield each window with the rows that are wanted of it, in the order in which they finish."""
 
 
 class LocalWorkers:
@@ -78,3 +82,8 @@ class LocalWorkers:
         """See Workers; the order is that of the batches."""
         for batch in todo:
             yield batch, self._replica.effects(batch)
+
+    def read(self, todo: Iterator[Reading]) -> Iterator[tuple[Reading, Read]]:
+        """See Workers; the order is that of the corpus."""
+        for reading in todo:
+            yield reading, self._replica.read(reading)
