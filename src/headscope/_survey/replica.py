@@ -21,6 +21,7 @@ from headscope._survey.identity import config_record, modules_record, running_re
 from headscope._survey.likeness import ChosenWindow
 from headscope._survey.lines import Read, Reading, RowReader
 from headscope._survey.loading import Source, inputs_of, load, takes_segments, window_length
+from headscope._survey.meaning import Vectors
 from headscope._survey.measuring import Measure
 from headscope._survey.settings import Settings
 from headscope._survey.table import part_bytes
@@ -130,7 +131,7 @@ class Replica:
         if not syntax and pairs is None:
             return None
         names = [document.name for document in part.documents]
-        return Acts(self.described.heads, windows, names, syntax=syntax, pairs=pairs)
+        return Acts(self.described.heads, windows, names, Vectors(self.loaded.model), syntax=syntax, pairs=pairs)
 
     def _windows(
         self, documents: Sequence[Document], *, words: bool = False
