@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from headscope.attention import silent
 from headscope.explain.knockout import knockout
 from headscope.explain.prefixes import Kept, changed_states
 from headscope.explain.runs import BATCH_TOKENS
@@ -76,10 +77,8 @@ def changed_readings(
             contexts = kept.layers[layer].contexts[heads.start : heads.stop]
             if other is not None:
                 instead = other.layers[layer].contexts[heads.start : heads.stop]
-            elif method == "mean":
-                instead = np.broadcast_to(contexts.mean(axis=1, keepdims=True), contexts.shape)
             else:
-                instead = np.zeros_like(contexts)
+                instead = silent(contexts, method)
             readings = read(model, goal, changed_states(model.encoder, kept, layer, heads, instead, goal.row))
             values[layer, heads.start : heads.stop] = readings.values
             if aside is not None and readings.aside is not None:
