@@ -37,6 +37,9 @@ CHUNK = 64
 TABLES = ("by_distance", "by_key", "relative_keys", "relative_queries", "sinks")
 """The fields of Terms with an entry for each head."""
 
+RELATIVE = ("relative_keys", "relative_queries")
+"""Those of them that are multiplied with queries or keys, and are kept in their precision; others are in fp32."""
+
 
 def namespace(array: Array) -> ModuleType:
     """The array's module: numpy or torch. Only functions common to both are used: amax, exp, log, where, sum."""

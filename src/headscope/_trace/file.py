@@ -23,7 +23,7 @@ from headscope.checkpoint.reading import read_tensor
 from headscope.checkpoint.safetensors_header import read_entries_and_metadata, read_metadata
 from headscope.checkpoint.source import LocalFile
 from headscope.errors import CheckpointError, HeadscopeError, InputError, TraceError, UnsupportedError
-from headscope.terms import TABLES, Terms
+from headscope.terms import RELATIVE, TABLES, Terms
 from headscope.writing import write_atomically
 
 if TYPE_CHECKING:
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 VERSION = 2
 """The newest format. Traces without score terms are written in version 1, which older readers know."""
 NoneType = type(None)
-RELATIVE = ("relative_keys", "relative_queries")
-"""Tables that are stored in the precision of Q and K; the others are always fp32."""
 DTYPES = {"fp32": np.float32, "fp16": np.float16}
 
 

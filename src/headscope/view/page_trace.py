@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscope._trace import LayerRecord, Source, Trace, is_broken
-from headscope._trace.file import DTYPES, RELATIVE, pack
+from headscope._trace.file import DTYPES, pack
 from headscope.attention import attend, softmax_rows
 from headscope.checkpoint.json_text import written
 from headscope.errors import InputError, TraceError, UnsupportedError
@@ -21,6 +21,7 @@ from headscope.statistics import Roles, roles_of
 from headscope.statistics.catalog import WEIGHTS_ONLY
 from headscope.statistics.norms import value_norms
 from headscope.statistics.reference import Block, block_statistics, mean_over_queries
+from headscope.terms import RELATIVE
 from headscope.view.page_findings import page_findings
 from headscope.view.pieces import labels
 
