@@ -66,6 +66,7 @@ def measure_layer(record: LayerRecord, roles: Roles) -> LayerMeasures:
         record.k,
         scale=record.scale,
         mask=record.mask,
+        terms=record.terms,
         rows=_walked(queries, keys),
         cells=max(TILE_CELLS, LEAST_ROWS * heads * keys),
         keep_scores=True,
@@ -110,7 +111,7 @@ def write_norms(
         out = output_weights(trace, at, source)
         if out is None or record.v is None:
             return None
-        context, _ = attend(record.q, record.k, record.v, scale=record.scale, mask=record.mask)
+        context, _ = attend(record.q, record.k, record.v, scale=record.scale, mask=record.mask, terms=record.terms)
         sizes, along = written_by(trace, at, context, out)
         norms.append(value_norms(np.repeat(record.v, len(record.q) // len(record.v), axis=0), out))
         writes.append(sizes)

@@ -17,6 +17,7 @@ from headscope._trace.file import DTYPES, pack
 from headscope.checkpoint.json_text import written
 from headscope.errors import InputError
 from headscope.statistics import roles_of
+from headscope.terms import RELATIVE
 from headscope.view.page_findings import page_findings
 from headscope.view.page_measures import THUMB, measure_layer, measured_share, write_norms
 from headscope.view.pieces import labels
@@ -170,7 +171,7 @@ def _narrow(
         number = trace.numbers[at]
         all_heads = trace.head_numbers(number)
         chosen = _chosen(heads, all_heads, "head")
-        q, k, v, bias = record.q, record.k, record.v, record.mask.bias
+        q, k, v, bias, terms = record.q, record.k, record.v, record.mask.bias, record.terms
         # If every query is measured, the measurement gives the log-sum-exps.
         lse = None if measured_share(len(trace.queries), len(trace.keys)) == 1 else record.lse
         if len(chosen) < len(q):
@@ -179,6 +180,7 @@ def _narrow(
             q, k, v = q[chosen], k[key_heads], None if v is None else v[key_heads]
             lse = None if lse is None else lse[chosen]
             bias = bias[chosen] if bias is not None and len(bias) > 1 else bias
+            terms = terms.of_heads(chosen)
         records.append(
             replace(
                 record,
@@ -187,6 +189,7 @@ def _narrow(
                 v=None if v is None else rounded(v),
                 lse=lse,
                 mask=replace(record.mask, bias=bias),
+                terms=terms.mapped(rounded, RELATIVE),
                 number=number,
                 numbers=tuple(all_heads[head] for head in chosen),
             )

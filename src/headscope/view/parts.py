@@ -36,8 +36,12 @@ MOST_PIXELS = 1 << 22
 
 
 def is_large(trace: Trace) -> bool:
-    """Return True if a served page gets this trace in parts: if its statistics come from a share of its queries."""
-    return measured_share(len(trace.queries), len(trace.keys)) > 1
+    """Return True if a served page gets this trace in parts: if its statistics come from a share of its queries.
+
+    A trace with score terms is sent whole, for q and k alone don't give its scores.
+    """
+    terms = any(not record.terms.nothing for record in trace.layers)
+    return measured_share(len(trace.queries), len(trace.keys)) > 1 and not terms
 
 
 def header_bytes(trace: Trace) -> bytes:
