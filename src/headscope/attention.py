@@ -348,6 +348,13 @@ def entropy(
     return xp.where(lse == float("-inf"), xp.zeros_like(nats), nats)
 
 
+def silent(contexts: Float[np.ndarray, "*heads tokens d_head"], method: str) -> Float[np.ndarray, "..."]:
+    """The contexts of silenced heads: `zero` gives 0, `mean` gives every token the mean over the tokens."""
+    if method == "mean":
+        return np.broadcast_to(contexts.mean(axis=-2, keepdims=True), contexts.shape)
+    return np.zeros_like(contexts)
+
+
 def split_heads(x: Float[Array, "tokens d_model"], heads: int) -> Float[Array, "heads tokens d_head"]:
     """Split a fused projection into heads: (tokens, heads * d_head) to (heads, tokens, d_head)."""
     tokens, width = x.shape

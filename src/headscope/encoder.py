@@ -18,7 +18,7 @@ import numpy as np
 
 from headscope._trace import LayerRecord, Named
 from headscope.activations import activate
-from headscope.attention import attend, join_heads, split_heads
+from headscope.attention import attend, join_heads, silent, split_heads
 from headscope.errors import InputError
 
 if TYPE_CHECKING:
@@ -121,11 +121,12 @@ class Encoder:
         return x
 
     def self_attention(
-        self, x: Tokens, layer: int, texts: Sequence[slice], silenced: Iterable[int]
+        self, x: Tokens, layer: int, texts: Sequence[slice], silenced: Iterable[int] = (), method: str = "zero"
     ) -> tuple[Tokens, list[LayerRecord]]:
         """MultiHead(X) = Concat(head_1 .. head_h) W^O + b_O for each text separately, and the record of each text.
 
-        head_i = softmax(Q_i K_i^T / sqrt(d_head)) V_i; a silenced head is 0. (Vaswani et al. 2017, 3.2.)
+        head_i = softmax(Q_i K_i^T / sqrt(d_head)) V_i; of a silenced head what `attention.silent` leaves. (Vaswani et
+        al. 2017, 3.2.)
         """
         sizes = self.anatomy.known()
         scale = 1 / float(np.sqrt(sizes.d_head))
@@ -136,7 +137,7 @@ class Encoder:
             q_i, k_i, v_i = (np.ascontiguousarray(split_heads(part[text], sizes.heads)) for part in (q, k, v))
             context, lse = attend(q_i, k_i, v_i, scale=scale)
             for head in silenced:
-                context[head] = 0
+                context[head] = silent(context[head], method)
             joined[text] = join_heads(context)
             records.append(LayerRecord(q_i, k_i, v_i, lse, scale))
         return self.linear(joined, "layer.attention_output", layer), records
@@ -146,6 +147,17 @@ class Encoder:
         middle = self.linear(x, "layer.ffn_in", layer)
         activate(str(self.anatomy.setting("activation")), middle, self.threads)
         return self.linear(middle, "layer.ffn_out", layer)
+
+    def layer(
+        self, x: Tokens, layer: int, texts: Sequence[slice], silenced: Iterable[int] = (), method: str = "zero"
+    ) -> tuple[Tokens, list[LayerRecord]]:
+        """One layer's output, and the record of each text. Arguments as for `self_attention`; `x` is left as it is."""
+        attention, records = self.self_attention(x, layer, texts, silenced, method)
+        attention += x
+        x = self.norm(attention, "layer.attention_norm", layer)
+        out = self.feed_forward(x, layer)
+        out += x
+        return self.norm(out, "layer.output_norm", layer), records
 
     def forward(
         self,
@@ -171,8 +183,7 @@ class Encoder:
         self.checkpoint.fetch()
         for sequence in sequences:
             self.check(sequence)
-        ends = np.cumsum([len(sequence.ids) for sequence in sequences])
-        texts = [slice(int(end) - len(sequence.ids), int(end)) for sequence, end in zip(sequences, ends, strict=True)]
+        texts = rows_of(sequences)
         passes = [Pass() for _ in sequences]
 
         def keep(x: Tokens) -> None:
@@ -183,15 +194,9 @@ class Encoder:
         x = self.embed(sequences)
         keep(x)
         for layer in range(self.anatomy.known().layers):
-            silenced = [head for at, head in ablate if at == layer]
-            attention, records = self.self_attention(x, layer, texts, silenced)
+            x, records = self.layer(x, layer, texts, [head for at, head in ablate if at == layer])
             for forward_pass, record in zip(passes, records, strict=True):
                 forward_pass.layers.append(record)
-            attention += x
-            x = self.norm(attention, "layer.attention_norm", layer)
-            out = self.feed_forward(x, layer)
-            out += x
-            x = self.norm(out, "layer.output_norm", layer)
             keep(x)
             if progress is not None:
                 progress(layer + 1)
@@ -225,6 +230,12 @@ class Encoder:
                 where="max_position_embeddings",
                 advice=f"shorten the text, or pass max_length={longest} (--max-length {longest}) to cut it there",
             )
+
+
+def rows_of(sequences: Sequence[Input]) -> list[slice]:
+    """The rows of each text where the tokens of all texts are stacked."""
+    ends = np.cumsum([len(sequence.ids) for sequence in sequences])
+    return [slice(int(end) - len(sequence.ids), int(end)) for sequence, end in zip(sequences, ends, strict=True)]
 
 
 TASK_OUTPUTS: dict[str, dict[str, tuple[str, ...]]] = {

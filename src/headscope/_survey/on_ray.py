@@ -18,6 +18,8 @@ import numpy as np
 import ray
 
 from headscope._survey.documents import Document, Done, Part
+from headscope._survey.effect_windows import EffectWindow
+from headscope._survey.effects import Batch
 from headscope._survey.likeness import ChosenWindow
 from headscope._survey.lines import Read, Reading
 from headscope._survey.loading import Source
@@ -62,6 +64,14 @@ class Worker:
     def compare(self, lent: list[Any], document: Document, number: int) -> np.ndarray:
         """See Replica.compare."""
         return self._ready(lent).compare(document, number)
+
+    def cut(self, lent: list[Any], document: Document, place: ChosenWindow) -> EffectWindow:
+        """See Replica.cut."""
+        return self._ready(lent).cut(document, place)
+
+    def effects(self, lent: list[Any], batch: Batch) -> np.ndarray:
+        """See Replica.effects."""
+        return self._ready(lent).effects(batch)
 
     def read(self, lent: list[Any], reading: Reading) -> Read:
         """See Replica.read."""
@@ -143,6 +153,15 @@ class RayWorkers:
 
         for (window, _), matrix in self._each(todo, submit):
             yield window, matrix
+
+    def cut(self, todo: Iterator[tuple[ChosenWindow, Document]]) -> Iterator[EffectWindow]:
+        """See Workers."""
+        for _, window in self._each(todo, lambda actor, task: actor.cut.remote(self._lent, task[1], task[0])):
+            yield window
+
+    def effects(self, todo: Iterator[Batch]) -> Iterator[tuple[Batch, np.ndarray]]:
+        """See Workers."""
+        return self._each(todo, lambda actor, batch: actor.effects.remote(self._lent, batch))
 
     def read(self, todo: Iterator[Reading]) -> Iterator[tuple[Reading, Read]]:
         """See Workers."""

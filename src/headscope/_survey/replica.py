@@ -15,14 +15,20 @@ from headscope._capture.captured import feed
 from headscope._survey.acts import Acts
 from headscope._survey.atlas import kept_pairs
 from headscope._survey.documents import Document, Part, Refused
+from headscope._survey.effect_windows import EffectWindow, effect_window
+from headscope._survey.effects import Batch
 from headscope._survey.identity import config_record, modules_record, running_record, tokenizer_record
+from headscope._survey.likeness import ChosenWindow
 from headscope._survey.lines import Read, Reading, RowReader
 from headscope._survey.loading import Source, inputs_of, load, takes_segments, window_length
+from headscope._survey.meaning import Vectors
 from headscope._survey.measuring import Measure
 from headscope._survey.settings import Settings
 from headscope._survey.table import part_bytes
 from headscope._survey.windows import Cutter, Window, batches
 from headscope.errors import HeadscopeError, UnsupportedError, first_line
+from headscope.explain.windows import WindowReader, output_of
+from headscope.model import open_model
 from headscope.statistics.catalog import CATALOG, chosen, need_values
 from headscope.statistics.distances import head_distances
 from headscope.statistics.norms import gram_of
@@ -76,6 +82,7 @@ class Replica:
             "modules": modules_record(model),
             "running": running_record(model, settings.device),
         }
+        self._reader = _reader(source, settings) if settings.effects else None
         self.described = self._describe(source)
 
     def run(self, part: Part, stamp: dict[str, Any]) -> tuple[bytes, dict[str, Any], dict[str, bytes]]:
@@ -124,7 +131,7 @@ class Replica:
         if not syntax and pairs is None:
             return None
         names = [document.name for document in part.documents]
-        return Acts(self.described.heads, windows, names, syntax=syntax, pairs=pairs)
+        return Acts(self.described.heads, windows, names, Vectors(self.loaded.model), syntax=syntax, pairs=pairs)
 
     def _windows(
         self, documents: Sequence[Document], *, words: bool = False
@@ -147,6 +154,16 @@ class Replica:
         with torch.inference_mode(), capture(self.loaded.model, values=False) as captured:
             self.loaded.model(**self._inputs([window]))
         return head_distances(captured.trace).array
+
+    def cut(self, document: Document, place: ChosenWindow) -> EffectWindow:
+        """One window of a document, as effects read it."""
+        windows, _ = self._windows([document], words=True)
+        return effect_window(place, next(window for window in windows if window.number == place.window))
+
+    def effects(self, batch: Batch) -> Float[np.ndarray, "windows heads_and_one"]:
+        """The numbers of a batch: see WindowReader.numbers."""
+        assert self._reader is not None
+        return self._reader.numbers([window.tokens for window in batch.windows], batch.silenced, batch.heads)
 
     def read(self, reading: Reading) -> Read:
         """Some rows of weights of one window, and a text that gives it."""
@@ -237,6 +254,9 @@ class Replica:
             "heads": [list(numbers) for numbers in heads.values()],
             **self._identity,
         }
+        if self._reader is not None:
+            record["effects"] = self._reader.record()
+            self._check_heads(self._reader, heads)
         return ModelDescription(
             model=record,
             length=self.cutter.length,
@@ -244,6 +264,21 @@ class Replica:
             left_out=left_out,
             heads=tuple((layer, head) for layer, numbers in heads.items() for head in numbers),
         )
+
+    @staticmethod
+    def _check_heads(reader: WindowReader, heads: dict[int, tuple[int, ...]]) -> None:
+        """Check that both ways to run the model number its heads alike.
+
+        Raises:
+            UnsupportedError: they don't; heads were pruned.
+        """
+        sizes = reader.model.anatomy.known()
+        if heads != dict.fromkeys(range(sizes.layers), tuple(range(sizes.heads))):
+            raise UnsupportedError(
+                f"effects need {sizes.layers} layers of {sizes.heads} heads, and the model has others",
+                where=reader.model.checkpoint.where,
+                advice="survey without --effects (in Python effects=0)",
+            )
 
     def _statistics(self, heads: dict[int, tuple[int, ...]]) -> tuple[tuple[str, ...], dict[str, str]]:
         """The statistics to measure, and the reason for each that is left out."""
@@ -258,3 +293,14 @@ class Replica:
                 raise
             return chosen(None, values=False), dict.fromkeys(need_values(CATALOG), error.found)
         return chosen(requested), {}
+
+
+def _reader(source: Source, settings: Settings) -> WindowReader:
+    """Reads the output that effects are measured on.
+
+    Raises:
+        UnsupportedError: headscope doesn't run the model, or the model lacks the output.
+        InputError: there is no such class.
+    """
+    model = open_model(source.name, revision=source.revision)
+    return WindowReader(model, output_of(model, settings.effects_output), settings.effects_method)

@@ -92,6 +92,24 @@ class Survey(Mapping[str, Named]):
         return self._table("labels", "survey with labels=True, or --labels")
 
     @property
+    def effects(self) -> pyarrow.Table:
+        """What silencing each head changes. See docs/survey.md.
+
+        Raises:
+            InputError: the survey was made without effects.
+        """
+        return self._table("effects", "survey with effects=100, or --effects 100")
+
+    @property
+    def removal(self) -> pyarrow.Table:
+        """The heads in the order in which they can be removed, and what that costs. See docs/survey.md.
+
+        Raises:
+            InputError: the survey was made without effects.
+        """
+        return self._table("removal", "survey with effects=100, or --effects 100")
+
+    @property
     def examples(self) -> Examples:
         """`survey.examples[layer, head]`: the most telling pairs of words, and some random ones.
 

@@ -61,6 +61,28 @@ Examples = Annotated[
     int,
     typer.Option("--examples", parser=number, metavar="N", help="Also keep each head's N most telling pairs of words."),
 ]
+Effects = Annotated[
+    int,
+    typer.Option(
+        "--effects",
+        parser=number,
+        metavar="N",
+        help="Also measure over N windows what silencing each head changes, and remove heads one by one.",
+    ),
+]
+EffectsOutput = Annotated[
+    str | None,
+    typer.Option(
+        "--effects-output",
+        metavar="loss|class|embedding|CLASS",
+        show_default=False,
+        help="With --effects: the number that they change. By default the masked-LM loss, the predicted class's logit, "
+        "or the embedding, depending on the model.",
+    ),
+]
+EffectsMethod = Annotated[
+    str, typer.Option("--effects-method", metavar="zero|mean", help="With --effects: how to silence a head.")
+]
 Device = Annotated[
     str, typer.Option("--device", metavar="NAME", help="Device: cpu, cuda, cuda:1, mps.", rich_help_panel=MODEL)
 ]

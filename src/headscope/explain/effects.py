@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headscope._trace.arrays import ArrayLike
+from headscope.attention import silent
 from headscope.errors import CheckpointError, InputError
 from headscope.explain.intervals import mean_interval
 from headscope.explain.prefixes import Kept, changed_states, keep
@@ -304,10 +305,8 @@ def _changed_readings(
             contexts = kept.layers[layer].contexts[heads.start : heads.stop]
             if other is not None:
                 instead = other.layers[layer].contexts[heads.start : heads.stop]
-            elif method == "mean":
-                instead = np.broadcast_to(contexts.mean(axis=1, keepdims=True), contexts.shape)
             else:
-                instead = np.zeros_like(contexts)
+                instead = silent(contexts, method)
             readings = read(model, goal, changed_states(model.encoder, kept, layer, heads, instead, goal.row))
             values[layer, heads.start : heads.stop] = readings.values
             if aside is not None and readings.aside is not None:

@@ -194,7 +194,8 @@ def choose(model: Model, encoded: Encoded, last: Float[np.ndarray, "tokens d_mod
     raise InputError(f"{wanted!r:.60} names no target", where="target", advice=FORMS)
 
 
-def _lacks(model: Model, what: str, saved_from: str) -> UnsupportedError:
+def lacks(model: Model, what: str, saved_from: str) -> UnsupportedError:
+    """The error that a checkpoint lacks an output."""
     on_top = ", ".join(model.anatomy.tasks) or "nothing"
     return UnsupportedError(
         f"the checkpoint has no {what}; on top of {model.anatomy.base_class} it has {on_top}",
@@ -225,7 +226,7 @@ def is_word(token: str) -> bool:
 
 def _word(model: Model, masks: Sequence[int], named: Sequence[str | int]) -> Target:
     if "masked_lm" not in model.anatomy.tasks:
-        raise _lacks(model, "masked-LM head, nor classes that a name could mean", "ForMaskedLM")
+        raise lacks(model, "masked-LM head, nor classes that a name could mean", "ForMaskedLM")
     mask = model.tokenizer.mask_token
     if not masks:
         raise InputError(
@@ -273,18 +274,18 @@ def _predicted(model: Model, last: Float[np.ndarray, "tokens d_model"]) -> Targe
 
 def _class(model: Model, named: Sequence[str | int]) -> Target:
     if "sequence" not in model.anatomy.tasks:
-        raise _lacks(model, "sequence classifier", "ForSequenceClassification")
-    return _class_target(model, _label_number(model, named[0], "class"))
+        raise lacks(model, "sequence classifier", "ForSequenceClassification")
+    return _class_target(model, label_number(model, named[0], "class"))
 
 
 def _class_target(model: Model, index: int, *, chosen: bool = False) -> Target:
     only = _outputs(model) == 1
-    return Target("score" if only else "class", _label_name(model, index), index, 0, chosen=chosen)
+    return Target("score" if only else "class", label_name(model, index), index, 0, chosen=chosen)
 
 
 def _token_label(model: Model, encoded: Encoded, named: Sequence[str | int]) -> Target:
     if "token" not in model.anatomy.tasks:
-        raise _lacks(model, "token classifier", "ForTokenClassification")
+        raise lacks(model, "token classifier", "ForTokenClassification")
     row, label = named
     if not isinstance(row, int) or not 0 <= row < len(encoded):
         raise InputError(
@@ -292,8 +293,8 @@ def _token_label(model: Model, encoded: Encoded, named: Sequence[str | int]) -> 
             where="target",
             advice=f"tokens count from 0, so the last one is {len(encoded) - 1}",
         )
-    index = _label_number(model, label, "label")
-    return Target("token", _label_name(model, index), index, row)
+    index = label_number(model, label, "label")
+    return Target("token", label_name(model, index), index, row)
 
 
 def _outputs(model: Model) -> int:
@@ -303,12 +304,18 @@ def _outputs(model: Model) -> int:
     return anatomy.parameter(role).shape[0]
 
 
-def _label_name(model: Model, index: int) -> str:
+def label_name(model: Model, index: int) -> str:
+    """The classifier's label of a logit; its number if it has no name."""
     labels = model.tops.labels()
     return labels[index] if labels is not None and index < len(labels) else str(index)
 
 
-def _label_number(model: Model, label: str | int, noun: str) -> int:
+def label_number(model: Model, label: str | int, noun: str) -> int:
+    """The logit of a label of the classifier.
+
+    Raises:
+        InputError: there is no such label, or several.
+    """
     count, names = _outputs(model), model.tops.labels() or ()
     if isinstance(label, int) and 0 <= label < count:
         return label

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headscope._survey.findings import read_findings
-from headscope._survey.wording import extremes, rounded, syntax_sentences
+from headscope._survey.wording import effects_sentences, extremes, rounded, syntax_sentences
 from headscope.checkpoint import called
 from headscope.view.tables import Column, Table
 from headscope.view.terminal import Drawing, Sheet, blank, notes, prose, table, title
@@ -65,6 +65,9 @@ def survey_sheet(survey: Survey) -> Sheet:
     if "labels.parquet" in manifest["files"]:
         labels = Counter(survey.labels["label"].to_pylist()).most_common()
         drawings += [blank, prose("heads by label: " + ", ".join(f"{label} ({count})" for label, count in labels))]
+    if "effects.parquet" in manifest["files"]:
+        sentences = effects_sentences(survey.effects, survey.removal)
+        drawings += [blank, *(prose(sentence, mark="- ") for sentence in sentences)]
     drawings += [blank, *(prose(f"{what}: {survey.folder / name}") for what, name in _files(survey.folder))]
     return Sheet(record=lambda: survey.aggregates, table=lambda: Table(COLUMNS, tuple(rows)), drawings=tuple(drawings))
 
@@ -78,5 +81,5 @@ def _files(folder: Path) -> list[tuple[str, str]]:
         ("rows", "parts"),
         ("aggregates", "aggregates.json"),
     ]
-    files += [(name, f"{name}.parquet") for name in ("syntax", "labels", "examples")]
+    files += [(name, f"{name}.parquet") for name in ("syntax", "labels", "examples", "effects", "removal")]
     return [(what, name) for what, name in files if (folder / name).exists()]
