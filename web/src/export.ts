@@ -6,14 +6,15 @@ import { csvCell, download, escaped, plainPart } from "./files";
 import { toHash } from "./hash";
 import { say } from "./words";
 import * as state from "./state";
-import { current, mostOf, wanted, type Picture } from "./pictures";
+import { current, drawnOf, mostOf, wanted, type Picture } from "./pictures";
 import { at, column, doc, headName, row, shown } from "./store";
+import { mean, title } from "./several";
 import { marked, type Label } from "./shown";
 
 function fileName(kind: string): string {
   const info = doc.value!.info;
   const { l, h } = headName(info, at.value);
-  return `${plainPart(info.name)}-layer${l}-head${h}.${kind}`;
+  return `${plainPart(info.name)}-layer${l}-${mean.value ? `mean${mean.value.length}` : `head${h}`}.${kind}`;
 }
 
 function save(content: BlobPart, type: string, kind: string): void {
@@ -42,7 +43,7 @@ async function seen(most: number): Promise<{ data: Float32Array; height: number;
   const height = Math.ceil((bottom - top) / shrink);
   const width = Math.ceil((right - left) / shrink);
   const data = await engine.ask("tile", {
-    trace: now.doc.id, layer: now.layer, head: now.head, minus: null, view: now.shown.view, box, height, width, normed: now.normed,
+    ...drawnOf(now), minus: null, view: now.shown.view, box, height, width, normed: now.normed,
   });
   return { data, height, width, box };
 }
@@ -59,7 +60,7 @@ export async function figure(): Promise<string> {
   const withLines = state.mode.value !== "matrix" && rows.length <= 200 && columns.length <= 200;
   const cell = Math.max(2, Math.min(24, 600 / Math.max(part.height, part.width)));
   const parts: string[] = [];
-  const title = `${info.name} · ${say("layer_head", headName(info, at.value))}`;
+  const heading = `${info.name} · ${title()}`;
   let x = 16;
   let height = 60;
   if (withLines) {
@@ -106,7 +107,7 @@ export async function figure(): Promise<string> {
   const wide = Math.max(x, 480);
   return (
     `<svg xmlns="http://www.w3.org/2000/svg" width="${wide.toFixed(0)}" height="${(height + 28).toFixed(0)}" viewBox="0 0 ${wide.toFixed(0)} ${(height + 28).toFixed(0)}" font-family="system-ui, sans-serif" font-size="11" fill="#222">` +
-    `<rect width="100%" height="100%" fill="#fff"/><text x="16" y="24" font-size="13" font-weight="600">${escaped(title)}</text>` +
+    `<rect width="100%" height="100%" fill="#fff"/><text x="16" y="24" font-size="13" font-weight="600">${escaped(heading)}</text>` +
     `${parts.join("")}<text x="16" y="${(height + 18).toFixed(0)}" fill="#666">${escaped(notes)}</text></svg>`
   );
 }
@@ -176,6 +177,7 @@ export async function saveJson(): Promise<void> {
   save(JSON.stringify({
     model: info.model, text: info.text, pair: info.pair,
     layer: info.layerNumbers[at.value.layer], head: info.headNumbers[at.value.layer][at.value.head],
+    ...(mean.value && { mean: mean.value.map(([layer, head]) => [info.layerNumbers[layer], info.headNumbers[layer][head]]) }),
     notes: remarks(), queries: rows.map(plain), keys: columns.map(plain),
     pinned: { query: row.value, key: column.value },
     weights: rows.map((_, r) => Array.from(data.subarray(r * columns.length, (r + 1) * columns.length), (x) => Number(x.toFixed(6)))),

@@ -6,12 +6,12 @@ import type { Doc } from "./store";
 import { say } from "./words";
 import type { TraceInfo } from "./trace/trace";
 
-/** Texts above this many tokens open without lines: they would be a tangle. */
+/** Texts above this many tokens open as prose: lines would be a tangle. */
 const TANGLE = 64;
 
 export function openOnFinding({ info }: Doc): void {
   batch(() => {
-    if (Math.max(info.queries.tokens.length, info.keys.tokens.length) > TANGLE) state.mode.value = "matrix";
+    if (Math.max(info.queries.tokens.length, info.keys.tokens.length) > TANGLE) state.mode.value = "text";
     if (!info.opening) return;
     goTo(info, info.opening);
     state.statistic.value = "weight";
@@ -50,6 +50,7 @@ export function correct({ info }: Doc): void {
       remarks.push(say("address_token", { n: held.value, last: tokens.length - 1 }));
       held.value = null;
     }
+    if (state.several.value.some((n) => n >= info.layers.length * info.heads)) state.several.value = state.NONE;
     for (const [held, { tokens }] of [[state.from, info.queries], [state.to, info.keys]] as const) {
       if (held.value.some((place) => place >= tokens.length)) held.value = held.value.filter((place) => place < tokens.length);
       if (!held.value.length) held.value = state.NONE;

@@ -5,7 +5,9 @@ import { css, inkOn, palette, sequential, sequentialAt, sequentialCss } from "..
 import { chosenSets, clearSets, pinnedCell } from "../asking";
 import { count, number, say } from "../words";
 import * as state from "../state";
-import { choose, drawn, goToNext, isTurned, range, ranked, tone, toneScale } from "../ranking";
+import { drawn, goToNext, isTurned, range, ranked, tone, toneScale } from "../ranking";
+import { members, memberColour, overlaid, pick } from "../several";
+import { slotB } from "../comparing";
 import { at, doc, headLabel, headName, otherDoc, sameHeads, shown } from "../store";
 import { everyRow } from "../trace/measures";
 import { statisticName, statisticUnit } from "../catalog";
@@ -182,6 +184,9 @@ export function Grid() {
       context.lineWidth = line;
       context.strokeRect(x + (now.width - wide) / 2, y + now.label, wide, high);
     };
+    const b = state.pane.value === "compare" && slotB.value?.doc === doc.value ? slotB.value : null;
+    members.value.forEach(([layer, head], n) => frame(layer * info.heads + head, overlaid.value.length ? memberColour(n) : ink(canvas, "--hover"), 2.5));
+    if (b) frame(b.layer * info.heads + b.head, ink(canvas, "--ink"), 2.5);
     frame(at.value.layer * info.heads + at.value.head, ink(canvas, "--pin"), 2.5);
     const hover = state.hoverHead.value;
     if (hover) frame(hover[0] * info.heads + hover[1], ink(canvas, "--hover"), 1.5);
@@ -239,7 +244,7 @@ export function Grid() {
           if (now?.[0] !== next?.[0] || now?.[1] !== next?.[1]) state.hoverHead.value = next;
         }}
         onPointerLeave={() => { state.hoverHead.value = null; }}
-        onClick={(event) => { const n = headAt(event); if (n !== null) choose(info, n); }}
+        onClick={(event) => { const n = headAt(event); if (n !== null) pick(event, n); }}
       >
         <canvas ref={base} /><canvas ref={over} class="over" />
       </div></div>
