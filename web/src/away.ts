@@ -57,7 +57,7 @@ type Tile = Questions["tile"]["ask"];
 type Masses = Questions["masses"]["ask"];
 
 /** A picture of a head, of every nth row. */
-export function tileOf({ remote, info }: Doc, { view, trace: _, minus: __, ...ask }: Tile, every: number, urgency: Urgency, left?: AbortSignal): Promise<Float32Array> {
+export function tileOf({ remote, info }: Doc, { view, trace: _, minus: __, mean: ___, ...ask }: Tile, every: number, urgency: Urgency, left?: AbortSignal): Promise<Float32Array> {
   const [rows, columns] = [joined(view.rows, info.queries.tokens.length), joined(view.columns, info.keys.tokens.length)];
   return part(remote!, { want: "tile", ...ask, rows, columns, renormalise: view.renormalise, every }, urgency, left);
 }
@@ -150,7 +150,7 @@ export function followAway(): void {
     answer(kind, ask, urgency, left) {
       const of = awayDoc((ask as { trace?: number }).trace ?? -1);
       if (!of) return null;
-      if (kind === "tile" && !(ask as Tile).minus) return tileOf(of, ask as Tile, 1, urgency, left);
+      if (kind === "tile" && !(ask as Tile).minus && !(ask as Tile).mean) return tileOf(of, ask as Tile, 1, urgency, left);
       if (kind !== "masses") return null;
       const { trace: _, queries, keys, kept, ...rest } = ask as Masses;
       const list = (places: ArrayLike<number>): number[] => Array.from(places);

@@ -1,6 +1,7 @@
 // What an exported picture or table shows, in words and as data: model, text, head, pinned cell, settings.
 import { maskOf } from "./masking";
-import { mostOf, wanted, type Picture } from "./pictures";
+import { drawnOf, mostOf, wanted, type Picture } from "./pictures";
+import { mean, title } from "./several";
 import * as state from "./state";
 import { at, column, doc, headName, row, shown } from "./store";
 import { engine } from "./trace/engine";
@@ -14,9 +15,9 @@ async function pinnedWeight(): Promise<number | null> {
   const [now, r, c] = [wanted.value, row.value, column.value];
   if (!now || r === null || c === null) return null;
   const [weight] = await engine.ask("tile", {
-    trace: now.doc.id, layer: now.layer, head: now.head, minus: null, view: now.shown.view, box: [r, r + 1, c, c + 1], height: 1, width: 1, normed: now.normed,
+    ...drawnOf(now), minus: null, view: now.shown.view, box: [r, r + 1, c, c + 1], height: 1, width: 1, normed: now.normed,
   });
-  return maskOf(now.doc.info, now.layer)?.(now.shown.rows[r], now.shown.columns[c], weight) ? null : weight;
+  return maskOf(now.doc.info, now.layer, now.mean)?.(now.shown.rows[r], now.shown.columns[c], weight) ? null : weight;
 }
 
 /** Notes on what was hidden, joined or weighted. */
@@ -45,27 +46,26 @@ export interface Caption {
 export async function captionOf(picture: Picture, [top, bottom, left, right]: Window): Promise<Caption> {
   const words = shown.value!;
   const { info } = doc.value!;
-  const name = headName(info, at.value);
   const [r, c, weight] = [row.value, column.value, await pinnedWeight()];
   const [query, key] = [r === null ? null : words.rows[r], c === null ? null : words.columns[c]];
   const places = { i: query?.tokens.join("+") ?? "", j: key?.tokens.join("+") ?? "" };
   const notes = remarks();
   const whole = bottom - top === words.rows.length && right - left === words.columns.length;
   const sentences = [
-    say("figure_what", { ...name, model: info.name }),
+    mean.value ? `${title()}, ${info.name}: ${say("mean_note")}.` : say("figure_what", { ...headName(info, at.value), model: info.name }),
     query && key && say("figure_cell", { token: query.text, text: key.text, ...places, weight: weight === null ? "–" : number(weight, 4) }),
     query && !key && say("figure_query", { token: query.text, ...places }),
     key && !query && say("figure_key", { token: key.text, ...places }),
     say("figure_colours", { scale: say(`scale_${state.scale.value}`), most: number(mostOf(picture), 2) }),
     state.mode.value !== "matrix" && say("figure_lines", { share: percent(state.mass.value) }),
-    maskOf(info, at.value.layer) && say("figure_masked"),
+    maskOf(info, at.value.layer, mean.value) && say("figure_masked"),
     !whole && say("table_part", { from: top, to: bottom - 1, left, right: right - 1, rows: count(words.rows.length), columns: count(words.columns.length) }),
     notes.length > 0 && `(${notes.join("; ")})`,
     // last, because a figure cuts what is too long
     info.text !== null && say("figure_text", { all: info.pair === null ? info.text : `${info.text} | ${info.pair}` }),
   ].filter((sentence) => typeof sentence === "string");
   return {
-    title: `${info.name} · ${say("layer_head", name)}`,
+    title: `${info.name} · ${title()}`,
     sentences,
     pinned: { query: r, key: c, query_tokens: query?.tokens ?? null, key_tokens: key?.tokens ?? null, weight },
   };

@@ -41,13 +41,13 @@ function ramp(dark: boolean): Uint8Array {
   return out;
 }
 
-/** 511 colours from blue through white (0) to orange. */
+/** 511 colours from green through white (0) to purple: neither is the colour of weights, nor that of the selection. */
 function divergingRamp(): Uint8Array {
   const out = new Uint8Array(511 * 3);
   for (let n = 0; n < 511; n++) {
     const t = (n - 255) / 255;
     const size = Math.abs(t);
-    out.set(t === 0 ? [255, 255, 255] : oklch(1 - 0.52 * size, 0.17 * size ** 0.8, t < 0 ? 255 : 50), n * 3);
+    out.set(t === 0 ? [255, 255, 255] : oklch(1 - 0.52 * size, 0.16 * size ** 0.8, t < 0 ? 152 : 318), n * 3);
   }
   return out;
 }

@@ -8,15 +8,16 @@ import { toShare } from "./hash";
 import { maskOf } from "./masking";
 import { number, say } from "./words";
 import * as state from "./state";
-import { current, mostOf, wanted, type Picture } from "./pictures";
+import { current, drawnOf, mostOf, wanted, type Picture } from "./pictures";
 import { at, column, doc, headName, row, shown } from "./store";
+import { mean } from "./several";
 import { placed, type Label } from "./shown";
 
 /** Of a file about the head in view. */
 export function fileName(kind: string): string {
   const info = doc.value!.info;
   const { l, h } = headName(info, at.value);
-  return `${plainPart(info.name.replaceAll("/", "-"))}-layer${l}-head${h}.${kind}`;
+  return `${plainPart(info.name.replaceAll("/", "-"))}-layer${l}-${mean.value ? `mean${mean.value.length}` : `head${h}`}.${kind}`;
 }
 
 function save(content: BlobPart, type: string, kind: string): void {
@@ -58,10 +59,10 @@ async function seen(most: number): Promise<Part> {
   const height = Math.ceil((bottom - top) / shrink);
   const width = Math.ceil((right - left) / shrink);
   const data = await engine.ask("tile", {
-    trace: now.doc.id, layer: now.layer, head: now.head, minus: null, view: now.shown.view, box, height, width, normed: now.normed,
+    ...drawnOf(now), minus: null, view: now.shown.view, box, height, width, normed: now.normed,
   });
   const [rows, columns] = [words.rows.slice(top, bottom), words.columns.slice(left, right)];
-  const masked = shrink === 1 ? maskOf(now.doc.info, now.layer) : null;
+  const masked = shrink === 1 ? maskOf(now.doc.info, now.layer, now.mean) : null;
   const inside = (place: number | null, from: number, to: number): number | null => (place !== null && place >= from && place < to ? place - from : null);
   return {
     picture, caption: await captionOf(picture, box), rows, columns, data, height, width, pin: [inside(row.value, top, bottom), inside(column.value, left, right)],
@@ -217,6 +218,7 @@ export async function saveJson(): Promise<void> {
   save(JSON.stringify({
     model: info.model, text: info.text, pair: info.pair,
     layer: info.layerNumbers[at.value.layer], head: info.headNumbers[at.value.layer][at.value.head],
+    ...(mean.value && { mean: mean.value.map(([layer, head]) => [info.layerNumbers[layer], info.headNumbers[layer][head]]) }),
     caption: plainText(caption), settings: settings(picture), state: toShare(state.FIELDS), pinned: caption.pinned,
     queries: rows.map(plain), keys: columns.map(plain),
     weights: rows.map((_, r) => rowOf<number | null>(part, r, (weight) => Number(weight.toFixed(6)), null)),

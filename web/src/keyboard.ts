@@ -65,6 +65,7 @@ const KEYS: Record<string, () => void> = {
   l: () => { state.mode.value = "lines"; },
   m: () => { state.mode.value = "matrix"; },
   b: () => { state.mode.value = "both"; },
+  p: () => { state.mode.value = "text"; },
   "+": () => requestZoom(0.6),
   "=": () => requestZoom(0.6),
   "-": () => requestZoom(1 / 0.6),

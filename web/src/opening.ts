@@ -9,12 +9,12 @@ import type { Word } from "./words";
 import type { Parts } from "./words/speech";
 import type { TraceInfo } from "./trace/trace";
 
-/** Texts above this many tokens open without lines: they would be a tangle. */
+/** Texts above this many tokens open as prose: lines would be a tangle. */
 const TANGLE = 64;
 
 export function openOnFinding({ info }: Doc): void {
   batch(() => {
-    if (Math.max(info.queries.tokens.length, info.keys.tokens.length) > TANGLE) state.mode.value = "matrix";
+    if (Math.max(info.queries.tokens.length, info.keys.tokens.length) > TANGLE) state.mode.value = "text";
     if (!info.opening) return;
     goTo(info, info.opening);
     state.statistic.value = "weight";
@@ -69,6 +69,7 @@ export function correct(): void {
       now.push({ word: "address_token", parts: { n: held.value, last: tokens.length - 1 } });
       held.value = null;
     }
+    if (state.several.value.some((n) => n >= info.layers.length * info.heads)) state.several.value = state.NONE;
     for (const [held, { tokens }] of [[state.from, info.queries], [state.to, info.keys]] as const) {
       const lost = held.value.filter((place) => place >= tokens.length);
       if (!lost.length) continue;

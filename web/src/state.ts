@@ -4,7 +4,7 @@ import { among, APPEARANCE, field, flag, flowing, share, whole, wholes, type Fie
 
 export { dark, language, theme, THEMES } from "./appearance";
 
-export const MODES = ["both", "lines", "matrix"] as const;
+export const MODES = ["both", "lines", "matrix", "text"] as const;
 export const PANES = ["head", "compare", "causes", "anatomy"] as const;
 export const FILTERS = ["all", "aa", "ab", "ba", "bb"] as const;
 export const SCALES = ["sqrt", "linear", "log"] as const;
@@ -12,8 +12,12 @@ export const SCALES = ["sqrt", "linear", "log"] as const;
 export const STEPS = 7;
 export const REACHES = ["one", "head"] as const;
 export const ORDERS = ["place", "high", "low"] as const;
+export const DIRECTIONS = ["from", "to"] as const;
+export const BLENDS = ["over", "mean"] as const;
 export const FACES = ["pictures", "values"] as const;
 export type Face = (typeof FACES)[number];
+export type Direction = (typeof DIRECTIONS)[number];
+export type Blend = (typeof BLENDS)[number];
 export type Mode = (typeof MODES)[number];
 export type Pane = (typeof PANES)[number];
 export type Filter = (typeof FILTERS)[number];
@@ -34,6 +38,14 @@ export const key = signal<number | null>(null);
 export const NONE: readonly number[] = [];
 export const from = signal(NONE);
 export const to = signal(NONE);
+/** B's head, by its place in B's trace; null for the numbers of A's. */
+export const otherLayer = signal<number | null>(null);
+export const otherHead = signal<number | null>(null);
+/** Heads (layer * heads + head) that are drawn over each other, or averaged; the selected one is among them. */
+export const several = signal(NONE);
+export const blend = signal<Blend>("over");
+/** Ink in the text: what the chosen words look at, or which words look at them. */
+export const direction = signal<Direction>("from");
 /** What stands for each head in the grid. */
 export const face = signal<Face>("pictures");
 export const pane = signal<Pane>("head");
@@ -68,12 +80,17 @@ export const status = signal("");
 export const FIELDS = {
   d: field(trace, whole),
   vs: field(other, whole),
+  lb: field(otherLayer, whole),
+  hb: field(otherHead, whole),
   l: field(layer, whole),
   h: field(head, whole),
   q: field(query, whole),
   k: field(key, whole),
   set: wholes(from),
   on: wholes(to),
+  heads: wholes(several),
+  blend: among(blend, BLENDS),
+  dir: among(direction, DIRECTIONS),
   face: among(face, FACES),
   pane: among(pane, PANES),
   mode: among(mode, MODES),

@@ -3,10 +3,11 @@ import { computed, effect, signal, type Signal } from "@preact/signals";
 import * as state from "./state";
 import { betweenSets, pinnedCell, type Question } from "./asking";
 import { catalog } from "./catalog";
-import { apart } from "./comparing";
+import { apart, tokenPairs } from "./comparing";
 import { at, doc, failure, otherDoc } from "./store";
 import { effect as effects } from "./runs";
 import { engine } from "./trace/engine";
+import { everyRow } from "./trace/measures";
 import type { TraceInfo } from "./trace/trace";
 import { say } from "./words";
 
@@ -109,10 +110,14 @@ export function followNumbers(): void {
     if (!a || !b || apart(a.info, b.info)) return null;
     if (state.pane.value !== "compare" && state.pane.value !== "causes" && state.statistic.value !== "change") return null;
     const key = `${a.id}/${b.id}`;
+    const aligned = tokenPairs.value!;
+    const both = Array.from(aligned.rows.a.keys()).filter((n) => aligned.rows.a[n] >= 0 && aligned.rows.b[n] >= 0);
+    const measured = both.filter((_, n) => n % everyRow(both.length) === 0);
+    const rows = { a: Int32Array.from(measured, (n) => aligned.rows.a[n]), b: Int32Array.from(measured, (n) => aligned.rows.b[n]) };
     return {
       key, layers: a.info.layers.length, heads: a.info.heads,
       ask: each(a.info.heads, changed, key, (layer, head) =>
-        engine.ask("change", { trace: a.id, other: b.id, layer, head }, undefined, "background")),
+        engine.ask("change", { trace: a.id, other: b.id, layer, head, rows, keys: aligned.columns }, undefined, "background")),
     };
   });
   between(weight, () => pinnedCell.value);

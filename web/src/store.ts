@@ -20,10 +20,12 @@ export interface Doc {
 export const docs = signal<Doc[]>([]);
 export const failure = signal<string | null>(null);
 export const doc = computed<Doc | null>(() => docs.value[Math.min(state.trace.value, docs.value.length - 1)] ?? null);
-export const otherDoc = computed<Doc | null>(() => {
-  const candidate = state.other.value === null ? null : (docs.value[state.other.value] ?? null);
-  return candidate === doc.value ? null : candidate;
+/** The trace in slot B; the only other one where none was chosen. May be A's, to compare two heads of one text. */
+export const docB = computed<Doc | null>(() => {
+  if (state.other.value !== null) return docs.value[state.other.value] ?? null;
+  return docs.value.length === 2 ? docs.value.find((other) => other !== doc.value)! : null;
 });
+export const otherDoc = computed<Doc | null>(() => (docB.value === doc.value ? null : docB.value));
 export const at = computed(() => {
   const info = doc.value?.info;
   return {
@@ -36,7 +38,7 @@ export const shown = computed<Shown | null>(() => {
   return info ? makeShown(info, state.filter.value, state.special.value, state.merged.value) : null;
 });
 export const otherShown = computed<Shown | null>(() => {
-  const info = otherDoc.value?.info;
+  const info = docB.value?.info;
   return info ? makeShown(info, state.filter.value, state.special.value, state.merged.value) : null;
 });
 export const row = computed<number | null>(() => {

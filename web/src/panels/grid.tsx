@@ -6,7 +6,9 @@ import { changeName, targetName } from "../ask";
 import { chosenSets, clearSets, pinnedCell } from "../asking";
 import { count, number, say } from "../words";
 import * as state from "../state";
-import { choose, drawn, faint, goToNext, isSigned, isTurned, range, ranked, shade, tone, toneScale } from "../ranking";
+import { drawn, faint, goToNext, isSigned, isTurned, range, ranked, shade, tone, toneScale } from "../ranking";
+import { members, memberColour, overlaid, pick } from "../several";
+import { slotB } from "../comparing";
 import { at, doc, headLabel, headName, otherDoc, sameHeads, shown } from "../store";
 import { effect as effects, effectAbout } from "../runs";
 import { everyRow } from "../trace/measures";
@@ -183,6 +185,9 @@ export function Grid() {
       context.lineWidth = line;
       context.strokeRect(x + (now.width - wide) / 2, y + now.label, wide, high);
     };
+    const b = state.pane.value === "compare" && slotB.value?.doc === doc.value ? slotB.value : null;
+    members.value.forEach(([layer, head], n) => frame(layer * info.heads + head, overlaid.value.length ? memberColour(n) : ink(canvas, "--hover"), 2.5));
+    if (b) frame(b.layer * info.heads + b.head, ink(canvas, "--ink"), 2.5);
     frame(at.value.layer * info.heads + at.value.head, ink(canvas, "--pin"), 2.5);
     const hover = state.hoverHead.value;
     if (hover) frame(hover[0] * info.heads + hover[1], ink(canvas, "--hover"), 1.5);
@@ -240,7 +245,7 @@ export function Grid() {
           if (now?.[0] !== next?.[0] || now?.[1] !== next?.[1]) state.hoverHead.value = next;
         }}
         onPointerLeave={() => { state.hoverHead.value = null; }}
-        onClick={(event) => { const n = headAt(event); if (n !== null) choose(info, n); }}
+        onClick={(event) => { const n = headAt(event); if (n !== null) pick(event, n); }}
       >
         <canvas ref={base} /><canvas ref={over} class="over" />
       </div></div>

@@ -5,6 +5,7 @@ import { entropy } from "../trace/cells";
 import { largestPlaces, strongestKeys } from "../trace/strongest";
 import { count, number, percent, say, spoken } from "../words";
 import { maskOf } from "../masking";
+import { mean } from "../several";
 import { placed } from "../shown";
 import * as state from "../state";
 import { current, mostOf, rowNumbers, wanted, wantedKey, type Picture } from "../pictures";
@@ -106,7 +107,7 @@ function Looks({ most, colour }: { most: number; colour: string }) {
 function Ranked({ numbers, most, colour }: { numbers: Float32Array | null; most: number; colour: string }) {
   const words = shown.value!;
   const looked = lookedRow.value;
-  const masked = maskOf(doc.value!.info, at.value.layer);
+  const masked = maskOf(doc.value!.info, at.value.layer, mean.value);
   const isMasked = (c: number): boolean => masked !== null && numbers !== null && looked !== null && masked(words.rows[looked], words.columns[c], numbers[c]);
   const order = numbers ? largestPlaces(numbers, KEYS).filter((c) => !isMasked(c)) : [];
   const visible = masked && numbers ? numbers.reduce((sum, _, c) => sum + (isMasked(c) ? 0 : 1), 0) : (numbers?.length ?? 0);
@@ -141,7 +142,7 @@ function LookedBy({ picture }: { picture: Picture | null }) {
   const words = shown.value!;
   const c = lookedColumn.value;
   const full = picture?.full;
-  const masked = maskOf(doc.value!.info, at.value.layer);
+  const masked = maskOf(doc.value!.info, at.value.layer, mean.value);
   const order = full && c !== null && c < picture.columns
     ? largestPlaces(full, 3, picture.rows, c, picture.columns)
         .filter((r) => !(masked && words.rows[r] && masked(words.rows[r], words.columns[c], full[r * picture.columns + c])))

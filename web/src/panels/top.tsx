@@ -5,12 +5,14 @@ import * as state from "../state";
 import { closeTrace, doc, docs, lookAt } from "../store";
 import { run, running, start, trouble } from "../remote";
 import { clearSets } from "../asking";
+import { fullName, shortNames } from "../naming";
 import { readable } from "../shown";
 import { Settings } from "./settings";
 import { Sign } from "./sign";
 
 export function Top() {
   const info = doc.value?.info;
+  const names = shortNames();
   const server = start.value.home === "server";
   return (
     <header class="top">
@@ -40,8 +42,8 @@ export function Top() {
         <div class="row tabs" role="tablist">
           {docs.value.map((tab, index) => (
             <span key={tab.id} class={`tab${tab === doc.value ? " on" : ""}`}>
-              <button role="tab" aria-selected={tab === doc.value} title={tab.name} onClick={() => lookAt(index)}><bdi>{tab.name}</bdi></button>
-              <Sign class="plain" says={say("tab_close", { text: tab.name })} onClick={() => closeTrace(index)}>×</Sign>
+              <button role="tab" aria-selected={tab === doc.value} title={fullName(tab)} onClick={() => lookAt(index)}><bdi>{names[index]}</bdi></button>
+              <Sign class="plain" says={say("tab_close", { text: names[index] })} onClick={() => closeTrace(index)}>×</Sign>
             </span>
           ))}
         </div>

@@ -165,7 +165,7 @@ function scoreFour(head: HeadArrays, queries: ArrayLike<number>, from: number, o
 export const plain = (groups: Groups, all: number): boolean => groups.members.length === all && size(groups) === all;
 
 /** Rows [from, to) over the columns [left, right), into `out`; entropies of whole rows into `entropies`. */
-function fill(
+function fillOne(
   head: HeadArrays, view: View, from: number, to: number, left: number, right: number, normed: boolean,
   out: Float32Array, entropies: Float32Array | null = null,
 ): void {
@@ -232,12 +232,33 @@ function fill(
   }
 }
 
+/** One head, or several whose mean is meant. */
+export type Heads = HeadArrays | readonly HeadArrays[];
+
+/** As `fillOne`; of several heads, the mean. */
+function fill(
+  heads: Heads, view: View, from: number, to: number, left: number, right: number, normed: boolean,
+  out: Float32Array, entropies: Float32Array | null = null,
+): void {
+  const all = [heads].flat();
+  if (all.length === 1) return fillOne(all[0], view, from, to, left, right, normed, out, entropies);
+  const width = right - left;
+  const cells = (to - from) * width;
+  const part = new Float32Array(cells);
+  out.fill(0, 0, cells);
+  for (const head of all) {
+    fillOne(head, view, from, to, left, right, normed, part);
+    for (let n = 0; n < cells; n++) out[n] += part[n] / all.length;
+  }
+  if (entropies) for (let r = 0; r < to - from; r++) entropies[r] = entropy(out.subarray(r * width, (r + 1) * width));
+}
+
 /** Rows [from, to) of the picture over its columns [left, right): mean over a row's tokens, sum over a column's. */
 export function viewRows(
-  head: HeadArrays, view: View, from: number, to: number, left: number, right: number, normed = false,
+  heads: Heads, view: View, from: number, to: number, left: number, right: number, normed = false,
 ): Float32Array {
   const out = new Float32Array((to - from) * (right - left));
-  fill(head, view, from, to, left, right, normed, out);
+  fill(heads, view, from, to, left, right, normed, out);
   return out;
 }
 
@@ -250,11 +271,11 @@ export interface WholeHead {
   most: { column: number; share: number };
 }
 
-export function wholeHead(head: HeadArrays, view: View, normed: boolean): WholeHead {
+export function wholeHead(heads: Heads, view: View, normed: boolean): WholeHead {
   const [rows, columns] = [size(view.rows), size(view.columns)];
   const data = new Float32Array(rows * columns);
   const entropies = new Float32Array(rows);
-  fill(head, view, 0, rows, 0, columns, normed, data, entropies);
+  fill(heads, view, 0, rows, 0, columns, normed, data, entropies);
   const mass = new Float64Array(columns);
   let strongest = 0;
   for (let r = 0, n = 0; r < rows; r++) {
@@ -271,8 +292,7 @@ export function wholeHead(head: HeadArrays, view: View, normed: boolean): WholeH
 
 /** Rows and columns [..) of the picture, pooled to height x width by the value furthest from 0. */
 export function tile(
-  head: HeadArrays, minus: HeadArrays | null, view: View,
-  box: [number, number, number, number], height: number, width: number, normed = false,
+  heads: Heads, view: View, box: [number, number, number, number], height: number, width: number, normed = false,
 ): Float32Array {
   const [top, bottom, left, right] = box;
   const across = right - left;
@@ -281,14 +301,9 @@ export function tile(
   const out = new Float32Array(height * width);
   const columnOf = columnsOf(across, width);
   const block = new Float32Array(FOUR * across);
-  const other = minus ? new Float32Array(FOUR * across) : null;
   for (let first = top; first < bottom; first += FOUR) {
     const last = Math.min(bottom, first + FOUR);
-    fill(head, view, first, last, left, right, normed, block);
-    if (minus && other) {
-      fill(minus, view, first, last, left, right, normed, other);
-      for (let n = 0; n < (last - first) * across; n++) block[n] -= other[n];
-    }
+    fill(heads, view, first, last, left, right, normed, block);
     for (let r = first; r < last; r++) {
       const base = Math.floor(((r - top) * height) / (bottom - top)) * width;
       poolRow(block, (r - first) * across, columnOf, out, base);

@@ -38,8 +38,8 @@ export function massBetween({ head, q, k, kept }: Some, sets: Sets): number {
   return total / sets.queries.length;
 }
 
-/** One weight from the row's own log-sum-exp. */
-function weight(head: HeadArrays, q: Float32Array, r: number, i: number, k: Float32Array, c: number, j: number, shift: number): number {
+/** One weight from the row's own log-sum-exp; `r` and `c` are the vectors' places in q and k. */
+export function weight(head: HeadArrays, q: Float32Array, r: number, i: number, k: Float32Array, c: number, j: number, shift: number): number {
   const { d, rule, bias, keys, queries, lse } = head;
   if (!lse || lse[i] === -Infinity || !allowed(head, i + keys - queries, j)) return 0;
   let dot = 0;

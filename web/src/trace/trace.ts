@@ -67,6 +67,8 @@ export interface TraceInfo {
   fingerprint: string;
   text: string | null;
   pair: string | null;
+  /** The stack of attention: self, or encoder, decoder, cross, … */
+  stack: string;
   queries: Axis;
   keys: Axis;
   layers: LayerRule[];
@@ -168,6 +170,7 @@ export class HeldTrace {
       fingerprint: about.fingerprint,
       text: about.text,
       pair: about.pair,
+      stack: about.stack ?? "self",
       queries,
       keys: about.keys ? axis(about.keys, view?.key_labels) : queries,
       layers: about.layers.map((layer: LayerRule, index: number) => ({
