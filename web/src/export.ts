@@ -2,7 +2,7 @@
 import { captionOf, settings, type Caption, type Window } from "./caption";
 import { strongestKeys } from "./trace/strongest";
 import { engine } from "./trace/engine";
-import { headColour, onScale, sequentialCss } from "./colour";
+import { layerColour, onScale, sequentialCss } from "./colour";
 import { csvCell, download, escaped, plainPart } from "./files";
 import { toShare } from "./hash";
 import { maskOf } from "./masking";
@@ -110,7 +110,7 @@ export async function figure(): Promise<string> {
   const frame = (left: number, top: number, wide: number, high: number, line: number): string =>
     `<rect x="${left.toFixed(1)}" y="${top.toFixed(1)}" width="${wide.toFixed(1)}" height="${high.toFixed(1)}" fill="none" stroke="${PIN}" stroke-width="${line}"/>`;
   if (withLines) {
-    const colour = headColour(at.value.head, info.heads, false);
+    const colour = layerColour(at.value.layer, info.layers.length, false);
     const y = (n: number): number => 52 + n * 18;
     rows.forEach((label, n) => parts.push(text(label, n === pinRow, `x="${x + 120}" y="${y(n) + 4}" text-anchor="end"`)));
     columns.forEach((label, n) => parts.push(text(label, n === pinColumn, `x="${x + 300}" y="${y(n) + 4}"`)));

@@ -1,7 +1,7 @@
 // The selected head: lines and matrix, their options, and the steps of a cell below.
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { headColour } from "../colour";
+import { layerColour } from "../colour";
 import { count, number, percent, say } from "../words";
 import * as state from "../state";
 import { computing, current, progress, rowNumbers, wanted } from "../pictures";
@@ -36,7 +36,6 @@ export function HeadPane() {
   const info = doc.value?.info;
   const words = shown.value;
   if (!info || !words) return null;
-  const { head } = at.value;
   const hasPair = info.queries.segments.some((segment) => segment === 1);
   const picture = current.value;
   const made = doc.value?.of?.run;
@@ -51,7 +50,7 @@ export function HeadPane() {
       <section class="panel picture">
         <div class="row tools">
           <Sign onClick={() => step(0, -1)} says={say("previous_head")}>‹</Sign>
-          <h1 data-test="head" style={{ color: headColour(head, info.heads, state.dark.value) }}>{title()}</h1>
+          <h1 data-test="head" style={{ color: layerColour(at.value.layer, info.layers.length, state.dark.value) }}>{title()}</h1>
           <Sign onClick={() => step(0, 1)} says={say("next_head")}>›</Sign>
           <span class="switch" role="group">
             {state.MODES.map((name) => (

@@ -12,7 +12,7 @@ export function Inked({ info, values, sign, test }: { info: Doc["info"]; values:
   const { labels, special } = info.queries;
   const most = Math.max(...values.map(Math.abs), 1e-12);
   return (
-    <p class="inked" data-test={test}>
+    <p class="ascribed" data-test={test}>
       {values.map((value, place) => {
         const share = Math.abs(value) / most;
         const goesOn = labels[place]?.startsWith("·");

@@ -1,7 +1,7 @@
 // Two columns of tokens with lines between them: for each query, the fewest keys that hold the chosen mass.
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { effect, signal, useComputed, useSignal } from "@preact/signals";
-import { headColour } from "../colour";
+import { layerColour } from "../colour";
 import { strongestKeys } from "../trace/strongest";
 import { engine } from "../trace/engine";
 import { choose, choosePassage } from "../asking";
@@ -149,7 +149,7 @@ export function Lines() {
     if (!element || !picture || !now || !info || !width) return;
     const wide = element.clientWidth;
     const context = fresh(element, wide, height);
-    const colour = headColour(now.head, info.heads, state.dark.value);
+    const colour = layerColour(now.layer, info.layers.length, state.dark.value);
     const looked = lookedRow.value;
     const onlyKey = looked === null ? (state.hoverColumn.value ?? column.value) : null;
     const [from, to] = range(picture.rows);
@@ -254,7 +254,7 @@ export function Lines() {
       <div class="lines" ref={scroller} tabIndex={-1}>
         <div class="tall" style={{
           height: `${Math.max(words.rows.length, words.columns.length) * height + 8}px`,
-          "--head": headColour(wanted.value?.head ?? 0, info.heads, state.dark.value),
+          "--head": layerColour(wanted.value?.layer ?? 0, info.layers.length, state.dark.value),
         }}>
           <div class="side left" role="listbox" aria-label={say("queries")} aria-multiselectable="true" ref={left}>
             {words.rows.slice(top, bottom).map((label, n) => <Token key={top + n} label={label} at={top + n} side="row" height={height} />)}
