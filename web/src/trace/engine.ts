@@ -1,6 +1,6 @@
 // Sends requests to the worker. Superseded requests are dropped before they are sent.
-import { Desk, type Questions } from "./desk";
-import ArithmeticWorker from "./worker?worker&inline";
+import type { Desk, Questions } from "./desk";
+import parts from "./worker?function";
 
 interface Waiting {
   kind: keyof Questions;
@@ -26,7 +26,7 @@ class Engine {
 
   constructor() {
     try {
-      this.worker = new ArithmeticWorker();
+      this.worker = new Worker(URL.createObjectURL(new Blob([`(${parts.toString()})().serve(self)`], { type: "text/javascript" })));
       this.worker.onmessage = ({ data }) => this.arrived(data);
       this.worker.onerror = () => this.fallBack();
     } catch {
@@ -60,7 +60,7 @@ class Engine {
     const { id, kind, ask } = this.busy;
     if (this.worker) this.worker.postMessage({ id, kind, ask });
     else {
-      this.desk ??= new Desk();
+      this.desk ??= new (parts().Desk)();
       const desk = this.desk;
       setTimeout(() => {
         try {
