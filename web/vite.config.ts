@@ -1,6 +1,6 @@
 // Builds each page as one HTML file without any address in it, and pins its own script and style by hash.
 import { createHash } from "node:crypto";
-import { defineConfig, type Plugin } from "vite";
+import { build, defineConfig, type Plugin, type Rolldown } from "vite";
 
 const hash = (text: string): string => `'sha256-${createHash("sha256").update(text, "utf8").digest("base64")}'`;
 
@@ -45,11 +45,36 @@ function oneFile(name: string): Plugin {
   };
 }
 
+/**
+ * `import parts from "./worker?function"`: a module, with all that it needs, as one function that returns its exports.
+ * The page calls it, and a worker is started from the same function's text: the code is in the page once.
+ */
+const asFunction: Plugin = {
+  name: "as-function",
+  enforce: "pre",
+  async resolveId(id, from) {
+    if (!id.endsWith("?function")) return null;
+    const found = await this.resolve(id.slice(0, -"?function".length), from);
+    return found && `\0${found.id}?function`;
+  },
+  async load(id) {
+    if (!id.startsWith("\0") || !id.endsWith("?function")) return null;
+    const entry = id.slice(1, -"?function".length);
+    this.addWatchFile(entry);
+    const built = await build({
+      configFile: false, logLevel: "silent",
+      build: { write: false, minify: false, target: "es2022", lib: { entry, formats: ["iife"], name: "parts" } },
+    });
+    const [{ output }] = built as Rolldown.RolldownOutput[];
+    return `export default function () { ${output[0].code}; return parts; }`;
+  },
+};
+
 /** One build for each page: `vite build --mode report`. The first empties the folder. */
 export default defineConfig(({ mode }) => {
   const name = mode in PAGES ? mode : "page";
   return {
-    plugins: [oneFile(name)],
+    plugins: [asFunction, oneFile(name)],
     build: {
       rolldownOptions: { input: `${name}.html` },
       outDir: "../src/headscope/view/static",
@@ -60,6 +85,5 @@ export default defineConfig(({ mode }) => {
       assetsInlineLimit: 100_000_000,
       reportCompressedSize: false,
     },
-    worker: { format: "iife" },
   };
 });

@@ -93,7 +93,7 @@ export function Compare() {
   const { layer, head } = at.value;
   const [nameA, nameB] = docB.value && docB.value !== a ? distinct([fullName(a), fullName(docB.value)]) : ["", ""];
   const heading = (name: string, text: string, called: string, trace: Doc) => (
-    <h3 title={`${fullName(trace)} ${trace.info.name}`}><b>{name}</b> {text && <bdi>{text}</bdi>} <span class="quiet">{called}{trace.info.name !== docB.value?.info.name || trace.info.name !== a.info.name ? ` · ${trace.info.name}` : ""}</span></h3>
+    <h3 title={`${text} ${called}\n${fullName(trace)}\n${trace.info.name}`}><b>{name}</b> {text && <bdi>{text}</bdi>} <span class="quiet">{called}{trace.info.name !== docB.value?.info.name || trace.info.name !== a.info.name ? ` · ${trace.info.name}` : ""}</span></h3>
   );
   const rows = aligned && b ? alignedLabels(labelsA.rows, b.shown.rows, aligned.rows) : [];
   const columns = aligned && b ? alignedLabels(labelsA.columns, b.shown.columns, aligned.columns) : [];
@@ -118,7 +118,7 @@ export function Compare() {
           <>
             <div class="duel">
               <div class="large" data-test="difference">
-                <h3>A − B <span class="quiet" data-test="aligned">{alignment(aligned.rows, rows)}</span></h3>
+                <h3 title={alignment(aligned.rows, rows)}>A − B <span class="quiet" data-test="aligned">{alignment(aligned.rows, rows)}</span></h3>
                 <Matrix picture={gap} wanted={minus} rows={rows} columns={columns} linked name="A − B" toA={{ rows: aligned.rows.a, columns: aligned.columns.a }} />
                 {gap && <Legend picture={gap} digits={3} />}
               </div>
@@ -174,7 +174,7 @@ function Pairs({ want, wantB, left, right, columns }: { want: Wanted; wantB: Wan
           const label = columns[n];
           const both = [valueA(n), valueB(n)];
           return (
-            <li key={n} class={n === c ? "chosen" : ""} title={`${label.title}: A ${both[0] === null ? "–" : number(both[0])} · B ${both[1] === null ? "–" : number(both[1])}`} data-a={both[0]} data-b={both[1]}
+            <li key={n} class={n === c ? "chosen" : ""} title={`${placed(label)} (${label.title}): A ${both[0] === null ? "–" : number(both[0])} · B ${both[1] === null ? "–" : number(both[1])}`} data-a={both[0]} data-b={both[1]}
               onPointerEnter={() => { state.hoverColumn.value = keys.a[n] < 0 ? null : keys.a[n]; }} onPointerLeave={() => { state.hoverColumn.value = null; }}
               onClick={() => { if (keys.a[n] >= 0) state.key.value = shown.value!.columns[keys.a[n]].tokens[0]; }}>
               <bdi class={label.differs ? "differs" : ""}>{placed(label)}</bdi>

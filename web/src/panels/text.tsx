@@ -71,14 +71,19 @@ interface Placed { top: Float32Array; right: Float32Array }
 function Prose({ side, inked, pieces, labels }: { side: Side; inked: Side; pieces: Piece[]; labels: Label[] }) {
   const box = useRef<HTMLDivElement>(null);
   const flow = useRef<HTMLDivElement>(null);
+  const above = useRef<HTMLDivElement>(null);
   const placed = useSignal<Placed | null>(null);
+  const measured = useRef([0, 0]);
   const seen = useSignal({ top: 0, height: 0 });
+  /** What each word looks like now, so that only changes reach the page. */
+  const looks = useRef<string[]>([]);
   const drag = useRef<{ start: number; moved: boolean } | null>(null);
   const { hover, pinned, held, set } = sides(side);
 
   /** Choose the size of the letters, and remember where each word stands. */
   function measure(): void {
     const [outer, inner] = [box.current!, flow.current!];
+    measured.current = [outer.clientWidth, outer.clientHeight];
     const letters = pieces.reduce((sum, { before, text }) => sum + before.length + text.length, 0);
     const guess = (size: number): number => (letters * LETTER * size * LINE * size) / Math.max(1, outer.clientWidth - 24);
     const bounded = getComputedStyle(outer).overflowY !== "visible";
@@ -87,27 +92,35 @@ function Prose({ side, inked, pieces, labels }: { side: Side; inked: Side; piece
       inner.style.fontSize = `${size}px`;
       return inner.offsetHeight <= outer.clientHeight;
     });
-    inner.style.fontSize = `${fits || SCROLLED}px`;
+    inner.style.fontSize = above.current!.style.fontSize = `${fits || SCROLLED}px`;
     const spans = inner.children as HTMLCollectionOf<HTMLElement>;
-    const [top, right] = [new Float32Array(spans.length), new Float32Array(spans.length)];
-    for (let n = 0; n < spans.length; n++) {
+    const [top, right] = [new Float32Array(pieces.length), new Float32Array(pieces.length)];
+    for (let n = 0; n < pieces.length; n++) {
       top[n] = spans[n].offsetTop;
       right[n] = spans[n].offsetLeft + spans[n].offsetWidth;
     }
+    looks.current = [];
     placed.value = { top, right };
     look();
+  }
+
+  /** Measure again where the panel's size has changed. */
+  function resized(): void {
+    const { clientWidth: width, clientHeight: height } = box.current!;
+    if (width !== measured.current[0] || height !== measured.current[1]) measure();
   }
 
   function look(): void {
     const outer = box.current!;
     const bounded = outer.scrollHeight > outer.clientHeight + 1;
-    const next = bounded ? { top: outer.scrollTop, height: outer.clientHeight } : { top: 0, height: Infinity };
+    const half = outer.clientHeight / 2;
+    const next = bounded ? { top: Math.floor(outer.scrollTop / half) * half, height: outer.clientHeight } : { top: 0, height: Infinity };
     if (next.top !== seen.peek().top || next.height !== seen.peek().height) seen.value = next;
   }
 
   useLayoutEffect(measure, [pieces]);
   useEffect(() => {
-    const observer = new ResizeObserver(measure);
+    const observer = new ResizeObserver(resized);
     observer.observe(box.current!);
     return () => observer.disconnect();
   }, [pieces]);
@@ -116,7 +129,7 @@ function Prose({ side, inked, pieces, labels }: { side: Side; inked: Side; piece
     return () => stops.forEach((stop) => stop());
   }, [pieces, side, inked]);
 
-  /** The words on the screen, and one screen around it: [from, to). */
+  /** The words on the screen, and about a screen around it: [from, to). */
   function range(): [number, number] {
     const { top } = placed.value!;
     const { top: y, height } = seen.value;
@@ -130,7 +143,7 @@ function Prose({ side, inked, pieces, labels }: { side: Side; inked: Side; piece
       }
       return low;
     };
-    return [first(y - height), first(y + 2 * height)];
+    return [first(y - height / 2), first(y + 2 * height)];
   }
 
   /** Ink, numbers and marks of the words on the screen, on the existing elements. */
@@ -140,7 +153,7 @@ function Prose({ side, inked, pieces, labels }: { side: Side; inked: Side; piece
     if (!placed.value || !flow.current) return;
     const { top, right } = placed.value;
     const spans = flow.current.children as HTMLCollectionOf<HTMLElement>;
-    const matches = now && (inked === "column") === (now.direction === "from") && now.numbers.length === spans.length;
+    const matches = now && (inked === "column") === (now.direction === "from") && now.numbers.length === pieces.length;
     const numbers = matches ? now.numbers : null;
     const most = picture ? mostOf(picture) : 1;
     const [scale, dark] = [state.scale.value, state.dark.value];
@@ -151,28 +164,44 @@ function Prose({ side, inked, pieces, labels }: { side: Side; inked: Side; piece
     const asked = new Set(isOne() || side !== subjectSide() ? other.set.value.length ? other.set.value : [other.held.value] : []);
     const hovered = hover.value;
     const digits = 0.55 * parseFloat(flow.current.style.fontSize) * 1.9;
-    let last = -1;
     const [from, to] = range();
+    const digitsAt = new Map<number, string>();
+    let last = -1;
+    for (let n = from; n < to; n++) {
+      const value = numbers ? Math.abs(numbers[n]) : 0;
+      if (!(value >= least)) continue;
+      // numbers lie above the right end of their word; of two that would lie on each other the larger stays
+      if (last >= 0 && top[last] === top[n] && right[n] - right[last] < digits) {
+        if (value <= Math.abs(numbers![last])) continue;
+        digitsAt.delete(last);
+      }
+      digitsAt.set(n, short(value));
+      last = n;
+    }
+    // beside the text, so that it keeps its layout
+    above.current!.replaceChildren(...Array.from(digitsAt, ([n, text]) => {
+      const number = document.createElement("b");
+      number.textContent = text;
+      number.style.cssText = `left:${right[n]}px;top:${top[n]}px`;
+      return number;
+    }));
     for (let n = from; n < to; n++) {
       const span = spans[n];
       const value = numbers ? Math.abs(numbers[n]) : 0;
       const t = onScale(value, most, scale);
       const colour = t > FAINT || Number.isNaN(t) ? sequentialAt(t, dark) : null;
-      span.style.background = colour ? css(colour) : "";
-      span.style.color = colour ? inkOn(colour) : "";
       const tokens = words[n]?.tokens ?? [];
-      span.className = `word${words[n]?.special ? " special" : ""}${colour ? " inked" : ""}${ringed.has(n) ? " chosen" : ""}${hovered === n ? " hovered" : ""}${tokens.some((token) => asked.has(token)) ? " other" : ""}`;
+      const classes = `word${words[n]?.special ? " special" : ""}${colour ? " inked" : ""}${ringed.has(n) ? " chosen" : ""}${hovered === n ? " hovered" : ""}${tokens.some((token) => asked.has(token)) ? " other" : ""}`;
+      const [ground, number] = [colour ? css(colour) : "", digitsAt.get(n)];
+      const look = `${classes}${ground}${number}`;
+      if (looks.current[n] === look) continue;
+      looks.current[n] = look;
+      span.className = classes;
+      span.style.background = ground;
+      span.style.color = colour ? inkOn(colour) : "";
       span.ariaSelected = String(ringed.has(n) && hovered !== n);
-      // numbers lie above the right end of their word; of two that would lie on each other the larger stays
-      let stands = value >= least;
-      if (stands && last >= 0 && top[last] === top[n] && right[n] - right[last] < digits) {
-        if (value > Math.abs(numbers![last])) delete spans[last].dataset.n;
-        else stands = false;
-      }
-      if (stands) {
-        span.dataset.n = short(value);
-        last = n;
-      } else delete span.dataset.n;
+      if (number) span.setAttribute("aria-description", number);
+      else span.removeAttribute("aria-description");
     }
   }
 
@@ -246,13 +275,14 @@ function Prose({ side, inked, pieces, labels }: { side: Side; inked: Side; piece
         }}>
         <Words pieces={pieces} labels={labels} side={side} />
       </div>
+      <div ref={above} aria-hidden="true" />
     </div>
   );
 }
 
 /** The elements of the words, made once for a text. */
 const Words = memo(({ pieces, labels, side }: { pieces: Piece[]; labels: Label[]; side: Side }) => (
-  <>{pieces.map(({ before, text }, n) => [before, <bdi key={n} id={`${side}-${n}`} class="word" role="option" data-at={n} title={labels[n].title}>{text}</bdi>])}</>
+  <>{pieces.map(({ before, text }, n) => [before, <span key={n} id={`${side}-${n}`} class="word" role="option" data-at={n} title={labels[n].title}>{text}</span>])}</>
 ));
 
 /** From or to, and the chosen words. */

@@ -42,7 +42,7 @@ export function Top() {
         <div class="row tabs" role="tablist">
           {docs.value.map((tab, index) => (
             <span key={tab.id} class={`tab${tab === doc.value ? " on" : ""}`}>
-              <button role="tab" aria-selected={tab === doc.value} title={fullName(tab)} onClick={() => lookAt(index)}><bdi>{names[index]}</bdi></button>
+              <button role="tab" aria-selected={tab === doc.value} title={`${names[index]}\n${fullName(tab)}`} onClick={() => lookAt(index)}><bdi>{names[index]}</bdi></button>
               <Sign class="plain" says={say("tab_close", { text: names[index] })} onClick={() => closeTrace(index)}>×</Sign>
             </span>
           ))}

@@ -1,7 +1,7 @@
 // Sends requests to the worker. Superseded requests are dropped before they are sent.
-import { Desk, type Questions } from "./desk";
-import { Absent, type Piece } from "./trace";
-import ArithmeticWorker from "./worker?worker&inline";
+import type { Desk, Questions } from "./desk";
+import type { Piece } from "./trace";
+import parts from "./worker?function";
 
 interface Waiting {
   kind: keyof Questions;
@@ -27,7 +27,7 @@ export interface Supplier {
 
 class Engine {
   private worker: Worker | null = null;
-  private desk: Desk | null = null;
+  private here: { desk: Desk; Absent: ReturnType<typeof parts>["Absent"] } | null = null;
   private next = 0;
   private busy: (Waiting & { id: number }) | null = null;
   private queue: Waiting[] = [];
@@ -38,7 +38,7 @@ class Engine {
 
   constructor() {
     try {
-      this.worker = new ArithmeticWorker();
+      this.worker = new Worker(URL.createObjectURL(new Blob([`(${parts.toString()})().serve(self)`], { type: "text/javascript" })));
       this.worker.onmessage = ({ data }) => this.arrived(data);
       this.worker.onerror = () => this.fallBack();
     } catch {
@@ -81,8 +81,11 @@ class Engine {
     const { id, kind, ask } = this.busy;
     if (this.worker) this.worker.postMessage({ id, kind, ask });
     else {
-      this.desk ??= new Desk();
-      const desk = this.desk;
+      if (!this.here) {
+        const { Desk: Maker, Absent } = parts();
+        this.here = { desk: new Maker(), Absent };
+      }
+      const { desk, Absent } = this.here;
       setTimeout(() => {
         try {
           this.arrived({ id, result: desk.answer(kind, ask as never) as never });
@@ -112,7 +115,7 @@ class Engine {
       if (waits()) request.reject(error);
       this.out = this.out.filter((held) => held !== request);
     };
-    if (!this.supplier) return end(new Absent(piece));
+    if (!this.supplier) return end(new Error(`part ${piece.want} of trace ${piece.trace} is not here`));
     this.supplier.piece(piece, request.urgency).then((data) => {
       const fed: Waiting = { kind: "feed", ask: { piece, data }, lane: undefined, urgency: "now", resolve: () => undefined, reject: end };
       this.queue.unshift(...(waits() ? [fed, request] : [fed]));
