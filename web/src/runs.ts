@@ -12,14 +12,6 @@ export const runs = signal<Run[]>([]);
 /** The layers of a run that is under way. */
 const arriving = signal<{ base: string; ask: Ask; names: Record<string, string>; change: number[][] } | null>(null);
 
-/** The ways to change a run: of each head in turn, of what was chosen, or of nothing. */
-const OF_HEADS = ["zero", "mean", "patch", "edge"] as const;
-const OF_TOKENS = ["decompx", "alti", "attention_gradient", "integrated_gradients"] as const;
-export const WAYS = [...OF_HEADS, "these", "cut", ...OF_TOKENS] as const;
-export type Way = (typeof WAYS)[number];
-export const isOfHeads = (way: Way): way is (typeof OF_HEADS)[number] => (OF_HEADS as readonly Way[]).includes(way);
-export const isOfTokens = (way: Way): way is (typeof OF_TOKENS)[number] => (OF_TOKENS as readonly Way[]).includes(way);
-
 /** What was chosen to be changed, by the id of the text's trace. */
 export type Chosen = Pick<Ask, "ablate" | "mask" | "replace">;
 const choices = signal<Record<string, Chosen>>({});
@@ -53,7 +45,7 @@ export function headHere(): [number, number] {
 
 /** The question as it stands; null where something is missing, such as a pinned cell. */
 export const asked = computed<Ask | null>(() => {
-  const way = state.way.value as Way;
+  const way = state.way.value;
   const ask: Ask = { ...NOTHING, target: target.value };
   if (target.value?.some((part) => part === "")) return null;
   if (way === "these") {
@@ -63,7 +55,7 @@ export const asked = computed<Ask | null>(() => {
   if (way === "cut") return pinned.value && doc.value ? { ...ask, kind: "edge", method: "", edge: [...headHere(), ...pinned.value] } : null;
   if (way === "edge") return pinned.value && { ...ask, method: way, edge: pinned.value };
   if (way === "patch") return patchText.value.trim() ? { ...ask, method: way, patch_from: patchText.value } : null;
-  return { ...ask, kind: isOfTokens(way) ? "tokens" : "heads", method: way };
+  return { ...ask, kind: state.isOfTokens(way) ? "tokens" : "heads", method: way };
 });
 
 /** The run in view. */
@@ -117,7 +109,7 @@ function showEffects(): void {
 /** Put a run's question to the text in view. */
 function adopt({ ask }: Run): void {
   target.value = ask.target;
-  state.way.value = ask.kind === "change" ? "these" : ask.kind === "edge" ? "cut" : ask.method;
+  state.way.value = ask.kind === "change" ? "these" : ask.kind === "edge" ? "cut" : ask.method as state.Way;
   if (ask.patch_from !== null) patchText.value = ask.patch_from;
   const base = origin.value?.remote;
   if (ask.kind === "change" && base) choices.value = { ...choices.value, [base]: { ablate: ask.ablate, mask: ask.mask, replace: ask.replace } };

@@ -11,6 +11,11 @@ export const SCALES = ["sqrt", "linear", "log"] as const;
 export const REACHES = ["one", "head"] as const;
 export const ORDERS = ["place", "high", "low"] as const;
 export const FACES = ["pictures", "values"] as const;
+/** Ways to change a run: of each head in turn, of what was chosen, or of nothing, for attributions. */
+export const WAYS = ["zero", "mean", "patch", "edge", "these", "cut", "decompx", "alti", "attention_gradient", "integrated_gradients"] as const;
+export type Way = (typeof WAYS)[number];
+export const isOfHeads = (name: Way): boolean => WAYS.indexOf(name) < 4;
+export const isOfTokens = (name: Way): boolean => WAYS.indexOf(name) > 5;
 export type Face = (typeof FACES)[number];
 export type Mode = (typeof MODES)[number];
 export type Pane = (typeof PANES)[number];
@@ -51,7 +56,7 @@ export const step = signal(0);
 export const box = signal<Box>(null);
 
 /** How a run is changed, and the run in view. */
-export const way = signal("zero");
+export const way = signal<Way>("zero");
 export const run = signal("");
 
 /** Row and column of the picture under the pointer or the keyboard's focus. Never in the URL. */
@@ -84,7 +89,7 @@ export const FIELDS = {
   by: field(statistic, (text) => (/^[a-z_]{1,24}$/.test(text) ? text : undefined)),
   order: among(order, ORDERS),
   least: share(least),
-  way: field(way, (text) => (/^[a-z_]{3,24}$/.test(text) ? text : undefined)),
+  way: among(way, WAYS),
   run: field(run, (text) => (/^[\w-]{1,24}$/.test(text) ? text : undefined)),
   step: field(step, whole),
   box: field<Box>(
