@@ -10,7 +10,7 @@ import { say, type Word } from "./words";
 /** All runs, the oldest first. */
 export const runs = signal<Run[]>([]);
 /** The layers of a run that is under way. */
-const arriving = signal<{ base: string; ask: Ask; names: Record<string, string>; change: number[][] } | null>(null);
+export const arriving = signal<{ base: string; ask: Ask; names: Record<string, string>; change: number[][] } | null>(null);
 
 /** What was chosen to be changed, by the id of the text's trace. */
 export type Chosen = Pick<Ask, "ablate" | "mask" | "replace">;
@@ -153,7 +153,7 @@ export async function go(): Promise<void> {
       else if (line.change) {
         change[line.layer] = line.change;
         batch(() => {
-          arriving.value = { base: base.remote!, ask, names, change: [...change] };
+          arriving.value = { base: base.remote!, ask, names, change: change.slice() };
           if (doc.value === base) showEffects();
         });
       } else told(line);
@@ -183,13 +183,13 @@ export async function reopen(one: Run, which: "base" | "trace"): Promise<Doc | n
 
 /** The runs that the server has kept, or that the file holds. */
 export async function fetchRuns(): Promise<void> {
-  runs.value = start.value.runs ?? [];
-  if (start.value.home !== "server") {
-    if (runs.value.length && !state.run.value) state.run.value = runs.value[0].id;
-    return;
-  }
-  const response = await fetch("api/runs", { headers: { "x-headscope-token": start.value.token ?? "" } }).catch(() => null);
-  if (response?.ok) runs.value = await response.json() as Run[];
-  else trouble.value = say("cut");
-  if (shownRun.value) adopt(shownRun.value);
+  if (start.value.home === "server") {
+    const response = await fetch("api/runs", { headers: { "x-headscope-token": start.value.token ?? "" } }).catch(() => null);
+    if (response?.ok) runs.value = await response.json() as Run[];
+    else trouble.value = say("cut");
+  } else runs.value = start.value.runs ?? [];
+  const last = shownRun.value ?? effectRun.value;
+  if (!last) return;
+  state.run.value = last.id;
+  adopt(last);
 }

@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import { changeName, signed, targetName, type Outcome, type Run, type Target } from "../ask";
 import { cancel, outcomes, running, start } from "../remote";
-import { again, asked, choose, chosen, go, headHere, look, origin, patchText, pinned, reopen, runs, shownRun, stale, target } from "../runs";
+import { again, arriving, asked, choose, chosen, go, headHere, look, origin, patchText, pinned, reopen, runs, shownRun, stale, target } from "../runs";
 import * as state from "../state";
 import { doc, docs, lookAt, lookedRow, otherDoc, shown } from "../store";
 import { plainLabel } from "../trace/trace";
@@ -10,7 +10,7 @@ import { number, percent, say, type Word } from "../words";
 import { Fill } from "./bar";
 import { EmptyCentre } from "./centre";
 import { Changed } from "./compare";
-import { EachHead, inOrder } from "./effects";
+import { Bars, EachHead, inOrder } from "./effects";
 import { Inked } from "./inked";
 import { Sign } from "./sign";
 
@@ -52,6 +52,7 @@ export function Causes() {
   const server = start.value.home === "server";
   if (!server && !runs.value.length) return <EmptyCentre>{say("causes_none")}</EmptyCentre>;
   const one = shownRun.value;
+  const coming = arriving.value?.base === base.remote ? arriving.value : null;
   const pair = one && [doc.value, otherDoc.value].some((tab) => tab?.of?.run.id === one.id) && [doc.value, otherDoc.value].includes(base);
   return (
     <main class="centre" id="head">
@@ -60,7 +61,13 @@ export function Causes() {
         {server ? <Question /> : <p class="quiet small">{say("runs_file")}</p>}
         <div class="answer">
           <div class="shownrun">
-            {one ? <Answer one={one} /> : <Outcomes before={base.remote && outcomes.value[base.remote] || []} after={undefined} labels={base.info.queries.labels} />}
+            {coming ? <>
+              <p class="made"><b class="chip">{changeName(coming)}</b></p>
+              <Bars order={inOrder(coming.change)} />
+            </> : one ? <Answer one={one} /> : <>
+              <p class="quiet hint">{say("causes_how")}</p>
+              <Outcomes before={base.remote && outcomes.value[base.remote] || []} after={undefined} labels={base.info.queries.labels} />
+            </>}
           </div>
           <RunList />
         </div>
@@ -245,7 +252,7 @@ function RunList() {
   const listed = [...runs.value].reverse();
   return (
     <section class="runs" aria-label={say("runs")}>
-      <h3 class="row spread"><span>{say("runs")}</span> <small class="quiet">{say(start.value.home === "server" ? "runs_kept" : "runs_file")}</small></h3>
+      <h3 class="row spread"><span>{say("runs")}</span> {start.value.home === "server" && <small class="quiet">{say("runs_kept")}</small>}</h3>
       <ol data-test="runs">
         {listed.map((one) => {
           const why = one.base === origin.value?.remote ? null : "stale_text";

@@ -133,6 +133,7 @@ export const ja: Record<Word, string> = {
   anatomy_norm: "LayerNorm",
   anatomy_add: "+ 加算",
   causes_none: "ここにはモデルがなく、このファイルには実行結果もありません。`headscope view MODEL TEXT` を実行すると、ヘッドの無効化やトークンの変更による影響を調べられます。",
+  causes_how: "上で変更と測る出力を選んで実行してください。結果は、その変更とともにここに表示されます。",
   causes_change: "変更",
   causes_measure: "測る出力",
   causes_run: "実行",

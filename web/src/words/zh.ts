@@ -133,6 +133,7 @@ export const zh: Record<Word, string> = {
   anatomy_norm: "LayerNorm",
   anatomy_add: "+ 相加",
   causes_none: "此处没有模型，文件中也没有运行结果。运行 `headscope view MODEL TEXT`，即可屏蔽头、修改词元并查看影响。",
+  causes_how: "请在上方选择改动和要读取的输出，然后运行。结果会连同所做的改动显示在此处。",
   causes_change: "改动",
   causes_measure: "读取",
   causes_run: "运行",
