@@ -306,8 +306,21 @@ def test_runs_survive_a_reload_and_say_when_they_are_stale(watch: Watch, served:
     page.locator("[data-test=again]").click()
     until(page, "document.querySelectorAll('[data-test=runs] li').length === 3")
     assert page.locator("[data-test=made] .stale").count() == 0
-    assert page.locator("[data-test=headline]").inner_text() != before
+    again = page.locator("[data-test=headline]").inner_text()
+    assert again != before
     assert np.isfinite(grid(page)).all()
+    page.locator("[data-test=runs] button[data-run]").last.click()
+    until(page, "document.querySelectorAll('[data-test=runs] .stale').length === 1")
+    assert page.locator("[data-test=headline]").inner_text() == before
+    page.goto("about:blank")
+    page.goto(f"{served.session.address()}#pane=causes")
+    page.wait_for_selector("[data-test=runs] li >> nth=2")
+    assert page.locator("[role=tab]").count() == 0
+    page.locator("[data-test=runs] .stale").click()
+    until(page, "document.querySelectorAll('[role=tab]').length === 2")
+    until(page, "document.querySelectorAll('[data-test=made] .stale').length === 0")
+    assert page.locator("[data-test=headline]").inner_text() == again
+    assert page.input_value("[data-test=text]") == OTHER
 
 
 def test_a_file_holds_the_effects_of_a_small_model(watch: Watch, model: hs.Model, made: Made, tmp_path: Path) -> None:

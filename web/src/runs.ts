@@ -91,9 +91,11 @@ export const effect = computed<Float32Array | null>(() => {
   });
 });
 
-/** Show a run, and put its question. */
-export function look(one: Run): void {
+/** Show a run on its text, and put its question. */
+export async function look(one: Run): Promise<void> {
+  const base = one.base === origin.value?.remote ? null : await reopen(one, "base");
   batch(() => {
+    if (base) lookAt(docs.value.indexOf(base));
     state.run.value = one.id;
     state.pane.value = "causes";
     adopt(one);
