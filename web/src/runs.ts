@@ -58,8 +58,13 @@ export const asked = computed<Ask | null>(() => {
   return { ...ask, kind: state.isOfTokens(way) ? "tokens" : "heads", method: way };
 });
 
-/** The run in view. */
-export const shownRun = computed<Run | null>(() => runs.value.find(({ id }) => id === state.run.value) ?? null);
+const ofEachHead = (one: Run | null): boolean => one?.ask.kind === "heads" && one.base === doc.value?.remote;
+
+/** The last run that changed each head of this text in turn. */
+const lastOfEach = computed<Run | null>(() => runs.value.filter(ofEachHead).at(-1) ?? null);
+
+/** The run in view: the one that was chosen, else the last that changed each head of this text in turn. */
+export const shownRun = computed<Run | null>(() => (state.run.value ? runs.value.find(({ id }) => id === state.run.value) ?? null : lastOfEach.value));
 
 /** Why a run no longer answers what is asked; null if it does. */
 export function stale(one: Run): Word | null {
@@ -71,11 +76,8 @@ export function stale(one: Run): Word | null {
   return askKey({ ...now, target: null }) === askKey({ ...one.ask, target: null }) ? "stale_measure" : "stale_change";
 }
 
-/** The run whose effects the grid shows: the one in view, else the last that changed each head of this text in turn. */
-export const effectRun = computed<Run | null>(() => {
-  const fits = (one: Run | null): boolean => one?.ask.kind === "heads" && one.base === doc.value?.remote;
-  return fits(shownRun.value) ? shownRun.value : (runs.value.filter(fits).at(-1) ?? null);
-});
+/** The run whose effects the grid shows. */
+const effectRun = computed<Run | null>(() => (ofEachHead(shownRun.value) ? shownRun.value : lastOfEach.value));
 
 /** The change whose effects the grid shows. */
 export const effectAbout = computed(() => (arriving.value && arriving.value.base === doc.value?.remote ? { ...arriving.value, target: null } : effectRun.value));
@@ -190,8 +192,5 @@ export async function fetchRuns(): Promise<void> {
     if (response?.ok) runs.value = await response.json() as Run[];
     else trouble.value = say("cut");
   } else runs.value = start.value.runs ?? [];
-  const last = shownRun.value ?? effectRun.value;
-  if (!last) return;
-  state.run.value = last.id;
-  adopt(last);
+  if (state.run.value && shownRun.value) adopt(shownRun.value);
 }

@@ -258,7 +258,7 @@ function RunList() {
           const why = one.base === origin.value?.remote ? null : "stale_text";
           return (
             <li key={one.id}>
-              <button class={one.id === state.run.value ? "here" : ""} aria-pressed={one.id === state.run.value} data-run={one.id} onClick={() => void look(one)}>
+              <button class={one === shownRun.value ? "here" : ""} aria-pressed={one === shownRun.value} data-run={one.id} onClick={() => void look(one)}>
                 <bdi class={why ? "stale" : ""}>{changeName(one)}</bdi> <b>{brief(one)}</b>
               </button>
               {why && <span class="row"><em class="why small" title={one.text}>{say(why, { text: one.text })}</em>
