@@ -76,7 +76,7 @@ def test_layers_arrive_from_the_last_to_the_first(tmp_path: Path) -> None:
         progress=lambda done, all_: steps.append((done, all_)),
         layer_read=lambda layer, change: arrived.update({layer: change}),
     )
-    assert (list(arrived), steps) == ([2, 1, 0], [(1, 3), (2, 3), (3, 3)])
+    assert (list(arrived), steps) == ([2, 1, 0], [(0, 3), (1, 3), (2, 3), (3, 3)])
     np.testing.assert_array_equal(np.stack([arrived[layer] for layer in range(3)]), result.change)
     np.testing.assert_array_equal(result.change, model.effects(TEXT).change)
 

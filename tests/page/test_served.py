@@ -89,7 +89,7 @@ def test_silence_a_head_and_mask_a_token(watch: Watch, bert: hs.Model, served: S
 
 def test_before_and_after_stay_apart_whichever_is_looked_at(watch: Watch, served: Served) -> None:
     """Changes belong to the text that they were chosen for; a changed run stays after its original."""
-    page = watch().open(f"{served.session.address()}#pane=causes")
+    page = watch().open(f"{served.session.address()}#pane=causes&way=these")
     tokens = page.locator("[data-test=tokens] button")
     tokens.nth(2).click()
     assert tokens.nth(2).get_attribute("aria-pressed") == "true"

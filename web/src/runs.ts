@@ -10,15 +10,7 @@ import { say, type Word } from "./words";
 /** All runs, the oldest first. */
 export const runs = signal<Run[]>([]);
 /** The layers of a run that is under way. */
-const arriving = signal<{ base: string; ask: Ask; names: Record<string, string>; change: number[][] } | null>(null);
-
-/** The ways to change a run: of each head in turn, of what was chosen, or of nothing. */
-const OF_HEADS = ["zero", "mean", "patch", "edge"] as const;
-const OF_TOKENS = ["decompx", "alti", "attention_gradient", "integrated_gradients"] as const;
-export const WAYS = [...OF_HEADS, "these", "cut", ...OF_TOKENS] as const;
-export type Way = (typeof WAYS)[number];
-export const isOfHeads = (way: Way): way is (typeof OF_HEADS)[number] => (OF_HEADS as readonly Way[]).includes(way);
-export const isOfTokens = (way: Way): way is (typeof OF_TOKENS)[number] => (OF_TOKENS as readonly Way[]).includes(way);
+export const arriving = signal<{ base: string; ask: Ask; names: Record<string, string>; change: number[][] } | null>(null);
 
 /** What was chosen to be changed, by the id of the text's trace. */
 export type Chosen = Pick<Ask, "ablate" | "mask" | "replace">;
@@ -53,7 +45,7 @@ export function headHere(): [number, number] {
 
 /** The question as it stands; null where something is missing, such as a pinned cell. */
 export const asked = computed<Ask | null>(() => {
-  const way = state.way.value as Way;
+  const way = state.way.value;
   const ask: Ask = { ...NOTHING, target: target.value };
   if (target.value?.some((part) => part === "")) return null;
   if (way === "these") {
@@ -63,11 +55,16 @@ export const asked = computed<Ask | null>(() => {
   if (way === "cut") return pinned.value && doc.value ? { ...ask, kind: "edge", method: "", edge: [...headHere(), ...pinned.value] } : null;
   if (way === "edge") return pinned.value && { ...ask, method: way, edge: pinned.value };
   if (way === "patch") return patchText.value.trim() ? { ...ask, method: way, patch_from: patchText.value } : null;
-  return { ...ask, kind: isOfTokens(way) ? "tokens" : "heads", method: way };
+  return { ...ask, kind: state.isOfTokens(way) ? "tokens" : "heads", method: way };
 });
 
-/** The run in view. */
-export const shownRun = computed<Run | null>(() => runs.value.find(({ id }) => id === state.run.value) ?? null);
+const ofEachHead = (one: Run | null): boolean => one?.ask.kind === "heads" && one.base === doc.value?.remote;
+
+/** The last run that changed each head of this text in turn. */
+const lastOfEach = computed<Run | null>(() => runs.value.filter(ofEachHead).at(-1) ?? null);
+
+/** The run in view: the one that was chosen, else the last that changed each head of this text in turn. */
+export const shownRun = computed<Run | null>(() => (state.run.value ? runs.value.find(({ id }) => id === state.run.value) ?? null : lastOfEach.value));
 
 /** Why a run no longer answers what is asked; null if it does. */
 export function stale(one: Run): Word | null {
@@ -79,11 +76,8 @@ export function stale(one: Run): Word | null {
   return askKey({ ...now, target: null }) === askKey({ ...one.ask, target: null }) ? "stale_measure" : "stale_change";
 }
 
-/** The run whose effects the grid shows: the one in view, else the last that changed each head of this text in turn. */
-export const effectRun = computed<Run | null>(() => {
-  const fits = (one: Run | null): boolean => one?.ask.kind === "heads" && one.base === doc.value?.remote;
-  return fits(shownRun.value) ? shownRun.value : (runs.value.filter(fits).at(-1) ?? null);
-});
+/** The run whose effects the grid shows. */
+const effectRun = computed<Run | null>(() => (ofEachHead(shownRun.value) ? shownRun.value : lastOfEach.value));
 
 /** The change whose effects the grid shows. */
 export const effectAbout = computed(() => (arriving.value && arriving.value.base === doc.value?.remote ? { ...arriving.value, target: null } : effectRun.value));
@@ -99,9 +93,11 @@ export const effect = computed<Float32Array | null>(() => {
   });
 });
 
-/** Show a run, and put its question. */
-export function look(one: Run): void {
+/** Show a run on its text, and put its question. */
+export async function look(one: Run): Promise<void> {
+  const base = one.base === origin.value?.remote ? null : await reopen(one, "base");
   batch(() => {
+    if (base) lookAt(docs.value.indexOf(base));
     state.run.value = one.id;
     state.pane.value = "causes";
     adopt(one);
@@ -117,7 +113,7 @@ function showEffects(): void {
 /** Put a run's question to the text in view. */
 function adopt({ ask }: Run): void {
   target.value = ask.target;
-  state.way.value = ask.kind === "change" ? "these" : ask.kind === "edge" ? "cut" : ask.method;
+  state.way.value = ask.kind === "change" ? "these" : ask.kind === "edge" ? "cut" : ask.method as state.Way;
   if (ask.patch_from !== null) patchText.value = ask.patch_from;
   const base = origin.value?.remote;
   if (ask.kind === "change" && base) choices.value = { ...choices.value, [base]: { ablate: ask.ablate, mask: ask.mask, replace: ask.replace } };
@@ -161,7 +157,7 @@ export async function go(): Promise<void> {
       else if (line.change) {
         change[line.layer] = line.change;
         batch(() => {
-          arriving.value = { base: base.remote!, ask, names, change: [...change] };
+          arriving.value = { base: base.remote!, ask, names, change: change.slice() };
           if (doc.value === base) showEffects();
         });
       } else told(line);
@@ -191,13 +187,10 @@ export async function reopen(one: Run, which: "base" | "trace"): Promise<Doc | n
 
 /** The runs that the server has kept, or that the file holds. */
 export async function fetchRuns(): Promise<void> {
-  runs.value = start.value.runs ?? [];
-  if (start.value.home !== "server") {
-    if (runs.value.length && !state.run.value) state.run.value = runs.value[0].id;
-    return;
-  }
-  const response = await fetch("api/runs", { headers: { "x-headscope-token": start.value.token ?? "" } }).catch(() => null);
-  if (response?.ok) runs.value = await response.json() as Run[];
-  else trouble.value = say("cut");
-  if (shownRun.value) adopt(shownRun.value);
+  if (start.value.home === "server") {
+    const response = await fetch("api/runs", { headers: { "x-headscope-token": start.value.token ?? "" } }).catch(() => null);
+    if (response?.ok) runs.value = await response.json() as Run[];
+    else trouble.value = say("cut");
+  } else runs.value = start.value.runs ?? [];
+  if (state.run.value && shownRun.value) adopt(shownRun.value);
 }

@@ -15,6 +15,11 @@ export const ORDERS = ["place", "high", "low"] as const;
 export const DIRECTIONS = ["from", "to"] as const;
 export const BLENDS = ["over", "mean"] as const;
 export const FACES = ["pictures", "values"] as const;
+/** Ways to change a run: of each head in turn, of what was chosen, or of nothing, for attributions. */
+export const WAYS = ["zero", "mean", "patch", "edge", "these", "cut", "decompx", "alti", "attention_gradient", "integrated_gradients"] as const;
+export type Way = (typeof WAYS)[number];
+export const isOfHeads = (name: Way): boolean => WAYS.indexOf(name) < 4;
+export const isOfTokens = (name: Way): boolean => WAYS.indexOf(name) > 5;
 export type Face = (typeof FACES)[number];
 export type Direction = (typeof DIRECTIONS)[number];
 export type Blend = (typeof BLENDS)[number];
@@ -65,7 +70,7 @@ export const step = signal(0);
 export const box = signal<Box>(null);
 
 /** How a run is changed, and the run in view. */
-export const way = signal("zero");
+export const way = signal<Way>("zero");
 export const run = signal("");
 
 /** Row and column of the picture under the pointer or the keyboard's focus. Never in the URL. */
@@ -104,7 +109,7 @@ export const FIELDS = {
   by: field(statistic, (text) => (/^[a-z_]{1,24}$/.test(text) ? text : undefined)),
   order: among(order, ORDERS),
   least: flowing(share(least)),
-  way: field(way, (text) => (/^[a-z_]{3,24}$/.test(text) ? text : undefined)),
+  way: among(way, WAYS),
   run: field(run, (text) => (/^[\w-]{1,24}$/.test(text) ? text : undefined)),
   step: field(step, (text) => [whole(text)].find((n) => n !== undefined && n <= STEPS)),
   box: flowing(field<Box>(

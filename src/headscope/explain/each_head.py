@@ -64,7 +64,7 @@ def changed_readings(
         other: where each head's context comes from; None to use the method.
         goal: the target.
         method: zero or mean.
-        progress: called with the layers done and all layers.
+        progress: called with the layers done and all layers, before each batch of heads and at the end.
         layer_read: called with each layer's numbers as soon as they are there.
     """
     sizes = model.anatomy.known()
@@ -73,6 +73,8 @@ def changed_readings(
     step = max(1, BATCH_TOKENS // len(kept.last))
     for done, layer in enumerate(reversed(range(sizes.layers)), 1):
         for start in range(0, sizes.heads, step):
+            if progress is not None:
+                progress(done - 1, sizes.layers)  # which may end the run by an error
             heads = range(start, min(start + step, sizes.heads))
             contexts = kept.layers[layer].contexts[heads.start : heads.stop]
             if other is not None:
@@ -85,6 +87,6 @@ def changed_readings(
                 aside[layer, heads.start : heads.stop] = readings.aside
         if layer_read is not None:
             layer_read(layer, values[layer])
-        if progress is not None:
-            progress(done, sizes.layers)
+    if progress is not None:
+        progress(sizes.layers, sizes.layers)
     return values, aside

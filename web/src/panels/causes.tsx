@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import { changeName, signed, targetName, type Outcome, type Run, type Target } from "../ask";
 import { cancel, outcomes, running, start } from "../remote";
-import { again, asked, choose, chosen, go, headHere, look, origin, patchText, isOfHeads, isOfTokens, pinned, reopen, runs, shownRun, stale, target, WAYS, type Way } from "../runs";
+import { again, arriving, asked, choose, chosen, go, headHere, look, origin, patchText, pinned, reopen, runs, shownRun, stale, target } from "../runs";
 import * as state from "../state";
 import { doc, docs, lookAt, lookedRow, otherDoc, shown } from "../store";
 import { plainLabel } from "../trace/trace";
@@ -10,7 +10,7 @@ import { number, percent, say, type Word } from "../words";
 import { Fill } from "./bar";
 import { EmptyCentre } from "./centre";
 import { Changed } from "./compare";
-import { EachHead, inOrder } from "./effects";
+import { Bars, EachHead, inOrder } from "./effects";
 import { Inked } from "./inked";
 import { Sign } from "./sign";
 
@@ -52,8 +52,8 @@ export function Causes() {
   const server = start.value.home === "server";
   if (!server && !runs.value.length) return <EmptyCentre>{say("causes_none")}</EmptyCentre>;
   const one = shownRun.value;
+  const coming = arriving.value?.base === base.remote ? arriving.value : null;
   const pair = one && [doc.value, otherDoc.value].some((tab) => tab?.of?.run.id === one.id) && [doc.value, otherDoc.value].includes(base);
-  const predictions = base.remote ? outcomes.value[base.remote] : undefined;
   return (
     <main class="centre" id="head">
       <section class="panel picture causes">
@@ -61,9 +61,12 @@ export function Causes() {
         {server ? <Question /> : <p class="quiet small">{say("runs_file")}</p>}
         <div class="answer">
           <div class="shownrun">
-            {one ? <Answer one={one} /> : <>
-              <Outcomes before={predictions ?? []} after={undefined} labels={base.info.queries.labels} />
-              {predictions?.length === 0 && <p class="quiet">{say(start.value.fills ? "causes_mask_one" : "causes_no_outputs")}</p>}
+            {coming ? <>
+              <p class="made"><b class="chip">{changeName(coming)}</b></p>
+              <Bars order={inOrder(coming.change)} />
+            </> : one ? <Answer one={one} /> : <>
+              <p class="quiet hint">{say("causes_how")}</p>
+              <Outcomes before={base.remote && outcomes.value[base.remote] || []} after={undefined} labels={base.info.queries.labels} />
             </>}
           </div>
           <RunList />
@@ -74,18 +77,18 @@ export function Causes() {
   );
 }
 
-const wayName = (way: Way): string => (isOfHeads(way) ? say("run_heads", { how: say(`do_${way}`) }) : isOfTokens(way) ? say("run_tokens", { how: say(`do_${way}`) }) : say(`do_${way}`));
+const wayName = (way: state.Way): string => (state.isOfHeads(way) ? say("run_heads", { how: say(`do_${way}`) }) : state.isOfTokens(way) ? say("run_tokens", { how: say(`do_${way}`) }) : say(`do_${way}`));
 
 /** The change and the output, as a sentence of menus. */
 function Question() {
-  const way = state.way.value as Way;
+  const way = state.way.value;
   const cell = shown.value && pinned.value
     ? say("run_edge", { token: shown.value.rows[shown.value.rowOf[pinned.value[0]]].text, text: shown.value.columns[shown.value.columnOf[pinned.value[1]]].text }) : null;
   return (
     <>
       <form class="row tools question" onSubmit={(event) => { event.preventDefault(); void go(); }}>
-        <label>{say("causes_change")} <select value={way} data-test="way" onChange={(event) => { state.way.value = event.currentTarget.value; }}>
-          {WAYS.map((name) => <option key={name} value={name}>{wayName(name)}</option>)}
+        <label>{say("causes_change")} <select value={way} data-test="way" onChange={(event) => { state.way.value = event.currentTarget.value as state.Way; }}>
+          {state.WAYS.map((name) => <option key={name} value={name}>{wayName(name)}</option>)}
         </select></label>
         {way === "patch" && <input value={patchText.value} aria-label={say("do_patch")} placeholder={say("do_patch_same", { n: origin.value!.info.queries.tokens.length })} data-test="patch" dir="auto" spellcheck={false}
           onInput={(event) => { patchText.value = event.currentTarget.value; }} onKeyDown={(event) => event.stopPropagation()} />}
@@ -136,8 +139,10 @@ function Choices() {
     choose({ mask: masked.filter((at) => at !== place), replace: [...replace.filter(([at]) => at !== place), [place, word.trim()] as [number, string]].sort((a, b) => a[0] - b[0]) });
     write("");
   };
+  const silent = !masked.length && !outcomes.value[origin.value!.remote ?? ""]?.length;
   return (
     <dl class="wishes">
+      {silent && <dd class="quiet both">{say(start.value.fills ? "causes_mask_one" : "causes_no_outputs")}</dd>}
       <dt>{say("causes_heads")}</dt>
       <dd>
         <button onClick={toggleHead} aria-pressed={isSilent(l, h)} data-test="silence">{say(isSilent(l, h) ? "causes_back_head" : "causes_this_head", { head: `${l}.${h}` })}</button>
@@ -180,7 +185,6 @@ function Answer({ one }: { one: Run }) {
         {one.ask.kind === "heads" ? <EachHead run={one} /> : one.ask.kind === "tokens" ? <Attribution one={one} /> : <>
           {one.target && <h2 class="headline" data-test="headline">{beforeAfter(one.target, one)}</h2>}
           <Outcomes before={result.was} after={result.now} labels={labels} />
-          {!result.was.length && !result.now.length && base && <p class="quiet">{say(start.value.fills ? "causes_mask_one" : "causes_no_outputs")}</p>}
           {result.shift && base && <>
             <h3>{say("shift_title")}</h3>
             <Inked info={base.info} values={result.shift} sign={false} test="shift" />
@@ -211,7 +215,7 @@ function beforeAfter(read: Target, { result: { before, after, before_aside, afte
 function Stale({ one, why }: { one: Run; why: Word }) {
   return (
     <span class="row">
-      <em class="why">{say("stale")}: {say(why, { text: one.text })}</em>
+      <em class="why" title={one.text}>{say("stale")}: {say(why, { text: one.text })}</em>
       {start.value.home === "server" && <button data-test="again" disabled={running.value !== null} onClick={() => void again(one)}>↻ {say("again")}</button>}
     </span>
   );
@@ -248,16 +252,16 @@ function RunList() {
   const listed = [...runs.value].reverse();
   return (
     <section class="runs" aria-label={say("runs")}>
-      <h3 class="row spread"><span>{say("runs")}</span> <small class="quiet">{say(start.value.home === "server" ? "runs_kept" : "runs_file")}</small></h3>
+      <h3 class="row spread"><span>{say("runs")}</span> {start.value.home === "server" && <small class="quiet">{say("runs_kept")}</small>}</h3>
       <ol data-test="runs">
         {listed.map((one) => {
           const why = one.base === origin.value?.remote ? null : "stale_text";
           return (
             <li key={one.id}>
-              <button class={one.id === state.run.value ? "here" : ""} aria-pressed={one.id === state.run.value} data-run={one.id} onClick={() => look(one)}>
+              <button class={one === shownRun.value ? "here" : ""} aria-pressed={one === shownRun.value} data-run={one.id} onClick={() => void look(one)}>
                 <bdi class={why ? "stale" : ""}>{changeName(one)}</bdi> <b>{brief(one)}</b>
               </button>
-              {why && <span class="row"><em class="why small">{say(why, { text: one.text })}</em>
+              {why && <span class="row"><em class="why small" title={one.text}>{say(why, { text: one.text })}</em>
                 {start.value.home === "server" && <Sign says={say("again")} disabled={running.value !== null} onClick={() => void again(one)}>↻</Sign>}</span>}
             </li>
           );

@@ -38,7 +38,7 @@ export function EachHead({ run }: { run: Run }) {
       <h2 class="headline" data-test="headline">{most === 0 ? say("eff_nothing") : say("eff_headline", { head: name(first), what: targetName(run.target!), change: signed(first.value) })}</h2>
       <p class="quiet small">{say("eff_base", { base: number(base), n: count(order.length) })}</p>
       {most > 0 && <>
-        <Bars order={order} most={most} />
+        <Bars order={order} />
         <p class="quiet small">{say("eff_scale")} · {say("eff_small", { n: count(small), least: number(SMALL * most) })}</p>
         <p class="quiet small">{say("eff_layers")} {change.map((heads, layer) => `${layer}: ${percent(heads.reduce((total, value) => total + Math.abs(value), 0) / sum)}`).join(" · ")}</p>
         {run.base === doc.value?.remote && <Scatter order={order} most={most} />}
@@ -56,7 +56,9 @@ function look(effect: Effect | undefined): void {
   if (place) choose(info, place.layer * info.heads + place.head);
 }
 
-function Bars({ order, most }: { order: Effect[]; most: number }) {
+/** A bar for each head, up for more and down for less. */
+export function Bars({ order }: { order: Effect[] }) {
+  const most = Math.abs(order[0].value) || 1;
   const height = (value: number): number => Math.sqrt(Math.abs(value) / most);
   const [up, down] = [1, -1].map((sign) => Math.max(...order.map(({ value }) => (Math.sign(value) === sign ? height(value) : 0))));
   const zero = (100 * down) / (up + down);
