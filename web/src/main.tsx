@@ -15,6 +15,7 @@ import { FIELDS, status } from "./state";
 import { correct, followRemarks, openOnFinding } from "./opening";
 import { restoreWidths } from "./panels/divider";
 import { followNumbers } from "./statistics";
+import { followSifted } from "./sifted";
 import { followRow, followSelection } from "./pictures";
 import { doc, docs, failure, followRest, openTrace } from "./store";
 import { openFile } from "./panels/compare";
@@ -97,6 +98,7 @@ followSelection();
 followRow();
 followRest();
 followNumbers();
+followSifted();
 listen();
 addEventListener("dragover", (event) => event.preventDefault());
 addEventListener("drop", (event) => {

@@ -20,7 +20,8 @@ export interface Questions {
   close: { ask: { id: number }; answer: null };
   /** A chunk of an open trace's bytes, as base64, for another page; empty beyond the end. */
   copy: { ask: { id: number; from: number; bytes: number }; answer: string };
-  measure: { ask: HeadName & { masses: Record<string, string[]> }; answer: HeadMeasure };
+  /** Of the whole head, or of what filters leave. */
+  measure: { ask: HeadName & { masses: Record<string, string[]>; view?: View; normed?: boolean }; answer: HeadMeasure };
   head: { ask: HeadName & { view: View; normed: boolean }; answer: WholeHead };
   rows: { ask: HeadName & { view: View; from: number; to: number; normed: boolean }; answer: Float32Array };
   tile: {
@@ -72,11 +73,11 @@ export class Desk {
         return null;
       },
       copy: ({ id, from, bytes }) => toBase64(this.held({ trace: id }).raw.subarray(from, from + bytes)),
-      measure: ({ masses, ...name }) => {
+      measure: ({ masses, view = null, normed = false, ...name }) => {
         const { keys, queries } = this.held(name).info;
         const flags = Object.entries(masses).map(([statistic, tokens]) =>
           [statistic, keys.tokens.map((token, j) => keys.special[j] && tokens.includes(token))]);
-        return measure(this.head(name), Object.fromEntries(flags), keys === queries);
+        return measure(this.head(name), Object.fromEntries(flags), keys === queries, view, normed);
       },
       head: ({ view, normed, ...name }) => wholeHead(this.head(name), view, normed),
       rows: ({ view, from, to, normed, ...name }) =>

@@ -167,6 +167,8 @@ export const en = {
   find_count: "{n} of {all}",
   grid_table: "Show the statistic as a table (T)",
   grid_caption: "{what} of every head: layers down, heads across",
+  grid_sifted: "of what the filters leave, rows scaled to a sum of 1 for the statistics",
+  grid_normed: "x |v W_O|: each picture ends at its head's strongest value",
   grid_measured: "pictures and statistics are computed from one query in {n}, in runs of eight",
   grid_part: "this file has layers {layers} and heads {heads} of the model",
   every_row: "from every {n}th row",

@@ -169,6 +169,8 @@ export const ja: Record<Word, string> = {
   find_count: "{n} / {all} 件",
   grid_table: "統計量を表で表示 (T)",
   grid_caption: "各ヘッドの{what}：縦が層、横がヘッド",
+  grid_sifted: "フィルタで残った部分から計算（統計量では各行の合計を 1 に調整）",
+  grid_normed: "x |v W_O|：各図の上限はそのヘッドの最大値",
   grid_measured: "図と統計量は {n} 分の 1 のクエリ（連続する 8 個ずつ）から計算しています",
   grid_part: "このファイルにはモデルの層 {layers}、ヘッド {heads} が含まれています",
   every_row: "{n} 行ごとに 1 行から計算",

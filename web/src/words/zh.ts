@@ -169,6 +169,8 @@ export const zh: Record<Word, string> = {
   find_count: "第 {n} 个，共 {all} 个",
   grid_table: "以表格显示统计量 (T)",
   grid_caption: "每个头的{what}：纵为层，横为头",
+  grid_sifted: "由筛选后保留的部分计算（统计量按每行总和为 1 缩放）",
+  grid_normed: "x |v W_O|：每幅图的上限为该头的最大值",
   grid_measured: "小图与统计量由 {n} 分之一的查询（每 8 个连续查询为一组）算得",
   grid_part: "此文件包含模型的第 {layers} 层、第 {heads} 头",
   every_row: "每 {n} 行取一行",
