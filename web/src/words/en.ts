@@ -245,6 +245,8 @@ export const en = {
   figure_colours: "Colours: {scale}, 0 to {most}.",
   figure_lines: "Lines: for each query, the strongest keys that hold {share} of its weight.",
   figure_masked: "Without a number: keys that the mask hides.",
+  save_failed: "This was not saved: {why}",
+  save_large: "{n} cells are in view; at most {most} fit in a file. Zoom in to save a part.",
   ask: "ask",
   ask_next: "Next head in this ranking (e; back: E)",
   stat_weight: "weight of the pinned cell",

@@ -247,6 +247,8 @@ export const ja: Record<Word, string> = {
   figure_colours: "色：{scale}、0 から {most}。",
   figure_lines: "線：各クエリの重みの {share} を占めるまで、強いキーから順に表示。",
   figure_masked: "数値のないセル：マスクで隠れているキー。",
+  save_failed: "保存できませんでした：{why}",
+  save_large: "表示中のセルは {n} 個ですが、1 つのファイルに保存できるのは {most} 個までです。拡大して一部を保存してください。",
   ask: "質問",
   ask_next: "この順位で次のヘッドへ（e、戻る：E）",
   stat_weight: "固定したセルの重み",

@@ -247,6 +247,8 @@ export const zh: Record<Word, string> = {
   figure_colours: "颜色：{scale}，0 到 {most}。",
   figure_lines: "连线：每个查询中合计占其权重 {share} 的最强的键。",
   figure_masked: "没有数值的格子：被掩码隐藏的键。",
+  save_failed: "未能保存：{why}",
+  save_large: "视图中有 {n} 个格子，一个文件最多保存 {most} 个。请放大后保存一部分。",
   ask: "查询",
   ask_next: "此排名中的下一个头（e，返回：E）",
   stat_weight: "已固定单元格的权重",
