@@ -144,3 +144,17 @@ def test_a_remark_can_be_closed_and_speaks_the_reader_s_language(watch: Watch, c
     assert "第 99 层" in page.locator(".said").inner_text()
     page.locator(".said button").click()
     until(page, "document.querySelector('.said').textContent.trim() === ''")
+
+
+def test_a_page_in_another_s_frame_leaves_its_history_alone(watch: Watch, cat_file: Path, tmp_path: Path) -> None:
+    outer = tmp_path / "outer.html"
+    outer.write_text(f'<!doctype html><iframe src="{cat_file.as_uri()}#h=1" width=1200 height=700></iframe>')
+    watched = watch(viewport={"width": 1280, "height": 800})
+    watched.page.goto(outer.as_uri())
+    frame = watched.page.frames[1]
+    frame.wait_for_selector("html[data-painted]")
+    before = watched.page.evaluate("history.length")
+    for place in (2, 3):
+        frame.locator(".left .token").nth(place).click()
+    until(frame, "location.hash === '#h=1&q=3'")
+    assert watched.page.evaluate("history.length") == before

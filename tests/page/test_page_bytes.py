@@ -147,6 +147,12 @@ def test_models_are_called_as_people_call_them(model: str, name: str) -> None:
     assert page_trace.model_name(model) == name
 
 
+def test_a_page_of_tokens_is_called_by_its_words(bert: hs.Model) -> None:
+    trace = bert.trace("The tired cat")
+    assert trace.tokens[2:4] == ("tir", "##ed")
+    assert html.default_title(trace.replaced(text=None)).startswith("[CLS] the tired cat [SEP] · ")
+
+
 def test_findings_stand_in_the_header(tmp_path: Path) -> None:
     """Of heads that are held only; with the cell to open on; none of a text that is measured in part."""
     model = hs.open("-")

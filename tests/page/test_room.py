@@ -174,8 +174,9 @@ def test_the_statistics_table_is_whole(watch: Watch, tmp_path: Path) -> None:
 @pytest.mark.parametrize("width", [360, 390])
 def test_controls_are_large_enough_for_a_finger(watch: Watch, cat_file: Path, width: int) -> None:
     watched = watch(viewport={"width": width, "height": 800}, has_touch=True)
-    page = watched.open(f"{cat_file.as_uri()}#l=1&h=1&q=4&k=3")
+    page = watched.open(f"{cat_file.as_uri()}#l=9&h=1&q=4&k=3")
     page.wait_for_selector("[data-test=weight]")
+    assert page.locator(".said button").is_visible()  # the address asks for a layer that is missing
     small = page.evaluate(
         """[...document.querySelectorAll("#page button, #page select, #page input:not([type=checkbox])")]
           .filter((one) => one.checkVisibility({ visibilityProperty: true }) && !one.closest("dialog, .unseen"))

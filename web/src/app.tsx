@@ -33,7 +33,7 @@ export function App() {
         <Grid /><Divider side="left" /><Pane />{state.pane.value === "head" && <><Cell /><Divider side="right" /></>}<Inspector />
       </div>}
       <p class="said" role="status" aria-live="polite">{state.status.value || remarks.value.map(({ word, parts }) => say(word, parts)).join(" ")}
-        {!state.status.value && remarks.value.length > 0 && <> <Sign class="plain" says={say("close")} onClick={() => { remarks.value = []; }}>×</Sign></>}</p>
+        {!state.status.value && remarks.value.length > 0 && <Sign class="plain" says={say("close")} onClick={() => { remarks.value = []; }}>×</Sign>}</p>
       <Help />
       <Share />
     </>

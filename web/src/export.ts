@@ -6,10 +6,10 @@ import { layerColour, onScale, sequentialCss } from "./colour";
 import { csvCell, download, escaped, plainPart } from "./files";
 import { toShare } from "./hash";
 import { maskOf } from "./masking";
-import { number, say } from "./words";
+import { count, number, say } from "./words";
 import * as state from "./state";
 import { current, drawnOf, mostOf, wanted, type Picture } from "./pictures";
-import { at, column, doc, headName, row, shown } from "./store";
+import { at, column, doc, failure, headName, row, shown } from "./store";
 import { mean } from "./several";
 import { placed, type Label } from "./shown";
 
@@ -164,17 +164,17 @@ export async function figure(): Promise<string> {
   );
 }
 
-export async function saveSvg(): Promise<void> {
+async function saveSvg(): Promise<void> {
   save(await figure(), "image/svg+xml", "svg");
 }
 
-export async function savePng(): Promise<void> {
+async function savePng(): Promise<void> {
   const svg = await figure();
   const image = new Image();
   const [, width, height] = /width="(\d+)" height="(\d+)"/.exec(svg)!;
   await new Promise((resolve, reject) => {
     image.onload = resolve;
-    image.onerror = () => reject(new Error("the figure can't be drawn"));
+    image.onerror = () => reject(new Error("the browser can't draw the figure"));
     image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(svg)}`;
   });
   const canvas = document.createElement("canvas");
@@ -190,7 +190,7 @@ const EVERY_CELL = 4_000_000;
 
 async function numbers(): Promise<Part> {
   const part = await seen(EVERY_CELL);
-  if (part.height !== part.rows.length || part.width !== part.columns.length) throw new Error(say("pooled", { n: "" }));
+  if (part.height !== part.rows.length || part.width !== part.columns.length) throw new Error(say("save_large", { n: count(part.rows.length * part.columns.length), most: count(EVERY_CELL) }));
   return part;
 }
 
@@ -202,7 +202,7 @@ const rowOf = <T>({ data, width, hidden }: Part, r: number, write: (weight: numb
 const plainText = ({ sentences }: Caption): string => sentences.join(" ").replace(/[\u2068\u2069]/g, "").replace(/\s+/g, " ");
 
 /** Queries down, keys across; the caption stands in the first cell, so that every program reads the rest as a table. */
-export async function saveCsv(): Promise<void> {
+async function saveCsv(): Promise<void> {
   const part = await numbers();
   const { caption, rows, columns } = part;
   const lines = [[csvCell(plainText(caption)), ...columns.map((label) => csvCell(label.text))].join(",")];
@@ -210,7 +210,7 @@ export async function saveCsv(): Promise<void> {
   save(`${lines.join("\r\n")}\r\n`, "text/csv;charset=utf-8", "csv");
 }
 
-export async function saveJson(): Promise<void> {
+async function saveJson(): Promise<void> {
   const part = await numbers();
   const { caption, picture, rows, columns } = part;
   const info = doc.value!.info;
@@ -223,4 +223,12 @@ export async function saveJson(): Promise<void> {
     queries: rows.map(plain), keys: columns.map(plain),
     weights: rows.map((_, r) => rowOf<number | null>(part, r, (weight) => Number(weight.toFixed(6)), null)),
   }, null, 1), "application/json", "json");
+}
+
+/** The ways to save the head in view, by what a button calls them. */
+const WAYS = { SVG: saveSvg, PNG: savePng, CSV: saveCsv, JSON: saveJson };
+export const KINDS = Object.keys(WAYS) as (keyof typeof WAYS)[];
+
+export function saveAs(kind: keyof typeof WAYS): void {
+  WAYS[kind]().catch((error: Error) => { failure.value = say("save_failed", { why: error.message }); });
 }

@@ -17,6 +17,7 @@ import { correct, followRemarks, openOnFinding } from "./opening";
 import { restoreWidths } from "./panels/divider";
 import { fetchRuns } from "./runs";
 import { followNumbers } from "./statistics";
+import { followSifted } from "./sifted";
 import { followRow, followSelection } from "./pictures";
 import { followSeveral } from "./several";
 import { followInk } from "./ink";
@@ -107,6 +108,7 @@ followInk();
 followOverlay();
 followRest();
 followNumbers();
+followSifted();
 listen();
 addEventListener("dragover", (event) => event.preventDefault());
 addEventListener("drop", (event) => {

@@ -4,6 +4,7 @@ import * as state from "./state";
 import { betweenSets, pinnedCell, type Question } from "./asking";
 import { catalog } from "./catalog";
 import { apart, tokenPairs } from "./comparing";
+import { sifted } from "./sifted";
 import { at, doc, failure, otherDoc } from "./store";
 import { effect as effects } from "./runs";
 import { engine } from "./trace/engine";
@@ -128,7 +129,7 @@ export function followNumbers(): void {
 export const table = computed<Record<string, Float32Array> | null>(() => {
   const info = doc.value?.info;
   if (!info) return null;
-  const found: Record<string, Float32Array> = { ...(info.statistics ?? {}) };
+  const found: Record<string, Float32Array> = { ...((sifted.value ?? info).statistics ?? {}) };
   if (alike.value) found.similarity = alike.value.numbers;
   if (changed.value) found.change = changed.value.numbers;
   if (weight.value) found.weight = weight.value.numbers;
@@ -140,6 +141,8 @@ export const table = computed<Record<string, Float32Array> | null>(() => {
 /** Progress of the chosen statistic, if incomplete: heads done, of all. */
 export const coming = computed<[number, number] | null>(() => {
   const held = { similarity: alike, change: changed, weight, mass }[state.statistic.value]?.value;
+  const all = (doc.value?.info.layers.length ?? 0) * (doc.value?.info.heads ?? 0);
+  if (!held && sifted.value && sifted.value.done < all) return [sifted.value.done, all];
   return held && held.done < held.numbers.length ? [held.done, held.numbers.length] : null;
 });
 

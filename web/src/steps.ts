@@ -52,7 +52,8 @@ export function followHash(fields: Fields, from: string = location.hash): void {
       stepped = acts;
       // what flowed before belongs to the step before
       if (due !== null) write(due, "replaceState");
-      write(hash, "pushState");
+      // a frame's steps would be those of the page around it
+      write(hash, window === window.top ? "pushState" : "replaceState");
       steps.value = steps.peek() + 1;
       return;
     }

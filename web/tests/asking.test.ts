@@ -6,9 +6,10 @@ import { among, field, flowing, fromHash, isFresh, share, toHash, toShare, whole
 import { maskOf } from "../src/masking";
 import { byNumber, byPlace, nextPlace } from "../src/order";
 import { corner, short, slots } from "../src/panels/slots";
-import { placed, readable, type Label } from "../src/shown";
-import { sees } from "../src/trace/cells";
+import { makeShown, placed, readable, type Label } from "../src/shown";
+import { sees, size, viewRows, type View } from "../src/trace/cells";
 import { massBetween } from "../src/trace/masses";
+import { measure, siftedShare } from "../src/trace/measures";
 import { toBase64 } from "../src/trace/safetensors";
 import { HeldTrace, plainName, type Axis, type TraceInfo } from "../src/trace/trace";
 
@@ -131,4 +132,25 @@ test("tokens as a reader writes them", () => {
 
 test("a folder of a common name says its parent's as well", () => {
   expect(["/a/my-bert", "/a/minilm/model/", "org/bert", "C:\\runs\\ner\\checkpoint-500"].map(plainName)).toEqual(["my-bert", "minilm/model", "org/bert", "ner/checkpoint-500"]);
+});
+
+test("a filtered thumbnail is the filtered picture, its cells as square roots", () => {
+  const view = makeShown(fixture.info, "all", false, true).view;
+  const arrays = fixture.head(0, 1);
+  const [rows, columns] = [size(view.rows), size(view.columns)];
+  const cells = viewRows(arrays, view, 0, rows, 0, columns);
+  const measured = measure(arrays, {}, true, view);
+  expect([measured.rows, measured.columns]).toEqual([rows, columns]);
+  cells.forEach((weight, n) => expect(Math.abs(measured.thumb[n] - 255 * Math.sqrt(weight))).toBeLessThan(0.51));
+  const norms = Float32Array.from({ length: arrays.keys }, (_, n) => n + 1);
+  const normed = measure({ ...arrays, valueNorms: norms }, {}, true, view, true).thumb;
+  expect(Math.max(...normed)).toBe(255); // ends at its own strongest
+});
+
+test("a filtered long text is measured in part", () => {
+  const view = (n: number): View => {
+    const groups = { starts: Int32Array.from({ length: n + 1 }, (_, at) => at), members: Int32Array.from({ length: n }, (_, at) => at) };
+    return { rows: groups, columns: groups, renormalise: true };
+  };
+  expect([siftedShare(view(512)), siftedShare(view(513)), siftedShare(view(2048))]).toEqual([1, 2, 16]);
 });

@@ -13,6 +13,7 @@ from headscope.errors import CheckpointError, InputError, UnsupportedError
 from headscope.pages import filled, json_element
 from headscope.statistics.catalog import CATALOG, WEIGHTS_ONLY
 from headscope.view.page_trace import estimated_bytes, model_name, page_file
+from headscope.view.pieces import joined
 from headscope.view.runs import is_cheap, runs_of
 from headscope.writing import write_atomically
 
@@ -204,5 +205,5 @@ def page(files: Sequence[bytes], *, home: str, title: str, **about: Any) -> byte
 
 def default_title(trace: Trace) -> str:
     """The beginning of the text and the model's name."""
-    begins = " ".join((trace.text or " ".join(trace.tokens[:8])).split())
+    begins = " ".join((trace.text or joined(trace.queries, 8)).split())
     return f"{begins[:48]}{'…' if len(begins) > 48 else ''} · {model_name(trace.model)} · headscope"

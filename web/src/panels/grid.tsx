@@ -14,6 +14,8 @@ import { effect as effects, effectAbout } from "../runs";
 import { everyRow } from "../trace/measures";
 import { statisticName, statisticUnit } from "../catalog";
 import { coming, isUniform, known, table } from "../statistics";
+import { wanted } from "../pictures";
+import { sifted } from "../sifted";
 import { fresh, ink } from "./canvas";
 import { GridTable, gridTableOpen } from "./table";
 import { wordAt } from "../shown";
@@ -29,8 +31,7 @@ let sheet: HTMLCanvasElement | null = null;
 let sheetKey: unknown[] = [];
 
 /** All thumbnails, painted once, side by side. */
-function atlas(info: TraceInfo, dark: boolean): HTMLCanvasElement | null {
-  const { thumbs } = info;
+function atlas(info: TraceInfo, thumbs: TraceInfo["thumbs"], dark: boolean): HTMLCanvasElement | null {
   if (!thumbs) return null;
   if (sheet && sheetKey[0] === thumbs.data && sheetKey[1] === dark && sheetKey[2] === info) return sheet;
   const total = info.layers.length * info.heads;
@@ -94,7 +95,8 @@ export function Grid() {
     const tile = side + 2 * frame;
     const context = prepare(canvas, now.total);
     const pictures = state.face.value === "pictures";
-    const picture = pictures ? atlas(info, dark) : null;
+    const { thumbs } = sifted.value ?? info;
+    const picture = pictures ? atlas(info, thumbs, dark) : null;
     const numbers = table.value?.[state.statistic.value];
     const [, high] = range.value;
     const sorted = state.order.value !== "place";
@@ -128,8 +130,8 @@ export function Grid() {
       if (pictures) {
         context.fillStyle = ink(canvas, "--cell");
         context.fillRect(left + frame, y + frame, side, side);
-        if (picture && info.thumbs) {
-          const { columns: w, rows: h } = info.thumbs;
+        if (picture && thumbs) {
+          const { columns: w, rows: h } = thumbs;
           context.imageSmoothingEnabled = w > side;
           context.imageSmoothingQuality = "high";
           context.drawImage(picture, (n % info.heads) * w, Math.floor(n / info.heads) * h, w, h, left + frame, y + frame, side, side);
@@ -208,8 +210,9 @@ export function Grid() {
   if (!info) return null;
   const names = [...known.value, "weight", "mass", "similarity", ...(effects.value || isSigned.value ? ["effect"] : []), ...(otherDoc.value ? ["change"] : [])];
   const uniform = Array.from({ length: info.layers.length * info.heads }, (_, n) => n).filter((n) => isUniform(info, n)).length;
-  const thumbs = info.thumbs;
-  const exact = thumbs && thumbs.rows === info.queries.tokens.length && thumbs.columns === info.keys.tokens.length;
+  const { thumbs } = sifted.value ?? info;
+  const exact = thumbs && thumbs.rows === shown.value?.rows.length && thumbs.columns === shown.value.columns.length;
+  const measured = sifted.value?.every ?? info.measured;
   const [low, high] = range.value;
   const part = info.layerNumbers.some((number, n) => number !== n) || info.headNumbers.some((numbers) => numbers.some((number, n) => number !== n));
   const every = everyRow(info.queries.tokens.length);
@@ -266,7 +269,8 @@ export function Grid() {
       <p class="quiet small">{say("at_least")} {number(faint(), 2)} · {uniform ? say("uniform_count", { n: count(uniform) }) : say("uniform_none")}</p>
       <p class="quiet small">{state.face.value === "values" ? say("grid_values")
         : thumbs && say(`grid_${exact ? "exact" : "hint"}${isTurned(info) ? "_turned" : ""}`, { n: thumbs.rows, m: thumbs.columns })}
-        {info.measured > 1 ? ` · ${say("grid_measured", { n: info.measured })}` : ""}
+        {sifted.value ? ` · ${say("grid_sifted")}${wanted.value?.normed ? ` · ${say("grid_normed")}` : ""}` : ""}
+        {measured > 1 ? ` · ${say("grid_measured", { n: measured })}` : ""}
         {info.awaited.size > 0 && <span data-test="awaited"> · {say("coming", { n: count(info.layers.length * info.heads - info.awaited.size), all: count(info.layers.length * info.heads) })}</span>}
         {every > 1 && (state.statistic.value === "similarity" || state.statistic.value === "change") ? ` · ${say("every_row", { n: every })}` : ""}</p>
       {info.ablated.length > 0 && <p class="quiet small">{say("silenced", { heads: info.ablated.map((cell) => cell.join(".")).join(", ") })}</p>}

@@ -16,7 +16,7 @@ import type { TraceInfo } from "../trace/trace";
 import { barEnd, statisticName } from "../catalog";
 import { Fill } from "./bar";
 import { HeadList } from "./headlist";
-import { saveCsv, saveJson, savePng, saveSvg } from "../export";
+import { KINDS, saveAs } from "../export";
 
 const KEYS = 10;
 /** Heads in which the pinned cell is strongest. */
@@ -57,8 +57,7 @@ export function Inspector() {
       <p class="quiet small">{say("honest", { more: info.hasNorms && !state.normed.value ? say("honest_normed") : say("honest_causes") })}</p>
       <div class="row save">
         <span class="quiet">{say("save")}</span>
-        <button onClick={() => void saveSvg()}>SVG</button><button onClick={() => void savePng()}>PNG</button>
-        <button onClick={() => void saveCsv()}>CSV</button><button onClick={() => void saveJson()}>JSON</button>
+        {KINDS.map((kind) => <button key={kind} onClick={() => saveAs(kind)}>{kind}</button>)}
       </div>
     </aside>
   );

@@ -35,7 +35,8 @@ export interface Questions {
   copy: { ask: { id: number; from: number; bytes: number }; answer: string };
   /** A part that an answer lacked. */
   feed: { ask: { piece: Piece; data: Float32Array }; answer: null };
-  measure: { ask: HeadName & { masses: Record<string, string[]> }; answer: HeadMeasure };
+  /** Of the whole head, or of what filters leave. */
+  measure: { ask: HeadName & { masses: Record<string, string[]>; view?: View; normed?: boolean }; answer: HeadMeasure };
   head: { ask: Drawn & { view: View; normed: boolean }; answer: WholeHead };
   rows: { ask: Drawn & { view: View; from: number; to: number; normed: boolean }; answer: Float32Array };
   tile: {
@@ -93,11 +94,11 @@ export class Desk {
         this.traces.get(piece.trace)?.feed(piece, data);
         return null;
       },
-      measure: ({ masses, ...name }) => {
+      measure: ({ masses, view = null, normed = false, ...name }) => {
         const { keys, queries } = this.held(name).info;
         const flags = Object.entries(masses).map(([statistic, tokens]) =>
           [statistic, keys.tokens.map((token, j) => keys.special[j] && tokens.includes(token))]);
-        return measure(this.head(name), Object.fromEntries(flags), keys === queries);
+        return measure(this.head(name), Object.fromEntries(flags), keys === queries, view, normed);
       },
       head: ({ view, normed, ...name }) => wholeHead(this.drawn(name), view, normed),
       rows: ({ view, from, to, normed, ...name }) =>
