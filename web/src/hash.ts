@@ -59,8 +59,8 @@ export function fromHash(fields: Fields, hash: string): void {
 }
 
 /** Keep the URL and the state in sync. Frames without a URL keep the state in memory. */
-export function followHash(fields: Fields): void {
-  fromHash(fields, location.hash);
+export function followHash(fields: Fields, first = location.hash): void {
+  fromHash(fields, first);
   let waiting = 0;
   effect(() => {
     const hash = toHash(fields);

@@ -13,6 +13,7 @@ import { followHash, isFresh } from "./hash";
 import * as state from "./state";
 import { FIELDS, status } from "./state";
 import { correct, openOnFinding } from "./opening";
+import { followNotebook, told } from "./notebook";
 import { restoreWidths } from "./panels/divider";
 import { followNumbers } from "./statistics";
 import { followRow, followSelection } from "./pictures";
@@ -81,8 +82,8 @@ function followFailure(): void {
   });
 }
 
-const fresh = isFresh(location.hash);
-followHash(FIELDS);
+const fresh = isFresh(told ?? location.hash);
+followHash(FIELDS, told ?? undefined);
 addEventListener("hashchange", () => { if (doc.value) correct(doc.value); });
 followFailure();
 restoreWidths();
@@ -90,6 +91,7 @@ followTheme();
 followLanguage();
 followSaid();
 followAway();
+followNotebook();
 followSelection();
 followRow();
 followRest();

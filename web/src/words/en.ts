@@ -162,6 +162,7 @@ export const en = {
   sampled: "from one row in {n}; computing the rest",
   lost: "The server doesn't respond: it was stopped, or the connection was lost. This head's numbers are there; heads that you have looked at stay here. Start `headscope view` again, or try again.",
   again: "Try again",
+  kernel: "The notebook's kernel doesn't answer: it is busy with a cell, or was stopped. The picture appears once it answers; if it was restarted, run the cell again.",
   refused: "The server refused the request: {why}",
   no_trace: "This page contains no trace.",
   broken: "The page can't be shown: {why}",

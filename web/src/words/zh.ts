@@ -164,6 +164,7 @@ export const zh: Record<Word, string> = {
   sampled: "由每 {n} 行中的 1 行绘制，其余正在计算",
   lost: "服务器没有响应：已停止或连接已断开。该头的数值在服务器上；看过的头仍可查看。请重新启动 `headscope view`，或重试。",
   again: "重试",
+  kernel: "笔记本的内核没有响应：正在运行其他单元格，或已停止。响应后即会显示；若已重启，请重新运行该单元格。",
   refused: "服务器拒绝了请求：{why}",
   no_trace: "此页中没有轨迹。",
   broken: "无法显示此页：{why}",
