@@ -281,7 +281,7 @@ def serve(tokens: int) -> None:
 
     trace = made(tokens, layers=22, lse=False).replaced(source=WithModel(768, 64))
     print(json.dumps({"trace": sum(record.nbytes for record in trace.layers)}), flush=True)
-    run(trace, open_browser=False, announce=lambda line: print(line.split()[2], flush=True))
+    run(trace, open_browser=False, announce=lambda line: print(line.split()[3], flush=True))
 
 
 HEADS = """async (heads) => {
