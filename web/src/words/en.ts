@@ -160,7 +160,7 @@ export const en = {
   tab_close: "Close “{text}”",
   cut: "The server doesn't respond: it was stopped, or the connection was lost. What is on the screen stays; start `headscope view` again to run more texts.",
   sampled: "from one row in {n}; computing the rest",
-  lost: "The server doesn't respond: it was stopped, or the connection was lost. This head's numbers are there; heads that you have looked at stay here. Start `headscope view` again, or try again.",
+  lost: "The server doesn't respond: it was stopped, or the connection was lost. Heads that you have looked at stay; others can't be fetched. Start `headscope view` again and open its new address, or try again.",
   again: "Try again",
   kernel: "The notebook's kernel doesn't answer: it is busy with a cell, or was stopped. The picture appears once it answers; if it was restarted, run the cell again.",
   refused: "The server refused the request: {why}",
