@@ -194,6 +194,8 @@ def test_forced_colours_keep_what_is_chosen(watch: Watch, cat_file: Path) -> Non
     assert chosen != other
     assert page.locator(".legend .ramp").evaluate("(one) => getComputedStyle(one).backgroundImage").startswith("linear")
     assert page.locator(".legend .ramp").evaluate("(one) => getComputedStyle(one).forcedColorAdjust") == "none"
+    over = page.locator("canvas.over").evaluate_all("(all) => all.map((one) => getComputedStyle(one).backgroundColor)")
+    assert set(over) == {"rgba(0, 0, 0, 0)"}, "an overlay hides no picture"
 
 
 def test_print_keeps_the_legend_s_value(watch: Watch, cat_file: Path) -> None:
