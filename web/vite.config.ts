@@ -70,8 +70,19 @@ const asFunction: Plugin = {
   },
 };
 
-/** One build for each page: `vite build --mode report`. The first empties the folder. */
+/** One build for each page, and one for the notebook's widget: `vite build --mode report`. The first empties the folder. */
 export default defineConfig(({ mode }) => {
+  if (mode === "widget") {
+    return {
+      build: {
+        lib: { entry: "src/widget.ts", formats: ["es"], fileName: () => "widget.js" },
+        outDir: "../src/headscope/view/static",
+        emptyOutDir: false,
+        target: "es2022",
+        reportCompressedSize: false,
+      },
+    };
+  }
   const name = mode in PAGES ? mode : "page";
   return {
     plugins: [asFunction, oneFile(name)],

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from headscope.model import Model
     from headscope.statistics import Statistics
     from headscope.verify import Report
+    from headscope.view.widget import TraceWidget
 
 
 def save(trace: Trace, path: Path, *, dtype: str, values: bool) -> Path:
@@ -137,11 +138,11 @@ def to_html(
     return to_html(trace, path, dtype=dtype, values=values, layers=layers, heads=heads, title=title, runs=runs)
 
 
-def show(trace: Trace, *, height: int | None, open_browser: bool) -> None:
+def show(trace: Trace, *, height: int | None, open_browser: bool) -> TraceWidget | None:
     """Call headscope.view.notebook.show."""
     from headscope.view.notebook import show
 
-    show(trace, height=height, open_browser=open_browser)
+    return show(trace, height=height, open_browser=open_browser)
 
 
 def mimebundle(trace: Trace) -> dict[str, str]:

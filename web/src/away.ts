@@ -1,6 +1,7 @@
 // Traces of which only the header is here: their parts are fetched when somebody looks at them.
 import { effect, signal } from "@preact/signals";
 import { catalog } from "./catalog";
+import { fromKernel, told } from "./notebook";
 import { start } from "./remote";
 import { at, doc, docs, type Doc } from "./store";
 import type { Questions } from "./trace/desk";
@@ -19,20 +20,37 @@ let waiting = 0;
 let quietFrom = 0;
 const PAUSE = 150;
 
+async function fromServer(request: object, left?: AbortSignal): Promise<Float32Array> {
+  const response = await fetch("api/part", {
+    method: "POST",
+    headers: { "content-type": "application/json", "x-headscope-token": start.value.token ?? "" },
+    body: JSON.stringify(request),
+    signal: left ?? null,
+  });
+  if (!response.ok) throw new Error(say("refused", { why: (await response.text()).slice(0, 600) }));
+  return new Float32Array(await response.arrayBuffer());
+}
+
+/** A kernel may be busy for long: after a while the page says so, and waits on. */
+const LONG = 5000;
+
+async function awaited(request: object): Promise<Float32Array> {
+  const late = setTimeout(() => { lost.value = say("kernel"); }, LONG);
+  try {
+    return await fromKernel(request);
+  } finally {
+    clearTimeout(late);
+  }
+}
+
 /** A part of a trace, as numbers. */
 async function part(remote: string, request: object, urgency: Urgency, left?: AbortSignal): Promise<Float32Array> {
   const foreground = urgency !== "background";
   if (foreground) waiting++;
   else while (waiting || performance.now() < quietFrom) await new Promise((later) => setTimeout(later, PAUSE / 4));
   try {
-    const response = await fetch("api/part", {
-      method: "POST",
-      headers: { "content-type": "application/json", "x-headscope-token": start.value.token ?? "" },
-      body: JSON.stringify({ ...request, trace: remote }),
-      signal: left ?? null,
-    });
-    if (!response.ok) throw new Error(say("refused", { why: (await response.text()).slice(0, 600) }));
-    const numbers = new Float32Array(await response.arrayBuffer());
+    const numbers = await (told === null ? fromServer : awaited)({ ...request, trace: remote }, left);
+    if (left?.aborted) throw left.reason;
     lost.value = null;
     return numbers;
   } catch (error) {

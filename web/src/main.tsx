@@ -14,6 +14,7 @@ import { followHash, noStep } from "./steps";
 import * as state from "./state";
 import { FIELDS, status } from "./state";
 import { correct, followRemarks, openOnFinding } from "./opening";
+import { followNotebook, told } from "./notebook";
 import { restoreWidths } from "./panels/divider";
 import { fetchRuns } from "./runs";
 import { followNumbers } from "./statistics";
@@ -90,9 +91,10 @@ function followFailure(): void {
 }
 
 const about = JSON.parse(document.getElementById("hs-about")?.textContent ?? "{}") as Partial<Start>;
-const bare = isFresh(location.hash);
+const given = told ?? location.hash;
+const bare = isFresh(given);
 const fresh = bare && !about.state;
-followHash(FIELDS, bare && about.state ? `${location.hash || "#"}&${about.state}` : location.hash);
+followHash(FIELDS, bare && about.state ? `${given || "#"}&${about.state}` : given);
 followRemarks();
 addEventListener("hashchange", () => { if (doc.value) correct(); });
 followFailure();
@@ -101,6 +103,7 @@ followTheme();
 followLanguage();
 followSaid();
 followAway();
+followNotebook();
 followSelection();
 followSeveral();
 followRow();

@@ -17,15 +17,15 @@ export const noStep = (): void => { stepped = acts; };
 /** A click without a pointer comes from a key or a screen reader. */
 const begins = (event: Event): boolean =>
   !(event instanceof KeyboardEvent && event.repeat) && !(event.type === "click" && (event as MouseEvent).detail > 0);
-for (const kind of ["pointerdown", "keydown", "click", "change"]) {
-  addEventListener(kind, (event) => { if (begins(event)) acts++; }, { capture: true });
-}
 
 const SETTLED = 60;
 const inUrl = (): string => location.hash.replace(/^#/, "");
 
 /** Keep the URL and the state in sync, from this hash on. Frames without a URL keep the state in memory. */
 export function followHash(fields: Fields, from: string = location.hash): void {
+  for (const kind of ["pointerdown", "keydown", "click", "change"]) {
+    addEventListener(kind, (event) => { if (begins(event)) acts++; }, { capture: true });
+  }
   unread.value = fromHash(fields, from);
   let waiting = 0;
   let due: string | null = null;

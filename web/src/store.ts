@@ -33,8 +33,10 @@ export const at = computed(() => {
     head: Math.min(state.head.value, (info?.heads ?? 1) - 1),
   };
 });
+/** Thumbnails that arrive make another info of the same text. */
+const text = computed(() => doc.value?.info.queries);
 export const shown = computed<Shown | null>(() => {
-  const info = doc.value?.info;
+  const info = text.value && doc.peek()?.info;
   return info ? makeShown(info, state.filter.value, state.special.value, state.merged.value) : null;
 });
 export const otherShown = computed<Shown | null>(() => {

@@ -413,14 +413,19 @@ class Trace:
             self, path, dtype=dtype, values=values, layers=layers, heads=heads, title=title, runs=runs
         )
 
-    def view(self, *, height: int | None = None, open_browser: bool = True) -> None:
+    def view(self, *, height: int | None = None, open_browser: bool = True) -> Any:
         """Show the interactive page: inline in a notebook, otherwise from a local server that runs until Ctrl-C.
 
         Args:
             height: height of the frame in a notebook, in pixels.
             open_browser: True to open the served page in a browser.
+
+        Returns:
+            In a notebook with anywidget (`pip install 'headscope[notebook]'`), a widget, which the notebook shows as
+            the last line of a cell: `w.selection` is (layer, head, query, key), to read, set and observe. Elsewhere
+            None.
         """
-        upward.show(self, height=height, open_browser=open_browser)
+        return upward.show(self, height=height, open_browser=open_browser)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         return upward.mimebundle(self)

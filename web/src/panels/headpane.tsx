@@ -90,7 +90,7 @@ export function HeadPane() {
               name={`${say("mode_matrix")}: ${title()}`} />
           </div>}
           {tableOpen.value && <NumberTable />}
-          {picture && picture.every > 1 && <p class="sampled" data-test="sampled">{say("sampled", { n: count(picture.every) })}</p>}
+          {picture && picture.every > 1 && state.mode.value !== "lines" && <p class="sampled" data-test="sampled">{say("sampled", { n: count(picture.every) })}</p>}
           <Lost />
         </div>
         <div class="badges" data-test="badges">{badges.map((badge) => <span key={String(badge)} class="badge">{badge}</span>)}</div>
