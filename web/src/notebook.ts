@@ -9,7 +9,8 @@ import { at, doc, headName } from "./store";
 
 /** What the widget names its frame: this, then the state and the notebook's theme. */
 const MARK = "headscope:";
-const named = window.name.startsWith(MARK) ? new URLSearchParams(window.name.slice(MARK.length)) : null;
+const frame = globalThis.name ?? "";
+const named = frame.startsWith(MARK) ? new URLSearchParams(frame.slice(MARK.length)) : null;
 
 /** The state to begin with; null where the page is not in a widget. */
 export const told = ((): string | null => {
