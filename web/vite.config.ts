@@ -1,5 +1,6 @@
 // Builds each page as one HTML file without any address in it, and pins its own script and style by hash.
 import { createHash } from "node:crypto";
+import { readFileSync } from "node:fs";
 import { build, defineConfig, type Plugin, type Rolldown } from "vite";
 
 const hash = (text: string): string => `'sha256-${createHash("sha256").update(text, "utf8").digest("base64")}'`;
@@ -70,6 +71,27 @@ const asFunction: Plugin = {
   },
 };
 
+const entries = (code: string): [string, string][] =>
+  [...code.matchAll(/^  (\w+):\s*("(?:[^"\\\n]|\\.)*"),$/gm)].map(([, name, text]) => [name, text]);
+
+/** The names of words are in a page once: a table in another language is a list, in the order of the English one. */
+const namesOnce: Plugin = {
+  name: "names-once",
+  enforce: "pre",
+  transform(code, id) {
+    const language = /words\/(ja|zh)\.ts$/.exec(id)?.[1];
+    if (!language) return null;
+    const names = entries(readFileSync(id.replace(/\w+\.ts$/, "en.ts"), "utf-8")).map(([name]) => name);
+    const table = new Map(entries(code));
+    const missing = names.find((name) => !table.has(name));
+    if (missing || names.length !== table.size || names.length !== code.match(/^  \w+:/gm)?.length) {
+      throw new Error(`${id}: ${missing ?? "a line"} is missing, or not of the form \`name: "text",\``);
+    }
+    const texts = names.map((name) => table.get(name)).join(",");
+    return `import { en } from "./en"; const texts = [${texts}]; export const ${language} = Object.fromEntries(Object.keys(en).map((name, n) => [name, texts[n]]));`;
+  },
+};
+
 /** One build for each page, and one for the notebook's widget: `vite build --mode report`. The first empties the folder. */
 export default defineConfig(({ mode }) => {
   if (mode === "widget") {
@@ -85,7 +107,7 @@ export default defineConfig(({ mode }) => {
   }
   const name = mode in PAGES ? mode : "page";
   return {
-    plugins: [asFunction, oneFile(name)],
+    plugins: [asFunction, namesOnce, oneFile(name)],
     build: {
       rolldownOptions: { input: `${name}.html` },
       outDir: "../src/headscope/view/static",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +18,8 @@ from serving import Served, start
 
 import headscope as hs
 from explain.tops import TEXT, readable
+from headscope.view import server
+from patience import PATIENCE
 from random_models import Made, run
 
 if TYPE_CHECKING:
@@ -335,6 +339,36 @@ def test_a_file_holds_the_effects_of_a_small_model(watch: Watch, model: hs.Model
     assert page.locator("[data-test=run], .stale").count() == 0
     page = watch().open(model.trace(TEXT).to_html(tmp_path / "none.html", runs=False).as_uri() + "#pane=causes")
     assert "There is no model here" in page.locator("#head").inner_text()
+
+
+def test_layers_are_shown_as_they_come_and_a_study_is_cancelled(
+    watch: Watch, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = threading.Event()
+
+    def endless(*given: Any) -> None:
+        progress, layer_read = given[4:]
+        layer_read(2, np.array([0.1, -0.3, 0.2, 0.0]))
+        try:
+            while True:
+                progress(1, LAYERS)
+                time.sleep(0.01)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(server, "answer", endless)
+    page = watch().open(f"{served.session.address()}#pane=causes")
+    page.locator("[data-test=run]").click()
+    page.wait_for_selector("[data-test=bars]")
+    assert page.locator("[data-test=bars]").get_attribute("data-order") == "2.1 2.2 2.0 2.3"
+    assert "layer 1 of 3" in page.locator(".question [role=status]").inner_text()
+    listed = [str(row.get_attribute("data-head")) for row in page.locator("[data-test=ranks] [data-head]").all()]
+    assert listed == ["2.1", "2.2", "2.0", "2.3"][: len(listed)]
+    page.locator("[data-test=cancel]").click()
+    page.wait_for_selector("[data-test=run]:not(:disabled)")
+    assert ended.wait(PATIENCE)
+    assert page.locator("[data-test=bars], [data-test=runs] [data-run]").count() == 0
+    assert page.locator("[role=alert]").all_inner_texts() == [""]
 
 
 def test_the_answer_is_plain_json(served: Served, model: hs.Model) -> None:

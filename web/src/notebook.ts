@@ -9,7 +9,7 @@ import { at, doc, headName } from "./store";
 
 /** What the widget names its frame: this, then the state and the notebook's theme. */
 const MARK = "headscope:";
-const frame = globalThis.name ?? "";
+const frame = typeof window === "undefined" ? "" : window.name;
 const named = frame.startsWith(MARK) ? new URLSearchParams(frame.slice(MARK.length)) : null;
 
 /** The state to begin with; null where the page is not in a widget. */

@@ -94,9 +94,10 @@ function Question() {
           onInput={(event) => { patchText.value = event.currentTarget.value; }} onKeyDown={(event) => event.stopPropagation()} />}
         {(way === "edge" || way === "cut") && <bdi class={cell ? "chip" : "quiet"}>{cell ? `${way === "cut" ? `${headHere().join(".")}: ` : ""}${cell}` : say("causes_pin")}</bdi>}
         <Measure />
+        {/* two elements: if Cancel became Run while it is pressed, it would submit the form */}
         {running.value === null
-          ? <button class="strong" data-test="run" disabled={!asked.value}>{say("causes_run")}</button>
-          : <button type="button" data-test="cancel" onClick={() => cancel()}>{say("cancel")}</button>}
+          ? <button key="run" class="strong" data-test="run" disabled={!asked.value}>{say("causes_run")}</button>
+          : <button key="cancel" type="button" data-test="cancel" onClick={() => cancel()}>{say("cancel")}</button>}
         <span class="quiet running" role="status">{running.value}</span>
       </form>
       {way === "these" && <Choices />}
