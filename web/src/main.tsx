@@ -11,7 +11,7 @@ import { followTheme } from "./appearance";
 import { isFresh } from "./hash";
 import { followHash, noStep } from "./steps";
 import * as state from "./state";
-import { FIELDS, status } from "./state";
+import { FIELDS, FLOWING, status } from "./state";
 import { correct, followRemarks, openOnFinding } from "./opening";
 import { restoreWidths } from "./panels/divider";
 import { followNumbers } from "./statistics";
@@ -86,7 +86,7 @@ function followFailure(): void {
 const about = JSON.parse(document.getElementById("hs-about")?.textContent ?? "{}") as Partial<Start>;
 const bare = isFresh(location.hash);
 const fresh = bare && !about.state;
-followHash(FIELDS, bare && about.state ? `${location.hash || "#"}&${about.state}` : location.hash);
+followHash(FIELDS, bare && about.state ? `${location.hash || "#"}&${about.state}` : location.hash, FLOWING);
 followRemarks();
 addEventListener("hashchange", () => { if (doc.value) correct(); });
 followFailure();

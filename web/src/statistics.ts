@@ -4,11 +4,11 @@ import * as state from "./state";
 import { betweenSets, pinnedCell, type Question } from "./asking";
 import { catalog } from "./catalog";
 import { apart } from "./comparing";
-import { sifted } from "./sifted";
 import { at, doc, failure, otherDoc } from "./store";
 import { engine } from "./trace/engine";
 import type { TraceInfo } from "./trace/trace";
 import { say } from "./words";
+import { sifted } from "./sifted";
 
 /** A head whose mean entropy is above this share of log S is called near-uniform, as in headscope.verify. */
 export const UNIFORM = 0.98;

@@ -6,7 +6,8 @@ import { Dialog } from "./dialog";
 const KEYS: [string, Word][] = [
   ["← → ↑ ↓", "help_neighbours"], ["j k · J K", "help_rows"], ["Enter", "help_enter"], ["/", "help_find"], ["Esc", "help_escape"],
   ["l m b", "help_modes"], ["+ − 0", "help_zoom"], ["s w n", "help_toggles"], ["e E", "help_ranked"], ["⇧ + click", "help_choose"], ["f", "help_findings"], ["1 2 3 4", "help_panes"],
-  ["x · M", "help_causes"], ["t · T", "help_table"], ["S", "help_share"],
+  ["x · M", "help_causes"], ["t · T", "help_table"],
+  ["S", "help_share"],
 ];
 
 export const Help = () => (
