@@ -7,8 +7,6 @@ export interface Field<T> {
   first: T;
   read(text: string): T | undefined;
   write(value: T): string;
-  /** True if it changes as a pointer moves, or is the reader's taste: a change of it is no step that Back undoes. */
-  flows?: true;
 }
 
 export const whole = (text: string): number | undefined => (/^\d{1,6}$/.test(text) ? Number(text) : undefined);
@@ -18,36 +16,37 @@ export const field = <T,>(target: Signal<T>, read: (text: string) => T | undefin
 export const among = <T extends string>(target: Signal<T>, names: readonly T[]): Field<T> =>
   field(target, (text) => names.find((name) => name === text));
 export const flag = (target: Signal<boolean>): Field<boolean> => field(target, (text) => text === "1", (on) => (on ? "1" : "0"));
-export const flowing = <F extends object>(kept: F): F & { flows: true } => ({ ...kept, flows: true });
 export const share = (target: Signal<number>): Field<number> =>
   field(target, (text) => { const value = Number(text); return value >= 0 && value <= 1 ? value : undefined; });
 
 /** A hash that says nothing but how the page looks to its reader. */
 export const isFresh = (hash: string): boolean => [...new URLSearchParams(hash.replace(/^#/, "")).keys()].every((name) => name in APPEARANCE);
 
-/** Whole numbers with dots between, each once, in order. */
-export const wholes = (held: Signal<readonly number[]>): Field<readonly number[]> =>
-  field(
+/** Whole numbers with dots between, each once, in order; `none` stands for none of them. */
+export const wholes = (held: Signal<readonly number[]>, none: readonly number[]): Field<readonly number[]> => ({
+  ...field(
     held,
     (text) => (/^\d{1,6}(\.\d{1,6}){0,4095}$/.test(text) ? [...new Set(text.split(".").map(Number))].sort((a, b) => a - b) : undefined),
     (value) => value.join("."),
-  );
+  ),
+  first: none,
+});
 
 /** The fields of a hash, by name. */
 export type Fields = Record<string, Field<never>>;
 
 /** Every page keeps these. */
 export const APPEARANCE = {
-  theme: flowing(among(theme, THEMES)),
-  lang: flowing(field(language, (text) => (["en", "ja", "zh"].includes(text) ? text : undefined))),
+  theme: among(theme, THEMES),
+  lang: field(language, (text) => (["en", "ja", "zh"].includes(text) ? text : undefined)),
 };
 
 /** The state as a hash, without fields at their initial values; `kept` chooses the fields. */
-export function toHash(fields: Fields, kept: (name: string, field: Field<never>) => boolean = () => true): string {
+export function toHash(fields: Fields, kept: (name: string) => boolean = () => true): string {
   const parts: string[] = [];
-  for (const [name, held] of Object.entries(fields)) {
-    const value = held.signal.value as unknown;
-    if (kept(name, held) && value !== held.first && value !== null) parts.push(`${name}=${encodeURIComponent(held.write(value as never))}`);
+  for (const [name, { signal: target, first, write }] of Object.entries(fields)) {
+    const value = target.value as unknown;
+    if (kept(name) && value !== first && value !== null) parts.push(`${name}=${encodeURIComponent(write(value as never))}`);
   }
   return parts.join("&");
 }

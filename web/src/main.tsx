@@ -12,7 +12,7 @@ import { followTheme } from "./appearance";
 import { isFresh } from "./hash";
 import { followHash, noStep } from "./steps";
 import * as state from "./state";
-import { FIELDS, status } from "./state";
+import { FIELDS, FLOWING, status } from "./state";
 import { correct, followRemarks, openOnFinding } from "./opening";
 import { followNotebook, told } from "./notebook";
 import { restoreWidths } from "./panels/divider";
@@ -94,7 +94,7 @@ const about = JSON.parse(document.getElementById("hs-about")?.textContent ?? "{}
 const given = told ?? location.hash;
 const bare = isFresh(given);
 const fresh = bare && !about.state;
-followHash(FIELDS, bare && about.state ? `${given || "#"}&${about.state}` : given);
+followHash(FIELDS, bare && about.state ? `${given || "#"}&${about.state}` : given, FLOWING);
 followRemarks();
 addEventListener("hashchange", () => { if (doc.value) correct(); });
 followFailure();

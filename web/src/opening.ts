@@ -76,6 +76,10 @@ export function correct(): void {
       now.push({ word: "address_token", parts: { n: lost.join(", "), last: tokens.length - 1 } });
       held.value = held.value.length > lost.length ? held.value.filter((place) => place < tokens.length) : state.NONE;
     }
+    if (state.step.value > state.STEPS) {
+      now.push({ word: "address_unread", parts: { text: `step=${state.step.value}` } });
+      state.step.value = 0;
+    }
     if (!isStatistic(state.statistic.value)) {
       now.push({ word: "address_unread", parts: { text: `by=${state.statistic.value}` } });
       state.statistic.value = "entropy";

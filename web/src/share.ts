@@ -13,7 +13,7 @@ const CHUNK = 24 << 20;
 const LONGEST_TITLE = 48;
 
 /** What stands in the page until it is drawn. */
-const unread = document.getElementById("page")?.innerHTML ?? "";
+const bare = document.getElementById("page")?.innerHTML ?? "";
 
 /** JSON that can neither close its element nor open a comment in it, as in headscope/pages.py. */
 const inert = (value: unknown): string =>
@@ -27,7 +27,7 @@ function shell(): [string, string] {
   const [style, script] = ["head > style", "body > script[type=module]"].map((place) => document.querySelector(place)!.outerHTML);
   const metas = Array.from(document.querySelectorAll("head > meta"), (meta) => `${meta.outerHTML}\n`).join("");
   return [
-    `<!doctype html>\n<html lang="en">\n<head>\n${metas}<title>${escaped(title)}</title>\n${style}\n</head>\n<body>\n<div id="page">${unread}</div>\n`,
+    `<!doctype html>\n<html lang="en">\n<head>\n${metas}<title>${escaped(title)}</title>\n${style}\n</head>\n<body>\n<div id="page">${bare}</div>\n`,
     `${script}\n</body>\n</html>\n`,
   ];
 }

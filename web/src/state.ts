@@ -1,6 +1,6 @@
 // The selection, which all panels share. It is kept in the URL's hash, so that a link shows the same picture.
 import { signal } from "@preact/signals";
-import { among, APPEARANCE, field, flag, flowing, share, whole, wholes, type Fields } from "./hash";
+import { among, APPEARANCE, field, flag, share, whole, wholes, type Fields } from "./hash";
 
 export { dark, language, theme, THEMES } from "./appearance";
 
@@ -91,15 +91,15 @@ export const FIELDS = {
   h: field(head, whole),
   q: field(query, whole),
   k: field(key, whole),
-  set: wholes(from),
-  on: wholes(to),
-  heads: wholes(several),
+  set: wholes(from, NONE),
+  on: wholes(to, NONE),
+  heads: wholes(several, NONE),
   blend: among(blend, BLENDS),
   dir: among(direction, DIRECTIONS),
   face: among(face, FACES),
   pane: among(pane, PANES),
   mode: among(mode, MODES),
-  mass: flowing(share(mass)),
+  mass: share(mass),
   of: among(filter, FILTERS),
   special: flag(special),
   words: flag(merged),
@@ -108,11 +108,11 @@ export const FIELDS = {
   to: among(reach, REACHES),
   by: field(statistic, (text) => (/^[a-z_]{1,24}$/.test(text) ? text : undefined)),
   order: among(order, ORDERS),
-  least: flowing(share(least)),
+  least: share(least),
   way: among(way, WAYS),
   run: field(run, (text) => (/^[\w-]{1,24}$/.test(text) ? text : undefined)),
-  step: field(step, (text) => [whole(text)].find((n) => n !== undefined && n <= STEPS)),
-  box: flowing(field<Box>(
+  step: field(step, whole),
+  box: field<Box>(
     box,
     (text) => {
       const parts = text.split(".").map(Number);
@@ -121,6 +121,9 @@ export const FIELDS = {
         : undefined;
     },
     (value) => (value ? [value.top, value.left, value.span].map(Math.round).join(".") : ""),
-  )),
+  ),
   ...APPEARANCE,
 } as unknown as Fields;
+
+/** Fields that change as a pointer moves: no step that Back undoes. */
+export const FLOWING: readonly string[] = ["mass", "least", "box"];

@@ -4,13 +4,13 @@ import * as state from "./state";
 import { betweenSets, pinnedCell, type Question } from "./asking";
 import { catalog } from "./catalog";
 import { apart, tokenPairs } from "./comparing";
-import { sifted } from "./sifted";
 import { at, doc, failure, otherDoc } from "./store";
 import { effect as effects } from "./runs";
 import { engine } from "./trace/engine";
 import { everyRow } from "./trace/measures";
 import type { TraceInfo } from "./trace/trace";
 import { say } from "./words";
+import { sifted } from "./sifted";
 
 /** A head whose mean entropy is above this share of log S is called near-uniform, as in headscope.verify. */
 export const UNIFORM = 0.98;

@@ -1,6 +1,6 @@
 // The state in the URL: what the reader does is a step in the browser's history, so that Back undoes it.
 import { batch, effect, signal } from "@preact/signals";
-import { fromHash, toHash, type Fields } from "./hash";
+import { APPEARANCE, fromHash, toHash, type Fields } from "./hash";
 
 /** Acts of the reader so far. A held key and a drag are one act; so is all that follows from it. */
 let acts = 0;
@@ -21,8 +21,11 @@ const begins = (event: Event): boolean =>
 const SETTLED = 60;
 const inUrl = (): string => location.hash.replace(/^#/, "");
 
-/** Keep the URL and the state in sync, from this hash on. Frames without a URL keep the state in memory. */
-export function followHash(fields: Fields, from: string = location.hash): void {
+/**
+ * Keep the URL and the state in sync, from this hash on. Frames without a URL keep the state in memory. A change of a field
+ * that flows, or of the page's appearance, is no step.
+ */
+export function followHash(fields: Fields, from: string = location.hash, flowing: readonly string[] = []): void {
   for (const kind of ["pointerdown", "keydown", "click", "change"]) {
     addEventListener(kind, (event) => { if (begins(event)) acts++; }, { capture: true });
   }
@@ -45,7 +48,7 @@ export function followHash(fields: Fields, from: string = location.hash): void {
   };
   effect(() => {
     const hash = toHash(fields);
-    const now = toHash(fields, (_, { flows }) => !flows);
+    const now = toHash(fields, (name) => !(name in APPEARANCE || flowing.includes(name)));
     const step = last !== null && now !== last && acts !== stepped;
     last = now;
     if (step) {

@@ -2,7 +2,7 @@
 import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import { signal } from "@preact/signals";
-import { among, field, flowing, fromHash, isFresh, share, toHash, toShare, whole, wholes, type Fields } from "../src/hash";
+import { among, field, fromHash, isFresh, share, toHash, toShare, whole, wholes, type Fields } from "../src/hash";
 import { maskOf } from "../src/masking";
 import { byNumber, byPlace, nextPlace } from "../src/order";
 import { corner, short, slots } from "../src/panels/slots";
@@ -60,19 +60,21 @@ test("numbers in slots are short", () => {
 });
 
 test("sets of tokens in an address", () => {
-  const { read, write } = wholes(signal<readonly number[]>([]));
+  const none: readonly number[] = [];
+  const { read, write, first } = wholes(signal<readonly number[]>([3]), none);
+  expect(first).toBe(none);
   expect([read("5.3.3.0"), read("7"), read("x"), read(""), read("1..2")]).toEqual([[0, 3, 5], [7], undefined, undefined, undefined]);
   expect(write([3, 5])).toBe("3.5");
 });
 
 test("a hash sets what it can, and names what it can't", () => {
   const [pin, mass, theme] = [signal<number | null>(null), signal(0.7), signal("auto")];
-  const fields = { q: field(pin, whole), mass: flowing(share(mass)), theme: flowing(among(theme, ["auto", "dark"])) } as unknown as Fields;
+  const fields = { q: field(pin, whole), mass: share(mass), theme: among(theme, ["auto", "dark"]) } as unknown as Fields;
   expect(fromHash(fields, "#q=4&mass=2&theme=dark&what=ever")).toEqual(["what=ever", "mass=2"]);
   expect([pin.value, mass.value, theme.value]).toEqual([4, 0.7, "dark"]);
   mass.value = 0.5;
   expect(toHash(fields)).toBe("q=4&mass=0.5&theme=dark");
-  expect(toHash(fields, (_, { flows }) => !flows)).toBe("q=4");
+  expect(toHash(fields, (name) => name === "q")).toBe("q=4");
   expect(toShare(fields)).toBe("q=4&mass=0.5");
   expect(fromHash(fields, "")).toEqual([]);
   expect([pin.value, mass.value, theme.value]).toEqual([null, 0.7, "auto"]);

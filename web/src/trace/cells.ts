@@ -165,7 +165,7 @@ function scoreFour(head: HeadArrays, queries: ArrayLike<number>, from: number, o
 export const plain = (groups: Groups, all: number): boolean => groups.members.length === all && size(groups) === all;
 
 /** Rows [from, to) over the columns [left, right), into `out`; entropies of whole rows into `entropies`. */
-export function fillOne(
+function fillOne(
   head: HeadArrays, view: View, from: number, to: number, left: number, right: number, normed: boolean,
   out: Float32Array, entropies: Float32Array | null = null,
 ): void {

@@ -1,5 +1,5 @@
 // Statistics of a head, and distances between heads, as in headscope.statistics.
-import { allowedKeys, entropy, fillOne, sees, size, weightRow, type Groups, type View } from "./cells";
+import { allowedKeys, entropy, sees, size, viewRows, weightRow, type Groups, type View } from "./cells";
 import type { Aligned } from "./difference";
 import type { HeadArrays } from "./head";
 
@@ -106,7 +106,6 @@ export function measure(head: HeadArrays, masses: Record<string, boolean[]>, ali
   const columns = Math.min(most, across);
   const pooled = new Float32Array(rows * columns);
   const row = new Float32Array(across);
-  const nats = new Float32Array(1);
   const tokens = ({ starts, members }: Groups, n: number): Int32Array => members.subarray(starts[n], starts[n + 1]);
   const firsts = Int32Array.from({ length: across }, (_, c) => tokens(view.columns, c)[0]);
   const columnOf = new Int32Array(keys).fill(-1);
@@ -121,7 +120,8 @@ export function measure(head: HeadArrays, masses: Record<string, boolean[]>, ali
   const roles = Object.entries(masses).map(([name, has]) => [name, Array.from(firsts, (j) => has[j])] as const).filter(([, has]) => has.includes(true));
   for (let r = 0; r < down; r++) {
     if (Math.floor(r / RUN) % every) continue;
-    fillOne(head, view, r, r + 1, 0, across, normed, row, nats);
+    let nats = sifted ? 0 : weightRow(head, r, row);
+    if (sifted) row.set(viewRows([head], view, r, r + 1, 0, across, normed));
     const own = tokens(view.rows, r);
     const [place, last] = [own[0], own[own.length - 1]].map((i) => i + keys - queries);
     const base = Math.floor((r * rows) / down) * columns;
@@ -133,7 +133,7 @@ export function measure(head: HeadArrays, masses: Record<string, boolean[]>, ali
     }
     if (sifted && total > 0) {
       for (let c = 0; c < across; c++) row[c] /= total;
-      nats[0] = entropy(row);
+      nats = entropy(row);
     }
     let strongest = 0;
     let squares = 0;
@@ -149,9 +149,9 @@ export function measure(head: HeadArrays, masses: Record<string, boolean[]>, ali
     const padding = aligned && rule.keys !== null && !rule.keys[place];
     broken ||= Number.isNaN(total);
     if (strongest === 0 || padding) continue;
-    add("entropy", nats[0]);
+    add("entropy", nats);
     const allowed = sifted ? firsts.reduce((count, j) => count + Number(sees(rule, place, j)), 0) : allowedKeys(head, own[0]);
-    if (allowed > 1) add("normalised_entropy", nats[0] / Math.log(allowed));
+    if (allowed > 1) add("normalised_entropy", nats / Math.log(allowed));
     add("effective_tokens", 1 / squares);
     add("strongest", strongest);
     if (columnOf[0] >= 0) add("first", row[columnOf[0]]);

@@ -9,6 +9,7 @@ export interface Entry {
 export interface Safetensors {
   entries: Map<string, Entry>;
   metadata: Record<string, string>;
+  raw: Uint8Array;
   bytes(name: string): Uint8Array;
 }
 
@@ -38,6 +39,7 @@ export function readSafetensors(raw: Uint8Array): Safetensors {
   return {
     entries,
     metadata,
+    raw,
     bytes(name) {
       const entry = entries.get(name);
       if (!entry) throw new FormatError(`the file has no tensor ${name}`);

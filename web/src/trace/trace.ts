@@ -142,7 +142,7 @@ export class HeldTrace {
   private floats = 0;
   private readonly sums = new Map<string, Float32Array | Float64Array>();
 
-  constructor(readonly raw: Uint8Array, private readonly id = 0) {
+  constructor(raw: Uint8Array, private readonly id = 0) {
     this.file = readSafetensors(raw);
     const { metadata, entries } = this.file;
     if (metadata.format !== "headscope.trace" || !metadata.headscope) {
@@ -366,5 +366,10 @@ export class HeldTrace {
     if (!all || !names) return null;
     const size = all.length / names.length;
     return Object.fromEntries(names.map((name, index) => [name, all.slice(index * size, (index + 1) * size)]));
+  }
+
+  /** The file's bytes. */
+  get raw(): Uint8Array {
+    return this.file.raw;
   }
 }
