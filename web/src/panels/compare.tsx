@@ -97,7 +97,8 @@ export function Compare() {
   );
   const rows = aligned && b ? alignedLabels(labelsA.rows, b.shown.rows, aligned.rows) : [];
   const columns = aligned && b ? alignedLabels(labelsA.columns, b.shown.columns, aligned.columns) : [];
-  const name = headName(a.info, at.value);
+  const [l, h] = [state.otherLayer.value, state.otherHead.value];
+  const missing = l !== null && h !== null ? { l, h } : headName(a.info, at.value);
   return (
     <main class="centre" id="head">
       <section class="panel picture">
@@ -114,7 +115,7 @@ export function Compare() {
             }} />
           </label>
         </div>
-        {!b || !aligned || !wantB ? <p class="quiet hint" data-test="compare-hint">{docB.value ? say("compare_no_head", name) : say("compare_hint")}</p> : (
+        {!b || !aligned || !wantB ? <p class="quiet hint" data-test="compare-hint">{docB.value ? say("compare_no_head", missing) : say("compare_hint")}</p> : (
           <>
             <div class="duel">
               <div class="large" data-test="difference">
