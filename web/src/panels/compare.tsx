@@ -14,7 +14,7 @@ import { everyRow } from "../trace/measures";
 import { largestPlaces } from "../trace/strongest";
 import { Fill } from "./bar";
 import { Legend } from "./legend";
-import { Matrix } from "./matrix";
+import { LEAST, Matrix } from "./matrix";
 import { Sign } from "./sign";
 import { short } from "./slots";
 import { placed, type Label } from "../shown";
@@ -137,6 +137,9 @@ export function Compare() {
   );
 }
 
+/** Longer texts have cells too small for numbers. */
+const NUMBERED = 28;
+
 /** A's place at each of B's. */
 function backwards({ a, b }: Aligned): Int32Array {
   const out = new Int32Array(b.reduce((most, j) => Math.max(most, j + 1), 0)).fill(-1);
@@ -147,7 +150,7 @@ function backwards({ a, b }: Aligned): Int32Array {
 function alignment({ a, b }: Aligned, labels: Label[]): string {
   const both = a.reduce((sum, i, n) => sum + Number(i >= 0 && b[n] >= 0), 0);
   const differ = labels.filter(({ differs, gap }) => differs && !gap).length;
-  return say("compare_aligned", { n: count(both), all: count(a.length), differ: count(differ) });
+  return `${say("compare_aligned", { n: count(both), all: count(a.length), differ: count(differ) })}${a.length <= NUMBERED ? ` · ${say("text_numbers", { n: LEAST })}` : ""}`;
 }
 
 /** Keys with a pair of bars. */
