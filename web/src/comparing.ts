@@ -3,6 +3,7 @@ import { batch, computed, effect } from "@preact/signals";
 import { align } from "./align";
 import * as state from "./state";
 import { at, doc, docB, docs, headName, otherDoc, otherShown, shown, type Doc } from "./store";
+import { say } from "./words";
 import { marked, type Label, type Shown } from "./shown";
 import type { Aligned, Pairs } from "./trace/difference";
 import type { TraceInfo } from "./trace/trace";
@@ -67,9 +68,15 @@ export function setB(trace: number, layer: number | null, head: number | null): 
 
 /** Shift-click: a head of this text, or of B's text where that is on the screen. */
 export function holdAgainst(n: number): void {
-  const info = doc.value!.info;
+  const { info } = doc.value!;
   const beside = state.pane.value === "compare" && docB.value ? docB.value : doc.value!;
-  setB(docs.value.indexOf(beside), Math.floor(n / info.heads), n % info.heads);
+  const { l, h } = headName(info, { layer: Math.floor(n / info.heads), head: n % info.heads });
+  const place = placeOf(beside.info, l, h);
+  if (!place) {
+    state.status.value = say("compare_no_head", { l, h });
+    return;
+  }
+  setB(docs.value.indexOf(beside), place.layer, place.head);
   state.pane.value = "compare";
 }
 
