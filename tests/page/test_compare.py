@@ -232,6 +232,18 @@ def test_the_difference_is_purple_where_a_is_larger_and_green_where_b_is(
             assert green > red
 
 
+def test_another_text_in_b_has_a_s_head_again(watch: Watch, one: hs.Trace, model: hs.Model, two: Path) -> None:
+    page = watch().open(two.as_uri() + "#pane=compare&l=1&h=0&vs=0&lb=2&hb=3&q=4&k=3")
+    a, b = weights(one, 1, 0)[4, 3], weights(one, 2, 3)[4, 3]
+    np.testing.assert_allclose(three(page), [a, b, a - b], atol=CLOSE)
+    page.set_input_files("[data-test=compare-file]", model.trace(VERY).save(two.with_name("very.safetensors")))
+    until(page, "location.hash.includes('vs=2') && !location.hash.includes('lb=')")
+    until(page, "document.querySelectorAll('[role=tab]').length === 3")
+    until(page, "document.querySelector('[data-test=second] h3').textContent.includes('Layer 1 · Head 0')")
+    b = weights(model.trace(VERY), 1, 0)[4, 3]
+    until(page, f"Math.abs(Number(document.querySelector('[data-test=three] b').textContent) - {a - b}) < {CLOSE}")
+
+
 def test_b_keeps_its_head_as_a_moves_on(watch: Watch, one: hs.Trace, alone: Path) -> None:
     page = watch().open(alone.as_uri() + "#pane=compare&l=1&h=0&vs=0&lb=2&hb=3&q=4&k=3")
     page.keyboard.press("ArrowRight")

@@ -78,6 +78,7 @@ def test_prose_holds(watch: Watch, two: list[hs.Trace], tmp_path: Path, kind: st
     found = []
     for width in WIDTHS:
         page.set_viewport_size({"width": width, "height": 720})
+        page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
         found += [f"{width} px: {one}" for one in unreadable(page)]
     assert found == []
 

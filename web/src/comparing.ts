@@ -1,8 +1,9 @@
 // Slot B, the alignment of its tokens with A's, and whether all heads of both can be compared.
-import { batch, computed } from "@preact/signals";
+import { batch, computed, effect } from "@preact/signals";
 import { align } from "./align";
 import * as state from "./state";
 import { at, doc, docB, docs, headName, otherDoc, otherShown, shown, type Doc } from "./store";
+import { say } from "./words";
 import { marked, type Label, type Shown } from "./shown";
 import type { Aligned, Pairs } from "./trace/difference";
 import type { TraceInfo } from "./trace/trace";
@@ -43,9 +44,22 @@ export const slotB = computed<Slot | null>(() => {
   return place && { doc: b, shown: words, ...place };
 });
 
+/** The text that B's head was chosen in. */
+let chosenIn: number | null | undefined;
+
+/** Another text in B is looked at with A's head, until one is chosen there. */
+export function followSlots(): void {
+  effect(() => {
+    const other = state.other.value;
+    if (chosenIn !== undefined && other !== chosenIn) state.otherLayer.value = state.otherHead.value = null;
+    chosenIn = other;
+  });
+}
+
 /** Put a head of a text into slot B. */
 export function setB(trace: number, layer: number | null, head: number | null): void {
   batch(() => {
+    chosenIn = trace;
     state.other.value = trace;
     state.otherLayer.value = layer;
     state.otherHead.value = head;
@@ -54,9 +68,15 @@ export function setB(trace: number, layer: number | null, head: number | null): 
 
 /** Shift-click: a head of this text, or of B's text where that is on the screen. */
 export function holdAgainst(n: number): void {
-  const info = doc.value!.info;
+  const { info } = doc.value!;
   const beside = state.pane.value === "compare" && docB.value ? docB.value : doc.value!;
-  setB(docs.value.indexOf(beside), Math.floor(n / info.heads), n % info.heads);
+  const { l, h } = headName(info, { layer: Math.floor(n / info.heads), head: n % info.heads });
+  const place = placeOf(beside.info, l, h);
+  if (!place) {
+    state.status.value = say("compare_no_head", { l, h });
+    return;
+  }
+  setB(docs.value.indexOf(beside), place.layer, place.head);
   state.pane.value = "compare";
 }
 

@@ -138,7 +138,7 @@ export function closeTrace(index: number): void {
   if (!opened || docs.value.length < 2) return;
   batch(() => {
     docs.value = docs.value.filter((other) => other !== opened);
-    state.other.value = null;
+    state.other.value = state.otherLayer.value = state.otherHead.value = null;
     if (state.trace.value >= index && state.trace.value > 0) state.trace.value--;
   });
   void engine.ask("close", { id: opened.id });

@@ -107,6 +107,8 @@ test("ink: the mean over queries, the sum over keys, from the worker and from a 
     const to = Array.from({ length: S }, (_, i) => cells[i * S + 2] + cells[i * S + 5]);
     close(looksAt(held.head(layer, 1), whole, [1, 4, 8], false), from);
     close(lookedAtBy(held.head(layer, 1), whole, [2, 5], false), to);
+    const bare = { ...held.head(layer, 1), lse: null } as never;
+    for (let again = 0; again < 2; again++) close(lookedAtBy(bare, whole, [2, 5], false), to);
     const picture = { rows: S, columns: S } as Picture;
     close(inkOf(picture, Float32Array.from(cells), "from", [1, 4, 8]), from);
     close(inkOf(picture, Float32Array.from(cells), "to", [2, 5]), to);

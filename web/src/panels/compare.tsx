@@ -14,7 +14,7 @@ import { everyRow } from "../trace/measures";
 import { largestPlaces } from "../trace/strongest";
 import { Fill } from "./bar";
 import { Legend } from "./legend";
-import { Matrix } from "./matrix";
+import { LEAST, Matrix } from "./matrix";
 import { Sign } from "./sign";
 import { short } from "./slots";
 import { placed, type Label } from "../shown";
@@ -97,7 +97,8 @@ export function Compare() {
   );
   const rows = aligned && b ? alignedLabels(labelsA.rows, b.shown.rows, aligned.rows) : [];
   const columns = aligned && b ? alignedLabels(labelsA.columns, b.shown.columns, aligned.columns) : [];
-  const name = headName(a.info, at.value);
+  const [l, h] = [state.otherLayer.value, state.otherHead.value];
+  const missing = l !== null && h !== null ? { l, h } : headName(a.info, at.value);
   return (
     <main class="centre" id="head">
       <section class="panel picture">
@@ -114,7 +115,7 @@ export function Compare() {
             }} />
           </label>
         </div>
-        {!b || !aligned || !wantB ? <p class="quiet hint" data-test="compare-hint">{docB.value ? say("compare_no_head", name) : say("compare_hint")}</p> : (
+        {!b || !aligned || !wantB ? <p class="quiet hint" data-test="compare-hint">{docB.value ? say("compare_no_head", missing) : say("compare_hint")}</p> : (
           <>
             <div class="duel">
               <div class="large" data-test="difference">
@@ -136,6 +137,9 @@ export function Compare() {
   );
 }
 
+/** Longer texts have cells too small for numbers. */
+const NUMBERED = 28;
+
 /** A's place at each of B's. */
 function backwards({ a, b }: Aligned): Int32Array {
   const out = new Int32Array(b.reduce((most, j) => Math.max(most, j + 1), 0)).fill(-1);
@@ -146,7 +150,7 @@ function backwards({ a, b }: Aligned): Int32Array {
 function alignment({ a, b }: Aligned, labels: Label[]): string {
   const both = a.reduce((sum, i, n) => sum + Number(i >= 0 && b[n] >= 0), 0);
   const differ = labels.filter(({ differs, gap }) => differs && !gap).length;
-  return say("compare_aligned", { n: count(both), all: count(a.length), differ: count(differ) });
+  return `${say("compare_aligned", { n: count(both), all: count(a.length), differ: count(differ) })}${a.length <= NUMBERED ? ` · ${say("text_numbers", { n: LEAST })}` : ""}`;
 }
 
 /** Keys with a pair of bars. */

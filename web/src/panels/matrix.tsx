@@ -25,6 +25,9 @@ interface Props {
   bare?: boolean;
 }
 
+/** Numbers of a difference in small cells stand from here on. */
+export const LEAST = 0.05;
+
 export interface Places {
   rows: Int32Array;
   columns: Int32Array;
@@ -163,14 +166,15 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA, bare
       context.stroke();
       context.globalAlpha = 1;
     }
-    if (g.cell >= 30) {
-      context.font = `${Math.min(12, g.cell / 3.1)}px ${ink(canvas, "--mono")}`;
+    const small = g.cell < 30;
+    if (!small || (now.signed && g.cell >= 21)) {
+      context.font = `${Math.min(12, small ? 9 : g.cell / 3.1)}px ${ink(canvas, small ? "--text" : "--mono")}`;
       context.textAlign = "center";
       context.textBaseline = "middle";
       for (let r = top; r < bottom; r++) {
         for (let c = left; c < right; c++) {
           const value = at(r, c);
-          if (value === null || hidden(r, c)) continue;
+          if (value === null || hidden(r, c) || (small && Math.abs(value) < LEAST)) continue;
           const t = onScale(Math.abs(value), mostOf(now), state.scale.value);
           context.fillStyle = now.signed ? (t > 0.62 ? "#fff" : "#222") : (t > 0.5) === dark ? "#101418" : dark ? "#dfe6ee" : t > 0.5 ? "#fff" : "#333";
           const text = Math.abs(value) < 0.005 ? "0" : value.toFixed(2).replace(/^(-?)0\./, "$1.");

@@ -1,5 +1,5 @@
 // One number for each word of a text: what some queries look at, or how much each query looks at some keys.
-import { shiftOf, size, viewRows, weightRow, type Heads, type View } from "./cells";
+import { scoreRow, shiftOf, size, viewRows, weightRow, type Heads, type View } from "./cells";
 import type { HeadArrays } from "./head";
 import { weight } from "./masses";
 
@@ -11,6 +11,25 @@ export function looksAt(heads: Heads, view: View, rows: ArrayLike<number>, norme
     for (let c = 0; c < out.length; c++) out[c] += row[c] / rows.length;
   }
   return out;
+}
+
+const sums = new WeakMap<Float32Array, Float64Array>();
+
+/** The head with its rows' log-sum-exps, computed once where its trace came without. */
+function summed(head: HeadArrays): HeadArrays {
+  if (head.lse) return head;
+  const { q, queries, keys } = head as HeadArrays;
+  let lse = sums.get(q);
+  if (!lse) {
+    const row = new Float32Array(keys);
+    lse = Float64Array.from({ length: queries }, (_, i) => {
+      scoreRow(head, i, 0, keys, row);
+      const highest = row.reduce((most, score) => (score > most || Number.isNaN(score) ? score : most), -Infinity);
+      return highest === -Infinity ? highest : highest + Math.log(row.reduce((total, score) => total + Math.exp(score - highest), 0));
+    });
+    sums.set(q, lse);
+  }
+  return Object.create(head, { lse: { value: lse } }) as HeadArrays;
 }
 
 /** Below this share of kept weight a row's sum is computed over the kept keys, not as the rest of the hidden ones. */
@@ -31,12 +50,12 @@ function keptShare(head: HeadArrays, view: View): (i: number) => number {
   };
 }
 
-/** (rows,): the sum of each row of the picture over these columns, from the file's log-sum-exps. */
+/** (rows,): the sum of each row of the picture over these columns, from log-sum-exps. */
 export function lookedAtBy(heads: Heads, view: View, columns: ArrayLike<number>, normed: boolean): Float32Array {
   const { rows, columns: all } = view;
   const out = new Float32Array(size(rows));
   const keys = Array.from(columns).flatMap((c) => Array.from(all.members.subarray(all.starts[c], all.starts[c + 1])));
-  const every = [heads].flat();
+  const every = [heads].flat().map(summed);
   for (const head of every) {
     const norms = normed ? head.valueNorms : null;
     const share = view.renormalise ? keptShare(head, view) : null;
