@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
-from looking import Watched, head_of, ranked, until
+from looking import Watched, eventually, head_of, ranked, until
 from serving import Served, start
 
 import headscope as hs
@@ -179,8 +179,7 @@ def test_a_lost_server_is_said_where_the_picture_would_be(
     desk.measures.set()
     page = watch(quiet=False).open(served.session.address())
     page.wait_for_selector("[data-test=awaited]", state="detached")
-    while "whole" not in desk.wants():
-        page.wait_for_timeout(20)
+    eventually(page, lambda: "whole" in desk.wants(), "every row is requested")
     page.wait_for_selector("[data-test=sampled]", state="detached")
     served.stop()
     page.locator("[data-test=head]").click()
