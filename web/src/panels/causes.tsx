@@ -2,7 +2,7 @@
 import { computed, signal } from "@preact/signals";
 import { number, percent, say } from "../words";
 import * as state from "../state";
-import { at, doc, docs, lookAt, lookedRow, otherDoc, shown, type Changes, type Doc } from "../store";
+import { at, doc, docs, lookAt, lookedRow, otherDoc, placeOfDoc, shown, type Changes, type Doc } from "../store";
 import { moved, outcomes, run, running, start, type Outcome } from "../remote";
 import { plainLabel } from "../trace/trace";
 import { Fill } from "./bar";
@@ -70,8 +70,8 @@ async function go(): Promise<void> {
     { base: before.remote!, ablate: changes.heads, mask: changes.tokens }, `${parts.join(" · ")} · ${before.name}`, { origin: before.id, changes },
   );
   if (!result) return;
-  if (docs.value.includes(before)) lookAt(docs.value.indexOf(before));
-  state.other.value = docs.value.indexOf(result);
+  lookAt(placeOfDoc(before));
+  state.other.value = placeOfDoc(result);
 }
 
 export function Causes() {

@@ -5,7 +5,7 @@ import { count, number, say } from "../words";
 import * as state from "../state";
 import { apart, placeOf, separated } from "../comparing";
 import { picture, wanted, wantedKey, type Picture, type Wanted } from "../pictures";
-import { at, doc, docs, failure, headLabel, headName, openTrace, otherDoc, otherShown, shown, type Doc } from "../store";
+import { at, doc, docs, failure, headLabel, headName, openTrace, otherDoc, otherShown, placeOfDoc, shown, type Doc } from "../store";
 import { changed } from "../statistics";
 import { everyRow } from "../trace/measures";
 import { Legend } from "./legend";
@@ -45,7 +45,7 @@ export async function openFile(file: File): Promise<void> {
   try {
     const found = await openTrace({ bytes: await file.arrayBuffer() }, null);
     failure.value = null;
-    state.other.value = docs.value.indexOf(found);
+    state.other.value = placeOfDoc(found);
     state.pane.value = "compare";
   } catch (error) {
     failure.value = say("file_refused", { why: `${file.name}: ${error instanceof Error ? error.message : String(error)}` });
