@@ -142,6 +142,9 @@ def test_the_page_and_the_model_follow_each_other(watch: Watch, cat: hs.Trace, w
     frame = shown(page, widget)
     assert frame.locator("[data-test=head]").inner_text() == "Layer 1 · Head 0"
     assert frame.locator("[data-test=special]").is_checked()
+    page.evaluate("model.set('state', 'l=0&h=1')")
+    until(frame, "document.querySelector('[data-test=head]').textContent === 'Layer 0 · Head 1'")
+    until(page, "model.traits.selection.slice(0, 2).join() === '0,1'")
     # and follows the notebook's theme
     page.evaluate("document.body.style.background = '#fff'")
     until(frame, "document.documentElement.dataset.theme === 'light'")
