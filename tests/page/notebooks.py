@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from looking import eventually
+
 from patience import PATIENCE
 
 if TYPE_CHECKING:
@@ -97,9 +99,11 @@ def marimo(folder: Path, cells: list[str]) -> Iterator[str]:
 
 def frame_of(page: Page) -> Frame:
     """The widget's page, once its grid is painted."""
-    end = time.monotonic() + PATIENCE
-    while not (frames := [frame for frame in page.frames if frame.name.startswith("headscope:")]):
-        assert time.monotonic() < end, "there is no widget"
-        page.wait_for_timeout(50)
-    frames[0].wait_for_selector("html[data-painted]")
-    return frames[0]
+
+    def frames() -> list[Frame]:
+        return [frame for frame in page.frames if frame.name.startswith("headscope:")]
+
+    eventually(page, frames, "a widget")
+    frame = frames()[0]
+    frame.wait_for_selector("html[data-painted]")
+    return frame

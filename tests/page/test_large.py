@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
-from looking import Watched, head_of, ranked, until
+from looking import Watched, eventually, head_of, ranked, until
 from serving import Served, start
 
 import headscope as hs
@@ -179,8 +179,7 @@ def test_a_lost_server_is_said_where_the_picture_would_be(
     desk.measures.set()
     page = watch(quiet=False).open(served.session.address())
     page.wait_for_selector("[data-test=awaited]", state="detached")
-    while "whole" not in desk.wants():
-        page.wait_for_timeout(20)
+    eventually(page, lambda: "whole" in desk.wants(), "every row is requested")
     page.wait_for_selector("[data-test=sampled]", state="detached")
     served.stop()
     page.locator("[data-test=head]").click()
@@ -218,3 +217,41 @@ def test_parts_need_the_token_and_an_id_of_this_run(served: Served) -> None:
     assert status == 422
     assert "there is no head 99" in text
     assert answer(token, [])[0] == 400
+
+
+def test_trying_again_resumes(watch: Watch, long: hs.Trace, desk: Desk, served: Served) -> None:
+    desk.exact.set()
+    desk.measures.set()
+    page = watch(quiet=False).open(served.session.address())
+    page.wait_for_selector("[data-test=awaited]", state="detached")
+    page.route("**/api/part", lambda route: route.abort())
+    page.locator("[data-test=head]").click()
+    page.keyboard.press("ArrowDown")
+    page.wait_for_selector("[data-test=lost]")
+    page.unroute("**/api/part")
+    before = len(desk.answers)
+    page.locator("[data-test=lost] button").click()
+    page.wait_for_selector("[data-test=lost]", state="detached")
+    eventually(page, lambda: "whole" in {want for want, _ in desk.answers[before:]}, "every row is requested")
+
+
+def test_a_changed_run_of_a_long_text_comes_in_parts_too(
+    watch: Watch, bert: hs.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_measures, "MEASURED_CELLS", 60)
+    running = start(bert.trace("The cat sat on the mat."))
+    try:
+        page = watch().open(running.session.address())
+        page.fill("[data-test=text]", "The dog sat down and took her hat off!")
+        page.keyboard.press("Enter")
+        until(page, "document.querySelector('.tab.on')?.textContent.includes('dog') ?? false")
+        page.locator(".left .token").nth(3).click()
+        weights = bert.trace("The dog sat down and took her hat off!")[0, 0].weights[3]
+        until(
+            page, f"document.querySelectorAll('[data-test=ranked] li[data-weight]').length === {min(10, len(weights))}"
+        )
+        for column, weight in ranked(page).items():
+            assert weight == pytest.approx(float(weights[column]), abs=1e-5)
+        page.wait_for_selector("[data-test=awaited]", state="detached")
+    finally:
+        running.stop()

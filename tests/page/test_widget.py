@@ -5,15 +5,13 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from looking import HOSTILE, Watched, until
+from looking import HOSTILE, Watched, eventually, until
 from notebooks import frame_of, lab, marimo
 
 import headscope as hs
@@ -67,17 +65,6 @@ def test_it_begins_on_the_finding_that_a_fresh_page_has_pinned(in_jupyter: None)
     layer, head, query, key = trace.view().selection
     assert float(trace[layer, head].weights[query, key]) > 0.1
     assert {query, key}.isdisjoint(np.flatnonzero(trace.queries.special))
-
-
-def test_without_anywidget_the_frame_is_shown(cat: hs.Trace, monkeypatch: pytest.MonkeyPatch) -> None:
-    displayed: list[str] = []
-    stand_in = SimpleNamespace(
-        running_in_notebook=lambda: True, Html=lambda text: text, output=SimpleNamespace(append=displayed.append)
-    )
-    monkeypatch.setitem(sys.modules, "marimo", stand_in)
-    monkeypatch.setattr("headscope.view.notebook.find_spec", lambda name: None)
-    assert cat.view() is None
-    assert "<iframe" in displayed[0]
 
 
 def test_a_large_trace_stays_in_the_kernel(bert: hs.Model, in_jupyter: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,6 +142,9 @@ def test_the_page_and_the_model_follow_each_other(watch: Watch, cat: hs.Trace, w
     frame = shown(page, widget)
     assert frame.locator("[data-test=head]").inner_text() == "Layer 1 · Head 0"
     assert frame.locator("[data-test=special]").is_checked()
+    page.evaluate("model.set('state', 'l=0&h=1')")
+    until(frame, "document.querySelector('[data-test=head]').textContent === 'Layer 0 · Head 1'")
+    until(page, "model.traits.selection.slice(0, 2).join() === '0,1'")
     # and follows the notebook's theme
     page.evaluate("document.body.style.background = '#fff'")
     until(frame, "document.documentElement.dataset.theme === 'light'")
@@ -175,8 +165,7 @@ def test_messages_that_are_not_the_page_s_change_nothing(watch: Watch, widget: T
         "document.querySelector('iframe').contentWindow.postMessage({ headscope: { selection: [7, 7, 7, 7] } }, '*')"
     )
     page.evaluate("document.querySelector('iframe').contentWindow.postMessage({ headscope: { state: 'l=99' } }, '*')")
-    until(frame, "document.querySelector('[role=status]') !== null")
-    assert frame.locator("[data-test=head]").inner_text().startswith("Layer 1" if "l=1" in before else "Layer")
+    until(frame, "document.querySelector('[data-test=head]').textContent === 'Layer 1 · Head 0'")  # there is no 99
 
 
 def test_a_large_trace_is_looked_at_in_parts(
@@ -227,10 +216,15 @@ def run_cell(page: Page, number: int) -> str:
     """Run a cell of a JupyterLab notebook, and return what it printed."""
     cell = page.locator(".jp-Notebook .jp-CodeCell").nth(number)
     prompt = cell.locator(".jp-InputPrompt")
-    while prompt.inner_text().strip() == "[ ]:":  # before the kernel is there, nothing runs
-        cell.locator(".jp-InputArea-editor").click()
+
+    def runs() -> bool:
+        if prompt.inner_text().strip() != "[ ]:":
+            return True
+        cell.locator(".jp-InputArea-editor").click()  # before the kernel is there, nothing runs
         page.keyboard.press("Control+Enter")
-        page.wait_for_timeout(500)
+        return False
+
+    eventually(page, runs, "the cell runs")
     if number == 0:
         return ""
     output = cell.locator(".jp-OutputArea-output pre")
@@ -251,13 +245,14 @@ def test_in_jupyterlab(watch: Watch, tmp_path: Path) -> None:
         until(frame, "document.documentElement.dataset.theme === 'dark'")
         assert page.locator("img[src=x]").count() == 0, "a token is not markup"
         assert not [line for line in watched.said if line.startswith("dialog")]
+        page.evaluate("addEventListener('message', ({ data }) => { self.heard = data?.headscope ?? self.heard; })")
         frame.locator("[data-test=head]").click()
         page.keyboard.press("Escape")
         head = frame.locator("[data-test=head]").inner_text()
         page.keyboard.press("ArrowRight")
         until(frame, f"document.querySelector('[data-test=head]').textContent !== {head!r}")
         layer, number = (int(part.split()[1]) for part in frame.locator("[data-test=head]").inner_text().split(" · "))
-        page.wait_for_timeout(300)
+        until(page, f"self.heard?.selection?.slice(0, 2).join() === '{layer},{number}'")  # and the kernel, next
         printed = run_cell(page, 1)
         assert printed.startswith(f"seen ({layer}, {number}, ")
         assert printed.count(f"({layer}, {number}, ") == 2
@@ -266,11 +261,11 @@ def test_in_jupyterlab(watch: Watch, tmp_path: Path) -> None:
         frame.wait_for_selector("[data-test=weight]")
         assert float(frame.locator("[data-test=weight]").inner_text()) == pytest.approx(weight, abs=1e-3)
         frame.locator("[data-test=special]").check()
-        page.wait_for_timeout(300)
+        until(page, "self.heard?.state?.includes('special=0')")
         page.locator(".jp-Notebook .jp-CodeCell").nth(1).locator(".jp-InputArea-editor").click()
         page.keyboard.press("Control+s")
-        while "widget-view" not in (tmp_path / "book.ipynb").read_text(encoding="utf-8"):  # until it is saved
-            page.wait_for_timeout(50)
+        book = tmp_path / "book.ipynb"
+        eventually(page, lambda: "widget-view" in book.read_text(encoding="utf-8"), "the notebook is saved")
         page.wait_for_selector(".lm-DockPanel-tabBar .lm-TabBar-tab:not(.jp-mod-dirty)")
         page.reload()
         again = frame_of(page)

@@ -2,7 +2,7 @@
 import { batch, computed, effect } from "@preact/signals";
 import { align } from "./align";
 import * as state from "./state";
-import { at, doc, docB, docs, headName, otherDoc, otherShown, shown, type Doc } from "./store";
+import { at, doc, docB, docs, headName, otherDoc, otherShown, placeOfDoc, shown, type Doc } from "./store";
 import { say } from "./words";
 import { marked, type Label, type Shown } from "./shown";
 import type { Aligned, Pairs } from "./trace/difference";
@@ -76,7 +76,7 @@ export function holdAgainst(n: number): void {
     state.status.value = say("compare_no_head", { l, h });
     return;
   }
-  setB(docs.value.indexOf(beside), place.layer, place.head);
+  setB(placeOfDoc(beside), place.layer, place.head);
   state.pane.value = "compare";
 }
 
@@ -85,9 +85,9 @@ export function swap(): void {
   const b = slotB.value;
   if (!b) return;
   const { layer, head } = at.value;
-  const old = docs.value.indexOf(doc.value!);
+  const old = placeOfDoc(doc.value!);
   batch(() => {
-    state.trace.value = docs.value.indexOf(b.doc);
+    state.trace.value = placeOfDoc(b.doc);
     state.layer.value = b.layer;
     state.head.value = b.head;
     setB(old, layer, head);

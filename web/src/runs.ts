@@ -4,7 +4,7 @@ import { askKey, changeName, NOTHING, type Ask, type Run } from "./ask";
 import { placeOf } from "./comparing";
 import { abortable, lines, post, run, running, start, trouble, told } from "./remote";
 import * as state from "./state";
-import { at, column, doc, docs, headName, lookAt, row, shown, type Doc } from "./store";
+import { at, column, doc, docs, headName, lookAt, placeOfDoc, row, shown, type Doc } from "./store";
 import { say, type Word } from "./words";
 
 /** All runs, the oldest first. */
@@ -97,7 +97,7 @@ export const effect = computed<Float32Array | null>(() => {
 export async function look(one: Run): Promise<void> {
   const base = one.base === origin.value?.remote ? null : await reopen(one, "base");
   batch(() => {
-    if (base) lookAt(docs.value.indexOf(base));
+    if (base) lookAt(placeOfDoc(base));
     state.run.value = one.id;
     state.pane.value = "causes";
     adopt(one);
@@ -145,10 +145,10 @@ export async function go(): Promise<void> {
   state.pane.value = "causes";
   if (ask.kind === "change") {
     const result = await run({ base: base.remote, ...ask }, `${changeName({ ask, names: namesOf(ask, base) })} · ${base.name}`, base.id);
-    if (result?.of) finish(result.of.run, () => { if (docs.value.includes(base)) lookAt(docs.value.indexOf(base)); state.other.value = docs.value.indexOf(result); });
+    if (result?.of) finish(result.of.run, () => { if (placeOfDoc(base) >= 0) lookAt(placeOfDoc(base)); state.other.value = placeOfDoc(result); });
     return;
   }
-  if (doc.value !== base) lookAt(docs.value.indexOf(base));
+  if (doc.value !== base) lookAt(placeOfDoc(base));
   const change: number[][] = [];
   const names = namesOf(ask, base);
   await abortable(async (signal) => {

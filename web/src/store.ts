@@ -124,6 +124,9 @@ export async function openTrace(
   return one;
 }
 
+/** A trace's place; thumbnails that arrive make another object of it. */
+export const placeOfDoc = ({ id }: Doc): number => docs.value.findIndex((other) => other.id === id);
+
 /** Select another trace. If it was the one compared with, the two are swapped. */
 export function lookAt(index: number): void {
   if (!docs.value[index]) return;

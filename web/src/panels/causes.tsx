@@ -4,7 +4,7 @@ import { changeName, signed, targetName, type Outcome, type Run, type Target } f
 import { cancel, outcomes, running, start } from "../remote";
 import { again, arriving, asked, choose, chosen, go, headHere, look, origin, patchText, pinned, reopen, runs, shownRun, stale, target } from "../runs";
 import * as state from "../state";
-import { doc, docs, lookAt, lookedRow, otherDoc, shown } from "../store";
+import { doc, docs, lookAt, lookedRow, otherDoc, placeOfDoc, shown } from "../store";
 import { plainLabel } from "../trace/trace";
 import { number, percent, say, type Word } from "../words";
 import { Fill } from "./bar";
@@ -202,8 +202,8 @@ function Answer({ one }: { one: Run }) {
 async function compare(one: Run): Promise<void> {
   const [base, after] = [await reopen(one, "base"), await reopen(one, "trace")];
   if (!base || !after) return;
-  lookAt(docs.value.indexOf(base));
-  state.other.value = docs.value.indexOf(after);
+  lookAt(placeOfDoc(base));
+  state.other.value = placeOfDoc(after);
   state.pane.value = "compare";
 }
 

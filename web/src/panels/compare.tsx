@@ -7,7 +7,7 @@ import { alignedLabels, apart, pairs, setB, slotB, swap } from "../comparing";
 import { distinct, fullName, shortNames } from "../naming";
 import { mean, title } from "../several";
 import { drawnOf, picture, wanted, wantedKey, type Picture, type Wanted } from "../pictures";
-import { at, doc, docB, docs, failure, headLabel, headName, lookAt, lookedColumn, lookedRow, openTrace, otherDoc, shown, type Doc } from "../store";
+import { at, doc, docB, docs, failure, headLabel, headName, lookAt, lookedColumn, lookedRow, openTrace, otherDoc, placeOfDoc, shown, type Doc } from "../store";
 import { changed } from "../statistics";
 import { engine } from "../trace/engine";
 import { everyRow } from "../trace/measures";
@@ -50,7 +50,7 @@ export async function openFile(file: File): Promise<void> {
   try {
     const found = await openTrace({ bytes: await file.arrayBuffer() }, null);
     failure.value = null;
-    state.other.value = docs.value.indexOf(found);
+    state.other.value = placeOfDoc(found);
     state.pane.value = "compare";
   } catch (error) {
     failure.value = say("file_refused", { why: `${file.name}: ${error instanceof Error ? error.message : String(error)}` });
@@ -66,7 +66,7 @@ function Chooser({ name, holds, head, onText, onHead }: {
   return (
     <span class="slot">
       <b>{name}</b>
-      <select value={holds ? docs.value.indexOf(holds) : ""} aria-label={say("compare_text", { name })} title={holds ? fullName(holds) : ""} data-test={name === "A" ? "compare-a" : "compare-with"}
+      <select value={holds ? placeOfDoc(holds) : ""} aria-label={say("compare_text", { name })} title={holds ? fullName(holds) : ""} data-test={name === "A" ? "compare-a" : "compare-with"}
         onChange={(event) => { if (event.currentTarget.value !== "") onText(Number(event.currentTarget.value)); }}>
         {!holds && <option value="">{say("compare_none")}</option>}
         {docs.value.map((tab, index) => <option key={tab.id} value={index}>{short[index]}</option>)}
@@ -107,7 +107,7 @@ export function Compare() {
             onHead={(l, h) => { state.several.value = state.NONE; state.layer.value = l; state.head.value = h; }} />
           <Sign says={say("compare_swap")} data-test="swap" disabled={!b} onClick={swap}>⇄</Sign>
           <Chooser name="B" holds={docB.value} head={b && b.layer * b.doc.info.heads + b.head} onText={(index) => setB(index, state.otherLayer.value, state.otherHead.value)}
-            onHead={(l, h) => setB(docs.value.indexOf(docB.value!), l, h)} />
+            onHead={(l, h) => setB(placeOfDoc(docB.value!), l, h)} />
           <label class="file button">{say("compare_open")}
             <input type="file" accept=".safetensors" data-test="compare-file" onChange={(event) => {
               const file = event.currentTarget.files?.[0];

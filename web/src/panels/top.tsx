@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import { count, say } from "../words";
 import * as state from "../state";
-import { closeTrace, doc, docs, lookAt } from "../store";
+import { closeTrace, doc, docs, lookAt, placeOfDoc } from "../store";
 import { run, running, start, trouble } from "../remote";
 import { clearSets } from "../asking";
 import { fullName, shortNames } from "../naming";
@@ -69,7 +69,7 @@ function TextBox() {
       state.key.value = null;
       state.box.value = null;
       clearSets();
-      lookAt(docs.value.indexOf(result));
+      lookAt(placeOfDoc(result));
     }
   };
   const keys = (event: KeyboardEvent): void => {
