@@ -127,8 +127,8 @@ def drawn_acts(seed: int) -> tuple[list[str], list[list[np.ndarray]]]:
         elif act in ("nsubj", "obj"):
             nouns, verbs = [at[noun] for noun in NOUNS], [at[verb] for verb in VERBS]
             table[np.ix_(nouns, verbs)] = sharp
-            near, far = (0.6 * gaps, -1.2 * gaps) if act == "nsubj" else (1.2 * gaps, -0.6 * gaps)
-            table[position, position] = np.where(gaps < 0, near, far)
+            after = act == "nsubj"  # a subject's verb comes after it, an object's before
+            table[position, position] = np.where((gaps > 0) == after, -0.6 * np.abs(gaps), -2 * sharp)
         if act == "none":
             table = noise_scores(int(drawn.integers(1 << 30)), 1, float(drawn.uniform(0.8, 2)))[0]
         elif act != "broad":
