@@ -10,6 +10,8 @@ from headscope._survey.labelling import NONE, RULES
 KINDS = {
     "same word elsewhere": "same",
     "rest of the word": "inner",
+    "similar meaning": "meaning",
+    "hardly felt": "felt",
     "punctuation": "punctuation",
     "the same words for all": "key",
     "the first token": "first",

@@ -159,6 +159,27 @@ def _shapes(tables: Tables) -> list[dict[str, list[float | None]]] | None:
     return [{name: [_short(row["value"]) for row in of if row["of"] == name] for name in SHAPES} for of in rows]
 
 
+def effects_data(tables: Tables) -> dict[str, Any] | None:
+    """What silencing each head changes, and the heads in the order in which they can be removed."""
+    rows, removal = tables.by_cell("effects"), tables.rows("removal")
+    if rows is None or not any(rows):
+        return None
+    first = next(of[0] for of in rows if of)
+    return {
+        **{name: printable(first[name]) for name in ("output", "unit", "method")},
+        **{name: first[name] for name in ("windows", "documents")},
+        "base": _short(first["base"]),
+        **{name: [_short(of[0][name]) if of else None for of in rows] for name in ("change", "low", "high")},
+        "removal": [
+            {
+                "cell": tables.cell(row),
+                **{_spelled(name): _short(row[name]) for name in ("cost", "cost_held_out", "low", "high")},
+            }
+            for row in removal or []
+        ],
+    }
+
+
 def heads_data(tables: Tables) -> list[dict[str, Any]]:
     """By cell: what a head's page alone shows."""
     shapes, lines, examples = _shapes(tables), tables.by_cell("lines"), tables.by_cell("examples")

@@ -176,6 +176,30 @@ export interface Relation {
   bestScore: number;
 }
 
+/** A head in the order of removal, and what it costs to be without it and all before it. */
+export interface Removed {
+  cell: number;
+  cost: number;
+  costHeldOut: number | null;
+  low: number | null;
+  high: number | null;
+}
+
+/** What silencing each head changes: the mean over windows, with its interval. */
+export interface Effects {
+  output: string;
+  unit: string;
+  method: string;
+  windows: number;
+  documents: number;
+  /** The number as it is. */
+  base: number | null;
+  change: Numbers;
+  low: Numbers;
+  high: Numbers;
+  removal: Removed[];
+}
+
 /** What a head's page alone shows. */
 export interface Head {
   cell: number;
@@ -213,6 +237,7 @@ export interface Survey {
   middle: Shapes | null;
   /** True if all pages are in this file. */
   single: boolean;
+  effects: Effects | null;
   /** The first token's name, and [SEP]'s, as the tokenizer has them. */
   special: { first: string | null; sep: string | null };
   /** Windows over which heads were compared. */

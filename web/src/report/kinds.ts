@@ -5,7 +5,7 @@ import type { Claim, Label, Survey } from "./data";
 import { count as inFull } from "../words/numbers";
 
 /** Groups of labels, in the order of the legend. */
-export const GROUPS = ["position", "same", "syntax", "nearest", "inner", "punctuation", "key", "rest", "broad", "other", "none"] as const;
+export const GROUPS = ["position", "same", "syntax", "nearest", "inner", "meaning", "punctuation", "key", "rest", "broad", "other", "none"] as const;
 export type Group = (typeof GROUPS)[number];
 
 /** The group of a claim: the two special tokens are one. */
@@ -15,7 +15,7 @@ export function groupOf({ kind }: Claim): Group {
 }
 
 /** Groups that describe a choice among words, not what is left when nothing else fits. */
-export const SPECIFIC: readonly Group[] = ["position", "same", "syntax", "nearest", "inner", "punctuation", "key", "other"];
+export const SPECIFIC: readonly Group[] = ["position", "same", "syntax", "nearest", "inner", "meaning", "punctuation", "key", "other"];
 
 /** A share as a percentage without decimals. */
 export const share = (value: number | null): string => (value === null ? "–" : say("share", { n: Math.round(100 * value) }));
@@ -40,7 +40,7 @@ export function shortOf(claim: Claim): string {
 
 const SHORT: Record<string, Word> = {
   same: "short_same", inner: "short_inner", punctuation: "short_punctuation", key: "short_key", first: "short_first", sep: "short_sep",
-  broad: "short_broad", none: "short_none",
+  broad: "short_broad", meaning: "short_meaning", felt: "short_felt", none: "short_none",
 };
 
 /** A label as a sentence. */
@@ -53,7 +53,7 @@ export function titleOf(claim: Claim): string {
 
 const TITLE: Record<string, Word> = {
   same: "title_same", inner: "title_inner", punctuation: "title_punctuation", key: "title_key", first: "title_first", sep: "title_sep",
-  broad: "title_broad", none: "title_none",
+  broad: "title_broad", meaning: "title_meaning", felt: "title_felt", none: "title_none",
 };
 
 /** What the score counts, in words. */
