@@ -92,6 +92,7 @@ def test_a_line_has_the_weights_of_the_word_that_looks(survey: hs.Survey, naive:
         assert line["sep"] == pytest.approx(tokens[-1], abs=2e-6)
         assert line["special"] == pytest.approx(tokens[0] + tokens[-1], abs=2e-6)
         assert line["ids"] == sentence["ids"]
+        assert (line["first_token"], line["sep_token"]) == ("[CLS]", "[SEP]")
         assert (line["query_token"], line["key_token"]) == (sentence["of"][query][0], sentence["of"][key][0])
         assert line["text"] is None or naive.tokenizer(line["text"])["input_ids"] == line["ids"]
     assert any(line["text"] is not None for line in lines)

@@ -33,6 +33,8 @@ COLUMNS = (
     ("first", pyarrow.float32()),
     ("sep", pyarrow.float32()),
     ("special", pyarrow.float32()),
+    ("first_token", pyarrow.string()),
+    ("sep_token", pyarrow.string()),
     ("numbers", pyarrow.list_(pyarrow.int32())),
     ("words", pyarrow.list_(pyarrow.string())),
     ("weights", pyarrow.list_(pyarrow.float32())),
@@ -70,10 +72,13 @@ class Read:
     Attributes:
         rows: for each of `Reading.wanted` the weights, (3 + words,): on the first token if it is special, on [SEP],
             on all special tokens, then on each word.
+        first_token, sep_token: their names; None where the window has none.
         text: a text that the tokenizer turns into the window's tokens; None if its words with spaces are not one.
     """
 
     rows: tuple[Float[np.ndarray, " places"], ...]
+    first_token: str | None
+    sep_token: str | None
     text: str | None
 
 
@@ -158,7 +163,8 @@ def lines_table(
                 names[place] = name
                 yield Reading(
                     place,
-                    *(np.array(text[column], dtype=np.int64) for column in ("ids", "segments")),
+                    np.array(text["ids"], dtype=np.int64),
+                    np.array(text["segments"], dtype=np.int64),
                     np.array(text["sep"], dtype=bool),
                     Words(np.array(text["of_token"], dtype=np.int64), tuple(text["words"])),
                     tuple(wanted[name]),
@@ -178,6 +184,8 @@ def lines_table(
             "first": first,
             "sep": sep,
             "special": special,
+            "first_token": read.first_token,
+            "sep_token": read.sep_token,
             "numbers": shown,
             "words": [reading.words.forms[word] for word in shown],
             "weights": [weights[word] for word in shown],

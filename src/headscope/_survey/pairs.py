@@ -188,7 +188,7 @@ class PairLists:
             "words": pyarrow.array(
                 [list(marked.words.forms) for marked in marks.values()], pyarrow.list_(pyarrow.string())
             ),
-            **_tokens([self._windows[place] for place in marks]),
+            **_tokens([self._windows[document, number] for document, number in marks]),
         }
         table = ranked(pyarrow.table(columns), self._most)
         return {"pairs": sealed_parquet(table, record), "texts": sealed_parquet(pyarrow.table(texts), record)}

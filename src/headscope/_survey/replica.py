@@ -175,7 +175,10 @@ class Replica:
         text = " ".join(reading.words.forms)
         again = self.loaded.tokenizer(text, verbose=False)["input_ids"]
         rows = tuple(reader.rows[wanted] for wanted in reading.wanted)
-        return Read(rows, text if again == reading.ids.tolist() else None)
+        special = (reading.words.of_token[:1] < 0, reading.sep)
+        ids = [reading.ids[: len(of)][of][:1].tolist() for of in special]
+        first, sep = ((self.loaded.tokenizer.convert_ids_to_tokens(of) or [None])[0] for of in ids)
+        return Read(rows, first, sep, text if again == reading.ids.tolist() else None)
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:

@@ -78,6 +78,7 @@ def survey(
     ray: bool | str = False,
     workers: int | None = None,
     report: bool = True,
+    single: bool = False,
     plots: bool = False,
     progress: Callable[[Tally], None] | None = None,
 ) -> Survey:
@@ -112,7 +113,8 @@ def survey(
         threads: torch threads per replica; by default torch's choice, on Ray 1.
         ray: True to run on Ray; a string is the address of a cluster.
         workers: replicas on Ray; by default one per GPU, or per `threads` CPUs.
-        report: write report.html at the end.
+        report: write the site at the end: the folder site/, whose home page is index.html.
+        single: write the site as a single file instead, report.html.
         plots: write plots/ at the end.
         progress: called after each part.
 
@@ -165,9 +167,9 @@ def survey(
         with folder.locked(), _workers(source, chosen, threads, ray, workers) as crew:
             _fill(folder, corpus, chosen, crew, progress)
         if report:
-            from headscope._survey.report import write_report
+            from headscope._survey.report import write_report, write_site
 
-            write_report(path, parts=False)
+            (write_report if single else write_site)(path, parts=False)
         if plots:
             from headscope._survey.plots import write_plots
 

@@ -157,11 +157,17 @@ def view(
     port: Annotated[
         int, typer.Option("--port", metavar="N", min=0, max=65535, help="Port to listen on; 0 takes a free one.")
     ] = 0,
+    at: Annotated[
+        str,
+        typer.Option("--at", metavar="STATE", help="What the page shows first: the part after # of a page's address."),
+    ] = "",
 ) -> None:
     """Explore every head in the browser, served on this machine or as one offline file.
 
     Without TEXT, MODEL may also be a saved trace.
     """
+    if html is not None and at:
+        raise InputError("--at is for the served page", where="--at", advice="omit it: add #… to the file's address")
     for_files = {"--layers": layers, "--heads": heads, "--values": values}
     if html is None and (unused := [name for name, value in for_files.items() if value is not None]):
         raise InputError(
@@ -173,8 +179,9 @@ def view(
     code = exit_code(trace)
     if html is None:
         from headscope.view.server import serve
+        from headscope.view.typed import checked_state
 
-        serve(trace, model, open_browser=not no_open, port=port, announce=typer.echo)
+        serve(trace, model, open_browser=not no_open, port=port, at=checked_state(at), announce=typer.echo)
         raise typer.Exit(code)
     from headscope.view.html import write_page
     from headscope.view.typed import number_list
@@ -209,6 +216,7 @@ def survey(
     effects_method: options.EffectsMethod = "zero",
     plots: options.Plots = False,
     no_report: options.NoReport = False,
+    single: options.Single = False,
     device: options.Device = "cpu",
     dtype: options.DType = "fp32",
     batch_tokens: options.BatchTokens = None,
@@ -221,7 +229,7 @@ def survey(
     revision: Revision = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure every head over a corpus: a table, aggregates, a report. Can be interrupted and resumed."""
+    """Measure every head over a corpus: a table, aggregates, a site of pages. Can be interrupted and resumed."""
     from headscope._survey.progress import progress_on
     from headscope._survey.run import survey as run
     from headscope.view.survey_sheet import survey_sheet
@@ -243,6 +251,7 @@ def survey(
             effects_method=effects_method,
             plots=plots,
             report=not no_report,
+            single=single,
             device=device,
             dtype=dtype,
             batch_tokens=batch_tokens,

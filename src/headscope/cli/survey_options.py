@@ -136,5 +136,6 @@ Workers = Annotated[
         rich_help_panel=RAY,
     ),
 ]
-NoReport = Annotated[bool, typer.Option("--no-report", help="Don't write report.html.")]
+NoReport = Annotated[bool, typer.Option("--no-report", help="Don't write the site.")]
+Single = Annotated[bool, typer.Option("--single", help="Write the site as a single file, report.html.")]
 Plots = Annotated[bool, typer.Option("--plots", help="Also write plots as SVG and PDF. Requires the extra `plot`.")]

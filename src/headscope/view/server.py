@@ -320,6 +320,7 @@ def serve(
     *,
     open_browser: bool = True,
     port: int = 0,
+    at: str = "",
     announce: Callable[[str], None] = print,
 ) -> None:
     """Serve the page until Ctrl-C.
@@ -329,6 +330,7 @@ def serve(
         model: runs other texts; by default the trace's model.
         open_browser: open the page in a browser.
         port: to listen on; 0 takes a free port.
+        at: what the page shows first: the part of a page's address after `#`.
         announce: called with the address.
 
     Raises:
@@ -362,10 +364,11 @@ def serve(
             advice="omit it to use a free port",
         ) from error
     session.port = listener.getsockname()[1]
-    announce(f"headscope is at {session.address()}\nCtrl-C stops it")
+    address = f"{session.address()}#{at}" if at else session.address()
+    announce(f"headscope is at {address}\nCtrl-C stops it")
     server = server_of(app, stop=session.stop)
     if open_browser:
-        webbrowser.open(session.address())
+        webbrowser.open(address)
     try:
         server.run(sockets=[listener])
     except KeyboardInterrupt:

@@ -74,6 +74,12 @@ def survey_sheet(survey: Survey) -> Sheet:
 
 def _files(folder: Path) -> list[tuple[str, str]]:
     """The kind and the name of each file in the folder."""
-    files = [("report", "report.html"), ("plots", "plots"), ("rows", "parts"), ("aggregates", "aggregates.json")]
+    files = [
+        ("site", "site/index.html"),
+        ("report", "report.html"),
+        ("plots", "plots"),
+        ("rows", "parts"),
+        ("aggregates", "aggregates.json"),
+    ]
     files += [(name, f"{name}.parquet") for name in ("syntax", "labels", "examples", "effects", "removal")]
     return [(what, name) for what, name in files if (folder / name).exists()]

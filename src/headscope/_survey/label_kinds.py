@@ -1,0 +1,44 @@
+"""What kind of label a label is, from its text: for colours, and for sentences in the reader's language."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from headscope._survey.labelling import NONE, RULES
+
+KINDS = {
+    "same word elsewhere": "same",
+    "rest of the word": "inner",
+    "similar meaning": "meaning",
+    "hardly felt": "felt",
+    "punctuation": "punctuation",
+    "the same words for all": "key",
+    "the first token": "first",
+    "[SEP]": "sep",
+    "broad": "broad",
+    NONE: "none",
+}
+"""Label -> kind, but for positions and syntax."""
+
+OFFSETS = {rule.label: rule.offset for rule in RULES if rule.offset is not None}
+
+SYNTAX = re.compile(
+    r"(?P<relation>[^ ]+): from the (?P<way>dependent to its head|head down)(?P<nearest>, or just the .*)?"
+)
+
+
+def claim_of(label: str) -> dict[str, Any]:
+    """A label as the site reads it: `label`, `kind`, and its `offset`, or its `relation` and `way`.
+
+    The kinds are those of KINDS, `position`, `syntax`, `nearest` (a relation that a simple rule finds as well) and
+    `other`.
+    """
+    claim: dict[str, Any] = {"label": label, "kind": KINDS.get(label, "other")}
+    claim |= {"offset": OFFSETS.get(label), "relation": None, "way": None}
+    if label in OFFSETS:
+        claim["kind"] = "position"
+    elif match := SYNTAX.fullmatch(label):
+        claim["kind"] = "nearest" if match["nearest"] else "syntax"
+        claim |= {"relation": match["relation"], "way": "down" if match["way"] == "head down" else "up"}
+    return claim
