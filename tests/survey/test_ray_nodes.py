@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import ray
@@ -12,14 +14,27 @@ from ray.cluster_utils import Cluster
 from surveying import OPTIONS, contents
 
 import headscope as hs
+from patience import PATIENCE
 
 ATLAS = {**OPTIONS, "statistics": "entropy", "labels": True, "examples": 2, "effects": 6}
+
+
+def patiently(start: Callable[[], Any]) -> Any:
+    """Start a node: Ray gives up after 30 seconds, which is not long on a busy machine."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return start()
+        except Exception as error:
+            if "timed out during startup" not in str(error) or time.monotonic() > end:
+                raise
 
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
     os.environ["RAY_AUTH_MODE"] = "disabled"
-    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+    nodes = Cluster()
+    patiently(lambda: nodes.add_node(num_cpus=2, include_dashboard=False))
     ray.init(address=nodes.address, log_to_driver=False, logging_level="ERROR")
     yield nodes
     ray.shutdown()
@@ -27,8 +42,8 @@ def cluster() -> Iterator[Cluster]:
 
 
 def test_a_node_goes_down(cluster: Cluster, corpus: Path, tmp_path: Path) -> None:
-    second = cluster.add_node(num_cpus=2)
-    cluster.wait_for_nodes()
+    second = patiently(lambda: cluster.add_node(num_cpus=2))
+    cluster.wait_for_nodes(timeout=PATIENCE)
     here = hs.survey("-", corpus, out=tmp_path / "here", **ATLAS)
     down: list[int] = []
 
