@@ -19,15 +19,15 @@ from patience import PATIENCE
 ATLAS = {**OPTIONS, "statistics": "entropy", "labels": True, "examples": 2, "effects": 6}
 
 
-def patiently(start: Callable[[], Any]) -> Any:
+def patiently(start: Callable[[], Any], end: float | None = None) -> Any:
     """Start a node: Ray gives up after 30 seconds, which is not long on a busy machine."""
-    end = time.monotonic() + PATIENCE
-    while True:
-        try:
-            return start()
-        except Exception as error:
-            if "timed out during startup" not in str(error) or time.monotonic() > end:
-                raise
+    end = time.monotonic() + PATIENCE if end is None else end
+    try:
+        return start()
+    except Exception as error:
+        if "timed out during startup" not in str(error) or time.monotonic() > end:
+            raise
+        return patiently(start, end)
 
 
 @pytest.fixture
