@@ -84,7 +84,7 @@ export const en = {
   story_key: "Each figure is the label's score; in brackets its baseline.",
   felt: "Most felt when silenced",
   by_label: "label",
-  grid_key: "its label, and how sure: the label's score",
+  grid_key: "each head's label, and how sure: the label's score; layers down, heads across, both counted from 0",
   key_distance: "weight by distance, −10 to +10 words, square root",
   key_words: "share of weight on words, not on special tokens",
   key_partly: "italic: true, but covers under 25 of its 100 strongest pairs",

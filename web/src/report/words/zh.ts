@@ -86,7 +86,7 @@ export const zh: Record<ReportWord, string> = {
   story_key: "数字是标签的得分，括号内是基线。",
   felt: "关闭后影响最大的头",
   by_label: "标签",
-  grid_key: "标签及其把握：标签的得分",
+  grid_key: "每个头的标签及其把握：标签的得分；纵向为层，横向为头，均从 0 计",
   key_distance: "按距离的权重，−10 到 +10 个词，平方根",
   key_words: "落在词上（而非特殊词元上）的权重",
   key_partly: "斜体：属实，但只解释最强 100 对中不到 25 对",
