@@ -21,6 +21,7 @@ from headscope._survey.effect_windows import kept_windows, windows_bytes
 from headscope._survey.effects import Measured, effects_table, measure, removal_table
 from headscope._survey.findings import FORMAT
 from headscope._survey.folder import MOST_REFUSED, Folder
+from headscope._survey.labelling import Felt
 from headscope._survey.likeness import choose, record_of, similarity_parquet, tasks
 from headscope._survey.settings import Settings
 from headscope._survey.table import parquet_bytes, part_record
@@ -65,12 +66,14 @@ def gather(
     folder.write_json("aggregates.json", aggregates_record(aggregates, description.heads, counts["windows"]))
     files = ["aggregates.parquet", "aggregates.json"]
     texts = [part["texts"] for part in contents["parts"]]
+    felt = None
     if settings.effects:
         measured = _measure_effects(folder, corpus, settings, workers, paths, texts, progress)
         folder.write("effects.parquet", parquet_bytes(effects_table(measured, description.heads)))
         folder.write("removal.parquet", parquet_bytes(removal_table(measured)))
         files += ["effects.parquet", "removal.parquet"]
-    files += write_atlas(folder, corpus, settings, description.heads, contents["parts"], workers.read)
+        felt = _felt(measured)
+    files += write_atlas(folder, corpus, settings, description.heads, contents["parts"], workers.read, felt)
     similarity: dict[str, Any] = {}
     if settings.head_distances:
         similarity = {"similarity": _compare_heads(folder, corpus, settings, workers, paths, texts)}
@@ -144,6 +147,20 @@ def _measure_effects(
         windows = list(workers.cut(tasks(places, corpus_again, texts)))
         folder.write(WINDOWS, windows_bytes(windows, folder.stamp))
     return measure(folder, windows, heads, workers, settings.batch_tokens, progress)
+
+
+def _felt(measured: Measured) -> Felt:
+    """The changes, as labels need them."""
+    windows = measured.windows
+    every = measured.held_out if measured.held_out.size else measured.chosen
+    start = measured.choosing if measured.held_out.size else 0
+    rest = slice(start, start + every.shape[1])
+    return Felt(
+        measured.changes(),
+        tuple(window.acts for window in windows),
+        tuple(window.place.number for window in windows),
+        float(measured.cost(every[-1], rest).mean()),
+    )
 
 
 def _compare_heads(

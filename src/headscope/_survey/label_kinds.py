@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from headscope._survey.labelling import NONE, RULES
+from headscope._survey.rules import CLAIMS, FAMILIES, FELT, NONE, RULES
 
 KINDS = {
     "same word elsewhere": "same",
     "rest of the word": "inner",
     "similar meaning": "meaning",
-    "hardly felt": "felt",
+    FELT: "felt",
     "punctuation": "punctuation",
     "the same words for all": "key",
     "the first token": "first",
@@ -22,6 +22,11 @@ KINDS = {
 """Label -> kind, but for positions and syntax."""
 
 OFFSETS = {rule.label: rule.offset for rule in RULES if rule.offset is not None}
+
+ACTS = (*(family.label for family in FAMILIES), *(f"{relation}: {claim}" for (relation, _), claim in CLAIMS.items()))
+"""How labels begin that are about syntax and name no relation of the treebank: families, and derived claims."""
+
+NEAREST = ", or just the "
 
 SYNTAX = re.compile(
     r"(?P<relation>[^ ]+): from the (?P<way>dependent to its head|head down)(?P<nearest>, or just the .*)?"
@@ -38,6 +43,8 @@ def claim_of(label: str) -> dict[str, Any]:
     claim |= {"offset": OFFSETS.get(label), "relation": None, "way": None}
     if label in OFFSETS:
         claim["kind"] = "position"
+    elif label.startswith(ACTS):
+        claim["kind"] = "nearest" if NEAREST in label else "syntax"
     elif match := SYNTAX.fullmatch(label):
         claim["kind"] = "nearest" if match["nearest"] else "syntax"
         claim |= {"relation": match["relation"], "way": "down" if match["way"] == "head down" else "up"}

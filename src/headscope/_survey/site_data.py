@@ -15,7 +15,7 @@ import numpy as np
 
 from headscope._survey.findings import Findings
 from headscope._survey.label_kinds import claim_of
-from headscope._survey.labelling import NOT_THE_WHOLE
+from headscope._survey.rules import NOT_THE_WHOLE
 from headscope.pages import printable
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def labels_data(tables: Tables) -> list[dict[str, Any] | None] | None:
 
 def _label(row: dict[str, Any]) -> dict[str, Any]:
     note: str = row["note"]
-    miss = claim_of(note.removeprefix(UNCONFIRMED)) if note.startswith(UNCONFIRMED) else None
+    miss = claim_of(note.removeprefix(UNCONFIRMED).partition("; ")[0]) if note.startswith(UNCONFIRMED) else None
     partly = row["coverage"] is not None and row["coverage"] < NOT_THE_WHOLE
     numbers = ("score", "low", "high", "baseline", "rule_score", "special", "first", "sep")
     return {
