@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from known_heads import HEADS, LABELS, VOCABULARY, drawn_acts, known_heads, known_treebank
 from surveying import OPTIONS, contents
 from transformers import AutoTokenizer, BertConfig, BertModel
 from typer.testing import CliRunner
@@ -16,6 +15,7 @@ from headscope._survey.labelling import COLUMNS
 from headscope._survey.rules import RULES
 from headscope.cli.app import app
 from headscope.errors import InputError
+from known_heads import HEADS, LABELS, VOCABULARY, drawn_acts, known_heads, known_treebank
 
 SEEDS = (314159, 265358, 979323)
 UNSPECIFIC = {"none", "broad", "the same words for all", "the first token", "[SEP]"}

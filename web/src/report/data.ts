@@ -76,13 +76,15 @@ export interface Plane {
   unit: { distance: number; length: number };
 }
 
-/** What a label says: its kind, and the distance or the relation that it is about. */
+/** What a label says: its kind, and the distance, the relation or the act that it is about. */
 export interface Claim {
   label: string;
   kind: string;
   offset: number | null;
   relation: string | null;
   way: "up" | "down" | null;
+  /** The name of a family of relations that are one act. */
+  act: string | null;
 }
 
 /** A head's label. Shares are 0 to 1, over the half of the documents that the label was not chosen on. */
@@ -92,6 +94,8 @@ export interface Label {
   offset: number | null;
   relation: string | null;
   way: "up" | "down" | null;
+  /** The name of a family of relations that are one act. */
+  act: string | null;
   score: number | null;
   low: number | null;
   high: number | null;

@@ -29,7 +29,7 @@ export function Grid({ survey }: { survey: Survey }) {
   return (
     <section class="every" id="grid">
       <div class="row spread">
-        <h2>{say("every_head")} {!chosen && <small class="quiet">{say("grid_key")}</small>}</h2>
+        <h2>{say("every_head")}</h2>
         <div class="row tools">
           <label>{say("coloured_by")} <select data-test="statistic" value={chosen?.name ?? ""} onChange={(event) => { statistic.value = event.currentTarget.value; }}>
             {survey.labels && <option value="">{say("by_label")}</option>}
@@ -75,7 +75,7 @@ function Cells({ survey, chosen, ends }: { survey: Survey; chosen: Statistic | u
   const size = chosen || !survey.labels ? (heads.length > MANY ? " many" : "") : ` cards${heads.length > MANY ? " many" : ""}`;
   return (
     <table class={`grid${size}`} data-test="cells">
-      <caption><span>{say("caption", { statistic: chosen?.name ?? say(survey.labels ? "by_label" : "no_statistic") })}</span></caption>
+      <caption><span>{chosen || !survey.labels ? say("caption", { statistic: chosen?.name ?? say("no_statistic") }) : say("grid_key")}</span></caption>
       <thead><tr><td />{heads.map((head) => <th key={head} scope="col">{head}</th>)}</tr></thead>
       <tbody>
         {layers.map((layer, row) => (
