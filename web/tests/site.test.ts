@@ -9,7 +9,7 @@ import { placeOf, short, targetOf } from "../src/report/sections/lines";
 import { median, rankOf } from "../src/report/sections/ranks";
 import { columnsOf, rowsOf } from "../src/report/sections/table";
 
-const claim = (label: string, kind: string, rest: Partial<Claim> = {}): Claim => ({ label, kind, offset: null, relation: null, way: null, ...rest });
+const claim = (label: string, kind: string, rest: Partial<Claim> = {}): Claim => ({ label, kind, offset: null, relation: null, way: null, act: null, ...rest });
 const label = (of: Claim, score: number | null, baseline: number | null): Label => ({ ...of, score, baseline, also: [] } as unknown as Label);
 const OBJ = claim("obj: from the dependent to its head", "syntax", { relation: "obj", way: "up" });
 const survey = {
@@ -63,6 +63,8 @@ test("labels read as sentences; an unknown label stands as it is", () => {
   expect([groupOf(claim("x", "first")), groupOf(claim("x", "sep")), groupOf(claim("new", "strange"))]).toEqual(["rest", "rest", "other"]);
   expect([shortOf(claim("new", "strange")), titleOf(claim("new", "strange"))]).toEqual(["new", "new"]);
   expect([ruleOf("nearest VERB before"), ruleOf("something else")]).toEqual(["the nearest verb before", "something else"]);
+  const family = claim("a modifier looks at the head of its phrase", "syntax", { act: "modifier" });
+  expect([shortOf(family), titleOf(family), titleOf({ ...family, act: "unheard of" })]).toEqual(["modifier → head", "A modifier looks at the head of its phrase", family.label]);
   language.value = "ja";
   expect(titleOf(OBJ)).toBe("目的語がその動詞を見る");
 });

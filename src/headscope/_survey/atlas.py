@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headscope._survey.beside import beside_name, read_beside
 from headscope._survey.examples import examples_table
-from headscope._survey.labelling import labels_table
+from headscope._survey.labelling import Felt, labels_table
 from headscope._survey.lines import Read, Reading, lines_table
 from headscope._survey.pairs import KEPT, SPARE, merged
 from headscope._survey.relations import relations_table
@@ -39,11 +39,13 @@ def write_atlas(
     heads: Sequence[tuple[int, int]],
     parts: Sequence[Mapping[str, Any]],
     read: Callable[[Iterator[Reading]], Iterator[tuple[Reading, Read]]],
+    felt: Felt | None,
 ) -> list[str]:
     """Write the tables of the whole survey; the names of all files that the manifest is to list.
 
     Args:
         read: `Workers.read`, which runs windows again.
+        felt: what silencing the heads changes; None if it wasn't measured.
     """
     kinds = kinds_of(corpus, chosen)
     files = [beside_name(kind, part) for part in range(len(parts)) for kind in kinds]
@@ -59,7 +61,7 @@ def write_atlas(
     folder.write("distributions.parquet", parquet_bytes(distributions))
     files.append("distributions.parquet")
     pairs = merged(read_beside(folder.path, "pairs", len(parts)), documents, most)
-    labels = labels_table(folder.path, documents, heads, pairs, syntax="syntax" in kinds)
+    labels = labels_table(folder.path, documents, heads, pairs, syntax="syntax" in kinds, felt=felt)
     if chosen.labels:
         folder.write("labels.parquet", parquet_bytes(labels))
         files.append("labels.parquet")

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow
 
 from headscope._survey.beside import read_beside
-from headscope._survey.labelling import NEIGHBOURS
 from headscope._survey.pairs import ALL, FAR, LOT
+from headscope._survey.rules import NEIGHBOURS
 from headscope.errors import InputError
 
 TWICE = 2

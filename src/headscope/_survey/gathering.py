@@ -21,6 +21,7 @@ from headscope._survey.effect_windows import kept_windows, windows_bytes
 from headscope._survey.effects import Measured, effects_table, measure, removal_table
 from headscope._survey.findings import FORMAT
 from headscope._survey.folder import MOST_REFUSED, Folder
+from headscope._survey.labelling import Felt
 from headscope._survey.likeness import choose, record_of, similarity_parquet, tasks
 from headscope._survey.settings import Settings
 from headscope._survey.table import parquet_bytes, part_record
@@ -29,8 +30,9 @@ from headscope.errors import InputError
 if TYPE_CHECKING:
     from headscope._survey.workers import Workers
 
-COUNTS = ("documents", "refused", "windows", "tokens")
-"""Counted for each part and over all; `documents` are those that could be read."""
+COUNTS = ("documents", "refused", "windows", "tokens", "unknown")
+"""Counted for each part and over all; `documents` are those that could be read, `unknown` the tokens that stand for
+text that the tokenizer doesn't know."""
 
 
 def gather(
@@ -58,19 +60,23 @@ def gather(
             "no document of the corpus could be read"
             + (f"; refused: {counts['refused']:,}, the first, {first['document']}: {first['detail']}" if first else ""),
             where=corpus.name,
-            advice="name the field or column of the text with --field, or another corpus",
+            advice="name a treebank that has sentences"
+            if corpus.kind == "conllu"
+            else "name the field or column of the text with --field, or another corpus",
         )
     aggregates = aggregate(paths, description.statistics, len(description.heads))
     folder.write("aggregates.parquet", aggregates_parquet(aggregates, description.heads))
     folder.write_json("aggregates.json", aggregates_record(aggregates, description.heads, counts["windows"]))
     files = ["aggregates.parquet", "aggregates.json"]
     texts = [part["texts"] for part in contents["parts"]]
+    felt = None
     if settings.effects:
         measured = _measure_effects(folder, corpus, settings, workers, paths, texts, progress)
         folder.write("effects.parquet", parquet_bytes(effects_table(measured, description.heads)))
         folder.write("removal.parquet", parquet_bytes(removal_table(measured)))
         files += ["effects.parquet", "removal.parquet"]
-    files += write_atlas(folder, corpus, settings, description.heads, contents["parts"], workers.read)
+        felt = _felt(measured)
+    files += write_atlas(folder, corpus, settings, description.heads, contents["parts"], workers.read, felt)
     similarity: dict[str, Any] = {}
     if settings.head_distances:
         similarity = {"similarity": _compare_heads(folder, corpus, settings, workers, paths, texts)}
@@ -144,6 +150,20 @@ def _measure_effects(
         windows = list(workers.cut(tasks(places, corpus_again, texts)))
         folder.write(WINDOWS, windows_bytes(windows, folder.stamp))
     return measure(folder, windows, heads, workers, settings.batch_tokens, progress)
+
+
+def _felt(measured: Measured) -> Felt:
+    """The changes, as labels need them."""
+    windows = measured.windows
+    every = measured.held_out if measured.held_out.size else measured.chosen
+    start = measured.choosing if measured.held_out.size else 0
+    rest = slice(start, start + every.shape[1])
+    return Felt(
+        measured.changes(),
+        tuple(window.acts for window in windows),
+        tuple(window.place.number for window in windows),
+        float(measured.cost(every[-1], rest).mean()),
+    )
 
 
 def _compare_heads(

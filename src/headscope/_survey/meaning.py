@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int
+    from jaxtyping import Bool, Float, Int
 
     from headscope._survey.words import Words
 
@@ -57,7 +57,10 @@ class Vectors:
 
 
 def ranks(
-    vectors: Float[torch.Tensor, "words d_model"], classes: Int[np.ndarray, " words"], names: Int[np.ndarray, " words"]
+    vectors: Float[torch.Tensor, "words d_model"],
+    classes: Int[np.ndarray, " words"],
+    names: Int[np.ndarray, " words"],
+    looks: Bool[np.ndarray, " words"],
 ) -> Float[np.ndarray, "words words"]:
     """For a word that looks and one that it may look at, the rank of the latter; NaN where the pair doesn't count.
 
@@ -65,11 +68,12 @@ def ranks(
         vectors: of each word.
         classes: of each word; -1 for words that don't count.
         names: the same number for the same word. Pairs of a word with itself, and of neighbours, don't count.
+        looks: True for the words that look.
     """
     count = len(classes)
     table = np.full((count, count), np.nan)
     at = np.arange(count)
-    queries = np.flatnonzero(classes >= 0)
+    queries = np.flatnonzero((classes >= 0) & looks)
     for kind in np.unique(classes[classes >= 0]).tolist():
         keys = np.flatnonzero(classes == kind)
         if len(keys) < LEAST:

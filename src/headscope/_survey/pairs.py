@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow
 
+from headscope._survey.rules import BEYOND
 from headscope._survey.sums import EVEN, Marks, ranks_of
 from headscope._survey.table import sealed_parquet
 
 if TYPE_CHECKING:
     from jaxtyping import Int
 
+    from headscope._survey.conllu import Sentence
     from headscope._survey.strongest import Strongest, StrongestTokens
     from headscope._survey.sums import Spread
     from headscope._survey.windows import Window
@@ -238,10 +240,20 @@ class _Marked:
     def of(self, query: int, key: int) -> tuple[Any, ...]:
         """The columns of TOLD."""
         words, tree = self.words, self.words.sentence
-        up = tree.relations[query] if tree is not None and tree.heads[query] == key else None
-        down = tree.relations[key] if tree is not None and tree.heads[key] == query else None
+        up = None if tree is None else _relation(tree, query, key)
+        down = None if tree is None else _relation(tree, key, query)
         same, punctuation = bool(self._marks.same[query, key]), bool(self._marks.punctuation[key])
         return words.forms[query], words.forms[key], same, punctuation, up, down
+
+
+def _relation(tree: Sentence, dependent: int, head: int) -> str | None:
+    """How one word depends on another: by its relation, or by a derived one."""
+    above = tree.heads[dependent]
+    if above == head:
+        return tree.relations[dependent]
+    if above >= 0 and tree.heads[above] == head:
+        return BEYOND.get(tree.relations[dependent].partition(":")[0])
+    return None
 
 
 def ranked(table: pyarrow.Table, most: int) -> pyarrow.Table:

@@ -11,6 +11,7 @@ import pyarrow
 
 from headscope._survey.claims import Claim, claims_of
 from headscope._survey.intervals import Moments
+from headscope._survey.rules import DERIVED
 from headscope._survey.syntax import LEAST
 
 COLUMNS = (
@@ -44,7 +45,7 @@ def relations_table(folder: Path, documents: Sequence[int], heads: Sequence[tupl
     claims = sorted(claims_of(folder, documents, len(heads)), key=lambda claim: (claim.relation, claim.way != "up"))
     for claim in claims:
         count = int(sum(half[1, 0] for half in claim.sums))
-        if count < LEAST:
+        if count < LEAST or claim.relation in DERIVED:
             continue
         offset, baseline = _offset(claim, count)
         rule, rule_score = claim.rule

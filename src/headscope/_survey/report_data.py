@@ -14,7 +14,15 @@ import numpy as np
 from headscope._survey.figures import CLUSTERS_SOURCE, CLUSTERS_TITLE, FIGURES, layer_ticks, round_up
 from headscope._survey.findings import FIELDS, Findings
 from headscope._survey.plane import plane_of
-from headscope._survey.site_data import Tables, distances_data, labels_data, middle_data, special_data, syntax_data
+from headscope._survey.site_data import (
+    Tables,
+    distances_data,
+    effects_data,
+    labels_data,
+    middle_data,
+    special_data,
+    syntax_data,
+)
 from headscope._survey.wording import extremes
 from headscope.checkpoint import called
 from headscope.pages import printable
@@ -65,6 +73,7 @@ def report_data(findings: Findings, tables: Tables) -> dict[str, Any]:
         "syntax": syntax_data(tables),
         "distances": distances_data(tables),
         "middle": middle_data(tables),
+        "effects": effects_data(tables),
         "special": special_data(tables),
         "compared": len(manifest.get("similarity", {}).get("windows", [])),
         "leftOut": _pairs(manifest["left_out"]),

@@ -15,7 +15,7 @@ import numpy as np
 
 from headscope._survey.findings import Findings
 from headscope._survey.label_kinds import claim_of
-from headscope._survey.labelling import NOT_THE_WHOLE
+from headscope._survey.rules import NOT_THE_WHOLE
 from headscope.pages import printable
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def labels_data(tables: Tables) -> list[dict[str, Any] | None] | None:
 
 def _label(row: dict[str, Any]) -> dict[str, Any]:
     note: str = row["note"]
-    miss = claim_of(note.removeprefix(UNCONFIRMED)) if note.startswith(UNCONFIRMED) else None
+    miss = claim_of(note.removeprefix(UNCONFIRMED).partition("; ")[0]) if note.startswith(UNCONFIRMED) else None
     partly = row["coverage"] is not None and row["coverage"] < NOT_THE_WHOLE
     numbers = ("score", "low", "high", "baseline", "rule_score", "special", "first", "sep")
     return {
@@ -157,6 +157,27 @@ def _shapes(tables: Tables) -> list[dict[str, list[float | None]]] | None:
     if rows is None:
         return None
     return [{name: [_short(row["value"]) for row in of if row["of"] == name] for name in SHAPES} for of in rows]
+
+
+def effects_data(tables: Tables) -> dict[str, Any] | None:
+    """What silencing each head changes, and the heads in the order in which they can be removed."""
+    rows, removal = tables.by_cell("effects"), tables.rows("removal")
+    if rows is None or not any(rows):
+        return None
+    first = next(of[0] for of in rows if of)
+    return {
+        **{name: printable(first[name]) for name in ("output", "unit", "method")},
+        **{name: first[name] for name in ("windows", "documents")},
+        "base": _short(first["base"]),
+        **{name: [_short(of[0][name]) if of else None for of in rows] for name in ("change", "low", "high")},
+        "removal": [
+            {
+                "cell": tables.cell(row),
+                **{_spelled(name): _short(row[name]) for name in ("cost", "cost_held_out", "low", "high")},
+            }
+            for row in removal or []
+        ],
+    }
 
 
 def heads_data(tables: Tables) -> list[dict[str, Any]]:

@@ -76,6 +76,7 @@ class Marks:
         punctuation: (words,).
         same: (words, words), True where a content word occurs again; neighbours left out.
         ranks: (words, words), see meaning.ranks; None where the model has no input embeddings, or they are not needed.
+        usual_rank: (words,), each key's mean rank; with `ranks`.
         others: (words,), how many other words with tokens there are.
         columns: tokens that are the first one, [SEP] or special.
         places: (columns, 3), 1 for the first token, for [SEP], for special tokens.
@@ -93,12 +94,14 @@ class Marks:
         self.others = np.full(len(words), self.count - 1)
         content = _content(words, self.punctuation | self.silent)
         names = np.unique([form.casefold() for form in words.forms], return_inverse=True)[1]
-        self.same = _same(names, content) & self.looks[:, None]
+        self.same = _same(names, content, self.looks)
         self.ranks: Float[np.ndarray, "words words"] | None = None
         if vectors is not None and vectors.known and content.any():
             tags = words.sentence.tags if words.sentence is not None else ("",) * len(words)
             classes = np.where(content, np.unique(tags, return_inverse=True)[1], -1)
-            self.ranks = ranks(vectors.of(window.ids, words), classes, names)
+            self.ranks = ranks(vectors.of(window.ids, words), classes, names, self.looks)
+            counts = (~np.isnan(self.ranks)).sum(0)
+            self.usual_rank = np.nansum(self.ranks, 0) / np.maximum(counts, 1)
         tokens = len(window)
         places = np.zeros((tokens, 3), dtype=np.float32)
         places[0, 0] = 1
@@ -128,9 +131,13 @@ def _content(words: Words, out: Bool[np.ndarray, " words"]) -> Bool[np.ndarray, 
     return ~out & np.array(told, dtype=bool)
 
 
-def _same(names: Int[np.ndarray, " words"], content: Bool[np.ndarray, " words"]) -> Bool[np.ndarray, "words words"]:
-    at = np.arange(len(names))
-    return (names[:, None] == names) & content[:, None] & (np.abs(at[:, None] - at) > 1)
+def _same(
+    names: Int[np.ndarray, " words"], content: Bool[np.ndarray, " words"], looks: Bool[np.ndarray, " words"]
+) -> Bool[np.ndarray, "words words"]:
+    at, rows = np.arange(len(names)), np.flatnonzero(content & looks)
+    same = np.zeros((len(names), len(names)), dtype=bool)
+    same[rows] = (names[rows, None] == names) & (np.abs(rows[:, None] - at) > 1)
+    return same
 
 
 class Spread:
@@ -269,7 +276,7 @@ class Sums:
             sums["similar_words"] = counts.sum(-1)
             sums["similar_weight"] = np.where(counts, weight, 0).sum(-1)
             sums["similar"] = np.where(counts, weight * rank, 0).sum(-1)
-            sums["similar_chance"] = 0.5 * sums["similar_weight"]
+            sums["similar_chance"] = np.where(counts, weight * marks.usual_rank[looks_at], 0).sum(-1)
         for at, name in enumerate(SUMS):
             if name in sums:
                 table[:, at] += sums[name]

@@ -76,13 +76,15 @@ export interface Plane {
   unit: { distance: number; length: number };
 }
 
-/** What a label says: its kind, and the distance or the relation that it is about. */
+/** What a label says: its kind, and the distance, the relation or the act that it is about. */
 export interface Claim {
   label: string;
   kind: string;
   offset: number | null;
   relation: string | null;
   way: "up" | "down" | null;
+  /** The name of a family of relations that are one act. */
+  act: string | null;
 }
 
 /** A head's label. Shares are 0 to 1, over the half of the documents that the label was not chosen on. */
@@ -92,6 +94,8 @@ export interface Label {
   offset: number | null;
   relation: string | null;
   way: "up" | "down" | null;
+  /** The name of a family of relations that are one act. */
+  act: string | null;
   score: number | null;
   low: number | null;
   high: number | null;
@@ -176,6 +180,30 @@ export interface Relation {
   bestScore: number;
 }
 
+/** A head in the order of removal, and what it costs to be without it and all before it. */
+export interface Removed {
+  cell: number;
+  cost: number;
+  costHeldOut: number | null;
+  low: number | null;
+  high: number | null;
+}
+
+/** What silencing each head changes: the mean over windows, with its interval. */
+export interface Effects {
+  output: string;
+  unit: string;
+  method: string;
+  windows: number;
+  documents: number;
+  /** The number as it is. */
+  base: number | null;
+  change: Numbers;
+  low: Numbers;
+  high: Numbers;
+  removal: Removed[];
+}
+
 /** What a head's page alone shows. */
 export interface Head {
   cell: number;
@@ -213,6 +241,7 @@ export interface Survey {
   middle: Shapes | null;
   /** True if all pages are in this file. */
   single: boolean;
+  effects: Effects | null;
   /** The first token's name, and [SEP]'s, as the tokenizer has them. */
   special: { first: string | null; sep: string | null };
   /** Windows over which heads were compared. */

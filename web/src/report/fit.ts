@@ -61,7 +61,7 @@ function side(
   for (let n = 0; n < near; n++) items.push({ word: order[n] });
   let skip = far - near;
   for (let n = near; n <= far; n++) if (n > 0) skip += missing(order[n - 1], order[n]);
-  items.push({ skip });
+  if (skip) items.push({ skip });
   for (let n = far; n <= at; n++) items.push({ word: order[n] });
   used = room - left;
   return take(at + 1);

@@ -3,6 +3,7 @@ import { signal } from "@preact/signals";
 import { among, APPEARANCE, field, whole, type Fields } from "../hash";
 import type { Statistic, Survey } from "./data";
 import { GROUPS, type Group } from "./kinds";
+import { numbersOf } from "./numbers";
 
 export const SCALES = ["zero", "range"] as const;
 
@@ -34,8 +35,8 @@ export const FIELDS = {
 } as unknown as Fields;
 
 /** The selected statistic; undefined for labels, or if none was measured. */
-export const chosenStatistic = ({ statistics, labels }: Survey): Statistic | undefined =>
-  statistics.find(({ name }) => name === statistic.value) ?? (labels ? undefined : statistics[0]);
+export const chosenStatistic = (survey: Survey): Statistic | undefined =>
+  numbersOf(survey).find(({ name }) => name === statistic.value) ?? (survey.labels ? undefined : survey.statistics[0]);
 
 /** The cell of the head whose page is chosen in the URL; null if there is none. */
 export function chosenCell({ layers, heads, named }: Survey): number | null {

@@ -4,6 +4,7 @@ import { count, rounded } from "../../words/numbers";
 import { headLabel, type Field, type Label, type Statistic, type Survey } from "../data";
 import { groupOf, share, shortOf } from "../kinds";
 import { headHref } from "../links";
+import { numbersOf } from "../numbers";
 import { endsOf, ramp, shadeOf, type Ends } from "../shades";
 import { chosenStatistic, group, hovered, scale, SCALES, statistic } from "../state";
 import { counted, say } from "../words";
@@ -28,11 +29,11 @@ export function Grid({ survey }: { survey: Survey }) {
   return (
     <section class="every" id="grid">
       <div class="row spread">
-        <h2>{say("every_head")} {!chosen && <small class="quiet">{say("grid_key")}</small>}</h2>
+        <h2>{say("every_head")}</h2>
         <div class="row tools">
           <label>{say("coloured_by")} <select data-test="statistic" value={chosen?.name ?? ""} onChange={(event) => { statistic.value = event.currentTarget.value; }}>
             {survey.labels && <option value="">{say("by_label")}</option>}
-            {survey.statistics.map(({ name }) => <option key={name} value={name}>{name}</option>)}
+            {numbersOf(survey).map(({ name }) => <option key={name} value={name}>{name}</option>)}
           </select></label>
           {chosen && <>
             <label>{say("scale")} <select data-test="scale" value={scale.value} disabled={chosen.signed}
@@ -43,7 +44,7 @@ export function Grid({ survey }: { survey: Survey }) {
           </>}
         </div>
       </div>
-      {chosen && <p class="meaning quiet" data-test="meaning"><span lang="en">{chosen.meaning}.</span> {say("mean_over", { windows })}</p>}
+      {chosen && <p class="meaning quiet" data-test="meaning"><span lang="en">{chosen.meaning}.</span> {survey.statistics.includes(chosen) && say("mean_over", { windows })}</p>}
       <div class="across"><Cells survey={survey} chosen={chosen} ends={ends} /></div>
       {chosen ? (
         <div class="legend">
@@ -74,7 +75,7 @@ function Cells({ survey, chosen, ends }: { survey: Survey; chosen: Statistic | u
   const size = chosen || !survey.labels ? (heads.length > MANY ? " many" : "") : ` cards${heads.length > MANY ? " many" : ""}`;
   return (
     <table class={`grid${size}`} data-test="cells">
-      <caption><span>{say("caption", { statistic: chosen?.name ?? say(survey.labels ? "by_label" : "no_statistic") })}</span></caption>
+      <caption><span>{chosen || !survey.labels ? say("caption", { statistic: chosen?.name ?? say("no_statistic") }) : say("grid_key")}</span></caption>
       <thead><tr><td />{heads.map((head) => <th key={head} scope="col">{head}</th>)}</tr></thead>
       <tbody>
         {layers.map((layer, row) => (

@@ -4,6 +4,7 @@ import { headLabel, type Field, type Head, type Label, type Survey } from "../da
 import { baselineOf, evidenceOf, groupOf, ruleOf, share, shortOf, titleOf } from "../kinds";
 import { counted, say } from "../words";
 import { Chip } from "./chip";
+import { HeadEffect } from "./effects";
 import { Lines } from "./lines";
 import { Places, Ranks } from "./ranks";
 import { Relations } from "./relations";
@@ -25,6 +26,7 @@ export function HeadPage({ survey, head }: { survey: Survey; head: Head }) {
           <Places survey={survey} cell={cell} />
           {head.shapes && survey.middle && <Distributions shapes={head.shapes} middle={survey.middle} />}
           <Ranks survey={survey} cell={cell} />
+          <HeadEffect survey={survey} cell={cell} />
           <Alike survey={survey} cell={cell} />
         </div>
       </div>

@@ -3,6 +3,7 @@ import { count } from "../../words/numbers";
 import type { Survey } from "../data";
 import { counted, say, told } from "../words";
 import { Definitions } from "./definitions";
+import { MostFelt, Removal } from "./effects";
 import { Figures } from "./figures";
 import { Grid } from "./grid";
 import { Groups } from "./groups";
@@ -34,11 +35,13 @@ export function Home({ survey }: { survey: Survey }) {
             </p>
           )}
           <Story survey={survey} />
+          <MostFelt survey={survey} />
         </div>
         <div><Grid survey={survey} /><Groups survey={survey} /></div>
       </div>
       <HeadsTable survey={survey} />
       <SyntaxTable survey={survey} />
+      <Removal survey={survey} />
       <StandingHeads survey={survey} />
       <Figures survey={survey} />
       <section class="panel">

@@ -13,6 +13,14 @@ export function placeOf(lines: Line[]): number {
   return left > 2 / 3 ? 0.62 : left < 1 / 3 ? 0.3 : 0.46;
 }
 
+/** The same place, moved as far as the longest words on either side require. */
+export function roomFor(place: number, width: number, sides: { left: number; right: number }[]): number {
+  if (!width) return place;
+  const left = Math.max(0, ...sides.map((side) => side.left));
+  const right = Math.max(0, ...sides.map((side) => side.right));
+  return Math.min(Math.max(place, Math.min(left / width, 0.8)), Math.max(1 - right / width, 0.2));
+}
+
 /** What the arc of a line points to: of a random word, a special token that gets more than every word. */
 export const targetOf = ({ best, weight, first, sep }: Line): "key" | "first" | "sep" =>
   best || (weight >= first && weight >= sep) ? "key" : first >= sep ? "first" : "sep";
@@ -33,10 +41,12 @@ export function Lines({ lines }: { lines: Line[] }) {
   }, []);
   const best = lines.filter((line) => line.best);
   const random = lines.filter((line) => !line.best);
-  const place = placeOf(lines);
+  const style = box.current ? getComputedStyle(box.current) : null;
+  const font = `${style?.fontSize ?? "13px"} ${style?.fontFamily ?? "sans-serif"}`;
+  const place = roomFor(placeOf(lines), width, width ? lines.map((line) => needs(line, font)) : []);
   const list = (shown: Line[], name: string) => (
     <ol class="lines" data-test={name}>
-      {shown.map((line, n) => <Row key={n} line={line} place={place} width={width} />)}
+      {shown.map((line, n) => <Row key={n} line={line} place={place} width={width} font={font} />)}
     </ol>
   );
   return (
@@ -65,6 +75,13 @@ const CLOSING = /^(?:[,.;:!?%…)\]}»”、。，；：？！）】」]+|n[’'
 const isTight = ({ words, query }: Line, n: number): boolean => n > 0 && n !== query && CLOSING.test(words[n]);
 let pen: CanvasRenderingContext2D | null = null;
 
+/** The room that a line's pair takes on either side, if all between is left out. */
+function needs(line: Line, font: string): { left: number; right: number } {
+  const widths = widthsOf(line, font);
+  const beside = widths[line.key] + MARK + FADE;
+  return line.key < line.query ? { left: beside, right: widths[line.query] + FADE } : { left: FADE, right: widths[line.query] + beside };
+}
+
 function widthsOf(line: Line, font: string): number[] {
   pen ??= document.createElement("canvas").getContext("2d")!;
   return line.words.map((word, n) => {
@@ -73,15 +90,13 @@ function widthsOf(line: Line, font: string): number[] {
   });
 }
 
-function Row({ line, place, width }: { line: Line; place: number; width: number }) {
+function Row({ line, place, width, font }: { line: Line; place: number; width: number; font: string }) {
   const row = useRef<HTMLLIElement>(null);
   const [open, setOpen] = useState(false);
   const [arc, setArc] = useState("");
   const { words, ink, query, key, weight, first, sep } = line;
   const target = targetOf(line);
   const shown = target === "key" ? weight : target === "first" ? first : sep;
-  const style = row.current ? getComputedStyle(row.current) : null;
-  const font = `${style?.fontSize ?? "13px"} ${style?.fontFamily ?? "sans-serif"}`;
   const { before, after } = width
     ? fitted(query, key, line.gap, { widths: widthsOf(line, font), left: place * width - FADE, right: (1 - place) * width - FADE, mark: MARK })
     : { before: [], after: [] };

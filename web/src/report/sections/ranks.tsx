@@ -2,6 +2,7 @@
 import { count, rounded } from "../../words/numbers";
 import type { Statistic, Survey } from "../data";
 import { tokenOf } from "../kinds";
+import { numbersOf } from "../numbers";
 import { say, type Word } from "../words";
 
 /** The median of numbers; null for none. */
@@ -59,7 +60,7 @@ function Strip({ statistic: { mean }, cell }: { statistic: Statistic; cell: numb
 }
 
 export function Ranks({ survey, cell }: { survey: Survey; cell: number }) {
-  const rows = survey.statistics.filter(({ mean }) => mean[cell] !== null);
+  const rows = numbersOf(survey).filter(({ mean }) => mean[cell] !== null);
   return (
     <section>
       <h2>{say("ranks", { n: count(survey.named.length) })}</h2>

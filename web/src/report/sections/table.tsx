@@ -7,6 +7,7 @@ import { group, sorted, upward, wanted } from "../state";
 import { say, type Word } from "../words";
 import { endsOfRelation } from "../words/relations";
 import { Chip } from "./chip";
+import { small } from "./effects";
 import { Score } from "./score";
 
 interface Row {
@@ -35,6 +36,7 @@ export function columnsOf(survey: Survey): Column[] {
     { name: "first", word: null, of: ({ label }) => label?.first ?? null },
     { name: "words", word: "on_words", of: ({ label }) => (label?.special == null ? null : 1 - label.special) },
     ...statistic("entropy"), ...statistic("distance"),
+    ...(survey.effects ? [{ name: "effect", word: "effect" as Word, of: ({ cell }: Row) => survey.effects!.change[cell] }] : []),
   ];
 }
 
@@ -103,14 +105,14 @@ export function HeadsTable({ survey }: { survey: Survey }) {
 }
 
 function HeadRow({ survey, row: { cell, label }, columns }: { survey: Survey; row: Row; columns: Column[] }) {
-  const relation = survey.syntax?.find((row) => row.cell === cell);
+  const relation = survey.syntax?.find((row) => row.cell === cell && (row.heldOut ?? row.accuracy) > row.offsetAccuracy);
   return (
     <tr data-row={cell} class={label ? `g-${groupOf(label)}` : ""}>
       <th scope="row"><Chip survey={survey} cell={cell} /></th>
       {columns.slice(1).map(({ name, of }) => {
         const value = of({ cell, label });
         if (name === "label") return <td key={name} class={`wide${label?.partly ? " partly" : ""}`}>{label && <><i class={`swatch g-${groupOf(label)}`} aria-hidden="true" /> {shortOf(label)}</>}</td>;
-        return <td key={name} data-column={name}>{name === "score" ? (value === null ? "" : share(value as number)) : name === "coverage" ? (value ?? "") : rounded(value as number | null)}</td>;
+        return <td key={name} data-column={name}>{name === "score" ? (value === null ? "" : share(value as number)) : name === "coverage" ? (value ?? "") : name === "effect" ? small(value as number | null) : rounded(value as number | null)}</td>;
       })}
       <td>{label && <Score of={label} />}</td>
       <td class="wide small quiet">{label?.also.map(shortOf).join(", ")}</td>
