@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 AROUND = 30
 """Words before the first word of a pair, after the second, and beside both in between."""
 
+WRITES = 2
+"""Best examples of each head of which is kept what the head writes there, for models with a masked-LM head."""
+
+TOKENS = 6
+"""Tokens that it raises, and that it lowers."""
+
 COLUMNS = (
     ("layer", pyarrow.int16()),
     ("head", pyarrow.int16()),
@@ -42,6 +48,10 @@ COLUMNS = (
     ("key_token", pyarrow.int32()),
     ("ids", pyarrow.list_(pyarrow.int32())),
     ("text", pyarrow.string()),
+    ("raised", pyarrow.list_(pyarrow.string())),
+    ("raised_by", pyarrow.list_(pyarrow.float32())),
+    ("lowered", pyarrow.list_(pyarrow.string())),
+    ("lowered_by", pyarrow.list_(pyarrow.float32())),
 )
 
 
@@ -55,6 +65,7 @@ class Reading:
         sep: (tokens,), True for [SEP].
         words: the window's.
         wanted: (layer, which of its heads, query word) of each row to read.
+        writing: those of them of which is read, too, what the head writes.
     """
 
     place: tuple[int, int]
@@ -63,6 +74,11 @@ class Reading:
     sep: Bool[np.ndarray, " tokens"]
     words: Words
     wanted: tuple[tuple[int, int, int], ...]
+    writing: frozenset[tuple[int, int, int]] = frozenset()
+
+    def token(self, word: int) -> int:
+        """Where a word begins."""
+        return int(np.argmax(self.words.of_token == word))
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,12 +89,15 @@ class Read:
         rows: for each of `Reading.wanted` the weights, (3 + words,): on the first token if it is special, on [SEP],
             on all special tokens, then on each word.
         first_token, sep_token: their names; None where the window has none.
+        writes: of `Reading.writing`, the tokens whose masked-LM logits the head raises and lowers most at the word that
+            looks, as {column: values}; empty for models that have none.
         text: a text that the tokenizer turns into the window's tokens; None if its words with spaces are not one.
     """
 
     rows: tuple[Float[np.ndarray, " places"], ...]
     first_token: str | None
     sep_token: str | None
+    writes: dict[tuple[int, int, int], dict[str, list[Any]]]
     text: str | None
 
 
@@ -146,10 +165,11 @@ def lines_table(
     for layer, head in heads:
         numbers.setdefault(layer, []).append(head)
     rows = examples.to_pylist()
-    wanted: dict[tuple[str, int], dict[tuple[int, int, int], None]] = {}
+    wanted: dict[tuple[str, int], dict[tuple[int, int, int], bool]] = {}
     for row in rows:
         place = (row["layer"], numbers[row["layer"]].index(row["head"]), row["query"])
-        wanted.setdefault((row["document"], row["window"]), {})[place] = None
+        places = wanted.setdefault((row["document"], row["window"]), {})
+        places[place] = places.get(place, False) or (row["kind"] == "best" and row["rank"] < WRITES)
     found: dict[tuple[str, int], tuple[Reading, Read]] = {}
     names: dict[tuple[int, int], tuple[str, int]] = {}
 
@@ -168,6 +188,7 @@ def lines_table(
                     np.array(text["sep"], dtype=bool),
                     Words(np.array(text["of_token"], dtype=np.int64), tuple(text["words"])),
                     tuple(wanted[name]),
+                    frozenset(place for place, writes in wanted[name].items() if writes),
                 )
 
     for reading, read in run(todo()):
@@ -176,9 +197,9 @@ def lines_table(
     for row in rows:
         reading, read = found[row["document"], row["window"]]
         at = reading.wanted.index((row["layer"], numbers[row["layer"]].index(row["head"]), row["query"]))
+        writes = read.writes.get(reading.wanted[at], {}) if row["kind"] == "best" else {}
         first, sep, special, *weights = read.rows[at].tolist()
         shown = _shown(row["query"], row["key"], len(reading.words))
-        of_token = reading.words.of_token
         values = {
             **{name: row[name] for name in ("layer", "head", "kind", "rank")},
             "first": first,
@@ -189,10 +210,11 @@ def lines_table(
             "numbers": shown,
             "words": [reading.words.forms[word] for word in shown],
             "weights": [weights[word] for word in shown],
-            "query_token": int(np.argmax(of_token == row["query"])),
-            "key_token": int(np.argmax(of_token == row["key"])),
+            "query_token": reading.token(row["query"]),
+            "key_token": reading.token(row["key"]),
             "ids": reading.ids.tolist(),
             "text": read.text,
+            **{name: writes.get(name) for name in ("raised", "raised_by", "lowered", "lowered_by")},
         }
         for name, value in values.items():
             columns[name].append(value)

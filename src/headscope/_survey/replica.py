@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from headscope._survey.effect_windows import EffectWindow, effect_window
 from headscope._survey.effects import Batch
 from headscope._survey.identity import config_record, modules_record, running_record, tokenizer_record
 from headscope._survey.likeness import ChosenWindow
-from headscope._survey.lines import Read, Reading, RowReader
+from headscope._survey.lines import TOKENS, Read, Reading, RowReader
 from headscope._survey.loading import Source, inputs_of, load, takes_segments, window_length
 from headscope._survey.meaning import Vectors
 from headscope._survey.measuring import Measure
@@ -28,7 +29,7 @@ from headscope._survey.table import part_bytes
 from headscope._survey.windows import Cutter, Window, batches
 from headscope.errors import HeadscopeError, UnsupportedError, first_line
 from headscope.explain.windows import WindowReader, output_of
-from headscope.model import open_model
+from headscope.model import Model, open_model
 from headscope.statistics.catalog import CATALOG, chosen, need_values
 from headscope.statistics.distances import head_distances
 from headscope.statistics.norms import gram_of
@@ -70,6 +71,7 @@ class Replica:
         if threads is not None:
             torch.set_num_threads(threads)
         self.settings = settings
+        self._source = source
         self.loaded = load(source, device=settings.device, dtype=settings.dtype)
         self.cutter = Cutter(self.loaded.tokenizer, window_length(self.loaded, settings.length))
         self._grams: dict[int, torch.Tensor] = {}
@@ -184,7 +186,37 @@ class Replica:
         special = (reading.words.of_token[:1] < 0, reading.sep)
         ids = [reading.ids[: len(of)][of][:1].tolist() for of in special]
         first, sep = ((self.loaded.tokenizer.convert_ids_to_tokens(of) or [None])[0] for of in ids)
-        return Read(rows, first, sep, text if again == reading.ids.tolist() else None)
+        return Read(rows, first, sep, self._writes(reading), text if again == reading.ids.tolist() else None)
+
+    def _writes(self, reading: Reading) -> dict[tuple[int, int, int], dict[str, list[Any]]]:
+        """What heads write: see Read.writes."""
+        writer = self._writer
+        if writer is None or not reading.writing:
+            return {}
+        trace = writer.trace(ids=reading.ids.tolist(), segments=reading.segments.tolist())
+        writes = {}
+        for layer, head, query in sorted(reading.writing):
+            number = self.described.model["heads"][self.described.model["layers"].index(layer)][head]
+            promotion = trace[layer, number].promotes(reading.token(query), top=TOKENS)
+            writes[layer, head, query] = {
+                "raised": [effect.token for effect in promotion.raised],
+                "raised_by": [effect.effect for effect in promotion.raised],
+                "lowered": [effect.token for effect in promotion.lowered],
+                "lowered_by": [effect.effect for effect in promotion.lowered],
+            }
+        return writes
+
+    @cached_property
+    def _writer(self) -> Model | None:
+        """The model as headscope opens it, if it has a masked-LM head; None for others, and for live models."""
+        if self._source.live is not None:
+            return None
+        try:
+            model = open_model(self._source.name, revision=self._source.revision)
+            model.anatomy.computable()
+        except HeadscopeError:
+            return None
+        return model if "masked_lm" in model.anatomy.tasks else None
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:

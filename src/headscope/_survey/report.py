@@ -17,8 +17,11 @@ from headscope.writing import write_atomically
 SITE = "site"
 """The folder of the site, in the survey's."""
 
-HOME_ONLY = ("standing", "figures", "plane", "distances")
+HOME_ONLY = ("standing", "figures", "plane", "distances", "settings", "versions")
 """Data that heads' pages don't show."""
+
+OF_OTHERS = ("label", "kind", "offset", "relation", "way", "act", "score", "coverage", "partly")
+"""Of other heads' labels, what a head's page shows."""
 
 
 def write_site(folder: Path, *, parts: bool = True) -> Path:
@@ -95,7 +98,22 @@ def _of_head(data: dict[str, Any], cell: int) -> dict[str, Any]:
     empty: dict[str, Any] = {
         name: None if data[name] is None or name in ("plane", "distances") else [] for name in HOME_ONLY
     }
-    return {**data, **empty, "statistics": statistics, "nearest": nearest, "syntax": syntax}
+    labels = data["labels"] and [
+        label if label is None or at == cell else {name: label[name] for name in OF_OTHERS} | {"also": []}
+        for at, label in enumerate(data["labels"])
+    ]
+    corpus = {**data["corpus"], "files": []}
+    refused = {"count": 0, "reasons": [], "documents": []}
+    return {
+        **data,
+        **empty,
+        "corpus": corpus,
+        "refused": refused,
+        "statistics": statistics,
+        "nearest": nearest,
+        "labels": labels,
+        "syntax": syntax,
+    }
 
 
 def _title(findings: Findings) -> str:

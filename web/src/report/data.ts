@@ -87,7 +87,7 @@ export interface Claim {
   act: string | null;
 }
 
-/** A head's label. Shares are 0 to 1, over the half of the documents that the label was not chosen on. */
+/** A head's label; of other heads, a head's page has only what it says, its score and its coverage. Shares are 0 to 1, over the half of the documents that the label was not chosen on. */
 export interface Label {
   label: string;
   kind: string;
@@ -160,6 +160,9 @@ export interface Line {
   /** The relation of the word that looks, where it looks at its head; of the other, where it looks at its dependent. */
   up: string | null;
   down: string | null;
+  /** Tokens whose masked-LM logits the head raises and lowers at the word that looks; null where that isn't known. */
+  raised: [string, number][] | null;
+  lowered: [string, number][] | null;
   /** A command that opens the page on this window. */
   command: string;
 }

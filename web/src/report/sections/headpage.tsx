@@ -10,6 +10,7 @@ import { Places, Ranks } from "./ranks";
 import { Relations } from "./relations";
 import { Score } from "./score";
 import { Distributions } from "./shapes";
+import { Writes } from "./writes";
 
 export function HeadPage({ survey, head }: { survey: Survey; head: Head }) {
   const { cell } = head;
@@ -20,6 +21,7 @@ export function HeadPage({ survey, head }: { survey: Survey; head: Head }) {
       <div class="sides">
         <div class="long">
           <section>{head.lines?.length ? <Lines lines={head.lines} /> : <p class="quiet">{say("no_examples")}</p>}</section>
+          {head.lines && <Writes lines={head.lines} />}
           <Relations survey={survey} head={head} />
         </div>
         <div class="short">

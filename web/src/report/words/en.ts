@@ -275,6 +275,10 @@ export const en = {
   title_act_modified: "The head of a phrase looks at its modifiers",
   title_act_governor: "A word looks at what governs its phrase",
   title_act_governed: "A word looks at the phrases that it governs",
+  writes: "What it writes",
+  writes_key: "at the word that looks: the tokens whose logits its output raises and lowers most, directly",
+  raises: "raises",
+  lowers: "lowers",
   honest: "Weights say where a head looks, not how that affects the output.",
   broken: "The report can't be shown: {why}",
 } as const;

@@ -277,6 +277,10 @@ export const ja: Record<ReportWord, string> = {
   title_act_modified: "句の主要部が修飾語を見る",
   title_act_governor: "語が、その句を支配する語を見る",
   title_act_governed: "語が、それの支配する句を見る",
+  writes: "書き込む内容",
+  writes_key: "見る側の語で、出力が直接に最も上げる・下げるトークンのロジット",
+  raises: "上げる：",
+  lowers: "下げる：",
   honest: "重みが示すのはヘッドがどこを見ているかであり、それが出力に与える影響ではありません。",
   broken: "レポートを表示できません：{why}",
 };

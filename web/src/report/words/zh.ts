@@ -277,6 +277,10 @@ export const zh: Record<ReportWord, string> = {
   title_act_modified: "短语的中心词看向修饰语",
   title_act_governor: "词看向支配其短语的词",
   title_act_governed: "词看向它所支配的短语",
+  writes: "它写入什么",
+  writes_key: "在看的词上：其输出直接提高和降低最多的词元的 logit",
+  raises: "提高：",
+  lowers: "降低：",
   honest: "权重说明一个头关注哪里，而不能说明这对输出有何影响。",
   broken: "无法显示报告：{why}",
 };
