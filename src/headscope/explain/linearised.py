@@ -118,9 +118,16 @@ def check_linearisable(model: Model) -> None:
     """Check that every step of the model's layers has a rule here.
 
     Raises:
-        UnsupportedError: a gated feed-forward network, or another part without a rule.
+        UnsupportedError: a gated feed-forward network, a rotation, or another part without a rule.
     """
     family = model.anatomy.family
+    if family is not None and (family.layer_form != "post_norm" or model.anatomy.rotates):
+        part = "norms before its sums" if family.layer_form != "post_norm" else "rotated queries and keys"
+        raise UnsupportedError(
+            f"{model.anatomy.base_class} has {part}: no rule has been derived and tested for them",
+            where=model.checkpoint.where,
+            advice="use method='integrated_gradients', which needs no rule",
+        )
     roles = [spec.role for spec in (family.layer if family else ()) if spec.role.startswith("layer.ffn")]
     unknown = [role for role in roles if role not in FEED_FORWARD]
     if unknown:

@@ -54,11 +54,20 @@ def opened_model(trace: Trace, what: str) -> Model:
 
     Raises:
         TraceError: the trace has no model.
-        UnsupportedError: its model is a live one, of which only W_O is known.
+        UnsupportedError: its model is a live one, of which only W_O is known; or its layers have another formula than
+            BERT's, in which a norm follows every sum.
     """
     source = trace.source
     if isinstance(source, Model):
         source.anatomy.computable()
+        family = source.anatomy.family
+        if family is not None and family.layer_form != "post_norm":
+            raise UnsupportedError(
+                f"{what} is defined for layers whose norms follow their sums; in {source.anatomy.base_class} they come "
+                "first",
+                where=trace.model,
+                advice="weights, contexts, statistics and effects are computed for this family",
+            )
         return source
     if source is None:
         raise TraceError(
@@ -109,7 +118,7 @@ def post_norm(trace: Trace, layer: int) -> PostNorm:
     model = opened_model(trace, "the residual")
     encoder = model.encoder
     return PostNorm(
-        bias=encoder.weight("layer.attention_output.bias", layer),
+        bias=encoder.bias("layer.attention_output", layer),
         scale=encoder.weight("layer.attention_norm.weight", layer),
         eps=float(model.anatomy.setting("norm_eps")),
     )

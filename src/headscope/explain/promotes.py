@@ -140,7 +140,7 @@ def layer_promotes(trace: Trace, layer: int, query: int, *, top: int = 10, part:
         joined = contexts_of(record_of(trace, layer), values_of(record_of(trace, layer), layer), rows)
         W_O = output_weights(trace, layer)
         written = joined[0] @ W_O.reshape(-1, W_O.shape[-1])
-        written = written + model.encoder.weight("layer.attention_output.bias", layer)
+        written = written + model.encoder.bias("layer.attention_output", layer)
     words = f"layer {layer}, {part.replace('_', '-')}"
     return _promotion(model, trace, way, layer, written, part, words, query, top)
 
