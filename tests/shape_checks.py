@@ -18,6 +18,7 @@ from beartype import beartype
 from jaxtyping import jaxtyped
 
 CHECKED = (
+    "headscope.terms",
     "headscope.attention",
     "headscope.activations",
     "headscope._compare.products",

@@ -427,22 +427,6 @@ def test_invisible_attention_raises_when_it_runs() -> None:
     torch.testing.assert_close(model[0](x, by_hand=True), model(x))
 
 
-@pytest.mark.parametrize(
-    ("family", "message"),
-    [
-        (Family("Gemma2Model", {**DECODER, "head_dim": 8, "attn_logit_softcapping": 50.0}), "applies a soft cap"),
-        (Family("GptOssModel", {**DECODER, "head_dim": 8, "num_local_experts": 2}), "sinks"),
-    ],
-)
-def test_caps_and_sinks_raise(family: Family, message: str) -> None:
-    with torch.device("meta"):
-        model = getattr(transformers, family.name)(
-            getattr(transformers, family.name[:-5] + "Config")(**family.settings)
-        )
-    with pytest.raises(UnsupportedError, match=rf"{family.name}[\s\S]*{message}"):
-        capture(model)
-
-
 def test_attention_that_is_not_what_it_seems_is_refused() -> None:
     """A registered attention function that computes something else."""
 

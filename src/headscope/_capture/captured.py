@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from headscope._capture import sdpa_watch, torch_nn, transformers_support
+from headscope._capture import inside, sdpa_watch, torch_nn, transformers_support
 from headscope._capture.building import Selection, TraceBuilder
 from headscope._capture.calls import Call, Consumer, Forward, Stack, Unrecorded
 from headscope._capture.classes import kind_of, models_in, word_embeddings
@@ -53,6 +53,7 @@ def plan_of(model: nn.Module, *, strict: bool = True) -> Plan:
     modules = tuple(model.named_modules())
     refuse_unreadable(name, modules, strict=strict)
     torch_nn.refuse_own_forwards(name, modules)
+    inside.refuse_settings(name, modules)
     plan = Plan(modules, _is_attention, [module for _, module in modules if _is_transformer(module)])
     if not plan.paths:
         raise UnsupportedError(
@@ -66,7 +67,7 @@ def plan_of(model: nn.Module, *, strict: bool = True) -> Plan:
 
 def _is_attention(module: nn.Module) -> bool:
     kind = kind_of(type(module))
-    return kind.uses_interface or kind.calls_sdpa or torch_nn.is_attention(module)
+    return kind.uses_interface or kind.calls_sdpa or torch_nn.is_attention(module) or inside.is_read(module)
 
 
 def _is_transformer(module: nn.Module) -> bool:
@@ -132,10 +133,11 @@ class Watching:
                 may_bypass=frozenset(id(module) for module in attention if kind_of(type(module)).may_bypass),
             )
             for module in attention:
-                if torch_nn.is_attention(module):
-                    # Before the session's own hooks: if the model is this very module, they end the forward pass.
-                    torch_nn.WATCHED.enter(module)
-                    undo.callback(torch_nn.WATCHED.leave, module)
+                # Before the session's own hooks: if the model is this very module, they end the forward pass.
+                for watched, applies in ((torch_nn.WATCHED, torch_nn.is_attention), (inside.WATCHED, inside.is_read)):
+                    if applies(module):
+                        watched.enter(module)
+                        undo.callback(watched.leave, module)
             undo.callback(session.close)
             models = models_in(modules)
             starts = {id(module): module for module in (self.model, *self.model.children(), *models)}

@@ -21,6 +21,7 @@ from headscope.statistics import Roles, roles_of
 from headscope.statistics.catalog import WEIGHTS_ONLY
 from headscope.statistics.norms import value_norms
 from headscope.statistics.reference import Block, block_statistics, mean_over_queries
+from headscope.terms import RELATIVE
 from headscope.view.page_findings import page_findings
 from headscope.view.pieces import labels
 
@@ -175,7 +176,7 @@ def _narrow(
         number = trace.numbers[at]
         all_heads = trace.head_numbers(number)
         chosen = _chosen(heads, all_heads, "head")
-        q, k, v, bias = record.q, record.k, record.v, record.mask.bias
+        q, k, v, bias, terms = record.q, record.k, record.v, record.mask.bias, record.terms
         # If every query is measured, the measurement gives the log-sum-exps.
         lse = None if measured_share(len(trace.queries), len(trace.keys)) == 1 else record.lse
         if len(chosen) < len(q):
@@ -184,6 +185,7 @@ def _narrow(
             q, k, v = q[chosen], k[key_heads], None if v is None else v[key_heads]
             lse = None if lse is None else lse[chosen]
             bias = bias[chosen] if bias is not None and len(bias) > 1 else bias
+            terms = terms.of_heads(chosen)
         records.append(
             replace(
                 record,
@@ -192,6 +194,7 @@ def _narrow(
                 v=None if v is None else rounded(v),
                 lse=lse,
                 mask=replace(record.mask, bias=bias),
+                terms=terms.mapped(rounded, RELATIVE),
                 number=number,
                 numbers=tuple(all_heads[head] for head in chosen),
             )
@@ -223,7 +226,13 @@ def _measure(
     lse = np.full((heads, queries), -np.inf) if measured_share(queries, keys) == 1 else record.lse.astype(np.float64)
     parts = []
     for part in softmax_rows(
-        record.q, record.k, scale=record.scale, mask=record.mask, rows=_walked(queries, keys), keep_scores=True
+        record.q,
+        record.k,
+        scale=record.scale,
+        mask=record.mask,
+        terms=record.terms,
+        rows=_walked(queries, keys),
+        keep_scores=True,
     ):
         parts.append(block_statistics(Block(part, roles, record.mask, queries), WEIGHTS_ONLY))
         if measured_share(queries, keys) == 1:
@@ -268,7 +277,7 @@ def _writes(
             return None
         groups = len(record.q) // len(record.v)
         values = np.repeat(record.v, groups, axis=0) if groups > 1 else record.v
-        context, _ = attend(record.q, record.k, record.v, scale=record.scale, mask=record.mask)
+        context, _ = attend(record.q, record.k, record.v, scale=record.scale, mask=record.mask, terms=record.terms)
         for at, head in enumerate(heads):
             if (layer, head) in trace.ablated:
                 context[at] = 0

@@ -1,0 +1,187 @@
+"""Attention modules that have a reader: observe their calls, from their inputs and from the contexts they computed.
+
+The contexts are what the module returns, or what its output projection is given. Both are seen as they are, so each
+head's contexts are compared with those that follow from the reading.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import nn
+
+from headscope._capture.operators import Unwatched
+from headscope._capture.projections import Awaited, Output
+from headscope._capture.readers import Reader, Reading, dropout_of, reader_of
+from headscope._capture.rows import kept_queries, score_bound
+from headscope._capture.sessions import (
+    COVERED,
+    SharedHooks,
+    deliver,
+    heads_to_silence,
+    recording,
+    register_call,
+    silence,
+)
+from headscope.errors import UnsupportedError
+
+
+class _Projected(threading.local):
+    """The contexts that were last given to each module's output projection, in this thread."""
+
+    def __init__(self) -> None:
+        self.contexts: dict[int, torch.Tensor] = {}
+
+
+PROJECTED = _Projected()
+
+
+def is_read(module: nn.Module) -> bool:
+    """Return True if a module's class has a reader."""
+    return reader_of(type(module)) is not None
+
+
+def refuse_settings(name: str, modules: Any) -> None:
+    """Raise an error for modules with settings that their reader can't read.
+
+    Args:
+        name: the model's class.
+        modules: all modules of the model, with their names.
+
+    Raises:
+        UnsupportedError: a module has such a setting.
+    """
+    for path, module in modules:
+        reader = reader_of(type(module))
+        reason = None if reader is None else reader.refusal(module)
+        if reason:
+            raise UnsupportedError(
+                f"{name} can't be captured: {reason}",
+                where=path or name,
+                advice="get the weights from the model itself: model(..., output_attentions=True)",
+            )
+
+
+@cache
+def _signature(forward: Callable[..., Any]) -> inspect.Signature:
+    return inspect.signature(forward)
+
+
+def observe_call(module: nn.Module, args: tuple[Any, ...], *keywords_and_output: Any) -> Any:
+    """Observe a call (a forward hook): deliver it to the sessions that record it, and silence heads in its output."""
+    projected = PROJECTED.contexts.pop(id(module), None)
+    if len(keywords_and_output) < 2 or not COVERED.get(id(module)):
+        return None  # the last capture, in another thread, closed while this call ran
+    kwargs, output = keywords_and_output
+    reader = reader_of(type(module))
+    assert reader is not None
+    bound = _signature(type(module).forward).bind(module, *args, **kwargs)
+    bound.apply_defaults()
+    with Unwatched(), torch.no_grad():
+        reading = reader.read(module, bound.arguments)
+        return None if reading is None else _observed(module, reader, reading, projected, output)
+
+
+def _observed(
+    module: nn.Module, reader: Reader, reading: Reading, projected: torch.Tensor | None, output: tuple[Any, ...]
+) -> Any:
+    queries, keys = reading.q.shape[2], reading.k.shape[2]
+    seats = register_call(module, queries, keys, (reading.q.shape, reading.k.shape))
+    for seat in seats:  # the operators that ran inside this module are read here
+        for missed in [call for call in seat.forward.missed if call.module == id(module)]:
+            del seat.forward.missed[missed]
+    recorders, silenced = recording(seats), heads_to_silence(seats)
+    if not recorders and not silenced:
+        return None
+    path = seats[0].session.plan.paths[id(module)]
+    joined = output[0] if reader.projection is None else projected
+    if joined is None:
+        raise UnsupportedError(
+            f"{type(module).__name__} did not call its output projection {reader.projection}",
+            where=path,
+            advice="capture the model as transformers builds it",
+        )
+    heads, d_value = reading.q.shape[1], reading.v.shape[-1]
+    context = joined.view(len(reading.q), queries, heads, d_value).transpose(1, 2)
+    rules = seats[0].forward.analyst.rules(
+        reading.mask,
+        len(reading.q),
+        queries,
+        keys,
+        None if reading.cross else slice(keys - queries, keys),
+        reach=partial(score_bound, reading.q, reading.k, reading.scale),
+        where=path,
+    )
+    dropout = dropout_of(module, reader.dropouts)
+    returned = output[1] if len(output) > 1 else None
+    if recorders:
+        deliver(
+            module,
+            recorders,
+            **{name: getattr(reading, name).detach() for name in ("q", "k", "v")},
+            kernel_lse=None,
+            context=context.detach(),
+            scale=reading.scale,
+            rules=rules,
+            stage=reading.stage,
+            own=not reading.cross,
+            weights=returned.detach() if isinstance(returned, torch.Tensor) else None,
+            silenced=frozenset(silenced),
+            dropout=dropout,
+            layer_terms=reading.terms,
+            unfused=True,
+        )
+    result = output
+    if silenced:
+        result = _silenced_output(module, reader, output, context, silenced, kept_queries(rules, len(context), context))
+    for session, forward, place in recorders:
+        if reader.projection is None:
+            forward.awaited = Awaited.of(
+                result[0].view(len(context), queries, heads, d_value), place.stack, place.layer
+            )
+        else:
+            name = f"{session.plan.paths[id(module)]}.{reader.projection}".removeprefix(".")
+            forward.projections[place.stack, place.layer] = Output((name,), d_value)
+    return result if silenced else None
+
+
+def _silenced_output(
+    module: nn.Module,
+    reader: Reader,
+    output: tuple[Any, ...],
+    context: torch.Tensor,
+    silenced: dict[int, str],
+    kept: torch.Tensor | None,
+) -> tuple[Any, ...]:
+    """A module's output with heads silenced: the change of the contexts, through the projection if there is one."""
+    with torch.enable_grad():
+        changed = silence(context, silenced, kept)
+        if reader.projection is None:
+            return (changed.transpose(1, 2).flatten(2).contiguous(), *output[1:])
+        weight = module.get_submodule(reader.projection).weight
+        difference = (changed - context).transpose(1, 2).flatten(2)
+        return (output[0] + F.linear(difference, weight), *output[1:])  # type: ignore[arg-type]
+
+
+def _keep_context(attention: nn.Module, projection: nn.Module, args: tuple[Any, ...]) -> None:
+    PROJECTED.contexts[id(attention)] = args[0]
+
+
+def _hook(module: nn.Module) -> list[Callable[[], None]]:
+    reader = reader_of(type(module))
+    assert reader is not None
+    undo = [module.register_forward_hook(observe_call, with_kwargs=True).remove]
+    if reader.projection is not None:
+        projection = module.get_submodule(reader.projection)
+        undo.append(projection.register_forward_pre_hook(partial(_keep_context, module)).remove)
+    return undo
+
+
+WATCHED = SharedHooks(_hook)
+"""The hooks on modules with a reader, shared by all open captures."""
