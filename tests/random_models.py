@@ -31,6 +31,16 @@ SPECIAL_IDS = {
     "sep_token_id": 2,
     "mask_token_id": 4,
 }
+DEBERTA_V3 = {
+    "relative_attention": True,
+    "position_buckets": 8,
+    "norm_rel_ebd": "layer_norm",
+    "share_att_key": True,
+    "pos_att_type": "p2c|c2p",
+    "max_relative_positions": -1,
+    "position_biased_input": False,
+    "type_vocab_size": 0,
+}
 ROBERTA_SIZES = {**SIZES, "max_position_embeddings": 66, "type_vocab_size": 1, "pad_token_id": 1}
 FAMILIES: dict[str, dict[str, Any]] = {
     "Bert": SIZES,
@@ -61,6 +71,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "NomicBert": SIZES,
     "Gte": {**SIZES, "pad_token_id": 1},
     "EuroBert": {**SIZES, **SPECIAL_IDS, "num_key_value_heads": 2},
+    "MPNet": {**SIZES, "max_position_embeddings": 66},
+    "DebertaV2": {**SIZES, **DEBERTA_V3},
 }
 
 BERTS_LAYER = ("Bert", "Roberta", "XLMRoberta", "Camembert", "DistilBert", "Electra", "Albert", "Ernie")
@@ -69,7 +81,8 @@ BERTS_LAYER = ("Bert", "Roberta", "XLMRoberta", "Camembert", "DistilBert", "Elec
 WITH_SEGMENTS = {"Bert", "Electra", "Albert", "Ernie", "MegatronBert", "RoFormer", "NomicBert"}
 """Families with more than one segment."""
 
-QUERIES_AND_KEYS = ("query.weight", "key.weight", "q_lin.weight", "k_lin.weight", "q_proj.weight", "k_proj.weight")
+QUERIES_AND_KEYS = ("query.weight", "key.weight", "q_lin.weight", "k_lin.weight", "q_proj.weight", "k_proj.weight",
+                    "query_proj.weight", "key_proj.weight", "attn.q.weight", "attn.k.weight")  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,9 @@ import torch
 
 import headscope as hs
 from headscope.anatomy.heads import HEAD_SLICES
-from headscope.errors import UnsupportedError
+from headscope.encoder import Input
+from headscope.errors import HeadscopeError, UnsupportedError
+from headscope.explain.prefixes import changed_states, keep
 from random_models import FAMILIES, WITH_SEGMENTS, ids, made, run
 
 SHAPES: dict[str, list[tuple[str, dict[str, Any]]]] = {
@@ -33,6 +35,21 @@ SHAPES: dict[str, list[tuple[str, dict[str, Any]]]] = {
     ],
     "NomicBert": [("narrow heads", {"head_dim": 4}), ("base", {"rope_parameters": {"rope_theta": 50.0}})],
     "Gte": [("no types", {"type_vocab_size": 0}), ("types", {"type_vocab_size": 2})],
+    "MPNet": [("wide heads", {"num_attention_heads": 2})],
+    "DebertaV2": [
+        ("own projections", {"share_att_key": False}),
+        ("c2p", {"share_att_key": False, "pos_att_type": ["c2p"]}),
+        ("p2c", {"share_att_key": False, "pos_att_type": ["p2c"]}),
+        ("all distances", {"position_buckets": -1, "norm_rel_ebd": "none"}),
+        ("few distances", {"position_buckets": -1, "max_relative_positions": 7}),
+        ("positions and types", {"position_biased_input": True, "type_vocab_size": 2}),
+        ("convolution", {"conv_kernel_size": 3, "conv_act": "gelu"}),
+        ("grouped convolution", {"conv_kernel_size": 3, "conv_groups": 2}),
+        ("narrow embeddings", {"embedding_size": 16, "conv_kernel_size": 5}),
+        ("no distances", {"relative_attention": False, "position_biased_input": True}),
+        ("scale only", {"relative_attention": False, "position_biased_input": True, "pos_att_type": ["c2p"]}),
+        ("another head", {"legacy": False}),
+    ],
     "EuroBert": [
         ("biases", {"attention_bias": True, "mlp_bias": True}),
         ("wide heads", {"head_dim": 16}),
@@ -131,9 +148,6 @@ def test_heads_are_slices_of_what_is_stored(tmp_path: Path, stem: str) -> None:
 @pytest.mark.parametrize("stem", BEYOND_BERT)
 def test_effects_are_those_of_silenced_forward_passes(tmp_path: Path, stem: str) -> None:
     """Effects restart from kept layers; silencing the head in a whole forward pass gives the same numbers."""
-    from headscope.explain.prefixes import changed_states, keep
-    from headscope.explain.runs import Input
-
     made(tmp_path, stem)
     model = hs.open(tmp_path)
     row = np.array(ids(21), dtype=np.int64)
@@ -160,6 +174,9 @@ def test_effects_are_those_of_silenced_forward_passes(tmp_path: Path, stem: str)
         ("ModernBert", "local_attention", "wide"),
         ("Esm", "position_embedding_type", "relative_key"),
         ("Bert", "position_embedding_type", "rotary"),
+        ("DebertaV2", "pos_att_type", ["p2p"]),
+        ("DebertaV2", "conv_kernel_size", 2),
+        ("DebertaV2", "attention_head_size", 4),
         ("ModernBert", "auto_map", {"AutoModel": "modeling.Model"}),
     ],
 )
@@ -170,3 +187,23 @@ def test_settings_that_are_not_computed_are_named(tmp_path: Path, stem: str, fie
     name = "rope_theta" if value == {"rope_type": "default", "rope_theta": -1} else field
     with pytest.raises(UnsupportedError, match=name):
         hs.open(tmp_path).trace(ids=[5, 6])
+
+
+@pytest.mark.parametrize(
+    ("stem", "config", "name"),
+    [
+        ("MPNet", {"relative_attention_num_buckets": 16}, "relative_attention_num_buckets"),
+    ],
+)
+def test_shapes_that_are_not_computed_are_named(tmp_path: Path, stem: str, config: dict[str, Any], name: str) -> None:
+    made(tmp_path, stem, **config)
+    with pytest.raises(HeadscopeError, match=name):
+        hs.open(tmp_path).trace(ids=[5, 6])
+
+
+def test_effects_beside_a_convolution_are_refused(tmp_path: Path) -> None:
+    made(tmp_path, "DebertaV2", conv_kernel_size=3)
+    model = hs.open(tmp_path)
+    row = np.array(ids(5), dtype=np.int64)
+    with pytest.raises(UnsupportedError, match="convolution"):
+        keep(model.encoder, Input(row, np.zeros_like(row)))

@@ -31,6 +31,13 @@ SPECIAL_IDS = {
     "sep_token_id": 2,
     "mask_token_id": 4,
 }
+DEBERTA = {
+    "relative_attention": True,
+    "position_buckets": 4,
+    "norm_rel_ebd": "layer_norm",
+    "pos_att_type": ["c2p", "p2c"],
+    "conv_kernel_size": 3,
+}
 TINY_BERT = {**BERT_CONFIG, **TINY}
 TINY_CONFIGS: dict[str, dict[str, Any]] = {
     "bert": {"model_type": "bert", **TINY, "pad_token_id": 0},
@@ -55,6 +62,8 @@ TINY_CONFIGS: dict[str, dict[str, Any]] = {
     "esm": {"model_type": "esm", **ROTARY, "position_embedding_type": "rotary", "pad_token_id": 1},
     "nomic_bert": {"model_type": "nomic_bert", **ROTARY, "type_vocab_size": 2},
     "gte": {"model_type": "gte", **ROTARY, "type_vocab_size": 1, "pad_token_id": 1},
+    "mpnet": {"model_type": "mpnet", **ROTARY, "pad_token_id": 1},
+    "deberta-v2": {"model_type": "deberta-v2", **TINY, **DEBERTA},
     "eurobert": {"model_type": "eurobert", **ROTARY, **SPECIAL_IDS, "num_key_value_heads": 1},
 }
 

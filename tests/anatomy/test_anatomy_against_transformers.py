@@ -162,7 +162,7 @@ def test_activations_by_class(activation: str) -> None:
     assert drawn[path] == type(model.get_submodule(path)).__name__
 
 
-DERIVED = {"layer_types", "rope_parameters", "head_dim", "num_key_value_heads"}
+DERIVED = {"layer_types", "rope_parameters", "head_dim", "num_key_value_heads", "pooler_hidden_size"}
 """Fields whose default follows from other fields."""
 
 
@@ -236,6 +236,21 @@ SOURCES: dict[str, tuple[str, dict[str, Any], Change | None]] = {
     "DistilBertModel": ("DistilBertModel", {}, None),
     "ElectraForPreTraining": ("ElectraForPreTraining", {}, None),
     "ElectraForMaskedLM": ("ElectraForMaskedLM", {}, None),
+    "AlbertForPreTraining, two groups": ("AlbertForPreTraining", {"num_hidden_groups": 2}, None),
+    "ErnieForMaskedLM": ("ErnieForMaskedLM", {}, None),
+    "MegatronBertForPreTraining, published": ("MegatronBertForPreTraining", {}, published),
+    "RoFormerForMaskedLM": ("RoFormerForMaskedLM", {}, None),
+    "ModernBertForMaskedLM": ("ModernBertForMaskedLM", {}, None),
+    "ModernBertModel, biases": ("ModernBertModel", {"norm_bias": True, "attention_bias": True}, None),
+    "EsmForMaskedLM": ("EsmForMaskedLM", {}, None),
+    "EuroBertForMaskedLM": ("EuroBertForMaskedLM", {}, None),
+    "MPNetForMaskedLM": ("MPNetForMaskedLM", {}, None),
+    "DebertaV2ForMaskedLM": ("DebertaV2ForMaskedLM", {}, None),
+    "DebertaV2ForSequenceClassification, shared": (
+        "DebertaV2ForSequenceClassification",
+        {"share_att_key": True, "num_labels": 3},
+        None,
+    ),
     "ElectraModel, no summary": ("ElectraModel", {"summary_use_proj": False}, None),
 }
 

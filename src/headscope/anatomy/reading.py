@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from headscope.anatomy.disentangled import term_refusals
 from headscope.anatomy.families import FAMILIES, family_of
 from headscope.anatomy.layer_rules import read_layer_rules
 from headscope.anatomy.names import Placement, find_bases, placement, spellings
@@ -39,6 +40,10 @@ COMPONENTS = {
     "layer": "encoder",
     "last_norm": "encoder",
     "rotation": "encoder",
+    "distances": "encoder",
+    "distances_norm": "encoder",
+    "convolution": "encoder",
+    "convolution_norm": "encoder",
     "pooler": "pooler",
     "contacts": "contact_head",
 }
@@ -100,6 +105,7 @@ def read_anatomy(checkpoint: Checkpoint) -> Anatomy:
             *shape_refusals(mismatches),
             *config_refusals(config, family, base_class),
             *read_layer_rules(config, family, dimensions)[1],
+            *term_refusals(config, family, dimensions),
             *unplaced_refusals(unknown, rows, base_class),
             *dtype_refusals(rows),
             *missing_refusals(missing, base_class),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from headscope.anatomy.disentangled import Disentangled, read_disentangled
 from headscope.anatomy.families import named_architectures
 from headscope.anatomy.layer_rules import LayerRule, read_layer_rules
 from headscope.anatomy.names import Placement
@@ -45,6 +46,7 @@ KINDS: Mapping[type, str] = {str: "a string", int: "an integer of at least 0", f
 SETTINGS: Mapping[str, type] = {
     "activation": str,
     "head_activation": str,
+    "masked_lm_activation": str,
     "norm_eps": float,
     "padding_id": int,
     "mask_id": int,
@@ -125,6 +127,13 @@ class Anatomy:
         """True if queries and keys are rotated by their positions."""
         family = self.family
         return family is not None and family.rotary is not None and family.holds(family.rotary.when, self.config)
+
+    @cached_property
+    def disentangled(self) -> Disentangled | None:
+        """The settings of DeBERTa's attention; None in other families."""
+        if self.family is None or self.dimensions is None or self.family.terms != "disentangled":
+            return None
+        return read_disentangled(self.config, self.dimensions)
 
     @cached_property
     def layer_rules(self) -> tuple[LayerRule, ...]:
@@ -282,8 +291,8 @@ class Anatomy:
     def longest_text(self) -> int:
         """The maximum number of tokens in one input, special tokens included, by the position table.
 
-        Where positions only rotate queries and keys, no table limits the text, and the config's number counts: the
-        longest text that the model was made for.
+        Without a table (where positions rotate queries and keys, or scores depend on distances), it is the config's
+        number, the longest text that the model was made for; longer ones can be computed.
 
         Raises:
             UnsupportedError: headscope doesn't know the family.
@@ -291,6 +300,6 @@ class Anatomy:
         if self.family is None or self.dimensions is None:
             raise self.refusals[0].error(self.where)
         positions, offset = self.dimensions.positions, self.family.position_offset
-        if self.rotates and not positions:
+        if not positions:
             return int(self.setting("positions"))
         return positions if offset is None else max(positions - offset - int(self.setting("padding_id")), 0)

@@ -7,6 +7,7 @@ Shapes are written in symbols, see `Spec.shape`.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,8 +22,7 @@ class Spec:
         role: headscope's name for its role.
         shape: integers and symbols: the names of attributes of `Dimensions`.
         tied_to: the name of the parameter whose storage it shares, if any.
-        when: the config field that switches it on, if it is optional, or `field=value`; a config without that field
-            has the family's default, and counts as true if there is none.
+        when: the config field that switches it on, if it is optional. See `Family.holds`.
         first: the first layer that has it.
         stacks: the roles of the parameters that it holds one above the other, if it is several in one.
     """
@@ -95,6 +95,9 @@ class Family:
         before_layers: parameters of the encoder that the class lists before its layers.
         after_layers: parameters of the encoder that the class lists after its layers, such as a last norm.
         beside: parameters of the base model after the pooler; a checkpoint may lack them.
+        absent: fields that the config class doesn't have, and that are off if config.json leaves them out.
+        projects_first: True if the embeddings are projected before their norm.
+        terms: what the layers add to the scores: empty, `by_distance` (MPNet) or `disentangled` (DeBERTa).
         base_pooler: True if the base model's class has the pooler.
         layer_form: the file of headscope.encoder with the layer's formula: post_norm or pre_norm.
         rms_norm: True if norms divide by the root of the mean square and neither centre nor shift.
@@ -125,6 +128,9 @@ class Family:
     before_layers: tuple[Spec, ...] = ()
     after_layers: tuple[Spec, ...] = ()
     beside: tuple[Spec, ...] = ()
+    absent: tuple[str, ...] = ()
+    projects_first: bool = False
+    terms: str = ""
     base_pooler: bool = True
     layer_form: str = "post_norm"
     rms_norm: bool = False
@@ -136,20 +142,32 @@ class Family:
     sequence_activation: str | None = None
 
     def holds(self, when: str | None, config: Mapping[str, Any]) -> bool:
-        """Return True if a config meets a condition as in `Spec.when`."""
-        if when is None:
-            return True
-        name, equals, wanted = when.partition("=")
+        """Return True if a config meets a condition.
+
+        A condition is a field that must be true, `!field`, `field=value` or `field~part` (the value contains it), or
+        several of them joined by `&`. A field that config.json leaves out has the class's default; it counts as true if
+        the family has none.
+        """
+        return all(self._meets(condition, config) for condition in when.split("&")) if when else True
+
+    def _meets(self, condition: str, config: Mapping[str, Any]) -> bool:
+        name, operator, wanted = re.fullmatch(r"!?(\w+)([=~]?)(.*)", condition).groups()  # type: ignore[union-attr]
         value = config.get(name)
         if value is None:
-            value = self.defaults.get(name, True)
-        return str(value) == wanted if equals else bool(value)
+            value = self.defaults.get(name, name not in self.absent)
+        if operator == "=":
+            return str(value) == wanted
+        if operator == "~":
+            return isinstance(value, (str, list, tuple)) and wanted in value
+        return bool(value) != condition.startswith("!")
 
 
-def linear(name: str, role: str, out: str | int, into: str | int, bias: str | None = None) -> tuple[Spec, Spec]:
+def linear(
+    name: str, role: str, out: str | int, into: str | int, bias: str | None = None, when: str | None = None
+) -> tuple[Spec, Spec]:
     """torch's Linear: weight (out, in), bias (out,); `bias` is the config field that switches the bias on, if any."""
-    weight = Spec(f"{name}.weight", f"{role}.weight", (out, into))
-    return weight, Spec(f"{name}.bias", f"{role}.bias", (out,), when=bias)
+    weight = Spec(f"{name}.weight", f"{role}.weight", (out, into), when=when)
+    return weight, Spec(f"{name}.bias", f"{role}.bias", (out,), when=bias or when)
 
 
 def matrix(name: str, role: str, out: str | int, into: str | int) -> tuple[Spec]:
@@ -168,10 +186,12 @@ def stacked(
     )
 
 
-def norm(name: str, role: str, size: str, bias: str | None = None, first: int = 0) -> tuple[Spec, Spec]:
+def norm(
+    name: str, role: str, size: str, bias: str | None = None, first: int = 0, when: str | None = None
+) -> tuple[Spec, Spec]:
     """A LayerNorm: weight (size,), bias (size,)."""
-    weight = Spec(f"{name}.weight", f"{role}.weight", (size,), first=first)
-    return weight, Spec(f"{name}.bias", f"{role}.bias", (size,), when=bias, first=first)
+    weight = Spec(f"{name}.weight", f"{role}.weight", (size,), when=when, first=first)
+    return weight, Spec(f"{name}.bias", f"{role}.bias", (size,), when=bias or when, first=first)
 
 
 def scale(name: str, role: str, size: str) -> tuple[Spec]:

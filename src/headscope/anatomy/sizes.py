@@ -16,6 +16,9 @@ DEFAULT_LABELS = 2
 MOST_LAYERS = 10_000
 """No model has more layers; a config with more is damaged."""
 
+DEBERTA_SPANS = ("position_buckets", "max_relative_positions", "max_position_embeddings")
+"""The fields that may give the number of DeBERTa's distances on each side; the first positive one counts."""
+
 SAVED_CONFIG = "use the config.json that was saved with these weights"
 
 
@@ -37,6 +40,9 @@ class Dimensions:
         grouped: number of key heads if several query heads share one; else 0.
         groups: number of groups of layers that share their parameters (ALBERT); 0 if no layers share any.
         inner: number of layers in such a group.
+        relative: rows of the table of distances; 0 if there is none.
+        kernel: width of DeBERTa's convolution; 0 if there is none.
+        conv_groups: groups of channels of that convolution, which don't mix.
         task_types: rows of ERNIE's table of tasks; 0 if there is none.
     """
 
@@ -54,6 +60,9 @@ class Dimensions:
     groups: int = 0
     inner: int = 1
     task_types: int = 0
+    relative: int = 0
+    kernel: int = 0
+    conv_groups: int = 1
 
     @property
     def d_head(self) -> int:
@@ -84,6 +93,11 @@ class Dimensions:
     def d_gated(self) -> int:
         """Rows of both halves of a gated feed-forward network in one tensor."""
         return 2 * self.d_ffn
+
+    @property
+    def d_conv(self) -> int:
+        """Channels that each channel of the convolution reads."""
+        return self.d_model // self.conv_groups
 
     @property
     def all_heads(self) -> int:
@@ -152,6 +166,14 @@ def config_size(config: Mapping[str, Any], family: Family, name: str, where: str
         else f"says {config_field} = {brief(value)}, expected a positive integer"
     )
     raise ConfigError(f"config.json {problem}", where=where, advice=SAVED_CONFIG)
+
+
+def relative_rows(config: Mapping[str, Any], family: Family) -> int:
+    """Return the rows of the table of distances: MPNet's buckets; in DeBERTa, two for each distance or bucket."""
+    fields = {"by_distance": (1, ("relative_attention_num_buckets",)), "disentangled": (2, DEBERTA_SPANS)}
+    factor, names = fields.get(family.terms, (0, ()))
+    sizes = (config.get(name, family.defaults.get(name)) for name in names)
+    return factor * next((int(size) for size in sizes if is_size(size)), 0)
 
 
 def optional_size(config: Mapping[str, Any], family: Family, name: str, where: str) -> int:
@@ -257,5 +279,8 @@ def read_dimensions(
         grouped=grouped,
         groups=optional_size(config, family, "groups", where) or int("groups" in family.config),
         inner=inner,
+        relative=relative_rows(config, family),
+        kernel=optional_size(config, family, "kernel", where) if config.get("conv_kernel_size") else 0,
+        conv_groups=optional_size(config, family, "conv_groups", where) or 1,
         task_types=optional_size(config, family, "task_types", where) or family.defaults.get("task_type_vocab_size", 0),
     )

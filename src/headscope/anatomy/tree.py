@@ -61,7 +61,12 @@ class _Growing:
 DEEPEST = 50
 """Maximum depth of the tree; the rest of a longer name stays in one part."""
 
-OPTIONAL = {"pooler": "pooler", "embeddings_project": "projection", "contact_head": "contact_head"}
+OPTIONAL = {
+    "pooler": "pooler",
+    "embeddings_project": "projection",
+    "embeddings.embed_proj": "projection",
+    "contact_head": "contact_head",
+}
 """First words of modules that a checkpoint may lack -> the component of their parameters."""
 
 LEAVES = ("Embedding", "Linear", "LayerNorm", "RoFormerSinusoidalPositionalEmbedding")
@@ -90,6 +95,8 @@ def tree(anatomy: Anatomy) -> Node:
             for layer in range(module.first, sizes.stored_layers) if "{l}" in module.path else (0,):
                 root.at(base_path + module.path.format(l=layer // sizes.inner, i=layer % sizes.inner)).module = module
         for module in TOP_MODULES[anatomy.family.name, top.suffix] if top else ():
+            if not anatomy.family.holds(module.when, anatomy.config):
+                continue
             root.at(module.path).module = module
     for row in anatomy.parameters:
         path, _, last = (base_path + row.name).rpartition(".")

@@ -3,7 +3,9 @@
     weights.py        parameters by role; x W + b; norms
     embedding.py      from ids to the first layer's input
     rotation.py       rotary positions
+    distances.py      what MPNet and DeBERTa add to the scores
     nearby.py         attention within a window, in linear time and memory
+    convolution.py    DeBERTa v2's convolution beside the first layer
     feed_forward.py   the feed-forward network, plain or gated
     post_norm.py      BERT's layer
     pre_norm.py       the layer of ModernBERT, ESM-2, EuroBERT and MegatronBERT

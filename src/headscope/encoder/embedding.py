@@ -49,9 +49,12 @@ def embed(weights: Weights, sequences: Sequence[Input]) -> Tokens:
         x += weights.weight("embeddings.token_type.weight")[segments]
     if anatomy.has("embeddings.task_type.weight"):
         x += weights.weight("embeddings.task_type.weight")[0]
+    first = anatomy.family is not None and anatomy.family.projects_first
+    if first and anatomy.has("projection.weight"):
+        x = weights.linear(x, "projection")
     if anatomy.has("embeddings.norm.weight"):
         x = weights.norm(x, "embeddings.norm")
-    if anatomy.has("projection.weight"):
+    if not first and anatomy.has("projection.weight"):
         x = weights.linear(x, "projection")
     return x
 
@@ -103,6 +106,8 @@ def check(anatomy: Anatomy, sequence: Input) -> None:
                 advice=f"{kind}s run from 0 to {limit - 1 if limit else 0}",
             )
     longest = anatomy.longest_text
+    if not anatomy.known().positions:
+        return
     if len(sequence.ids) > longest:
         raise InputError(
             f"the text has {len(sequence.ids):,} tokens, the model takes {longest:,} at most",

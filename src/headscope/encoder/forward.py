@@ -15,12 +15,14 @@ import numpy as np
 
 from headscope._trace import LayerRecord
 from headscope.attention import EVERYTHING, Mask, attend, join_heads, split_heads
-from headscope.encoder import embedding, post_norm, pre_norm
+from headscope.encoder import distances, embedding, post_norm, pre_norm
+from headscope.encoder.convolution import convolved
 from headscope.encoder.embedding import Input
 from headscope.encoder.feed_forward import feed_forward
 from headscope.encoder.nearby import attend_nearby
 from headscope.encoder.rotation import rotate, turns
 from headscope.encoder.weights import Weights
+from headscope.terms import NO_TERMS, Terms
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -59,6 +61,7 @@ class Encoder(Weights):
     """
 
     _turns: dict[float, tuple[Angles, Angles]] = field(default_factory=dict, repr=False)
+    _relative: dict[int, dict[str, Float[np.ndarray, "heads buckets d_head"]]] = field(default_factory=dict, repr=False)
 
     def embed(self, sequences: Sequence[Input]) -> Tokens:
         """The input of the first layer, (tokens of all texts, d_model)."""
@@ -139,16 +142,28 @@ class Encoder(Weights):
             places: positions of the queries among the keys; by default, q has all of them.
         """
         mask, scale = self.mask(layer), self.scale
-        if mask.everything:
-            return attend(q, k, v, scale=scale)
-        return attend_nearby(
-            q, k, v, scale=scale, mask=mask, places=np.arange(k.shape[1]) if places is None else places
-        )
+        terms = self.terms(layer, k.shape[1])
+        if mask.everything and (terms.nothing or q.shape[1] == k.shape[1]):
+            return attend(q, k, v, scale=scale, terms=terms)
+        places = np.arange(k.shape[1]) if places is None else places
+        return attend_nearby(q, k, v, scale=scale, mask=mask, terms=terms, places=places)
 
     @property
     def scale(self) -> float:
-        """The factor of q . k: 1 / sqrt(d_head)."""
-        return 1 / float(np.sqrt(self.anatomy.known().d_head))
+        """The factor of q . k: 1 / sqrt(d_head); DeBERTa multiplies d_head by the number of products in a score."""
+        settings = self.anatomy.disentangled
+        return 1 / float(np.sqrt(self.anatomy.known().d_head * (settings.share if settings else 1)))
+
+    def terms(self, layer: int, tokens: int) -> Terms:
+        """What the layer adds to scale * q . k in a text of this many tokens."""
+        settings, family = self.anatomy.disentangled, self.anatomy.family
+        if settings is not None and settings.relative:
+            if layer not in self._relative:
+                self._relative[layer] = distances.relative_tables(self, layer, settings)
+            return distances.disentangled(settings, self._relative[layer], tokens)
+        if family is not None and family.terms == "by_distance":
+            return distances.by_distance(self, tokens)
+        return NO_TERMS
 
     def self_attention(
         self, x: Tokens, layer: int, texts: Sequence[slice], silenced: Iterable[int]
@@ -170,7 +185,8 @@ class Encoder(Weights):
                 context[head] = 0
             joined[text] = join_heads(context)
             stage = "projected" if angles is None else "rotated"
-            records.append(LayerRecord(q, k, v, lse, self.scale, mask, stage))
+            terms = self.terms(layer, text.stop - text.start)
+            records.append(LayerRecord(q, k, v, lse, self.scale, mask, stage, terms=terms))
         return self.linear(joined, "layer.attention_output", layer), records
 
     def forward(
@@ -206,7 +222,7 @@ class Encoder(Weights):
                 for forward_pass, text in zip(passes, texts, strict=True):
                     forward_pass.hidden.append(x[text].copy())
 
-        x = self.embed(sequences)
+        x = embedded = self.embed(sequences)
         for layer in range(layers):
             keep(x)
             silenced = [head for at, head in ablate if at == layer]
@@ -215,6 +231,8 @@ class Encoder(Weights):
                 forward_pass.layers.append(record)
             summed += x
             x = self.after_attention(summed, layer)
+            if layer == 0 and self.anatomy.has("convolution.weight"):
+                x = convolved(self, embedded, x, texts)
             if progress is not None:
                 progress(layer + 1)
         x = self.after_layers(x)

@@ -1,4 +1,4 @@
-"""Attention within a window, in blocks of queries and the keys that they see: linear in the text."""
+"""Attention of some queries, or within a window, in blocks of queries and the keys that they see."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headscope.attention import TILE_CELLS, Mask, scores
+from headscope.terms import NO_TERMS, Terms
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -22,6 +23,7 @@ def attend_nearby(
     *,
     scale: float,
     mask: Mask,
+    terms: Terms = NO_TERMS,
     places: Int[np.ndarray, " queries"],
 ) -> tuple[Float[np.ndarray, "heads queries d_value"], Float[np.ndarray, "heads queries"]]:
     """Contexts (heads, queries, d_value) and log-sum-exps (heads, queries), as `headscope.attention.attend` gives.
@@ -35,6 +37,7 @@ def attend_nearby(
         v: all values.
         scale: factor of q . k.
         mask: the mask of the whole map; every query sees at least one key.
+        terms: what the model adds to scale * q . k over the whole map.
         places: positions of the queries among the keys.
     """
     heads, queries, _ = q.shape
@@ -51,7 +54,14 @@ def attend_nearby(
         low, high = int(first[rows].min()), int(end[rows].max())
         columns = np.arange(low, high)
         tile = scores(
-            q[:, rows], k[:, low:high], scale=scale, mask=mask, rows=places[rows], columns=columns, sizes=(keys, keys)
+            q[:, rows],
+            k[:, low:high],
+            scale=scale,
+            mask=mask,
+            terms=terms,
+            rows=places[rows],
+            columns=columns,
+            sizes=(keys, keys),
         )
         highest = tile.max(-1, keepdims=True)
         tile -= highest

@@ -23,11 +23,15 @@ STORED = "rotary_embeddings.inv_freq"
 
 
 def frequencies(weights: Weights, base: float) -> Float[np.ndarray, " half"]:
-    """(d_head / 2,): theta_i, in fp32, as models compute it: base^(2i / d_head) is rounded before its inverse."""
+    """(d_head / 2,): theta_i, from the file if it holds them."""
     for name in weights.anatomy.buffers:
         if name.endswith(STORED):
             return np.asarray(weights.checkpoint.read(name), dtype=np.float32)
-    d_head = weights.anatomy.known().d_head
+    return default_frequencies(base, weights.anatomy.known().d_head)
+
+
+def default_frequencies(base: float, d_head: int) -> Float[np.ndarray, " half"]:
+    """(d_head / 2,): theta_i, in fp32, as models compute it: base^(2i / d_head) is rounded before its inverse."""
     exponents = np.arange(0, d_head, 2, dtype=np.float32) / np.float32(d_head)
     return np.float32(1) / np.power(base, exponents, dtype=np.float64).astype(np.float32)
 

@@ -82,9 +82,11 @@ class Tops:
         if anatomy.has("masked_lm.transform.weight"):
             x = encoder.linear(last, "masked_lm.transform")
             activation = anatomy.family.masked_lm_activation if anatomy.family else None
-            activate(activation or self.activation(), x, encoder.threads)
+            stated = anatomy.setting("masked_lm_activation") or anatomy.setting("activation")
+            activate(activation or str(stated), x, encoder.threads)
             x = encoder.norm(x, "masked_lm.norm")
-        logits = x @ encoder.weight("masked_lm.decoder").T
+        decoder = "masked_lm.decoder" if anatomy.has("masked_lm.decoder") else "embeddings.word.weight"
+        logits = x @ encoder.weight(decoder).T
         bias = next((role for role in ("masked_lm.decoder_bias", "masked_lm.bias") if anatomy.has(role)), None)
         if bias is not None:
             logits += encoder.weight(bias)

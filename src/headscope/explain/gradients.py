@@ -109,7 +109,7 @@ def sites_of(module: nn.Module) -> Sites:
 def named_apart(family: Family, roles: Sequence[str]) -> bool:
     """Return True if every layer has modules of its own for these roles, whose outputs are the queries and keys."""
     named = {spec.role for spec in family.layer}
-    return named.issuperset(roles) and family.rotary is None and "groups" not in family.config
+    return named.issuperset(roles) and family.rotary is None and not family.terms and "groups" not in family.config
 
 
 def _has(module: nn.Module, name: str) -> bool:

@@ -121,8 +121,12 @@ def check_linearisable(model: Model) -> None:
         UnsupportedError: a gated feed-forward network, a rotation, or another part without a rule.
     """
     family = model.anatomy.family
-    if family is not None and (family.layer_form != "post_norm" or model.anatomy.rotates):
-        part = "norms before its sums" if family.layer_form != "post_norm" else "rotated queries and keys"
+    parts = {
+        "norms before its sums": family is not None and family.layer_form != "post_norm",
+        "rotated queries and keys": model.anatomy.rotates,
+        "scores that depend on distances": family is not None and bool(family.terms),
+    }
+    if part := next((name for name, present in parts.items() if present), None):
         raise UnsupportedError(
             f"{model.anatomy.base_class} has {part}: no rule has been derived and tested for them",
             where=model.checkpoint.where,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headscope.attention import join_heads
+from headscope.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -48,7 +49,14 @@ def keep(encoder: Encoder, text: Input) -> Kept:
 
     Raises:
         InputError: an id is beyond the vocabulary, or the text is longer than the position table.
+        UnsupportedError: a convolution stands beside the first layer.
     """
+    if encoder.anatomy.has("convolution.weight"):
+        raise UnsupportedError(
+            "a convolution stands beside the first layer, and runs that restart from a layer don't repeat it",
+            where=f"{encoder.checkpoint.where}: conv_kernel_size",
+            advice="compare whole forward passes instead: model.trace(text, ablate={(layer, head)})",
+        )
     encoder.checkpoint.fetch()
     encoder.check(text)
     sizes = encoder.anatomy.known()

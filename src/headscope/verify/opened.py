@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from headscope._trace import LayerRecord, Trace
     from headscope.model import Model
+    from headscope.terms import Terms
 
 
 def input_states(trace: Trace, model: Model) -> list[Float[np.ndarray, "tokens d_model"]]:
@@ -45,7 +46,7 @@ def paper(trace: Trace, model: Model, states: list[Float[np.ndarray, "tokens d_m
     for layer, state in enumerate(states[:-1]):
         x = normed(model, state.astype(np.float64), layer)
         turn = turns_of(model, layer, len(x))
-        mask = trace.layers[layer].mask
+        mask, scale = trace.layers[layer].mask, model.encoder.scale
         concat, total = [], np.zeros_like(x)
         for head, slices in enumerate(model.layers[layer].heads):
             head_trace = trace[layer, head]
@@ -61,7 +62,8 @@ def paper(trace: Trace, model: Model, states: list[Float[np.ndarray, "tokens d_m
                 worst.see(ours, expected, ("query" if worst is parts["queries"] else "key",), **place)
             context = np.empty_like(v)
             for rows in row_blocks(len(q)):
-                s = q[rows] @ k.T / np.sqrt(q.shape[1])
+                s = scale * (q[rows] @ k.T)
+                s += added(trace.layers[layer].terms.of_head(head), q, k, rows, scale)
                 allowed = mask.allowed(np.arange(len(q))[rows], np.arange(len(k)), (len(q), len(k)))
                 s = s if allowed is None else np.where(allowed, s, -np.inf)
                 p = np.exp(s - s.max(axis=-1, keepdims=True))
@@ -89,6 +91,25 @@ def normed(model: Model, x: Float[np.ndarray, "tokens d_model"], layer: int) -> 
         x = x - x.mean(axis=1, keepdims=True)
     x = x / np.sqrt(np.square(x).mean(axis=1, keepdims=True) + anatomy.setting("norm_eps"))
     return x * model.encoder.weight(f"{role}.weight", layer) + model.encoder.bias(role, layer)
+
+
+def added(terms: Terms, q: np.ndarray, k: np.ndarray, rows: slice, scale: float) -> Float[np.ndarray, "n keys"]:
+    """What one head's terms add to some rows of scores, cell by cell: MPNet's biases, DeBERTa's products.
+
+    The cell (i, j) takes row delta(i, j) of each table: from all products of the queries, or of the keys, with it.
+    """
+    at = np.arange(len(q))[rows]
+    total = np.zeros((len(at), len(k)))
+    if terms.buckets is None:
+        return total
+    places = terms.buckets[np.arange(len(k))[None, :] - at[:, None] + len(q) - 1]
+    if terms.by_distance is not None:
+        total += terms.by_distance[0].astype(np.float64)[places]
+    if terms.relative_keys is not None:
+        total += scale * np.take_along_axis(q[at] @ terms.relative_keys[0].astype(np.float64).T, places, 1)
+    if terms.relative_queries is not None:
+        total += scale * np.take_along_axis(k @ terms.relative_queries[0].astype(np.float64).T, places.T, 1).T
+    return total
 
 
 def turns_of(model: Model, layer: int, tokens: int) -> np.ndarray | None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from headscope.anatomy.families.bert import BERT, DISTILBERT, ELECTRA, ROBERTA
 from headscope.anatomy.families.kin import ALBERT, ERNIE, MEGATRON_BERT, ROFORMER
+from headscope.anatomy.families.relative import DEBERTA_V2, MPNET
 from headscope.anatomy.families.rotary import ESM, EUROBERT, GTE, MODERNBERT, NOMIC_BERT
 from headscope.anatomy.schema import Family
 
@@ -29,6 +30,8 @@ FAMILIES = (
     NOMIC_BERT,
     GTE,
     EUROBERT,
+    MPNET,
+    DEBERTA_V2,
 )
 
 

@@ -95,6 +95,7 @@ MODERNBERT = Family(
         "heads": "num_attention_heads",
         "activation": "hidden_activation",
         "head_activation": "classifier_activation",
+        "masked_lm_activation": "classifier_activation",
         "pooling": "classifier_pooling",
         "norm_eps": "norm_eps",
         "padding_id": "pad_token_id",
