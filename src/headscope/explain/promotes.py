@@ -10,7 +10,7 @@ import numpy as np
 from headscope.activations import activate
 from headscope.anatomy.heads import check_index
 from headscope.errors import InputError, UnsupportedError
-from headscope.explain.parts import Written, check_whole, deviations, opened_model, output_weights, record_of, walk
+from headscope.explain.parts import Written, check_whole, deviations, output_weights, post_norm_model, record_of, walk
 from headscope.explain.rows import contexts_of, values_of
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def masked_lm_model(trace: Trace) -> Model:
         TraceError: there is no model, or the trace lacks layers or heads.
     """
     check_whole(trace)
-    model = opened_model(trace, "the effect on the logits")
+    model = post_norm_model(trace, "the effect on the logits")
     if "masked_lm" not in model.anatomy.tasks:
         on_top = ", ".join(part.name for part in model.extra_components) or "nothing"
         raise UnsupportedError(
