@@ -117,7 +117,7 @@ LATER: Mapping[str, Entry] = {
     "max_relative_positions": Entry("The largest distance that counts alone; -1: max_position_embeddings."),
     "position_biased_input": Entry("True if a vector for the position is added to the word's."),
     "share_att_key": Entry("True if distances are projected by the layer's own W_Q and W_K."),
-    "norm_rel_ebd": Entry("layer_norm if the vectors of distances have a norm."),
+    "norm_rel_ebd": Entry("The norm of the vectors of distances: layer_norm or none."),
     "conv_kernel_size": Entry("The width of a convolution beside the first layer; 0 if there is none."),
     "conv_groups": Entry("The number of groups of channels that this convolution doesn't mix."),
     "conv_act": Entry("The activation of that convolution."),
