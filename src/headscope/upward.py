@@ -88,6 +88,13 @@ def value_zeroing(trace: Trace, layer: int, query: int) -> Named:
     return value_zeroing(trace, layer, query)
 
 
+def contacts(trace: Trace) -> Named:
+    """Call headscope.explain.contacts.contacts."""
+    from headscope.explain.contacts import contacts
+
+    return contacts(trace)
+
+
 def findings(trace: Trace, *, layers: Sequence[int] | None) -> tuple[Finding, ...]:
     """Call headscope.explain.findings.findings."""
     from headscope.explain.findings import findings

@@ -380,6 +380,12 @@ def _write_config(folder: Path, **config: Any) -> None:
     (folder / "config.json").write_text(json.dumps({"model_type": "bert", "vocab_size": len(VOCABULARY), **config}))
 
 
+def sentencepiece_files(folder: Path) -> list[bytes]:
+    """A SentencePiece model, for DeBERTa."""
+    (folder / "config.json").write_text('{"model_type": "deberta-v2"}')
+    return [(Path(__file__).parent.parent / "data" / "sentencepiece" / "spm.model").read_bytes()]
+
+
 def vocab_txt_files(folder: Path) -> list[bytes]:
     _write_config(folder)
     return ["\n".join(VOCABULARY).encode() + b"\n", "\r\n".join((*VOCABULARY, "Cat", "é")).encode()]
@@ -468,6 +474,7 @@ READERS: dict[str, Reader] = {
     "tokenizer.json": Reader(tokenizer_json_files, BYTES_AND_JSON, in_file("tokenizer.json", read_tokenizer)),
     "vocab.txt": Reader(vocab_txt_files, BYTES_AND_LINES, in_file("vocab.txt", read_tokenizer)),
     "vocab.json": Reader(byte_level_files("vocab.json"), BYTES_AND_JSON, in_file("vocab.json", read_tokenizer)),
+    "spm.model": Reader(sentencepiece_files, (ways.mutate_bytes,), in_file("spm.model", read_tokenizer)),
     "merges.txt": Reader(byte_level_files("merges.txt"), BYTES_AND_LINES, in_file("merges.txt", read_tokenizer)),
     **{
         name: Reader(small_files(name), BYTES_AND_JSON, in_file(name, read_tokenizer))

@@ -374,6 +374,16 @@ class Trace:
         """
         return upward.value_zeroing(self, layer, query)
 
+    def contacts(self) -> Named:
+        """The probability that two residues of a protein are in contact, by ESM's regression over all heads.
+
+        See headscope.explain.contacts.
+
+        Returns:
+            (residues, residues), without the first and the last token.
+        """
+        return upward.contacts(self)
+
     def findings(self, *, layers: Sequence[int] | None = None) -> tuple[Finding, ...]:
         """Notable properties of this trace, each a sentence with its numbers and cells, most surprising first.
 

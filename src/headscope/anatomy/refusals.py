@@ -61,6 +61,10 @@ def heads_first(refusals: Sequence[Refusal]) -> list[Refusal]:
     return sorted(refusals, key=lambda refusal: refusal.damaged or not refusal.heads)
 
 
+GENERIC_PREFIX = "model."
+"""The prefix of the base model in the classes of several families, and of many wrappers: it identifies none."""
+
+
 def prefix_refusals(place: Placement, family: Family, families: Sequence[Family]) -> list[Refusal]:
     """Return a refusal if the tensors' names are those of another family: config.json belongs to another model."""
     return [
@@ -73,7 +77,7 @@ def prefix_refusals(place: Placement, family: Family, families: Sequence[Family]
             damaged=True,
         )
         for other in families
-        if other is not family and f".{place.prefix}".endswith(f".{other.prefix}")
+        if other.prefix not in (family.prefix, GENERIC_PREFIX) and f".{place.prefix}".endswith(f".{other.prefix}")
     ]
 
 
@@ -91,7 +95,7 @@ def size_refusals(config: Mapping[str, Any], family: Family, dimensions: Dimensi
     return refusals
 
 
-def config_refusals(config: Mapping[str, Any], base_class: str) -> list[Refusal]:
+def config_refusals(config: Mapping[str, Any], family: Family, base_class: str) -> list[Refusal]:
     """Return the refusals for settings in config.json."""
     plain = SAVE_PLAIN.format(base=base_class)
     refusals: list[Refusal] = []
@@ -100,7 +104,7 @@ def config_refusals(config: Mapping[str, Any], base_class: str) -> list[Refusal]
         refusals.append(Refusal(text, advice, "config.json", heads=heads))
 
     kind = config.get("position_embedding_type")
-    if kind not in (None, "absolute"):
+    if kind not in (None, *family.position_types):
         refuse(
             f"position_embedding_type is {brief(kind)}: scores depend on the distance between tokens, which headscope "
             "doesn't compute",

@@ -15,7 +15,7 @@ implementation of attention will do. One backward pass gives the first two; the 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -38,6 +38,8 @@ from torch import nn
 
 if TYPE_CHECKING:
     from jaxtyping import Float
+
+    from headscope.anatomy import Family
 
 Score = Callable[[Any], torch.Tensor]
 """From what the model returns to the number that is explained."""
@@ -78,11 +80,12 @@ def sites_of(module: nn.Module) -> Sites:
     config: Any = getattr(module, "config", None)
     settings: dict[str, Any] = config.to_dict() if hasattr(config, "to_dict") else {}
     known = family_of(settings)
-    if known is None:
+    roles = (*(f"layer.{role}.weight" for role in ROLES), "layer.attention_output.weight")
+    if known is None or not named_apart(known[0], roles):
         raise UnsupportedError(
             f"{type(module).__name__} is of no family whose parts are known by name",
             where="a live model",
-            advice="pass a transformers model of BERT, RoBERTa, DistilBERT or ELECTRA",
+            advice="pass a transformers model of BERT, RoBERTa, DistilBERT, ELECTRA, ERNIE or MegatronBERT",
         )
     family, _ = known
     prefix = next(
@@ -90,7 +93,6 @@ def sites_of(module: nn.Module) -> Sites:
         "",
     )
     names = {spec.role: spec.name.removesuffix(".weight") for spec in (*family.embeddings, *family.layer)}
-    roles = (*(f"layer.{role}.weight" for role in ROLES), "layer.attention_output.weight")
     count, heads = (int(getattr(config, family.config[what])) for what in ("layers", "heads"))
     layers = tuple(LayerSites(*(prefix + names[role].format(l=layer) for role in roles)) for layer in range(count))
     sites = Sites(prefix + names["embeddings.word.weight"], layers, heads)
@@ -102,6 +104,12 @@ def sites_of(module: nn.Module) -> Sites:
             advice="pass the model as transformers builds it",
         )
     return sites
+
+
+def named_apart(family: Family, roles: Sequence[str]) -> bool:
+    """Return True if every layer has modules of its own for these roles, whose outputs are the queries and keys."""
+    named = {spec.role for spec in family.layer}
+    return named.issuperset(roles) and family.rotary is None and not family.terms and "groups" not in family.config
 
 
 def _has(module: nn.Module, name: str) -> bool:

@@ -138,7 +138,7 @@ def _logits(model: Model, target: Target, rows: Float[np.ndarray, "runs d_model"
     if target.kind == "word":
         return model.tops.masked_lm(rows)
     if target.kind == "token":
-        return model.encoder.linear(rows, "classifier")
+        return model.tops.token(rows)
     return np.stack([model.tops.sequence(row[None]) for row in rows])
 
 
@@ -175,7 +175,8 @@ def choose(model: Model, encoded: Encoded, last: Float[np.ndarray, "tokens d_mod
     if wanted is None:
         if masks and "masked_lm" in tasks:
             return _best_word(model, last, masks[0])
-        return _predicted(model, last) if "sequence" in tasks else _vector(model, last, chosen=True)
+        classifies = "sequence" in tasks and model.tops.reads_first_token
+        return _predicted(model, last) if classifies else _vector(model, last, chosen=True)
     if isinstance(wanted, (str, int)) and not isinstance(wanted, bool):
         fills = masks and "masked_lm" in tasks
         return _class(model, (wanted,)) if "sequence" in tasks and not fills else _word(model, masks, (wanted,))
@@ -290,6 +291,12 @@ def _predicted(model: Model, last: Float[np.ndarray, "tokens d_model"]) -> Targe
 def _class(model: Model, named: Sequence[str | int]) -> Target:
     if "sequence" not in model.anatomy.tasks:
         raise lacks(model, "sequence classifier", "ForSequenceClassification")
+    if not model.tops.reads_first_token:
+        raise UnsupportedError(
+            "the sequence classifier reads all tokens, and headscope follows scores that are read at one",
+            where=f"{model.checkpoint.where}: classifier_pooling",
+            advice="use the target ('embedding',), or another output",
+        )
     return _class_target(model, label_number(model, named[0], "class"))
 
 

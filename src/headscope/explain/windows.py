@@ -180,9 +180,10 @@ class WindowReader:
         kept = [embedded]
         for layer in range(layers):
             kept.append(encoder.layer(kept[-1], layer, texts, _of(silenced, layer), self.method)[0])
+        whole = encoder.after_layers(kept[-1])
         if not silenced:
-            self._refer(windows, texts, kept[-1])
-        columns = [self._read(windows, texts, kept[-1])]
+            self._refer(windows, texts, whole)
+        columns = [self._read(windows, texts, whole)]
         for layer, head in heads:
             last = self._run(kept[layer], layer, texts, silenced | {(layer, head)})
             columns.append(self._read(windows, texts, last))
@@ -199,7 +200,7 @@ class WindowReader:
         """The last hidden state from the input of a layer."""
         for layer in range(start, self.model.anatomy.known().layers):
             x, _ = self.model.encoder.layer(x, layer, texts, _of(silenced, layer), self.method)
-        return x
+        return self.model.encoder.after_layers(x)
 
     def _input(self, window: TokenWindow) -> Input:
         """The window as the encoder takes it, masked for the loss."""
