@@ -39,7 +39,7 @@ def read(module: Any, arguments: Arguments) -> Reading:
         k,
         v,
         scale=(d_head * (1 + len(module.pos_att_type))) ** -0.5,
-        mask=RawMask(mask=arguments["attention_mask"].bool()),
+        mask=mask_of(arguments["attention_mask"]),
         terms=_terms(module, arguments, hidden.shape[1]),
     )
 
@@ -68,14 +68,30 @@ def buckets_of(relative: torch.Tensor, span: int, name: str) -> np.ndarray:
     relative = relative.reshape(relative.shape[-2:]).long()
     queries, keys = relative.shape
     line = torch.cat([relative[:, 0].flip(0), relative[0, 1:]])
+    expected = line.unfold(0, keys, 1)  # row i is that of query queries - 1 - i
     odd = queries == keys and torch.equal(line, -line.flip(0))
-    if not odd or not torch.equal(relative, line.unfold(0, keys, 1).flip(0)):
+    if not odd or not all(torch.equal(relative[i], expected[queries - 1 - i]) for i in range(queries)):
         raise UnsupportedError(
             "the relative positions are not an odd function of the distance between two tokens",
             where=name,
             advice="call the model without relative_pos, so that it computes them itself",
         )
     return (line + span).clamp(0, 2 * span - 1).to(torch.int32).cpu().numpy()
+
+
+def mask_of(mask: torch.Tensor) -> RawMask:
+    """The keys that are not padding, from (batch, 1, tokens, tokens), True where both tokens are not padding.
+
+    Another mask is kept as it is. So is one with padding between tokens: such a query attends to all keys evenly.
+    """
+    if mask.shape[1:3] == (1, 1):
+        return RawMask(keys=mask[:, 0, 0].bool())
+    real = mask.diagonal(dim1=-2, dim2=-1)[:, 0].bool()
+    runs = (real[:, 1:] & ~real[:, :-1]).sum(1) + real[:, 0]
+    square = mask.shape[-2] == mask.shape[-1] and bool((runs == 1).all())
+    if square and all(bool((mask[:, 0, i].bool() == (real[:, i, None] & real)).all()) for i in range(mask.shape[-1])):
+        return RawMask(keys=real)
+    return RawMask(mask=mask.bool())
 
 
 def refusal(module: Any) -> str | None:

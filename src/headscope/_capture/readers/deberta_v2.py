@@ -11,8 +11,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from headscope._capture.masks import RawMask
-from headscope._capture.readers.deberta import KNOWN, buckets_of, refusal
+from headscope._capture.readers.deberta import KNOWN, buckets_of, mask_of, refusal
 from headscope._capture.readers.reading import Arguments, Reader, Reading, heads_of
 from headscope.terms import NO_TERMS, Terms
 
@@ -30,7 +29,7 @@ def read(module: Any, arguments: Arguments) -> Reading:
         k,
         v,
         scale=(d_head * (1 + len(KNOWN & {*module.pos_att_type}))) ** -0.5,
-        mask=RawMask(mask=arguments["attention_mask"].bool()),
+        mask=mask_of(arguments["attention_mask"]),
         terms=_terms(module, arguments, q, k),
     )
 

@@ -31,4 +31,11 @@ def read(module: Any, arguments: Arguments) -> Reading | None:
     return Reading(q, k, v, scale=module.inv_norm_factor, mask=mask, stage=stage)
 
 
-READER = Reader(read, projection="dense", dropouts=("attention_dropout",), second_run=False)
+def differs(module: Any) -> str | None:
+    """The reason why the weights that Falcon returns are not those of its default attention."""
+    if module.config.alibi and module.config._attn_implementation == "sdpa":
+        return "Falcon's eager attention counts ALiBi twice, the attention that ran counts it once"
+    return None
+
+
+READER = Reader(read, projection="dense", dropouts=("attention_dropout",), differs=differs)

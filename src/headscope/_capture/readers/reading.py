@@ -54,14 +54,14 @@ class Reader:
         projection: name of the module's part that multiplies the contexts by W_O; None if the module returns contexts.
         refusal: the reason why a module with these settings can't be read; None if it can.
         dropouts: names of the module's dropouts that change its contexts.
-        second_run: False if the eager attention that returns weights differs from the attention that runs otherwise.
+        differs: the reason why the attention that returns weights is not the one that ran; None if it is.
     """
 
     read: Callable[[Any, Arguments], Reading | None]
     projection: str | None = None
     refusal: Callable[[Any], str | None] = _nothing
     dropouts: tuple[str, ...] = ("dropout",)
-    second_run: bool = True
+    differs: Callable[[Any], str | None] = _nothing
 
 
 def heads_of(x: torch.Tensor, d_head: int) -> torch.Tensor:
