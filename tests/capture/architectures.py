@@ -116,8 +116,8 @@ def as_markdown(listed: list[Architecture], compared: set[str]) -> str:
             "Proven: " + "; ".join(f"**{name}**, {meaning}" for name, meaning in PROVEN.items()) + ".",
             _table(f"Read ({len(read)})", ("architecture", "proven", "notes"), read),
             _table(f"Not read ({len(refused)})", ("architecture", "classes", "why"), refused),
-            f"<details markdown><summary>Without attention of their own ({len(none)})</summary>\n\nWhether a model inside is "
-            f"read depends on that model: {', '.join(silent)}.\n\n</details>",
+            f"<details markdown><summary>Without attention of their own ({len(none)})</summary>\n\n"
+            f"Whether a model inside is read depends on that model: {', '.join(silent)}.\n\n</details>",
         ]
     )
 
