@@ -108,6 +108,24 @@ def test_silenced_heads(family: Family, way: str) -> None:
     assert captured.traces[0].ablated == {(1, 1)}
 
 
+PADDING = ([[1, 1, 0, 1, 1, 1, 1], [1, 1, 1, 1, 1, 0, 0]], [[1] * 7, [0, 0, 1, 1, 1, 1, 1]], [[1] * 7, [1] * 7])
+
+
+@pytest.mark.parametrize("padding", PADDING, ids=["between tokens", "left", "none"])
+@pytest.mark.parametrize("family", READ, ids=str)
+def test_weights_that_the_model_returns_itself(family: Family, padding: list[list[int]]) -> None:
+    """The forward pass that is captured also returns its weights."""
+    model = family.build()
+    with torch.no_grad(), capture(model) as captured:
+        output = model(
+            family.inputs(padded=False)["input_ids"], attention_mask=torch.tensor(padding), output_attentions=True
+        )
+    for trace in captured.traces:
+        report = trace.verify(against=output.attentions)
+        assert report.agrees, report
+        assert report.checks[0].worst < 2e-6
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("family", [READ[0], READ[4], *READ[8:9], *READ[11:13]], ids=str)
 def test_half_precision(family: Family, dtype: torch.dtype) -> None:
