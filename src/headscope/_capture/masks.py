@@ -313,18 +313,18 @@ def _numeric(levels: Levels, real: np.ndarray, queries: int, keys: int, tokens: 
 
     Models that add ALiBi to their causal mask pass such a mask.
     """
-    dense = Mask(keys=None if real.all() else real, bias=levels.bias().expand(-1, queries, -1))
     alike = all(bool((allowed[1:] == allowed[:1]).all()) for allowed in map(levels.allowed, levels.blocks()))
-    if levels.top is None or levels.mask.shape[1] != queries or not alike:
-        return dense, NO_TERMS
-    rule = _guess(levels, real, queries, keys, tokens)
+    numeric = levels.top is not None and levels.mask.shape[1] == queries
+    rule = _guess(levels, real, queries, keys, tokens) if numeric and alike else None
     kept = torch.from_numpy(np.ones(queries, dtype=bool) if tokens is None else span(real)[tokens])
 
     def compared(rows: slice) -> torch.Tensor:
         return levels.allowed(rows)[:1] & kept[rows].to(levels.mask.device)[None, :, None]
 
     terms = None if rule is None else terms_of(levels.mask, queries, compared)
-    return (dense, NO_TERMS) if rule is None or terms is None else (rule, terms)
+    if rule is not None and terms is not None:
+        return rule, terms
+    return Mask(keys=None if real.all() else real, bias=levels.bias().expand(-1, queries, -1)), NO_TERMS
 
 
 def _numbers(levels: Levels, padding: np.ndarray | None) -> bool:
