@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from headscope._survey.conllu import Sentence
     from headscope.attention import Mask
+    from headscope.terms import Terms
 
 CELLS = 1 << 18
 """Most weights of a tile: 1 MiB, so that the passes over it stay in a core's cache."""
@@ -157,11 +158,12 @@ def tiles(call: Call, row: int, words: Words, cells: int = CELLS) -> Iterator[Ti
     """The layer's tiles of one row of the batch. Each holds whole words, so every mean is a mean of whole words."""
     wide = torch.promote_types(call.q.dtype, torch.float32)
     q, k = call.q[row].to(wide), call.k[row].to(wide)
-    mask = call.mask(0 if call.rules.shared else row)
+    place = 0 if call.rules.shared else row
+    mask, terms = call.mask(place), call.terms(place)
     most = max(1, cells // (q.shape[0] * k.shape[1]))
     for first, last in _groups(words, most):
         tokens = slice(int(words.bounds[first]), int(words.bounds[last]))
-        weights = _weights(q, k, call.scale, mask, np.arange(tokens.start, tokens.stop))
+        weights = _weights(q, k, call.scale, mask, terms, np.arange(tokens.start, tokens.stop))
         yield Tile(call.layer, first, tokens, weights, words.means(words.sums(weights), first, last))
 
 
@@ -170,14 +172,16 @@ def _weights(
     k: Float[torch.Tensor, "kv_heads keys d_head"],
     scale: float,
     mask: Mask,
+    terms: Terms,
     rows: Int[np.ndarray, " n"],
 ) -> Float[torch.Tensor, "heads n keys"]:
     """The weights of some queries."""
     if not len(rows):
         return q.new_zeros(q.shape[0], 0, k.shape[1])
-    if mask.everything:  # torch's softmax makes fewer passes than `softmax_rows`, which also minds empty rows
+    if mask.everything and terms.nothing:
+        # Torch makes fewer passes than `softmax_rows`, which also minds empty rows.
         return torch.softmax(scores(q[:, int(rows[0]) : int(rows[-1]) + 1], k, scale=scale), -1)
-    (softmax,) = softmax_rows(q, k, scale=scale, mask=mask, rows=rows, cells=q.shape[0] * q.shape[1] ** 2)
+    (softmax,) = softmax_rows(q, k, scale=scale, mask=mask, terms=terms, rows=rows, cells=q.shape[0] * q.shape[1] ** 2)
     weights: Float[torch.Tensor, "heads n keys"] = softmax.weights
     return weights
 

@@ -151,8 +151,9 @@ export function measure(head: HeadArrays, masses: Record<string, boolean[]>, ali
     if (strongest === 0 || padding) continue;
     add("entropy", nats);
     const allowed = sifted ? firsts.reduce((count, j) => count + Number(sees(rule, place, j)), 0) : allowedKeys(head, own[0]);
-    if (allowed > 1) add("normalised_entropy", nats / Math.log(allowed));
-    add("effective_tokens", 1 / squares);
+    const sunk = head.terms?.sink == null || sifted ? null : 1 - row.reduce((sum, w) => sum + w, 0);
+    if (allowed > 1) add("normalised_entropy", nats / Math.log(allowed + (sunk === null ? 0 : 1)));
+    add("effective_tokens", 1 / (squares + (sunk ?? 0) ** 2));
     add("strongest", strongest);
     if (columnOf[0] >= 0) add("first", row[columnOf[0]]);
     for (const [name, has] of roles) add(name, row.reduce((sum, w, c) => (has[c] ? sum + w : sum), 0));
