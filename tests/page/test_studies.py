@@ -173,10 +173,13 @@ def test_a_kept_trace_is_sent_again(served: Served) -> None:
 def test_the_list_is_bounded_and_forgets_traces_that_are_gone(cat: hs.Trace) -> None:
     runs = Runs()
     for at in range(KEPT_RUNS + 6):
-        runs.add({"trace": f"t{at}"})
+        runs.add({"base": "b", "ask": at, "trace": f"t{at}"})
     listed = runs.listed({f"t{KEPT_RUNS + 5}": cat})
     assert len(listed) == KEPT_RUNS
     assert [record["trace"] for record in listed][-2:] == [None, f"t{KEPT_RUNS + 5}"]
+    runs.add({"base": "b", "ask": 40, "trace": "again"})
+    assert len(runs.records) == KEPT_RUNS
+    assert [record["ask"] for record in runs.records.values()].count(40) == 1
 
 
 def test_a_file_has_runs_where_they_are_cheap(bert: hs.Model, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:

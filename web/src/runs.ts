@@ -168,7 +168,7 @@ export async function go(): Promise<void> {
 
 function finish(one: Run, also?: () => void): void {
   batch(() => {
-    runs.value = [...runs.value.filter(({ id }) => id !== one.id), one];
+    runs.value = [...runs.value.filter((other) => other.base !== one.base || askKey(other.ask) !== askKey(one.ask)), one];
     state.run.value = one.id;
     arriving.value = null;
     also?.();

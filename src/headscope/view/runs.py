@@ -47,7 +47,10 @@ class Runs:
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def add(self, record: dict[str, Any]) -> dict[str, Any]:
-        """Keep a record and return it with its id."""
+        """Keep a record and return it with its id; it replaces one that answers the same question on the same text."""
+        same = [name for name, kept in self.records.items() if all(kept[key] == record[key] for key in ("base", "ask"))]
+        for name in same:
+            del self.records[name]
         record = {"id": secrets.token_hex(8), **record}
         self.records[record["id"]] = record
         while len(self.records) > KEPT_RUNS:
