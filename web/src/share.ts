@@ -4,6 +4,7 @@ import { fileName } from "./export";
 import { download, escaped } from "./files";
 import { toShare } from "./hash";
 import { start } from "./remote";
+import { runs } from "./runs";
 import { FIELDS } from "./state";
 import { engine } from "./trace/engine";
 import { letters } from "./words";
@@ -32,6 +33,9 @@ function shell(): [string, string] {
   ];
 }
 
+/** True if a file can hold all that is open: of a long text on a server only the header is here. */
+export const fits = (): boolean => docs.value.every(({ info }) => !info.away);
+
 /** Megabytes of the file, without making it. */
 export function sharedMegabytes(): number {
   const code = shell().reduce((sum, part) => sum + part.length, 0);
@@ -54,6 +58,7 @@ export async function saveFile(): Promise<string> {
   const about = {
     home: "file", traces: open.length, bytes: open.map(({ info }) => info.bytes), names: open.map(({ name }) => name),
     of: open.map(({ of }) => of && { ...of, origin: open.findIndex(({ id }) => id === of.origin) }),
+    remote: open.map(({ remote }) => remote), runs: runs.value.filter(({ base }) => open.some(({ remote }) => remote === base)),
     statistics: start.value.statistics, state: toShare(FIELDS),
   };
   const [before, after] = shell();

@@ -80,6 +80,7 @@ test("every head's rows and chain are those of the whole file", () => {
   const view = { rows: each(queries.tokens.length), columns: each(keys.tokens.length), renormalise: false };
   for (let layer = 0; layer < layers.length; layer++) {
     for (let head = 0; head < heads; head++) {
+      if (whole.head(layer, head).terms) continue; // a trace with score terms is sent whole
       const rows = { trace: 4, layer, head, mean: null, view, from: 1, to: 3, normed: false };
       const { answer, lacked } = answered(desk, () => desk.answer("rows", rows));
       expect(lacked).toEqual(["head"]);

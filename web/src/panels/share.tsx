@@ -1,7 +1,7 @@
 // The dialog that hands on what is on the screen: one file, or a link and who can open it.
 import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
-import { readers, saveFile, sharedMegabytes, shareLink } from "../share";
+import { fits, readers, saveFile, sharedMegabytes, shareLink } from "../share";
 import * as state from "../state";
 import { doc, docs } from "../store";
 import { say } from "../words";
@@ -29,8 +29,8 @@ function Ways() {
     <>
       <div class="row spread"><h1>{say("share_title")}</h1><button onClick={() => { state.sharing.value = false; }}>{say("close")}</button></div>
       <h2>{say("share_file")}</h2>
-      <p>{say(docs.value.length === 1 ? "share_file_one" : "share_file_says", { n: docs.value.length, mb: sharedMegabytes().toFixed(1) })}</p>
-      <p><button class="strong" data-test="share-save" onClick={() => void save()}>{say("share_save")}</button></p>
+      {!fits() ? <p data-test="share-long">{say("share_long")}</p> : <><p>{say(docs.value.length === 1 ? "share_file_one" : "share_file_says", { n: docs.value.length, mb: sharedMegabytes().toFixed(1) })}</p>
+      <p><button class="strong" data-test="share-save" onClick={() => void save()}>{say("share_save")}</button></p></>}
       <h2>{say("share_link")}</h2>
       {link !== null && <p class="row"><input class="link" ref={input} readOnly value={link} aria-label={say("share_link")} data-test="share-link" onFocus={(event) => event.currentTarget.select()} />
         <button data-test="share-copy" onClick={() => void copy()}>{say("share_copy")}</button></p>}

@@ -25,7 +25,9 @@ function summed(head: HeadArrays): HeadArrays {
     lse = Float64Array.from({ length: queries }, (_, i) => {
       scoreRow(head, i, 0, keys, row);
       const highest = row.reduce((most, score) => (score > most || Number.isNaN(score) ? score : most), -Infinity);
-      return highest === -Infinity ? highest : highest + Math.log(row.reduce((total, score) => total + Math.exp(score - highest), 0));
+      if (highest === -Infinity) return highest;
+      const sunk = head.terms?.sink == null ? 0 : Math.exp(head.terms.sink - highest);
+      return highest + Math.log(row.reduce((total, score) => total + Math.exp(score - highest), sunk));
     });
     sums.set(q, lse);
   }
@@ -43,8 +45,11 @@ function keptShare(head: HeadArrays, view: View): (i: number) => number {
   const row = new Float32Array(head.keys);
   return (i) => {
     const shift = shiftOf(head, i);
-    const rest = hidden.reduce((sum, j) => sum - weight(head, head.q, i, i, head.k, j, j, shift), 1);
-    if (rest > LITTLE) return rest;
+    // a sink takes a share that is neither kept nor hidden
+    if (head.terms?.sink == null) {
+      const rest = hidden.reduce((sum, j) => sum - weight(head, head.q, i, i, head.k, j, j, shift), 1);
+      if (rest > LITTLE) return rest;
+    }
     weightRow(head, i, row);
     return view.columns.members.reduce((sum, j) => sum + row[j], 0);
   };

@@ -319,6 +319,7 @@ export const en = {
   share_file: "One file",
   share_file_one: "The open text with all its heads, and everything as it is chosen now. It opens without a network: {mb} MB.",
   share_file_says: "The {n} open texts with all their heads, and everything as it is chosen now. It opens without a network: {mb} MB.",
+  share_long: "A text this long stays with the server, which sends what is looked at. For a file with all of it, use `headscope view MODEL TEXT --html FILE`.",
   share_save: "Save the file",
   share_making: "Writing the file …",
   share_failed: "The file could not be written: {why}",

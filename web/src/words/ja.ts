@@ -321,6 +321,7 @@ export const ja: Record<Word, string> = {
   share_file: "1 つのファイル",
   share_file_one: "開いているテキスト、そのすべてのヘッド、現在の選択を含みます。ネットワークなしで開けます（{mb} MB）。",
   share_file_says: "開いている {n} 個のテキスト、そのすべてのヘッド、現在の選択を含みます。ネットワークなしで開けます（{mb} MB）。",
+  share_long: "この長さのテキストはサーバーに置かれ、表示する部分だけが送られます。全体を含むファイルは `headscope view MODEL TEXT --html FILE` で作成できます。",
   share_save: "ファイルを保存",
   share_making: "ファイルを書き出しています…",
   share_failed: "ファイルを書き出せませんでした：{why}",

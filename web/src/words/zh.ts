@@ -321,6 +321,7 @@ export const zh: Record<Word, string> = {
   share_file: "单个文件",
   share_file_one: "包含打开的文本、其全部注意力头以及当前的选择。无需网络即可打开（{mb} MB）。",
   share_file_says: "包含打开的 {n} 个文本、其全部注意力头以及当前的选择。无需网络即可打开（{mb} MB）。",
+  share_long: "这么长的文本保留在服务器上，只发送正在查看的部分。要得到包含全部内容的文件，请使用 `headscope view MODEL TEXT --html FILE`。",
   share_save: "保存文件",
   share_making: "正在写入文件……",
   share_failed: "无法写入文件：{why}",
