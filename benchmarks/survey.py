@@ -12,7 +12,8 @@ in turn (A B A B …) within one process, on the same windows in the same batche
     usual     eager attention, output_attentions=True, the same statistics from the weights, in torch
 
 Ratios are medians over rounds, of the rounds' own ratios. Aims: survey and atlas at least 0.7 of forward's tokens a
-second, and survey at least 2.5 times usual's. The usual way's numbers are held against the survey's before anything is timed.
+second, and survey at least 2.5 times usual's. The usual way's numbers are held against the survey's before anything is
+timed. A part's lists of pairs are written once, whatever its size: of a short part that is much of the atlas's time.
 """
 
 from __future__ import annotations

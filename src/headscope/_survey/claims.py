@@ -126,8 +126,8 @@ class Pooled:
 
     @property
     def label(self) -> str:
-        """In words, with the relations."""
-        return f"{self.family.label} ({', '.join(sorted(claim.relation for claim in self.claims))})"
+        """In words."""
+        return self.family.label
 
     def moments(self, half: int) -> Moments:
         """The head's score over a half's documents."""

@@ -30,8 +30,9 @@ from headscope.errors import InputError
 if TYPE_CHECKING:
     from headscope._survey.workers import Workers
 
-COUNTS = ("documents", "refused", "windows", "tokens")
-"""Counted for each part and over all; `documents` are those that could be read."""
+COUNTS = ("documents", "refused", "windows", "tokens", "unknown")
+"""Counted for each part and over all; `documents` are those that could be read, `unknown` the tokens that stand for
+text that the tokenizer doesn't know."""
 
 
 def gather(
@@ -59,7 +60,9 @@ def gather(
             "no document of the corpus could be read"
             + (f"; refused: {counts['refused']:,}, the first, {first['document']}: {first['detail']}" if first else ""),
             where=corpus.name,
-            advice="name the field or column of the text with --field, or another corpus",
+            advice="name a treebank that has sentences"
+            if corpus.kind == "conllu"
+            else "name the field or column of the text with --field, or another corpus",
         )
     aggregates = aggregate(paths, description.statistics, len(description.heads))
     folder.write("aggregates.parquet", aggregates_parquet(aggregates, description.heads))

@@ -69,6 +69,7 @@ COLUMNS = (
     ("coverage", pyarrow.int32()),
     ("note", pyarrow.string()),
     ("also", pyarrow.list_(pyarrow.string())),
+    ("relations", pyarrow.list_(pyarrow.string())),
     ("source", pyarrow.string()),
     ("special", pyarrow.float64()),
     ("first", pyarrow.float64()),
@@ -228,6 +229,7 @@ def _row(
             coverage,
             "; ".join(notes),
             also,
+            sorted(candidate.acts or ()) if candidate.kind == "syntax" else [],
             candidate.source,
         )
         return (candidate.kind, candidate.label, *map(_number, numbers), *kept)
@@ -235,7 +237,7 @@ def _row(
     if windows := hardly(None):
         also.append(FELT)
         notes.append(f"{FELT} over {windows} windows")
-    return (NONE, NONE, None, None, None, None, None, None, None, None, "; ".join(notes), also, None)
+    return (NONE, NONE, None, None, None, None, None, None, None, None, "; ".join(notes), also, [], None)
 
 
 def _candidate(rule: Rule, halves: Halves, cell: int) -> Candidate | None:

@@ -110,6 +110,7 @@ class Replica:
             "documents": len(cut),
             "windows": len(windows),
             "tokens": sum(len(window) for window in windows),
+            "unknown": sum(self._unknown(window) for window in windows),
             "refused": [document.record() for document in refused],
         }
         names = [part.documents[at].name for at in sorted(cut)]
@@ -125,6 +126,11 @@ class Replica:
         if acts is None:
             return data, record, {}
         return data, record, acts.files({**stamp, "part": part.index}, number)
+
+    def _unknown(self, window: Window) -> int:
+        """How many of a window's tokens stand for text that the tokenizer doesn't know."""
+        index = getattr(self.loaded.tokenizer, "unk_token_id", None)
+        return 0 if index is None else int((window.ids == index).sum())
 
     def _acts(self, part: Part, windows: list[Window]) -> Acts | None:
         """The reader of the part's words, for syntax, labels and examples; None if not needed."""

@@ -74,10 +74,10 @@ EffectsOutput = Annotated[
     str | None,
     typer.Option(
         "--effects-output",
-        metavar="loss|class|embedding|CLASS",
+        metavar="NAME",
         show_default=False,
-        help="With --effects: the number that they change. By default the masked-LM loss, the predicted class's logit, "
-        "or the embedding, depending on the model.",
+        help="With --effects: the number that they change: loss (masked-LM), class (the predicted one's logit), "
+        "embedding, or a class by name or number. By default the first of these that the model has.",
     ),
 ]
 EffectsMethod = Annotated[

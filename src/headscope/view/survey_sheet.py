@@ -27,6 +27,9 @@ COLUMNS = (
 )
 SHOWN_REFUSED = 3
 
+UNKNOWN = 0.05
+"""Share of unknown tokens above which the screen asks whether the corpus is in the model's language."""
+
 
 def survey_sheet(survey: Survey) -> Sheet:
     """The sheet of a finished survey."""
@@ -53,6 +56,15 @@ def survey_sheet(survey: Survey) -> Sheet:
     if empty:
         drawings.append(notes([f"nothing to measure in this corpus: {', '.join(empty)}"]))
     drawings += [notes([f"without {name}: {why}"]) for name, why in manifest["left_out"].items()]
+    unknown = counts.get("unknown", 0)
+    if unknown > UNKNOWN * counts["tokens"]:
+        drawings += [
+            blank,
+            prose(
+                f"the tokenizer doesn't know {unknown / counts['tokens']:.0%} of the tokens: is the corpus in the "
+                "model's language and script? What follows is mostly about tokens that all look alike."
+            ),
+        ]
     if counts["refused"]:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in manifest["refused"]["reasons"].items())
         drawings += [blank, prose(f"{counts['refused']:,} documents were refused: {reasons}")]
