@@ -194,7 +194,7 @@ class Replica:
         if writer is None or not reading.writing:
             return {}
         trace = writer.trace(ids=reading.ids.tolist(), segments=reading.segments.tolist())
-        writes = {}
+        writes: dict[tuple[int, int, int], dict[str, list[Any]]] = {}
         for layer, head, query in sorted(reading.writing):
             number = self.described.model["heads"][self.described.model["layers"].index(layer)][head]
             promotion = trace[layer, number].promotes(reading.token(query), top=TOKENS)
