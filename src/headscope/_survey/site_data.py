@@ -90,6 +90,7 @@ def _label(row: dict[str, Any]) -> dict[str, Any]:
         "miss": miss,
         "note": None if miss is not None or partly or not note else note,
         "also": [claim_of(label) for label in row["also"]],
+        "relations": [printable(relation) for relation in row["relations"]],
     }
 
 

@@ -117,6 +117,8 @@ export interface Label {
   miss: Claim | null;
   note: string | null;
   also: Claim[];
+  /** Of a family, the relations that the head finds. */
+  relations: string[];
 }
 
 /** The head that finds a relation of the treebank best. */

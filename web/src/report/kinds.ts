@@ -83,6 +83,7 @@ const BASE: Record<string, Word> = {
 
 /** A simple rule such as "nearest VERB before" in words. */
 export function ruleOf(rule: string): string {
+  if (rule === "nearest of the right kind") return say("rule_kind");
   const match = /^nearest (\S+) (before|after)$/.exec(rule);
   return match ? say(match[2] === "before" ? "rule_before" : "rule_after", { tag: tagName(match[1]) }) : rule;
 }

@@ -49,6 +49,7 @@ function Verdict({ survey, cell, label }: { survey: Survey; cell: number; label:
         {label && (label.score === null ? <p>{label.note ? <span lang="en">{label.note}</span> : say("nothing_fits")}</p> : <Evidence label={label} />)}
         {label?.miss && <p data-test="miss">{say("miss", { title: titleOf(label.miss) })}</p>}
         {label && label.also.length > 0 && <p data-test="also">{say("also")} {label.also.map((claim) => <span key={claim.label} class={`tag g-${groupOf(claim)}`}>{titleOf(claim)}</span>)}</p>}
+        {label && label.act !== null && label.relations.length > 0 && <p data-test="members">{say("members", { relations: label.relations.join(", ") })}</p>}
         {label?.special != null && <p data-test="beside">{say("beside", { share: share(label.special) })}</p>}
         {label?.source && <p class="quiet small">{say("held_out")} {say("source", { source: label.source })}</p>}
       </div>

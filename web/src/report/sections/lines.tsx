@@ -131,7 +131,7 @@ function Row({ line, place, width, font }: { line: Line; place: number; width: n
         <span class="side after" aria-hidden="true">{word(query)}{after.map(item)}</span>
       </span>
       {special("sep", sep)}
-      <span class="relation quiet small">{relation}</span>
+      <span class="relation quiet small" title={relation ?? undefined}>{relation}</span>
       <button class="open plain" aria-expanded={open} title={say("open_window")} onClick={() => setOpen(!open)}>↗</button>
       <svg class="arc" aria-hidden="true"><path d={arc} style={{ strokeWidth: 0.8 + 1.4 * shown }} />{arc && <path class="tip" d={tip(arc)} />}</svg>
       {open && <Command command={line.command} />}

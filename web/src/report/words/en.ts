@@ -279,6 +279,8 @@ export const en = {
   writes_key: "at the word that looks: the tokens whose logits its output raises and lowers most, directly",
   raises: "raises",
   lowers: "lowers",
+  members: "The relations that it finds: {relations}.",
+  rule_kind: "the nearest word of the right kind",
   honest: "Weights say where a head looks, not how that affects the output.",
   broken: "The report can't be shown: {why}",
 } as const;

@@ -281,6 +281,8 @@ export const ja: Record<ReportWord, string> = {
   writes_key: "見る側の語で、出力が直接に最も上げる・下げるトークンのロジット",
   raises: "上げる：",
   lowers: "下げる：",
+  members: "見つける関係：{relations}。",
+  rule_kind: "正しい品詞で最も近い語",
   honest: "重みが示すのはヘッドがどこを見ているかであり、それが出力に与える影響ではありません。",
   broken: "レポートを表示できません：{why}",
 };

@@ -281,6 +281,8 @@ export const zh: Record<ReportWord, string> = {
   writes_key: "在看的词上：其输出直接提高和降低最多的词元的 logit",
   raises: "提高：",
   lowers: "降低：",
+  members: "它找到的关系：{relations}。",
+  rule_kind: "词类相符的最近的词",
   honest: "权重说明一个头关注哪里，而不能说明这对输出有何影响。",
   broken: "无法显示报告：{why}",
 };
