@@ -236,7 +236,8 @@ class Rows:
         """(heads, n), sum_j p_ij s_ij over the keys and the sink; lse minus this is the entropy. Needs the scores."""
         assert self.scores is not None
         xp = namespace(self.scores)
-        mean = (self.weights * xp.where(self.weights > 0, self.scores, xp.zeros_like(self.scores))).sum(-1)
+        seen = xp.where(self.weights > 0, self.scores, xp.zeros_like(self.scores))
+        mean = xp.einsum("hnm,hnm->hn", self.weights, seen)
         if self.sinks is None or self.sink_weights is None:
             return mean
         lost = self.sinks == 0  # below what the precision holds beside the highest score, or a query without keys

@@ -10,7 +10,7 @@ import io
 import json
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -34,6 +34,7 @@ from headscope.checkpoint.source import check_span
 from headscope.checkpoint.tokenizer import load_tokenizer
 from headscope.checkpoint.weights import read_weights
 from headscope.errors import HeadscopeError, UnsupportedError
+from headscope.terms import Terms
 from headscope.view.anatomy_sheets import shapes_sheet, summary_sheet
 from headscope.view.config_sheets import config_sheet, tree_sheet
 from headscope.view.overview_sheets import overview_sheet
@@ -459,7 +460,31 @@ def trace_files(folder: Path) -> list[bytes]:
         for text, pair, dtype in (("the cat sat", None, "fp32"), ("the cat", "she took", "fp16")):
             path = model.trace(text, pair, ablate={(0, 1)}).save(Path(inner) / "t.safetensors", dtype=dtype)
             files.append(path.read_bytes())
+        trace = model.trace("the cat sat")
+        files.append(with_terms(trace).save(Path(inner) / "t.safetensors").read_bytes())
     return files
+
+
+def with_terms(trace: hs.Trace) -> hs.Trace:
+    """The same trace with every kind of score term in every layer."""
+    generator = np.random.default_rng(0)
+    layers = []
+    for record in trace.layers:
+        (heads, size, d_head), count = record.q.shape, 3
+        tables = {
+            "by_distance": (heads, count),
+            "by_key": (heads, size),
+            "relative_keys": (heads, count, d_head),
+            "relative_queries": (heads, count, d_head),
+            "sinks": (heads,),
+        }
+        terms = Terms(
+            buckets=np.arange(2 * size - 1, dtype=np.int32) % count,
+            cap=5.0,
+            **{name: generator.normal(size=shape).astype(np.float32) for name, shape in tables.items()},  # type: ignore[arg-type]
+        )
+        layers.append(replace(record, terms=terms, lse=None))
+    return trace.replaced(layers=layers)
 
 
 BYTES_AND_JSON = (ways.mutate_bytes, ways.mutate_json)

@@ -7,6 +7,7 @@ import { change, distance, measure, measuredShare, sample } from "../src/trace/m
 import { largestPlaces, strongestKeys } from "../src/trace/strongest";
 import { floats, fromBase64, readSafetensors } from "../src/trace/safetensors";
 import { HeldTrace, plainLabel } from "../src/trace/trace";
+import { capped } from "../src/trace/terms";
 import { makeShown } from "../src/shown";
 
 const file = new Uint8Array(readFileSync(new URL("./fixture.safetensors", import.meta.url)));
@@ -62,7 +63,11 @@ test("a whole head: its cells, every row's entropy, the strongest cell and the c
     const cells = wanted.weights[layer][1];
     expect(worst(found.data, cells)).toBeLessThan(2e-6);
     expect(found.strongest).toBeCloseTo(Math.max(...cells), 6);
-    for (let r = 0; r < S; r++) expect(found.entropies[r]).toBeCloseTo(entropy(cells.slice(r * S, (r + 1) * S)), 5);
+    for (let r = 0; r < S; r++) {
+      const row = cells.slice(r * S, (r + 1) * S);
+      const sunk = held.head(layer, 1).terms?.sink == null ? 0 : 1 - row.reduce((sum, w) => sum + w, 0);
+      expect(found.entropies[r]).toBeCloseTo(entropy([...row, Math.max(0, sunk)]), 5);
+    }
     const columns = Array.from({ length: S }, (_, c) => cells.reduce((sum, x, n) => (n % S === c ? sum + x : sum), 0));
     expect(found.most.column).toBe(columns.indexOf(Math.max(...columns)));
     expect(found.most.share).toBeCloseTo(Math.max(...columns) / S, 5);
@@ -159,7 +164,8 @@ test("a cell's chain ends at its weight", () => {
     if (score < -1e29) expect(found.masked).toBe(true);
     else {
       expect(found.score).toBeCloseTo(score, 5);
-      expect(found.dot * found.scale + found.bias).toBeCloseTo(score, 5);
+      const sum = found.terms.reduce((total, { value }) => total + value, found.dot * found.scale);
+      expect(capped(sum, found.cap) + found.bias).toBeCloseTo(score, 5);
       expect(Math.exp(found.score - found.lse)).toBeCloseTo(wanted.weights[layer][1][5 * S + 4], 6);
     }
     expect(found.weight).toBeCloseTo(wanted.weights[layer][1][5 * S + 4], 6);

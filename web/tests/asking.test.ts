@@ -88,7 +88,7 @@ test("weights between sets are the fixture's, added over keys, averaged over que
 const label = (tokens: number[]): Label => ({ text: "", continues: false, special: false, segment: 0, title: "", tokens, repeats: null });
 
 test("a causal layer hides what comes later, a joined word only where all of it is hidden", () => {
-  const rule = { scale: 1, stage: "", causal: true, window: null, keys: null, biasHeads: 0 };
+  const rule = { scale: 1, stage: "", causal: true, window: null, keys: null, biasHeads: 0, cap: null };
   expect([sees(rule, 2, 2), sees(rule, 2, 3)]).toEqual([true, false]);
   const axis = { tokens: ["a", "b", "c", "d"] } as Axis;
   const info = { layers: [rule, { ...rule, causal: false }], queries: axis, keys: axis } as unknown as TraceInfo;

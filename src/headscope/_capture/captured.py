@@ -17,7 +17,7 @@ from headscope._capture.building import Selection, TraceBuilder
 from headscope._capture.calls import Call, Consumer, Forward, Stack, Unrecorded
 from headscope._capture.classes import kind_of, models_in, word_embeddings
 from headscope._capture.generation import Sequences
-from headscope._capture.refusals import is_opaque, refuse_unreadable
+from headscope._capture.refusals import WITHOUT_WEIGHTS, is_opaque, refuse_unreadable
 from headscope._capture.sessions import Listener, Session, SharedSetting
 from headscope._capture.stacks import Plan
 from headscope._capture.tokens import vocabulary
@@ -31,6 +31,8 @@ DTYPES = {
     torch.float32: torch.float32,
     torch.float16: torch.float16,
 }
+
+NO_KNOWN_WAY = "no module uses transformers' attention interface, nn.MultiheadAttention or scaled_dot_product_attention"
 
 
 def plan_of(model: nn.Module, *, strict: bool = True) -> Plan:
@@ -56,9 +58,10 @@ def plan_of(model: nn.Module, *, strict: bool = True) -> Plan:
     inside.refuse_settings(name, modules)
     plan = Plan(modules, _is_attention, [module for _, module in modules if _is_transformer(module)])
     if not plan.paths:
+        model_type = getattr(getattr(model, "config", None), "model_type", "")
+        reason = WITHOUT_WEIGHTS.get(model_type, NO_KNOWN_WAY)
         raise UnsupportedError(
-            f"{name} has no attention that can be captured: no module uses transformers' attention interface, "
-            "nn.MultiheadAttention or scaled_dot_product_attention",
+            f"{name} has no attention that can be captured: {reason}",
             where=name,
             advice="capture a model that uses one of these",
         )

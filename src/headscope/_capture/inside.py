@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
 
@@ -32,14 +33,35 @@ from headscope._capture.sessions import (
 from headscope.errors import UnsupportedError
 
 
-class _Projected(threading.local):
-    """The contexts that were last given to each module's output projection, in this thread."""
+@dataclass(eq=False)
+class Seen:
+    """What the parts of an attention module did in the call that is running.
+
+    Attributes:
+        context: what its output projection was given.
+        runs: each part's input and output, in order.
+    """
+
+    context: torch.Tensor | None = None
+    runs: list[tuple[nn.Module, torch.Tensor, torch.Tensor]] = field(default_factory=list)
+
+    def run(self, part: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        """Apply a part of the module to an input, unless it has been applied to it in this call."""
+        for known, given, output in self.runs:
+            if known is part and (given.data_ptr(), given.shape, given.stride()) == (x.data_ptr(), x.shape, x.stride()):
+                return output
+        result: torch.Tensor = part(x)
+        return result
+
+
+class _Calls(threading.local):
+    """The calls that are running in this thread: module id -> what has been seen of it."""
 
     def __init__(self) -> None:
-        self.contexts: dict[int, torch.Tensor] = {}
+        self.seen: dict[int, Seen] = {}
 
 
-PROJECTED = _Projected()
+CALLS = _Calls()
 
 
 def is_read(module: nn.Module) -> bool:
@@ -75,7 +97,7 @@ def _signature(forward: Callable[..., Any]) -> inspect.Signature:
 
 def observe_call(module: nn.Module, args: tuple[Any, ...], *keywords_and_output: Any) -> Any:
     """Observe a call (a forward hook): deliver it to the sessions that record it, and silence heads in its output."""
-    projected = PROJECTED.contexts.pop(id(module), None)
+    seen = CALLS.seen.pop(id(module), None) or Seen()
     if len(keywords_and_output) < 2 or not COVERED.get(id(module)):
         return None  # the last capture, in another thread, closed while this call ran
     kwargs, output = keywords_and_output
@@ -84,8 +106,8 @@ def observe_call(module: nn.Module, args: tuple[Any, ...], *keywords_and_output:
     bound = _signature(type(module).forward).bind(module, *args, **kwargs)
     bound.apply_defaults()
     with Unwatched(), torch.no_grad():
-        reading = reader.read(module, bound.arguments)
-        return None if reading is None else _observed(module, reader, reading, projected, output)
+        reading = reader.read(module, bound.arguments, seen.run)
+        return None if reading is None else _observed(module, reader, reading, seen.context, output)
 
 
 def _observed(
@@ -169,18 +191,33 @@ def _silenced_output(
         return (output[0] + F.linear(difference, weight), *output[1:])  # type: ignore[arg-type]
 
 
+def _begin(attention: nn.Module, args: tuple[Any, ...]) -> None:
+    CALLS.seen[id(attention)] = Seen()
+
+
 def _keep_context(attention: nn.Module, projection: nn.Module, args: tuple[Any, ...]) -> None:
-    PROJECTED.contexts[id(attention)] = args[0]
+    if id(attention) in CALLS.seen:
+        CALLS.seen[id(attention)].context = args[0]
+
+
+def _keep_run(attention: nn.Module, part: nn.Module, args: tuple[Any, ...], output: torch.Tensor) -> None:
+    if id(attention) in CALLS.seen and args:
+        CALLS.seen[id(attention)].runs.append((part, args[0], output))
 
 
 def _hook(module: nn.Module) -> list[Callable[[], None]]:
     reader = reader_of(type(module))
     assert reader is not None
-    undo = [module.register_forward_hook(observe_call, with_kwargs=True).remove]
-    if reader.projection is not None:
-        projection = module.get_submodule(reader.projection)
-        undo.append(projection.register_forward_pre_hook(partial(_keep_context, module)).remove)
-    return undo
+    handles = [
+        module.register_forward_pre_hook(_begin),
+        module.register_forward_hook(observe_call, with_kwargs=True),
+    ]
+    for name, part in module.named_children():
+        if name == reader.projection:
+            handles.append(part.register_forward_pre_hook(partial(_keep_context, module)))
+        elif isinstance(part, nn.Linear):
+            handles.append(part.register_forward_hook(partial(_keep_run, module)))
+    return [handle.remove for handle in handles]
 
 
 WATCHED = SharedHooks(_hook)

@@ -220,7 +220,7 @@ def find_rules(
                 allowed_keys = rule.keys if allowed_keys is None else allowed_keys & rule.keys
         if at["bias"] is not None:
             bias = at["bias"][..., :keys]
-            if bool((bias != 0).any()):
+            if bool(bias.any()):
                 additional = terms_of(bias, queries)
                 if additional is not None and terms.nothing:
                     terms = additional
@@ -313,13 +313,18 @@ def _numeric(levels: Levels, real: np.ndarray, queries: int, keys: int, tokens: 
 
     Models that add ALiBi to their causal mask pass such a mask.
     """
-    dense = Mask(keys=None if real.all() else real, bias=levels.bias().expand(-1, queries, -1))
     alike = all(bool((allowed[1:] == allowed[:1]).all()) for allowed in map(levels.allowed, levels.blocks()))
-    if levels.top is None or levels.mask.shape[1] != queries or not alike:
-        return dense, NO_TERMS
-    rule = _guess(levels, real, queries, keys, tokens)
-    terms = None if rule is None else terms_of(levels.mask, queries, lambda rows: levels.allowed(rows)[:1])
-    return (dense, NO_TERMS) if rule is None or terms is None else (rule, terms)
+    numeric = levels.top is not None and levels.mask.shape[1] == queries
+    rule = _guess(levels, real, queries, keys, tokens) if numeric and alike else None
+    kept = torch.from_numpy(np.ones(queries, dtype=bool) if tokens is None else span(real)[tokens])
+
+    def compared(rows: slice) -> torch.Tensor:
+        return levels.allowed(rows)[:1] & kept[rows].to(levels.mask.device)[None, :, None]
+
+    terms = None if rule is None else terms_of(levels.mask, queries, compared)
+    if rule is not None and terms is not None:
+        return rule, terms
+    return Mask(keys=None if real.all() else real, bias=levels.bias().expand(-1, queries, -1)), NO_TERMS
 
 
 def _numbers(levels: Levels, padding: np.ndarray | None) -> bool:

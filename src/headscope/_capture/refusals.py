@@ -19,6 +19,43 @@ ADVICE_FOR_OTHERS = (
     "Or capture a part of the model that does"
 )
 
+REASONS = {
+    "LongformerSelfAttention": "tokens with global attention have projections of their own",
+    "LEDEncoderSelfAttention": "tokens with global attention have projections of their own",
+    "BigBirdBlockSparseAttention": "a random block of keys may count several times in a row",
+    "BigBirdSelfAttention": "it is replaced by block-sparse attention for long texts",
+    "BigBirdPegasusBlockSparseAttention": "a random block of keys may count several times in a row",
+    "BigBirdPegasusSelfAttention": "it is replaced by block-sparse attention for long texts",
+    "XLNetRelativeAttention": "queries have one bias for keys and another for positions, and two streams share it",
+    "FunnelRelMultiheadAttention": "queries are pooled, and token types add scores of their own",
+    "LukeSelfAttention": "words and entities have four query projections",
+    "LSHSelfAttention": "keys are the queries, hashed into chunks",
+    "LocalSelfAttention": "keys are attended to in chunks",
+    "ProphetNetNgramSelfAttention": "several streams predict several tokens ahead",
+    "NystromformerSelfAttention": "landmark tokens approximate its softmax",
+    "InformerProbSparseAttention": "only some queries attend, and others get the mean of the values",
+    "AutoformerAttention": "it correlates series instead of comparing tokens",
+    "CanineSelfAttention": "it attends in local chunks",
+    "MobileViTV2LinearSelfAttention": "it is linear attention: no query has a weight for each key",
+    "SwiftFormerEfficientAdditiveAttention": "it is linear attention: no query has a weight for each key",
+    "ConvBertSelfAttention": "half of its heads are convolutions",
+    "SqueezeBertSelfAttention": "its projections are grouped convolutions",
+}
+"""Class of transformers -> why no reader turns it into queries, keys, values and score terms."""
+
+WITHOUT_WEIGHTS = {
+    "fnet": "a Fourier transform mixes its tokens",
+    "mamba": "it is a state-space model",
+    "mamba2": "it is a state-space model",
+    "falcon_mamba": "it is a state-space model",
+    "rwkv": "its attention is a linear recurrence",
+    "xlstm": "it is a recurrent network",
+    "yoso": "its attention is sampled by hashing",
+    "mra": "its attention is approximated at several resolutions",
+    "poolformer": "pooling mixes its tokens",
+}
+"""Model type -> why there are no attention weights."""
+
 
 def is_opaque(module: nn.Module) -> bool:
     """Return True if, judging by its class, a module computes attention in a way that capture can't see."""
@@ -45,6 +82,8 @@ def refuse_unreadable(name: str, modules: Iterable[tuple[str, nn.Module]], *, st
         if strict and is_opaque(module):
             in_transformers = cls.__module__.startswith("transformers.")
             how = "outside transformers' attention interface" if in_transformers else "where capture can't see it"
+            reason = REASONS.get(cls.__name__, "") if in_transformers else ""
+            how += f" ({reason})" if reason else ""
             raise UnsupportedError(
                 f"{name} can't be captured: {cls.__name__} computes its attention itself, {how}",
                 where=path or name,

@@ -93,7 +93,7 @@ def tiles(call: Call, row: int, words: Words, cells: int = CELLS) -> Iterator[Ti
     """The layer's tiles of one row of the batch. Each holds whole words, so every mean is a mean of whole words."""
     wide = torch.promote_types(call.q.dtype, torch.float32)
     q, k = call.q[row].to(wide), call.k[row].to(wide)
-    mask = call.mask(0 if call.rules.shared else row)
+    mask, terms = call.mask(0 if call.rules.shared else row), call.terms(0 if call.rules.shared else row)
     membership, averaging = words.membership.to(q), words.averaging.to(q)
     most = max(1, cells // (q.shape[0] * k.shape[1]))
     for first, last in _groups(words, most):
@@ -103,7 +103,7 @@ def tiles(call: Call, row: int, words: Words, cells: int = CELLS) -> Iterator[Ti
             weights = q.new_zeros(q.shape[0], 0, k.shape[1])
         else:
             (softmax,) = softmax_rows(
-                q, k, scale=call.scale, mask=mask, rows=places, cells=q.shape[0] * q.shape[1] ** 2
+                q, k, scale=call.scale, mask=mask, terms=terms, rows=places, cells=q.shape[0] * q.shape[1] ** 2
             )
             weights = softmax.weights
         maps = averaging[first:last, tokens] @ (weights @ membership)

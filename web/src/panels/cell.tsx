@@ -43,7 +43,7 @@ export function Cell() {
     <>q<sub>i</sub> <em>({d},)</em></>,
     <>k<sub>j</sub> <em>({d},)</em></>,
     <>q<sub>i</sub> ⊙ k<sub>j</sub> <em>({d},)</em></>,
-    <>s<sub>ij</sub>=q<sub>i</sub>·k<sub>j</sub>{standardScale ? <>/√{d}</> : <>·scale</>}</>,
+    <>s<sub>ij</sub>=q<sub>i</sub>·k<sub>j</sub>{standardScale ? <>/√{d}</> : <>·scale</>}{(current?.chain.terms.length ?? 0) > 0 && <> + …</>}</>,
     <>p<sub>ij</sub> = e<sup>s − lse</sup></>,
     <>p<sub>ij</sub> v<sub>j</sub></>,
     <>c<sub>i</sub> W<sub>O</sub>{dModel && <em> ({dModel},)</em>}</>,
@@ -106,6 +106,10 @@ export function Cell() {
           says={standardScale ? say("s_dot_says", { d }) : say("s_dot_says_plain", { scale: number(chain.scale, 5) })}>
           <p class="sum">Σ = <b>{number(chain.dot, 3)}</b></p>
           <p class="sum">{standardScale ? <>x 1/√{d}</> : <>x {number(chain.scale, 4)}</>}{chain.bias !== 0 && <> {say("s_bias", { bias: number(chain.bias, 3) })}</>}</p>
+          {chain.terms.length > 0 && <table class="terms" data-test="score-terms"><tbody>{chain.terms.map(({ name, value }) => (
+            <tr key={name}><td class="quiet">{say(`t_${name}`)}</td><td>{value < 0 ? "−" : "+"} {number(Math.abs(value), 3)}</td></tr>
+          ))}</tbody></table>}
+          {chain.cap !== null && <p class="sum">{say("t_cap", { cap: number(chain.cap, 1) })}</p>}
           <p class="sum">{chain.masked ? say("s_masked") : <>s = <b data-test="score">{number(chain.score, 4)}</b></>}</p>
         </Step>
         <Step n={5} of={steps} title={named[4]} formula={formulas[4]} says={say("s_softmax_says", { lse: number(chain.lse, 4) })}>
@@ -116,6 +120,7 @@ export function Cell() {
               <td><b data-test={n === j ? "weight" : undefined}>{number(chain.weights[n], 4)}</b></td>
             </tr>
           ))}</tbody></table>
+          {chain.sink !== null && <p class="sum">{say("t_sink", { share: percent(chain.sink) })}</p>}
         </Step>
         <Step n={6} of={steps} title={named[5]} formula={<>{formulas[5]} <em>({chain.v?.length ?? d},)</em></>}
           says={chain.v ? say("s_value_says", { d: chain.v.length, token: to.text }) : say(start.value.home === "notebook" ? "s_value_none_notebook" : "s_value_none")}>

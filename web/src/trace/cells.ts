@@ -2,6 +2,7 @@
 // The formulas are those of headscope.attention, computed only for the cells on the screen.
 import { columnsOf, poolRow } from "./pooling";
 import type { HeadArrays, LayerRule } from "./head";
+import { addTerms } from "./terms";
 
 /** The tokens joined in each row and column of the picture (those of a word), as one list with starts. */
 export interface Groups {
@@ -30,7 +31,7 @@ export function shiftOf(head: HeadArrays, i: number): number {
   return highest !== -Infinity && Math.abs(highest) > FAR ? highest : 0;
 }
 
-/** Scores of query i with keys [from, to), into out[0 .. to - from): scale * q_i . k_j + bias, -Infinity where masked. */
+/** Scores of query i with keys [from, to), into out[0 .. to - from): scale * q_i . k_j, terms and bias, -Infinity where masked. */
 export function scoreRow(head: HeadArrays, i: number, from: number, to: number, out: Float32Array): void {
   const { q, k, d, rule, bias, keys, queries } = head;
   const at = i * d;
@@ -51,6 +52,7 @@ export function scoreRow(head: HeadArrays, i: number, from: number, to: number, 
     for (let n = whole; n < d; n++) a += q[at + n] * k[key + n];
     out[j - from] = (a + b + c + e) * scale;
   }
+  addTerms(head, i, from, to, out);
   if (bias) {
     // The sum is rounded to 32 bits, as the model's kernel rounds it, before a shift is removed.
     const shift = shiftOf(head, i);
@@ -87,14 +89,14 @@ export function allowedKeys(head: HeadArrays, i: number): number {
   return count;
 }
 
-/** True if every query sees every key and there is no bias. */
-const bare = ({ bias, rule }: HeadArrays): boolean => !bias && !rule.causal && !rule.window && !rule.keys;
+/** True if every query sees every key and nothing is added to the scores. */
+const bare = ({ bias, terms, rule }: HeadArrays): boolean => !bias && !terms && !rule.causal && !rule.window && !rule.keys;
 
 /**
  * Turn a row's scores into weights in place by softmax: all 0 for a row without keys, NaN if the scores are not numbers.
- * Returns the entropy.
+ * A sink takes its share of a row that sees a key. Returns the entropy, with the sink as one more place.
  */
-function soften(keys: number, row: Float32Array, masked: boolean): number {
+function soften(keys: number, row: Float32Array, masked: boolean, sink: number | null = null): number {
   let highest = -Infinity;
   for (let j = 0; j < keys; j++) if (row[j] > highest) highest = row[j];
   if (highest === -Infinity) {
@@ -102,8 +104,9 @@ function soften(keys: number, row: Float32Array, masked: boolean): number {
     row.fill(value, 0, keys);
     return value;
   }
-  let total = 0;
-  let mixed = 0;
+  if (sink !== null && sink > highest) highest = sink;
+  let total = sink === null ? 0 : Math.exp(sink - highest);
+  let mixed = sink === null ? 0 : total * (sink - highest);
   for (let j = 0; j < keys; j++) {
     const below = row[j] - highest;
     if (below < -103) {
@@ -123,7 +126,7 @@ function soften(keys: number, row: Float32Array, masked: boolean): number {
 /** Weights of query i over all keys. Returns the entropy in nats. */
 export function weightRow(head: HeadArrays, i: number, out: Float32Array): number {
   scoreRow(head, i, 0, head.keys, out);
-  return soften(head.keys, out, !bare(head));
+  return soften(head.keys, out, !bare(head), head.terms?.sink ?? null);
 }
 
 /** Entropy of a row of weights, in nats. */

@@ -116,8 +116,9 @@ export function measure(head: HeadArrays, masses: Record<string, boolean[]>, ali
     if (strongest === 0 || padding) continue;
     add("entropy", nats);
     const allowed = allowedKeys(head, i);
-    if (allowed > 1) add("normalised_entropy", nats / Math.log(allowed));
-    add("effective_tokens", 1 / squares);
+    const sunk = head.terms?.sink == null ? null : 1 - row.reduce((sum, w) => sum + w, 0);
+    if (allowed > 1) add("normalised_entropy", nats / Math.log(allowed + (sunk === null ? 0 : 1)));
+    add("effective_tokens", 1 / (squares + (sunk ?? 0) ** 2));
     add("strongest", strongest);
     add("first", row[0]);
     for (const [name, keys] of roles) add(name, row.reduce((sum, w, j) => (keys[j] ? sum + w : sum), 0));

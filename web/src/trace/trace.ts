@@ -1,8 +1,9 @@
 // A trace: the worker's object with all arrays, and the information that the page gets about it.
-import type { HeadArrays, LayerRule } from "./head";
+import type { HeadArrays, HeadTerms, LayerRule } from "./head";
 import type { Sets, Some } from "./masses";
 import { measuredShare } from "./measures";
 import { floats, FormatError, readSafetensors, type Safetensors } from "./safetensors";
+import { TABLES } from "./terms";
 
 export interface Axis {
   tokens: string[];
@@ -120,7 +121,9 @@ export class HeldTrace {
       throw new FormatError("this is a safetensors file, but not a headscope trace");
     }
     const about = JSON.parse(metadata.headscope);
-    if (about.version !== 1) throw new FormatError(`the trace has format version ${about.version}; this page supports 1`);
+    if (about.version !== 1 && about.version !== 2) {
+      throw new FormatError(`the trace has format version ${about.version}; this page supports 1 and 2`);
+    }
     const view = metadata["headscope.view"] ? JSON.parse(metadata["headscope.view"]) : null;
     const first = entries.get("layers.0.q");
     if (!first) throw new FormatError("the trace has no layers");
@@ -147,6 +150,7 @@ export class HeldTrace {
         window: layer.window,
         keys: entries.has(`layers.${index}.mask.keys`) ? this.file.bytes(`layers.${index}.mask.keys`).slice() : null,
         biasHeads: entries.get(`layers.${index}.mask.bias`)?.shape[0] ?? 0,
+        cap: layer.cap ?? null,
       })),
       layerNumbers: about.layers.map((layer: { number?: number | null }, index: number) => layer.number ?? index),
       headNumbers: about.layers.map(
@@ -184,7 +188,7 @@ export class HeldTrace {
     const bias = rule.biasHeads ? this.slice(`layers.${layer}.mask.bias`, rule.biasHeads > 1 ? head : 0).part : null;
     const at = (layer * info.heads + head) * keys;
     const valueNorms = info.valueNorms ? info.valueNorms.subarray(at, at + keys) : null;
-    return { q, k, lse, bias, valueNorms, rule, d, queries, keys };
+    return { q, k, lse, bias, terms: this.terms(layer, head), valueNorms, rule, d, queries, keys };
   }
 
   /** The vectors of some tokens, of every head of a layer, for what lies between two sets of tokens. */
@@ -203,9 +207,27 @@ export class HeldTrace {
         q: none, k: none, rule, d: info.dHead, queries, keys,
         lse: this.logSumExps(layer).subarray(head * queries, (head + 1) * queries),
         bias: rule.biasHeads ? this.slice(`layers.${layer}.mask.bias`, rule.biasHeads > 1 ? head : 0).part : null,
+        terms: this.terms(layer, head),
         valueNorms: info.valueNorms ? info.valueNorms.subarray(at, at + keys) : null,
       },
     };
+  }
+
+  /** One head's score terms; null if the layer has none. */
+  private terms(layer: number, head: number): HeadTerms | null {
+    const stem = `layers.${layer}.terms`;
+    const { cap } = this.info.layers[layer];
+    const table = (name: string): Float32Array | null => {
+      const entry = this.file.entries.get(`${stem}.${name}`);
+      return entry ? this.slice(`${stem}.${name}`, entry.shape[0] > 1 ? head : 0).part : null;
+    };
+    const buckets = this.file.entries.has(`${stem}.buckets`)
+      ? new Int32Array(this.file.bytes(`${stem}.buckets`).slice().buffer)
+      : null;
+    const [byDistance, byKey, relativeKeys, relativeQueries] = TABLES.map(table);
+    const sink = table("sinks")?.[0] ?? null;
+    if (!buckets && !byKey && cap === null && sink === null) return null;
+    return { buckets, byDistance, byKey, relativeKeys, relativeQueries, cap, sink };
   }
 
   /** (places, d): these rows of one head. */
@@ -236,7 +258,7 @@ export class HeldTrace {
   private slice(name: string, index: number): { part: Float32Array; rows: number; d: number } {
     const entry = this.file.entries.get(name);
     if (!entry) throw new FormatError(`the trace lacks ${name}`);
-    const [, rows, d] = entry.shape;
+    const [, rows = 1, d = 1] = entry.shape;
     const key = `${name}/${index}`;
     let part = this.kept.get(key);
     if (!part) {

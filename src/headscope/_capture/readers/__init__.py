@@ -10,7 +10,7 @@ from __future__ import annotations
 from torch import nn
 
 from headscope._capture.readers import bloom, deberta, deberta_v2, falcon, mpnet, mpt, roformer
-from headscope._capture.readers.reading import Arguments, Reader, Reading, dropout_of
+from headscope._capture.readers.reading import Arguments, Reader, Reading, Run, dropout_of
 
 READERS = {
     f"transformers.models.{name}": reader
@@ -32,4 +32,4 @@ def reader_of(cls: type[nn.Module]) -> Reader | None:
     return READERS.get(f"{cls.__module__}.{cls.__qualname__}")
 
 
-__all__ = ["READERS", "Arguments", "Reader", "Reading", "dropout_of", "reader_of"]
+__all__ = ["READERS", "Arguments", "Reader", "Reading", "Run", "dropout_of", "reader_of"]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from headscope._capture.masks import RawMask
-from headscope._capture.readers.reading import Arguments, Reader, Reading, from_cache
+from headscope._capture.readers.reading import Arguments, Reader, Reading, Run, from_cache
 
 
-def read(module: Any, arguments: Arguments) -> Reading:
+def read(module: Any, arguments: Arguments, run: Run) -> Reading:
     """Read a call of BloomAttention."""
-    q, k, v = module._reshape(module.query_key_value(arguments["hidden_states"]))
+    q, k, v = module._reshape(run(module.query_key_value, arguments["hidden_states"]))
     if arguments["layer_past"] is not None:
         k, v = from_cache(arguments["layer_past"], module.layer_idx, False)
     alibi = arguments["alibi"].reshape(len(q), module.num_heads, 1, -1)

@@ -11,18 +11,17 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from headscope._capture.masks import RawMask
-from headscope._capture.readers.deberta import KNOWN, buckets_of, refusal
-from headscope._capture.readers.reading import Arguments, Reader, Reading, heads_of
+from headscope._capture.readers.deberta import KNOWN, buckets_of, mask_of, refusal
+from headscope._capture.readers.reading import Arguments, Reader, Reading, Run, heads_of
 from headscope.terms import NO_TERMS, Terms
 
 
-def read(module: Any, arguments: Arguments) -> Reading:
+def read(module: Any, arguments: Arguments, run: Run) -> Reading:
     """Read a call of DeBERTa v2's DisentangledSelfAttention."""
     hidden, d_head = arguments["hidden_states"], module.attention_head_size
     asking = hidden if arguments["query_states"] is None else arguments["query_states"]
     q, k, v = (
-        heads_of(part(x), d_head)
+        heads_of(run(part, x), d_head)
         for part, x in ((module.query_proj, asking), (module.key_proj, hidden), (module.value_proj, hidden))
     )
     return Reading(
@@ -30,12 +29,12 @@ def read(module: Any, arguments: Arguments) -> Reading:
         k,
         v,
         scale=(d_head * (1 + len(KNOWN & {*module.pos_att_type}))) ** -0.5,
-        mask=RawMask(mask=arguments["attention_mask"].bool()),
-        terms=_terms(module, arguments, q, k),
+        mask=mask_of(arguments["attention_mask"]),
+        terms=_terms(module, arguments, run, q, k),
     )
 
 
-def _terms(module: Any, arguments: Arguments, q: Any, k: Any) -> Terms:
+def _terms(module: Any, arguments: Arguments, run: Run, q: Any, k: Any) -> Terms:
     if not module.relative_attention or not KNOWN & {*module.pos_att_type}:
         return NO_TERMS
     relative = arguments["relative_pos"]
@@ -47,9 +46,9 @@ def _terms(module: Any, arguments: Arguments, q: Any, k: Any) -> Terms:
     shared = module.share_att_key
     relative_keys = relative_queries = None
     if "c2p" in module.pos_att_type:
-        relative_keys = heads_of((module.key_proj if shared else module.pos_key_proj)(vectors), d_head)[0]
+        relative_keys = heads_of(run(module.key_proj if shared else module.pos_key_proj, vectors), d_head)[0]
     if "p2c" in module.pos_att_type:
-        relative_queries = heads_of((module.query_proj if shared else module.pos_query_proj)(vectors), d_head)[0]
+        relative_queries = heads_of(run(module.query_proj if shared else module.pos_query_proj, vectors), d_head)[0]
     return Terms(
         buckets=buckets_of(relative, span, type(module).__name__),
         relative_keys=relative_keys,

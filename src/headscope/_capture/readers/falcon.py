@@ -11,14 +11,16 @@ import sys
 from typing import Any
 
 from headscope._capture.masks import RawMask
-from headscope._capture.readers.reading import Arguments, Reader, Reading, from_cache
+from headscope._capture.readers.reading import Arguments, Reader, Reading, Run, from_cache
 
 
-def read(module: Any, arguments: Arguments) -> Reading | None:
+def read(module: Any, arguments: Arguments, run: Run) -> Reading | None:
     """Read a call of FalconAttention; None if it calls scaled_dot_product_attention."""
     if module.config._attn_implementation == "sdpa" and not arguments["output_attentions"]:
         return None
-    q, k, v = (part.transpose(1, 2) for part in module._split_heads(module.query_key_value(arguments["hidden_states"])))
+    q, k, v = (
+        part.transpose(1, 2) for part in module._split_heads(run(module.query_key_value, arguments["hidden_states"]))
+    )
     alibi = arguments["alibi"]
     if alibi is None:
         rotate = sys.modules[type(module).__module__].apply_rotary_pos_emb
@@ -31,4 +33,11 @@ def read(module: Any, arguments: Arguments) -> Reading | None:
     return Reading(q, k, v, scale=module.inv_norm_factor, mask=mask, stage=stage)
 
 
-READER = Reader(read, projection="dense", dropouts=("attention_dropout",), second_run=False)
+def differs(module: Any) -> str | None:
+    """The reason why the weights that Falcon returns are not those of its default attention."""
+    if module.config.alibi and module.config._attn_implementation == "sdpa":
+        return "Falcon's eager attention counts ALiBi twice, the attention that ran counts it once"
+    return None
+
+
+READER = Reader(read, projection="dense", dropouts=("attention_dropout",), differs=differs)

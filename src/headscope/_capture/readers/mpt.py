@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from headscope._capture.masks import RawMask
-from headscope._capture.readers.reading import Arguments, Reader, Reading, from_cache, heads_of
+from headscope._capture.readers.reading import Arguments, Reader, Reading, Run, from_cache, heads_of
 
 
-def read(module: Any, arguments: Arguments) -> Reading:
+def read(module: Any, arguments: Arguments, run: Run) -> Reading:
     """Read a call of MptAttention."""
-    fused = module.Wqkv(arguments["hidden_states"])
+    fused = run(module.Wqkv, arguments["hidden_states"])
     if module.clip_qkv:
         fused = fused.clamp(min=-module.clip_qkv, max=module.clip_qkv)
     q, k, v = (heads_of(part, module.head_dim) for part in fused.chunk(3, -1))

@@ -15,6 +15,9 @@ from headscope.terms import NO_TERMS, Terms
 Arguments = Mapping[str, Any]
 """The arguments of a module's forward by name, with defaults filled in."""
 
+Run = Callable[[Any, torch.Tensor], torch.Tensor]
+"""Applies a part of the module to an input: with the output that it had in this call, if it had this input."""
+
 
 @dataclass(frozen=True, eq=False)
 class Reading:
@@ -49,19 +52,20 @@ class Reader:
     """How to read the calls of one class of attention modules.
 
     Attributes:
-        read: turns a call's arguments into a reading, after the module has run; None if this call uses PyTorch's
-            scaled_dot_product_attention, which is read where it is called.
+        read: turns a call's arguments into a reading, after the module has run. It gets the module, its arguments and
+            a function that runs its parts. None if this call uses PyTorch's scaled_dot_product_attention, which is
+            read where it is called.
         projection: name of the module's part that multiplies the contexts by W_O; None if the module returns contexts.
         refusal: the reason why a module with these settings can't be read; None if it can.
         dropouts: names of the module's dropouts that change its contexts.
-        second_run: False if the eager attention that returns weights differs from the attention that runs otherwise.
+        differs: the reason why the attention that returns weights is not the one that ran; None if it is.
     """
 
-    read: Callable[[Any, Arguments], Reading | None]
+    read: Callable[[Any, Arguments, Run], Reading | None]
     projection: str | None = None
     refusal: Callable[[Any], str | None] = _nothing
     dropouts: tuple[str, ...] = ("dropout",)
-    second_run: bool = True
+    differs: Callable[[Any], str | None] = _nothing
 
 
 def heads_of(x: torch.Tensor, d_head: int) -> torch.Tensor:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from headscope._capture.masks import RawMask
-from headscope._capture.readers.reading import Arguments, Reader, Reading, from_cache, heads_of
+from headscope._capture.readers.reading import Arguments, Reader, Reading, Run, from_cache, heads_of
 
 
-def read(module: Any, arguments: Arguments) -> Reading:
+def read(module: Any, arguments: Arguments, run: Run) -> Reading:
     """Read a call of RoFormerSelfAttention."""
     d_head, hidden = module.attention_head_size, arguments["hidden_states"]
     cross = arguments["encoder_hidden_states"] is not None
-    q = heads_of(module.query(hidden), d_head)
+    q = heads_of(run(module.query, hidden), d_head)
     seen = arguments["encoder_hidden_states"] if cross else hidden
-    k, v = heads_of(module.key(seen), d_head), heads_of(module.value(seen), d_head)
+    k, v = heads_of(run(module.key, seen), d_head), heads_of(run(module.value, seen), d_head)
     positions = arguments["sinusoidal_pos"]
     rotated = not cross and positions is not None
     if rotated:
