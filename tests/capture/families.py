@@ -47,6 +47,7 @@ DEBERTA = {
     "type_vocab_size": 0,
     "position_biased_input": False,
 }
+EXPERTS = {"num_local_experts": 2, "num_experts_per_tok": 1}
 DEBERTA_V2 = {**DEBERTA, "position_buckets": 4, "norm_rel_ebd": "layer_norm"}
 
 
@@ -231,6 +232,16 @@ FAMILIES = [
         {**DECODER, "head_dim": 8, "num_local_experts": 2, "num_experts_per_tok": 1, "sliding_window": 3},
         stage="rotated",
         trap="sinks",
+    ),
+    *(
+        Family(name, {**DECODER, "head_dim": 8, **settings}, stage="rotated", trap=trap)
+        for name, settings, trap in (
+            ("VaultGemmaModel", {"sliding_window": 3, "attn_logit_softcapping": 2.0}, "soft cap"),
+            ("FlintModel", {}, "sinks"),
+            ("MiMoV2FlashModel", {}, "sinks in every other layer"),
+            ("HYV4Model", {}, "sinks"),
+            ("OpenAIPrivacyFilterModel", {**EXPERTS, "sliding_window": 3}, "sinks on both sides"),
+        )
     ),
     Family("MixtralModel", {**DECODER, "num_local_experts": 2}, stage="rotated"),
     Family("SmolLM3Model", {**DECODER, "no_rope_layers": [1, 1]}, stage="rotated"),

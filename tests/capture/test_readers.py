@@ -329,6 +329,17 @@ def test_settings_that_cannot_be_read_raise(name: str, settings: dict[str, Any],
         capture(model)
 
 
+def test_attention_that_cannot_be_read_is_listed_if_that_is_accepted() -> None:
+    model = Family("DebertaModel", {**DEBERTA, "talking_head": True, "pos_att_type": ["c2p"]}).build()
+    layers = model.encoder.layer
+    layers[1] = Family("DebertaModel", {**DEBERTA, "pos_att_type": ["c2p"]}).build().encoder.layer[1]
+    with torch.no_grad(), capture(model, strict=False) as captured:
+        model(torch.randint(3, 99, (1, 6)))
+    assert [call.module for call in captured.unrecorded] == ["encoder.layer.0.attention.self"]
+    assert captured.trace.numbers == (1,)
+    assert captured.trace.verify(reference=False).agrees
+
+
 def test_a_reading_that_is_not_what_ran_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     family = READ[0]
     model = family.build()

@@ -236,6 +236,15 @@ def test_integrated_gradients_add_up(tmp_path: Path, stem: str, suffix: str, wan
     assert result.target.kind != "word" or result.scores[result.target.row] == 0
 
 
+@pytest.mark.parametrize("stem", [stem for stem in FAMILIES if stem not in BERTS_LAYER])
+def test_integrated_gradients_of_every_family_add_up(tmp_path: Path, stem: str) -> None:
+    """They need no rule: the sum over tokens is the score less that of the baseline, by the live module."""
+    readable(tmp_path, stem, "ForMaskedLM")
+    result = hs.open(tmp_path).attribute(TEXT, method="integrated_gradients", steps=96)
+    assert result.gap == pytest.approx(0, abs=5e-2)
+    assert np.abs(result.scores).max() > 1e-3
+
+
 def test_integrated_gradients_are_a_plain_sum(tmp_path: Path) -> None:
     """Midpoints on the line between the embeddings, given as inputs_embeds."""
     checkpoint = readable(tmp_path, "Bert", "ForSequenceClassification")

@@ -17,6 +17,7 @@ from headscope._capture.building import Selection, TraceBuilder
 from headscope._capture.calls import Call, Consumer, Forward, Stack, Unrecorded
 from headscope._capture.classes import kind_of, models_in, word_embeddings
 from headscope._capture.generation import Sequences
+from headscope._capture.readers import reads
 from headscope._capture.refusals import WITHOUT_WEIGHTS, is_opaque, refuse_unreadable
 from headscope._capture.sessions import Listener, Session, SharedSetting
 from headscope._capture.stacks import Plan
@@ -55,7 +56,6 @@ def plan_of(model: nn.Module, *, strict: bool = True) -> Plan:
     modules = tuple(model.named_modules())
     refuse_unreadable(name, modules, strict=strict)
     torch_nn.refuse_own_forwards(name, modules)
-    inside.refuse_settings(name, modules)
     plan = Plan(modules, _is_attention, [module for _, module in modules if _is_transformer(module)])
     if not plan.paths:
         model_type = getattr(getattr(model, "config", None), "model_type", "")
@@ -70,7 +70,7 @@ def plan_of(model: nn.Module, *, strict: bool = True) -> Plan:
 
 def _is_attention(module: nn.Module) -> bool:
     kind = kind_of(type(module))
-    return kind.uses_interface or kind.calls_sdpa or torch_nn.is_attention(module) or inside.is_read(module)
+    return kind.uses_interface or kind.calls_sdpa or torch_nn.is_attention(module) or reads(module)
 
 
 def _is_transformer(module: nn.Module) -> bool:
@@ -137,7 +137,7 @@ class Watching:
             )
             for module in attention:
                 # Before the session's own hooks: if the model is this very module, they end the forward pass.
-                for watched, applies in ((torch_nn.WATCHED, torch_nn.is_attention), (inside.WATCHED, inside.is_read)):
+                for watched, applies in ((torch_nn.WATCHED, torch_nn.is_attention), (inside.WATCHED, reads)):
                     if applies(module):
                         watched.enter(module)
                         undo.callback(watched.leave, module)

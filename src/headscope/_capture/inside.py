@@ -64,32 +64,6 @@ class _Calls(threading.local):
 CALLS = _Calls()
 
 
-def is_read(module: nn.Module) -> bool:
-    """Return True if a module's class has a reader."""
-    return reader_of(type(module)) is not None
-
-
-def refuse_settings(name: str, modules: Any) -> None:
-    """Raise an error for modules with settings that their reader can't read.
-
-    Args:
-        name: the model's class.
-        modules: all modules of the model, with their names.
-
-    Raises:
-        UnsupportedError: a module has such a setting.
-    """
-    for path, module in modules:
-        reader = reader_of(type(module))
-        reason = None if reader is None else reader.refusal(module)
-        if reason:
-            raise UnsupportedError(
-                f"{name} can't be captured: {reason}",
-                where=path or name,
-                advice="get the weights from the model itself: model(..., output_attentions=True)",
-            )
-
-
 @cache
 def _signature(forward: Callable[..., Any]) -> inspect.Signature:
     return inspect.signature(forward)

@@ -314,9 +314,13 @@ def _numeric(levels: Levels, real: np.ndarray, queries: int, keys: int, tokens: 
     Models that add ALiBi to their causal mask pass such a mask.
     """
     alike = all(bool((allowed[1:] == allowed[:1]).all()) for allowed in map(levels.allowed, levels.blocks()))
-    numeric = levels.top is not None and levels.mask.shape[1] == queries
-    rule = _guess(levels, real, queries, keys, tokens) if numeric and alike else None
-    kept = torch.from_numpy(np.ones(queries, dtype=bool) if tokens is None else span(real)[tokens])
+    rows, rule = levels.mask.shape[1], None
+    kept = torch.ones(rows, dtype=torch.bool)
+    if levels.top is not None and alike and rows == 1:
+        rule = Mask(keys=None if real.all() else real)
+    elif levels.top is not None and alike:
+        rule = _guess(levels, real, queries, keys, tokens)
+        kept = kept if tokens is None else torch.from_numpy(span(real)[tokens])
 
     def compared(rows: slice) -> torch.Tensor:
         return levels.allowed(rows)[:1] & kept[rows].to(levels.mask.device)[None, :, None]

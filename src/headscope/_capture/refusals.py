@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from torch import nn
 
 from headscope._capture.classes import kind_of
-from headscope._capture.readers import reader_of
+from headscope._capture.readers import reader_of, reads
 from headscope.errors import UnsupportedError
 
 ADVICE_FOR_TRANSFORMERS = (
@@ -59,7 +59,7 @@ WITHOUT_WEIGHTS = {
 
 def is_opaque(module: nn.Module) -> bool:
     """Return True if, judging by its class, a module computes attention in a way that capture can't see."""
-    if reader_of(type(module)) is not None:
+    if reads(module):
         return False
     kind = kind_of(type(module))
     in_transformers = type(module).__module__.startswith("transformers.")
@@ -82,7 +82,8 @@ def refuse_unreadable(name: str, modules: Iterable[tuple[str, nn.Module]], *, st
         if strict and is_opaque(module):
             in_transformers = cls.__module__.startswith("transformers.")
             how = "outside transformers' attention interface" if in_transformers else "where capture can't see it"
-            reason = REASONS.get(cls.__name__, "") if in_transformers else ""
+            reader = reader_of(cls)
+            reason = reader.refusal(module) if reader else REASONS.get(cls.__name__, "") if in_transformers else ""
             how += f" ({reason})" if reason else ""
             raise UnsupportedError(
                 f"{name} can't be captured: {cls.__name__} computes its attention itself, {how}",

@@ -14,7 +14,7 @@ from torch import nn
 from headscope._capture.calls import Call, Forward, Stack
 from headscope._capture.captured import feed
 from headscope._capture.classes import models_in
-from headscope._capture.readers import reader_of
+from headscope._capture.readers import reader_of, reads
 from headscope.errors import HeadscopeError
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def _asking_for_weights(called: nn.Module, kwargs: Mapping[str, Any]) -> dict[st
 
 def model_readers(model: nn.Module) -> list[nn.Module]:
     """The modules of a model that have a reader."""
-    return [module for module in model.modules() if reader_of(type(module)) is not None]
+    return [module for module in model.modules() if reads(module)]
 
 
 def _plain(value: Any) -> bool:

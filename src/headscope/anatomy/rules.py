@@ -33,13 +33,20 @@ class Facts:
     def longest_reason(self) -> str:
         """The derivation of that number."""
         if not self.anatomy.has("embeddings.position.weight"):
-            return "positions rotate queries and keys; the config says how long a text the model was made for"
+            return f"no table limits it: {self.positions_act}; the config says how long a text the model was made for"
         if self.longest == self.s.positions:
             return f"one row of the position table per token: {self.s.positions}"
         return (
             f"the position table has {self.s.positions} rows, but text never uses the first "
             f"{self.s.positions - self.longest}: positions start after the padding id"
         )
+
+    @property
+    def positions_act(self) -> str:
+        """What positions do in a family that adds none."""
+        if self.anatomy.rotates:
+            return "queries and keys are rotated by their positions"
+        return "scores depend on distances"
 
     @cached_property
     def per_layer(self) -> int:
@@ -145,7 +152,7 @@ def vocab(_value: Any, facts: Facts) -> str:
 def positions(_value: Any, facts: Facts) -> str:
     s = facts.s
     if not facts.anatomy.has("embeddings.position.weight"):
-        return f"no table is added: queries and keys are rotated; a text has at most {facts.longest} tokens"
+        return f"no table is added: {facts.positions_act}; the model was made for texts of {facts.longest} tokens"
     return (
         f"a table ({s.positions}, {s.d_embedding}): {s.positions * s.d_embedding:,} parameters; "
         f"a text has at most {facts.longest} tokens"

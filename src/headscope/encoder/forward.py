@@ -27,6 +27,7 @@ from headscope.terms import NO_TERMS, Terms
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
+    from headscope.anatomy import Disentangled
     from headscope.encoder.rotation import Angles, Heads
 
     Tokens = Float[np.ndarray, "tokens d_model"]
@@ -61,6 +62,7 @@ class Encoder(Weights):
     """
 
     _turns: dict[float, tuple[Angles, Angles]] = field(default_factory=dict, repr=False)
+    _terms: dict[tuple[int, int], Terms] = field(default_factory=dict, repr=False)
     _relative: dict[int, dict[str, Float[np.ndarray, "heads buckets d_head"]]] = field(default_factory=dict, repr=False)
 
     def embed(self, sequences: Sequence[Input]) -> Tokens:
@@ -155,15 +157,26 @@ class Encoder(Weights):
         return 1 / float(np.sqrt(self.anatomy.known().d_head * (settings.share if settings else 1)))
 
     def terms(self, layer: int, tokens: int) -> Terms:
-        """What the layer adds to scale * q . k in a text of this many tokens."""
+        """What the layer adds to scale * q . k in a text of this many tokens; kept for texts of the same length."""
         settings, family = self.anatomy.disentangled, self.anatomy.family
-        if settings is not None and settings.relative:
-            if layer not in self._relative:
-                self._relative[layer] = distances.relative_tables(self, layer, settings)
-            return distances.disentangled(settings, self._relative[layer], tokens)
-        if family is not None and family.terms == "by_distance":
+        if family is None or not family.terms:
+            return NO_TERMS
+        key = (layer if settings else 0, tokens)  # MPNet's are the same in every layer
+        terms = self._terms.get(key)
+        if terms is None:
+            if any(length != tokens for _, length in tuple(self._terms)):
+                self._terms.clear()
+            self._terms[key] = terms = self._new_terms(layer, tokens, settings)
+        return terms
+
+    def _new_terms(self, layer: int, tokens: int, settings: Disentangled | None) -> Terms:
+        if settings is None:
             return distances.by_distance(self, tokens)
-        return NO_TERMS
+        if not settings.relative:
+            return NO_TERMS
+        if layer not in self._relative:
+            self._relative[layer] = distances.relative_tables(self, layer, settings)
+        return distances.disentangled(settings, self._relative[layer], tokens)
 
     def self_attention(
         self, x: Tokens, layer: int, texts: Sequence[slice], silenced: Iterable[int] = (), method: str = "zero"

@@ -106,6 +106,23 @@ def sites_of(module: nn.Module) -> Sites:
     return sites
 
 
+def words_of(module: nn.Module) -> nn.Module:
+    """The module that looks word embeddings up, in a transformers model of any family that headscope knows.
+
+    Raises:
+        UnsupportedError: a model of another family.
+    """
+    config: Any = getattr(module, "config", None)
+    if not hasattr(config, "to_dict") or family_of(config.to_dict()) is None:
+        raise UnsupportedError(
+            f"{type(module).__name__} is of no family whose parts are known by name",
+            where="a live model",
+            advice="pass a transformers model of a family that hs.open runs",
+        )
+    words: nn.Module = module.get_input_embeddings()  # type: ignore[operator]  # every PreTrainedModel has it
+    return words
+
+
 def named_apart(family: Family, roles: Sequence[str]) -> bool:
     """Return True if every layer has modules of its own for these roles, whose outputs are the queries and keys."""
     named = {spec.role for spec in family.layer}
@@ -259,7 +276,7 @@ def integrated_gradients(
         InputError: several texts, a baseline of another shape, steps below 1.
         UnsupportedError: a model of another family.
     """
-    sites = sites_of(module)
+    words = words_of(module)
     ids = check_inputs(inputs)
     if baseline.shape != ids.shape or steps < 1:
         raise InputError(
@@ -267,7 +284,6 @@ def integrated_gradients(
             where="integrated_gradients",
             advice="pass an id for each token, and at least one step",
         )
-    words = module.get_submodule(sites.words)
     with evaluated(module):
         with torch.no_grad():
             end, start = (words(row).detach() for row in (ids, baseline))

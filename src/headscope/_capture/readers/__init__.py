@@ -32,4 +32,10 @@ def reader_of(cls: type[nn.Module]) -> Reader | None:
     return READERS.get(f"{cls.__module__}.{cls.__qualname__}")
 
 
-__all__ = ["READERS", "Arguments", "Reader", "Reading", "Run", "dropout_of", "reader_of"]
+def reads(module: nn.Module) -> bool:
+    """Return True if a module's class has a reader that can read it with its settings."""
+    reader = reader_of(type(module))
+    return reader is not None and reader.refusal(module) is None
+
+
+__all__ = ["READERS", "Arguments", "Reader", "Reading", "Run", "dropout_of", "reader_of", "reads"]
