@@ -318,5 +318,5 @@ export function TextNote() {
   const text = isEvery.value ? (ink.value ? say("text_from_every") : say("text_choose"))
     : !places.length ? say("text_choose")
     : say(`text_${direction}_${places.length > 1 ? "many" : "one"}`, { token: labels[places[0]]?.text ?? "", n: count(places.length) });
-  return <span class="under" data-test="ink" aria-live="polite"><span class="quiet">{text}{ink.value && ` · ${say("text_numbers", { n: number(LEAST[direction] * (current.value ? mostOf(current.value) : 1), 2) })}`}</span></span>;
+  return <span class="wraps" data-test="ink" aria-live="polite"><span class="quiet">{text}{ink.value && ` · ${say("text_numbers", { n: number(LEAST[direction] * (current.value ? mostOf(current.value) : 1), 2) })}`}</span></span>;
 }
