@@ -85,7 +85,7 @@ class Family:
         projection: the parameters between embeddings and encoder if d_embedding differs from d_model.
         tops: the classes on top.
         config: headscope's field -> the family's field.
-        aliases: the family's field -> another name that transformers accepts for it.
+        aliases: the family's field -> another name for it, which transformers accepts or published configs use.
         defaults: the family's field -> the default of its config class, for fields that affect no shape or may be
             left out.
         fixed: headscope's field -> its value, if the class has no config field for it.

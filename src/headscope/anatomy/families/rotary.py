@@ -285,6 +285,14 @@ NOMIC_BERT = Family(
         "norm_eps": "layer_norm_eps",
         "padding_id": "pad_token_id",
     },
+    aliases={
+        "hidden_size": "n_embd",
+        "num_hidden_layers": "n_layer",
+        "num_attention_heads": "n_head",
+        "intermediate_size": "n_inner",
+        "max_position_embeddings": "n_positions",
+        "layer_norm_eps": "layer_norm_epsilon",
+    },
     defaults={
         **{name: value for name, value in COMMON_DEFAULTS.items() if name != "tie_word_embeddings"},
         "hidden_act": "silu",
