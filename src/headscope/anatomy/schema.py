@@ -105,8 +105,6 @@ class Family:
         class_names: role without .weight and .bias -> the name of the class's module, if the files have other names
             than the class: transformers renames and splits them while loading.
         position_types: the values of position_embedding_type that the encoder computes.
-        sequence_pooling: the pooling of the sequence classifier if the family has more than one: the config field, or
-            empty for the first token.
         masked_lm_activation: the activation of the masked-LM transform; None for the config's activation.
         sequence_activation: the activation of the sequence classifier's dense layer, if it has one.
     """
@@ -137,7 +135,6 @@ class Family:
     rotary: Rotary | None = None
     class_names: Mapping[str, str] = field(default_factory=dict)
     position_types: tuple[str, ...] = ("absolute",)
-    sequence_pooling: str = ""
     masked_lm_activation: str | None = None
     sequence_activation: str | None = None
 

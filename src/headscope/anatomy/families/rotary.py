@@ -129,7 +129,6 @@ MODERNBERT = Family(
     },
     layer_form="pre_norm",
     rotary=Rotary(base=160000.0, local_base=10000.0),
-    sequence_pooling="classifier_pooling",
 )
 
 ESM_LAYER = "encoder.layer.{l}"
@@ -446,5 +445,4 @@ EUROBERT = Family(
     layer_form="pre_norm",
     rms_norm=True,
     rotary=Rotary(),
-    sequence_pooling="classifier_pooling",
 )
