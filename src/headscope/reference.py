@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headscope.model import Model
 
 
-OPTIONAL = ("pooler.", "pooler_", "contact_head.")
+OPTIONAL = ("pooler.", "pooler_", "contact_head.", "encoder.embed_positions.")
 """Modules of the base class that a checkpoint may lack, and that change no hidden state."""
 
 

@@ -239,7 +239,6 @@ FAMILIES = [
             ("VaultGemmaModel", {"sliding_window": 3, "attn_logit_softcapping": 2.0}, "soft cap"),
             ("FlintModel", {}, "sinks"),
             ("MiMoV2FlashModel", {}, "sinks in every other layer"),
-            ("HYV4Model", {}, "sinks"),
             ("OpenAIPrivacyFilterModel", {**EXPERTS, "sliding_window": 3}, "sinks on both sides"),
         )
     ),

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headscope.anatomy.refusals import Refusal
+from headscope.anatomy.refusals import CAPTURE_LIVE, Refusal
 from headscope.anatomy.schema import Family
 from headscope.anatomy.sizes import SAVED_CONFIG, Dimensions, is_size
 from headscope.checkpoint.json_text import brief
 
-LIVE = "heads' slices and the parameter table work; for attention, capture the live model with transformers"
 KINDS = ("c2p", "p2c")
 
 FEWEST_BUCKETS = 32
@@ -75,7 +74,7 @@ def term_refusals(config: Mapping[str, Any], family: Family, sizes: Dimensions) 
     """Return refusals of the settings of MPNet's and DeBERTa's distances that headscope can't compute."""
     refusals: list[Refusal] = []
 
-    def refuse(text: str, advice: str = LIVE) -> None:
+    def refuse(text: str, advice: str = CAPTURE_LIVE) -> None:
         refusals.append(Refusal(text, advice, "config.json"))
 
     if family.terms == "by_distance" and sizes.relative < FEWEST_BUCKETS:

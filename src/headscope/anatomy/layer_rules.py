@@ -6,15 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headscope.anatomy.refusals import Refusal
+from headscope.anatomy.refusals import CAPTURE_LIVE, Refusal
 from headscope.anatomy.schema import Family
 from headscope.anatomy.sizes import SAVED_CONFIG, Dimensions, is_size
 from headscope.checkpoint.json_text import brief
 
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
 """transformers' names of the two kinds of layers."""
-
-LIVE = "heads' slices and the parameter table work; for attention, capture the live model with transformers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +34,7 @@ def read_layer_rules(
     """Return the rules of all layers, and refusals of the settings that headscope can't compute."""
     refusals: list[Refusal] = []
 
-    def refuse(text: str, advice: str = LIVE) -> None:
+    def refuse(text: str, advice: str = CAPTURE_LIVE) -> None:
         refusals.append(Refusal(text, advice, "config.json"))
 
     kinds = _kinds(config, family, sizes.layers, refuse)

@@ -82,7 +82,7 @@ def read_anatomy(checkpoint: Checkpoint) -> Anatomy:
     }
     dimensions = read_dimensions(config, family, tables, checkpoint.where)
     rows, absent, mismatches = base_parameters(checkpoint, family, place, names, dimensions)
-    missing = without_whole(absent, family.pooler, family.beside)
+    missing = without_whole(absent, family.pooler, family.beside, family.before_layers)
 
     specs = top_specs(family, stem, config, names, place.outer) if place.own else {}
     rest = sort_rest(checkpoint, family, place, names, rows, specs)
@@ -253,7 +253,10 @@ def base_parameters(
 
 
 def without_whole(absent: Sequence[Spec], *optional: tuple[Spec, ...]) -> list[str]:
-    """Return the names of missing parameters. A missing pooler is not a fault, since many classes have none."""
+    """Return the names of missing parameters. A missing pooler is not a fault, since many classes have none.
+
+    Nor is a missing contact head, or RoFormer's table of sines, which follows from its size.
+    """
     names = [spec.name for spec in absent]
     for part in optional:
         whole = {spec.name for spec in part}

@@ -26,6 +26,8 @@ BEFORE_PRUNING = "the file doesn't say which heads are left: open the checkpoint
 QUANTISED = ("quantization_config", "compression_config", "quantization")
 """The fields with which transformers, compressed-tensors and MLX describe quantised weights."""
 
+CAPTURE_LIVE = "heads' slices and the parameter table work; for attention, capture the live model with transformers"
+
 SAVE_PLAIN = (
     "to look at the plain model, load it with transformers and save it again: "
     "{base}.from_pretrained(folder).save_pretrained(other)"
@@ -108,7 +110,7 @@ def config_refusals(config: Mapping[str, Any], family: Family, base_class: str) 
         refuse(
             f"position_embedding_type is {brief(kind)}: scores depend on the distance between tokens, which headscope "
             "doesn't compute",
-            "heads' slices and the parameter table work; for attention, capture the live model with transformers",
+            CAPTURE_LIVE,
         )
     if config.get("is_decoder"):
         refuse(
@@ -145,7 +147,7 @@ def config_refusals(config: Mapping[str, Any], family: Family, base_class: str) 
         refuse(
             f"auto_map says that the model runs custom code ({shortened(str(custom[classes[0]]))}), "
             "which may compute anything",
-            "heads' slices and the parameter table work; for attention, capture the live model with transformers",
+            CAPTURE_LIVE,
         )
     return refusals
 

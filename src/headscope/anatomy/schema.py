@@ -85,7 +85,7 @@ class Family:
         projection: the parameters between embeddings and encoder if d_embedding differs from d_model.
         tops: the classes on top.
         config: headscope's field -> the family's field.
-        aliases: the family's field -> another name that transformers accepts for it.
+        aliases: the family's field -> another name for it, which transformers accepts or published configs use.
         defaults: the family's field -> the default of its config class, for fields that affect no shape or may be
             left out.
         fixed: headscope's field -> its value, if the class has no config field for it.
@@ -105,8 +105,6 @@ class Family:
         class_names: role without .weight and .bias -> the name of the class's module, if the files have other names
             than the class: transformers renames and splits them while loading.
         position_types: the values of position_embedding_type that the encoder computes.
-        sequence_pooling: the pooling of the sequence classifier if the family has more than one: the config field, or
-            empty for the first token.
         masked_lm_activation: the activation of the masked-LM transform; None for the config's activation.
         sequence_activation: the activation of the sequence classifier's dense layer, if it has one.
     """
@@ -137,7 +135,6 @@ class Family:
     rotary: Rotary | None = None
     class_names: Mapping[str, str] = field(default_factory=dict)
     position_types: tuple[str, ...] = ("absolute",)
-    sequence_pooling: str = ""
     masked_lm_activation: str | None = None
     sequence_activation: str | None = None
 

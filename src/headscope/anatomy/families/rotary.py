@@ -129,7 +129,6 @@ MODERNBERT = Family(
     },
     layer_form="pre_norm",
     rotary=Rotary(base=160000.0, local_base=10000.0),
-    sequence_pooling="classifier_pooling",
 )
 
 ESM_LAYER = "encoder.layer.{l}"
@@ -285,6 +284,14 @@ NOMIC_BERT = Family(
         "norm_eps": "layer_norm_eps",
         "padding_id": "pad_token_id",
     },
+    aliases={
+        "hidden_size": "n_embd",
+        "num_hidden_layers": "n_layer",
+        "num_attention_heads": "n_head",
+        "intermediate_size": "n_inner",
+        "max_position_embeddings": "n_positions",
+        "layer_norm_eps": "layer_norm_epsilon",
+    },
     defaults={
         **{name: value for name, value in COMMON_DEFAULTS.items() if name != "tie_word_embeddings"},
         "hidden_act": "silu",
@@ -438,5 +445,4 @@ EUROBERT = Family(
     layer_form="pre_norm",
     rms_norm=True,
     rotary=Rotary(),
-    sequence_pooling="classifier_pooling",
 )
