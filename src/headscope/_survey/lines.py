@@ -137,7 +137,13 @@ class RowReader:
         for query in sorted({query for _, query in self._wanted[call.layer]}):
             tokens = np.flatnonzero(self._words.of_token == query)
             (rows,) = softmax_rows(
-                q, k, scale=call.scale, mask=call.mask(0), rows=tokens, cells=q.shape[0] * q.shape[1] ** 2
+                q,
+                k,
+                scale=call.scale,
+                mask=call.mask(0),
+                terms=call.terms(0),
+                rows=tokens,
+                cells=q.shape[0] * q.shape[1] ** 2,
             )
             weights = (rows.weights.mean(1) @ to).float().cpu().numpy()
             for head, wanted in self._wanted[call.layer]:
