@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +13,6 @@ import transformers
 
 import headscope as hs
 
-REPOSITORY = Path(__file__).parents[1]
 FOLDER = Path(hs.__file__).parent / "models" / "tiny"
 SENTENCES = (Path(__file__).parent / "data" / "alice.txt").read_text(encoding="utf-8").splitlines()
 """A book that neither the tokenizer nor the model has seen (Carroll 1865, public domain)."""
@@ -113,19 +109,3 @@ def test_its_heads_have_formed(model: hs.Model) -> None:
     assert mean["previous"].max() > 0.5
     assert mean["next"].max() > 0.5
     assert mean["entropy"].max() - mean["entropy"].min() > 1.0
-
-
-def test_a_wheel_contains_it(tmp_path: Path) -> None:
-    subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
-        cwd=REPOSITORY,
-        check=True,
-        capture_output=True,
-    )
-    (wheel,) = tmp_path.glob("*.whl")
-    names = set(zipfile.ZipFile(wheel).namelist())
-    for name in ("config.json", "model.safetensors", "tokenizer.json"):
-        assert f"headscope/models/tiny/{name}" in names
-    assert "headscope/py.typed" in names
-    assert "headscope/view/static/page.html" in names
-    assert not any(name.startswith(("tests", "training", "web")) for name in names)
