@@ -168,6 +168,7 @@ def test_what_is_left_without_special_tokens(
     assert page.evaluate("document.querySelector('.heads canvas').toDataURL()") != before
     assert reader.acts <= 1
     page.select_option("[data-test=statistic]", "strongest")
+    until(page, "document.querySelector('[data-test=grid-table]').getAttribute('aria-busy') === 'false'")
     shares = weights[:, :, kept][..., kept]
     shares = shares / shares.sum(-1, keepdims=True)
     cells = page.locator("[data-test=grid-table] tbody td").all_inner_texts()
