@@ -12,7 +12,7 @@ import { Lines, linesCut } from "./lines";
 import { Lost } from "./lost";
 import { Legend } from "./legend";
 import { requestZoom } from "./map";
-import { cellsInPixel, Matrix } from "./matrix";
+import { cellsInPixel, Matrix, numbersFrom } from "./matrix";
 import { NumberTable, tableOpen } from "./table";
 import { changeName } from "../ask";
 import { choosePassage } from "../asking";
@@ -98,6 +98,7 @@ export function HeadPane() {
           {state.mode.value === "text" ? <TextNote /> : <Status />}
           <span class="row">
             <Progress />
+            {hasMatrix && numbersFrom.value > 0 && <span class="quiet small">{say("text_numbers", { n: number(numbersFrom.value, 2) })}</span>}
             {picture && <Legend picture={picture} />}
             {hasMatrix && <span class="row">
               <Sign says={say("zoom_in")} onClick={() => requestZoom(0.6)}>+</Sign><Sign says={say("zoom_out")} onClick={() => requestZoom(1 / 0.6)}>−</Sign>

@@ -1,7 +1,7 @@
 // The matrix of one head, queries down and keys across: drawing and pointer input.
 import { useEffect, useRef } from "preact/hooks";
 import { batch, effect, signal, useComputed, useSignal } from "@preact/signals";
-import { onScale } from "../colour";
+import { divergingAt, inkOn, onScale, sequentialAt } from "../colour";
 import { askOf, mostOf, wantedKey, type Picture, type Wanted } from "../pictures";
 import { placed, type Label } from "../shown";
 import { maskOf } from "../masking";
@@ -27,6 +27,8 @@ interface Props {
 
 /** Numbers of a difference in small cells stand from here on. */
 export const LEAST = 0.05;
+/** The same for weights. */
+const WRITTEN = 0.1;
 
 export interface Places {
   rows: Int32Array;
@@ -35,6 +37,10 @@ export interface Places {
 
 /** Cells of the linked matrix per pixel of the screen, if more than one. */
 export const cellsInPixel = signal(1);
+/** The least weight that the linked matrix writes into its cells; 0 where it writes all, or none. */
+export const numbersFrom = signal(0);
+/** Pixels of a cell that has room for a number. */
+const NUMBERED = 21;
 
 interface Tile { data: Float32Array; height: number; width: number; box: [number, number, number, number]; key: string }
 
@@ -167,16 +173,17 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA, bare
       context.globalAlpha = 1;
     }
     const small = g.cell < 30;
-    if (!small || (now.signed && g.cell >= 21)) {
-      context.font = `${Math.min(12, small ? 9 : g.cell / 3.1)}px ${ink(canvas, small ? "--text" : "--mono")}`;
+    if (linked && !bare) numbersFrom.value = small && g.cell >= NUMBERED ? (now.signed ? LEAST : WRITTEN) : 0;
+    if (g.cell >= NUMBERED) {
+      context.font = `${Math.min(12, small ? 9.5 : g.cell / 3.1)}px ${ink(canvas, small ? "--text" : "--mono")}`;
       context.textAlign = "center";
       context.textBaseline = "middle";
       for (let r = top; r < bottom; r++) {
         for (let c = left; c < right; c++) {
           const value = at(r, c);
-          if (value === null || hidden(r, c) || (small && Math.abs(value) < LEAST)) continue;
+          if (value === null || hidden(r, c) || (small && Math.abs(value) < (now.signed ? LEAST : WRITTEN))) continue;
           const t = onScale(Math.abs(value), mostOf(now), state.scale.value);
-          context.fillStyle = now.signed ? (t > 0.62 ? "#fff" : "#222") : (t > 0.5) === dark ? "#101418" : dark ? "#dfe6ee" : t > 0.5 ? "#fff" : "#333";
+          context.fillStyle = inkOn(now.signed ? divergingAt(Math.sign(value) * t) : sequentialAt(t, dark));
           const text = Math.abs(value) < 0.005 ? "0" : value.toFixed(2).replace(/^(-?)0\./, "$1.");
           context.fillText(text, x(c) + g.cell / 2, y(r) + g.cell / 2, g.cell - 2);
         }
