@@ -205,7 +205,8 @@ def add_terms(
         k: the tile's keys.
         terms: of the whole map.
         scale: factor of q . k.
-        rows, columns: positions of the tile's queries and keys.
+        rows: positions of the tile's queries.
+        columns: positions of its keys.
         sizes: (queries, keys) of the whole map.
     """
     if terms.buckets is not None and tile.shape[1] and tile.shape[2]:

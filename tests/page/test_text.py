@@ -204,8 +204,8 @@ def test_a_long_text_is_scrolled_and_its_ink_comes_from_the_worker(watch: Watch,
     until(page, "document.querySelectorAll('.word').length === 1398")
     until(page, "document.querySelector('[data-test=badges]').textContent.includes('renormalised')")
     visible(kept[1:-1, [0, 1, 2]].sum(1), 0.1)
-    scrolled = "document.querySelectorAll('.word')[1390].getBoundingClientRect().top < innerHeight"
-    until(page, f"(document.querySelector('.prose').scrollTop = 1e6, {scrolled})")
+    page.locator(".word").nth(1390).scroll_into_view_if_needed()
+    assert page.evaluate("document.querySelectorAll('.word')[1390].getBoundingClientRect().top < innerHeight")
 
 
 def test_two_sides_with_other_words_are_two_texts(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:

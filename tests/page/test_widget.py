@@ -159,7 +159,8 @@ def test_messages_that_are_not_the_page_s_change_nothing(watch: Watch, widget: T
     for bad in ("null", "'x'", "{}", "{ headscope: null }", "{ headscope: { selection: [0, 0, '<b>', 1] } }"):
         frame.evaluate(f"() => parent.postMessage({bad}, '*')")
     frame.evaluate("() => parent.postMessage({ headscope: { state: 'x'.repeat(30000) } }, '*')")
-    page.wait_for_timeout(200)
+    # messages are handled in the order in which they come
+    page.evaluate("new Promise((done) => { addEventListener('message', done, { once: true }); postMessage(1, '*'); })")
     assert page.evaluate("JSON.stringify(model.traits)") == before
     page.evaluate(
         "document.querySelector('iframe').contentWindow.postMessage({ headscope: { selection: [7, 7, 7, 7] } }, '*')"
