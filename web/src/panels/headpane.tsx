@@ -98,7 +98,8 @@ export function HeadPane() {
           {state.mode.value === "text" ? <TextNote /> : <Status />}
           <span class="row">
             <Progress />
-            {hasMatrix && numbersFrom.value > 0 && <span class="quiet small">{say("text_numbers", { n: number(numbersFrom.value, 2) })}</span>}
+            {/* it keeps its room: were it to come and go, the cells' size would follow, and it them */}
+            {hasMatrix && <span class="quiet small" style={{ visibility: numbersFrom.value > 0 ? "visible" : "hidden" }}>{say("text_numbers", { n: number(numbersFrom.value || 0.1, 2) })}</span>}
             {picture && <Legend picture={picture} />}
             {hasMatrix && <span class="row">
               <Sign says={say("zoom_in")} onClick={() => requestZoom(0.6)}>+</Sign><Sign says={say("zoom_out")} onClick={() => requestZoom(1 / 0.6)}>−</Sign>
