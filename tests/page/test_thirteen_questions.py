@@ -189,6 +189,8 @@ def test_how_a_weight_comes_about(
     weight = weights[layer, head, query, key]
     page.wait_for_selector("[data-test=weight]")
     until(page, f"Math.abs(Number(document.querySelector('[data-test=weight]').textContent) - {weight}) < {CLOSE}")
+    spelled = "Number(document.querySelector('.cell').innerText.match(/Σ = ([-−0-9.]+)/)?.[1].replace('−', '-'))"
+    until(page, f"Math.abs({spelled} - {dot}) < 0.01")
     (total,) = re.findall(r"Σ = ([-−\d.]+)", page.locator(".cell").inner_text())
     assert float(total.replace("−", "-")) == pytest.approx(dot, abs=1e-2)
     score = float(page.locator("[data-test=score]").inner_text().replace("−", "-"))
