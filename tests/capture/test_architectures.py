@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import transformers
 from architectures import architectures, as_markdown
-from families import FAMILIES
 
+from families import FAMILIES
 from headscope._capture.readers import READERS
 from headscope._capture.refusals import REASONS
 

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from families import BY_NAME, DECODER, FAMILIES, TEXT, VISION, Family, here
+from test_families import assert_same_weights, eager_attentions
 from torch import nn
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
+from families import BY_NAME, DECODER, FAMILIES, TEXT, VISION, Family, here
 from headscope._capture import Call, Forward, Stack, capture, feed
 from headscope.errors import InputError, UnsupportedError
-from test_families import assert_same_weights, eager_attentions
 
 BERT = BY_NAME["BertModel"]
 

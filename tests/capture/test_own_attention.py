@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from families import BY_NAME
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from families import BY_NAME
 from headscope._capture import ablate, capture
 from headscope._capture.classes import kind_of
 from headscope.errors import InputError, UnsupportedError

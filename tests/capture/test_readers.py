@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from families import DEBERTA, DEBERTA_V2, DECODER, FAMILIES, T5, TEXT, Family
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from families import DEBERTA, DEBERTA_V2, DECODER, FAMILIES, T5, TEXT, Family
 from headscope._capture import ablate, capture, inside
 from headscope._capture.calls import Call, Forward, Stack
 from headscope._capture.captured import feed
