@@ -2,6 +2,7 @@
 
     python benchmarks/page.py                     # headscope alone, 64 and 512 tokens
     python benchmarks/page.py --long 4096         # and 22 layers x 12 heads at 2,048 and 4,096 tokens
+    python benchmarks/page.py --served 8192       # and a served page of 22 layers x 12 heads at 8,192 tokens
     python benchmarks/page.py --bertviz PYTHON    # beside bertviz 1.4.1 in an environment of its own
 
 Traces of BERT-base's shape with random numbers, whose heads look at the token before. Both pages come from the same
@@ -21,6 +22,7 @@ import platform
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -60,22 +62,23 @@ print(time.perf_counter() - began)
 """
 
 
-def made(tokens: int, *, layers: int = 12, heads: int = 12, d_head: int = 64) -> Trace:
-    """A trace of BERT-base's shape, with heads that look somewhere."""
+def made(tokens: int, *, layers: int = 12, heads: int = 12, d_head: int = 64, lse: bool = True) -> Trace:
+    """A trace of BERT-base's shape, with heads that look somewhere; without lse, as a capture leaves it."""
     generator = np.random.default_rng(0)
     records: list[LayerRecord] = []
     for layer in range(layers):
         if tokens > 1024 and layer > 0:
             # attend() over long texts takes minutes: the first layer's heads, in another order, stand for every layer's
             first = records[0]
-            q, k, lse = (np.roll(part, layer, 0) for part in (first.q, first.k, first.lse))
-            records.append(replace(first, q=q, k=k, v=None if first.v is None else np.roll(first.v, layer, 0), lse=lse))
+            q, k = (np.roll(part, layer, 0) for part in (first.q, first.k))
+            v = None if first.v is None else np.roll(first.v, layer, 0)
+            records.append(replace(first, q=q, k=k, v=v, lse=np.roll(first.lse, layer, 0) if lse else None))
             continue
         k = generator.normal(size=(heads, tokens, d_head)).astype(np.float32)
         q = np.roll(k, 1, axis=1) + 0.5 * generator.normal(size=k.shape).astype(np.float32)
         v = generator.normal(size=k.shape).astype(np.float32)
-        _, lse = attend(q, k, v, scale=d_head**-0.5)
-        records.append(LayerRecord(q, k, v, lse=lse, scale=d_head**-0.5))
+        sums = attend(q, k, v, scale=d_head**-0.5)[1] if lse else None
+        records.append(LayerRecord(q, k, v, lse=sums, scale=d_head**-0.5))
     axis = TokenAxis(
         tuple(f"t{n}" for n in range(tokens)),
         tuple(range(tokens)),
@@ -272,6 +275,67 @@ def page_row(browser: Browser, root: str, folder: Path, trace: Trace, what: str,
     return row
 
 
+def serve(tokens: int) -> None:
+    """Serve a page of 22 layers x 12 heads, until the process is ended."""
+    from headscope.view.server import serve as run
+
+    trace = made(tokens, layers=22, lse=False).replaced(source=WithModel(768, 64))
+    print(json.dumps({"trace": sum(record.nbytes for record in trace.layers)}), flush=True)
+    run(trace, open_browser=False, announce=lambda line: print(line.split()[3], flush=True))
+
+
+HEADS = """async (heads) => {
+  const label = () => document.querySelector('[data-test=sampled]');
+  const frame = () => new Promise(requestAnimationFrame);
+  const appeared = []; const exact = [];
+  for (const head of heads) {
+    const began = performance.now();
+    location.hash = `l=${head}&h=${head}`;
+    while (!label() && performance.now() - began < 20000) await frame();
+    appeared.push(performance.now() - began);
+    while (label() && performance.now() - began < 60000) await frame();
+    exact.push(performance.now() - began);
+    await new Promise((r) => setTimeout(r, 600));
+  }
+  const middle = (times) => times.sort((a, b) => a - b)[Math.floor(times.length / 2)];
+  return [middle(appeared), middle(exact)];
+}"""
+"""For heads that were not looked at: until every nth of its rows is on the screen, and until all are."""
+
+
+def served_row(browser: Browser, tokens: int) -> dict[str, Any]:
+    """A long text from `headscope view`'s own server, in a process of its own: from the end of the forward pass on."""
+    command = [sys.executable, __file__, "--serve", str(tokens)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            arrays = json.loads(server.stdout.readline())["trace"]
+            began = time.perf_counter()
+            address = server.stdout.readline().strip()
+            page = browser.new_page(viewport={"width": 1440, "height": 900})
+            page.set_default_timeout(PATIENCE)
+            page.goto(address, wait_until="commit")
+            page.wait_for_selector("[data-test=sampled]")
+            row: dict[str, Any] = {"what": "served, 22 x 12", "tokens": tokens}
+            row["first picture, s"] = time.perf_counter() - began
+            page.wait_for_selector("[data-test=sampled]", state="detached")
+            row["exact, s"] = time.perf_counter() - began
+            row["MB"] = page.evaluate(
+                "performance.getEntries().reduce((sum, entry) => sum + (entry.transferSize ?? 0), 0) / 1e6"
+            )
+            row["any head, ms"], row["exact head, ms"] = page.evaluate(HEADS, [3, 5, 7, 9, 11])
+            page.wait_for_selector("[data-test=awaited]", state="detached")
+            row["all thumbnails, s"] = time.perf_counter() - began
+            if (status := Path(f"/proc/{server.pid}/status")).exists():
+                peak = int(re.search(r"VmHWM:\s+(\d+)", status.read_text())[1]) * 1024  # type: ignore[index]
+                row["server beyond the trace, MB"] = (peak - arrays) / 1e6
+            page.close()
+        finally:
+            server.terminate()
+    print(json.dumps(row), flush=True)
+    return row
+
+
 def bertviz_rows(browser: Browser, root: str, folder: Path, tokens: int, python: str) -> Iterator[dict[str, Any]]:
     trace = made(tokens)
     weights = np.stack(
@@ -309,11 +373,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tokens", type=int, nargs="*", default=[64, 512])
     parser.add_argument("--long", type=int, default=0, metavar="TOKENS", help="also a long text, 22 layers x 12 heads")
+    parser.add_argument(
+        "--served", type=int, default=0, metavar="TOKENS", help="also a served text, 22 layers x 12 heads"
+    )
+    parser.add_argument("--serve", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--bertviz", metavar="PYTHON", help="a Python that has bertviz and torch")
     parser.add_argument("--bertviz-tokens", type=int, nargs="*", default=[64, 128])
     parser.add_argument("--json", type=Path, help="write the rows there")
     parser.add_argument("--markdown", type=Path, help="write the table there")
     arguments = parser.parse_args()
+    if arguments.serve:
+        serve(arguments.serve)
+        return
     from playwright.sync_api import sync_playwright
 
     rows: list[dict[str, Any]] = []
@@ -329,13 +400,14 @@ def main() -> None:
         }
         with served(folder) as root:
             for tokens in arguments.tokens:
-                trace = made(tokens)
-                trace.source = WithModel(768, 64)  # type: ignore[assignment]
+                trace = made(tokens).replaced(source=WithModel(768, 64))
                 rows.append(page_row(browser, root, folder, trace, "headscope", 3))
             if arguments.long:
                 for tokens in (arguments.long // 2, arguments.long):
                     trace = without_values(made(tokens, layers=22))
                     rows.append(page_row(browser, root, folder, trace, "headscope, 22 x 12", 1))
+            if arguments.served:
+                rows.append(served_row(browser, arguments.served))
             for tokens in arguments.bertviz_tokens if arguments.bertviz else ():
                 for row in bertviz_rows(browser, root, folder, tokens, arguments.bertviz):
                     rows.append(row)

@@ -7,11 +7,13 @@ A BERT of random weights, BERT-base's size unless told, over windows of 512 toke
 in turn (A B A B …) within one process, on the same windows in the same batches:
 
     survey    headscope's replica: windows, the model's own SDPA forward, statistics as each layer runs, Parquet bytes
+    atlas     the same with --labels and --examples 10
     forward   the model's own SDPA forward and nothing else
     usual     eager attention, output_attentions=True, the same statistics from the weights, in torch
 
-Ratios are medians over rounds, of the rounds' own ratios. Aims: survey at least 0.7 of forward's tokens a second, and
-at least 2.5 times usual's. The usual way's numbers are held against the survey's before anything is timed.
+Ratios are medians over rounds, of the rounds' own ratios. Aims: survey and atlas at least 0.7 of forward's tokens a
+second, and survey at least 2.5 times usual's. The usual way's numbers are held against the survey's before anything is
+timed. A part's lists of pairs are written once, whatever its size: of a short part that is much of the atlas's time.
 """
 
 from __future__ import annotations
@@ -184,14 +186,16 @@ def main() -> None:
     )
     model = BertModel(config).to(options.device, getattr(torch, DTYPES[options.dtype])).eval()
     tokenizer = tokenizer_of(options.vocab)
-    chosen = settings(
-        length=options.length,
-        device=str(next(model.parameters()).device),
-        dtype=options.dtype,
-        batch_tokens=options.batch_tokens,
-        part_size=1 << 40,
-    )
-    replica = Replica(Source("random BERT", None, (model, tokenizer)), chosen)
+    common: dict[str, Any] = {
+        "length": options.length,
+        "device": str(next(model.parameters()).device),
+        "dtype": options.dtype,
+        "batch_tokens": options.batch_tokens,
+        "part_size": 1 << 40,
+    }
+    chosen = settings(**common)
+    source = Source("random BERT", None, (model, tokenizer))
+    replica, labelling = Replica(source, chosen), Replica(source, settings(**common, labels=True, examples=10))
     corpus = open_corpus(documents(options.windows, options.length, options.vocab))
     (part,) = parts(corpus.documents("text", 1 << 40), chosen.part_size)
     windows = replica.cutter.cut([one.text for one in part.documents])
@@ -204,6 +208,9 @@ def main() -> None:
 
     def survey() -> bytes:
         return run_part(replica, part)
+
+    def atlas() -> bytes:
+        return run_part(labelling, part)
 
     def forward() -> None:
         with torch.inference_mode():
@@ -219,7 +226,7 @@ def main() -> None:
 
     worst = check(survey(), by_maps(), options.dtype)
     forward()
-    ways = {"survey": survey, "forward": forward, "usual": by_maps}
+    ways = {"survey": survey, "atlas": atlas, "forward": forward, "usual": by_maps}
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(options.rounds):
         for name, call in ways.items():
@@ -231,6 +238,7 @@ def main() -> None:
         "worst_difference": worst,
         **{f"{name}_tokens_per_second": tokens / statistics.median(of) for name, of in seconds.items()},
         "of_forward": ratio(seconds["forward"], seconds["survey"]),
+        "atlas_of_forward": ratio(seconds["forward"], seconds["atlas"]),
         "times_usual": ratio(seconds["usual"], seconds["survey"]),
         "seconds": seconds,
     }
@@ -239,6 +247,7 @@ def main() -> None:
         options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(
         f"survey at {result['of_forward']['median']:.2f} of the forward's speed (aim: 0.7), "
+        f"with labels and examples at {result['atlas_of_forward']['median']:.2f} (aim: 0.7), "
         f"{result['times_usual']['median']:.2f} times the usual way's (aim: 2.5)",
         file=sys.stderr,
     )

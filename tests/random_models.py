@@ -23,6 +23,24 @@ SIZES = {
     "num_attention_heads": 4,
     "max_position_embeddings": 64,
 }
+SPECIAL_IDS = {
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "cls_token_id": 1,
+    "eos_token_id": 2,
+    "sep_token_id": 2,
+    "mask_token_id": 4,
+}
+DEBERTA_V3 = {
+    "relative_attention": True,
+    "position_buckets": 8,
+    "norm_rel_ebd": "layer_norm",
+    "share_att_key": True,
+    "pos_att_type": "p2c|c2p",
+    "max_relative_positions": -1,
+    "position_biased_input": False,
+    "type_vocab_size": 0,
+}
 ROBERTA_SIZES = {**SIZES, "max_position_embeddings": 66, "type_vocab_size": 1, "pad_token_id": 1}
 FAMILIES: dict[str, dict[str, Any]] = {
     "Bert": SIZES,
@@ -38,7 +56,33 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "max_position_embeddings": 64,
     },
     "Electra": {**SIZES, "embedding_size": 16},
+    "Albert": {**SIZES, "embedding_size": 16},
+    "Ernie": {**SIZES, "use_task_id": True},
+    "MegatronBert": SIZES,
+    "RoFormer": {**SIZES, "embedding_size": 16},
+    "ModernBert": {**SIZES, **SPECIAL_IDS, "local_attention": 8, "num_hidden_layers": 4},
+    "Esm": {
+        **SIZES,
+        "pad_token_id": 1,
+        "mask_token_id": 4,
+        "position_embedding_type": "rotary",
+        "token_dropout": True,
+    },
+    "NomicBert": SIZES,
+    "Gte": {**SIZES, "pad_token_id": 1},
+    "EuroBert": {**SIZES, **SPECIAL_IDS, "num_key_value_heads": 2},
+    "MPNet": {**SIZES, "max_position_embeddings": 66},
+    "DebertaV2": {**SIZES, **DEBERTA_V3},
 }
+
+BERTS_LAYER = ("Bert", "Roberta", "XLMRoberta", "Camembert", "DistilBert", "Electra", "Albert", "Ernie")
+"""Families with BERT's layer: norms after sums, no gate, no rotation."""
+
+WITH_SEGMENTS = {"Bert", "Electra", "Albert", "Ernie", "MegatronBert", "RoFormer", "NomicBert"}
+"""Families with more than one segment."""
+
+QUERIES_AND_KEYS = ("query.weight", "key.weight", "q_lin.weight", "k_lin.weight", "q_proj.weight", "k_proj.weight",
+                    "query_proj.weight", "key_proj.weight", "attn.q.weight", "attn.k.weight")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -60,16 +104,20 @@ def random_model(stem: str, suffix: str = "Model", *, sharpness: float = 1.0, **
     with torch.no_grad():
         for name, parameter in module.named_parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)
-            if any(part in name for part in ("query.weight", "key.weight", "q_lin.weight", "k_lin.weight")):
+            if name.endswith(QUERIES_AND_KEYS):
                 parameter.mul_(3 * sharpness)
+            if name.endswith("Wqkv.weight"):
+                parameter[: 2 * len(parameter) // 3].mul_(3 * sharpness)
     return module
 
 
 def made(folder: Path, stem: str, suffix: str = "Model", *, dtype: torch.dtype = torch.float32, **config: Any) -> Made:
     """A random module, saved in dtype; the returned module holds the same rounded weights in fp32."""
-    module = random_model(stem, suffix, **config).to(dtype)
-    module.save_pretrained(folder)
-    return Made(folder, module.float(), json.loads((folder / "config.json").read_text()))
+    module = random_model(stem, suffix, **config)
+    module.to(dtype).save_pretrained(folder)
+    if dtype != torch.float32:  # read again, since buffers such as frequencies stay in fp32
+        module = type(module).from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    return Made(folder, module, json.loads((folder / "config.json").read_text()))
 
 
 def run(module: Any, rows: list[list[int]], segments: list[list[int]] | None = None, padding: int = 0) -> Any:

@@ -18,11 +18,22 @@ from beartype import beartype
 from jaxtyping import jaxtyped
 
 CHECKED = (
+    "headscope.terms",
     "headscope.attention",
     "headscope.activations",
     "headscope._compare.products",
     "headscope._trace.arrays",
-    "headscope.encoder",
+    "headscope.encoder.weights",
+    "headscope.encoder.embedding",
+    "headscope.encoder.rotation",
+    "headscope.encoder.distances",
+    "headscope.encoder.nearby",
+    "headscope.encoder.convolution",
+    "headscope.encoder.feed_forward",
+    "headscope.encoder.post_norm",
+    "headscope.encoder.pre_norm",
+    "headscope.encoder.forward",
+    "headscope.encoder.tops",
     "headscope.explain.alti",
     "headscope.explain.intervals",
     "headscope.explain.knockout",

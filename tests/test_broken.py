@@ -202,12 +202,12 @@ def test_the_page_can_be_made(folders: dict[str, Path], place: str, tmp_path: Pa
 
 
 def test_the_served_page_has_no_outcomes_of_nan(folders: dict[str, Path]) -> None:
-    from headscope.view.outcomes import moved, outcomes
+    from headscope.view.outcomes import outcomes, shifts
 
     model = hs.open(folders["query"])
     trace = model.trace("the [MASK] sat")
     assert outcomes(model, trace) == []
-    assert moved(trace, trace) is None
+    assert shifts(trace, trace) is None
 
 
 @pytest.mark.parametrize("place", ["value", "query"])

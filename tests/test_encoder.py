@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 
 import headscope as hs
 from headscope._trace import Trace
 from headscope.errors import HeadscopeError, InputError, UnsupportedError
-from random_models import FAMILIES, ids, made, run
+from random_models import FAMILIES, WITH_SEGMENTS, ids, made, run
 
 CLASSES = [
     *(
@@ -27,10 +28,13 @@ CLASSES = [
             "ForTokenClassification",
             "ForQuestionAnswering",
         )
+        if hasattr(transformers, stem + suffix)
     ),
     ("Bert", "ForPreTraining"),
     ("Bert", "ForNextSentencePrediction"),
     ("Electra", "ForPreTraining"),
+    ("Albert", "ForPreTraining"),
+    ("Ernie", "ForPreTraining"),
 ]
 LIMIT = 2e-5
 
@@ -64,7 +68,7 @@ def test_every_family_and_class_agrees_with_transformers(tmp_path: Path, stem: s
     model = hs.open(tmp_path)
     padding = checkpoint.config.get("pad_token_id") or 0
     rows = [list(ids(20)), list(ids(7, 1)), list(ids(1, 2))]
-    typed = stem in ("Bert", "Electra")
+    typed = stem in WITH_SEGMENTS
     segments = [[0] * 9 + [1] * 11, [0] * 7, [1]] if typed else None
     outputs = run(checkpoint.module, rows, segments, padding)
     for index, row in enumerate(rows):

@@ -59,8 +59,8 @@ def test_refusals(folder, tmp_path):
     other = tmp_path / "other"
     other.mkdir()
     save_file({"head.weight": np.zeros((2, 2), "f4")}, other / "model.safetensors")
-    (other / "config.json").write_text('{"model_type": "modernbert", "architectures": ["ModernBertForMaskedLM"]}')
-    with pytest.raises(UnsupportedError, match=r"model_type 'modernbert'\n.*\n.*hs.capture"):
+    (other / "config.json").write_text('{"model_type": "flaubert", "architectures": ["FlaubertWithLMHeadModel"]}')
+    with pytest.raises(UnsupportedError, match=r"model_type 'flaubert'\n.*\n.*hs.capture"):
         fill(hs.open(other), "the [MASK]")
     with pytest.raises(UnsupportedError, match="no masked-LM head; on top of BertModel it has nothing"):
         fill(hs.open(small_bert(tmp_path, masked_lm=False)), "the [MASK]")

@@ -21,6 +21,7 @@ ORDER = [
     "upward",
     "checkpoint",
     "anatomy",
+    "terms",
     "attention",
     "activations",
     "_trace",

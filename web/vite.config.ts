@@ -1,6 +1,7 @@
 // Builds each page as one HTML file without any address in it, and pins its own script and style by hash.
 import { createHash } from "node:crypto";
-import { defineConfig, type Plugin } from "vite";
+import { readFileSync } from "node:fs";
+import { build, defineConfig, type Plugin, type Rolldown } from "vite";
 
 const hash = (text: string): string => `'sha256-${createHash("sha256").update(text, "utf8").digest("base64")}'`;
 
@@ -45,11 +46,68 @@ function oneFile(name: string): Plugin {
   };
 }
 
-/** One build for each page: `vite build --mode report`. The first empties the folder. */
+/**
+ * `import parts from "./worker?function"`: a module, with all that it needs, as one function that returns its exports.
+ * The page calls it, and a worker is started from the same function's text: the code is in the page once.
+ */
+const asFunction: Plugin = {
+  name: "as-function",
+  enforce: "pre",
+  async resolveId(id, from) {
+    if (!id.endsWith("?function")) return null;
+    const found = await this.resolve(id.slice(0, -"?function".length), from);
+    return found && `\0${found.id}?function`;
+  },
+  async load(id) {
+    if (!id.startsWith("\0") || !id.endsWith("?function")) return null;
+    const entry = id.slice(1, -"?function".length);
+    this.addWatchFile(entry);
+    const built = await build({
+      configFile: false, logLevel: "silent",
+      build: { write: false, minify: false, target: "es2022", lib: { entry, formats: ["iife"], name: "parts" } },
+    });
+    const [{ output }] = built as Rolldown.RolldownOutput[];
+    return `export default function () { ${output[0].code}; return parts; }`;
+  },
+};
+
+const entries = (code: string): [string, string][] =>
+  [...code.matchAll(/^  (\w+):\s*("(?:[^"\\\n]|\\.)*"),$/gm)].map(([, name, text]) => [name, text]);
+
+/** The names of words are in a page once: a table in another language is a list, in the order of the English one. */
+const namesOnce: Plugin = {
+  name: "names-once",
+  enforce: "pre",
+  transform(code, id) {
+    const language = /words\/(ja|zh)\.ts$/.exec(id)?.[1];
+    if (!language) return null;
+    const names = entries(readFileSync(id.replace(/\w+\.ts$/, "en.ts"), "utf-8")).map(([name]) => name);
+    const table = new Map(entries(code));
+    const missing = names.find((name) => !table.has(name));
+    if (missing || names.length !== table.size || names.length !== code.match(/^  \w+:/gm)?.length) {
+      throw new Error(`${id}: ${missing ?? "a line"} is missing, or not of the form \`name: "text",\``);
+    }
+    const texts = names.map((name) => table.get(name)).join(",");
+    return `import { en } from "./en"; const texts = [${texts}]; export const ${language} = Object.fromEntries(Object.keys(en).map((name, n) => [name, texts[n]]));`;
+  },
+};
+
+/** One build for each page, and one for the notebook's widget: `vite build --mode report`. The first empties the folder. */
 export default defineConfig(({ mode }) => {
+  if (mode === "widget") {
+    return {
+      build: {
+        lib: { entry: "src/widget.ts", formats: ["es"], fileName: () => "widget.js" },
+        outDir: "../src/headscope/view/static",
+        emptyOutDir: false,
+        target: "es2022",
+        reportCompressedSize: false,
+      },
+    };
+  }
   const name = mode in PAGES ? mode : "page";
   return {
-    plugins: [oneFile(name)],
+    plugins: [asFunction, namesOnce, oneFile(name)],
     build: {
       rolldownOptions: { input: `${name}.html` },
       outDir: "../src/headscope/view/static",
@@ -60,6 +118,5 @@ export default defineConfig(({ mode }) => {
       assetsInlineLimit: 100_000_000,
       reportCompressedSize: false,
     },
-    worker: { format: "iife" },
   };
 });

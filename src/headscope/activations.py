@@ -13,7 +13,7 @@ from headscope.errors import UnsupportedError
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-BLOCK = 1 << 14
+BLOCK = 1 << 15
 """Elements per block: a block and its scratch space stay in one core's cache."""
 
 ERF_CLAMP = np.float32(3.925724783138660)
@@ -35,7 +35,9 @@ def erf(x: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
     """
     x = np.clip(x, -ERF_CLAMP, ERF_CLAMP)
     square = x * x
-    return x * horner(square, ERF_ODD) / horner(square, ERF_EVEN)
+    x *= horner(square, ERF_ODD)
+    x /= horner(square, ERF_EVEN)
+    return x
 
 
 def horner(x: Float[np.ndarray, "..."], coefficients: Float[np.ndarray, " n"]) -> Float[np.ndarray, "..."]:
@@ -50,13 +52,25 @@ def horner(x: Float[np.ndarray, "..."], coefficients: Float[np.ndarray, " n"]) -
 
 def gelu(x: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
     """x Phi(x) with the exact normal distribution, by erf (Hendrycks & Gimpel 2016, section 2)."""
-    return x * (np.float32(0.5) * erf(x * np.float32(np.sqrt(0.5))) + np.float32(0.5))
+    share = erf(x * np.float32(np.sqrt(0.5)))
+    share *= np.float32(0.5)
+    share += np.float32(0.5)
+    share *= x
+    return share
 
 
 def gelu_tanh(x: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
     """GELU's approximation by tanh (Hendrycks & Gimpel 2016, section 2): gelu_new in configs."""
-    inner = np.float32(np.sqrt(2 / np.pi)) * (x + np.float32(0.044715) * x * x * x)
-    return np.float32(0.5) * x * (1 + np.tanh(inner))
+    inner = x * x
+    inner *= x
+    inner *= np.float32(0.044715)
+    inner += x
+    inner *= np.float32(np.sqrt(2 / np.pi))
+    np.tanh(inner, out=inner)
+    inner += np.float32(1)
+    inner *= x
+    inner *= np.float32(0.5)
+    return inner
 
 
 def relu(x: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
@@ -76,7 +90,12 @@ def mish(x: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
 
 def silu(x: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
     """x sigmoid(x), which is x (1 + tanh(x / 2)) / 2: swish in configs."""
-    return x * (np.float32(0.5) * np.tanh(np.float32(0.5) * x) + np.float32(0.5))
+    share = np.float32(0.5) * x
+    np.tanh(share, out=share)
+    share *= np.float32(0.5)
+    share += np.float32(0.5)
+    share *= x
+    return share
 
 
 def tanh(x: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:

@@ -1,6 +1,7 @@
 """The mathematics of attention: scores, weights and contexts, as pure functions of NumPy arrays or torch tensors.
 
     s_ij = scale * q_i . k_j + bias_ij      scores       (Vaswani et al. 2017, eq. 1, before the softmax)
+                                            and the terms that some models add: see headscope.terms
     lse_i = log sum_j exp(s_ij)             log-sum-exp of a query's row, over the keys that its mask allows
     p_ij = exp(s_ij - lse_i)                weights
     c_i = sum_j p_ij v_j                    context
@@ -15,22 +16,18 @@ finite number to a whole row doesn't change its softmax, except by the rounding 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headscope.errors import InputError
+from headscope.terms import CHUNK, NO_TERMS, Array, Terms, add_terms, namespace
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
-
-Array = Any
-"""A NumPy array or a torch tensor; results have the same type, on the same device."""
 
 TILE_CELLS = 1 << 18
 """Maximum number of cells of a tile in functions that work in blocks: 1 MiB in fp32, which fits in a core's cache."""
@@ -38,11 +35,6 @@ TILE_CELLS = 1 << 18
 
 FAR = 100.0
 """A mask's row is shifted as a whole if its highest number is larger than this in absolute value: see `scores`."""
-
-
-def namespace(array: Array) -> ModuleType:
-    """The array's module: numpy or torch. Only functions common to both are used: amax, exp, log, where, sum."""
-    return np if isinstance(array, np.ndarray) else sys.modules["torch"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,11 +112,12 @@ def scores(
     *,
     scale: float,
     mask: Mask = EVERYTHING,
+    terms: Terms = NO_TERMS,
     rows: Int[np.ndarray, " n"] | None = None,
     columns: Int[np.ndarray, " m"] | None = None,
     sizes: tuple[int, int] | None = None,
 ) -> Float[Array, "heads n m"]:
-    """A tile of scores, (heads, n, m): scale * q k^T, plus the bias, -inf where masked.
+    """A tile of scores, (heads, n, m): scale * q k^T and the terms, plus the mask's bias, -inf where masked.
 
     A mask may shift a whole row, by -20000 or by the lowest finite number. This doesn't change its softmax exactly, but
     kernels add the shift in fp32, which rounds the scores: to multiples of 1/512 next to -20000, and to nothing next to
@@ -136,6 +129,7 @@ def scores(
         k: the tile's keys only.
         scale: factor of q . k: 1 / sqrt(d_head), or whatever the model uses.
         mask: the mask of the whole map.
+        terms: what the model adds to scale * q . k over the whole map.
         rows: positions of the tile's queries in the whole map; by default, from 0 on.
         columns: positions of its keys; by default, from 0 on.
         sizes: (queries, keys) of the whole map; by default, those of the tile.
@@ -151,13 +145,21 @@ def scores(
             where="grouped-query attention",
             advice="pass k and v with a number of heads that divides the number of query heads",
         )
-    grouped = (q * scale).reshape(kv_heads, heads // kv_heads, n, d_head)
-    tile = (grouped @ k[:, None].swapaxes(-1, -2)).reshape(heads, n, m)
+    scaled = q * scale
+    rows = np.arange(n) if rows is None else rows
+    columns = np.arange(m) if columns is None else columns
+
+    def summed(scaled: Float[Array, "heads n d_head"]) -> Float[Array, "heads n m"]:
+        grouped = scaled.reshape(kv_heads, heads // kv_heads, n, d_head)
+        tile = (grouped @ k[:, None].swapaxes(-1, -2)).reshape(heads, n, m)
+        if terms.nothing:
+            return tile
+        return add_terms(tile, scaled, k, terms, scale=scale, rows=rows, columns=columns, sizes=sizes or (n, m))
+
+    tile = summed(scaled)
     if mask.everything:
         return tile
     xp = namespace(tile)
-    rows = np.arange(n) if rows is None else rows
-    columns = np.arange(m) if columns is None else columns
     if mask.bias is not None:
         bias = mask.bias[:, rows]
         shift = xp.amax(bias, -1, keepdims=True)
@@ -165,7 +167,7 @@ def scores(
         far = (abs(shift) > FAR) & (shift > float("-inf"))
         if far.any():
             if xp is np:  # from fp64, so that a cell is rounded the same way in every tile
-                wide = (grouped.astype(np.float64) @ k[:, None].swapaxes(-1, -2)).reshape(heads, n, m)
+                wide = summed(scaled.astype(np.float64))
                 rounded = (wide.astype(np.float32) + bias) - xp.where(far, shift, xp.zeros_like(shift))
                 tile = np.where(far, rounded, tile + bias).astype(tile.dtype)
             else:
@@ -202,8 +204,9 @@ class Rows:
         rows: positions of the queries.
         scores: (heads, n, keys), before the softmax, -inf where masked; None unless requested.
         powers: (heads, n, keys), exp(scores - highest).
-        total: (heads, n), the sum of a query's powers; 0 if it sees no key.
-        highest: (heads, n), the query's highest score; 0 if it sees no key.
+        total: (heads, n), the sum of a query's powers, with its sink's; 0 if it sees no key.
+        highest: (heads, n), the query's highest score or its sink; 0 if it sees no key.
+        sinks: (heads, n), exp(sink - highest) of each query that sees a key; None if the layer has no sinks.
     """
 
     rows: Int[np.ndarray, " n"]
@@ -211,6 +214,7 @@ class Rows:
     powers: Float[Array, "heads n keys"]
     total: Float[Array, "heads n"]
     highest: Float[Array, "heads n"]
+    sinks: Float[Array, "heads n"] | None = None
 
     @cached_property
     def weights(self) -> Float[Array, "heads n keys"]:
@@ -218,6 +222,27 @@ class Rows:
         xp, weights = namespace(self.powers), self.powers
         weights /= xp.where(self.total == 0, xp.ones_like(self.total), self.total)[..., None]
         return weights
+
+    @property
+    def sink_weights(self) -> Float[Array, "heads n"] | None:
+        """(heads, n), the weight that the sink takes, 0 for a query without keys; None if the layer has no sinks."""
+        if self.sinks is None:
+            return None
+        xp = namespace(self.total)
+        return self.sinks / xp.where(self.total == 0, xp.ones_like(self.total), self.total)
+
+    @property
+    def energy(self) -> Float[Array, "heads n"]:
+        """(heads, n), sum_j p_ij s_ij over the keys and the sink; lse minus this is the entropy. Needs the scores."""
+        assert self.scores is not None
+        xp = namespace(self.scores)
+        seen = xp.where(self.weights > 0, self.scores, xp.zeros_like(self.scores))
+        mean = xp.einsum("hnm,hnm->hn", self.weights, seen)
+        if self.sinks is None or self.sink_weights is None:
+            return mean
+        lost = self.sinks == 0  # below what the precision holds beside the highest score, or a query without keys
+        logits = xp.log(xp.where(lost, xp.ones_like(self.sinks), self.sinks)) + self.highest
+        return mean + self.sink_weights * logits
 
     @cached_property
     def lse(self) -> Float[np.ndarray, "heads n"]:
@@ -233,6 +258,7 @@ def softmax_rows(
     *,
     scale: float,
     mask: Mask = EVERYTHING,
+    terms: Terms = NO_TERMS,
     rows: Int[np.ndarray, " n"] | None = None,
     cells: int | None = None,
     keep_scores: bool = False,
@@ -244,6 +270,7 @@ def softmax_rows(
         k: all keys of the map.
         scale: factor of q . k.
         mask: the mask of the map.
+        terms: what the model adds to scale * q . k over the map.
         rows: positions of the queries; all by default.
         cells: maximum number of cells at a time; TILE_CELLS by default.
         keep_scores: True to keep the scores as well as their powers.
@@ -253,12 +280,19 @@ def softmax_rows(
     keys = k.shape[1]
     columns = np.arange(keys)
     places = np.arange(queries) if rows is None else rows
-    step = max(1, (cells or TILE_CELLS) // max(1, heads * keys))
+    # Relative terms take up to two more products per row in narrow blocks.
+    step = max(CHUNK if terms.relative else 1, (cells or TILE_CELLS) // max(1, heads * keys))
     for start in range(0, len(places), step):
         part = places[start : start + step]
         some = q[:, start : start + step] if rows is None else q[:, part]
-        tile = scores(some, k, scale=scale, mask=mask, rows=part, columns=columns, sizes=(queries, keys))
+        tile = scores(some, k, scale=scale, mask=mask, terms=terms, rows=part, columns=columns, sizes=(queries, keys))
         highest = xp.amax(tile, -1, keepdims=True)
+        sinks = None
+        if terms.sinks is not None:
+            logits = terms.sinks.astype(tile.dtype) if xp is np else terms.sinks.to(tile)
+            empty = highest == float("-inf")  # as without a sink, a query without keys has lse = -inf
+            highest = xp.where(empty, highest, xp.maximum(highest, logits[:, None, None]))
+            sinks = xp.where(empty, xp.zeros_like(highest), xp.exp(logits[:, None, None] - highest))[..., 0]
         if not mask.everything:  # without a mask, only infinite numbers give a row of -inf, and its weights are NaN
             highest = xp.where(highest == float("-inf"), xp.zeros_like(highest), highest)
         if xp is np:
@@ -266,7 +300,8 @@ def softmax_rows(
             np.exp(powers, out=powers)
         else:
             powers = xp.exp(tile - highest)
-        yield Rows(part, tile if keep_scores else None, powers, powers.sum(-1), highest[..., 0])
+        total = powers.sum(-1) if sinks is None else powers.sum(-1) + sinks
+        yield Rows(part, tile if keep_scores else None, powers, total, highest[..., 0], sinks)
 
 
 def log_sum_exps(
@@ -275,6 +310,7 @@ def log_sum_exps(
     *,
     scale: float,
     mask: Mask = EVERYTHING,
+    terms: Terms = NO_TERMS,
 ) -> Float[np.ndarray, "heads queries"]:
     """Log-sum-exps (heads, queries) in fp64, in blocks of queries; -inf if a query sees no key.
 
@@ -286,7 +322,7 @@ def log_sum_exps(
     for head in range(len(q)):
         at = head // shared
         queries, keys = (x.astype(np.float32, copy=False) for x in (q[head : head + 1], k[at : at + 1]))
-        for part in softmax_rows(queries, keys, scale=scale, mask=mask.of_head(head)):
+        for part in softmax_rows(queries, keys, scale=scale, mask=mask.of_head(head), terms=terms.of_head(head)):
             lse[head, part.rows] = part.lse[0]
     return lse
 
@@ -298,6 +334,7 @@ def attend(
     *,
     scale: float,
     mask: Mask = EVERYTHING,
+    terms: Terms = NO_TERMS,
 ) -> tuple[Float[Array, "heads queries d_value"], Float[Array, "heads queries"]]:
     """Contexts (heads, queries, d_value) and log-sum-exps (heads, queries), in blocks of queries.
 
@@ -309,7 +346,16 @@ def attend(
     like: dict[str, Any] = {"dtype": q.dtype} if xp is np else {"dtype": q.dtype, "device": q.device}
     context = xp.empty((heads, queries, d_value), **like)
     lse = xp.empty((heads, queries), **like)
-    for part in softmax_rows(q, k, scale=scale, mask=mask):
+    if xp is np and heads > 1 and heads * queries * keys > TILE_CELLS:
+        # One head at a time: a few large products take less time than many small ones.
+        for head in range(heads):
+            at = slice(head * kv_heads // heads, head * kv_heads // heads + 1)
+            one = slice(head, head + 1)
+            context[one], lse[one] = attend(
+                q[one], k[at], v[at], scale=scale, mask=mask.of_head(head), terms=terms.of_head(head)
+            )
+        return context, lse
+    for part in softmax_rows(q, k, scale=scale, mask=mask, terms=terms):
         n, total = len(part.rows), part.total
         at = slice(int(part.rows[0]), int(part.rows[-1]) + 1)
         mixed = (part.powers.reshape(kv_heads, heads // kv_heads, n, keys) @ v[:, None]).reshape(heads, n, d_value)
@@ -327,10 +373,12 @@ def entropy(
     *,
     scale: float,
     mask: Mask = EVERYTHING,
+    terms: Terms = NO_TERMS,
 ) -> Float[Array, "heads queries"]:
     """Entropy of each query's weights in nats, (heads, queries), for the cost of one attention call.
 
-    H_i = lse_i - sum_j p_ij s_ij, and sum_j p_ij s_ij = scale * q_i . (P K)_i: attention with K instead of V.
+    H_i = lse_i - sum_j p_ij s_ij, and sum_j p_ij s_ij = scale * q_i . (P K)_i: attention with K instead of V. With
+    terms, the sum is taken over the scores themselves, in blocks; a sink counts as one more place.
     A query that sees no key has entropy 0.
 
     Raises:
@@ -343,9 +391,22 @@ def entropy(
             advice="compute the entropy from the weights, in blocks of queries",
         )
     xp = namespace(q)
-    mixed, _ = attend(q, k, k, scale=scale, mask=mask)
-    nats = lse - scale * (q * mixed).sum(-1)
+    if terms.nothing:
+        mixed, _ = attend(q, k, k, scale=scale, mask=mask)
+        energy = scale * (q * mixed).sum(-1)
+    else:
+        energy = xp.zeros_like(lse)
+        for part in softmax_rows(q, k, scale=scale, mask=mask, terms=terms, keep_scores=True):
+            energy[:, part.rows] = part.energy
+    nats = lse - energy
     return xp.where(lse == float("-inf"), xp.zeros_like(nats), nats)
+
+
+def silent(contexts: Float[np.ndarray, "*heads tokens d_head"], method: str) -> Float[np.ndarray, "..."]:
+    """The contexts of silenced heads: `zero` gives 0, `mean` gives every token the mean over the tokens."""
+    if method == "mean":
+        return np.broadcast_to(contexts.mean(axis=-2, keepdims=True), contexts.shape)
+    return np.zeros_like(contexts)
 
 
 def split_heads(x: Float[Array, "tokens d_model"], heads: int) -> Float[Array, "heads tokens d_head"]:

@@ -19,6 +19,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from headscope.attention import EVERYTHING, Mask
+from headscope.terms import NO_TERMS, Terms, add_terms
 
 aten = torch.ops.aten
 
@@ -128,7 +129,13 @@ def is_fused(
 
 
 def attend_with_lse(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, scale: float, mask: Mask = EVERYTHING
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    scale: float,
+    mask: Mask = EVERYTHING,
+    terms: Terms = NO_TERMS,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Contexts and log-sum-exps from the fastest available kernel, without building a map.
 
@@ -137,16 +144,17 @@ def attend_with_lse(
         k, v: (kv_heads, keys, d_head) and (kv_heads, keys, d_value), with a batch axis if q has one.
         scale: factor of q . k.
         mask: the mask; a bias is a torch tensor on q's device.
+        terms: what the model adds to scale * q . k, as torch tensors; no fused kernel knows them.
 
     Returns:
         Contexts (…, heads, queries, d_value) in q's precision and log-sum-exps (…, heads, queries) in fp32 or wider.
         A query whose keys are all masked has context 0 and log-sum-exp -inf.
     """
     if q.dim() == 3:
-        context, lse = attend_with_lse(q[None], k[None], v[None], scale=scale, mask=mask)
+        context, lse = attend_with_lse(q[None], k[None], v[None], scale=scale, mask=mask, terms=terms)
         return context[0], lse[0]
     queries, keys = q.shape[2], k.shape[2]
-    form = _fused_form(mask, queries, keys, q)
+    form = _fused_form(mask, queries, keys, q) if terms.nothing else None
     if form is not None:
         bias, causal, unseen = form
         if is_fused(q, k, v, bias, causal, scale):
@@ -163,7 +171,7 @@ def attend_with_lse(
                     context.masked_fill(unseen[..., None], 0.0),
                     lse_of_kernel.masked_fill(unseen.expand(lse_of_kernel.shape), float("-inf")),
                 )
-    return _attend_in_blocks(q, k, v, scale, mask)
+    return _attend_in_blocks(q, k, v, scale, mask, terms)
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,7 +191,13 @@ class ScoreBlock:
 
 
 def score_blocks(
-    q: torch.Tensor, k: torch.Tensor, *, scale: float, mask: Mask = EVERYTHING, hidden: float = float("-inf")
+    q: torch.Tensor,
+    k: torch.Tensor,
+    *,
+    scale: float,
+    mask: Mask = EVERYTHING,
+    terms: Terms = NO_TERMS,
+    hidden: float = float("-inf"),
 ) -> Iterator[ScoreBlock]:
     """The scores of a batch in blocks of bounded size, ordered by rows, then heads: O(keys) memory, or O(window).
 
@@ -195,6 +209,7 @@ def score_blocks(
         scale: factor of q . k.
         mask: only `causal` and `window` are applied: a block leaves out keys that none of its queries may look at.
             Queries without any key are in no block.
+        terms: what the model adds to scale * q . k, before masking; sinks are not applied.
         hidden: value of forbidden cells within a block.
     """
     batch, heads, queries, width = q.shape
@@ -228,6 +243,18 @@ def score_blocks(
             some = q[group : group + count, :, start:stop].reshape(count, shared * rows, width)
             torch.baddbmm(scores, some, k[group : group + count, :, low:high], beta=0, alpha=scale, out=scores)
             scores = scores.view(count * shared, rows, span)
+            if terms.adds or terms.cap is not None:
+                members = [head % heads for head in range(group * shared, (group + count) * shared)]
+                scores = add_terms(
+                    scores,
+                    some.view(count * shared, rows, width) * scale,
+                    k[group : group + count, :, low:high].transpose(1, 2),
+                    terms if members == list(range(heads)) else terms.of_heads(members),
+                    scale=scale,
+                    rows=np.arange(start, stop),
+                    columns=np.arange(low, high),
+                    sizes=(queries, keys),
+                )
             for columns, forbidden in corners:
                 scores[..., columns].masked_fill_(forbidden, hidden)
             block_heads = slice(group * shared, (group + count) * shared)
@@ -263,7 +290,8 @@ class SoftmaxBlock:
         heads, rows, keys: as in ScoreBlock.
         shifted: (heads, rows, keys), (scores - highest) / log 2; the next block overwrites them.
         powers: (heads, rows, keys), 2^shifted = exp(scores - highest); the next block overwrites them.
-        highest: (heads, rows, 1), each query's highest score / log 2; 0 if all are -inf.
+        highest: (heads, rows, 1), each query's highest score, or its sink, / log 2; 0 if all scores are -inf.
+        sinks: (heads, rows, 1), (sink - highest) / log 2, -inf for queries without keys; None if there are no sinks.
     """
 
     heads: slice
@@ -272,10 +300,17 @@ class SoftmaxBlock:
     shifted: torch.Tensor
     powers: torch.Tensor
     highest: torch.Tensor
+    sinks: torch.Tensor | None = None
 
 
 def softmax_blocks(
-    q: torch.Tensor, k: torch.Tensor, *, scale: float, mask: Mask = EVERYTHING, hidden: float = float("-inf")
+    q: torch.Tensor,
+    k: torch.Tensor,
+    *,
+    scale: float,
+    mask: Mask = EVERYTHING,
+    terms: Terms = NO_TERMS,
+    hidden: float = float("-inf"),
 ) -> Iterator[SoftmaxBlock]:
     """The softmax over whole rows in blocks of bounded size, with any mask. Arguments are those of `score_blocks`.
 
@@ -285,25 +320,36 @@ def softmax_blocks(
     forbidden = None if mask.keys is None else ~torch.as_tensor(np.array(mask.keys, dtype=bool), device=q.device)
     bias = None if mask.bias is None else torch.as_tensor(mask.bias, device=q.device, dtype=q.dtype) / math.log(2)
     spare = q.new_empty(0)
-    for block in score_blocks(q, k, scale=scale / math.log(2), mask=mask, hidden=hidden):
+    # Terms are in natural units, so their scores are converted afterwards.
+    unit = math.log(2) if terms.nothing else 1.0
+    for block in score_blocks(q, k, scale=scale / unit, mask=mask, terms=terms, hidden=hidden):
         scores, at = block.scores, block.heads
+        if unit == 1:
+            scores /= math.log(2)
         if bias is not None:
             bias_heads = [head % len(bias) for head in range(at.start, at.stop)]
             scores += bias[bias_heads if len(bias) > 1 else slice(None), block.rows, block.keys]
         if forbidden is not None:
             scores.masked_fill_(forbidden[block.keys], hidden)
         highest = scores.amax(-1, keepdim=True)
+        sinks = None
+        if terms.sinks is not None:
+            empty = highest <= hidden
+            sinks = terms.sinks.to(highest)[[head % q.shape[1] for head in range(at.start, at.stop)]] / math.log(2)
+            sinks = sinks[:, None, None].expand(highest.shape)
+            highest = torch.where(empty, highest, torch.maximum(highest, sinks))
+            sinks = (sinks - highest).masked_fill(empty, float("-inf"))
         if hidden == float("-inf"):
             highest.masked_fill_(highest == hidden, 0)
         scores -= highest
         if spare.numel() < scores.numel():
             spare = torch.empty_like(scores).view(-1)
         powers = torch.exp2(scores, out=spare[: scores.numel()].view(scores.shape))
-        yield SoftmaxBlock(at, block.rows, block.keys, scores, powers, highest)
+        yield SoftmaxBlock(at, block.rows, block.keys, scores, powers, highest, sinks)
 
 
 def _attend_in_blocks(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, mask: Mask
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, mask: Mask, terms: Terms
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Contexts and log-sum-exps from blocks of scores, in fp32 or wider, with any mask: O(keys) or O(window) memory."""
     wide = torch.promote_types(q.dtype, torch.float32)
@@ -313,8 +359,10 @@ def _attend_in_blocks(
     context = torch.zeros(batch * heads, queries, d_value, dtype=wide, device=q.device)
     lse = torch.full((batch * heads, queries), float("-inf"), dtype=wide, device=q.device)
     values = v.to(wide).reshape(batch * kv_heads, keys, d_value)
-    for block in softmax_blocks(q.to(wide), k.to(wide), scale=scale, mask=mask):
+    for block in softmax_blocks(q.to(wide), k.to(wide), scale=scale, mask=mask, terms=terms):
         at, rows, total = block.heads, block.rows, block.powers.sum(-1, keepdim=True)
+        if block.sinks is not None:
+            total = total + block.sinks.exp2()
         looked = values[at.start // shared : at.stop // shared, block.keys]
         mixed = block.powers.view(len(looked), -1, block.powers.shape[-1]) @ looked
         context[at, rows] = mixed.view(*total.shape[:-1], d_value) / total.masked_fill(total == 0, 1)

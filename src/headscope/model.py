@@ -320,6 +320,7 @@ class Model:
         pair: str | None = None,
         method: str = "zero",
         patch_from: str | None = None,
+        edge: tuple[int, int] | None = None,
         max_length: int | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> Effects: ...
@@ -342,7 +343,7 @@ class Model:
             target: the output; by default the best word at the first mask, else the predicted class, else the text's
                 vector. headscope.explain.target lists the possible targets.
             options: options of effects and effects_over_texts in headscope.explain.effects: pair, method (zero, mean,
-                gradient), patch_from, max_length, progress.
+                gradient), patch_from, edge, max_length, progress.
         """
         if isinstance(text, list):
             return upward.effects_over_texts(self, text, target, **options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
@@ -29,6 +30,34 @@ def filled(name: str, *, title: str, elements: Iterable[bytes]) -> bytes:
     """
     before, after = template(name).replace(TITLE, f"<title>{html.escape(title)}</title>", 1).split(PLACE)
     return b"".join([before.encode(), *elements, after.encode()])
+
+
+def shared(name: str) -> dict[str, bytes]:
+    """Return a built page's style and script as files, for pages that stand beside each other in one folder."""
+    _, style, script = _taken_apart(name)
+    return {f"{name}.css": style.encode(), f"{name}.js": f'"use strict";{script}'.encode()}
+
+
+def filled_beside(name: str, *, title: str, elements: Iterable[bytes]) -> bytes:
+    """Return a built page as `filled` does, for the folder that has the files of `shared`.
+
+    Its policy allows scripts and styles that are files beside it: there is none in the page itself.
+    """
+    bare, _, _ = _taken_apart(name)
+    before, after = bare.replace(TITLE, f"<title>{html.escape(title)}</title>", 1).split(PLACE)
+    return b"".join([before.encode(), *elements, after.encode()])
+
+
+@cache
+def _taken_apart(name: str) -> tuple[str, str, str]:
+    """A built page that links its style and script; the style; the script."""
+    page = template(name)
+    style, script = (re.search(rf"<{tag}[^>]*>(.*?)</{tag}>", page, re.DOTALL) for tag in ("style", "script"))
+    assert style is not None
+    assert script is not None
+    bare = page.replace(style[0], f'<link rel="stylesheet" href="{name}.css">')
+    bare = bare.replace(script[0], f'<script src="{name}.js"></script>')
+    return re.sub(r"(script|style)-src 'sha256-[^']*'", r"\1-src 'self'", bare), style[1], script[1]
 
 
 def json_element(name: str, value: Any) -> bytes:

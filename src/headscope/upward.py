@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from headscope.model import Model
     from headscope.statistics import Statistics
     from headscope.verify import Report
+    from headscope.view.widget import TraceWidget
 
 
 def save(trace: Trace, path: Path, *, dtype: str, values: bool) -> Path:
@@ -87,6 +88,13 @@ def value_zeroing(trace: Trace, layer: int, query: int) -> Named:
     return value_zeroing(trace, layer, query)
 
 
+def contacts(trace: Trace) -> Named:
+    """Call headscope.explain.contacts.contacts."""
+    from headscope.explain.contacts import contacts
+
+    return contacts(trace)
+
+
 def findings(trace: Trace, *, layers: Sequence[int] | None) -> tuple[Finding, ...]:
     """Call headscope.explain.findings.findings."""
     from headscope.explain.findings import findings
@@ -129,18 +137,19 @@ def to_html(
     layers: Sequence[int] | None,
     heads: Sequence[int] | None,
     title: str | None,
+    runs: bool | None,
 ) -> Path:
     """Call headscope.view.html.to_html."""
     from headscope.view.html import to_html
 
-    return to_html(trace, path, dtype=dtype, values=values, layers=layers, heads=heads, title=title)
+    return to_html(trace, path, dtype=dtype, values=values, layers=layers, heads=heads, title=title, runs=runs)
 
 
-def show(trace: Trace, *, height: int | None, open_browser: bool) -> None:
+def show(trace: Trace, *, height: int | None, open_browser: bool) -> TraceWidget | None:
     """Call headscope.view.notebook.show."""
     from headscope.view.notebook import show
 
-    show(trace, height=height, open_browser=open_browser)
+    return show(trace, height=height, open_browser=open_browser)
 
 
 def mimebundle(trace: Trace) -> dict[str, str]:

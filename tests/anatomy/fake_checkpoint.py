@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -21,6 +22,22 @@ TINY = {
     "max_position_embeddings": 16,
     "type_vocab_size": 2,
 }
+ROTARY = {name: value for name, value in TINY.items() if name != "type_vocab_size"}
+SPECIAL_IDS = {
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "cls_token_id": 1,
+    "sep_token_id": 2,
+    "mask_token_id": 4,
+}
+DEBERTA = {
+    "relative_attention": True,
+    "position_buckets": 4,
+    "norm_rel_ebd": "layer_norm",
+    "pos_att_type": ["c2p", "p2c"],
+    "conv_kernel_size": 3,
+}
 TINY_BERT = {**BERT_CONFIG, **TINY}
 TINY_CONFIGS: dict[str, dict[str, Any]] = {
     "bert": {"model_type": "bert", **TINY, "pad_token_id": 0},
@@ -37,6 +54,17 @@ TINY_CONFIGS: dict[str, dict[str, Any]] = {
         "max_position_embeddings": 16,
     },
     "electra": {"model_type": "electra", **TINY, "embedding_size": 6},
+    "albert": {"model_type": "albert", **TINY, "embedding_size": 6, "num_hidden_groups": 2},
+    "ernie": {"model_type": "ernie", **TINY, "use_task_id": True},
+    "megatron-bert": {"model_type": "megatron-bert", **TINY},
+    "roformer": {"model_type": "roformer", **TINY, "embedding_size": 6},
+    "modernbert": {"model_type": "modernbert", **ROTARY, **SPECIAL_IDS},
+    "esm": {"model_type": "esm", **ROTARY, "position_embedding_type": "rotary", "pad_token_id": 1},
+    "nomic_bert": {"model_type": "nomic_bert", **ROTARY, "type_vocab_size": 2},
+    "gte": {"model_type": "gte", **ROTARY, "type_vocab_size": 1, "pad_token_id": 1},
+    "mpnet": {"model_type": "mpnet", **ROTARY, "pad_token_id": 1},
+    "deberta-v2": {"model_type": "deberta-v2", **TINY, **DEBERTA},
+    "eurobert": {"model_type": "eurobert", **ROTARY, **SPECIAL_IDS, "num_key_value_heads": 1},
 }
 
 
@@ -101,12 +129,17 @@ def class_header(class_name: str) -> tuple[dict[str, Any], dict[str, tuple[int, 
 
 def base_header(family: Family, kind: str) -> dict[str, tuple[int, ...]]:
     from headscope.anatomy.reading import base_specs
-    from headscope.anatomy.sizes import Dimensions
+    from headscope.anatomy.sizes import read_dimensions
 
-    types = TINY_CONFIGS[kind].get("type_vocab_size", 0)
-    width = TINY_CONFIGS[kind].get("embedding_size", 12)
-    sizes = Dimensions(2, 3, 12, 20, width, 40, 16, types)
-    return {spec.name: sizes.shape(spec) for spec, _ in base_specs(family, 2, projected=width != 12)}
+    config = TINY_CONFIGS[kind]
+    sizes = replace(
+        read_dimensions(config, family, {}, ""),
+        d_embedding=config.get("embedding_size", 12),
+        vocab=40,
+        positions=16,
+        types=config.get("type_vocab_size", 0),
+    )
+    return {spec.name: sizes.shape(spec) for spec, _ in base_specs(family, sizes, config)}
 
 
 def every_kind() -> list[tuple[Family, str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 import torch
 import transformers
 from fake_checkpoint import TINY_CONFIGS, anatomy_of, every_class, every_kind
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from headscope.anatomy import read_anatomy
@@ -51,8 +53,26 @@ def build(class_name: str, **change: Any) -> torch.nn.Module:
         return getattr(transformers, class_name)(config_of(class_name, **change))
 
 
+RENAMED = ("NomicBert", "Gte")
+"""Families whose files have other names than their classes: transformers renames and stacks parameters while saving."""
+
+
+def renamed(class_name: str) -> bool:
+    return class_name.startswith(RENAMED)
+
+
+def saved_header(model: torch.nn.Module) -> dict[str, tuple[int, ...]]:
+    """The names and shapes in the file that transformers writes of such a model."""
+    with tempfile.TemporaryDirectory() as folder:
+        type(model)(model.config).save_pretrained(folder)
+        with safe_open(Path(folder) / "model.safetensors", "numpy") as file:
+            return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+
+
 def header_of(model: torch.nn.Module) -> dict[str, tuple[int, ...]]:
     """The names and shapes of a model's own parameters, tied ones once, in the class's order."""
+    if renamed(type(model).__name__):
+        return saved_header(model)
     tied = getattr(model, "all_tied_weights_keys", {})
     parameters = model.named_parameters(remove_duplicate=False)
     return {name: tuple(tensor.shape) for name, tensor in parameters if name not in tied}
@@ -65,8 +85,12 @@ def test_names_order_and_shapes(class_name: str) -> None:
     anatomy = anatomy_of(model.config.to_dict(), dict(sorted(header.items())))
     prefix = anatomy.place.prefix if anatomy.place else ""
     expected = [name for name in header if name.startswith(prefix)] if prefix else list(header)
-    assert [prefix + row.name for row in anatomy.parameters] == expected
-    assert [row.name for row in anatomy.extra] == [name for name in header if name not in expected]
+    base, extra = [prefix + row.name for row in anatomy.parameters], [row.name for row in anatomy.extra]
+    rest = [name for name in header if name not in expected]
+    if renamed(class_name):  # a file's names have no order
+        base, extra, expected, rest = sorted(base), sorted(extra), sorted(expected), sorted(rest)
+    assert base == expected
+    assert extra == rest
     assert {row.stored: row.shape for row in (*anatomy.parameters, *anatomy.extra)} == header
     assert (anatomy.problems, anatomy.missing, anatomy.refusals) == ((), (), ())
     assert anatomy.base_class in (class_name, type(getattr(model, prefix.removesuffix(".") or "base_model")).__name__)
@@ -76,12 +100,26 @@ def test_names_order_and_shapes(class_name: str) -> None:
 def test_all_that_a_state_dict_holds(class_name: str) -> None:
     model = build(class_name)
     state = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    if renamed(class_name):
+        state = saved_header(model)
     anatomy = anatomy_of(model.config.to_dict(), state)
     assert anatomy.parameters.total + anatomy.extra.total == sum(tensor.numel() for tensor in model.parameters())
-    assert set(anatomy.tied) | {row.stored for row in (*anatomy.parameters, *anatomy.extra)} == set(state)
+    rows = {row.stored for row in (*anatomy.parameters, *anatomy.extra)}
+    assert set(anatomy.tied) | rows | set(anatomy.buffers) == set(state)
 
 
-@pytest.mark.parametrize("class_name", every_class())
+@pytest.mark.parametrize("class_name", [name for name in every_class() if renamed(name)])
+def test_modules_of_renamed_families(class_name: str) -> None:
+    """Their paths are the file's; every parameter is in a Linear, an Embedding or a LayerNorm."""
+    model = build(class_name)
+    header = header_of(model)
+    drawn = dict(modules(tree(anatomy_of(model.config.to_dict(), header))))
+    for name in header:
+        if name != "cls.predictions.bias":
+            assert drawn[name.rpartition(".")[0]].startswith(("Linear(", "Embedding(", "LayerNorm(")), name
+
+
+@pytest.mark.parametrize("class_name", [name for name in every_class() if not renamed(name)])
 def test_modules(class_name: str) -> None:
     model = build(class_name)
     drawn = dict(modules(tree(anatomy_of(model.config.to_dict(), header_of(model)))))
@@ -92,7 +130,7 @@ def test_modules(class_name: str) -> None:
     }
     for name, module in model.named_modules():
         if isinstance(module, torch.nn.Embedding):
-            assert drawn[name] == f"Embedding({module.num_embeddings}, {module.embedding_dim})"
+            assert drawn[name] == f"{type(module).__name__}({module.num_embeddings}, {module.embedding_dim})"
         elif isinstance(module, torch.nn.Linear):
             assert drawn[name].startswith(f"Linear({module.in_features}, {module.out_features})")
         elif isinstance(module, torch.nn.LayerNorm):
@@ -124,6 +162,10 @@ def test_activations_by_class(activation: str) -> None:
     assert drawn[path] == type(model.get_submodule(path)).__name__
 
 
+DERIVED = {"layer_types", "rope_parameters", "head_dim", "num_key_value_heads", "pooler_hidden_size"}
+"""Fields whose default follows from other fields."""
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_field_of_the_config_class_is_described(kind: str) -> None:
     default = type(transformers.AutoConfig.for_model(kind))
@@ -140,7 +182,7 @@ def test_defaults_are_the_classs(kind: str) -> None:
     ]
     assert {field.name: field.value for field in assumed} == {field.name: default[field.name] for field in assumed}
     bookkeeping = {"architectures", "dtype", "transformers_version", "return_dict", "output_hidden_states",
-                   "output_attentions", "id2label", "label2id", "_name_or_path"}  # fmt: skip
+                   "output_attentions", "id2label", "label2id", "_name_or_path", *DERIVED}  # fmt: skip
     assert set(default) - set(TINY_CONFIGS[kind]) - bookkeeping == {field.name for field in assumed}
 
 
@@ -194,6 +236,21 @@ SOURCES: dict[str, tuple[str, dict[str, Any], Change | None]] = {
     "DistilBertModel": ("DistilBertModel", {}, None),
     "ElectraForPreTraining": ("ElectraForPreTraining", {}, None),
     "ElectraForMaskedLM": ("ElectraForMaskedLM", {}, None),
+    "AlbertForPreTraining, two groups": ("AlbertForPreTraining", {"num_hidden_groups": 2}, None),
+    "ErnieForMaskedLM": ("ErnieForMaskedLM", {}, None),
+    "MegatronBertForPreTraining, published": ("MegatronBertForPreTraining", {}, published),
+    "RoFormerForMaskedLM": ("RoFormerForMaskedLM", {}, None),
+    "ModernBertForMaskedLM": ("ModernBertForMaskedLM", {}, None),
+    "ModernBertModel, biases": ("ModernBertModel", {"norm_bias": True, "attention_bias": True}, None),
+    "EsmForMaskedLM": ("EsmForMaskedLM", {}, None),
+    "EuroBertForMaskedLM": ("EuroBertForMaskedLM", {}, None),
+    "MPNetForMaskedLM": ("MPNetForMaskedLM", {}, None),
+    "DebertaV2ForMaskedLM": ("DebertaV2ForMaskedLM", {}, None),
+    "DebertaV2ForSequenceClassification, shared": (
+        "DebertaV2ForSequenceClassification",
+        {"share_att_key": True, "num_labels": 3},
+        None,
+    ),
     "ElectraModel, no summary": ("ElectraModel", {"summary_use_proj": False}, None),
 }
 

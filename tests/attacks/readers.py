@@ -10,7 +10,7 @@ import io
 import json
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -34,6 +34,7 @@ from headscope.checkpoint.source import check_span
 from headscope.checkpoint.tokenizer import load_tokenizer
 from headscope.checkpoint.weights import read_weights
 from headscope.errors import HeadscopeError, UnsupportedError
+from headscope.terms import Terms
 from headscope.view.anatomy_sheets import shapes_sheet, summary_sheet
 from headscope.view.config_sheets import config_sheet, tree_sheet
 from headscope.view.overview_sheets import overview_sheet
@@ -380,6 +381,12 @@ def _write_config(folder: Path, **config: Any) -> None:
     (folder / "config.json").write_text(json.dumps({"model_type": "bert", "vocab_size": len(VOCABULARY), **config}))
 
 
+def sentencepiece_files(folder: Path) -> list[bytes]:
+    """A SentencePiece model, for DeBERTa."""
+    (folder / "config.json").write_text('{"model_type": "deberta-v2"}')
+    return [(Path(__file__).parent.parent / "data" / "sentencepiece" / "spm.model").read_bytes()]
+
+
 def vocab_txt_files(folder: Path) -> list[bytes]:
     _write_config(folder)
     return ["\n".join(VOCABULARY).encode() + b"\n", "\r\n".join((*VOCABULARY, "Cat", "é")).encode()]
@@ -453,7 +460,31 @@ def trace_files(folder: Path) -> list[bytes]:
         for text, pair, dtype in (("the cat sat", None, "fp32"), ("the cat", "she took", "fp16")):
             path = model.trace(text, pair, ablate={(0, 1)}).save(Path(inner) / "t.safetensors", dtype=dtype)
             files.append(path.read_bytes())
+        trace = model.trace("the cat sat")
+        files.append(with_terms(trace).save(Path(inner) / "t.safetensors").read_bytes())
     return files
+
+
+def with_terms(trace: hs.Trace) -> hs.Trace:
+    """The same trace with every kind of score term in every layer."""
+    generator = np.random.default_rng(0)
+    layers = []
+    for record in trace.layers:
+        (heads, size, d_head), count = record.q.shape, 3
+        tables = {
+            "by_distance": (heads, count),
+            "by_key": (heads, size),
+            "relative_keys": (heads, count, d_head),
+            "relative_queries": (heads, count, d_head),
+            "sinks": (heads,),
+        }
+        terms = Terms(
+            buckets=np.arange(2 * size - 1, dtype=np.int32) % count,
+            cap=5.0,
+            **{name: generator.normal(size=shape).astype(np.float32) for name, shape in tables.items()},  # type: ignore[arg-type]
+        )
+        layers.append(replace(record, terms=terms, lse=None))
+    return trace.replaced(layers=layers)
 
 
 BYTES_AND_JSON = (ways.mutate_bytes, ways.mutate_json)
@@ -468,6 +499,7 @@ READERS: dict[str, Reader] = {
     "tokenizer.json": Reader(tokenizer_json_files, BYTES_AND_JSON, in_file("tokenizer.json", read_tokenizer)),
     "vocab.txt": Reader(vocab_txt_files, BYTES_AND_LINES, in_file("vocab.txt", read_tokenizer)),
     "vocab.json": Reader(byte_level_files("vocab.json"), BYTES_AND_JSON, in_file("vocab.json", read_tokenizer)),
+    "spm.model": Reader(sentencepiece_files, (ways.mutate_bytes,), in_file("spm.model", read_tokenizer)),
     "merges.txt": Reader(byte_level_files("merges.txt"), BYTES_AND_LINES, in_file("merges.txt", read_tokenizer)),
     **{
         name: Reader(small_files(name), BYTES_AND_JSON, in_file(name, read_tokenizer))

@@ -1,4 +1,4 @@
-"""Classify every architecture of the installed transformers by its classes: captured, captured in part, or refused."""
+"""Classify every architecture of the installed transformers by its classes: read, read in part, or not."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from torch import nn
 from transformers import models
 
 from headscope._capture.classes import kind_of, names_used
+from headscope._capture.readers import reader_of
+from headscope._capture.refusals import REASONS, WITHOUT_WEIGHTS
 
 
 @dataclass(frozen=True)
@@ -23,14 +25,16 @@ class Architecture:
     Attributes:
         name: the folder's name.
         reads: True if it has attention that capture reads.
-        alone: classes that compute attention themselves, which capture refuses.
-        settings: features of its config that capture refuses: soft caps, sinks.
+        inside: classes that compute attention themselves and have a reader.
+        alone: classes that compute attention themselves and have none.
+        terms: features of its config that become score terms: soft caps, sinks.
     """
 
     name: str
     reads: bool
+    inside: tuple[str, ...]
     alone: tuple[str, ...]
-    settings: tuple[str, ...]
+    terms: tuple[str, ...]
 
 
 def architectures() -> Iterator[Architecture]:
@@ -43,8 +47,14 @@ def architectures() -> Iterator[Architecture]:
         used = frozenset(name for cls, kind in kinds.items() if not kind.is_model for name in names_used(cls))
         yield Architecture(
             folder.name,
-            any(kind.uses_interface or kind.calls_sdpa for kind in kinds.values()) or "MultiheadAttention" in used,
-            tuple(sorted(cls.__name__ for cls, kind in kinds.items() if kind.computes_own_attention)),
+            any(kind.uses_interface or kind.calls_sdpa or reader_of(cls) for cls, kind in kinds.items())
+            or "MultiheadAttention" in used,
+            tuple(sorted(cls.__name__ for cls in classes if reader_of(cls))),
+            tuple(
+                sorted(
+                    cls.__name__ for cls, kind in kinds.items() if kind.computes_own_attention and not reader_of(cls)
+                )
+            ),
             tuple(word for name, word in (("attn_logit_softcapping", "soft cap"), ("sinks", "sinks")) if name in used),
         )
 
@@ -69,33 +79,50 @@ def _modules_of(file: ModuleType) -> list[type]:
     ]
 
 
+PROVEN = {
+    "compared": "every weight is compared with transformers' own eager attention in the tests",
+    "while it runs": "contexts are recomputed and compared while it runs",
+    "own reader": "a reader turns the class's inputs into Q, K, V and score terms; compared as above",
+}
+"""How an architecture is proven -> what that means."""
+
+
 def as_markdown(listed: list[Architecture], compared: set[str]) -> str:
-    """The lists of docs/capture.md.
+    """The tables of docs/capture.md, collapsed.
 
     Args:
         compared: architectures whose weights the tests compare with transformers' eager attention.
     """
-    read = [one for one in listed if one.reads and not one.alone]
-    proven = [one.name for one in listed if one.name in compared]
-    partly = [one for one in listed if one.reads and one.alone]
-    refused = [one for one in listed if not one.reads and one.alone]
-    none = [one for one in listed if not one.reads and not one.alone]
-    set_by_config = [f"{one.name} ({', '.join(one.settings)})" for one in listed if one.settings]
-
-    def with_classes(some: list[Architecture]) -> str:
-        return ", ".join(f"{one.name} ({', '.join(f'`{cls}`' for cls in one.alone)})" for one in some)
-
+    read, refused, none = [], [], []
+    for each in listed:
+        classes = ", ".join(f"`{name}`" for name in each.alone)
+        if each.reads:
+            proof = "compared" if each.name in compared else "while it runs"
+            notes = [f"own reader: {', '.join(f'`{name}`' for name in each.inside)}"] if each.inside else []
+            notes += [f"with {' and '.join(each.terms)}"] if each.terms else []
+            notes += [f"except {classes}"] if each.alone else []
+            read.append(f"| {each.name} | {proof} | {'; '.join(notes)} |")
+        elif each.alone:
+            reasons = dict.fromkeys(REASONS[name] for name in each.alone if name in REASONS)
+            refused.append(f"| {each.name} | {classes} | {'; '.join(reasons) or 'computes its attention itself'} |")
+        else:
+            none.append(each.name)
+    silent = [f"{name} ({WITHOUT_WEIGHTS[name]})" if name in WITHOUT_WEIGHTS else name for name in none]
+    proven = sum(each.reads and each.name in compared for each in listed)
     return "\n\n".join(
         [
-            f"**Compared** ({len(proven)}): the tests build a small model and hold every weight to transformers' own "
-            f"eager attention: {', '.join(proven)}.",
-            f"**Read** ({len(read)}): {', '.join(one.name for one in read)}.",
-            f"**Read in part** ({len(partly)}); a model with one of the classes named is refused, parts without it are "
-            f"read: {with_classes(partly)}.",
-            f"**Refused** ({len(refused)}), since these classes compute attention by themselves: "
-            f"{with_classes(refused)}.",
-            f"**Refused where the config asks for it**: {', '.join(set_by_config)}.",
-            f"**Without attention of their own** ({len(none)}); whether a model inside is read depends on that model: "
-            f"{', '.join(one.name for one in none)}.",
+            f"Of {len(listed)} architectures, {len(read)} are read, {proven} of which the tests compare cell by cell; "
+            f"{len(refused)} have attention classes without a reader; {len(none)} have no attention of their own.",
+            "Proven: " + "; ".join(f"**{name}**, {meaning}" for name, meaning in PROVEN.items()) + ".",
+            _table(f"Read ({len(read)})", ("architecture", "proven", "notes"), read),
+            _table(f"Not read ({len(refused)})", ("architecture", "classes", "why"), refused),
+            f"<details markdown><summary>Without attention of their own ({len(none)})</summary>\n\n"
+            f"Whether a model inside is read depends on that model: {', '.join(silent)}.\n\n</details>",
         ]
     )
+
+
+def _table(summary: str, columns: tuple[str, ...], rows: list[str]) -> str:
+    """A Markdown table that is collapsed until its summary is clicked."""
+    lines = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns), *rows]
+    return f"<details markdown><summary>{summary}</summary>\n\n" + "\n".join(lines) + "\n\n</details>"

@@ -40,6 +40,15 @@ T5 = {
     "vocab_size": 99,
     "decoder_start_token_id": 0,
 }
+DEBERTA = {
+    **TEXT,
+    "relative_attention": True,
+    "max_position_embeddings": 32,
+    "type_vocab_size": 0,
+    "position_biased_input": False,
+}
+EXPERTS = {"num_local_experts": 2, "num_experts_per_tok": 1}
+DEBERTA_V2 = {**DEBERTA, "position_buckets": 4, "norm_rel_ebd": "layer_norm"}
 
 
 @dataclass(frozen=True)
@@ -68,7 +77,7 @@ class Family:
     extra: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return f"{self.name}-{self.stage}"
+        return f"{self.name}-{self.trap}" if self.trap else self.name
 
     def build(self, dtype: torch.dtype = torch.float32) -> Any:
         """The model, eval, with its default implementation."""
@@ -77,7 +86,9 @@ class Family:
         model = getattr(transformers, self.name)(getattr(transformers, config_name)(**self.settings)).eval()
         with torch.no_grad():
             for name, parameter in model.named_parameters():
-                if parameter.dim() > 1 and "embed" not in name.lower():
+                if "rel_embeddings" in name or name.endswith("sinks"):
+                    parameter.mul_(40)  # from 0.02 to about 1, so that these terms count
+                elif parameter.dim() > 1 and "embed" not in name.lower():
                     parameter.mul_(self.factor * (self.sharpen if "query" in name or "key" in name else 1.0))
         return model.to(dtype)
 
@@ -200,6 +211,12 @@ FAMILIES = [
         trap="windows in every other layer",
     ),
     Family(
+        "Gemma2Model",
+        {**DECODER, "head_dim": 8, "sliding_window": 3, "attn_logit_softcapping": 2.0},
+        stage="rotated",
+        trap="soft cap",
+    ),
+    Family(
         "Gemma3TextModel", {**DECODER, "head_dim": 8, "sliding_window": 3}, config="Gemma3TextConfig", stage="rotated"
     ),
     Family("PhiModel", {**DECODER}, stage="rotated", trap="rotates a part"),
@@ -210,6 +227,21 @@ FAMILIES = [
     Family("CohereModel", DECODER, stage="rotated"),
     Family("StableLmModel", DECODER, stage="rotated"),
     Family("Starcoder2Model", DECODER, stage="rotated"),
+    Family(
+        "GptOssModel",
+        {**DECODER, "head_dim": 8, "num_local_experts": 2, "num_experts_per_tok": 1, "sliding_window": 3},
+        stage="rotated",
+        trap="sinks",
+    ),
+    *(
+        Family(name, {**DECODER, "head_dim": 8, **settings}, stage="rotated", trap=trap)
+        for name, settings, trap in (
+            ("VaultGemmaModel", {"sliding_window": 3, "attn_logit_softcapping": 2.0}, "soft cap"),
+            ("FlintModel", {}, "sinks"),
+            ("MiMoV2FlashModel", {}, "sinks in every other layer"),
+            ("OpenAIPrivacyFilterModel", {**EXPERTS, "sliding_window": 3}, "sinks on both sides"),
+        )
+    ),
     Family("MixtralModel", {**DECODER, "num_local_experts": 2}, stage="rotated"),
     Family("SmolLM3Model", {**DECODER, "no_rope_layers": [1, 1]}, stage="rotated"),
     Family("CTRLModel", {"n_embd": 32, "n_layer": 2, "n_head": 4, "dff": 48, "vocab_size": 99, "n_positions": 64}),
@@ -314,11 +346,52 @@ FAMILIES = [
         },
         takes="audio",
     ),
+    # Those that compute their attention themselves, and have a reader.
+    *(
+        Family("DebertaModel", {**DEBERTA, **settings}, trap=trap)
+        for settings, trap in (
+            ({"pos_att_type": ["c2p", "p2c"]}, "both relative terms"),
+            ({"pos_att_type": ["c2p", "p2c"], "max_relative_positions": 3}, "distances beyond the table"),
+            ({"pos_att_type": ["p2c"]}, "one relative term"),
+            ({"relative_attention": False}, "no relative terms"),
+        )
+    ),
+    *(
+        Family("DebertaV2Model", {**DEBERTA_V2, **settings}, trap=trap)
+        for settings, trap in (
+            ({"share_att_key": True, "pos_att_type": ["p2c", "c2p"], "conv_kernel_size": 3}, "shared, convolution"),
+            ({"share_att_key": False, "pos_att_type": ["c2p", "p2c"]}, "projections of their own"),
+            ({"share_att_key": True, "pos_att_type": ["c2p"], "position_buckets": -1}, "no buckets"),
+            ({"share_att_key": True, "pos_att_type": ["p2c"], "max_relative_positions": 3}, "distances are clipped"),
+        )
+    ),
+    Family("MPNetModel", {**TEXT, "max_position_embeddings": 32}, trap="position bias"),
+    Family("RoFormerModel", {**TEXT, "max_position_embeddings": 32}, stage="rotated"),
+    Family(
+        "RoFormerModel",
+        {**TEXT, "max_position_embeddings": 32, "rotary_value": True},
+        stage="rotated",
+        trap="rotated values",
+    ),
+    Family("BloomModel", {"hidden_size": 36, "n_layer": 2, "n_head": 6, "vocab_size": 99}, trap="ALiBi"),
+    Family("MptModel", {"d_model": 36, "n_layers": 2, "n_heads": 6, "vocab_size": 99, "max_seq_len": 20}, trap="ALiBi"),
+    Family(
+        "FalconModel",
+        {**TEXT, "new_decoder_architecture": False, "attn_implementation": "eager"},
+        stage="rotated",
+        trap="one key head",
+    ),
+    Family(
+        "FalconModel",
+        {**TEXT, "new_decoder_architecture": True, "num_kv_heads": 2, "attn_implementation": "eager"},
+        stage="rotated",
+        trap="grouped queries",
+    ),
 ]
 
-"""Those that the installed version of transformers takes through its attention interface."""
+"""The architectures whose every weight is compared with transformers' eager attention."""
 
-BY_NAME = {family.name: family for family in FAMILIES}
+BY_NAME = {family.name: family for family in reversed(FAMILIES)}
 
 
 def here(*names: str) -> list[str]:

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 import transformers
 from architectures import architectures, as_markdown
+
 from families import FAMILIES
+from headscope._capture.readers import READERS
+from headscope._capture.refusals import REASONS
 
 DOCS = Path(__file__).parents[2] / "docs" / "capture.md"
 BLOCK = re.compile(r"(<!-- architectures of transformers (\S+) -->\n).*(\n<!-- end -->)", re.DOTALL)
@@ -30,3 +33,6 @@ def test_the_documented_architectures_are_those_of_the_installed_version(pytestc
         assert kept[0].split("\n", 1)[1].rsplit("\n", 1)[0] == lists
     by_name = {one.name: one for one in installed}
     assert all(by_name[name].reads or not by_name[name].alone for name in compared)
+    classes = {name for one in installed for name in (*one.inside, *one.alone)}
+    assert REASONS.keys() <= classes, "a reason for a class that no longer exists"
+    assert {name.rpartition(".")[2] for name in READERS} <= classes | {"FalconAttention"}

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from families import FAMILIES, Family
 
+from families import FAMILIES, Family
 from headscope._capture import capture
 
 PADDABLE = [family for family in FAMILIES if family.takes not in ("image", "audio", "features")]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from families import BY_NAME
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 import headscope as hs
+from families import BY_NAME
 from headscope._capture import ablate, capture
 from headscope.errors import InputError
 

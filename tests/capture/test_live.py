@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from families import BY_NAME, DECODER, TEXT, Family, here
 from torch import nn
 
 import headscope
+from families import BY_NAME, DECODER, TEXT, Family, here
 from headscope._capture import ablate, capture, describe, modules_of_checkpoint, trace
 from headscope.errors import InputError, MissingExtraError, UnsupportedError
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from families import BY_NAME
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from families import BY_NAME
 from headscope._capture import ablate, capture
 from headscope._capture.classes import kind_of
 from headscope.errors import InputError, UnsupportedError
@@ -85,6 +85,33 @@ def test_any_class_and_any_mask(cls: type[Mixer], kind: str) -> None:
         total = sum(trace[0, head].output for head in range(4)) + mixer.out.bias.detach().numpy()
         np.testing.assert_allclose(total, alone[row, kept], atol=1e-5)
         assert trace.verify().agrees
+
+
+ADDED = {
+    "a number for each head and key": (torch.randn(4, 1, 6, generator=torch.Generator().manual_seed(2)), ("by_key",)),
+    "the same, causal": (
+        torch.randn(4, 1, 6, generator=torch.Generator().manual_seed(2)).masked_fill(
+            ~torch.ones(6, 6, dtype=torch.bool).tril(), float("-inf")
+        ),
+        ("by_key",),
+    ),
+    "numbers that follow no rule": (MASKS["per head"], ()),
+}
+
+
+@pytest.mark.parametrize("kind", ADDED)
+def test_numbers_in_a_mask_become_a_table_if_they_follow_a_rule(kind: str) -> None:
+    torch.manual_seed(0)
+    mixer, x = Mixer().eval(), torch.randn(2, 6, 32)
+    mask, terms = ADDED[kind]
+    with torch.no_grad(), capture(mixer) as captured:
+        mixer(x, mask)
+    expected = weights_of(mixer, x, mask)
+    for row, trace in enumerate(captured.traces):
+        np.testing.assert_allclose(trace[0].weights[:], expected[row].detach(), atol=1e-6)
+        assert trace[0].terms.named == terms
+        assert (trace[0].mask.bias is None) == bool(terms)
+        assert trace[0].mask.causal == ("causal" in kind)
 
 
 @pytest.mark.parametrize("kind", ["none", "2d", "per row"])

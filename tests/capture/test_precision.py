@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from families import BY_NAME, here
 from torch import nn
 from torch.nn.functional import multi_head_attention_forward, scaled_dot_product_attention
 from transformers import AttentionInterface
 
+from families import BY_NAME, here
 from headscope._capture import capture
 from headscope._capture.transformers_support import product_dtype
 from headscope._trace import Trace, load

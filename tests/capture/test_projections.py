@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import torch
-from families import BY_NAME, FAMILIES, Family
 from torch import nn
 
+from families import BY_NAME, FAMILIES, Family
 from headscope._capture import ablate, capture
 from headscope.errors import TraceError, UnsupportedError
 from headscope.view.page_trace import page_bytes

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from families import BY_NAME, here
 from torch import nn
 
 import headscope as hs
+from families import BY_NAME, here
 from headscope._capture import capture
 from headscope._trace import LayerRecord, Trace
 from headscope.verify import Check, Report, Worst

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
-from families import BY_NAME
 from torch import nn
 from torch.nn.attention.flex_attention import flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 import headscope as hs
+from families import BY_NAME
 from headscope._capture import ablate, capture
 from headscope._capture.operators import KEY
 from headscope.errors import UnsupportedError

@@ -47,7 +47,7 @@ def test_the_screen_begins_with_the_finding(other: str, corpus: str) -> None:
     assert "from the bundled model to" in text
     assert "What changed most: layer 1, head 2, its QK by 50%" in " ".join(lines)
     assert "on 3 documents" in " ".join(lines)
-    assert next(line for line in lines if line.startswith("layer   1")).split()[2:] == ["·", "·", "+100", "·"]
+    assert next(line for line in lines if line.startswith("layer  1")).split()[2:] == ["·", "·", "+100", "·"]
     assert f"next: headscope head {other} 1 2" in text
     assert max(width(line) for line in lines if not line.startswith("next")) <= 80
 
@@ -78,7 +78,7 @@ def test_markdown_has_a_line_for_each_head(other: str) -> None:
 def test_a_model_and_itself(tmp_path: Path) -> None:
     text = run("-", "-").stdout
     assert "Nothing differs" in text
-    assert "layer   0" not in text
+    assert "layer  0" not in text
     assert json.loads(run("-", "-", "--json").stdout)["differs"] is False
 
 

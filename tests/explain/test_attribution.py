@@ -19,7 +19,7 @@ from headscope.errors import CheckpointError, InputError, UnsupportedError
 from headscope.explain.gradients import gradients, integrated_gradients
 from headscope.explain.linearised import check_linearisable
 from headscope.explain.modules import inputs_of, module_for, score_of
-from random_models import FAMILIES, run
+from random_models import BERTS_LAYER, FAMILIES, run
 
 TARGETS = [
     ("Bert", "ForMaskedLM", None),
@@ -84,9 +84,10 @@ def decompx(naive: Naive) -> np.ndarray:
     return shares
 
 
-@pytest.mark.parametrize("stem", FAMILIES)
+@pytest.mark.parametrize("stem", BERTS_LAYER)
 def test_decompx_is_the_papers_forward_propagation_of_shares(tmp_path: Path, stem: str) -> None:
-    checkpoint = readable(tmp_path, stem, "ForMaskedLM")
+    field = "activation" if stem == "DistilBert" else "hidden_act"
+    checkpoint = readable(tmp_path, stem, "ForMaskedLM", **{field: "gelu"})
     model = hs.open(tmp_path)
     result = model.attribute(TEXT)
     naive = Naive(model, checkpoint.module, list(model.trace(TEXT).ids))
@@ -99,6 +100,13 @@ def test_decompx_is_the_papers_forward_propagation_of_shares(tmp_path: Path, ste
     np.testing.assert_allclose(result.scores, expected[:-1], atol=2e-4)
     bias = naive.weight("masked_lm.bias")[result.target.index]
     assert result.rest == pytest.approx(expected[-1] + bias, abs=2e-4)
+
+
+@pytest.mark.parametrize("stem", [stem for stem in FAMILIES if stem not in BERTS_LAYER])
+def test_layers_without_a_rule_are_refused(tmp_path: Path, stem: str) -> None:
+    readable(tmp_path, stem, "ForMaskedLM")
+    with pytest.raises(UnsupportedError, match="no rule has been derived"):
+        hs.open(tmp_path).attribute(TEXT)
 
 
 @pytest.mark.parametrize(("stem", "suffix", "wanted"), TARGETS)
@@ -143,7 +151,7 @@ def alti(naive: Naive) -> np.ndarray:
 
 
 @pytest.mark.parametrize("wanted", [None, ("embedding",)])
-@pytest.mark.parametrize("stem", FAMILIES)
+@pytest.mark.parametrize("stem", BERTS_LAYER)
 def test_alti_is_the_papers_product_of_contributions(tmp_path: Path, stem: str, wanted: Any) -> None:
     checkpoint = readable(tmp_path, stem, "ForMaskedLM")
     model = hs.open(tmp_path)
@@ -226,6 +234,15 @@ def test_integrated_gradients_add_up(tmp_path: Path, stem: str, suffix: str, wan
     assert result.total == pytest.approx(decomposed.total, abs=1e-4)
     assert not result.scores[np.array(result.axis.special)].any()
     assert result.target.kind != "word" or result.scores[result.target.row] == 0
+
+
+@pytest.mark.parametrize("stem", [stem for stem in FAMILIES if stem not in BERTS_LAYER])
+def test_integrated_gradients_of_every_family_add_up(tmp_path: Path, stem: str) -> None:
+    """They need no rule: the sum over tokens is the score less that of the baseline, by the live module."""
+    readable(tmp_path, stem, "ForMaskedLM")
+    result = hs.open(tmp_path).attribute(TEXT, method="integrated_gradients", steps=96)
+    assert result.gap == pytest.approx(0, abs=5e-2)
+    assert np.abs(result.scores).max() > 1e-3
 
 
 def test_integrated_gradients_are_a_plain_sum(tmp_path: Path) -> None:
@@ -313,7 +330,7 @@ def test_a_gated_feed_forward_has_no_rule_yet(tmp_path: Path, monkeypatch: pytes
     gate = Spec("encoder.layer.{l}.gate.weight", "layer.ffn_gate.weight", ("d_ffn", "d_model"))
     object.__setattr__(family, "layer", (*family.layer, gate))
     try:
-        with pytest.raises(UnsupportedError, match=r"layer\.ffn_gate\.weight: for a gated one no rule"):
+        with pytest.raises(UnsupportedError, match=r"layer\.ffn_gate\.weight in its feed-forward network: no rule"):
             check_linearisable(model)
     finally:
         object.__setattr__(family, "layer", family.layer[:-1])

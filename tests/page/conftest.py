@@ -65,6 +65,9 @@ def watch(browser: Browser, usual: Watched) -> Iterator[Callable[..., Watched]]:
         said = list(watched.said)
         if watched is usual:
             watched.page.goto("about:blank")
+            # the next test finds it as it was
+            watched.page.set_viewport_size({"width": 1280, "height": 720})
+            watched.page.emulate_media(media="null", forced_colors="null", color_scheme="null")
         else:
             watched.page.context.close()
         assert not quiet or said == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,14 @@ def until(page: Page | Frame, expression: str) -> None:
     while not page.evaluate(expression):
         assert time.monotonic() < end, f"never true: {expression}"
         page.wait_for_timeout(20)
+
+
+def eventually(page: Page | Frame, condition: Callable[[], object], what: str) -> None:
+    """Wait for something outside of the page to be true."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, f"never: {what}"
+        page.wait_for_timeout(50)
 
 
 UNREADABLE = Path(__file__).with_name("unreadable.js").read_text(encoding="utf-8")

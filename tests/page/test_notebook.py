@@ -60,13 +60,16 @@ def test_the_frame_may_run_scripts_and_nothing_else(bert: hs.Model) -> None:
     assert "require" not in opening
 
 
-def test_view_shows_the_frame_in_a_marimo_cell(bert: hs.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_view_shows_the_frame_in_a_marimo_cell_without_anywidget(
+    bert: hs.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
     displayed: list[str] = []
     marimo = SimpleNamespace(
         running_in_notebook=lambda: True, Html=lambda text: text, output=SimpleNamespace(append=displayed.append)
     )
     monkeypatch.setitem(sys.modules, "marimo", marimo)
-    bert.trace("The cat sat.").view(height=300)
+    monkeypatch.setattr(notebook, "find_spec", lambda name: None)
+    assert bert.trace("The cat sat.").view(height=300) is None
     assert len(displayed) == 1
     assert "height:300px" in displayed[0][: displayed[0].index("srcdoc=")]
 

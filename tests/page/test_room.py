@@ -174,8 +174,9 @@ def test_the_statistics_table_is_whole(watch: Watch, tmp_path: Path) -> None:
 @pytest.mark.parametrize("width", [360, 390])
 def test_controls_are_large_enough_for_a_finger(watch: Watch, cat_file: Path, width: int) -> None:
     watched = watch(viewport={"width": width, "height": 800}, has_touch=True)
-    page = watched.open(f"{cat_file.as_uri()}#l=1&h=1&q=4&k=3")
+    page = watched.open(f"{cat_file.as_uri()}#l=9&h=1&q=4&k=3")
     page.wait_for_selector("[data-test=weight]")
+    assert page.locator(".said button").is_visible()  # the address asks for a layer that is missing
     small = page.evaluate(
         """[...document.querySelectorAll("#page button, #page select, #page input:not([type=checkbox])")]
           .filter((one) => one.checkVisibility({ visibilityProperty: true }) && !one.closest("dialog, .unseen"))
@@ -194,6 +195,11 @@ def test_forced_colours_keep_what_is_chosen(watch: Watch, cat_file: Path) -> Non
     assert chosen != other
     assert page.locator(".legend .ramp").evaluate("(one) => getComputedStyle(one).backgroundImage").startswith("linear")
     assert page.locator(".legend .ramp").evaluate("(one) => getComputedStyle(one).forcedColorAdjust") == "none"
+    # the marks above a picture don't hide it
+    overlays = page.locator("canvas.over")
+    assert overlays.count() == 2
+    for overlay in overlays.all():
+        assert overlay.evaluate("(one) => getComputedStyle(one).backgroundColor") == "rgba(0, 0, 0, 0)"
 
 
 def test_print_keeps_the_legend_s_value(watch: Watch, cat_file: Path) -> None:
@@ -202,9 +208,45 @@ def test_print_keeps_the_legend_s_value(watch: Watch, cat_file: Path) -> None:
     assert page.locator("[data-test=reach]").is_visible()
     assert not page.locator("[data-test=table]").is_visible()
     assert page.locator(".ranked").evaluate("(one) => getComputedStyle(one).breakInside") == "avoid"
+    page.set_viewport_size({"width": 794, "height": 1100})
+    page.emulate_media(media="screen")
+    page.locator(".right .token").nth(3).click()
+    page.wait_for_selector("[data-test=weight]")
+    page.emulate_media(media="print")
+    cell = box(page, ".cell")
+    for step in page.locator(".step").all():
+        place = step.bounding_box()
+        assert place is not None
+        assert place["y"] + place["height"] <= cell["y"] + cell["height"]
+        assert step.evaluate("(one) => one.scrollHeight <= one.clientHeight")
 
 
-def test_a_long_text_opens_on_the_matrix(watch: Watch, tmp_path: Path) -> None:
+def test_a_phone_shows_the_last_token_of_a_sentence(watch: Watch, tmp_path: Path) -> None:
+    trace = hs.open("-").trace("The animal did not cross the street because it was too tired.")
+    watched = watch(viewport={"width": 390, "height": 844}, has_touch=True)
+    page = watched.open(trace.to_html(tmp_path / "animal.html").as_uri() + "#h=1")
+    assert len(trace) >= 15
+    lines = page.locator(".lines")
+    assert lines.evaluate("(one) => one.scrollHeight <= one.clientHeight")
+    assert page.locator(".left .token").count() == len(trace)
+
+
+def test_a_laptop_shows_every_head_and_one_header_line(watch: Watch, tmp_path: Path) -> None:
+    generator = np.random.default_rng(3)
+    trace = made(15, Mask(), heads=12)
+    layers = [trace.layers[0]]
+    for number in range(1, 6):
+        q, k = (generator.normal(size=(12, 15, 8)).astype(np.float32) for _ in range(2))
+        _, lse = attend(q, k, k, scale=1.0, mask=Mask())
+        layers.append(LayerRecord(q, k, k, lse=lse, scale=1.0, mask=Mask(), number=number))
+    file = trace.replaced(layers=layers).to_html(tmp_path / "six.html")
+    page = watch(viewport={"width": 1280, "height": 720}).open(file.as_uri() + "#h=1")
+    assert page.locator(".scroller").evaluate("(one) => one.scrollHeight <= one.clientHeight")
+    tabs, share = box(page, "[data-test=pane-head]"), box(page, "[data-test=share]")
+    assert tabs["y"] == pytest.approx(share["y"], abs=3)
+
+
+def test_a_long_text_opens_as_prose(watch: Watch, tmp_path: Path) -> None:
     page = watch().open(made(80, Mask()).to_html(tmp_path / "long.html").as_uri())
-    assert page.locator(".lines").count() == 0
-    assert page.locator(".matrix[role=img]").is_visible()
+    assert page.locator(".lines, .matrix").count() == 0
+    assert page.locator(".word").count() == 80

@@ -12,7 +12,9 @@ from looking import HOSTILE, Watched, head_of, ranked, until
 from serving import Served, serving, start
 
 import headscope as hs
-from headscope.view.server import HOST, rerun
+from headscope.view.questions import Question
+from headscope.view.runs import rerun
+from headscope.view.server import HOST
 from patience import PATIENCE
 
 Watch = Callable[..., Watched]
@@ -77,7 +79,7 @@ def test_silence_a_head_and_mask_a_token(watch: Watch, bert: hs.Model, served: S
     assert "[MASK] at 6" in text
     assert "[MASK] at 2" in text
     base = served.session.traces[next(iter(served.session.traces))]
-    again = rerun(bert, base, [(0, 0)], [2])
+    again = rerun(bert, base, Question("change", ablate=((0, 0),), mask=(2,)))
     best = hs.Model.trace(bert, ids=list(again.ids), ablate=[(0, 0)])
     np.testing.assert_array_equal(best.outputs["last_hidden_state"].array, again.outputs["last_hidden_state"].array)
     assert again.tokens[2] == "[MASK]"
@@ -87,7 +89,7 @@ def test_silence_a_head_and_mask_a_token(watch: Watch, bert: hs.Model, served: S
 
 def test_before_and_after_stay_apart_whichever_is_looked_at(watch: Watch, served: Served) -> None:
     """Changes belong to the text that they were chosen for; a changed run stays after its original."""
-    page = watch().open(f"{served.session.address()}#pane=causes")
+    page = watch().open(f"{served.session.address()}#pane=causes&way=these")
     tokens = page.locator("[data-test=tokens] button")
     tokens.nth(2).click()
     assert tokens.nth(2).get_attribute("aria-pressed") == "true"

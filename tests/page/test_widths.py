@@ -59,9 +59,28 @@ def test_a_file_holds(watch: Watch, two: list[hs.Trace], tmp_path: Path, kind: s
     watched.page.add_init_script(brought(kind))
     page = watched.open(file.as_uri() + LOOKED)
     assert complaints(page, page) == []
-    page.keyboard.press("?")
-    until(page, "document.querySelector('dialog').open")
-    assert unreadable(page) == []
+    for key in ("?", "S"):
+        page.keyboard.press(key)
+        page.wait_for_selector("dialog[open]")
+        assert unreadable(page) == []
+        page.keyboard.press("Escape")
+        page.wait_for_selector("dialog[open]", state="detached")
+
+
+@pytest.mark.parametrize("state", ["dir=to&on=3.4.5.6.7.8", "of=ab", "heads=0.1.2.3&blend=mean"])
+@pytest.mark.parametrize("kind", FACTORS)
+def test_prose_holds(watch: Watch, two: list[hs.Trace], tmp_path: Path, kind: str, state: str) -> None:
+    watched = watch(locale="ja")
+    watched.page.add_init_script(brought(kind))
+    page = watched.open(f"{html.to_html(two, tmp_path / 'two.html').as_uri()}{LOOKED}&mode=text&{state}")
+    settled(page)
+    page.wait_for_selector(".word.inked")
+    found = []
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 720})
+        page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        found += [f"{width} px: {one}" for one in unreadable(page)]
+    assert found == []
 
 
 @pytest.mark.parametrize("kind", FACTORS)

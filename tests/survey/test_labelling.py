@@ -5,14 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from known_heads import HEADS, LABELS, known_heads, known_treebank
+import torch
 from surveying import OPTIONS, contents
+from transformers import AutoTokenizer, BertConfig, BertModel
 from typer.testing import CliRunner
 
 import headscope as hs
-from headscope._survey.labelling import COLUMNS, RULES
+from headscope._survey.labelling import COLUMNS
+from headscope._survey.rules import RULES
 from headscope.cli.app import app
 from headscope.errors import InputError
+from known_heads import HEADS, LABELS, VOCABULARY, drawn_acts, known_heads, known_treebank
+
+SEEDS = (314159, 265358, 979323)
+UNSPECIFIC = {"none", "broad", "the same words for all", "the first token", "[SEP]"}
+"""Labels that are true of a head whatever its words mean, and so may be true of noise."""
 
 ATLAS = {**OPTIONS, "statistics": "entropy", "labels": True, "examples": 5, "part_size": 20_000}
 
@@ -29,6 +36,48 @@ def test_known_heads_and_noise(survey: hs.Survey) -> None:
     rows = {(row["layer"], row["head"]): row for row in survey.labels.to_pylist()}
     assert [rows[0, head]["label"] for head in range(HEADS)] == list(LABELS)
     assert [rows[1, head]["label"] for head in range(HEADS)] == ["none"] * HEADS
+
+
+def test_precision_and_recall(tmp_path: Path) -> None:
+    """Heads whose acts, sharpness and noise are drawn from seeds that no rule was tuned on: digits of pi.
+
+    A label is right if it names the act. Rules were written against seed 1 of known_heads.py and all-MiniLM-L6-v2.
+    """
+    built = labelled = right = 0
+    wrong = []
+    for seed in SEEDS:
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        acts, scores = drawn_acts(seed)
+        treebank = known_treebank(folder / "t.conllu", seed=seed)
+        survey = hs.survey(known_heads(folder, scores), treebank, **{**ATLAS, "examples": 0})
+        for act, row in zip(acts, survey.labels.to_pylist(), strict=True):
+            label = row["label"]
+            agrees = label == act or (row["kind"] == "syntax" and label.startswith(f"{act}: from the dependent"))
+            built += act != "none"
+            labelled += label != "none"
+            right += agrees and act != "none"
+            if not agrees:
+                wrong.append((seed, act, label))
+    assert right / labelled >= 0.9, wrong
+    assert right / built >= 0.8, wrong
+    assert not [case for case in wrong if case[1] == "none" and case[2] not in UNSPECIFIC], wrong
+
+
+def test_models_that_learned_nothing(tmp_path: Path) -> None:
+    """Random weights, sharp and flat, over sentences with real trees: nothing specific may be said of any head."""
+    tokenizer = known_heads(tmp_path)  # for its vocabulary
+    treebank = known_treebank(tmp_path / "t.conllu", seed=SEEDS[0])
+    for seed in SEEDS:
+        torch.manual_seed(seed)
+        scale = (0.02, 0.2, 0.6)[seed % 3]
+        sizes = {"hidden_size": 96, "num_hidden_layers": 3, "num_attention_heads": 6, "intermediate_size": 64}
+        model = BertModel(BertConfig(vocab_size=len(VOCABULARY), initializer_range=scale, **sizes)).eval()
+        survey = hs.survey(
+            model, treebank, tokenizer=AutoTokenizer.from_pretrained(tokenizer), **{**ATLAS, "examples": 0}
+        )
+        labels = set(survey.labels["label"].to_pylist())
+        assert labels <= UNSPECIFIC, (seed, labels)
 
 
 def test_columns(survey: hs.Survey) -> None:

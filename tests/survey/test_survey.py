@@ -84,11 +84,13 @@ def test_every_window_of_every_document_is_there_once(whole, windows, corpus):
         seen += [(row["document"], row["window"], row["tokens"]) for row in rows[::16]]
     assert seen == [(*place, len(windows[place][0])) for place in sorted(windows)]
     counts = whole.manifest["counts"]
+    unknown = AutoTokenizer.from_pretrained(BUNDLED).unk_token_id
     assert counts == {
         "documents": 8,
         "refused": 4,
         "windows": len(windows),
         "tokens": sum(len(ids) for ids, _ in windows.values()),
+        "unknown": sum(ids.count(unknown) for ids, _ in windows.values()),
     }
 
 

@@ -42,7 +42,10 @@ def test_the_same_files_as_in_python(corpus, whole, tmp_path):
     assert done.returncode == 0, done.stderr.decode()
     assert done.stderr == b""
     result = contents(tmp_path / "out")
-    assert b"<html" in result.pop("report.html")
+    site = {name: result.pop(name) for name in list(result) if name.startswith("site/")}
+    pages = {f"site/head-{layer}-{head}.html" for layer in range(4) for head in range(4)}
+    assert set(site) == {"site/index.html", "site/report.js", "site/report.css"} | pages
+    assert all(b"<html" in page for name, page in site.items() if name.endswith(".html"))
     assert result == contents(whole.folder)
     screen = done.stdout.decode()
     assert "8 documents" in screen

@@ -274,7 +274,7 @@ def damaged(path: Path, kind: str) -> None:
         length = int.from_bytes(raw[:8], "little")
         about = json.loads(json.loads(raw[8 : 8 + length])["__metadata__"]["headscope"])
         if kind == "newer version":
-            about["version"] = 2
+            about["version"] = 3
         elif kind == "tensor missing":
             del tensors["layers.1.k"]
         elif kind == "tokens disagree":

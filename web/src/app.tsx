@@ -1,6 +1,7 @@
 // The page: the grid on the left, the head in the middle, the inspector on the right.
 import { say } from "./words";
 import * as state from "./state";
+import { remarks } from "./opening";
 import { doc, failure } from "./store";
 import { Anatomy } from "./panels/anatomy";
 import { Cell } from "./panels/cell";
@@ -12,6 +13,8 @@ import { Grid } from "./panels/grid";
 import { HeadPane } from "./panels/headpane";
 import { Help } from "./panels/help";
 import { Inspector } from "./panels/inspector";
+import { Share } from "./panels/share";
+import { Sign } from "./panels/sign";
 import { Top } from "./panels/top";
 
 const PANES = { head: HeadPane, compare: Compare, causes: Causes, anatomy: Anatomy };
@@ -29,8 +32,10 @@ export function App() {
       {doc.value && <div class={`columns at-${state.pane.value}`} style={chosen}>
         <Grid /><Divider side="left" /><Pane />{state.pane.value === "head" && <><Cell /><Divider side="right" /></>}<Inspector />
       </div>}
-      <p class="said" role="status" aria-live="polite">{state.status.value}</p>
+      <p class="said" role="status" aria-live="polite">{state.status.value || remarks.value.map(({ word, parts }) => say(word, parts)).join(" ")}
+        {!state.status.value && remarks.value.length > 0 && <Sign class="plain" says={say("close")} onClick={() => { remarks.value = []; }}>×</Sign>}</p>
       <Help />
+      <Share />
     </>
   );
 }

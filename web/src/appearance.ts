@@ -7,6 +7,8 @@ export type Theme = (typeof THEMES)[number];
 export const theme = signal<Theme>("auto");
 /** Empty for the browser's language. */
 export const language = signal("");
+/** The theme of what the page is embedded in; null where that is unknown. */
+export const around = signal<"light" | "dark" | null>(null);
 /** True in dark mode. */
 export const dark = signal(false);
 
@@ -14,7 +16,7 @@ export const dark = signal(false);
 export function followTheme(): void {
   const system = matchMedia("(prefers-color-scheme: dark)");
   const apply = (): void => {
-    const now = theme.value === "dark" || (theme.value === "auto" && system.matches);
+    const now = theme.value === "dark" || (theme.value === "auto" && (around.value ? around.value === "dark" : system.matches));
     // the style sheet first, because redrawing reads its colours
     document.documentElement.dataset.theme = now ? "dark" : "light";
     dark.value = now;

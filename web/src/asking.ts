@@ -12,7 +12,7 @@ export interface Question extends Sets {
 const question = (queries: readonly number[], keys: readonly number[]): Question => {
   const { view } = shown.value!;
   const kept = view.renormalise ? view.columns.members : null;
-  const normed = state.normed.value && doc.value!.info.valueNorms !== null;
+  const normed = state.normed.value && doc.value!.info.hasNorms;
   const more = kept ? `${state.filter.value}/${kept.length}` : "";
   return { queries, keys, kept, normed, key: `${doc.value!.id}/${queries.join(".")}/${keys.join(".")}/${more}/${normed}` };
 };

@@ -17,6 +17,9 @@ export const catalog = signal<Statistic[]>([]);
 
 const entry = (name: string): Statistic | undefined => catalog.value.find((statistic) => statistic.name === name);
 
+/** True for what the grid can be asked: Python's statistics, and those that only the page has. */
+export const isStatistic = (name: string): boolean => entry(name) !== undefined || isWord(`unit_${name}`) || isWord(`stat_${name}`);
+
 /** A statistic's name in the reader's language, from Python, or from the page for measures that only it has. */
 export function statisticName(name: string): string {
   const word = `stat_${name}`;

@@ -28,26 +28,29 @@ const BROKEN: RGB = [214, 0, 60];
 
 export const css = ([r, g, b]: RGB): string => `rgb(${r} ${g} ${b})`;
 
-/** 256 colours from the background to the strongest, in equal steps of lightness, so that they work in grey, too. */
+/** The map at weights 0, ¼, ½, ¾ and 1 of its square root: even steps of lightness, and 0 is the panel's own colour. */
+const STOPS = {
+  light: [[255, 255, 255], [152, 200, 245], [81, 138, 213], [54, 82, 141], [32, 35, 47]],
+  dark: [[19, 23, 29], [44, 68, 124], [62, 126, 204], [118, 190, 250], [223, 250, 255]],
+};
+
+/** 256 colours from the background to the strongest, so that they work in grey, too. */
 function ramp(dark: boolean): Uint8Array {
-  const out = new Uint8Array(256 * 3);
-  for (let n = 0; n < 256; n++) {
-    const t = n / 255;
-    const colour = dark
-      ? oklch(0.205 + 0.755 * t, 0.015 + 0.15 * Math.sin(Math.PI * Math.min(1, t * 0.9)) , 275 - 175 * t)
-      : oklch(0.985 - 0.735 * t, 0.004 + 0.16 * Math.sin(Math.PI * Math.min(1, t * 0.82)), 215 + 65 * t);
-    out.set(colour, n * 3);
-  }
-  return out;
+  const stops = STOPS[dark ? "dark" : "light"];
+  return Uint8Array.from({ length: 256 * 3 }, (_, n) => {
+    const t = Math.floor(n / 3) / 63.75;
+    const at = Math.min(3, Math.floor(t));
+    return Math.round(stops[at][n % 3] + (t - at) * (stops[at + 1][n % 3] - stops[at][n % 3]));
+  });
 }
 
-/** 511 colours from blue through white (0) to orange. */
+/** 511 colours from green through white (0) to purple: neither is the colour of weights, nor that of the selection. */
 function divergingRamp(): Uint8Array {
   const out = new Uint8Array(511 * 3);
   for (let n = 0; n < 511; n++) {
     const t = (n - 255) / 255;
     const size = Math.abs(t);
-    out.set(t === 0 ? [255, 255, 255] : oklch(1 - 0.52 * size, 0.17 * size ** 0.8, t < 0 ? 255 : 50), n * 3);
+    out.set(t === 0 ? [255, 255, 255] : oklch(1 - 0.52 * size, 0.16 * size ** 0.8, t < 0 ? 152 : 318), n * 3);
   }
   return out;
 }
@@ -90,6 +93,11 @@ export const inkOn = (colour: RGB): string => (luminance(colour) > 0.179 ? "#000
 /** A head's colour: equal lightness, and hues spread over the whole circle, so that all differ. */
 export function headColour(head: number, heads: number, dark: boolean): string {
   return css(oklch(dark ? 0.78 : 0.52, 0.13, 20 + (360 * head) / heads));
+}
+
+/** A layer's colour: equal lightness, hues from green over blue to pink, which the pin's orange is not among. */
+export function layerColour(layer: number, layers: number, dark: boolean): string {
+  return css(oklch(dark ? 0.76 : 0.55, dark ? 0.11 : 0.125, 150 + (190 * layer) / Math.max(1, layers - 1)));
 }
 
 /** Position of a weight on the map, 0 to 1. Log covers four decades. */

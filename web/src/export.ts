@@ -1,19 +1,23 @@
-// Export of the current picture as SVG and PNG, of its numbers as CSV and JSON, and of its link.
+// Export of the current picture as SVG and PNG, and of its numbers as CSV and JSON, each with its caption.
+import { captionOf, settings, type Caption, type Window } from "./caption";
 import { strongestKeys } from "./trace/strongest";
 import { engine } from "./trace/engine";
-import { headColour, onScale, sequentialCss } from "./colour";
+import { layerColour, onScale, sequentialCss } from "./colour";
 import { csvCell, download, escaped, plainPart } from "./files";
-import { toHash } from "./hash";
-import { say } from "./words";
+import { toShare } from "./hash";
+import { maskOf } from "./masking";
+import { count, number, say } from "./words";
 import * as state from "./state";
-import { current, mostOf, wanted, type Picture } from "./pictures";
-import { at, column, doc, headName, row, shown } from "./store";
-import { marked, type Label } from "./shown";
+import { current, drawnOf, mostOf, wanted, type Picture } from "./pictures";
+import { at, column, doc, failure, headName, row, shown } from "./store";
+import { mean } from "./several";
+import { placed, type Label } from "./shown";
 
-function fileName(kind: string): string {
+/** Of a file about the head in view. */
+export function fileName(kind: string): string {
   const info = doc.value!.info;
   const { l, h } = headName(info, at.value);
-  return `${plainPart(info.name)}-layer${l}-head${h}.${kind}`;
+  return `${plainPart(info.name.replaceAll("/", "-"))}-layer${l}-${mean.value ? `mean${mean.value.length}` : `head${h}`}.${kind}`;
 }
 
 function save(content: BlobPart, type: string, kind: string): void {
@@ -22,59 +26,102 @@ function save(content: BlobPart, type: string, kind: string): void {
   state.status.value = say("saved", { name });
 }
 
-/** The visible part of the matrix: rows and columns [..). */
-function window_(picture: Picture): [number, number, number, number] {
+/** The visible part of the matrix. */
+function windowOf(picture: Picture): Window {
   const box = state.box.value;
   if (!box) return [0, picture.rows, 0, picture.columns];
   const [top, left] = [Math.min(Math.floor(box.top), picture.rows - 1), Math.min(Math.floor(box.left), picture.columns - 1)];
   return [top, Math.min(picture.rows, Math.ceil(box.top + box.span)), left, Math.min(picture.columns, Math.ceil(box.left + box.span))];
 }
 
-const MOST_CELLS = 40_000;
+interface Part {
+  picture: Picture;
+  caption: Caption;
+  rows: Label[];
+  columns: Label[];
+  /** (height, width). */
+  data: Float32Array;
+  height: number;
+  width: number;
+  /** Place of the pinned query and key in this part; null where they are not in it. */
+  pin: [number | null, number | null];
+  /** True where the mask hides a key. */
+  hidden(r: number, c: number): boolean;
+}
 
-/** Numbers of the visible part, max-pooled if there are too many for a drawing. */
-async function seen(most: number): Promise<{ data: Float32Array; height: number; width: number; box: [number, number, number, number] } | null> {
-  const [now, picture] = [wanted.value, current.value];
-  if (!now || !picture) return null;
-  const box = window_(picture);
+/** The visible part, pooled by maximum if it has more than so many cells. */
+async function seen(most: number): Promise<Part> {
+  const [now, picture, words] = [wanted.value, current.value, shown.value];
+  if (!now || !picture || !words) throw new Error(say("no_trace"));
+  const box = windowOf(picture);
   const [top, bottom, left, right] = box;
   const shrink = Math.max(1, Math.sqrt(((bottom - top) * (right - left)) / most));
   const height = Math.ceil((bottom - top) / shrink);
   const width = Math.ceil((right - left) / shrink);
   const data = await engine.ask("tile", {
-    trace: now.doc.id, layer: now.layer, head: now.head, minus: null, view: now.shown.view, box, height, width, normed: now.normed,
+    ...drawnOf(now), minus: null, view: now.shown.view, box, height, width, normed: now.normed,
   });
-  return { data, height, width, box };
+  const [rows, columns] = [words.rows.slice(top, bottom), words.columns.slice(left, right)];
+  const masked = shrink === 1 ? maskOf(now.doc.info, now.layer, now.mean) : null;
+  const inside = (place: number | null, from: number, to: number): number | null => (place !== null && place >= from && place < to ? place - from : null);
+  return {
+    picture, caption: await captionOf(picture, box), rows, columns, data, height, width, pin: [inside(row.value, top, bottom), inside(column.value, left, right)],
+    hidden: (r, c) => masked !== null && masked(rows[r], columns[c], data[r * width + c]),
+  };
 }
 
-/** An SVG for a paper: white background, the chosen scale, tokens, a legend, and notes on what was hidden or joined. */
+const MOST_CELLS = 40_000;
+const PIN = "#c2410c";
+/** Of a line of the caption, and of a letter at its size; those of Chinese and Japanese are twice as wide. */
+const LINE = 15;
+const LETTER = 6.4;
+const CAPTION_LINES = 8;
+
+/** A caption in lines of a width. */
+function wrapped(text: string, wide: number): string[] {
+  const lines = [""];
+  let used = 0;
+  for (const { segment } of new Intl.Segmenter(undefined, { granularity: "word" }).segment(text)) {
+    const size = [...segment].reduce((sum, letter) => sum + (letter > "\u2e7f" ? 2 : 1) * LETTER, 0);
+    if (used + size > wide && used) {
+      lines.push("");
+      used = 0;
+    }
+    if (!used && !segment.trim()) continue;
+    lines[lines.length - 1] += segment;
+    used += size;
+  }
+  return lines.length > CAPTION_LINES ? [...lines.slice(0, CAPTION_LINES - 1), `${lines[CAPTION_LINES - 1].slice(0, -1)}…`] : lines;
+}
+
+/** An SVG for a paper: white background, the chosen scale, tokens, the pinned cell, a legend, and a caption. */
 export async function figure(): Promise<string> {
-  const part = await seen(MOST_CELLS);
-  const [words, info, picture] = [shown.value, doc.value?.info, current.value];
-  if (!part || !words || !info || !picture) throw new Error(say("no_trace"));
-  const [top, bottom, left, right] = part.box;
-  const rows = words.rows.slice(top, bottom);
-  const columns = words.columns.slice(left, right);
+  const { picture, caption, rows, columns, data, height: down, width: across, pin: [pinRow, pinColumn], hidden } = await seen(MOST_CELLS);
+  const info = doc.value!.info;
   const withMatrix = state.mode.value !== "lines";
-  const withLines = state.mode.value !== "matrix" && rows.length <= 200 && columns.length <= 200;
-  const cell = Math.max(2, Math.min(24, 600 / Math.max(part.height, part.width)));
+  const pooled = down !== rows.length || across !== columns.length;
+  const withLines = state.mode.value !== "matrix" && !pooled && rows.length <= 200 && columns.length <= 200;
+  const cell = Math.max(2, Math.min(24, 600 / Math.max(down, across)));
   const parts: string[] = [];
-  const title = `${info.name} · ${say("layer_head", headName(info, at.value))}`;
   let x = 16;
   let height = 60;
+  const text = (label: Label, pinned: boolean, place: string): string =>
+    `<text ${place}${pinned ? ` fill="${PIN}" font-weight="700"` : label.special ? ' fill="#667080" font-style="italic"' : ""}>${escaped(placed(label))}</text>`;
+  const frame = (left: number, top: number, wide: number, high: number, line: number): string =>
+    `<rect x="${left.toFixed(1)}" y="${top.toFixed(1)}" width="${wide.toFixed(1)}" height="${high.toFixed(1)}" fill="none" stroke="${PIN}" stroke-width="${line}"/>`;
   if (withLines) {
-    const line = 18;
-    const colour = headColour(at.value.head, info.heads, false);
-    const data = part.width === columns.length && part.height === rows.length ? part.data : null;
-    const y = (n: number): number => 52 + n * line;
-    rows.forEach((label, n) => parts.push(`<text x="${x + 120}" y="${y(n) + 4}" text-anchor="end">${escaped(marked(label))}</text>`));
-    columns.forEach((label, n) => parts.push(`<text x="${x + 300}" y="${y(n) + 4}">${escaped(marked(label))}</text>`));
-    for (let r = 0; data && r < rows.length; r++) {
-      if (row.value !== null && row.value !== r + top) continue;
+    const colour = layerColour(at.value.layer, info.layers.length, false);
+    const y = (n: number): number => 52 + n * 18;
+    rows.forEach((label, n) => parts.push(text(label, n === pinRow, `x="${x + 120}" y="${y(n) + 4}" text-anchor="end"`)));
+    columns.forEach((label, n) => parts.push(text(label, n === pinColumn, `x="${x + 300}" y="${y(n) + 4}"`)));
+    for (let r = 0; r < rows.length; r++) {
+      if (row.value !== null && r !== pinRow) continue;
       const numbers = data.subarray(r * columns.length, (r + 1) * columns.length);
-      for (const c of strongestKeys(numbers, state.mass.value)) {
+      const keys = strongestKeys(numbers, state.mass.value);
+      const pinned = r === pinRow && pinColumn !== null && !hidden(r, pinColumn) ? pinColumn : null;
+      for (const c of pinned === null ? keys : [...keys.filter((key) => key !== pinned), pinned]) {
         const t = Math.min(1, numbers[c] / mostOf(picture));
-        parts.push(`<path d="M${x + 126} ${y(r)}C${x + 190} ${y(r)} ${x + 230} ${y(c)} ${x + 294} ${y(c)}" fill="none" stroke="${colour}" stroke-width="${(0.6 + 3.4 * t).toFixed(2)}" stroke-opacity="${(0.12 + 0.88 * Math.sqrt(t)).toFixed(2)}"/>`);
+        parts.push(`<path d="M${x + 126} ${y(r)}C${x + 190} ${y(r)} ${x + 230} ${y(c)} ${x + 294} ${y(c)}" fill="none" stroke="${c === pinned ? PIN : colour}" stroke-width="${(0.6 + 3.4 * t).toFixed(2)}" stroke-opacity="${c === pinned ? 1 : (0.12 + 0.88 * Math.sqrt(t)).toFixed(2)}"/>`);
       }
     }
     height = Math.max(height, y(Math.max(rows.length, columns.length)));
@@ -82,62 +129,52 @@ export async function figure(): Promise<string> {
   }
   if (withMatrix) {
     const [ox, oy] = [x + 96, 120];
-    for (let r = 0; r < part.height; r++) {
-      for (let c = 0; c < part.width; c++) {
-        const value = part.data[r * part.width + c];
-        const shade = sequentialCss(onScale(value, mostOf(picture), state.scale.value), false);
+    for (let r = 0; r < down; r++) {
+      for (let c = 0; c < across; c++) {
+        const shade = hidden(r, c) ? "#e7ebf0" : sequentialCss(onScale(data[r * across + c], mostOf(picture), state.scale.value), false);
         parts.push(`<rect x="${(ox + c * cell).toFixed(2)}" y="${(oy + r * cell).toFixed(2)}" width="${cell.toFixed(2)}" height="${cell.toFixed(2)}" fill="${shade}"/>`);
       }
     }
-    const [down, across] = [(part.height * cell) / rows.length, (part.width * cell) / columns.length];
-    const [everyRow, everyColumn] = [Math.ceil(10 / down), Math.ceil(10 / across)];
-    rows.forEach((label, n) => { if (n % everyRow === 0) parts.push(`<text x="${ox - 5}" y="${(oy + (n + 0.5) * down + 4).toFixed(1)}" text-anchor="end">${escaped(marked(label))}</text>`); });
-    columns.forEach((label, n) => { if (n % everyColumn === 0) parts.push(`<text transform="translate(${(ox + (n + 0.5) * across + 3).toFixed(1)} ${oy - 5}) rotate(-55)">${escaped(marked(label))}</text>`); });
-    if (row.value !== null && row.value >= top && row.value < bottom) {
-      parts.push(`<rect x="${ox}" y="${(oy + (row.value - top) * down).toFixed(1)}" width="${(part.width * cell).toFixed(1)}" height="${down.toFixed(1)}" fill="none" stroke="#c2410c" stroke-width="1.5"/>`);
-    }
-    const ly = oy + part.height * cell + 18;
+    const [high, wide] = [(down * cell) / rows.length, (across * cell) / columns.length];
+    const [everyRow, everyColumn] = [Math.ceil(10 / high), Math.ceil(10 / wide)];
+    rows.forEach((label, n) => {
+      if (n % everyRow === 0 || n === pinRow) parts.push(text(label, n === pinRow, `x="${ox - 5}" y="${(oy + (n + 0.5) * high + 4).toFixed(1)}" text-anchor="end"`));
+    });
+    columns.forEach((label, n) => {
+      if (n % everyColumn === 0 || n === pinColumn) parts.push(text(label, n === pinColumn, `transform="translate(${(ox + (n + 0.5) * wide + 3).toFixed(1)} ${oy - 5}) rotate(-55)"`));
+    });
+    if (pinRow !== null) parts.push(frame(ox, oy + pinRow * high, across * cell, high, 1));
+    if (pinColumn !== null) parts.push(frame(ox + pinColumn * wide, oy, wide, down * cell, 1));
+    if (pinRow !== null && pinColumn !== null) parts.push(frame(ox + pinColumn * wide, oy + pinRow * high, wide, high, 2.5));
+    const ly = oy + down * cell + 18;
     for (let n = 0; n < 60; n++) parts.push(`<rect x="${ox + n * 2}" y="${ly}" width="2.2" height="8" fill="${sequentialCss(onScale(n / 59, 1, state.scale.value), false)}"/>`);
-    parts.push(`<text x="${ox}" y="${ly + 20}">0</text><text x="${ox + 120}" y="${ly + 20}" text-anchor="end">${mostOf(picture).toFixed(2)}</text><text x="${ox + 130}" y="${ly + 8}">${escaped(say(`scale_${state.scale.value}`))}</text>`);
+    parts.push(`<text x="${ox}" y="${ly + 20}">0</text><text x="${ox + 120}" y="${ly + 20}" text-anchor="end">${number(mostOf(picture), 2)}</text><text x="${ox + 130}" y="${ly + 8}">${escaped(say(`scale_${state.scale.value}`))}</text>`);
     height = Math.max(height, ly + 24);
-    x = ox + part.width * cell + 16;
+    x = ox + across * cell + 60;
   }
-  const notes = remarks().join(" · ");
-  const wide = Math.max(x, 480);
+  const wide = Math.max(x, 560);
+  const notes = [...(pooled ? [`(${say("pooled", { n: number((rows.length * columns.length) / (down * across), 1) })})`] : []), ...caption.sentences];
+  const lines = wrapped(notes.join(" "), wide - 32);
+  const tall = height + 16 + LINE * lines.length;
   return (
-    `<svg xmlns="http://www.w3.org/2000/svg" width="${wide.toFixed(0)}" height="${(height + 28).toFixed(0)}" viewBox="0 0 ${wide.toFixed(0)} ${(height + 28).toFixed(0)}" font-family="system-ui, sans-serif" font-size="11" fill="#222">` +
-    `<rect width="100%" height="100%" fill="#fff"/><text x="16" y="24" font-size="13" font-weight="600">${escaped(title)}</text>` +
-    `${parts.join("")}<text x="16" y="${(height + 18).toFixed(0)}" fill="#666">${escaped(notes)}</text></svg>`
+    `<svg xmlns="http://www.w3.org/2000/svg" width="${wide.toFixed(0)}" height="${tall.toFixed(0)}" viewBox="0 0 ${wide.toFixed(0)} ${tall.toFixed(0)}" font-family="system-ui, sans-serif" font-size="11" fill="#222">` +
+    `<title>${escaped(caption.title)}</title><desc>${escaped(notes.join(" "))}</desc>` +
+    `<rect width="100%" height="100%" fill="#fff"/><text x="16" y="24" font-size="13" font-weight="600">${escaped(caption.title)}</text>${parts.join("")}` +
+    `${lines.map((line, n) => `<text x="16" y="${(height + 20 + LINE * n).toFixed(0)}" fill="#555">${escaped(line)}</text>`).join("")}</svg>`
   );
 }
 
-/** Notes on what was hidden, joined or cut. */
-export function remarks(): string[] {
-  const words = shown.value;
-  const notes: string[] = [];
-  if (!words) return notes;
-  if (state.mode.value !== "matrix") notes.push(`${say("mass")} ${Math.round(100 * state.mass.value)}%`);
-  if (state.filter.value !== "all") notes.push(say(`filter_${state.filter.value}`));
-  if (words.renormalised) notes.push(say("renormalised"));
-  else if (words.partial) notes.push(say("partial"));
-  if (state.merged.value) notes.push(say("merged_note"));
-  if (wanted.value?.normed) notes.push(say("normed_note"));
-  const info = doc.value?.info;
-  if (info?.broken.has(at.value.layer * info.heads + at.value.head)) notes.push(say("broken_says"));
-  return notes;
-}
-
-export async function saveSvg(): Promise<void> {
+async function saveSvg(): Promise<void> {
   save(await figure(), "image/svg+xml", "svg");
 }
 
-export async function savePng(): Promise<void> {
+async function savePng(): Promise<void> {
   const svg = await figure();
   const image = new Image();
   const [, width, height] = /width="(\d+)" height="(\d+)"/.exec(svg)!;
   await new Promise((resolve, reject) => {
     image.onload = resolve;
-    image.onerror = () => reject(new Error("the figure can't be drawn"));
+    image.onerror = () => reject(new Error("the browser can't draw the figure"));
     image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(svg)}`;
   });
   const canvas = document.createElement("canvas");
@@ -151,43 +188,47 @@ export async function savePng(): Promise<void> {
 
 const EVERY_CELL = 4_000_000;
 
-async function numbers(): Promise<{ rows: Label[]; columns: Label[]; data: Float32Array }> {
+async function numbers(): Promise<Part> {
   const part = await seen(EVERY_CELL);
-  const words = shown.value;
-  if (!part || !words) throw new Error(say("no_trace"));
-  const [top, bottom, left, right] = part.box;
-  if (part.height !== bottom - top || part.width !== right - left) throw new Error(say("pooled", { n: "" }));
-  return { rows: words.rows.slice(top, bottom), columns: words.columns.slice(left, right), data: part.data };
+  if (part.height !== part.rows.length || part.width !== part.columns.length) throw new Error(say("save_large", { n: count(part.rows.length * part.columns.length), most: count(EVERY_CELL) }));
+  return part;
 }
 
-export async function saveCsv(): Promise<void> {
-  const { rows, columns, data } = await numbers();
-  const lines = [["", ...columns.map((label) => csvCell(label.text))].join(",")];
-  rows.forEach((label, r) => {
-    lines.push([csvCell(label.text), ...Array.from(data.subarray(r * columns.length, (r + 1) * columns.length), (x) => x.toFixed(6))].join(","));
-  });
+/** Numbers of one row; `none` where the mask hides a key. */
+const rowOf = <T>({ data, width, hidden }: Part, r: number, write: (weight: number) => T, none: T): T[] =>
+  Array.from(data.subarray(r * width, (r + 1) * width), (weight, c) => (hidden(r, c) ? none : write(weight)));
+
+/** A caption in one line, without the marks that keep quoted words apart on a screen. */
+const plainText = ({ sentences }: Caption): string => sentences.join(" ").replace(/[\u2068\u2069]/g, "").replace(/\s+/g, " ");
+
+/** Queries down, keys across; the caption stands in the first cell, so that every program reads the rest as a table. */
+async function saveCsv(): Promise<void> {
+  const part = await numbers();
+  const { caption, rows, columns } = part;
+  const lines = [[csvCell(plainText(caption)), ...columns.map((label) => csvCell(label.text))].join(",")];
+  rows.forEach((label, r) => lines.push([csvCell(label.text), ...rowOf(part, r, (weight) => weight.toFixed(6), "")].join(",")));
   save(`${lines.join("\r\n")}\r\n`, "text/csv;charset=utf-8", "csv");
 }
 
-export async function saveJson(): Promise<void> {
-  const { rows, columns, data } = await numbers();
+async function saveJson(): Promise<void> {
+  const part = await numbers();
+  const { caption, picture, rows, columns } = part;
   const info = doc.value!.info;
   const plain = (label: Label): object => ({ text: label.text, tokens: label.tokens });
   save(JSON.stringify({
     model: info.model, text: info.text, pair: info.pair,
     layer: info.layerNumbers[at.value.layer], head: info.headNumbers[at.value.layer][at.value.head],
-    notes: remarks(), queries: rows.map(plain), keys: columns.map(plain),
-    pinned: { query: row.value, key: column.value },
-    weights: rows.map((_, r) => Array.from(data.subarray(r * columns.length, (r + 1) * columns.length), (x) => Number(x.toFixed(6)))),
+    ...(mean.value && { mean: mean.value.map(([layer, head]) => [info.layerNumbers[layer], info.headNumbers[layer][head]]) }),
+    caption: plainText(caption), settings: settings(picture), state: toShare(state.FIELDS), pinned: caption.pinned,
+    queries: rows.map(plain), keys: columns.map(plain),
+    weights: rows.map((_, r) => rowOf<number | null>(part, r, (weight) => Number(weight.toFixed(6)), null)),
   }, null, 1), "application/json", "json");
 }
 
-export async function copyLink(): Promise<void> {
-  const hash = toHash(state.FIELDS);
-  try {
-    await navigator.clipboard.writeText(location.href.replace(/#.*$/, "") + (hash ? `#${hash}` : ""));
-    state.status.value = say("copied");
-  } catch {
-    state.status.value = say("copy_failed");
-  }
+/** The ways to save the head in view, by what a button calls them. */
+const WAYS = { SVG: saveSvg, PNG: savePng, CSV: saveCsv, JSON: saveJson };
+export const KINDS = Object.keys(WAYS) as (keyof typeof WAYS)[];
+
+export function saveAs(kind: keyof typeof WAYS): void {
+  WAYS[kind]().catch((error: Error) => { failure.value = say("save_failed", { why: error.message }); });
 }

@@ -1,5 +1,5 @@
-// A page's state in the hash of its URL, so that a link shows the same picture.
-import { effect, type Signal } from "@preact/signals";
+// A page's state as the hash of a URL, so that a link shows the same picture.
+import { batch, type Signal } from "@preact/signals";
 import { language, theme, THEMES } from "./appearance";
 
 export interface Field<T> {
@@ -23,12 +23,14 @@ export const share = (target: Signal<number>): Field<number> =>
 export const isFresh = (hash: string): boolean => [...new URLSearchParams(hash.replace(/^#/, "")).keys()].every((name) => name in APPEARANCE);
 
 /** Whole numbers with dots between, each once, in order; `none` stands for none of them. */
-export const wholes = (held: Signal<readonly number[]>, none: readonly number[]): Field<readonly number[]> =>
-  field(
+export const wholes = (held: Signal<readonly number[]>, none: readonly number[]): Field<readonly number[]> => ({
+  ...field(
     held,
-    (text) => (/^\d{1,6}(\.\d{1,6}){0,4095}$/.test(text) ? [...new Set(text.split(".").map(Number))].sort((a, b) => a - b) : none),
+    (text) => (/^\d{1,6}(\.\d{1,6}){0,4095}$/.test(text) ? [...new Set(text.split(".").map(Number))].sort((a, b) => a - b) : undefined),
     (value) => value.join("."),
-  );
+  ),
+  first: none,
+});
 
 /** The fields of a hash, by name. */
 export type Fields = Record<string, Field<never>>;
@@ -39,42 +41,30 @@ export const APPEARANCE = {
   lang: field(language, (text) => (["en", "ja", "zh"].includes(text) ? text : undefined)),
 };
 
-/** The state as a hash, without fields at their initial values. */
-export function toHash(fields: Fields): string {
+/** The state as a hash, without fields at their initial values; `kept` chooses the fields. */
+export function toHash(fields: Fields, kept: (name: string) => boolean = () => true): string {
   const parts: string[] = [];
   for (const [name, { signal: target, first, write }] of Object.entries(fields)) {
     const value = target.value as unknown;
-    if (value !== first && value !== null) parts.push(`${name}=${encodeURIComponent(write(value as never))}`);
+    if (kept(name) && value !== first && value !== null) parts.push(`${name}=${encodeURIComponent(write(value as never))}`);
   }
   return parts.join("&");
 }
 
-/** Set the state from a hash; missing fields get their initial values, unreadable ones are ignored. */
-export function fromHash(fields: Fields, hash: string): void {
-  const params = new URLSearchParams(hash.replace(/^#/, ""));
-  for (const [name, { signal: target, first, read }] of Object.entries(fields)) {
-    const text = params.get(name);
-    (target as Signal<unknown>).value = (text === null ? undefined : read(text)) ?? first;
-  }
-}
+/** What somebody else opens: the picture, in the language and colours of whoever opens it. */
+export const toShare = (fields: Fields): string => toHash(fields, (name) => !(name in APPEARANCE));
 
-/** Keep the URL and the state in sync. Frames without a URL keep the state in memory. */
-export function followHash(fields: Fields): void {
-  fromHash(fields, location.hash);
-  let waiting = 0;
-  effect(() => {
-    const hash = toHash(fields);
-    clearTimeout(waiting);
-    waiting = window.setTimeout(() => {
-      if (location.hash.replace(/^#/, "") === hash) return;
-      try {
-        history.replaceState(null, "", hash ? `#${hash}` : location.pathname + location.search);
-      } catch {
-        // a frame whose URL can't be changed
-      }
-    }, 60);
+/** Set the state from a hash; missing fields get their initial values. Returns the parts that say nothing. */
+export function fromHash(fields: Fields, hash: string): string[] {
+  const params = new URLSearchParams(hash.replace(/^#/, ""));
+  const unread = [...params].filter(([name]) => !Object.hasOwn(fields, name)).map(([name, text]) => `${name}=${text}`);
+  batch(() => {
+    for (const [name, { signal: target, first, read }] of Object.entries(fields)) {
+      const text = params.get(name);
+      const value = text === null ? first : read(text);
+      if (value === undefined) unread.push(`${name}=${text}`);
+      (target as Signal<unknown>).value = value ?? first;
+    }
   });
-  addEventListener("hashchange", () => {
-    if (location.hash.replace(/^#/, "") !== toHash(fields)) fromHash(fields, location.hash);
-  });
+  return unread;
 }

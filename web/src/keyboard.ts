@@ -8,7 +8,7 @@ import { finding, step } from "./panels/headpane";
 import { nextStep } from "./panels/cell";
 import { requestZoom } from "./panels/map";
 import { gridTableOpen, tableOpen } from "./panels/table";
-import { toggleHead, toggleToken } from "./panels/causes";
+import { cutEdge, toggleHead, toggleToken } from "./panels/causes";
 
 function move(along: "row" | "column", by: number): void {
   const words = shown.value;
@@ -27,6 +27,7 @@ function neighbour(down: number, right: number): void {
 /** Esc lets go of one thing at a time, the last first. */
 function letGo(): void {
   if (state.help.value) state.help.value = false;
+  else if (state.sharing.value) state.sharing.value = false;
   else if (findingsOpen.value) findingsOpen.value = false;
   else if (tableOpen.value) tableOpen.value = false;
   else if (gridTableOpen.value) gridTableOpen.value = false;
@@ -64,13 +65,14 @@ const KEYS: Record<string, () => void> = {
   l: () => { state.mode.value = "lines"; },
   m: () => { state.mode.value = "matrix"; },
   b: () => { state.mode.value = "both"; },
+  p: () => { state.mode.value = "text"; },
   "+": () => requestZoom(0.6),
   "=": () => requestZoom(0.6),
   "-": () => requestZoom(1 / 0.6),
   "0": () => { state.box.value = null; },
   s: () => toggle(state.special),
   w: () => toggle(state.merged),
-  n: () => { if (doc.value?.info.valueNorms) state.normed.value = !state.normed.value; },
+  n: () => { if (doc.value?.info.hasNorms) state.normed.value = !state.normed.value; },
   e: () => goToNext(1),
   E: () => goToNext(-1),
   f: () => { findingsOpen.value = !findingsOpen.value; },
@@ -79,10 +81,12 @@ const KEYS: Record<string, () => void> = {
   "3": () => { state.pane.value = "causes"; },
   "4": () => { state.pane.value = "anatomy"; },
   x: toggleHead,
+  X: cutEdge,
   M: toggleToken,
   t: () => { state.pane.value = "head"; tableOpen.value = !tableOpen.value; },
   T: () => { gridTableOpen.value = !gridTableOpen.value; },
   "?": () => { state.help.value = !state.help.value; },
+  S: () => { state.sharing.value = doc.value !== null; },
   "[": () => lookAt(state.trace.value - 1),
   "]": () => lookAt(state.trace.value + 1),
 };

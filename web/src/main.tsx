@@ -6,16 +6,25 @@ import "./style.css";
 import { App } from "./app";
 import { listen } from "./keyboard";
 import { catalog } from "./catalog";
+import { followAway } from "./away";
 import { outcomes, start, type Start } from "./remote";
 import { followTheme } from "./appearance";
-import { followHash, isFresh } from "./hash";
+import { isFresh } from "./hash";
+import { followHash, noStep } from "./steps";
 import * as state from "./state";
-import { FIELDS, status } from "./state";
-import { correct, openOnFinding } from "./opening";
+import { FIELDS, FLOWING, status } from "./state";
+import { correct, followRemarks, openOnFinding } from "./opening";
+import { followNotebook, told } from "./notebook";
 import { restoreWidths } from "./panels/divider";
+import { fetchRuns } from "./runs";
 import { followNumbers } from "./statistics";
+import { followSifted } from "./sifted";
 import { followRow, followSelection } from "./pictures";
-import { doc, failure, followRest, openTrace } from "./store";
+import { followSlots } from "./comparing";
+import { followSeveral } from "./several";
+import { followInk } from "./ink";
+import { followOverlay } from "./overlay";
+import { doc, docs, failure, followRest, openTrace } from "./store";
 import { openFile } from "./panels/compare";
 import { say } from "./words";
 import { followLanguage } from "./words/speech";
@@ -44,7 +53,6 @@ function* parts(n: number): Generator<string> {
 }
 
 async function open(): Promise<void> {
-  const about = JSON.parse(document.getElementById("hs-about")?.textContent ?? "{}") as Partial<Start>;
   catalog.value = about.statistics ?? [];
   start.value = { home: "file", traces: 0, ...about };
   if (!start.value.traces) failure.value = say("no_trace");
@@ -53,10 +61,13 @@ async function open(): Promise<void> {
     if (n === 0) page.textContent = say("opening", { mb: (all / 1e6).toFixed(1) });
     const remote = start.value.remote?.[n] ?? null;
     if (remote && start.value.outcomes?.[n]) outcomes.value = { ...outcomes.value, [remote]: start.value.outcomes[n] };
-    const opened = await openTrace({ parts: parts(n), all }, null, remote);
-    if (n > 0) continue;
-    if (fresh) openOnFinding(opened);
-    else correct(opened);
+    const { names, of } = start.value;
+    const changed = of?.[n] ?? null;
+    const opened = await openTrace({ parts: parts(n), all }, names?.[n] ?? null, remote, changed && { ...changed, origin: docs.value[changed.origin]?.id ?? -1 });
+    noStep();
+    if (fresh && n === 0) openOnFinding(opened);
+    if (!fresh && n === start.value.traces - 1) correct();
+    if (n === 0) void fetchRuns();
     show();
   }
 }
@@ -80,18 +91,29 @@ function followFailure(): void {
   });
 }
 
-const fresh = isFresh(location.hash);
-followHash(FIELDS);
-addEventListener("hashchange", () => { if (doc.value) correct(doc.value); });
+const about = JSON.parse(document.getElementById("hs-about")?.textContent ?? "{}") as Partial<Start>;
+const given = told ?? location.hash;
+const bare = isFresh(given);
+const fresh = bare && !about.state;
+followHash(FIELDS, bare && about.state ? `${given || "#"}&${about.state}` : given, FLOWING);
+followRemarks();
+addEventListener("hashchange", () => { if (doc.value) correct(); });
 followFailure();
 restoreWidths();
 followTheme();
 followLanguage();
 followSaid();
+followAway();
+followNotebook();
 followSelection();
+followSeveral();
+followSlots();
 followRow();
+followInk();
+followOverlay();
 followRest();
 followNumbers();
+followSifted();
 listen();
 addEventListener("dragover", (event) => event.preventDefault());
 addEventListener("drop", (event) => {

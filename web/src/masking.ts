@@ -6,7 +6,11 @@ import type { Label } from "./shown";
 type Masker = (row: Label, column: Label, weight: number) => boolean;
 
 /** A function that says whether every token of a column is hidden from every token of a row; null where none is. */
-export function maskOf(info: TraceInfo, layer: number): Masker | null {
+export function maskOf(info: TraceInfo, layer: number, mean: readonly [number, number][] | null = null): Masker | null {
+  if (mean) {
+    const all = [...new Set(mean.map(([member]) => member))].map((member) => maskOf(info, member));
+    return all.every((masked) => masked !== null) ? (...cell) => all.every((masked) => masked!(...cell)) : null;
+  }
   const rule = info.layers[layer];
   if (rule.biasHeads) return (_, __, weight) => weight === 0; // the bias stays with the worker; a hidden key has no weight at all
   if (!rule.causal && !rule.window && !rule.keys) return null;

@@ -1,17 +1,20 @@
 // Where a page begins: on a finding where its address says nothing, else where the address says, as far as it can.
-import { batch } from "@preact/signals";
+import { batch, effect, signal } from "@preact/signals";
+import { isStatistic } from "./catalog";
 import { placeOf } from "./comparing";
 import * as state from "./state";
-import type { Doc } from "./store";
-import { say } from "./words";
+import { steps, unread } from "./steps";
+import { doc, docs, type Doc } from "./store";
+import type { Word } from "./words";
+import type { Parts } from "./words/speech";
 import type { TraceInfo } from "./trace/trace";
 
-/** Texts above this many tokens open without lines: they would be a tangle. */
+/** Texts above this many tokens open as prose: lines would be a tangle. */
 const TANGLE = 64;
 
 export function openOnFinding({ info }: Doc): void {
   batch(() => {
-    if (Math.max(info.queries.tokens.length, info.keys.tokens.length) > TANGLE) state.mode.value = "matrix";
+    if (Math.max(info.queries.tokens.length, info.keys.tokens.length) > TANGLE) state.mode.value = "text";
     if (!info.opening) return;
     goTo(info, info.opening);
     state.statistic.value = "weight";
@@ -32,28 +35,55 @@ export function goTo(info: TraceInfo, cell: { layer: number; head: number; query
   });
 }
 
-/** What an address names and the trace lacks is corrected in the address, and said. */
-export function correct({ info }: Doc): void {
-  const remarks: string[] = [];
+/** What the address asked for and the page lacks, until the reader goes on. */
+export const remarks = signal<readonly { word: Word; parts: Parts }[]>([]);
+
+export function followRemarks(): void {
+  effect(() => {
+    void steps.value;
+    remarks.value = [];
+  });
+}
+
+/** What an address names and the page lacks is corrected in the address, and said. */
+export function correct(): void {
+  const now: { word: Word; parts: Parts }[] = unread.value.map((text) => ({ word: "address_unread", parts: { text } }));
   batch(() => {
+    for (const held of [state.trace, state.other]) {
+      if (held.value === null || held.value < docs.value.length) continue;
+      now.push({ word: "address_trace", parts: { n: held.value, last: docs.value.length - 1 } });
+      held.value = held === state.trace ? 0 : null;
+    }
+    const { info } = doc.value!;
     const last = { layer: info.layers.length - 1, head: info.heads - 1 };
     if (state.layer.value > last.layer) {
-      remarks.push(say("address_layer", { n: state.layer.value, last: info.layerNumbers[last.layer] }));
+      now.push({ word: "address_layer", parts: { n: state.layer.value, last: info.layerNumbers[last.layer] } });
       state.layer.value = last.layer;
     }
     if (state.head.value > last.head) {
-      remarks.push(say("address_head", { n: state.head.value, last: info.headNumbers[state.layer.value][last.head] }));
+      now.push({ word: "address_head", parts: { n: state.head.value, last: info.headNumbers[state.layer.value][last.head] } });
       state.head.value = last.head;
     }
     for (const [held, { tokens }] of [[state.query, info.queries], [state.key, info.keys]] as const) {
       if (held.value === null || held.value < tokens.length) continue;
-      remarks.push(say("address_token", { n: held.value, last: tokens.length - 1 }));
+      now.push({ word: "address_token", parts: { n: held.value, last: tokens.length - 1 } });
       held.value = null;
     }
+    if (state.several.value.some((n) => n >= info.layers.length * info.heads)) state.several.value = state.NONE;
     for (const [held, { tokens }] of [[state.from, info.queries], [state.to, info.keys]] as const) {
-      if (held.value.some((place) => place >= tokens.length)) held.value = held.value.filter((place) => place < tokens.length);
-      if (!held.value.length) held.value = state.NONE;
+      const lost = held.value.filter((place) => place >= tokens.length);
+      if (!lost.length) continue;
+      now.push({ word: "address_token", parts: { n: lost.join(", "), last: tokens.length - 1 } });
+      held.value = held.value.length > lost.length ? held.value.filter((place) => place < tokens.length) : state.NONE;
     }
-    if (remarks.length) state.status.value = remarks.join(" ");
+    if (state.step.value > state.STEPS) {
+      now.push({ word: "address_unread", parts: { text: `step=${state.step.value}` } });
+      state.step.value = 0;
+    }
+    if (!isStatistic(state.statistic.value)) {
+      now.push({ word: "address_unread", parts: { text: `by=${state.statistic.value}` } });
+      state.statistic.value = "entropy";
+    }
+    remarks.value = now;
   });
 }

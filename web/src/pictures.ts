@@ -1,7 +1,12 @@
 // The picture of the selected head: computed on demand and cached.
 import { batch, computed, effect, signal } from "@preact/signals";
 import { engine, Superseded } from "./trace/engine";
-import { size } from "./trace/cells";
+import { size, type View } from "./trace/cells";
+import type { Pairs } from "./trace/difference";
+import type { Drawn, Minus } from "./trace/desk";
+import { everyNth, lost, tileOf, tries } from "./away";
+import type { Slot } from "./comparing";
+import { mean } from "./several";
 import { at, doc, failure, lookedRow, shown, type Doc } from "./store";
 import type { Shown } from "./shown";
 import * as state from "./state";
@@ -21,12 +26,15 @@ export interface Picture {
   /** Entropy of every row, in nats, and the column with the largest mean weight. Only if every cell is available. */
   entropies: Float32Array | null;
   most: { column: number; share: number } | null;
+  /** n where only every nth row was computed; 1 where all were. */
+  every: number;
 }
 
 export const FULL_CELLS = 1_200_000;
 const OVERVIEW = 384;
-/** Cells per request, so that the page can make other requests in between. */
+/** Cells per request, so that the page can make other requests in between; and where a server computes them. */
 const STRIP_CELLS = 600_000;
+const SERVED_CELLS = 1 << 23;
 
 const pictures = new Map<string, Picture>();
 
@@ -53,15 +61,34 @@ export const mostOf = (picture: Picture): number =>
 
 export interface Wanted {
   doc: Doc;
-  minus: Doc | null;
+  /** B of a difference A - B. */
+  minus: (Slot & { pairs: Pairs }) | null;
   shown: Shown;
   layer: number;
   head: number;
   normed: boolean;
+  /** The heads whose mean it is; null for the head alone. */
+  mean: readonly [number, number][] | null;
 }
 
+/** The same for the worker. */
+export const drawnOf = ({ doc: { id }, layer, head, mean: heads }: Wanted): Drawn => ({ trace: id, layer, head, mean: heads });
+
+/** The same with the tokens, and with B of a difference. */
+export const askOf = (wanted: Wanted): Drawn & { view: View; normed: boolean; minus: Minus | null } => {
+  const { minus: b, shown: { view }, normed } = wanted;
+  return {
+    ...drawnOf(wanted), view, normed,
+    minus: b && { trace: b.doc.id, layer: b.layer, head: b.head, mean: null, view: b.shown.view, pairs: b.pairs },
+  };
+};
+
+/** Rows and columns of its picture. */
+const sizes = ({ minus, shown: { view } }: Wanted): [number, number] =>
+  minus ? [minus.pairs.rows.a.length, minus.pairs.columns.a.length] : [size(view.rows), size(view.columns)];
+
 export const wantedKey = (wanted: Wanted): string =>
-  [wanted.doc.id, wanted.minus?.id ?? "", wanted.layer, wanted.head, wanted.normed, state.filter.value, state.special.value, state.merged.value].join("/");
+  [wanted.doc.id, wanted.minus ? [wanted.minus.doc.id, wanted.minus.layer, wanted.minus.head].join(".") : "", wanted.layer, wanted.head, wanted.mean?.join(" "), wanted.normed, state.filter.value, state.special.value, state.merged.value].join("/");
 
 export async function picture(
   wanted: Wanted, lane?: string, grown?: (data: Float32Array, done: number, all: number) => void,
@@ -69,14 +96,13 @@ export async function picture(
   const key = wantedKey(wanted);
   const cached = pictures.get(key);
   if (cached) return remember(cached);
-  const { view } = wanted.shown;
-  const [rows, columns] = [size(view.rows), size(view.columns)];
-  const name = { trace: wanted.doc.id, layer: wanted.layer, head: wanted.head };
-  const minus = wanted.minus && { ...name, trace: wanted.minus.id };
+  const [rows, columns] = sizes(wanted);
+  const ask = askOf(wanted);
+  const { minus } = ask;
   const whole = rows * columns <= FULL_CELLS;
   const urgency = lane?.startsWith("ahead") ? "ahead" : "now";
   if (whole && !minus) {
-    const answer = await engine.ask("head", { ...name, view, normed: wanted.normed }, lane, urgency);
+    const answer = await engine.ask("head", ask, lane, urgency);
     return remember({
       key, rows, columns,
       full: answer.data,
@@ -86,26 +112,34 @@ export async function picture(
       signed: false,
       entropies: answer.entropies,
       most: answer.most,
+      every: 1,
     });
   }
   const height = whole ? rows : Math.min(rows, OVERVIEW);
   const width = whole ? columns : Math.min(columns, OVERVIEW);
-  const ask = { ...name, minus, view, normed: wanted.normed };
   let data: Float32Array;
   if (whole) {
     data = await engine.ask("tile", { ...ask, box: [0, rows, 0, columns], height, width }, lane, urgency);
   } else {
     data = new Float32Array(height * width);
-    const strip = Math.max(1, Math.floor(STRIP_CELLS / columns / (rows / height)));
-    for (let from = 0; from < height; from += strip) {
-      const to = Math.min(height, from + strip);
-      // pooled row y covers the rows r with floor(r * height / rows) = y
-      const first = Math.ceil((from * rows) / height);
-      const last = Math.min(rows, Math.ceil((to * rows) / height));
-      const part = await engine.ask("tile", { ...ask, box: [first, last, 0, columns], height: to - from, width }, lane);
-      data.set(part, from * width);
-      grown?.(data, from + (to - from), height);
-    }
+    const served = wanted.doc.info.away && !minus && !wanted.mean;
+    const strip = Math.max(1, Math.floor((served ? SERVED_CELLS : STRIP_CELLS) / columns / (rows / height)));
+    let [next, done] = [0, 0];
+    const strips = async (): Promise<void> => {
+      while (next < height) {
+        const from = next;
+        const to = Math.min(height, from + strip);
+        next = to;
+        // pooled row y covers the rows r with floor(r * height / rows) = y
+        const first = Math.ceil((from * rows) / height);
+        const last = Math.min(rows, Math.ceil((to * rows) / height));
+        const part = await engine.ask("tile", { ...ask, box: [first, last, 0, columns], height: to - from, width }, served ? undefined : lane);
+        data.set(part, from * width);
+        done += to - from;
+        grown?.(data, done, height);
+      }
+    };
+    await Promise.all(served ? [strips(), strips()] : [strips()]);
   }
   const scaled = minus || wanted.normed;
   return remember({
@@ -117,7 +151,23 @@ export async function picture(
     signed: Boolean(minus),
     entropies: null,
     most: null,
+    every: 1,
   });
+}
+
+/** A picture of every nth row, where the server has the arrays. */
+async function sampled(wanted: Wanted): Promise<Picture> {
+  const { view } = wanted.shown;
+  const [rows, columns] = [size(view.rows), size(view.columns)];
+  const every = everyNth(wanted.shown);
+  const [height, width] = [Math.min(Math.ceil(rows / every), OVERVIEW), Math.min(columns, OVERVIEW)];
+  const { doc, layer, head, normed } = wanted;
+  const data = await tileOf(doc, { trace: doc.id, layer, head, mean: null, minus: null, view, box: [0, rows, 0, columns], height, width, normed }, every, "now");
+  const strongest = largest(data) || 1;
+  return {
+    key: `sampled/${wantedKey(wanted)}`, rows, columns, full: null, overview: { data, height, width }, ownMost: normed ? strongest : null,
+    strongest, signed: false, entropies: null, most: null, every,
+  };
 }
 
 /** Placeholder for a long text's picture: the thumbnail, enlarged. */
@@ -125,14 +175,14 @@ function coarse(wanted: Wanted): Picture | null {
   const { thumbs, heads } = wanted.doc.info;
   const { view } = wanted.shown;
   const [rows, columns] = [size(view.rows), size(view.columns)];
-  if (!thumbs || rows * columns <= FULL_CELLS || view.columns.members.length !== wanted.doc.info.keys.tokens.length) return null;
+  if (!thumbs || wanted.mean || wanted.doc.info.awaited.has(wanted.layer * heads + wanted.head) || rows * columns <= FULL_CELLS || view.columns.members.length !== wanted.doc.info.keys.tokens.length) return null;
   const cells = thumbs.rows * thumbs.columns;
   const from = (wanted.layer * heads + wanted.head) * cells;
   const data = Float32Array.from(thumbs.data.subarray(from, from + cells), (byte) => (byte / 255) ** 2);
   return {
     key: `coarse/${wantedKey(wanted)}`, rows, columns, full: null,
     overview: { data, height: thumbs.rows, width: thumbs.columns }, ownMost: null, strongest: largest(data) || 1, signed: false,
-    entropies: null, most: null,
+    entropies: null, most: null, every: 1,
   };
 }
 
@@ -143,7 +193,7 @@ export const wanted = computed<Wanted | null>(() =>
   doc.value && shown.value
     ? {
         doc: doc.value, minus: null, shown: shown.value, layer: at.value.layer, head: at.value.head,
-        normed: state.normed.value && doc.value.info.valueNorms !== null,
+        normed: state.normed.value && doc.value.info.hasNorms, mean: mean.value,
       }
     : null,
 );
@@ -151,18 +201,30 @@ export const wanted = computed<Wanted | null>(() =>
 let turn = 0;
 
 export function followSelection(): void {
+  let last = "";
   effect(() => {
     const now = wanted.value;
     if (!now) return;
+    // thumbnails that arrive make another wanted of the same head
+    const key = `${wantedKey(now)} ${tries.value}`;
+    if (key === last) return;
+    last = key;
     const ticket = ++turn;
-    const rough = pictures.has(wantedKey(now)) ? null : coarse(now);
+    const ready = pictures.has(wantedKey(now));
+    const rough = ready ? null : coarse(now);
     if (rough) current.value = rough;
     computing.value = true;
     progress.value = 0;
-    picture(now, "current", (_, done, all) => {
+    const sample = async (): Promise<void> => {
+      if (ready || now.mean || !now.doc.info.away || everyNth(now.shown) < 2) return;
+      const answer = await sampled(now);
+      if (ticket !== turn) throw new Superseded("another head");
+      current.value = answer;
+    };
+    sample().then(() => picture(now, "current", (_, done, all) => {
       if (ticket === turn) progress.value = done / all;
       else throw new Superseded("another head");
-    }).then(
+    })).then(
       (answer) => {
         if (ticket !== turn) return;
         batch(() => {
@@ -172,7 +234,7 @@ export function followSelection(): void {
         prefetch(now);
       },
       (error: Error) => {
-        if (!(error instanceof Superseded) && ticket === turn) failure.value = say("head_refused", { why: error.message });
+        if (!(error instanceof Superseded) && ticket === turn && !lost.peek()) failure.value = say("head_refused", { why: error.message });
       },
     );
   });
@@ -181,7 +243,7 @@ export function followSelection(): void {
 /** The neighbours that an arrow key would move to. */
 function prefetch(now: Wanted): void {
   const { layers, heads } = now.doc.info;
-  if (size(now.shown.view.rows) * size(now.shown.view.columns) > FULL_CELLS / 4) return;
+  if (now.mean || size(now.shown.view.rows) * size(now.shown.view.columns) > FULL_CELLS / 4) return;
   for (const [down, right] of [[0, 1], [1, 0], [0, -1], [-1, 0]] as const) {
     const next = { ...now, layer: now.layer + down, head: now.head + right };
     if (next.layer >= 0 && next.layer < layers.length && next.head >= 0 && next.head < heads && !pictures.has(wantedKey(next))) {
@@ -207,9 +269,9 @@ export function followRow(): void {
     }
     if (now_picture.full) return;
     engine
-      .ask("rows", { trace: now.doc.id, layer: now.layer, head: now.head, view: now.shown.view, from: i, to: i + 1, normed: now.normed }, "row")
+      .ask("rows", { ...drawnOf(now), view: now.shown.view, from: i, to: i + 1, normed: now.normed }, "row")
       .then((data) => {
-        if (lookedRow.value === i && wanted.value === now) rowNumbers.value = { key, row: i, data };
+        if (lookedRow.peek() === i && wanted.peek() && wantedKey(wanted.peek()!) === key) rowNumbers.value = { key, row: i, data };
       })
       .catch(() => undefined);
   });

@@ -1,6 +1,6 @@
 // Heads in the order of the chosen statistic: as the grid draws them, and as `e` walks through them.
 import { batch, computed } from "@preact/signals";
-import { onScale } from "./colour";
+import { divergingAt, onScale, sequentialAt, type RGB } from "./colour";
 import * as state from "./state";
 import { betweenSets, pinnedCell } from "./asking";
 import { byNumber, byPlace, nextPlace } from "./order";
@@ -14,11 +14,15 @@ export const isTurned = ({ layers, heads }: Pick<TraceInfo, "layers" | "heads">)
 const numbersOf = computed<Float32Array | null>(() => table.value?.[state.statistic.value] ?? null);
 const selected = computed(() => at.value.layer * (doc.value?.info.heads ?? 0) + at.value.head);
 
+/** Effects have a sign: they are ranked by their size, and coloured by it and by their sign. */
+export const isSigned = computed(() => state.statistic.value === "effect");
+const sizes = (numbers: Float32Array): Float32Array => (isSigned.value ? numbers.map(Math.abs) : numbers);
+
 /** By the chosen statistic, without the head that others are held against. */
 export const ranked = computed<number[]>(() => {
   const numbers = numbersOf.value;
   if (!numbers) return [];
-  const order = byNumber(numbers, state.order.value !== "low");
+  const order = byNumber(sizes(numbers), state.order.value !== "low");
   return state.statistic.value === "similarity" ? order.filter((n) => n !== selected.value) : order;
 });
 
@@ -29,7 +33,7 @@ export const drawn = computed<number[]>(() => {
   const places = byPlace(info.layers.length, info.heads, isTurned(info));
   const numbers = numbersOf.value;
   if (state.order.value === "place" || !numbers) return places;
-  const order = byNumber(numbers, state.order.value === "high");
+  const order = byNumber(sizes(numbers), state.order.value === "high");
   const placed = new Set(order);
   return [...order, ...places.filter((n) => !placed.has(n)).sort((a, b) => a - b)];
 });
@@ -46,6 +50,10 @@ export const range = computed<[number, number]>(() => {
     low = Math.min(low, value);
     high = Math.max(high, value);
   }
+  if (isSigned.value && low <= high) {
+    const most = Math.max(-low, high);
+    return [-most, most];
+  }
   return low <= high ? [low, high] : [0, 1];
 });
 
@@ -53,11 +61,21 @@ export const range = computed<[number, number]>(() => {
 export function tone(value: number): number {
   const [low, high] = range.value;
   if (isWeight.value) return onScale(value, 1, state.scale.value);
+  if (isSigned.value) return onScale(Math.abs(value), high, "sqrt");
   return high > low ? (value - low) / (high - low) : 0;
 }
 
+/** The number's colour; of effects blue is more and orange is less, as in the bars of a cell. */
+export const shade = (value: number, dark: boolean): RGB => (isSigned.value ? divergingAt(-Math.sign(value) * tone(value)) : sequentialAt(tone(value), dark));
+
 /** The scale's name where it is not an even one. */
-export const toneScale = computed<state.Scale>(() => (isWeight.value ? state.scale.value : "linear"));
+export const toneScale = computed<state.Scale>(() => (isWeight.value ? state.scale.value : isSigned.value ? "sqrt" : "linear"));
+
+/** The least number, or size, that is not faded: a share of the range from its lower end. */
+export function faint(): number {
+  const [low, high] = range.value;
+  return isSigned.value ? state.least.value * high : low + state.least.value * (high - low);
+}
 
 export function choose(info: TraceInfo, n: number): void {
   batch(() => {

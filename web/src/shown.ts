@@ -13,6 +13,9 @@ export interface Label {
   tokens: number[];
   /** Its place, where the same word stands elsewhere in the text as well. */
   repeats: number | null;
+  /** In a comparison: not the same in both texts; missing in one. */
+  differs?: boolean;
+  gap?: boolean;
 }
 
 export interface Shown {

@@ -4,14 +4,25 @@ import { among, APPEARANCE, field, flag, share, whole, wholes, type Fields } fro
 
 export { dark, language, theme, THEMES } from "./appearance";
 
-export const MODES = ["both", "lines", "matrix"] as const;
+export const MODES = ["both", "lines", "matrix", "text"] as const;
 export const PANES = ["head", "compare", "causes", "anatomy"] as const;
 export const FILTERS = ["all", "aa", "ab", "ba", "bb"] as const;
 export const SCALES = ["sqrt", "linear", "log"] as const;
+/** The steps of a cell, from q and k to what the head writes. */
+export const STEPS = 7;
 export const REACHES = ["one", "head"] as const;
 export const ORDERS = ["place", "high", "low"] as const;
+export const DIRECTIONS = ["from", "to"] as const;
+export const BLENDS = ["over", "mean"] as const;
 export const FACES = ["pictures", "values"] as const;
+/** Ways to change a run: of each head in turn, of what was chosen, or of nothing, for attributions. */
+export const WAYS = ["zero", "mean", "patch", "edge", "these", "cut", "decompx", "alti", "attention_gradient", "integrated_gradients"] as const;
+export type Way = (typeof WAYS)[number];
+export const isOfHeads = (name: Way): boolean => WAYS.indexOf(name) < 4;
+export const isOfTokens = (name: Way): boolean => WAYS.indexOf(name) > 5;
 export type Face = (typeof FACES)[number];
+export type Direction = (typeof DIRECTIONS)[number];
+export type Blend = (typeof BLENDS)[number];
 export type Mode = (typeof MODES)[number];
 export type Pane = (typeof PANES)[number];
 export type Filter = (typeof FILTERS)[number];
@@ -32,6 +43,14 @@ export const key = signal<number | null>(null);
 export const NONE: readonly number[] = [];
 export const from = signal(NONE);
 export const to = signal(NONE);
+/** B's head, by its place in B's trace; null for the numbers of A's. */
+export const otherLayer = signal<number | null>(null);
+export const otherHead = signal<number | null>(null);
+/** Heads (layer * heads + head) that are drawn over each other, or averaged; the selected one is among them. */
+export const several = signal(NONE);
+export const blend = signal<Blend>("over");
+/** Ink in the text: what the chosen words look at, or which words look at them. */
+export const direction = signal<Direction>("from");
 /** What stands for each head in the grid. */
 export const face = signal<Face>("pictures");
 export const pane = signal<Pane>("head");
@@ -50,23 +69,33 @@ export const least = signal(0);
 export const step = signal(0);
 export const box = signal<Box>(null);
 
+/** How a run is changed, and the run in view. */
+export const way = signal<Way>("zero");
+export const run = signal("");
+
 /** Row and column of the picture under the pointer or the keyboard's focus. Never in the URL. */
 export const hoverRow = signal<number | null>(null);
 export const hoverColumn = signal<number | null>(null);
 export const hoverHead = signal<[number, number] | null>(null);
 export const help = signal(false);
+export const sharing = signal(false);
 export const status = signal("");
 
 /** The part of the state that is kept in the URL. */
 export const FIELDS = {
   d: field(trace, whole),
   vs: field(other, whole),
+  lb: field(otherLayer, whole),
+  hb: field(otherHead, whole),
   l: field(layer, whole),
   h: field(head, whole),
   q: field(query, whole),
   k: field(key, whole),
   set: wholes(from, NONE),
   on: wholes(to, NONE),
+  heads: wholes(several, NONE),
+  blend: among(blend, BLENDS),
+  dir: among(direction, DIRECTIONS),
   face: among(face, FACES),
   pane: among(pane, PANES),
   mode: among(mode, MODES),
@@ -80,6 +109,8 @@ export const FIELDS = {
   by: field(statistic, (text) => (/^[a-z_]{1,24}$/.test(text) ? text : undefined)),
   order: among(order, ORDERS),
   least: share(least),
+  way: among(way, WAYS),
+  run: field(run, (text) => (/^[\w-]{1,24}$/.test(text) ? text : undefined)),
   step: field(step, whole),
   box: field<Box>(
     box,
@@ -93,3 +124,6 @@ export const FIELDS = {
   ),
   ...APPEARANCE,
 } as unknown as Fields;
+
+/** Fields that change as a pointer moves: no step that Back undoes. */
+export const FLOWING: readonly string[] = ["mass", "least", "box"];

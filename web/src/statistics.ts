@@ -3,11 +3,14 @@ import { computed, effect, signal, type Signal } from "@preact/signals";
 import * as state from "./state";
 import { betweenSets, pinnedCell, type Question } from "./asking";
 import { catalog } from "./catalog";
-import { apart } from "./comparing";
+import { apart, tokenPairs } from "./comparing";
 import { at, doc, failure, otherDoc } from "./store";
+import { effect as effects } from "./runs";
 import { engine } from "./trace/engine";
+import { everyRow } from "./trace/measures";
 import type { TraceInfo } from "./trace/trace";
 import { say } from "./words";
+import { sifted } from "./sifted";
 
 /** A head whose mean entropy is above this share of log S is called near-uniform, as in headscope.verify. */
 export const UNIFORM = 0.98;
@@ -21,8 +24,11 @@ export interface Coming {
 
 /** The statistics that the selected trace has, in Python's order. */
 export const known = computed<string[]>(() => {
-  const measured = doc.value?.info.statistics ?? {};
-  return catalog.value.map(({ name }) => name).filter((name) => measured[name]?.some((value) => !Number.isNaN(value)));
+  const info = doc.value?.info;
+  const measured = info?.statistics ?? {};
+  const names = catalog.value.map(({ name }) => name);
+  if (info && info.awaited.size === info.layers.length * info.heads) return names;
+  return names.filter((name) => measured[name]?.some((value) => !Number.isNaN(value)));
 });
 
 export const alike = signal<Coming | null>(null);
@@ -105,10 +111,14 @@ export function followNumbers(): void {
     if (!a || !b || apart(a.info, b.info)) return null;
     if (state.pane.value !== "compare" && state.pane.value !== "causes" && state.statistic.value !== "change") return null;
     const key = `${a.id}/${b.id}`;
+    const aligned = tokenPairs.value!;
+    const both = Array.from(aligned.rows.a.keys()).filter((n) => aligned.rows.a[n] >= 0 && aligned.rows.b[n] >= 0);
+    const measured = both.filter((_, n) => n % everyRow(both.length) === 0);
+    const rows = { a: Int32Array.from(measured, (n) => aligned.rows.a[n]), b: Int32Array.from(measured, (n) => aligned.rows.b[n]) };
     return {
       key, layers: a.info.layers.length, heads: a.info.heads,
       ask: each(a.info.heads, changed, key, (layer, head) =>
-        engine.ask("change", { trace: a.id, other: b.id, layer, head }, undefined, "background")),
+        engine.ask("change", { trace: a.id, other: b.id, layer, head, rows, keys: aligned.columns }, undefined, "background")),
     };
   });
   between(weight, () => pinnedCell.value);
@@ -119,17 +129,20 @@ export function followNumbers(): void {
 export const table = computed<Record<string, Float32Array> | null>(() => {
   const info = doc.value?.info;
   if (!info) return null;
-  const found: Record<string, Float32Array> = { ...(info.statistics ?? {}) };
+  const found: Record<string, Float32Array> = { ...((sifted.value ?? info).statistics ?? {}) };
   if (alike.value) found.similarity = alike.value.numbers;
   if (changed.value) found.change = changed.value.numbers;
   if (weight.value) found.weight = weight.value.numbers;
   if (mass.value) found.mass = mass.value.numbers;
+  if (effects.value) found.effect = effects.value;
   return found;
 });
 
 /** Progress of the chosen statistic, if incomplete: heads done, of all. */
 export const coming = computed<[number, number] | null>(() => {
   const held = { similarity: alike, change: changed, weight, mass }[state.statistic.value]?.value;
+  const all = (doc.value?.info.layers.length ?? 0) * (doc.value?.info.heads ?? 0);
+  if (!held && sifted.value && sifted.value.done < all) return [sifted.value.done, all];
   return held && held.done < held.numbers.length ? [held.done, held.numbers.length] : null;
 });
 

@@ -1,34 +1,31 @@
 // The open traces, and the selection among them and within them.
 import { batch, computed, effect, signal } from "@preact/signals";
 import { engine } from "./trace/engine";
+import type { Run } from "./ask";
 import type { TraceInfo } from "./trace/trace";
 import { catalog, massTokens } from "./catalog";
 import { makeShown, readable, type Shown } from "./shown";
 import * as state from "./state";
 
-/** The changes of a run: heads by their numbers in the model, tokens by their positions. */
-export interface Changes {
-  heads: [number, number][];
-  tokens: number[];
-}
-
 export interface Doc {
   id: number;
   name: string;
   info: TraceInfo;
-  /** The server's id for it; null if the page has only the file. */
+  /** The id that runs call it by: the server's, or its number in the file; null for a file that was opened. */
   remote: string | null;
-  /** For a changed run, its original trace and the changes. */
-  of: { origin: number; changes: Changes } | null;
+  /** For a changed run, its original trace and the record that says what was changed. */
+  of: { origin: number; run: Run } | null;
 }
 
 export const docs = signal<Doc[]>([]);
 export const failure = signal<string | null>(null);
 export const doc = computed<Doc | null>(() => docs.value[Math.min(state.trace.value, docs.value.length - 1)] ?? null);
-export const otherDoc = computed<Doc | null>(() => {
-  const candidate = state.other.value === null ? null : (docs.value[state.other.value] ?? null);
-  return candidate === doc.value ? null : candidate;
+/** The trace in slot B; the only other one where none was chosen. May be A's, to compare two heads of one text. */
+export const docB = computed<Doc | null>(() => {
+  if (state.other.value !== null) return docs.value[state.other.value] ?? null;
+  return docs.value.length === 2 ? docs.value.find((other) => other !== doc.value)! : null;
 });
+export const otherDoc = computed<Doc | null>(() => (docB.value === doc.value ? null : docB.value));
 export const at = computed(() => {
   const info = doc.value?.info;
   return {
@@ -36,12 +33,14 @@ export const at = computed(() => {
     head: Math.min(state.head.value, (info?.heads ?? 1) - 1),
   };
 });
+/** Thumbnails that arrive make another info of the same text. */
+const text = computed(() => doc.value?.info.queries);
 export const shown = computed<Shown | null>(() => {
-  const info = doc.value?.info;
+  const info = text.value && doc.peek()?.info;
   return info ? makeShown(info, state.filter.value, state.special.value, state.merged.value) : null;
 });
 export const otherShown = computed<Shown | null>(() => {
-  const info = otherDoc.value?.info;
+  const info = docB.value?.info;
   return info ? makeShown(info, state.filter.value, state.special.value, state.merged.value) : null;
 });
 export const row = computed<number | null>(() => {
@@ -121,9 +120,12 @@ export async function openTrace(
   const text = info.text === null ? readable(info.queries, 12) : info.pair === null ? info.text : `${info.text} | ${info.pair}`;
   const one: Doc = { id, name: name ?? text, info, remote, of };
   docs.value = [...docs.value, one];
-  if (!info.thumbs || !info.statistics) void measureAll(one);
+  if (!info.away && (!info.thumbs || !info.statistics)) void measureAll(one);
   return one;
 }
+
+/** A trace's place; thumbnails that arrive make another object of it. */
+export const placeOfDoc = ({ id }: Doc): number => docs.value.findIndex((other) => other.id === id);
 
 /** Select another trace. If it was the one compared with, the two are swapped. */
 export function lookAt(index: number): void {
@@ -139,7 +141,7 @@ export function closeTrace(index: number): void {
   if (!opened || docs.value.length < 2) return;
   batch(() => {
     docs.value = docs.value.filter((other) => other !== opened);
-    state.other.value = null;
+    state.other.value = state.otherLayer.value = state.otherHead.value = null;
     if (state.trace.value >= index && state.trace.value > 0) state.trace.value--;
   });
   void engine.ask("close", { id: opened.id });

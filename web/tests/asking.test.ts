@@ -2,13 +2,15 @@
 import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import { signal } from "@preact/signals";
-import { isFresh, wholes } from "../src/hash";
+import { among, field, fromHash, isFresh, share, toHash, toShare, whole, wholes, type Fields } from "../src/hash";
 import { maskOf } from "../src/masking";
 import { byNumber, byPlace, nextPlace } from "../src/order";
 import { corner, short, slots } from "../src/panels/slots";
-import { placed, readable, type Label } from "../src/shown";
-import { sees } from "../src/trace/cells";
+import { makeShown, placed, readable, type Label } from "../src/shown";
+import { sees, size, viewRows, type View } from "../src/trace/cells";
 import { massBetween } from "../src/trace/masses";
+import { measure, siftedShare } from "../src/trace/measures";
+import { toBase64 } from "../src/trace/safetensors";
 import { HeldTrace, plainName, type Axis, type TraceInfo } from "../src/trace/trace";
 
 const fixture = new HeldTrace(new Uint8Array(readFileSync(new URL("./fixture.safetensors", import.meta.url))));
@@ -48,6 +50,9 @@ test("slots fill the panel and never lie on one another", () => {
     }
   }
   expect(slots(6, 12, 360, 500, false, true).total).toBeGreaterThan(440);
+  // a low panel still has all of twelve rows, with the numbers beside
+  const low = slots(6, 12, 300, 330, false, true);
+  expect([low.total <= 330, low.beside > 0, low.side >= 18]).toEqual([true, true, true]);
 });
 
 test("numbers in slots are short", () => {
@@ -56,11 +61,35 @@ test("numbers in slots are short", () => {
 
 test("sets of tokens in an address", () => {
   const none: readonly number[] = [];
-  const held = signal(none);
-  const { read, write } = wholes(held, none);
-  expect([read("5.3.3.0"), read("7"), read("x"), read(""), read("1..2")]).toEqual([[0, 3, 5], [7], none, none, none]);
-  expect(read("x")).toBe(none);
+  const { read, write, first } = wholes(signal<readonly number[]>([3]), none);
+  expect(first).toBe(none);
+  expect([read("5.3.3.0"), read("7"), read("x"), read(""), read("1..2")]).toEqual([[0, 3, 5], [7], undefined, undefined, undefined]);
   expect(write([3, 5])).toBe("3.5");
+});
+
+test("a hash sets what it can, and names what it can't", () => {
+  const [pin, mass, theme] = [signal<number | null>(null), signal(0.7), signal("auto")];
+  const fields = { q: field(pin, whole), mass: share(mass), theme: among(theme, ["auto", "dark"]) } as unknown as Fields;
+  expect(fromHash(fields, "#q=4&mass=2&theme=dark&what=ever")).toEqual(["what=ever", "mass=2"]);
+  expect([pin.value, mass.value, theme.value]).toEqual([4, 0.7, "dark"]);
+  mass.value = 0.5;
+  expect(toHash(fields)).toBe("q=4&mass=0.5&theme=dark");
+  expect(toHash(fields, (name) => name === "q")).toBe("q=4");
+  expect(toShare(fields)).toBe("q=4&mass=0.5");
+  expect(fromHash(fields, "")).toEqual([]);
+  expect([pin.value, mass.value, theme.value]).toEqual([null, 0.7, "auto"]);
+});
+
+test("base64 is Node's, with and without the browser's own", () => {
+  const bytes = Uint8Array.from({ length: 70_000 }, (_, n) => (n * 31) % 256);
+  const native = Object.getOwnPropertyDescriptor(Uint8Array.prototype, "toBase64");
+  for (const size of [0, 1, 2, 3, 0x6000, 0x6001, 70_000]) {
+    const expected = Buffer.from(bytes.subarray(0, size)).toString("base64");
+    expect(toBase64(bytes.subarray(0, size))).toBe(expected);
+    if (native) delete (Uint8Array.prototype as unknown as Record<string, unknown>).toBase64;
+    expect(toBase64(bytes.subarray(0, size))).toBe(expected);
+    if (native) Object.defineProperty(Uint8Array.prototype, "toBase64", native);
+  }
 });
 
 test("an address that names only theme and language is a fresh one", () => {
@@ -88,7 +117,7 @@ test("weights between sets are the fixture's, added over keys, averaged over que
 const label = (tokens: number[]): Label => ({ text: "", continues: false, special: false, segment: 0, title: "", tokens, repeats: null });
 
 test("a causal layer hides what comes later, a joined word only where all of it is hidden", () => {
-  const rule = { scale: 1, stage: "", causal: true, window: null, keys: null, biasHeads: 0 };
+  const rule = { scale: 1, stage: "", causal: true, window: null, keys: null, biasHeads: 0, cap: null };
   expect([sees(rule, 2, 2), sees(rule, 2, 3)]).toEqual([true, false]);
   const axis = { tokens: ["a", "b", "c", "d"] } as Axis;
   const info = { layers: [rule, { ...rule, causal: false }], queries: axis, keys: axis } as unknown as TraceInfo;
@@ -105,4 +134,25 @@ test("tokens as a reader writes them", () => {
 
 test("a folder of a common name says its parent's as well", () => {
   expect(["/a/my-bert", "/a/minilm/model/", "org/bert", "C:\\runs\\ner\\checkpoint-500"].map(plainName)).toEqual(["my-bert", "minilm/model", "org/bert", "ner/checkpoint-500"]);
+});
+
+test("a filtered thumbnail is the filtered picture, its cells as square roots", () => {
+  const view = makeShown(fixture.info, "all", false, true).view;
+  const arrays = fixture.head(0, 1);
+  const [rows, columns] = [size(view.rows), size(view.columns)];
+  const cells = viewRows(arrays, view, 0, rows, 0, columns);
+  const measured = measure(arrays, {}, true, view);
+  expect([measured.rows, measured.columns]).toEqual([rows, columns]);
+  cells.forEach((weight, n) => expect(Math.abs(measured.thumb[n] - 255 * Math.sqrt(weight))).toBeLessThan(0.51));
+  const norms = Float32Array.from({ length: arrays.keys }, (_, n) => n + 1);
+  const normed = measure({ ...arrays, valueNorms: norms }, {}, true, view, true).thumb;
+  expect(Math.max(...normed)).toBe(255); // ends at its own strongest
+});
+
+test("a filtered long text is measured in part", () => {
+  const view = (n: number): View => {
+    const groups = { starts: Int32Array.from({ length: n + 1 }, (_, at) => at), members: Int32Array.from({ length: n }, (_, at) => at) };
+    return { rows: groups, columns: groups, renormalise: true };
+  };
+  expect([siftedShare(view(512)), siftedShare(view(513)), siftedShare(view(2048))]).toEqual([1, 2, 16]);
 });

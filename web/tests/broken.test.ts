@@ -11,8 +11,8 @@ const S = 6;
 function head(causal = false): HeadArrays {
   return {
     q: Float32Array.from({ length: 2 * S }, (_, n) => Math.sin(n)), k: Float32Array.from({ length: 2 * S }, (_, n) => Math.cos(n)),
-    lse: new Float32Array(S), bias: null, valueNorms: null, d: 2, queries: S, keys: S,
-    rule: { scale: 1, stage: "projected", causal, window: null, keys: null, biasHeads: 0 },
+    lse: new Float32Array(S), bias: null, terms: null, valueNorms: null, d: 2, queries: S, keys: S,
+    rule: { scale: 1, stage: "projected", causal, window: null, keys: null, biasHeads: 0, cap: null },
   };
 }
 

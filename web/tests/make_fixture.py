@@ -13,6 +13,7 @@ from headscope.attention import Mask, attend
 from headscope.statistics import roles_of
 from headscope.statistics.catalog import MASSES, ROLE_TOKENS, WEIGHTS_ONLY
 from headscope.statistics.reference import head_means
+from headscope.terms import NO_TERMS, Terms
 from headscope.view.page_trace import page_bytes
 
 SIZE, HEADS, D = 12, 4, 16
@@ -33,17 +34,32 @@ MASKS = (
 )
 
 
+def more_terms() -> list[tuple[Mask, Terms]]:
+    """Layers with score terms: DeBERTa's, T5's and ALiBi's with a cap and sinks."""
+    generator = np.random.default_rng(11)
+    buckets = np.clip(np.arange(2 * SIZE - 1) - SIZE + 1, -4, 4).astype(np.int32) + 4
+
+    def table(*shape: int) -> np.ndarray:
+        return generator.normal(size=shape).astype(np.float16).astype(np.float32)
+
+    relative = Terms(buckets=buckets, relative_keys=table(HEADS, 9, D), relative_queries=table(HEADS, 9, D))
+    by_distance = Terms(buckets=buckets, by_distance=table(HEADS, 9), cap=2.5)
+    alibi = Terms(by_key=table(HEADS, SIZE), sinks=table(HEADS))
+    return [(Mask(), relative), (Mask(keys=np.arange(SIZE) < 9), by_distance), (Mask(causal=True), alibi)]
+
+
 def fixture() -> Trace:
-    """One layer for each kind of mask; the last has two key heads for four query heads."""
+    """One layer for each kind of mask, and for score terms; some have two key heads for four query heads."""
     generator = np.random.default_rng(7)
     records = []
-    for at, mask in enumerate(MASKS):
-        key_heads = 2 if at == len(MASKS) - 1 else HEADS
+    kinds = [(mask, NO_TERMS) for mask in MASKS] + more_terms()
+    for at, (mask, terms) in enumerate(kinds):
+        key_heads = 2 if at >= len(MASKS) - 1 else HEADS
         q = generator.normal(size=(HEADS, SIZE, D), scale=1.6).astype(np.float32)
         k, v = (generator.normal(size=(key_heads, SIZE, D)).astype(np.float32) for _ in range(2))
         q, k, v = (part.astype(np.float16).astype(np.float32) for part in (q, k, v))
-        _, lse = attend(q, k, v, scale=0.25, mask=mask)
-        records.append(LayerRecord(q, k, v, lse=lse, scale=0.25, mask=mask))
+        _, lse = attend(q, k, v, scale=0.25, mask=mask, terms=terms)
+        records.append(LayerRecord(q, k, v, lse=lse, scale=0.25, mask=mask, terms=terms))
     tokens = ("[CLS]", "a", "tir", "##ed", "cat", "[SEP]", "猫", "x", "</script>", "قط", "é", "[SEP]")
     axis = TokenAxis(
         tokens=tokens,
@@ -75,7 +91,13 @@ def expected(trace: Trace) -> dict[str, object]:
             {
                 name: found.tolist()
                 for name, found in head_means(
-                    record.q, record.k, scale=record.scale, roles=roles, mask=record.mask, names=names
+                    record.q,
+                    record.k,
+                    scale=record.scale,
+                    roles=roles,
+                    mask=record.mask,
+                    terms=record.terms,
+                    names=names,
                 ).items()
             }
             for record in trace.layers

@@ -70,12 +70,12 @@ test("a page carries nothing of the other's, and what both need is there once", 
   expect([...page].filter((name) => name.startsWith("report/"))).toEqual([]);
   expect([...report].filter((name) => name.startsWith("trace/") || ["state.ts", "store.ts", "words/en.ts"].includes(name))).toEqual([]);
   expect([...report].filter((name) => page.has(name)).sort()).toEqual([
-    "appearance.ts", "colour.ts", "files.ts", "hash.ts", "panels/settings.tsx", "panels/sign.tsx",
+    "appearance.ts", "colour.ts", "files.ts", "hash.ts", "panels/settings.tsx", "panels/sign.tsx", "steps.ts",
     "words/common.ts", "words/numbers.ts", "words/speech.ts",
   ]);
 });
 
 test("every module belongs to a page", () => {
-  const used = new Set([...closure("main.tsx"), ...closure("report/main.tsx")]);
+  const used = new Set([...closure("main.tsx"), ...closure("report/main.tsx"), ...closure("widget.ts")]);
   expect(files.filter((name) => !used.has(name))).toEqual(["vite-env.d.ts"]);
 });

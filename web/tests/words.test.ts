@@ -71,9 +71,9 @@ test("pixels are the map's colours, on every scale, signed or not", () => {
 
 test("the maps' colours stay what they are", () => {
   const at = (map: Uint8Array, places: number[]): number[][] => places.map((n) => [...map.subarray(3 * n, 3 * n + 3)]);
-  expect(at(sequential(false), [0, 64, 128, 255])).toEqual([[247, 251, 252], [118, 202, 243], [21, 138, 222], [27, 25, 75]]);
-  expect(at(sequential(true), [0, 64, 128, 255])).toEqual([[21, 23, 30], [4, 77, 104], [19, 142, 133], [251, 244, 196]]);
-  expect(at(diverging(), [0, 128, 255, 383, 510])).toEqual([[5, 92, 178], [129, 174, 232], [255, 255, 255], [221, 152, 114], [147, 68, 4]]);
+  expect(at(sequential(false), [0, 64, 128, 255])).toEqual([[255, 255, 255], [152, 200, 245], [81, 138, 212], [32, 35, 47]]);
+  expect(at(sequential(true), [0, 64, 128, 255])).toEqual([[19, 23, 29], [44, 68, 124], [62, 127, 204], [223, 250, 255]]);
+  expect(at(diverging(), [0, 128, 255, 383, 510])).toEqual([[3, 113, 56], [126, 188, 143], [255, 255, 255], [195, 152, 208], [129, 56, 151]]);
 });
 
 test("text on a colour has the contrast that WCAG asks of small text", () => {

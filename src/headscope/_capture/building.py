@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +21,7 @@ from headscope._trace import Cut, LayerRecord, Named, Outputs, TokenAxis, Trace
 from headscope.attention import Mask
 from headscope.errors import InputError, UnsupportedError
 from headscope.kernels import autocast_now
+from headscope.terms import RELATIVE, TABLES, Terms
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ class Group:
     queries_kept: list[np.ndarray | None]
     keys_kept: list[np.ndarray | None]
     masks: dict[tuple[int, int], Mask] = field(default_factory=dict)
+    terms: dict[tuple[int, int], Terms] = field(default_factory=dict)
 
     @property
     def series(self) -> Series:
@@ -234,6 +237,7 @@ class TraceBuilder:
             call={
                 "scale": call.scale,
                 "mask": group.mask(row, rule),
+                "terms": self._terms(group, call, row, chosen),
                 "stage": call.stage,
                 "name": call.path,
                 "number": call.layer,
@@ -247,6 +251,31 @@ class TraceBuilder:
             witness=witness(call, row, chosen, at_queries),
             silenced=call.silenced,
         )
+
+    def _terms(self, group: Group, call: Call, row: int, chosen: list[int] | None) -> Terms:
+        """A copy of the terms over the positions that are kept, with the tables of the chosen heads."""
+        terms = call.terms(row)
+        if terms.nothing:
+            return terms
+        key = (row, id(call.rules.row(row)))
+        shared = call.layer_terms.nothing and chosen is None
+        if shared and key in group.terms:
+            return group.terms[key]
+        spans = [
+            (0, size) if kept is None else (int(np.argmax(kept)), int(kept.sum()))
+            for kept, size in zip((group.queries_kept[row], group.keys_kept[row]), group.sizes[1:], strict=True)
+        ]
+        part = terms.window(*spans[0], *spans[1], group.sizes[1:])
+        part = part if chosen is None else part.of_heads(chosen)
+
+        def copy(dtype: torch.dtype) -> Callable[[torch.Tensor], torch.Tensor]:
+            return lambda table: table.detach().to(self.selection.device, dtype, copy=True)
+
+        plain = [name for name in TABLES if name not in RELATIVE]
+        kept_terms = part.mapped(copy(torch.float32), plain).mapped(copy(self.selection.dtype), RELATIVE)
+        if shared:
+            group.terms[key] = kept_terms
+        return kept_terms
 
     def build(self, forward: Forward, groups: list[Group]) -> list[Trace]:
         """The traces of one forward pass, ordered by row and, within a row, by stack."""
@@ -351,7 +380,8 @@ def records_of(layers: list[LayerCopy]) -> list[LayerRecord]:
             if isinstance(part, Stretch) and array is not None and part.shared:
                 array.flags.writeable = False
             arrays[name] = array
-        call = {**layer.call, "number": None} if in_order else layer.call
+        call = {**layer.call, "number": None} if in_order else dict(layer.call)
+        call["terms"] = call["terms"].mapped(lambda table: table.cpu().numpy())
         records.append(LayerRecord(**arrays, lse=None, **call))  # type: ignore[arg-type]
     return records
 

@@ -14,6 +14,7 @@ from headscope._capture.masks import Analyst, Rules
 from headscope._capture.progress import Progress
 from headscope._capture.rows import log_sum_exps
 from headscope.attention import Mask
+from headscope.terms import NO_TERMS, Terms
 
 if TYPE_CHECKING:
     import torch
@@ -88,6 +89,8 @@ class Call:
         path: its name in the model.
         stack: the stack it belongs to.
         layer: its layer number in that stack, as the model counts, from 0.
+        layer_terms: what the layer itself adds to scale * q . k; `terms` has also what masks and position biases add.
+        unfused: True if the module computed scores and weights step by step, in its own precision.
         turn: number of earlier calls, in this forward pass, of the transformer that the module is part of.
         q: (batch, heads, queries, d_head).
         k: (batch, kv_heads, keys, d_head): not repeated under grouped-query attention.
@@ -127,15 +130,22 @@ class Call:
     silenced: frozenset[int] = frozenset()
     dropout: float = 0.0
     turn: int = 0
+    layer_terms: Terms = NO_TERMS
+    unfused: bool = False
 
     @cached_property
     def lse(self) -> torch.Tensor:
         """(batch, heads, queries): log-sum-exps of the scores, with another fused call if the kernel gave none."""
-        return log_sum_exps(self.kernel_lse, self.q, self.k, self.v, self.scale, self.rules)
+        of_kernel = None if {"cap", "sinks"} & {*self.layer_terms.named} else self.kernel_lse
+        return log_sum_exps(of_kernel, self.q, self.k, self.v, self.scale, self.rules, self.layer_terms)
 
     def mask(self, row: int) -> Mask:
         """The mask of one row of the batch, over all positions, padding included."""
         return self.rules.row(row).mask
+
+    def terms(self, row: int) -> Terms:
+        """What is added to scale * q . k in one row of the batch, over all positions, as torch tensors."""
+        return self.rules.row(row).with_terms(self.layer_terms)
 
 
 @dataclass(eq=False)

@@ -12,12 +12,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from headscope._capture import sdpa_watch, torch_nn, transformers_support
+from headscope._capture import inside, sdpa_watch, torch_nn, transformers_support
 from headscope._capture.building import Selection, TraceBuilder
 from headscope._capture.calls import Call, Consumer, Forward, Stack, Unrecorded
 from headscope._capture.classes import kind_of, models_in, word_embeddings
 from headscope._capture.generation import Sequences
-from headscope._capture.refusals import is_opaque, refuse_unreadable
+from headscope._capture.readers import reads
+from headscope._capture.refusals import WITHOUT_WEIGHTS, is_opaque, refuse_unreadable
 from headscope._capture.sessions import Listener, Session, SharedSetting
 from headscope._capture.stacks import Plan
 from headscope._capture.tokens import vocabulary
@@ -31,6 +32,8 @@ DTYPES = {
     torch.float32: torch.float32,
     torch.float16: torch.float16,
 }
+
+NO_KNOWN_WAY = "no module uses transformers' attention interface, nn.MultiheadAttention or scaled_dot_product_attention"
 
 
 def plan_of(model: nn.Module, *, strict: bool = True) -> Plan:
@@ -55,9 +58,10 @@ def plan_of(model: nn.Module, *, strict: bool = True) -> Plan:
     torch_nn.refuse_own_forwards(name, modules)
     plan = Plan(modules, _is_attention, [module for _, module in modules if _is_transformer(module)])
     if not plan.paths:
+        model_type = getattr(getattr(model, "config", None), "model_type", "")
+        reason = WITHOUT_WEIGHTS.get(model_type, NO_KNOWN_WAY)
         raise UnsupportedError(
-            f"{name} has no attention that can be captured: no module uses transformers' attention interface, "
-            "nn.MultiheadAttention or scaled_dot_product_attention",
+            f"{name} has no attention that can be captured: {reason}",
             where=name,
             advice="capture a model that uses one of these",
         )
@@ -66,7 +70,7 @@ def plan_of(model: nn.Module, *, strict: bool = True) -> Plan:
 
 def _is_attention(module: nn.Module) -> bool:
     kind = kind_of(type(module))
-    return kind.uses_interface or kind.calls_sdpa or torch_nn.is_attention(module)
+    return kind.uses_interface or kind.calls_sdpa or torch_nn.is_attention(module) or reads(module)
 
 
 def _is_transformer(module: nn.Module) -> bool:
@@ -132,10 +136,11 @@ class Watching:
                 may_bypass=frozenset(id(module) for module in attention if kind_of(type(module)).may_bypass),
             )
             for module in attention:
-                if torch_nn.is_attention(module):
-                    # Before the session's own hooks: if the model is this very module, they end the forward pass.
-                    torch_nn.WATCHED.enter(module)
-                    undo.callback(torch_nn.WATCHED.leave, module)
+                # Before the session's own hooks: if the model is this very module, they end the forward pass.
+                for watched, applies in ((torch_nn.WATCHED, torch_nn.is_attention), (inside.WATCHED, reads)):
+                    if applies(module):
+                        watched.enter(module)
+                        undo.callback(watched.leave, module)
             undo.callback(session.close)
             models = models_in(modules)
             starts = {id(module): module for module in (self.model, *self.model.children(), *models)}

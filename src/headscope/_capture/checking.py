@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from headscope.attention import FAR, attend, scores
+from headscope.terms import Terms, add_terms
 
 if TYPE_CHECKING:
     from headscope._capture.calls import Call
@@ -72,7 +73,7 @@ class Witness:
         projected = np.einsum("hkd,hd->hk", np.repeat(v, shared, 0), self.directions.astype(np.float64))
         lengths = np.repeat(np.sqrt(np.square(v).sum(-1)), shared, 0)
         columns = np.stack([projected, np.square(projected), lengths], -1)
-        mixed, _ = attend(q, np.repeat(k, shared, 0), columns, scale=record.scale, mask=record.mask)
+        mixed, _ = attend(q, np.repeat(k, shared, 0), columns, scale=record.scale, mask=record.mask, terms=record.terms)
         means, squares, gathered = (mixed[..., column] for column in range(3))
         spread = np.sqrt(np.maximum(squares - np.square(means), 0))
         values = means if self.length is None else means.sum(0, keepdims=True) + self.offset
@@ -121,11 +122,13 @@ class Sample:
 
     Attributes:
         index: their positions; a slice, which copies nothing, if the eligible queries are contiguous.
+        rows: (n,), their positions.
         hidden: (1 or heads, n, keys), what the mask adds to their scores, -inf where masked; None if it adds nothing.
         empty: (1 or heads, n, 1), True for queries that see no key in a head; None if there are none.
     """
 
     index: slice | torch.Tensor
+    rows: np.ndarray
     hidden: torch.Tensor | None
     empty: torch.Tensor | None = None
 
@@ -151,14 +154,14 @@ def _sample(rule: RowRule, queries: int, keys: int) -> Sample | None:
         rows = np.unique(places[np.linspace(0, len(places) - 1, SAMPLED_QUERIES).astype(int)])
         index = torch.from_numpy(rows)
     if rule.mask.everything:
-        return Sample(index, None)
+        return Sample(index, rows, None)
     bias = rule.mask.bias
     hidden = torch.zeros(1, len(rows), keys) if bias is None else bias[:, rows]
     allowed = rule.mask.allowed(rows, np.arange(keys), (queries, keys))
     if allowed is not None:
         hidden = hidden.masked_fill(torch.from_numpy(~allowed).to(hidden.device), float("-inf"))
     empty = (hidden == float("-inf")).all(-1, keepdim=True)
-    return Sample(index, hidden, empty if bool(empty.any()) else None)
+    return Sample(index, rows, hidden, empty if bool(empty.any()) else None)
 
 
 def excess(call: Call) -> float | None:
@@ -192,9 +195,17 @@ def _difference(call: Call, row: int, sample: Sample) -> float:
     heads, n, _ = q.shape
     shared = (len(k), heads // len(k) * n, -1)
     cells = torch.bmm(q.reshape(shared), k.transpose(1, 2)).mul_(call.scale)
+    terms = call.terms(row)
+    if not terms.nothing:
+        cells = _with_terms(cells.view(heads, n, -1), q, k, call, terms, sample).view(shared)
     if sample.hidden is not None:
         cells.view(heads, n, -1).add_(sample.hidden.to(q.device))
-    recomputed = torch.bmm(torch.softmax(cells, -1), v).view(heads, n, -1)
+    if terms.sinks is None:
+        weights = torch.softmax(cells, -1)
+    else:
+        sinks = terms.sinks.to(cells)[:, None, None].expand(-1, n, 1).reshape(len(k), -1, 1)
+        weights = torch.softmax(torch.cat([cells, sinks], -1), -1)[..., :-1]
+    recomputed = torch.bmm(weights, v).view(heads, n, -1)
     observed = call.context[row][:, sample.index]
     if sample.empty is not None:
         recomputed, observed = (x.masked_fill(sample.empty.to(x.device), 0) for x in (recomputed, observed))
@@ -205,6 +216,14 @@ def _difference(call: Call, row: int, sample: Sample) -> float:
         recomputed.transpose(0, 1).flatten(1), weight, None if bias is None else bias.float()
     )
     return _largest(joined - call.returned[row][sample.index])
+
+
+def _with_terms(
+    cells: torch.Tensor, q: torch.Tensor, k: torch.Tensor, call: Call, terms: Terms, sample: Sample
+) -> torch.Tensor:
+    """The sampled queries' scores, (heads, n, keys), with the terms and the cap."""
+    columns, sizes = np.arange(k.shape[1]), (call.q.shape[2], k.shape[1])
+    return add_terms(cells, q * call.scale, k, terms, scale=call.scale, rows=sample.rows, columns=columns, sizes=sizes)
 
 
 def _share(call: Call) -> float:
@@ -233,10 +252,14 @@ def _rounding(call: Call, row: int, sample: Sample) -> float:
     attention is refused.
     """
     q, k, v = call.q[row][:, sample.index].float(), call.k[row].float(), call.v[row].float()
-    reach = abs(call.scale) * float(q.norm(dim=-1).amax() * k.norm(dim=-1).amax())
+    longest_q, longest_k = (float(x.norm(dim=-1).amax()) for x in (q, k))
+    terms = call.terms(row)
+    reach = abs(call.scale) * longest_q * longest_k
+    reach += float(terms.mapped(_on_cpu).reach(longest_q, longest_k, call.scale))
     share = _share(call) + 8 * EPS * reach
-    if call.weights is not None or call.returned is not None:
+    if call.weights is not None or call.returned is not None or call.unfused:
         raw = scores(q, k, scale=call.scale)
+        raw = raw if terms.nothing else _with_terms(raw, q, k, call, terms, sample)
         if sample.hidden is not None:
             hidden = sample.hidden.to(raw.device)
             raw = raw + hidden.masked_fill(hidden.abs() > FAR, 0)
@@ -248,6 +271,10 @@ def _rounding(call: Call, row: int, sample: Sample) -> float:
     if call.returned is not None and call.projection is not None:
         size *= float(call.projection.weight.float().abs().sum(1).amax())
     return share * size
+
+
+def _on_cpu(table: torch.Tensor) -> torch.Tensor:
+    return table.float().cpu()
 
 
 def _largest(x: torch.Tensor) -> float:

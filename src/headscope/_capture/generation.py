@@ -18,12 +18,14 @@ from headscope._capture.building import Group, LayerCopy, Series, TraceBuilder, 
 from headscope._capture.calls import Forward
 from headscope._capture.checking import Witness
 from headscope._capture.growing_masks import Piece, grown, stacked
+from headscope._capture.growing_terms import TermsPiece, grown_terms
 from headscope._capture.source import CapturedModel
 from headscope._capture.strands import Origin, Stretch
 from headscope._capture.tokens import joined, part
 from headscope._trace import Cut, Trace
 from headscope.attention import Mask
 from headscope.errors import UnsupportedError
+from headscope.terms import Terms
 
 if TYPE_CHECKING:
     from headscope._trace import TokenAxis
@@ -130,7 +132,8 @@ class Sequences:
             key = tuple(id(call.call["mask"]) for call in calls)
             if key not in masks:
                 masks[key] = grown([_piece(call, step) for call, step in zip(calls, steps, strict=True)], total)
-            layers.append(_joined_call(calls, steps, cached, masks[key]))
+            terms = _grown_terms(calls, steps, total, f"layer {number} of {series[0].name}")
+            layers.append(_joined_call(calls, steps, cached, masks[key], terms))
         first = next(iter(rows[0].values()))[0]
         axis = joined([self._tokens(step, series) for step in steps])
         flags = first.queries_kept[steps[0].row]
@@ -157,7 +160,9 @@ class Sequences:
                     if before.strand is not last.strand and not torch.equal(before.tensor(), last.tensor()):
                         raise _inconsistent(f"layer {number} of {series[0].name} had other keys in a later pass")
             pieces = [_piece(call, step) for call, step in zip(calls, steps, strict=True)]
-            layers.append(_joined_call(calls, steps, cached, stacked(pieces)))
+            if any(call.call["terms"].adds for call in calls):
+                raise _inconsistent(f"layer {number} of {series[0].name} has a position bias on other tokens' keys")
+            layers.append(_joined_call(calls, steps, cached, stacked(pieces), calls[-1].call["terms"]))
         group, step = next(iter(rows[-1].values()))[0], steps[-1]
         earlier = [finished for finished in self.builder.finished if finished[0].number < step.forward.number]
         at = step.groups.index(group)
@@ -284,7 +289,28 @@ def _piece(layer: LayerCopy, step: Step) -> Piece:
     return Piece(layer.call["mask"], stretch.stop - q.shape[1], step.count, (q.shape[1], keys), stretch.start)
 
 
-def _joined_call(calls: list[LayerCopy], steps: list[Step], cached: dict[str, Any], mask: Mask) -> LayerCopy:
+def _grown_terms(calls: list[LayerCopy], steps: list[Step], total: int, where: str) -> Terms:
+    """The terms of one layer of a sequence.
+
+    Raises:
+        UnsupportedError: those of the forward passes don't fit together.
+    """
+    pieces = [_piece(call, step) for call, step in zip(calls, steps, strict=True)]
+    terms = grown_terms(
+        [
+            TermsPiece(call.call["terms"], piece.start, piece.sizes, piece.begin)
+            for call, piece in zip(calls, pieces, strict=True)
+        ],
+        total,
+    )
+    if terms is None:
+        raise _inconsistent(f"{where}: the position biases of the forward passes don't form one table")
+    return terms
+
+
+def _joined_call(
+    calls: list[LayerCopy], steps: list[Step], cached: dict[str, Any], mask: Mask, terms: Terms
+) -> LayerCopy:
     """One layer of a sequence: the queries of all passes concatenated, with the cached keys and values."""
     last = calls[-1]
     tensors = dict(last.tensors)
@@ -299,7 +325,10 @@ def _joined_call(calls: list[LayerCopy], steps: list[Step], cached: dict[str, An
         witness = replace(witnesses[0], values=np.concatenate(values, axis=1))  # type: ignore[type-var]
     silenced = frozenset().union(*(call.silenced for call in calls))
     return LayerCopy(
-        call={**last.call, "mask": mask}, tensors={**tensors, **cached}, witness=witness, silenced=silenced
+        call={**last.call, "mask": mask, "terms": terms},
+        tensors={**tensors, **cached},
+        witness=witness,
+        silenced=silenced,
     )
 
 

@@ -17,8 +17,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from headscope._capture.biases import terms_of
 from headscope._capture.levels import BLOCK_CELLS, NEGLIGIBLE, UNDERFLOW, Levels
 from headscope.attention import Mask
+from headscope.terms import NO_TERMS, Terms
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +78,7 @@ class RowRule:
         queries, keys: (queries,) and (keys,) bool, True for positions that are not padding; None for all.
         unseen: (queries,) bool, True for queries that see no key; None if there are none.
         counted: (queries,) bool, True for positions that are neither padding nor masked out; None for all.
+        terms: the numbers by key or by distance that the mask or the position bias adds, as torch tensors.
     """
 
     mask: Mask
@@ -83,6 +86,14 @@ class RowRule:
     keys: np.ndarray | None = None
     unseen: np.ndarray | None = None
     counted: np.ndarray | None = None
+    terms: Terms = NO_TERMS
+
+    def with_terms(self, terms: Terms) -> Terms:
+        """The layer's own terms, together with those of this row's mask and position bias."""
+        if self.terms.nothing:
+            return terms
+        mine = {name: getattr(self.terms, name) for name in ("buckets", "by_distance", "by_key")}
+        return replace(terms, **{name: value for name, value in mine.items() if value is not None})
 
     def cut(self, queries: np.ndarray | None, keys: np.ndarray | None) -> Mask:
         """The mask over the kept positions, in NumPy. Arguments are bool over all positions; None keeps all."""
@@ -198,35 +209,41 @@ def find_rules(
             name: None if part is None else part[index if len(part) > 1 else 0]
             for name, part in (("mask", raw.mask), ("bias", raw.bias), ("keys", raw.keys))
         }
-        mask = Mask(raw.causal, raw.window)
+        mask, terms = Mask(raw.causal, raw.window), NO_TERMS
         allowed_keys = None if at["keys"] is None else at["keys"].bool().cpu().numpy()
         if at["mask"] is not None:
             levels = _levels(at["mask"][..., :keys], float("-inf") if exact else NEGLIGIBLE, where)
-            rule = _rule(levels, queries, keys, tokens)
+            rule, terms = _rule(levels, queries, keys, tokens)
             relied = min(relied, levels.relied)
             mask = replace(rule, causal=rule.causal or raw.causal, window=rule.window or raw.window)
             if rule.keys is not None:
                 allowed_keys = rule.keys if allowed_keys is None else allowed_keys & rule.keys
         if at["bias"] is not None:
             bias = at["bias"][..., :keys]
-            if bool((bias != 0).any()):
-                bias = Levels(bias, float("-inf"), where).bias().expand(-1, queries, -1)
-                mask = replace(mask, bias=bias if mask.bias is None else bias + mask.bias)
-        rows.append(_row(replace(mask, keys=allowed_keys), queries, keys, tokens))
+            if bool(bias.any()):
+                additional = terms_of(bias, queries)
+                if additional is not None and terms.nothing:
+                    terms = additional
+                elif additional is not None and additional.by_key is not None:
+                    terms = replace(terms, by_key=terms.by_key + additional.by_key)
+                else:
+                    bias = Levels(bias, float("-inf"), where).bias().expand(-1, queries, -1)
+                    mask = replace(mask, bias=bias if mask.bias is None else bias + mask.bias)
+        rows.append(_row(replace(mask, keys=allowed_keys), terms, queries, keys, tokens))
     return Rules(tuple(rows), relied)
 
 
-def _row(mask: Mask, queries: int, keys: int, tokens: slice | None) -> RowRule:
+def _row(mask: Mask, terms: Terms, queries: int, keys: int, tokens: slice | None) -> RowRule:
     allowed = mask.keys
     if allowed is not None and allowed.all():
         mask, allowed = replace(mask, keys=None), None
     if allowed is not None and not allowed.any():
-        return RowRule(mask, unseen=np.ones(queries, dtype=bool))
+        return RowRule(mask, unseen=np.ones(queries, dtype=bool), terms=terms)
     kept = None if allowed is None else span(allowed)
     counted, kept_queries = (
         None if flags is None or tokens is None else _some(flags[tokens]) for flags in (allowed, kept)
     )
-    return RowRule(mask, kept_queries, _some(kept), _unseen(mask, queries, keys), counted)
+    return RowRule(mask, kept_queries, _some(kept), _unseen(mask, queries, keys), counted, terms)
 
 
 def span(flags: np.ndarray) -> np.ndarray:
@@ -276,19 +293,42 @@ def _levels(mask: torch.Tensor, negligible: float, where: str) -> Levels:
     return Levels(mask[:1], negligible, where) if alike else levels
 
 
-def _rule(levels: Levels, queries: int, keys: int, tokens: slice | None) -> Mask:
-    """The rule of one row of the batch, or its mask as a dense bias if no rule fits."""
+def _rule(levels: Levels, queries: int, keys: int, tokens: slice | None) -> tuple[Mask, Terms]:
+    """The rule of one row of the batch, or its mask as a dense bias if no rule fits; and what it adds by key."""
     heads, rows, _ = levels.mask.shape
     padding = levels.padding(tokens) if tokens is not None and rows > 1 else None
     real = levels.seen(None if padding is None else ~padding)
     if heads > 1 or _numbers(levels, padding):
-        return Mask(keys=None if real.all() else real, bias=levels.bias().expand(-1, queries, -1))
+        return _numeric(levels, real, queries, keys, tokens)
     if rows == 1:
-        return Mask(keys=real)
+        return Mask(keys=real), NO_TERMS
     rule = _guess(levels, real, queries, keys, tokens)
     if rule is None:
-        return Mask(keys=None if real.all() else real, bias=levels.bias())
-    return rule
+        return Mask(keys=None if real.all() else real, bias=levels.bias()), NO_TERMS
+    return rule, NO_TERMS
+
+
+def _numeric(levels: Levels, real: np.ndarray, queries: int, keys: int, tokens: slice | None) -> tuple[Mask, Terms]:
+    """A mask with numbers, or one that differs between heads: a rule and a number for each key, or a dense bias.
+
+    Models that add ALiBi to their causal mask pass such a mask.
+    """
+    alike = all(bool((allowed[1:] == allowed[:1]).all()) for allowed in map(levels.allowed, levels.blocks()))
+    rows, rule = levels.mask.shape[1], None
+    kept = torch.ones(rows, dtype=torch.bool)
+    if levels.top is not None and alike and rows == 1:
+        rule = Mask(keys=None if real.all() else real)
+    elif levels.top is not None and alike:
+        rule = _guess(levels, real, queries, keys, tokens)
+        kept = kept if tokens is None else torch.from_numpy(span(real)[tokens])
+
+    def compared(rows: slice) -> torch.Tensor:
+        return levels.allowed(rows)[:1] & kept[rows].to(levels.mask.device)[None, :, None]
+
+    terms = None if rule is None else terms_of(levels.mask, queries, compared)
+    if rule is not None and terms is not None:
+        return rule, terms
+    return Mask(keys=None if real.all() else real, bias=levels.bias().expand(-1, queries, -1)), NO_TERMS
 
 
 def _numbers(levels: Levels, padding: np.ndarray | None) -> bool:

@@ -20,6 +20,9 @@ from headscope.errors import UnsupportedError
 if TYPE_CHECKING:
     from headscope._capture.calls import Stack
 
+SAME_AS_LINEAR = ("FalconLinear",)
+"""Subclasses of nn.Linear in transformers whose forward computes the same: x W^T + b, in two steps."""
+
 ADVICE = "use trace[layer, head].context instead: W_O requires a Linear that reads the contexts of all heads"
 
 
@@ -112,7 +115,8 @@ def rows_of_W_O(model: nn.Module, output: Output | None, layer: int, head: int) 
             advice="merge the adapter into the model first, then capture again",
         )
     module = model.get_submodule(output.paths[0])
-    if isinstance(module, nn.Linear) and type(module).forward is not nn.Linear.forward:
+    plain = type(module).forward is nn.Linear.forward or type(module).__name__ in SAME_AS_LINEAR
+    if isinstance(module, nn.Linear) and not plain:
         raise UnsupportedError(
             f"{name}: {output.paths[0]} ({type(module).__name__}) overrides forward, so W_O may differ from its weight",
             where=where,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from torch import nn
 
 from headscope._capture.classes import kind_of
+from headscope._capture.readers import reader_of, reads
 from headscope.errors import UnsupportedError
 
 ADVICE_FOR_TRANSFORMERS = (
@@ -19,16 +19,55 @@ ADVICE_FOR_OTHERS = (
     "Or capture a part of the model that does"
 )
 
+REASONS = {
+    "LongformerSelfAttention": "tokens with global attention have projections of their own",
+    "LEDEncoderSelfAttention": "tokens with global attention have projections of their own",
+    "BigBirdBlockSparseAttention": "a random block of keys may count several times in a row",
+    "BigBirdSelfAttention": "it is replaced by block-sparse attention for long texts",
+    "BigBirdPegasusBlockSparseAttention": "a random block of keys may count several times in a row",
+    "BigBirdPegasusSelfAttention": "it is replaced by block-sparse attention for long texts",
+    "XLNetRelativeAttention": "queries have one bias for keys and another for positions, and two streams share it",
+    "FunnelRelMultiheadAttention": "queries are pooled, and token types add scores of their own",
+    "LukeSelfAttention": "words and entities have four query projections",
+    "LSHSelfAttention": "keys are the queries, hashed into chunks",
+    "LocalSelfAttention": "keys are attended to in chunks",
+    "ProphetNetNgramSelfAttention": "several streams predict several tokens ahead",
+    "NystromformerSelfAttention": "landmark tokens approximate its softmax",
+    "InformerProbSparseAttention": "only some queries attend, and others get the mean of the values",
+    "AutoformerAttention": "it correlates series instead of comparing tokens",
+    "CanineSelfAttention": "it attends in local chunks",
+    "MobileViTV2LinearSelfAttention": "it is linear attention: no query has a weight for each key",
+    "SwiftFormerEfficientAdditiveAttention": "it is linear attention: no query has a weight for each key",
+    "ConvBertSelfAttention": "half of its heads are convolutions",
+    "SqueezeBertSelfAttention": "its projections are grouped convolutions",
+}
+"""Class of transformers -> why no reader turns it into queries, keys, values and score terms."""
+
+WITHOUT_WEIGHTS = {
+    "fnet": "a Fourier transform mixes its tokens",
+    "mamba": "it is a state-space model",
+    "mamba2": "it is a state-space model",
+    "falcon_mamba": "it is a state-space model",
+    "rwkv": "its attention is a linear recurrence",
+    "xlstm": "it is a recurrent network",
+    "yoso": "its attention is sampled by hashing",
+    "mra": "its attention is approximated at several resolutions",
+    "poolformer": "pooling mixes its tokens",
+}
+"""Model type -> why there are no attention weights."""
+
 
 def is_opaque(module: nn.Module) -> bool:
     """Return True if, judging by its class, a module computes attention in a way that capture can't see."""
+    if reads(module):
+        return False
     kind = kind_of(type(module))
     in_transformers = type(module).__module__.startswith("transformers.")
     return kind.computes_own_attention and (in_transformers or not _holds_attention(module))
 
 
 def refuse_unreadable(name: str, modules: Iterable[tuple[str, nn.Module]], *, strict: bool) -> None:
-    """Raise an error, before anything runs, for attention that capture can't see or a trace can't hold.
+    """Raise an error, before anything runs, for attention that capture can't see.
 
     Args:
         name: the model's class.
@@ -36,26 +75,21 @@ def refuse_unreadable(name: str, modules: Iterable[tuple[str, nn.Module]], *, st
         strict: True to include attention that capture can't see.
 
     Raises:
-        UnsupportedError: attention outside the interface, soft caps or sinks.
+        UnsupportedError: attention outside the interface.
     """
     for path, module in modules:
         cls = type(module)
-        kind = kind_of(cls)
         if strict and is_opaque(module):
             in_transformers = cls.__module__.startswith("transformers.")
             how = "outside transformers' attention interface" if in_transformers else "where capture can't see it"
+            reader = reader_of(cls)
+            reason = reader.refusal(module) if reader else REASONS.get(cls.__name__, "") if in_transformers else ""
+            how += f" ({reason})" if reason else ""
             raise UnsupportedError(
                 f"{name} can't be captured: {cls.__name__} computes its attention itself, {how}",
                 where=path or name,
                 advice=ADVICE_FOR_TRANSFORMERS if in_transformers else ADVICE_FOR_OTHERS,
             )
-        if not kind.uses_interface:
-            continue
-        cap = getattr(module, "attn_logit_softcapping", None)
-        if cap is not None:
-            refuse_softcap(name, path, cap)
-        if getattr(module, "sinks", None) is not None:
-            refuse_sinks(name, path)
 
 
 def _holds_attention(module: nn.Module) -> bool:
@@ -64,22 +98,4 @@ def _holds_attention(module: nn.Module) -> bool:
     kinds = [kind_of(type(part)) for part in parts]
     return any(kind.uses_interface or kind.calls_sdpa for kind in kinds) or any(
         isinstance(part, nn.MultiheadAttention) for part in parts
-    )
-
-
-def refuse_softcap(name: str, path: str, cap: Any) -> None:
-    """Raise UnsupportedError for scores that go through tanh before the softmax."""
-    raise UnsupportedError(
-        f"{name} can't be captured: it applies a soft cap ({cap}) to its scores; a trace's scores are scale * q . k",
-        where=path,
-        advice="get the weights from the model itself: eager attention with output_attentions=True",
-    )
-
-
-def refuse_sinks(name: str, path: str) -> None:
-    """Raise UnsupportedError for a softmax with attention sinks, which are terms without a key."""
-    raise UnsupportedError(
-        f"{name} can't be captured: its softmax has attention sinks, so a row of weights sums to less than 1",
-        where=path,
-        advice="get the weights from the model itself: eager attention with output_attentions=True",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from torch import nn
 from headscope._capture.calls import Call, Forward, Stack
 from headscope._capture.captured import feed
 from headscope._capture.classes import models_in
+from headscope._capture.readers import reader_of, reads
 from headscope.errors import HeadscopeError
 
 if TYPE_CHECKING:
@@ -106,7 +108,7 @@ def eager_weights(trace: Trace, source: CapturedModel, see: See) -> str:
             stack.enter_context(torch.no_grad())
             stack.enter_context(eager(model))
             stack.enter_context(feed(model, consumer, strict=False))
-            called(*source.args, **source.kwargs)
+            called(*source.args, **source.kwargs, **_asking_for_weights(called, source.kwargs))
     except HeadscopeError as error:
         return error.found
     missing = sorted(set(trace.numbers) - consumer.layers)
@@ -116,6 +118,10 @@ def eager_weights(trace: Trace, source: CapturedModel, see: See) -> str:
 def _why_not(trace: Trace, source: CapturedModel, called: nn.Module) -> str:
     if not models_in(called.modules()):
         return "only transformers models have an eager path"
+    for module in model_readers(called):
+        reason = reader.differs(module) if (reader := reader_of(type(module))) else None
+        if reason:
+            return reason
     if called.training:
         return "the model is in training mode, so two forward passes differ"
     if trace.ablated:
@@ -127,6 +133,17 @@ def _why_not(trace: Trace, source: CapturedModel, called: nn.Module) -> str:
     if cells > MOST_CELLS:
         return f"a layer's map has {cells:,} cells, too many to compute at once"
     return ""
+
+
+def _asking_for_weights(called: nn.Module, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The argument that makes modules with a reader return weights: they don't follow the eager implementation."""
+    known = "output_attentions" in inspect.signature(called.forward).parameters
+    return {"output_attentions": True} if known and "output_attentions" not in kwargs and model_readers(called) else {}
+
+
+def model_readers(model: nn.Module) -> list[nn.Module]:
+    """The modules of a model that have a reader."""
+    return [module for module in model.modules() if reads(module)]
 
 
 def _plain(value: Any) -> bool:

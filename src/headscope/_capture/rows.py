@@ -7,24 +7,41 @@ from typing import TYPE_CHECKING
 import torch
 
 from headscope.kernels import attend_with_lse
+from headscope.terms import NO_TERMS, Terms
 
 if TYPE_CHECKING:
     from headscope._capture.masks import Rules
 
 
 def contexts(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, rules: Rules
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, rules: Rules, terms: Terms = NO_TERMS
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Contexts (batch, heads, queries, d_value) and log-sum-exps (batch, heads, queries), row by row."""
+    """Contexts (batch, heads, queries, d_value) and log-sum-exps (batch, heads, queries), row by row.
+
+    Args:
+        q, k, v: (batch, heads, tokens, width), with fewer heads in k and v under grouped-query attention.
+        scale: factor of q . k.
+        rules: the masks of the batch.
+        terms: the layer's own terms.
+    """
     with torch.autocast(q.device.type, enabled=False):
         if rules.shared:
-            return attend_with_lse(q, k, v, scale=scale, mask=rules.row(0).mask)
-        rows = [attend_with_lse(q[i], k[i], v[i], scale=scale, mask=rules.row(i).mask) for i in range(len(q))]
+            return attend_with_lse(q, k, v, scale=scale, mask=rules.row(0).mask, terms=rules.row(0).with_terms(terms))
+        rows = [
+            attend_with_lse(q[i], k[i], v[i], scale=scale, mask=rule.mask, terms=rule.with_terms(terms))
+            for i, rule in enumerate(map(rules.row, range(len(q))))
+        ]
     return torch.stack([row[0] for row in rows]), torch.stack([row[1] for row in rows])
 
 
 def log_sum_exps(
-    lse: torch.Tensor | None, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, rules: Rules
+    lse: torch.Tensor | None,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    scale: float,
+    rules: Rules,
+    terms: Terms = NO_TERMS,
 ) -> torch.Tensor:
     """(batch, heads, queries): the log-sum-exps of the model's own kernel, or computed here if it gave none.
 
@@ -33,10 +50,11 @@ def log_sum_exps(
         q, k, v: as in `contexts`.
         scale: factor of q . k.
         rules: the masks of the batch.
+        terms: the layer's own terms.
     """
     batch, _, queries, _ = q.shape
     if lse is None:
-        _, lse = contexts(q, k, v.to(q.dtype), scale, rules)
+        _, lse = contexts(q, k, v.to(q.dtype), scale, rules, terms)
     if all(row.unseen is None for row in rules.rows):
         return lse
     rows = [

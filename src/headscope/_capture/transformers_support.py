@@ -21,11 +21,11 @@ from headscope._capture.classes import kind_of, stage_of
 from headscope._capture.masks import RawMask, Rules
 from headscope._capture.operators import Unwatched
 from headscope._capture.projections import Awaited
-from headscope._capture.refusals import refuse_sinks, refuse_softcap
 from headscope._capture.rows import kept_queries, score_bound
 from headscope._capture.sessions import LOCK, Seat, deliver, heads_to_silence, recording, register_call, silence
 from headscope.errors import UnsupportedError
 from headscope.kernels import KernelWatch, autocast_dtype
+from headscope.terms import NO_TERMS, Terms
 
 
 class Installed:
@@ -135,9 +135,8 @@ def run_observed(
         The result of `original`, with the contexts of silenced heads replaced.
 
     Raises:
-        UnsupportedError: the call uses a soft cap or attention sinks, or a mask that can't be read.
+        UnsupportedError: the call uses a mask that can't be read.
     """
-    _refuse_caps_and_sinks(seats[0], module, kwargs)
     recorders, silenced = recording(seats), heads_to_silence(seats)
     if not recorders and not silenced:
         return original(module, query, key, value, attention_mask, *args, **kwargs)
@@ -166,6 +165,7 @@ def run_observed(
                 weights=result[1] if len(result) > 1 and isinstance(result[1], torch.Tensor) else None,
                 silenced=frozenset(silenced),
                 dropout=float(kwargs.get("dropout") or 0.0),
+                layer_terms=_layer_terms(kwargs),
             )
     if silenced:
         kept = kept_queries(masking.rules, batch, query)
@@ -175,13 +175,14 @@ def run_observed(
     return result
 
 
-def _refuse_caps_and_sinks(seat: Seat, module: nn.Module, kwargs: dict[str, Any]) -> None:
-    """Raise UnsupportedError for a call whose scores are capped or whose softmax has sinks."""
-    model, path = type(seat.session.model).__name__, seat.session.plan.paths[id(module)]
-    if kwargs.get("softcap") is not None:
-        refuse_softcap(model, path, kwargs["softcap"])
-    if kwargs.get("s_aux") is not None:
-        refuse_sinks(model, path)
+def _layer_terms(kwargs: dict[str, Any]) -> Terms:
+    """The soft cap and the sinks that a call passes to its attention function."""
+    cap, sinks = kwargs.get("softcap"), kwargs.get("s_aux")
+    if cap is None and sinks is None:
+        return NO_TERMS
+    return Terms(
+        cap=None if cap is None else float(cap), sinks=None if sinks is None else sinks.detach().reshape(-1).float()
+    )
 
 
 class _Masking(NamedTuple):

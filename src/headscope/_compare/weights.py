@@ -10,6 +10,7 @@ import numpy as np
 
 from headscope._compare.products import largest_angle, product_change, vector_change
 from headscope._trace import Named
+from headscope.anatomy.heads import read_role
 from headscope.checkpoint import called
 from headscope.errors import CheckpointError, InputError
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from headscope.anatomy import Parameter
     from headscope.model import Model
 
-SIZES = ("layers", "heads", "d_model", "d_ffn", "d_embedding")
+SIZES = ("layers", "heads", "kv_heads", "d_head", "d_model", "d_ffn", "d_embedding")
 """The sizes that two checkpoints must share. Vocabularies and numbers of positions may differ."""
 
 MEASURES = {
@@ -39,8 +40,8 @@ b_K has no entry: it adds the same number to all scores of a query, and the soft
 
 PARTS = {
     "attention": ("layer.query", "layer.key", "layer.value", "layer.attention_output"),
-    "feed_forward": ("layer.ffn_in", "layer.ffn_out"),
-    "norms": ("layer.attention_norm", "layer.output_norm"),
+    "feed_forward": ("layer.ffn_gate", "layer.ffn_in", "layer.ffn_out"),
+    "norms": ("layer.attention_input_norm", "layer.attention_norm", "layer.ffn_input_norm", "layer.output_norm"),
 }
 """A layer's parts -> the roles of their parameters, weights and biases."""
 
@@ -135,11 +136,13 @@ def _heads_of(a: Model, b: Model, layer: int) -> dict[str, Float[np.ndarray, " h
 def _factors(model: Model, layer: int) -> tuple[np.ndarray, ...]:
     """W_Q, W_K, W_V, W_O of all heads as (heads, d_head, d_model), then b_Q and b_V as (heads, d_head); fp64."""
     sizes = model.anatomy.known()
-    across = (sizes.heads, sizes.d_head, sizes.d_model)
-    weights = [_read(model, f"layer.{part}.weight", layer) for part in ("query", "key", "value")]
-    output = _read(model, "layer.attention_output.weight", layer).T
+    across = (-1, sizes.d_head, sizes.d_model)
+    weights = [_read(model, f"layer.{part}.weight", layer).reshape(across) for part in ("query", "key", "value")]
+    output = _read(model, "layer.attention_output.weight", layer).T.reshape(across)
     biases = [_read(model, f"layer.{part}.bias", layer).reshape(across[:2]) for part in ("query", "value")]
-    return (*(matrix.reshape(across) for matrix in (*weights, output)), *biases)
+    shared = sizes.heads // sizes.kv_heads
+    query, key, value = (np.repeat(part, sizes.heads // len(part), axis=0) for part in weights)
+    return query, key, value, output, biases[0], np.repeat(biases[1], shared, axis=0)
 
 
 def _through(
@@ -155,11 +158,10 @@ def _read(model: Model, role: str, layer: int | None, rows: slice | None = None)
     Raises:
         CheckpointError: it holds NaN or infinity, and a change from or to those is no number.
     """
-    stored = model.anatomy.parameter(role, layer).stored
-    values = model.checkpoint.read(stored, rows=rows).astype(np.float64)
+    values = read_role(model.checkpoint, model.anatomy, role, layer, rows).astype(np.float64)
     if not np.isfinite(values).all():
         raise CheckpointError(
-            f"{stored} holds NaN or infinity",
+            f"{model.anatomy.parameter(role, layer).stored} holds NaN or infinity",
             where=model.checkpoint.where,
             advice="compare a checkpoint whose training did not diverge",
         )

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from headscope._capture.calls import Call
+from headscope._survey.meaning import Vectors
 from headscope._survey.pairs import PairLists
-from headscope._survey.strongest import Strongest
+from headscope._survey.shapes import Shapes
+from headscope._survey.strongest import Strongest, StrongestTokens
 from headscope._survey.sums import Marks, Spread, Sums
 from headscope._survey.syntax import Pairs, SyntaxCounts
 from headscope._survey.windows import Window
@@ -23,6 +25,7 @@ class Acts:
         heads: (layer, head) of all heads.
         windows: all windows of the part.
         names: of its documents.
+        vectors: the model's input embeddings, for “similar meaning”.
         syntax: whether the windows are trees whose relations are counted.
         pairs: how many of the strongest pairs are kept of each head; None without labels and examples.
 
@@ -35,6 +38,7 @@ class Acts:
         heads: Sequence[tuple[int, int]],
         windows: Sequence[Window],
         names: Sequence[str],
+        vectors: Vectors,
         *,
         syntax: bool,
         pairs: int | None,
@@ -46,9 +50,11 @@ class Acts:
             )
             for layer in np.unique(layers)
         }
+        self._vectors = vectors
         self.windows: Sequence[Window] = ()
         self.syntax = SyntaxCounts(len(heads)) if syntax else None
         self.sums = Sums(len(heads)) if pairs is not None else None
+        self.shapes = Shapes(len(heads))
         self.pairs = PairLists(windows, names, pairs) if pairs is not None else None
         self._trees: dict[int, tuple[Pairs, np.ndarray]] = {}
         self._marks: list[Marks] = []
@@ -57,7 +63,7 @@ class Acts:
         """The windows of the next batch."""
         if self.pairs is not None:
             self.pairs.flush()
-            self._marks = [Marks(window) for window in windows]
+            self._marks = [Marks(window, self._vectors) for window in windows]
         self.windows = windows
         if self.syntax is not None:
             self._trees = {}
@@ -72,16 +78,21 @@ class Acts:
         cells = self._cells[call.layer]
         for row, window in enumerate(self.windows):
             assert window.words is not None
-            strongest = Strongest(window.words, call.q.shape[1], call.q)
-            spread = Spread(self._marks[row], window.words) if self.sums is not None else None
+            heads = call.q.shape[1]
+            strongest = Strongest(window.words, heads, call.q, seen=self.syntax is not None)
+            tokens = StrongestTokens(window.words, heads)
+            spread = Spread(self._marks[row], window.words, heads) if self.sums is not None else None
             for tile in tiles(call, row, window.words):
-                strongest.take(tile)
                 if spread is not None:
-                    spread.take(tile)
+                    entropies = spread.take(tile)
+                    self.shapes.take(tile, entropies, self._marks[row].silent, cells)
+                    tokens.take(tile)
+                strongest.take(tile)  # last: it overwrites the tile
             strongest.done()
             if self.sums is not None and self.pairs is not None and spread is not None:
                 self.sums.take(window.document, self._marks[row], strongest, spread, cells)
-                self.pairs.take(window, strongest, cells)
+                self.shapes.done(strongest, cells)
+                self.pairs.take(window, self._marks[row], strongest, spread, tokens.done(), cells)
             if self.syntax is not None:
                 pairs, rows = self._trees[row]
                 self.syntax.take(rows, pairs, strongest, cells)
@@ -94,5 +105,6 @@ class Acts:
         if self.sums is not None and self.pairs is not None:
             self.pairs.flush()
             files["acts"] = self.sums.file(record, renumbered)
+            files["shapes"] = self.shapes.file(record)
             files.update(self.pairs.files(record, renumbered))
         return files

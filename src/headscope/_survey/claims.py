@@ -16,16 +16,12 @@ import numpy as np
 
 from headscope._survey.beside import read_beside
 from headscope._survey.intervals import Moments
+from headscope._survey.rules import CLAIMS, DOWN, FAMILIES, LEFT_OUT, UP, Family
 from headscope._survey.syntax import Counted
 
 if TYPE_CHECKING:
     import pyarrow
     from jaxtyping import Bool, Float
-
-LEFT_OUT = ("punct",)
-"""Relations that are conventions of the treebank rather than syntax; labels have a rule about punctuation itself."""
-
-UP, DOWN = "up", "down"
 
 
 @dataclass(eq=False)
@@ -49,7 +45,8 @@ class Claim:
     @property
     def label(self) -> str:
         """In words."""
-        return f"{self.relation}: " + ("from the dependent to its head" if self.way == UP else "from the head down")
+        plain = "from the dependent to its head" if self.way == UP else "from the head down"
+        return f"{self.relation}: {CLAIMS.get((self.relation, self.way), plain)}"
 
     def moments(self, half: int, cell: int) -> Moments:
         """A head's score over a half's documents."""
@@ -111,3 +108,89 @@ def claims_of(folder: Path, documents: Sequence[int], cells: int) -> list[Claim]
                 claim.nearest.update(part.nearest["nearest_up" if way == UP else "nearest_down"][row])
         before += count
     return list(claims.values())
+
+
+@dataclass(eq=False)
+class Pooled:
+    """Relations of one family that a head finds, taken together.
+
+    Attributes:
+        family: the family.
+        claims: those that it finds one by one.
+        sums: of each half, what intervals need, and documents; for this head.
+    """
+
+    family: Family
+    claims: list[Claim]
+    sums: Float[np.ndarray, "halves sums"]
+
+    @property
+    def label(self) -> str:
+        """In words."""
+        return self.family.label
+
+    def moments(self, half: int) -> Moments:
+        """The head's score over a half's documents."""
+        moments = Moments()
+        *sums, documents = self.sums[half]
+        moments.sums, moments.documents = np.array(sums), int(documents)
+        return moments
+
+    @property
+    def baselines(self) -> tuple[float, float]:
+        """The best fixed offset of each relation and half, weighted by how often they occur."""
+        shares = []
+        for half in (0, 1):
+            counts = [float(claim.sums[half][1, 0]) for claim in self.claims]
+            right = [count * claim.baselines[half] for count, claim in zip(counts, self.claims, strict=True)]
+            shares.append(sum(right) / sum(counts) if sum(counts) else 0.0)
+        return shares[0], shares[1]
+
+    @property
+    def rule_score(self) -> float:
+        """How often the best rule of each relation is right."""
+        counts = [float(claim.sums[0][1, 0] + claim.sums[1][1, 0]) for claim in self.claims]
+        return sum(count * claim.rule[1] for count, claim in zip(counts, self.claims, strict=True)) / sum(counts)
+
+    def explains(self, pairs: pyarrow.Table) -> Bool[np.ndarray, " pairs"]:
+        """Which pairs are of one of these relations, this way."""
+        return np.logical_or.reduce([claim.explains(pairs) for claim in self.claims])
+
+
+def pooled(
+    folder: Path, documents: Sequence[int], cells: int, members: dict[int, tuple[Family, list[Claim]]]
+) -> dict[int, Pooled]:
+    """Families over the documents, from the files beside the parts.
+
+    Args:
+        folder: the survey's.
+        documents: how many documents each part has.
+        cells: how many heads.
+        members: head -> the family and its relations that it finds.
+    """
+    result = {cell: Pooled(family, claims, np.zeros((2, 6))) for cell, (family, claims) in members.items()}
+    before = 0
+    for table, count in zip(read_beside(folder, "syntax", len(documents)), documents, strict=True):
+        part = Counted(table, before, cells)
+        before += count
+        relations = np.array(part.relations, dtype=object)
+        for cell, pool in result.items():
+            name = "to_head" if pool.family.way == UP else "from_head"
+            counts = part.counts if pool.family.way == UP else part.with_dependents
+            rows = np.isin(relations, [claim.relation for claim in pool.claims])
+            for document in np.unique(part.documents[rows]).tolist():
+                here = rows & (part.documents == document)
+                hits, out_of = float(part.hits[name][here, cell].sum()), float(counts[here].sum())
+                if out_of:
+                    numbers = [hits, out_of, hits * hits, hits * out_of, out_of * out_of, 1.0]
+                    pool.sums[document % 2] += numbers
+    return result
+
+
+def family_of(claims: Sequence[Claim], least: int) -> tuple[Family, list[Claim]] | None:
+    """The family with most of these claims, and those; None if no family has so many."""
+    members = [
+        [claim for claim in claims if claim.way == family.way and family.has(claim.relation)] for family in FAMILIES
+    ]
+    best = max(range(len(FAMILIES)), key=lambda at: (len(members[at]), -at))
+    return (FAMILIES[best], members[best]) if len(members[best]) >= least else None

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow
 
 from headscope._survey.beside import read_beside
-from headscope._survey.labelling import NEIGHBOURS
 from headscope._survey.pairs import ALL, FAR, LOT
+from headscope._survey.rules import NEIGHBOURS
 from headscope.errors import InputError
 
 TWICE = 2
@@ -40,6 +40,8 @@ COLUMNS = (
     ("before", pyarrow.string()),
     ("between", pyarrow.string()),
     ("after", pyarrow.string()),
+    ("up", pyarrow.string()),
+    ("down", pyarrow.string()),
 )
 
 
@@ -57,6 +59,8 @@ class Example:
         query, key: the word that looks and the one that it looks at, as the window's words count from 0.
         query_word, key_word: both as they stand in the text.
         before, between, after: the text around them, words apart by spaces; ` … ` where some are left out.
+        up: the relation of the word that looks, where the other is its head; of a treebank.
+        down: the relation of the other, where the word that looks is its head.
     """
 
     layer: int
@@ -73,6 +77,8 @@ class Example:
     before: str
     between: str
     after: str
+    up: str | None = None
+    down: str | None = None
 
     def __str__(self) -> str:
         query, key = f"[{self.query_word}]", f"<{self.key_word}>"

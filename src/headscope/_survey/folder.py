@@ -20,14 +20,16 @@ from headscope.errors import InputError
 
 LEFT_OVER = re.compile(
     r"^\.(part-\d+\.parquet|window-\d+\.npy|manifest\.json|aggregates\.\w+|similarity\.parquet"
-    r"|(syntax|acts|pairs|texts)-\d+\.parquet|(syntax|labels|examples)\.parquet)\."
+    r"|(syntax|acts|pairs|shapes|texts)-\d+\.parquet|round-\d+\.npy|windows\.parquet"
+    r"|(syntax|relations|labels|distributions|examples|lines|effects|removal)\.parquet)\."
 )
 """Temporary files that a killed process leaves behind."""
 
 SURVEY_FILES = re.compile(
     r"manifest\.json|aggregates\.(parquet|json)|similarity\.parquet|report\.html|plots|damaged"
     r"|parts(/part-\d+\.parquet)?|similarity(/window-\d+\.npy)?"
-    r"|atlas(/\w+-\d+\.parquet)?|(syntax|labels|examples)\.parquet"
+    r"|atlas(/\w+-\d+\.parquet)?|effects(/(windows\.parquet|round-\d+\.npy))?|site"
+    r"|(syntax|relations|labels|distributions|examples|lines|effects|removal)\.parquet"
 )
 """Names of the files and folders that a survey writes."""
 
@@ -104,7 +106,13 @@ class Folder:
         """
         identity = json.loads(json.dumps(identity))
         self.stamp = {"run": _digest(identity), "survey": _brief(identity)}
-        for place in (self.path, self.path / "parts", self.path / "similarity", self.path / "atlas"):
+        for place in (
+            self.path,
+            self.path / "parts",
+            self.path / "similarity",
+            self.path / "atlas",
+            self.path / "effects",
+        ):
             if place.is_dir():
                 for path in place.iterdir():
                     if LEFT_OVER.match(path.name):

@@ -3,34 +3,48 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from headscope._survey.aggregates import aggregate, aggregates_parquet, aggregates_record
+from headscope._survey.arrays import array_bytes, kept_array
 from headscope._survey.atlas import write_atlas
 from headscope._survey.corpus import Corpus
 from headscope._survey.documents import parts
 from headscope._survey.durable import make_folder
+from headscope._survey.effect_windows import NAME as WINDOWS
+from headscope._survey.effect_windows import kept_windows, windows_bytes
+from headscope._survey.effects import Measured, effects_table, measure, removal_table
 from headscope._survey.findings import FORMAT
 from headscope._survey.folder import MOST_REFUSED, Folder
-from headscope._survey.likeness import choose, matrix_bytes, matrix_is_of, similarity_parquet, tasks
+from headscope._survey.labelling import Felt
+from headscope._survey.likeness import choose, record_of, similarity_parquet, tasks
 from headscope._survey.settings import Settings
-from headscope._survey.table import part_record
+from headscope._survey.table import parquet_bytes, part_record
 from headscope.errors import InputError
 
 if TYPE_CHECKING:
     from headscope._survey.workers import Workers
 
-COUNTS = ("documents", "refused", "windows", "tokens")
-"""Counted for each part and over all; `documents` are those that could be read."""
+COUNTS = ("documents", "refused", "windows", "tokens", "unknown")
+"""Counted for each part and over all; `documents` are those that could be read, `unknown` the tokens that stand for
+text that the tokenizer doesn't know."""
 
 
 def gather(
-    folder: Folder, corpus: Corpus, settings: Settings, workers: Workers, identity: dict[str, Any], count: int
+    folder: Folder,
+    corpus: Corpus,
+    settings: Settings,
+    workers: Workers,
+    identity: dict[str, Any],
+    count: int,
+    progress: Callable[[str], None],
 ) -> None:
-    """Write aggregates, syntax, labels, examples, similarity and the complete manifest, from the first `count` parts.
+    """Write all but the parts, from the first `count` of them: aggregates, effects, labels, …, the complete manifest.
 
     Raises:
         InputError: no document of the corpus could be read, or a part is missing.
@@ -46,16 +60,25 @@ def gather(
             "no document of the corpus could be read"
             + (f"; refused: {counts['refused']:,}, the first, {first['document']}: {first['detail']}" if first else ""),
             where=corpus.name,
-            advice="name the field or column of the text with --field, or another corpus",
+            advice="name a treebank that has sentences"
+            if corpus.kind == "conllu"
+            else "name the field or column of the text with --field, or another corpus",
         )
     aggregates = aggregate(paths, description.statistics, len(description.heads))
     folder.write("aggregates.parquet", aggregates_parquet(aggregates, description.heads))
     folder.write_json("aggregates.json", aggregates_record(aggregates, description.heads, counts["windows"]))
     files = ["aggregates.parquet", "aggregates.json"]
-    files += write_atlas(folder, corpus, settings, description.heads, contents["parts"])
+    texts = [part["texts"] for part in contents["parts"]]
+    felt = None
+    if settings.effects:
+        measured = _measure_effects(folder, corpus, settings, workers, paths, texts, progress)
+        folder.write("effects.parquet", parquet_bytes(effects_table(measured, description.heads)))
+        folder.write("removal.parquet", parquet_bytes(removal_table(measured)))
+        files += ["effects.parquet", "removal.parquet"]
+        felt = _felt(measured)
+    files += write_atlas(folder, corpus, settings, description.heads, contents["parts"], workers.read, felt)
     similarity: dict[str, Any] = {}
     if settings.head_distances:
-        texts = [part["texts"] for part in contents["parts"]]
         similarity = {"similarity": _compare_heads(folder, corpus, settings, workers, paths, texts)}
         files.append("similarity.parquet")
     folder.write_json(
@@ -108,6 +131,41 @@ def part_contents(folder: Folder, paths: Sequence[Path]) -> dict[str, Any]:
     }
 
 
+def _measure_effects(
+    folder: Folder,
+    corpus: Corpus,
+    settings: Settings,
+    workers: Workers,
+    paths: list[Path],
+    texts: list[str],
+    progress: Callable[[str], None],
+) -> Measured:
+    """Draw the windows, and measure the heads over them; what is in the folder is not made again."""
+    heads = workers.described.heads
+    places = choose(paths, len(heads), settings.effects)
+    make_folder(folder.path / "effects")
+    windows = kept_windows(folder, places)
+    if windows is None:
+        corpus_again = parts(corpus.documents(settings.field, settings.max_document), settings.part_size)
+        windows = list(workers.cut(tasks(places, corpus_again, texts)))
+        folder.write(WINDOWS, windows_bytes(windows, folder.stamp))
+    return measure(folder, windows, heads, workers, settings.batch_tokens, progress)
+
+
+def _felt(measured: Measured) -> Felt:
+    """The changes, as labels need them."""
+    windows = measured.windows
+    every = measured.held_out if measured.held_out.size else measured.chosen
+    start = measured.choosing if measured.held_out.size else 0
+    rest = slice(start, start + every.shape[1])
+    return Felt(
+        measured.changes(),
+        tuple(window.acts for window in windows),
+        tuple(window.place.number for window in windows),
+        float(measured.cost(every[-1], rest).mean()),
+    )
+
+
 def _compare_heads(
     folder: Folder, corpus: Corpus, settings: Settings, workers: Workers, paths: list[Path], texts: list[str]
 ) -> dict[str, Any]:
@@ -118,14 +176,10 @@ def _compare_heads(
     names = [f"similarity/window-{window.rank:05}.npy" for window in windows]
     missing = []
     for window, name in zip(windows, names, strict=True):
-        data = folder.read(name)
-        if data is not None and not matrix_is_of(data, window, folder.stamp):
-            folder.set_aside(name, "it is of another window, or of another survey")
-            data = None
-        if data is None:
+        if kept_array(folder, name, record_of(window, folder.stamp)) is None:
             missing.append(window)
     corpus_again = parts(corpus.documents(settings.field, settings.max_document), settings.part_size)
     for window, matrix in workers.compare(tasks(missing, corpus_again, texts)):
-        folder.write(names[window.rank], matrix_bytes(matrix, window, folder.stamp))
+        folder.write(names[window.rank], array_bytes(matrix.astype(np.float32), record_of(window, folder.stamp)))
     folder.write("similarity.parquet", similarity_parquet([folder.path / name for name in names], heads))
     return {"windows": [{"document": window.document, "window": window.window} for window in windows]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +12,41 @@ from headscope.explain.intervals import t_975
 
 if TYPE_CHECKING:
     from jaxtyping import Float
+
+
+RESAMPLES = 2000
+"""Draws of a bootstrap."""
+
+
+class Resampled:
+    """The bootstrap over documents: all windows of a drawn document count, as often as it is drawn.
+
+    Efron and Tibshirani 1993, chapters 8 and 13: percentiles over resamples of clusters. The draws depend on the number
+    of documents alone.
+
+    Args:
+        documents: the document of each window.
+    """
+
+    def __init__(self, documents: Sequence[int]) -> None:
+        names, self._of = np.unique(np.asarray(documents), return_inverse=True)
+        self._count = len(names)
+        random = np.random.Generator(np.random.PCG64(0))
+        draws = random.integers(0, self._count, size=(RESAMPLES, self._count))
+        self._weights = np.stack([np.bincount(draw, minlength=self._count) for draw in draws]).astype(np.float64)
+
+    def means(
+        self, values: Float[np.ndarray, "windows n"]
+    ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+        """Means over windows, and the bounds of their 95 % intervals; NaN for fewer than two documents."""
+        means = values.mean(0)
+        if self._count < 2:
+            return means, np.full_like(means, np.nan), np.full_like(means, np.nan)
+        sums = np.zeros((self._count, values.shape[1]))
+        np.add.at(sums, self._of, values)
+        resampled = (self._weights @ sums) / (self._weights @ np.bincount(self._of))[:, None]
+        low, high = np.quantile(resampled, (0.025, 0.975), axis=0)
+        return means, low, high
 
 
 class Moments:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-import io
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +17,11 @@ import numpy as np
 import pyarrow
 
 from headscope._survey.documents import Document, Part
-from headscope._survey.seal import BLANK, sealed
 from headscope._survey.table import columns_of, parquet_bytes
 from headscope.errors import InputError
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    pass
 
 
 @dataclass(frozen=True)
@@ -34,26 +31,31 @@ class ChosenWindow:
     Attributes:
         rank: position in the order of sha256, from 0.
         document, window: as in the parts.
+        number: the document's, in the order of the corpus.
     """
 
     rank: int
     document: str
     window: int
+    number: int
 
 
 def choose(paths: Sequence[Path], heads: int, count: int) -> list[ChosenWindow]:
     """Return the windows with the smallest sha256 of `document`, a zero byte and the window's number."""
 
-    def keys() -> Iterator[tuple[bytes, str, int]]:
+    def keys() -> Iterator[tuple[bytes, str, int, int]]:
+        number, last = -1, None
         for path in paths:
             table = columns_of(path, ["document", "window"])
-            documents = table.column("document").cast(pyarrow.string())
-            for row in range(0, table.num_rows, heads):
-                document, window = documents[row].as_py(), table.column("window")[row].as_py()
-                yield hashlib.sha256(f"{document}\0{window}".encode()).digest(), document, window
+            first = np.arange(0, table.num_rows, heads)  # each window has a row for every head
+            documents = table.column("document").cast(pyarrow.string()).take(first)
+            windows = table.column("window").take(first)
+            for document, window in zip(documents.to_pylist(), windows.to_pylist(), strict=True):
+                number, last = number + (document != last), document
+                yield hashlib.sha256(f"{document}\0{window}".encode()).digest(), document, window, number
 
     smallest = heapq.nsmallest(count, keys())
-    return [ChosenWindow(rank, document, window) for rank, (_, document, window) in enumerate(smallest)]
+    return [ChosenWindow(rank, document, window, number) for rank, (_, document, window, number) in enumerate(smallest)]
 
 
 def tasks(
@@ -89,23 +91,9 @@ def tasks(
     )
 
 
-def matrix_bytes(
-    matrix: Float[np.ndarray, "heads_total heads_total"], window: ChosenWindow, stamp: Mapping[str, Any]
-) -> bytes:
-    """A matrix as .npy, in fp32. Its window and its seal come after the array, where readers of .npy ignore them."""
-    sink = io.BytesIO()
-    np.save(sink, matrix.astype(np.float32), allow_pickle=False)
-    record = {"run": stamp["run"], "document": window.document, "window": window.window, "seal": BLANK.decode()}
-    sink.write(json.dumps(record).encode())
-    return sealed(sink.getvalue())
-
-
-def matrix_is_of(data: bytes, window: ChosenWindow, stamp: Mapping[str, Any]) -> bool:
-    """Return True if a matrix belongs to this window and this survey."""
-    source = io.BytesIO(data)
-    np.load(source, allow_pickle=False)
-    record = json.loads(source.read())
-    return bool((record["run"], record["document"], record["window"]) == (stamp["run"], window.document, window.window))
+def record_of(window: ChosenWindow, stamp: Mapping[str, Any]) -> dict[str, Any]:
+    """What a window's matrix says that it is of."""
+    return {"run": stamp["run"], "document": window.document, "window": window.window}
 
 
 def similarity_parquet(paths: Sequence[Path], heads: Sequence[tuple[int, int]]) -> bytes:

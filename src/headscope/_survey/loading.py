@@ -143,7 +143,8 @@ def longest(loaded: Loaded) -> int | None:
     positions = getattr(config, "max_position_embeddings", None)
     if isinstance(positions, int) and positions > 0:
         family = _family(config)
-        offset = None if family is None else family.position_offset
+        counted = family is None or family.rotary is None
+        offset = family.position_offset if family is not None and counted else None
         first = 0 if offset is None else int(getattr(config, "pad_token_id", 0) or 0) + offset
         limits.append(positions - first)
     tokenizer_limit = getattr(loaded.tokenizer, "model_max_length", None)

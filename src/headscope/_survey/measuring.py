@@ -87,6 +87,7 @@ class Measure:
                 call.v if gram is not None else None,
                 scale=call.scale,
                 mask=call.mask(0) if call.rules.shared else [call.mask(row) for row in range(len(call.q))],
+                terms=call.terms(0) if call.rules.shared else [call.terms(row) for row in range(len(call.q))],
                 gram=gram,
             )
             wide = torch.float32 if values.device.type == "mps" else torch.float64  # MPS has no fp64

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import deque
+import time
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -18,7 +19,10 @@ import numpy as np
 import ray
 
 from headscope._survey.documents import Document, Done, Part
+from headscope._survey.effect_windows import EffectWindow
+from headscope._survey.effects import Batch
 from headscope._survey.likeness import ChosenWindow
+from headscope._survey.lines import Read, Reading
 from headscope._survey.loading import Source
 from headscope._survey.replica import ModelDescription, Replica
 from headscope._survey.settings import Settings
@@ -26,6 +30,9 @@ from headscope.errors import HeadscopeError, InputError, first_line
 
 TRIES = 3
 """Retries of a part whose actor died. Limited, because a part may kill every actor."""
+
+PAUSE = 1.0
+"""Seconds before an actor that is gone is asked again."""
 
 IN_HAND = 2
 """Parts per actor: one running, one waiting."""
@@ -62,6 +69,18 @@ class Worker:
         """See Replica.compare."""
         return self._ready(lent).compare(document, number)
 
+    def cut(self, lent: list[Any], document: Document, place: ChosenWindow) -> EffectWindow:
+        """See Replica.cut."""
+        return self._ready(lent).cut(document, place)
+
+    def effects(self, lent: list[Any], batch: Batch) -> np.ndarray:
+        """See Replica.effects."""
+        return self._ready(lent).effects(batch)
+
+    def read(self, lent: list[Any], reading: Reading) -> Read:
+        """See Replica.read."""
+        return self._ready(lent).read(reading)
+
     def process(self) -> int:
         """The actor's process id."""
         return os.getpid()
@@ -90,7 +109,8 @@ class RayWorkers:
         try:
             self.actors = self._start(settings, threads, workers)
             self._lent = [ray.put(source)]
-            self._described: ModelDescription = self._result(self.actors[0].describe.remote(self._lent))
+            ((_, described),) = self._each(iter([0]), lambda actor, _: actor.describe.remote(self._lent))
+            self._described: ModelDescription = described
         except BaseException:
             self.__exit__()
             raise
@@ -107,7 +127,7 @@ class RayWorkers:
                 where="workers",
                 advice="use fewer workers, or fewer threads per worker",
             )
-        actor = ray.remote(Worker).options(num_cpus=cpus, num_gpus=gpus, max_restarts=-1, max_task_retries=TRIES)
+        actor = ray.remote(Worker).options(num_cpus=cpus, num_gpus=gpus, max_restarts=-1)
         return [actor.remote(settings, cpus) for _ in range(count)]
 
     def __enter__(self) -> RayWorkers:
@@ -139,25 +159,60 @@ class RayWorkers:
         for (window, _), matrix in self._each(todo, submit):
             yield window, matrix
 
+    def cut(self, todo: Iterator[tuple[ChosenWindow, Document]]) -> Iterator[EffectWindow]:
+        """See Workers."""
+        for _, window in self._each(todo, lambda actor, task: actor.cut.remote(self._lent, task[1], task[0])):
+            yield window
+
+    def effects(self, todo: Iterator[Batch]) -> Iterator[tuple[Batch, np.ndarray]]:
+        """See Workers."""
+        return self._each(todo, lambda actor, batch: actor.effects.remote(self._lent, batch))
+
+    def read(self, todo: Iterator[Reading]) -> Iterator[tuple[Reading, Read]]:
+        """See Workers."""
+        yield from self._each(todo, lambda actor, reading: actor.read.remote(self._lent, reading))
+
     def _each(self, todo: Iterator[Task], submit: Callable[[Any, Task], Any]) -> Iterator[tuple[Task, Any]]:
-        """Yield every task with its result, with at most IN_HAND tasks per actor."""
+        """Yield every task with its result, with at most IN_HAND tasks per actor.
+
+        A task whose actor is gone goes to the next that is free. That actor gets none until it answers again: when a
+        node goes down, Ray says for a while that its actors are unavailable, before it restarts them on another.
+
+        Raises:
+            InputError: the same task was lost TRIES + 1 times.
+        """
         free = deque(actor for _ in range(IN_HAND) for actor in self.actors)
-        running: dict[Any, tuple[Task, Any]] = {}
+        running: dict[Any, tuple[Task | None, Any]] = {}
+        lost: deque[Task] = deque()
+        losses: Counter[int] = Counter()
         any_left = True
-        while any_left or running:
-            while free and any_left:
-                task = next(todo, None)
+        while any_left or lost or any(task is not None for task, _ in running.values()):
+            while free and (lost or any_left):
+                task = lost.popleft() if lost else next(todo, None)
                 if task is None:
                     any_left = False
                     break
                 actor = free.popleft()
                 running[submit(actor, task)] = (task, actor)
             if not running:
-                break
+                continue
             (ready,), _ = ray.wait(list(running), num_returns=1)
-            task, actor = running.pop(ready)
+            done, actor = running.pop(ready)
+            try:
+                result = self._result(ready)
+            except ray.exceptions.RayActorError as error:
+                if done is not None:
+                    losses[id(done)] += 1
+                    if losses[id(done)] > TRIES:
+                        raise _died(error) from error
+                    lost.append(done)
+                time.sleep(PAUSE)
+                running[actor.process.remote()] = (None, actor)
+                continue
             free.append(actor)
-            yield task, self._result(ready)
+            if done is not None:
+                losses.pop(id(done), None)
+                yield done, result
 
     @staticmethod
     def _result(ref: Any) -> Any:
@@ -168,10 +223,12 @@ class RayWorkers:
             if isinstance(error.cause, HeadscopeError):
                 raise error.cause from error
             raise
-        except ray.exceptions.RayActorError as error:
-            raise InputError(
-                f"a worker died {TRIES + 1} times on the same part: {first_line(error)}",
-                where="Ray",
-                advice="it may be out of memory: try a smaller --batch-tokens or --part-size, or fewer workers; "
-                "finished parts are kept",
-            ) from error
+
+
+def _died(error: Exception) -> InputError:
+    return InputError(
+        f"a worker died {TRIES + 1} times on the same part: {first_line(error)}",
+        where="Ray",
+        advice="it may be out of memory: try a smaller --batch-tokens or --part-size, or fewer workers; "
+        "finished parts are kept",
+    )

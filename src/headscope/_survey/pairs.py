@@ -10,15 +10,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow
 
-from headscope._survey.sums import Marks
+from headscope._survey.rules import BEYOND
+from headscope._survey.sums import EVEN, Marks, ranks_of
 from headscope._survey.table import sealed_parquet
 
 if TYPE_CHECKING:
-    from headscope._survey.strongest import Strongest
+    from jaxtyping import Int
+
+    from headscope._survey.conllu import Sentence
+    from headscope._survey.strongest import Strongest, StrongestTokens
+    from headscope._survey.sums import Spread
     from headscope._survey.windows import Window
 
-ALL, FAR, LOT = 0, 1, 2
-"""The lists: every pair of a word and its strongest word; those that are no neighbours; queries drawn by lot."""
+ALL, FAR, LOT, PIECES = 0, 1, 2, 3
+"""The lists: every pair of a word and its strongest word; those that are no neighbours; queries drawn by lot; every
+token whose word has several, and its strongest token, each by its word."""
 
 KEPT = 100
 """Pairs of each list, for coverage; for examples more, as some are left out for variety."""
@@ -29,7 +35,14 @@ SPARE = 20
 DRAWN = 6
 """Queries drawn by lot, the same for every head."""
 
-FIELDS = ("document", "window", "query", "key")
+FIELDS = ("document", "window", "query", "key", "flags", "rank")
+
+FLAGS = ("first", "sep", "popular", "even")
+"""Of a pair: the query gives the first token, or [SEP], more than the key; the key is one of the window's POPULAR
+words; the query's weights are spread evenly (EVEN). Flag n is bit n of the field."""
+
+RANKS = 1000
+"""Ranks by meaning are kept as so many parts of 1; -1 where there is none."""
 
 
 class Best:
@@ -51,6 +64,10 @@ class Best:
             return
         weight = np.concatenate([self.weight, *(weight for weight, _ in self._new)], 1)
         fields = np.concatenate([self.fields, *(fields for _, fields in self._new)], 2)
+        if weight.shape[1] > 2 * self._most:  # only those as strong as the last that may be kept are sorted
+            last = np.partition(weight, -self._most, axis=1)[:, -self._most]
+            some = (weight >= last[:, None]).any(0)
+            weight, fields = weight[:, some], fields[:, :, some]
         order = np.lexsort((fields[2], fields[1], fields[0], -weight), axis=-1)[:, : self._most]
         self.weight = np.take_along_axis(weight, order, 1)
         self.fields = np.take_along_axis(fields, order[None], 2)
@@ -70,7 +87,7 @@ class PairLists:
         self._names = names
         self._windows = {(window.document, window.number): window for window in windows}
         self._most = most
-        self._best: dict[int, tuple[Best, Best]] = {}
+        self._best: dict[int, dict[int, Best]] = {}
         self._lot: dict[tuple[int, int], list[tuple[int, int]]] = {}
         for order, document, number, query in heapq.nsmallest(DRAWN, self._orders(windows)):
             self._lot.setdefault((document, number), []).append((query, order))
@@ -82,43 +99,80 @@ class PairLists:
         for window in windows:
             words = window.words
             assert words is not None
-            places = np.flatnonzero(words.sizes).tolist()
-            for query in places if len(places) > 1 else ():
+            for query in np.flatnonzero(words.looks).tolist() if np.count_nonzero(words.sizes) > 1 else ():
                 name = f"{self._names[window.document]}\0{window.number}\0{query}"
                 digest = hashlib.sha256(name.encode()).digest()
                 yield int.from_bytes(digest[:8], "big") >> 1, window.document, window.number, query
 
-    def take(self, window: Window, strongest: Strongest, cells: slice) -> None:
+    def take(
+        self,
+        window: Window,
+        marks: Marks,
+        strongest: Strongest,
+        spread: Spread,
+        tokens: StrongestTokens,
+        cells: slice,
+    ) -> None:
         """One layer of one window."""
         looks_at, weight = strongest.looks_at, strongest.weight.astype(np.float32)
-        heads, words = looks_at.shape
-        best, far = self._best.setdefault(cells.start, (Best(heads, self._most), Best(heads, self._most)))
-        at = np.broadcast_to(np.arange(words), looks_at.shape)
-        place = [np.full(looks_at.shape, number) for number in (window.document, window.number)]
-        fields = np.stack([*place, at, looks_at]).astype(np.int32)
-        best.add(weight, fields)
-        far.add(np.where(np.abs(looks_at - at) > 1, weight, np.float32(-1)), fields)
+        heads = len(looks_at)
+        looking = np.flatnonzero(marks.looks)
+        lists = self._best.setdefault(cells.start, {kind: Best(heads, self._most) for kind in (ALL, FAR, PIECES)})
+        flags, rank = self._told(marks, strongest, spread)
+        fields = self._fields(window, np.broadcast_to(looking, flags.shape), looks_at[:, looking], flags, rank)
+        lists[ALL].add(weight[:, looking], fields)
+        far = np.abs(fields[3] - fields[2]) > 1
+        lists[FAR].add(np.where(far, weight[:, looking], np.float32(-1)), fields)
+        none = np.zeros_like(tokens.rows)
+        pieces = self._fields(window, tokens.rows, tokens.columns, none, none - 1)
+        lists[PIECES].add(tokens.weight.astype(np.float32), pieces)
         for query, order in self._lot.get((window.document, window.number), ()):
+            at = int(np.searchsorted(looking, query))
             for head in np.flatnonzero(looks_at[:, query] >= 0).tolist():
-                where = (window.document, window.number, query, int(looks_at[head, query]))
-                self._rows.append((LOT, cells.start + head, order, *where))
+                self._rows.append((LOT, cells.start + head, order, *fields[:, head, at].tolist()))
                 self._weights.append(float(weight[head, query]))
+
+    @staticmethod
+    def _told(
+        marks: Marks, strongest: Strongest, spread: Spread
+    ) -> tuple[Int[np.ndarray, "heads n"], Int[np.ndarray, "heads n"]]:
+        """The flags and ranks of the words that look."""
+        looking = np.flatnonzero(marks.looks)
+        looks_at, weight = strongest.looks_at[:, looking], strongest.weight[:, looking]
+        told = (
+            spread.first[:, looking] > weight,
+            spread.sep[:, looking] > weight,
+            (looks_at[..., None] == spread.popular[:, None]).any(-1),
+            spread.entropies[:, looking] >= EVEN,
+        )
+        flags = np.asarray(sum(flag.astype(np.int32) << at for at, flag in enumerate(told)))
+        rank = np.full(looks_at.shape, -1, dtype=np.int32)
+        if marks.ranks is not None:
+            known = ranks_of(marks, strongest.looks_at)[:, looking]
+            rank = np.where(np.isnan(known), -1, np.nan_to_num(known) * RANKS).astype(np.int32)
+        return flags, rank
+
+    @staticmethod
+    def _fields(window: Window, *columns: Int[np.ndarray, "heads n"]) -> Int[np.ndarray, "fields heads n"]:
+        place = [np.full(columns[0].shape, number) for number in (window.document, window.number)]
+        return np.stack([*place, *columns]).astype(np.int32)
 
     def flush(self) -> None:
         """A batch is over."""
-        for best, far in self._best.values():
-            best.flush()
-            far.flush()
+        for lists in self._best.values():
+            for best in lists.values():
+                best.flush()
 
     def files(self, record: dict[str, Any], renumbered: dict[int, int]) -> dict[str, bytes]:
         """`pairs`: the lists; `texts`: the words of the windows that they are from."""
         rows, weights = list(self._rows), list(self._weights)
         for start, lists in self._best.items():
-            for kind, best in zip((ALL, FAR), lists, strict=True):
+            for kind, best in lists.items():
                 for head, at in np.argwhere(best.weight >= 0).tolist():
                     rows.append((kind, start + head, 0, *best.fields[:, head, at].tolist()))
                     weights.append(float(best.weight[head, at]))
-        marks = {place: _Marked(self._windows[place]) for place in sorted({row[3:5] for row in rows})}  # type: ignore[index]
+        places = sorted({(row[3], row[4]) for row in rows})
+        marks = {place: _Marked(self._windows[place]) for place in places}
         told = [marks[row[3], row[4]].of(row[5], row[6]) for row in rows]
         columns: dict[str, Any] = {
             name: pyarrow.array([row[at] for row in rows], kind) for at, (name, kind) in enumerate(PLACES)
@@ -134,9 +188,21 @@ class PairLists:
             "words": pyarrow.array(
                 [list(marked.words.forms) for marked in marks.values()], pyarrow.list_(pyarrow.string())
             ),
+            **_tokens([self._windows[document, number] for document, number in marks]),
         }
         table = ranked(pyarrow.table(columns), self._most)
         return {"pairs": sealed_parquet(table, record), "texts": sealed_parquet(pyarrow.table(texts), record)}
+
+
+def _tokens(windows: Sequence[Window]) -> dict[str, pyarrow.Array]:
+    """The columns of `texts` that running a window again needs."""
+    lists: dict[str, list[list[int]]] = {
+        "ids": [window.ids.tolist() for window in windows],
+        "segments": [window.segments.tolist() for window in windows],
+        "of_token": [window.words.of_token.tolist() for window in windows if window.words is not None],
+        "sep": [window.roles.sep.astype(int).tolist() for window in windows],
+    }
+    return {name: pyarrow.array(rows, pyarrow.list_(pyarrow.int32())) for name, rows in lists.items()}
 
 
 PLACES = (
@@ -147,6 +213,8 @@ PLACES = (
     ("window", pyarrow.int32()),
     ("query", pyarrow.int32()),
     ("key", pyarrow.int32()),
+    ("flags", pyarrow.int32()),
+    ("rank", pyarrow.int32()),
 )
 
 TOLD = (
@@ -172,10 +240,20 @@ class _Marked:
     def of(self, query: int, key: int) -> tuple[Any, ...]:
         """The columns of TOLD."""
         words, tree = self.words, self.words.sentence
-        up = tree.relations[query] if tree is not None and tree.heads[query] == key else None
-        down = tree.relations[key] if tree is not None and tree.heads[key] == query else None
+        up = None if tree is None else _relation(tree, query, key)
+        down = None if tree is None else _relation(tree, key, query)
         same, punctuation = bool(self._marks.same[query, key]), bool(self._marks.punctuation[key])
         return words.forms[query], words.forms[key], same, punctuation, up, down
+
+
+def _relation(tree: Sentence, dependent: int, head: int) -> str | None:
+    """How one word depends on another: by its relation, or by a derived one."""
+    above = tree.heads[dependent]
+    if above == head:
+        return tree.relations[dependent]
+    if above >= 0 and tree.heads[above] == head:
+        return BEYOND.get(tree.relations[dependent].partition(":")[0])
+    return None
 
 
 def ranked(table: pyarrow.Table, most: int) -> pyarrow.Table:

@@ -68,7 +68,7 @@ def write_plots(folder: Path, *, parts: bool = True) -> list[Path]:
         raise MissingExtraError(
             "matplotlib is not installed",
             where="the figures of a survey",
-            advice="pip install 'headscope[plot]'; report.html has the same figures without it",
+            advice="pip install 'headscope[plot]'; the site has the same figures without it",
         ) from error
     findings = read_findings(folder, parts=parts)
     (folder / "plots").mkdir(exist_ok=True)

@@ -73,6 +73,8 @@ def _bar(stream: TextIO) -> Iterator[tuple[Callable[[Tally], None], Callable[[st
 
 def described(tally: Tally, seconds: float) -> str:
     """Documents, tokens a second and time left, after `seconds` of this run."""
+    if tally.stage:
+        return tally.stage
     words = [f"{tally.documents:,} documents"]
     if tally.kept_parts:
         words.append(f"{tally.kept_parts:,} parts kept")

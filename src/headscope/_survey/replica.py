@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,13 +16,20 @@ from headscope._capture.captured import feed
 from headscope._survey.acts import Acts
 from headscope._survey.atlas import kept_pairs
 from headscope._survey.documents import Document, Part, Refused
+from headscope._survey.effect_windows import EffectWindow, effect_window
+from headscope._survey.effects import Batch
 from headscope._survey.identity import config_record, modules_record, running_record, tokenizer_record
+from headscope._survey.likeness import ChosenWindow
+from headscope._survey.lines import TOKENS, Read, Reading, RowReader
 from headscope._survey.loading import Source, inputs_of, load, takes_segments, window_length
+from headscope._survey.meaning import Vectors
 from headscope._survey.measuring import Measure
 from headscope._survey.settings import Settings
 from headscope._survey.table import part_bytes
 from headscope._survey.windows import Cutter, Window, batches
 from headscope.errors import HeadscopeError, UnsupportedError, first_line
+from headscope.explain.windows import WindowReader, output_of
+from headscope.model import Model, open_model
 from headscope.statistics.catalog import CATALOG, chosen, need_values
 from headscope.statistics.distances import head_distances
 from headscope.statistics.norms import gram_of
@@ -62,6 +71,7 @@ class Replica:
         if threads is not None:
             torch.set_num_threads(threads)
         self.settings = settings
+        self._source = source
         self.loaded = load(source, device=settings.device, dtype=settings.dtype)
         self.cutter = Cutter(self.loaded.tokenizer, window_length(self.loaded, settings.length))
         self._grams: dict[int, torch.Tensor] = {}
@@ -74,6 +84,7 @@ class Replica:
             "modules": modules_record(model),
             "running": running_record(model, settings.device),
         }
+        self._reader = _reader(source, settings) if settings.effects else None
         self.described = self._describe(source)
 
     def run(self, part: Part, stamp: dict[str, Any]) -> tuple[bytes, dict[str, Any], dict[str, bytes]]:
@@ -99,6 +110,7 @@ class Replica:
             "documents": len(cut),
             "windows": len(windows),
             "tokens": sum(len(window) for window in windows),
+            "unknown": sum(self._unknown(window) for window in windows),
             "refused": [document.record() for document in refused],
         }
         names = [part.documents[at].name for at in sorted(cut)]
@@ -115,6 +127,11 @@ class Replica:
             return data, record, {}
         return data, record, acts.files({**stamp, "part": part.index}, number)
 
+    def _unknown(self, window: Window) -> int:
+        """How many of a window's tokens stand for text that the tokenizer doesn't know."""
+        index = getattr(self.loaded.tokenizer, "unk_token_id", None)
+        return 0 if index is None else int((window.ids == index).sum())
+
     def _acts(self, part: Part, windows: list[Window]) -> Acts | None:
         """The reader of the part's words, for syntax, labels and examples; None if not needed."""
         syntax = any(document.sentences for document in part.documents)
@@ -122,7 +139,7 @@ class Replica:
         if not syntax and pairs is None:
             return None
         names = [document.name for document in part.documents]
-        return Acts(self.described.heads, windows, names, syntax=syntax, pairs=pairs)
+        return Acts(self.described.heads, windows, names, Vectors(self.loaded.model), syntax=syntax, pairs=pairs)
 
     def _windows(
         self, documents: Sequence[Document], *, words: bool = False
@@ -146,25 +163,85 @@ class Replica:
             self.loaded.model(**self._inputs([window]))
         return head_distances(captured.trace).array
 
+    def cut(self, document: Document, place: ChosenWindow) -> EffectWindow:
+        """One window of a document, as effects read it."""
+        windows, _ = self._windows([document], words=True)
+        return effect_window(place, next(window for window in windows if window.number == place.window))
+
+    def effects(self, batch: Batch) -> Float[np.ndarray, "windows heads_and_one"]:
+        """The numbers of a batch: see WindowReader.numbers."""
+        assert self._reader is not None
+        return self._reader.numbers([window.tokens for window in batch.windows], batch.silenced, batch.heads)
+
+    def read(self, reading: Reading) -> Read:
+        """Some rows of weights of one window, and a text that gives it."""
+        reader = RowReader(reading)
+        inputs = {"input_ids": reading.ids} | ({"token_type_ids": reading.segments} if self._segments_wanted else {})
+        device = next(self.loaded.model.parameters()).device
+        with self._evaluating(), torch.inference_mode(), feed(self.loaded.model, reader):
+            self.loaded.model(**{name: torch.from_numpy(array[None]).to(device) for name, array in inputs.items()})
+        text = " ".join(reading.words.forms)
+        again = self.loaded.tokenizer(text, verbose=False)["input_ids"]
+        rows = tuple(reader.rows[wanted] for wanted in reading.wanted)
+        special = (reading.words.of_token[:1] < 0, reading.sep)
+        ids = [reading.ids[: len(of)][of][:1].tolist() for of in special]
+        first, sep = ((self.loaded.tokenizer.convert_ids_to_tokens(of) or [None])[0] for of in ids)
+        return Read(rows, first, sep, self._writes(reading), text if again == reading.ids.tolist() else None)
+
+    def _writes(self, reading: Reading) -> dict[tuple[int, int, int], dict[str, list[Any]]]:
+        """What heads write: see Read.writes."""
+        writer = self._writer
+        if writer is None or not reading.writing:
+            return {}
+        trace = writer.trace(ids=reading.ids.tolist(), segments=reading.segments.tolist())
+        writes: dict[tuple[int, int, int], dict[str, list[Any]]] = {}
+        for layer, head, query in sorted(reading.writing):
+            number = self.described.model["heads"][self.described.model["layers"].index(layer)][head]
+            promotion = trace[layer, number].promotes(reading.token(query), top=TOKENS)
+            writes[layer, head, query] = {
+                "raised": [effect.token for effect in promotion.raised],
+                "raised_by": [effect.effect for effect in promotion.raised],
+                "lowered": [effect.token for effect in promotion.lowered],
+                "lowered_by": [effect.effect for effect in promotion.lowered],
+            }
+        return writes
+
+    @cached_property
+    def _writer(self) -> Model | None:
+        """The model as headscope opens it, if it has a masked-LM head; None for others, and for live models."""
+        if self._source.live is not None:
+            return None
+        try:
+            model = open_model(self._source.name, revision=self._source.revision)
+            model.anatomy.computable()
+        except HeadscopeError:
+            return None
+        return model if "masked_lm" in model.anatomy.tasks else None
+
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        """The model in evaluation mode; each module's mode is restored."""
+        modes = [(module, module.training) for module in self.loaded.model.modules() if module.training]
+        self.loaded.model.eval()
+        try:
+            yield
+        finally:
+            for module, training in modes:
+                module.training = training
+
     def _measure(self, windows: list[Window], acts: Acts | None) -> Float[np.ndarray, "windows heads_total statistics"]:
         description = self.described
         values = np.empty((len(windows), len(description.heads), len(description.statistics)), dtype=np.float32)
         measure = Measure(description.statistics, self._gram, acts)
         model = self.loaded.model
-        modes = [(module, module.training) for module in model.modules() if module.training]
-        model.eval()
-        try:
-            with torch.inference_mode(), feed(model, measure):
-                for batch in batches(windows, self.settings.batch_tokens):
-                    rows = [windows[at] for at in batch]
-                    measure.roles = [window.roles for window in rows]
-                    if acts is not None:
-                        acts.begin(rows)
-                    model(**self._inputs(rows))
-                    values[batch] = measure.table().numpy()
-        finally:
-            for module, training in modes:
-                module.training = training
+        with self._evaluating(), torch.inference_mode(), feed(model, measure):
+            for batch in batches(windows, self.settings.batch_tokens):
+                rows = [windows[at] for at in batch]
+                measure.roles = [window.roles for window in rows]
+                if acts is not None:
+                    acts.begin(rows)
+                model(**self._inputs(rows))
+                values[batch] = measure.table().numpy()
         return values
 
     def _inputs(self, windows: list[Window]) -> dict[str, torch.Tensor]:
@@ -215,6 +292,9 @@ class Replica:
             "heads": [list(numbers) for numbers in heads.values()],
             **self._identity,
         }
+        if self._reader is not None:
+            record["effects"] = self._reader.record()
+            self._check_heads(self._reader, heads)
         return ModelDescription(
             model=record,
             length=self.cutter.length,
@@ -222,6 +302,21 @@ class Replica:
             left_out=left_out,
             heads=tuple((layer, head) for layer, numbers in heads.items() for head in numbers),
         )
+
+    @staticmethod
+    def _check_heads(reader: WindowReader, heads: dict[int, tuple[int, ...]]) -> None:
+        """Check that both ways to run the model number its heads alike.
+
+        Raises:
+            UnsupportedError: they don't; heads were pruned.
+        """
+        sizes = reader.model.anatomy.known()
+        if heads != dict.fromkeys(range(sizes.layers), tuple(range(sizes.heads))):
+            raise UnsupportedError(
+                f"effects need {sizes.layers} layers of {sizes.heads} heads, and the model has others",
+                where=reader.model.checkpoint.where,
+                advice="survey without --effects (in Python effects=0)",
+            )
 
     def _statistics(self, heads: dict[int, tuple[int, ...]]) -> tuple[tuple[str, ...], dict[str, str]]:
         """The statistics to measure, and the reason for each that is left out."""
@@ -236,3 +331,14 @@ class Replica:
                 raise
             return chosen(None, values=False), dict.fromkeys(need_values(CATALOG), error.found)
         return chosen(requested), {}
+
+
+def _reader(source: Source, settings: Settings) -> WindowReader:
+    """Reads the output that effects are measured on.
+
+    Raises:
+        UnsupportedError: headscope doesn't run the model, or the model lacks the output.
+        InputError: there is no such class.
+    """
+    model = open_model(source.name, revision=source.revision)
+    return WindowReader(model, output_of(model, settings.effects_output), settings.effects_method)

@@ -1,4 +1,4 @@
-"""The data of a survey's report as JSON. `Survey` in web/src/report/data.ts has the same names.
+"""The data of a survey's site as JSON. `Survey` in web/src/report/data.ts has the same names.
 
 Heads are numbered by their cells of the grid: row * columns + column. Untrusted text is made printable.
 """
@@ -14,6 +14,15 @@ import numpy as np
 from headscope._survey.figures import CLUSTERS_SOURCE, CLUSTERS_TITLE, FIGURES, layer_ticks, round_up
 from headscope._survey.findings import FIELDS, Findings
 from headscope._survey.plane import plane_of
+from headscope._survey.site_data import (
+    Tables,
+    distances_data,
+    effects_data,
+    labels_data,
+    middle_data,
+    special_data,
+    syntax_data,
+)
 from headscope._survey.wording import extremes
 from headscope.checkpoint import called
 from headscope.pages import printable
@@ -25,8 +34,8 @@ FILES = 1000
 """Most files of the corpus that are listed."""
 
 
-def report_data(findings: Findings) -> dict[str, Any]:
-    """All data of the report."""
+def report_data(findings: Findings, tables: Tables) -> dict[str, Any]:
+    """All data but those of single heads' pages, which `heads_data` has."""
     manifest = findings.manifest
     model, corpus, settings, counts = (manifest[part] for part in ("model", "corpus", "settings", "counts"))
     return {
@@ -60,6 +69,13 @@ def report_data(findings: Findings) -> dict[str, Any]:
         "figures": _figures(findings),
         "plane": _plane(findings),
         "nearest": _nearest(findings),
+        "labels": labels_data(tables),
+        "syntax": syntax_data(tables),
+        "distances": distances_data(tables),
+        "middle": middle_data(tables),
+        "effects": effects_data(tables),
+        "special": special_data(tables),
+        "compared": len(manifest.get("similarity", {}).get("windows", [])),
         "leftOut": _pairs(manifest["left_out"]),
         "refused": {
             "count": counts["refused"],

@@ -92,6 +92,24 @@ class Survey(Mapping[str, Named]):
         return self._table("labels", "survey with labels=True, or --labels")
 
     @property
+    def effects(self) -> pyarrow.Table:
+        """What silencing each head changes. See docs/survey.md.
+
+        Raises:
+            InputError: the survey was made without effects.
+        """
+        return self._table("effects", "survey with effects=100, or --effects 100")
+
+    @property
+    def removal(self) -> pyarrow.Table:
+        """The heads in the order in which they can be removed, and what that costs. See docs/survey.md.
+
+        Raises:
+            InputError: the survey was made without effects.
+        """
+        return self._table("removal", "survey with effects=100, or --effects 100")
+
+    @property
     def examples(self) -> Examples:
         """`survey.examples[layer, head]`: the most telling pairs of words, and some random ones.
 
@@ -101,6 +119,33 @@ class Survey(Mapping[str, Named]):
         from headscope._survey.examples import Examples
 
         return Examples(self._table("examples", "survey with examples=10, or --examples 10"))
+
+    @property
+    def relations(self) -> pyarrow.Table:
+        """What every head finds of each relation of a treebank. See docs/survey.md.
+
+        Raises:
+            InputError: the corpus is not a treebank.
+        """
+        return self._table("relations", "syntax requires a treebank: survey .conllu files")
+
+    @property
+    def distributions(self) -> pyarrow.Table:
+        """How focused each head is, how strong its strongest word, how far it looks. See docs/survey.md.
+
+        Raises:
+            InputError: the survey was made without labels and without examples.
+        """
+        return self._table("distributions", "survey with labels=True or examples=10")
+
+    @property
+    def lines(self) -> pyarrow.Table:
+        """Of each example the words around it and the weights of all of them. See docs/survey.md.
+
+        Raises:
+            InputError: the survey was made without examples.
+        """
+        return self._table("lines", "survey with examples=10, or --examples 10")
 
     def _table(self, name: str, advice: str) -> pyarrow.Table:
         from pyarrow import parquet

@@ -38,6 +38,7 @@ class Tally:
         total: bytes of the corpus; None if unknown.
         weight: bytes processed so far; `kept`: those that an earlier run had processed.
         documents, windows, tokens: processed by this run.
+        stage: what is being done once all parts are finished; empty before.
         parts, kept_parts: finished parts; those that an earlier run had finished.
     """
 
@@ -49,6 +50,7 @@ class Tally:
     tokens: int = 0
     parts: int = 0
     kept_parts: int = 0
+    stage: str = ""
 
 
 def survey(
@@ -63,6 +65,9 @@ def survey(
     head_distances: int = 0,
     labels: bool = False,
     examples: int = 0,
+    effects: int = 0,
+    effects_output: str | None = None,
+    effects_method: str = "zero",
     device: str | None = None,
     dtype: str | None = None,
     field: str = "text",
@@ -73,6 +78,7 @@ def survey(
     ray: bool | str = False,
     workers: int | None = None,
     report: bool = True,
+    single: bool = False,
     plots: bool = False,
     progress: Callable[[Tally], None] | None = None,
 ) -> Survey:
@@ -92,6 +98,12 @@ def survey(
             and tokens.
         labels: label every head: its behaviour among words, with score, interval and baselines.
         examples: number of each head's most telling pairs of words to keep, with their text.
+        effects: number of windows over which the effect of silencing each head is measured, and heads are removed one
+            by one. The model must be a named one that headscope runs itself.
+        effects_output: the number that effects change: `loss` (masked-LM), `class` (the predicted one), `embedding`, or
+            the name or number of a class. By default the first of these that the model has.
+        effects_method: `zero` silences a head as removing it does; `mean` gives every token the mean of the head's
+            contexts in the window.
         device: `cpu`, `cuda`, …; a live model stays on its device.
         dtype: fp32, fp16 or bf16; a live model keeps its dtype.
         field: the field or column that holds the text, in tables.
@@ -101,7 +113,8 @@ def survey(
         threads: torch threads per replica; by default torch's choice, on Ray 1.
         ray: True to run on Ray; a string is the address of a cluster.
         workers: replicas on Ray; by default one per GPU, or per `threads` CPUs.
-        report: write report.html at the end.
+        report: write the site at the end: the folder site/, whose home page is index.html.
+        single: write the site as a single file instead, report.html.
         plots: write plots/ at the end.
         progress: called after each part.
 
@@ -125,17 +138,27 @@ def survey(
         head_distances=head_distances,
         labels=labels,
         examples=examples,
+        effects=effects,
+        effects_output=effects_output,
+        effects_method=effects_method,
         device=default_device if device is None else device,
         dtype=default_dtype if dtype is None else dtype,
         field=field,
         **{name: value for name, value in options.items() if value is not None},
     )
     corpus = open_corpus(documents)
-    if head_distances and not corpus.again:
+    again = "head_distances" if head_distances else "effects" if effects else None
+    if again and not corpus.again:
         raise InputError(
-            "head_distances reads the texts twice, and this iterator can be read only once",
-            where="head_distances",
+            f"{again} reads the texts twice, and this iterator can be read only once",
+            where=again,
             advice="pass a list of texts, or a corpus on disk",
+        )
+    if effects and source.live is not None:
+        raise InputError(
+            "effects run the model from its checkpoint, and a live model was passed",
+            where="effects",
+            advice="save the model and its tokenizer with save_pretrained, and pass the folder's name",
         )
     if corpus.kind == "conllu":
         _check_treebank(corpus, chosen)
@@ -144,9 +167,9 @@ def survey(
         with folder.locked(), _workers(source, chosen, threads, ray, workers) as crew:
             _fill(folder, corpus, chosen, crew, progress)
         if report:
-            from headscope._survey.report import write_report
+            from headscope._survey.report import write_report, write_site
 
-            write_report(path, parts=False)
+            (write_report if single else write_site)(path, parts=False)
         if plots:
             from headscope._survey.plots import write_plots
 
@@ -297,7 +320,12 @@ def _fill(
         tally.tokens += record["tokens"]
         report_progress(tally)
     folder.check_no_more(count)
-    gather(folder, corpus, chosen, workers, identity, count)
+
+    def report_stage(stage: str) -> None:
+        tally.stage = stage
+        report_progress(tally)
+
+    gather(folder, corpus, chosen, workers, identity, count, report_stage)
 
 
 def _versions() -> dict[str, str]:

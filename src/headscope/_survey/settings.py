@@ -8,6 +8,7 @@ from typing import Any
 
 from headscope._survey.documents import spelled
 from headscope.errors import InputError
+from headscope.explain.windows import METHODS
 from headscope.statistics.catalog import chosen
 
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
@@ -45,6 +46,10 @@ class Settings:
         max_document: characters beyond which a document is refused.
         labels: whether every head gets a label.
         examples: how many examples of each head are kept.
+        effects: number of windows over which the effects of heads are measured.
+        effects_output: the number that effects are measured on: `loss`, `class`, `embedding` or a class; None for the
+            model's default.
+        effects_method: how heads are silenced.
     """
 
     length: int | None = None
@@ -58,11 +63,16 @@ class Settings:
     max_document: int = MAX_DOCUMENT
     labels: bool = False
     examples: int = 0
+    effects: int = 0
+    effects_output: str | None = None
+    effects_method: str = METHODS[0]
 
     def record(self) -> dict[str, Any]:
-        """The settings as the manifest records them. Labels and examples are recorded only if they are on."""
+        """The settings as the manifest records them. Labels, examples and effects only if they are on."""
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        fields = {name: value for name, value in fields.items() if value or name not in ("labels", "examples")}
+        off = {name for name in ("labels", "examples", "effects") if not fields[name]}
+        off |= {"effects_output", "effects_method"} if "effects" in off else set()
+        fields = {name: value for name, value in fields.items() if name not in off}
         return {**fields, "statistics": None if self.statistics is None else list(self.statistics)}
 
 
@@ -89,11 +99,14 @@ def settings(
     max_document: int = MAX_DOCUMENT,
     labels: bool = False,
     examples: int = 0,
+    effects: int = 0,
+    effects_output: str | None = None,
+    effects_method: str = METHODS[0],
 ) -> Settings:
     """Return settings, checked as far as possible without the model.
 
     Raises:
-        InputError: a number is too small, or a dtype or statistic is unknown.
+        InputError: a number is too small, or a dtype, statistic or method is unknown.
     """
     if dtype not in DTYPES:
         raise InputError(f"unknown dtype {dtype!r}", where="dtype", advice=f"use one of {', '.join(DTYPES)}")
@@ -112,8 +125,21 @@ def settings(
         ("part_size", part_size, 1),
         ("max_document", max_document, 1),
         ("examples", examples, 0),
+        ("effects", effects, 0),
     ):
         check_number(name, value, least)
+    if effects_method not in METHODS:
+        raise InputError(
+            f"heads can't be silenced by {effects_method!r:.40}",
+            where="effects_method",
+            advice=f"use {' or '.join(METHODS)}",
+        )
+    if not effects and (effects_output is not None or effects_method != METHODS[0]):
+        raise InputError(
+            "effects_output and effects_method say how effects are measured, and none are requested",
+            where="effects",
+            advice="add --effects N (in Python effects=N), for N windows",
+        )
     return Settings(
         length=length,
         statistics=None if statistics is None else chosen(statistics),
@@ -126,4 +152,7 @@ def settings(
         max_document=max_document,
         labels=labels,
         examples=examples,
+        effects=effects,
+        effects_output=effects_output,
+        effects_method=effects_method,
     )

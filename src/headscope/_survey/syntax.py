@@ -22,6 +22,7 @@ import pyarrow
 
 from headscope._survey.beside import read_beside
 from headscope._survey.intervals import Moments
+from headscope._survey.rules import BEYOND, DERIVED
 from headscope._survey.table import sealed_parquet
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ COLUMNS = (
 
 
 class Pairs:
-    """A sentence's pairs of dependent and head that have tokens, by relation.
+    """A sentence's pairs of dependent and head that have tokens, by relation; derived ones (BEYOND) among them.
 
     Attributes:
         relations: the names of those that occur.
@@ -75,6 +76,15 @@ class Pairs:
             (relation, word, head)
             for word, (head, relation) in enumerate(zip(sentence.heads, sentence.relations, strict=True))
             if head >= 0 and words.sizes[word] and words.sizes[head]
+        ]
+        rows += [
+            (BEYOND[base], word, beyond)
+            for word, (head, relation) in enumerate(zip(sentence.heads, sentence.relations, strict=True))
+            if (base := relation.partition(":")[0]) in BEYOND
+            and head >= 0
+            and (beyond := sentence.heads[head]) >= 0
+            and words.sizes[word]
+            and words.sizes[beyond]
         ]
         self.relations = sorted({relation for relation, _, _ in rows})
         number = {relation: at for at, relation in enumerate(self.relations)}
@@ -205,7 +215,7 @@ def syntax_table(folder: Path, documents: Sequence[int], heads: Sequence[tuple[i
         (relation, way): total.best(way)
         for relation, total in sorted(totals.items())
         for way in range(len(DIRECTIONS))
-        if total.counts.sum() >= LEAST
+        if total.counts.sum() >= LEAST and relation not in DERIVED
     }
     moments = {claim: Moments() for claim in claims}
     for part in parts():

@@ -99,3 +99,41 @@ def _syntax_sentence(row: dict[str, Any]) -> str:
         f"{row['relation']}: in head {row['layer']}.{row['head']}, {act}{interval}, held out; "
         f"the best fixed offset, {row['offset']:+d}, gives {row['offset_accuracy']:.0%}"
     )
+
+
+def effects_sentences(effects: pyarrow.Table, removal: pyarrow.Table) -> list[str]:
+    """The head that is felt most, and what it costs to remove the quarter and the half of the heads that cost least."""
+    rows = effects.to_pylist()
+    first = max(rows, key=lambda row: abs(row["change"]))
+    output, unit = first["output"], first["unit"]
+    sentences = [
+        f"head {first['layer']}.{first['head']} is felt most: without it the {output} "
+        f"{_changes(first['change'], unit)}{_bounds(first)}, from {first['base']:.3f}"
+        if unit != "1 - cosine"
+        else f"head {first['layer']}.{first['head']} is felt most: without it the {output} is "
+        f"{rounded(first['change'])}{_bounds(first)}"
+    ]
+    for part in (4, 2):
+        step = len(rows) // part
+        if not step:
+            continue
+        row = removal.slice(step - 1, 1).to_pylist()[0]
+        held_out = row["cost_held_out"] is not None
+        price = row["cost_held_out"] if held_out else row["cost"]
+        sentences.append(
+            f"{step} of {len(rows)} heads can be removed at a cost of {rounded(price)} {_plain_unit(unit)}"
+            f"{_bounds(row)}{', held out' if held_out else ', where they were chosen'}"
+        )
+    return sentences
+
+
+def _changes(change: float, unit: str) -> str:
+    return f"{'rises' if change > 0 else 'falls'} by {rounded(abs(change))} {_plain_unit(unit)}"
+
+
+def _plain_unit(unit: str) -> str:
+    return {"logit": "in the logit", "1 - cosine": "(1 - cosine)"}.get(unit, unit)
+
+
+def _bounds(row: dict[str, Any]) -> str:
+    return "" if row["low"] is None else f" (95% interval {rounded(row['low'])} to {rounded(row['high'])})"

@@ -1,11 +1,13 @@
 """The words of a window, and a layer's attention between them, tile by tile (Clark et al. 2019, section 4.1).
 
 From a word to a word: the sum over the tokens of the word that is looked at, the mean over the tokens of the word that
-looks.
+looks. In long windows of plain text, QUERIES words look, at all words of the window: a map of all of them would take
+longer than the model itself, and no label or example needs every word of a large corpus.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,15 +17,20 @@ import numpy as np
 import torch
 
 from headscope._capture.calls import Call
-from headscope.attention import softmax_rows
+from headscope.attention import scores, softmax_rows
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int
+    from jaxtyping import Bool, Float, Int
 
     from headscope._survey.conllu import Sentence
+    from headscope.attention import Mask
+    from headscope.terms import Terms
 
-CELLS = 1 << 22
-"""Most weights of a tile: 16 MiB."""
+CELLS = 1 << 18
+"""Most weights of a tile: 1 MiB, so that the passes over it stay in a core's cache."""
+
+QUERIES = 128
+"""Most words of a window that look at others, in plain text; all words of a tree do."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,9 +72,67 @@ class Words:
         return matrix
 
     @cached_property
-    def averaging(self) -> Float[torch.Tensor, "words tokens"]:
-        """(words, tokens), the mean over each word's tokens."""
-        return self.membership.T / torch.from_numpy(np.maximum(self.sizes, 1)).float()[:, None]
+    def looking(self) -> slice:
+        """The words that look at others: neighbours, from a word on that is as good as drawn by lot."""
+        spare = len(self.forms) - QUERIES
+        if self.sentence is not None or spare <= 0:
+            return slice(0, len(self.forms))
+        digest = hashlib.sha256("\0".join(self.forms).encode()).digest()
+        start = int.from_bytes(digest[:8], "big") % (spare + 1)
+        return slice(start, start + QUERIES)
+
+    @cached_property
+    def looks(self) -> Bool[np.ndarray, " words"]:
+        """(words,), True for the words that look at others: `looking`, but those without tokens."""
+        looks = self.sizes > 0
+        looks[: self.looking.start] = looks[self.looking.stop :] = False
+        return looks
+
+    @cached_property
+    def _pieces(self) -> list[tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]]]:
+        """For the first, second, … token of a word: the words that have so many, and those tokens."""
+        places = np.flatnonzero(self.of_token >= 0)
+        of = self.of_token[places]
+        starts = np.concatenate([[0], np.cumsum(self.sizes)])
+        rank = np.arange(len(places)) - starts[of]
+        return [(of[rank == at], places[rank == at]) for at in range(int(rank.max(initial=-1)) + 1)]
+
+    def sums(self, weights: Float[torch.Tensor, "heads rows tokens"]) -> Float[torch.Tensor, "heads rows words"]:
+        """Sums over the tokens of each word. May be a view of the weights."""
+        if not self._pieces:
+            return weights.new_zeros(*weights.shape[:2], len(self.forms))
+        words, tokens = self._pieces[0]
+        if len(self._pieces) == 1 and len(words) == len(self.forms) and tokens[-1] - tokens[0] == len(tokens) - 1:
+            return weights[..., tokens[0] : tokens[0] + len(tokens)]
+        firsts = np.zeros(len(self.forms), dtype=np.int64)
+        firsts[words] = tokens
+        sums = weights.index_select(-1, torch.from_numpy(firsts).to(weights.device))
+        if len(words) < len(self.forms):
+            sums[..., torch.from_numpy(self.sizes == 0).to(weights.device)] = 0
+        for words, tokens in self._pieces[1:]:
+            more = weights.index_select(-1, torch.from_numpy(tokens).to(weights.device))
+            sums.index_add_(-1, torch.from_numpy(words).to(weights.device), more)
+        return sums
+
+    def means(
+        self, rows: Float[torch.Tensor, "heads rows n"], first: int, last: int
+    ) -> Float[torch.Tensor, "heads words n"]:
+        """Means over the rows of each word's tokens, for the words from `first` to `last`; 0 for words without any.
+
+        Args:
+            rows: those of the tokens from bounds[first] to bounds[last].
+            first, last: the words.
+        """
+        sizes = self.sizes[first:last]
+        if rows.shape[1] == last - first and (sizes == 1).all():
+            return rows
+        means = rows.new_zeros(rows.shape[0], last - first, rows.shape[2])
+        for words, tokens in self._pieces:
+            inside = (words >= first) & (words < last)
+            if inside.any():
+                here = torch.from_numpy(tokens[inside] - self.bounds[first]).to(rows.device)
+                means.index_add_(1, torch.from_numpy(words[inside] - first).to(rows.device), rows.index_select(1, here))
+        return means / torch.from_numpy(np.maximum(sizes, 1)).to(means)[:, None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +144,7 @@ class Tile:
         at: which of the window's words these are, from `at` on.
         tokens: their tokens.
         weights: (heads, rows, tokens), those tokens' weights.
-        maps: (heads, n, words), from word to word; what special tokens hold is missing.
+        maps: (heads, n, words), from word to word; what special tokens hold is missing. It may share `weights`' memory.
     """
 
     layer: int
@@ -93,29 +158,40 @@ def tiles(call: Call, row: int, words: Words, cells: int = CELLS) -> Iterator[Ti
     """The layer's tiles of one row of the batch. Each holds whole words, so every mean is a mean of whole words."""
     wide = torch.promote_types(call.q.dtype, torch.float32)
     q, k = call.q[row].to(wide), call.k[row].to(wide)
-    mask = call.mask(0 if call.rules.shared else row)
-    membership, averaging = words.membership.to(q), words.averaging.to(q)
+    place = 0 if call.rules.shared else row
+    mask, terms = call.mask(place), call.terms(place)
     most = max(1, cells // (q.shape[0] * k.shape[1]))
     for first, last in _groups(words, most):
         tokens = slice(int(words.bounds[first]), int(words.bounds[last]))
-        places = np.arange(tokens.start, tokens.stop)
-        if not len(places):
-            weights = q.new_zeros(q.shape[0], 0, k.shape[1])
-        else:
-            (softmax,) = softmax_rows(
-                q, k, scale=call.scale, mask=mask, rows=places, cells=q.shape[0] * q.shape[1] ** 2
-            )
-            weights = softmax.weights
-        maps = averaging[first:last, tokens] @ (weights @ membership)
-        yield Tile(call.layer, first, tokens, weights, maps)
+        weights = _weights(q, k, call.scale, mask, terms, np.arange(tokens.start, tokens.stop))
+        yield Tile(call.layer, first, tokens, weights, words.means(words.sums(weights), first, last))
+
+
+def _weights(
+    q: Float[torch.Tensor, "heads queries d_head"],
+    k: Float[torch.Tensor, "kv_heads keys d_head"],
+    scale: float,
+    mask: Mask,
+    terms: Terms,
+    rows: Int[np.ndarray, " n"],
+) -> Float[torch.Tensor, "heads n keys"]:
+    """The weights of some queries."""
+    if not len(rows):
+        return q.new_zeros(q.shape[0], 0, k.shape[1])
+    if mask.everything and terms.nothing:
+        # Torch makes fewer passes than `softmax_rows`, which also minds empty rows.
+        return torch.softmax(scores(q[:, int(rows[0]) : int(rows[-1]) + 1], k, scale=scale), -1)
+    (softmax,) = softmax_rows(q, k, scale=scale, mask=mask, terms=terms, rows=rows, cells=q.shape[0] * q.shape[1] ** 2)
+    weights: Float[torch.Tensor, "heads n keys"] = softmax.weights
+    return weights
 
 
 def _groups(words: Words, most: int) -> Iterator[tuple[int, int]]:
-    """Neighbouring words with at most so many tokens together, or one word."""
-    first = 0
-    while first < len(words):
+    """Neighbouring words that look, with at most so many tokens together, or one word."""
+    first, end = words.looking.start, words.looking.stop
+    while first < end:
         last = first + 1
-        while last < len(words) and words.bounds[last + 1] - words.bounds[first] <= most:
+        while last < end and words.bounds[last + 1] - words.bounds[first] <= most:
             last += 1
         yield first, last
         first = last

@@ -9,7 +9,10 @@ import numpy as np
 import torch
 
 from headscope._survey.documents import Document, Done, Part
+from headscope._survey.effect_windows import EffectWindow
+from headscope._survey.effects import Batch
 from headscope._survey.likeness import ChosenWindow
+from headscope._survey.lines import Read, Reading
 from headscope._survey.loading import Source
 from headscope._survey.replica import ModelDescription, Replica
 from headscope._survey.settings import Settings
@@ -27,6 +30,15 @@ class Workers(Protocol):
 
     def compare(self, todo: Iterator[tuple[ChosenWindow, Document]]) -> Iterator[tuple[ChosenWindow, np.ndarray]]:
         """Yield each window with the distances between all pairs of heads, in the order in which they finish."""
+
+    def cut(self, todo: Iterator[tuple[ChosenWindow, Document]]) -> Iterator[EffectWindow]:
+        """Yield each window as effects read it, in the order in which they finish."""
+
+    def effects(self, todo: Iterator[Batch]) -> Iterator[tuple[Batch, np.ndarray]]:
+        """Yield each batch with its numbers, see WindowReader.numbers, in the order in which they finish."""
+
+    def read(self, todo: Iterator[Reading]) -> Iterator[tuple[Reading, Read]]:
+        """Yield each window with the rows that are wanted of it, in the order in which they finish."""
 
 
 class LocalWorkers:
@@ -60,3 +72,18 @@ class LocalWorkers:
         """See Workers; the order is that of the corpus."""
         for window, document in todo:
             yield window, self._replica.compare(document, window.window)
+
+    def cut(self, todo: Iterator[tuple[ChosenWindow, Document]]) -> Iterator[EffectWindow]:
+        """See Workers; the order is that of the corpus."""
+        for window, document in todo:
+            yield self._replica.cut(document, window)
+
+    def effects(self, todo: Iterator[Batch]) -> Iterator[tuple[Batch, np.ndarray]]:
+        """See Workers; the order is that of the batches."""
+        for batch in todo:
+            yield batch, self._replica.effects(batch)
+
+    def read(self, todo: Iterator[Reading]) -> Iterator[tuple[Reading, Read]]:
+        """See Workers; the order is that of the corpus."""
+        for reading in todo:
+            yield reading, self._replica.read(reading)

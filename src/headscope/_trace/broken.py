@@ -23,7 +23,7 @@ def broken_rows(record: LayerRecord) -> Bool[np.ndarray, "heads queries"]:
     A query that contains NaN or infinity has such a row, and so has every query that sees such a key. A query that sees
     no key doesn't, unless its keys are infinite: then its scores are -inf for another reason than the mask.
     """
-    keys = _finite(record.k, len(record.q))[:, None]
+    keys = finite_heads(record.k, len(record.q))[:, None]
     empty = np.isneginf(record.lse)
     return ~np.isfinite(record.q).all(-1) | np.where(empty, ~keys, ~np.isfinite(record.lse))
 
@@ -47,7 +47,7 @@ def broken_line(trace: Trace) -> str | None:
     """One line that says where the model's numbers are not finite and where that begins; None if all are finite."""
     heads = trace.broken
     after = [name for name, named in trace.outputs.kept.items() if not np.isfinite(named.array).all()]
-    if not heads and not after and all(_finite(part).all() for record in trace.layers for part in _parts(record)):
+    if not heads and not after and all(finite_heads(part).all() for record in trace.layers for part in _parts(record)):
         return None
     where = f"the weights of {_listed(trace, heads)}" if heads else (after or ["the values"])[0]
     return f"{BROKEN} in {where}. It begins {_beginning(trace)}; `headscope verify` names the tensors."
@@ -58,9 +58,9 @@ def _beginning(trace: Trace) -> str:
     for at, (layer, record) in enumerate(zip(trace.numbers, trace.layers, strict=True)):
         size = len(record.q)
         parts = {
-            "queries": _finite(record.q, size),
-            "keys": _finite(record.k, size),
-            "values": np.ones(size, bool) if record.v is None else _finite(record.v, size),
+            "queries": finite_heads(record.q, size),
+            "keys": finite_heads(record.k, size),
+            "values": np.ones(size, bool) if record.v is None else finite_heads(record.v, size),
             "scores": ~is_broken(record),
         }
         if not any(finite.any() for name, finite in parts.items() if name != "scores"):
@@ -83,7 +83,7 @@ def _parts(record: LayerRecord) -> Iterable[Float[np.ndarray, "..."]]:
     return [part for part in (record.q, record.k, record.v) if part is not None]
 
 
-def _finite(part: Float[np.ndarray, "heads tokens d"], heads: int | None = None) -> Bool[np.ndarray, " heads"]:
+def finite_heads(part: Float[np.ndarray, "heads tokens d"], heads: int | None = None) -> Bool[np.ndarray, " heads"]:
     """Return True for each head whose numbers are all finite; key heads are repeated for the heads that share them."""
     finite = np.isfinite(part).all((1, 2))
     return np.repeat(finite, (heads or len(part)) // len(part))

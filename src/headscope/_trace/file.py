@@ -23,12 +23,14 @@ from headscope.checkpoint.reading import read_tensor
 from headscope.checkpoint.safetensors_header import read_entries_and_metadata, read_metadata
 from headscope.checkpoint.source import LocalFile
 from headscope.errors import CheckpointError, HeadscopeError, InputError, TraceError, UnsupportedError
+from headscope.terms import RELATIVE, TABLES, Terms
 from headscope.writing import write_atomically
 
 if TYPE_CHECKING:
     from jaxtyping import Shaped
 
-VERSION = 1
+VERSION = 2
+"""The newest format. Traces without score terms are written in version 1, which older readers know."""
 NoneType = type(None)
 DTYPES = {"fp32": np.float32, "fp16": np.float16}
 
@@ -62,7 +64,6 @@ def pack(
 ) -> tuple[dict[str, Shaped[np.ndarray, "..."]], dict[str, str]]:
     """The tensors and the metadata of a trace's file."""
     tensors: dict[str, np.ndarray] = {}
-    layers = []
     for index, record in enumerate(trace.layers):
         stem = f"layers.{index}"
         tensors[f"{stem}.q"] = record.q.astype(dtype)
@@ -70,11 +71,34 @@ def pack(
         if values and record.v is not None:
             tensors[f"{stem}.v"] = record.v.astype(dtype)
         tensors[f"{stem}.lse"] = record.lse
+        terms = record.terms
+        if terms.buckets is not None:
+            tensors[f"{stem}.terms.buckets"] = terms.buckets.astype(np.int32)
+        for name in TABLES:
+            table = getattr(terms, name)
+            if table is not None:
+                tensors[f"{stem}.terms.{name}"] = table.astype(dtype if name in RELATIVE else np.float32)
         if record.mask.keys is not None:
             tensors[f"{stem}.mask.keys"] = np.asarray(record.mask.keys, dtype=bool)
         if record.mask.bias is not None:
             tensors[f"{stem}.mask.bias"] = np.asarray(record.mask.bias, dtype=np.float32)
-        layers.append(
+    for name, output in trace.outputs.kept.items():
+        tensors[f"outputs.{name}"] = np.ascontiguousarray(output.array, dtype=np.float32)
+    return {name: np.ascontiguousarray(array) for name, array in tensors.items()}, metadata_of(trace)
+
+
+def metadata_of(trace: Trace) -> dict[str, str]:
+    """The metadata of a trace's file."""
+    about = {
+        "format": TRACE_FORMAT,
+        "version": 1 if all(record.terms.nothing for record in trace.layers) else VERSION,
+        "model": trace.model,
+        "fingerprint": trace.fingerprint,
+        "text": trace.text,
+        "pair": trace.pair,
+        "queries": _axis_out(trace.queries),
+        "keys": None if trace.keys is trace.queries else _axis_out(trace.keys),
+        "layers": [
             {
                 "scale": record.scale,
                 "stage": record.stage,
@@ -83,32 +107,19 @@ def pack(
                 "name": record.name,
                 "number": record.number,
                 "numbers": record.numbers,
+                **({} if record.terms.cap is None else {"cap": record.terms.cap}),
             }
-        )
-    outputs = {}
-    for name, output in trace.outputs.kept.items():
-        tensors[f"outputs.{name}"] = np.ascontiguousarray(output.array, dtype=np.float32)
-        outputs[name] = {"dims": output.dims, "labels": output.labels}
-    about = {
-        "format": TRACE_FORMAT,
-        "version": VERSION,
-        "model": trace.model,
-        "fingerprint": trace.fingerprint,
-        "text": trace.text,
-        "pair": trace.pair,
-        "queries": _axis_out(trace.queries),
-        "keys": None if trace.keys is trace.queries else _axis_out(trace.keys),
-        "layers": layers,
-        "outputs": outputs,
+            for record in trace.layers
+        ],
+        "outputs": {
+            name: {"dims": output.dims, "labels": output.labels} for name, output in trace.outputs.kept.items()
+        },
         "ablated": sorted(trace.ablated),
         "stack": trace.stack,
         "unrecorded": trace.unrecorded,
         "cut": _cut_out(trace),
     }
-    return {name: np.ascontiguousarray(array) for name, array in tensors.items()}, {
-        "format": TRACE_FORMAT,
-        "headscope": written(about),
-    }
+    return {"format": TRACE_FORMAT, "headscope": written(about)}
 
 
 def load(path: str | os.PathLike[str], *, model: Source | None = None) -> Trace:
@@ -132,9 +143,9 @@ def load(path: str | os.PathLike[str], *, model: Source | None = None) -> Trace:
     path = Path(path)
     where = str(path)
     tensors, about = _contents(path)
-    if about.get("version") != VERSION:
+    if about.get("version") not in range(1, VERSION + 1):
         raise TraceError(
-            f"the trace has format version {brief(about.get('version'))}; this headscope reads version {VERSION}",
+            f"the trace has format version {brief(about.get('version'))}; this headscope reads versions 1 to {VERSION}",
             where=where,
             advice="create the trace again, or use the version of headscope that wrote it",
         )
@@ -260,6 +271,11 @@ def _unpack(about: Mapping[str, Any], tensors: Mapping[str, np.ndarray], source:
                 name=_of(layer.get("name", ""), str),
                 number=_of(layer.get("number"), int, NoneType),
                 numbers=None if layer.get("numbers") is None else _all(layer["numbers"], int),
+                terms=Terms(
+                    buckets=_integers(tensors, f"{stem}.terms.buckets"),
+                    **{name: optional(f"{stem}.terms.{name}") for name in TABLES},
+                    cap=None if layer.get("cap") is None else float(_of(layer["cap"], float, int)),
+                ),
                 mask=Mask(
                     causal=_of(layer["causal"], bool),
                     window=None if layer["window"] is None else _pair(layer["window"], int, NoneType),
@@ -293,6 +309,13 @@ def _unpack(about: Mapping[str, Any], tensors: Mapping[str, np.ndarray], source:
         cut=_cut_in(about.get("cut"), len(queries), len(key_axis)),
         precision="fp16" if tensors["layers.0.q"].dtype == np.float16 else "fp32",
     )
+
+
+def _integers(tensors: Mapping[str, np.ndarray], name: str) -> Shaped[np.ndarray, " n"] | None:
+    tensor = tensors.get(name)
+    if tensor is not None and tensor.dtype != np.int32:
+        raise TypeError(f"{name} is {tensor.dtype}, not I32")
+    return tensor
 
 
 def _cut_out(trace: Trace) -> dict[str, Any] | None:

@@ -94,8 +94,8 @@ class HeadTrace:
         Raises:
             TraceError: the trace has no values.
         """
-        mask = self._record.mask.of_head(self._at)
-        context, _ = attend(self.q[None], self.k[None], self.v[None], scale=self.scale, mask=mask)
+        mask, terms = self._record.mask.of_head(self._at), self._record.terms.of_head(self._at)
+        context, _ = attend(self.q[None], self.k[None], self.v[None], scale=self.scale, mask=mask, terms=terms)
         return context[0]
 
     @property
@@ -147,13 +147,15 @@ class HeadTrace:
 
     def _map(self, kind: str, normalised: bool) -> LazyMap:
         sizes = (len(self.q), len(self.k))
+        mask, terms = self._record.mask.of_head(self._at), self._record.terms.of_head(self._at)
 
         def tile(rows: Index, columns: Index) -> Float[np.ndarray, "n m"]:
             raw = scores(
                 self.q[rows][None],
                 self.k[columns][None],
                 scale=self.scale,
-                mask=self._record.mask.of_head(self._at),
+                mask=mask,
+                terms=terms,
                 rows=rows,
                 columns=columns,
                 sizes=sizes,

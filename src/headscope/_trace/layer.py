@@ -12,6 +12,7 @@ from headscope._trace.arrays import LazyMap
 from headscope._trace.head import HeadTrace, full, kept_values, position_of
 from headscope._trace.tiled import stacked
 from headscope.attention import Mask, attend
+from headscope.terms import Terms
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -78,6 +79,11 @@ class LayerTrace:
         return self._record.mask
 
     @property
+    def terms(self) -> Terms:
+        """What the model adds to scale * q . k: see headscope.terms."""
+        return self._record.terms
+
+    @property
     def stage(self) -> str:
         """State of q and k: projected, scaled or rotated."""
         return self._record.stage
@@ -104,7 +110,7 @@ class LayerTrace:
         Raises:
             TraceError: the trace has no values.
         """
-        return attend(self.q, self.k, self.v, scale=self.scale, mask=self.mask)[0]
+        return attend(self.q, self.k, self.v, scale=self.scale, mask=self.mask, terms=self.terms)[0]
 
     @property
     def output(self) -> Float[np.ndarray, "queries d_model"]:

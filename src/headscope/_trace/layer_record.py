@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, overload
 import numpy as np
 
 from headscope.attention import EVERYTHING, Mask, log_sum_exps
+from headscope.terms import NO_TERMS, Terms
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -24,7 +25,9 @@ class LogSumExps:
         if record is None:
             raise AttributeError("lse")  # tells the dataclass that the field has no default
         if vars(record)["lse"] is None:
-            vars(record)["lse"] = log_sum_exps(record.q, record.k, scale=record.scale, mask=record.mask)
+            vars(record)["lse"] = log_sum_exps(
+                record.q, record.k, scale=record.scale, mask=record.mask, terms=record.terms
+            )
         lse: Float[np.ndarray, "heads queries"] = vars(record)["lse"]
         return lse
 
@@ -51,6 +54,7 @@ class LayerRecord:
         number: the layer's number in the model; None if it is the layer's position in the trace.
         numbers: the heads' numbers in the layer, if not all were kept; k and v then have one head for each. None if
             all were kept.
+        terms: what the model adds to scale * q . k: see headscope.terms.
     """
 
     q: Float[np.ndarray, "heads queries d_head"]
@@ -63,13 +67,19 @@ class LayerRecord:
     name: str = ""
     number: int | None = None
     numbers: tuple[int, ...] | None = None
+    terms: Terms = NO_TERMS
+
+    @property
+    def has_lse(self) -> bool:
+        """True if reading `lse` computes nothing."""
+        return vars(self)["lse"] is not None
 
     @property
     def nbytes(self) -> int:
-        """Bytes of q, k, v and lse, also if lse is yet to be computed."""
+        """Bytes of q, k, v, the terms and lse, also if lse is yet to be computed."""
         lse = vars(self)["lse"]
         size = 8 * self.q.shape[0] * self.q.shape[1] if lse is None else lse.nbytes
-        return size + sum(part.nbytes for part in (self.q, self.k, self.v) if part is not None)
+        return size + self.terms.nbytes + sum(part.nbytes for part in (self.q, self.k, self.v) if part is not None)
 
 
 def misfit(record: LayerRecord, queries: int, keys: int) -> str | None:
@@ -87,6 +97,9 @@ def misfit(record: LayerRecord, queries: int, keys: int) -> str | None:
         return f"a mask of {np.shape(mask.keys)} for {keys} keys"
     if mask.bias is not None and np.shape(mask.bias) not in ((1, queries, keys), (len(q), queries, keys)):
         return f"a bias {np.shape(mask.bias)} for {len(q)} heads, {queries} queries and {keys} keys"
+    mismatch = record.terms.misfit(len(q), queries, keys, q.shape[2])
+    if mismatch is not None:
+        return mismatch
     numbers = record.numbers
     if numbers is not None and (len(numbers) != len(q) or len(set(numbers)) != len(q) or min(numbers) < 0):
         return f"{len(q)} heads with the numbers {', '.join(map(str, numbers))}"

@@ -374,6 +374,16 @@ class Trace:
         """
         return upward.value_zeroing(self, layer, query)
 
+    def contacts(self) -> Named:
+        """The probability that two residues of a protein are in contact, by ESM's regression over all heads.
+
+        See headscope.explain.contacts.
+
+        Returns:
+            (residues, residues), without the first and the last token.
+        """
+        return upward.contacts(self)
+
     def findings(self, *, layers: Sequence[int] | None = None) -> tuple[Finding, ...]:
         """Notable properties of this trace, each a sentence with its numbers and cells, most surprising first.
 
@@ -393,6 +403,7 @@ class Trace:
         layers: Sequence[int] | None = None,
         heads: Sequence[int] | None = None,
         title: str | None = None,
+        runs: bool | None = None,
     ) -> Path:
         """Write an interactive page of this trace: one HTML file that works offline. See headscope.view.html.
 
@@ -403,20 +414,28 @@ class Trace:
             layers: numbers of the layers to include; all by default.
             heads: numbers of the heads to include in each layer; all by default.
             title: the page's title.
+            runs: True to include the effects of silencing each head; by default, where that takes about a second.
 
         Returns:
             The file's path.
         """
-        return upward.to_html(self, path, dtype=dtype, values=values, layers=layers, heads=heads, title=title)
+        return upward.to_html(
+            self, path, dtype=dtype, values=values, layers=layers, heads=heads, title=title, runs=runs
+        )
 
-    def view(self, *, height: int | None = None, open_browser: bool = True) -> None:
+    def view(self, *, height: int | None = None, open_browser: bool = True) -> Any:
         """Show the interactive page: inline in a notebook, otherwise from a local server that runs until Ctrl-C.
 
         Args:
             height: height of the frame in a notebook, in pixels.
             open_browser: True to open the served page in a browser.
+
+        Returns:
+            In a notebook with anywidget (`pip install 'headscope[notebook]'`), a widget, which the notebook shows as
+            the last line of a cell: `w.selection` is (layer, head, query, key), to read, set and observe. Elsewhere
+            None.
         """
-        upward.show(self, height=height, open_browser=open_browser)
+        return upward.show(self, height=height, open_browser=open_browser)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         return upward.mimebundle(self)

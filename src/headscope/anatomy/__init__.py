@@ -3,6 +3,7 @@
 Import `fit`, `glossary`, `memory` and `tree` from their modules; this package leaves them out so that it loads quickly.
 """
 
+from headscope.anatomy.disentangled import Disentangled
 from headscope.anatomy.families import FAMILIES, family_of
 from headscope.anatomy.heads import Head, Layer, check_index, layers_of
 from headscope.anatomy.parameters import Component, Parameter, Parameters
@@ -17,6 +18,7 @@ __all__ = [
     "Anatomy",
     "Component",
     "Dimensions",
+    "Disentangled",
     "Family",
     "Head",
     "Layer",

@@ -72,6 +72,63 @@ FFN = Entry("The width of the feed-forward network between its two matrices (d_f
 ACTIVATION = Entry("The activation function of the feed-forward network.", rules.activation)
 LABEL_MEANING = "The names of a classifier's outputs, by index."
 
+LATER: Mapping[str, Entry] = {
+    "num_hidden_groups": Entry("The number of groups of layers that share their parameters (ALBERT).", rules.groups),
+    "inner_group_num": Entry("The number of different layers in such a group."),
+    "classifier_dropout_prob": Entry("Dropout before a classifier.", rules.dropout),
+    "use_task_id": Entry("True if the embeddings also have a vector for the task (ERNIE); texts have task 0."),
+    "task_type_vocab_size": Entry("The number of tasks: rows of that table."),
+    "rotary_value": Entry("True if values are rotated, too, and not only queries and keys."),
+    "rope_theta": Entry("The base of the rotations' frequencies: pair i turns by base^(-2i / d_head) per position."),
+    "rope_parameters": Entry("How queries and keys are rotated: rope_theta is the base of the frequencies."),
+    "rope_scaling": Entry("How the rotation is stretched for longer texts; headscope computes the default only."),
+    "global_rope_theta": Entry("The base of the rotations' frequencies in layers whose queries see all keys."),
+    "local_rope_theta": Entry("The base of the rotations' frequencies in local layers."),
+    "layer_types": Entry("For each layer, full_attention (its queries see all keys) or sliding_attention (a window)."),
+    "global_attn_every_n_layers": Entry("Every n-th layer, from layer 0 on, sees all keys; the others are local."),
+    "local_attention": Entry("The number of keys in the window of a local layer: half of them on each side."),
+    "attention_bias": Entry("True if query, key, value and output of attention have biases."),
+    "mlp_bias": Entry("True if the feed-forward network has biases."),
+    "norm_bias": Entry("True if the norms have a shift."),
+    "decoder_bias": Entry("True if the output layer of a masked-LM head has a bias."),
+    "classifier_bias": Entry("True if the dense layer of the heads on top has a bias."),
+    "classifier_activation": Entry("The activation of the dense layer of the heads on top."),
+    "classifier_pooling": Entry("The vector that a sequence classifier reads: first token, mean, or mean of scores."),
+    "embedding_dropout": Entry("Dropout after the embeddings.", rules.dropout),
+    "mlp_dropout": Entry("Dropout inside the feed-forward network.", rules.dropout),
+    "initializer_cutoff_factor": Entry(
+        "New weights further from 0 than this many deviations are drawn again.", NO_EFFECT
+    ),
+    "deterministic_flash_attn": Entry("True if a kernel gives the same result each time.", NO_EFFECT),
+    "sparse_prediction": Entry("True if training predicts masked tokens only.", NO_EFFECT),
+    "sparse_pred_ignore_index": Entry("The label of tokens that training doesn't predict.", NO_EFFECT),
+    "reference_compile": Entry("True if the model compiles itself.", NO_EFFECT),
+    "emb_layer_norm_before": Entry("True if the embeddings have a norm of their own."),
+    "token_dropout": Entry("True if <mask> is embedded as 0, and the other tokens are scaled to make up for it (ESM)."),
+    "is_folding_model": Entry("True if the checkpoint is ESMFold, which predicts structures."),
+    "esmfold_config": Entry("The settings of ESMFold."),
+    "vocab_list": Entry("The tokens of the vocabulary, for ESMFold."),
+    "head_dim": Entry("The width of one head, if it is not d_model / heads."),
+    "num_key_value_heads": Entry("The number of key heads per layer; query heads may share them.", rules.key_heads),
+    "relative_attention_num_buckets": Entry("The number of buckets of distances; each head adds a number for each."),
+    "relative_attention": Entry("True if scores depend on the distance of two tokens (DeBERTa)."),
+    "pos_att_type": Entry("The products that scores add: c2p, a query with a distance; p2c, a key with a distance."),
+    "position_buckets": Entry("The number of buckets of distances on each side; -1: each distance counts alone."),
+    "max_relative_positions": Entry("The largest distance that counts alone; -1: max_position_embeddings."),
+    "position_biased_input": Entry("True if a vector for the position is added to the word's."),
+    "share_att_key": Entry("True if distances are projected by the layer's own W_Q and W_K."),
+    "norm_rel_ebd": Entry("The norm of the vectors of distances: layer_norm or none."),
+    "conv_kernel_size": Entry("The width of a convolution beside the first layer; 0 if there is none."),
+    "conv_groups": Entry("The number of groups of channels that this convolution doesn't mix."),
+    "conv_act": Entry("The activation of that convolution."),
+    "pooler_dropout": Entry("Dropout before the pooler on top.", rules.dropout),
+    "pooler_hidden_act": Entry("The activation of the pooler on top."),
+    "pooler_hidden_size": Entry("The width of the pooler on top."),
+    "legacy": Entry("True if a masked-LM head has the names of BERT's, which DeBERTa's files don't have."),
+    "pretraining_tp": Entry("A setting of distributed training.", NO_EFFECT),
+}
+"""Fields of families after BERT, RoBERTa, DistilBERT and ELECTRA."""
+
 ENTRIES: Mapping[str, Entry] = {
     "vocab_size": Entry("The number of tokens in the vocabulary: rows of the word embeddings.", rules.vocab),
     "hidden_size": WIDTH,
@@ -86,11 +143,11 @@ ENTRIES: Mapping[str, Entry] = {
     "max_position_embeddings": Entry("Rows of the position table; they limit the length of a text.", rules.positions),
     "type_vocab_size": Entry("The number of segments: rows of the token-type table.", rules.types),
     "hidden_act": ACTIVATION,
+    "hidden_activation": ACTIVATION,
     "activation": ACTIVATION,
-    "layer_norm_eps": Entry(
-        "Added to the variance in every LayerNorm to avoid division by zero.",
-        lambda _value, facts: f"{2 * facts.s.layers + 1} LayerNorms in embeddings and layers",
-    ),
+    "layer_norm_eps": Entry("Added to the variance in every LayerNorm to avoid division by zero.", rules.norms),
+    "norm_eps": Entry("Added to the variance in every LayerNorm to avoid division by zero.", rules.norms),
+    "rms_norm_eps": Entry("Added to the mean square in every RMSNorm to avoid division by zero.", rules.norms),
     "position_embedding_type": Entry(
         "How attention knows positions: absolute, or relative to the other token.", rules.positions_kind
     ),
@@ -107,6 +164,7 @@ ENTRIES: Mapping[str, Entry] = {
     "use_cache": Entry(
         "True if a decoder caches the keys and values of earlier tokens.", rules.fixed("encoders don't use it")
     ),
+    **LATER,
     "pruned_heads": Entry("Heads that were removed, by layer.", rules.pruned),
     "per_layer_config": Entry("Settings that differ between layers."),
     "chunk_size_feed_forward": Entry(
@@ -205,4 +263,4 @@ ENTRIES: Mapping[str, Entry] = {
     "pooler_size_per_head": Entry("A setting of Google's original code that the class does not read.", NO_EFFECT),
     "pooler_type": Entry("A setting of Google's original code that the class does not read.", NO_EFFECT),
 }
-"""Field -> its description, for the configs of BERT, RoBERTa, DistilBERT and ELECTRA and for fields of every config."""
+"""Field -> its description, for the configs of all families and for fields of every config."""

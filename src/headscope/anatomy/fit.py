@@ -7,7 +7,7 @@ model's prefix (`bert.`) is removed or added if that matches a parameter; tied p
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headscope.anatomy.families import FAMILIES, family_of
@@ -16,7 +16,7 @@ from headscope.anatomy.parameters import Parameter, Parameters
 from headscope.anatomy.reading import base_specs, read_anatomy
 from headscope.anatomy.record import Anatomy
 from headscope.anatomy.schema import Family, Spec, Top
-from headscope.anatomy.sizes import Dimensions, config_labels, config_size, config_value
+from headscope.anatomy.sizes import Dimensions, config_size, config_value, read_dimensions
 from headscope.anatomy.tops import own_specs
 from headscope.errors import InputError
 
@@ -162,11 +162,11 @@ def class_parameters(
     """
     sizes = class_dimensions(anatomy, family)
     prefix = family.prefix if top else ""
-    with_pooler = top is None or top.pooler
-    specs = base_specs(family, sizes.layers, projected=sizes.d_embedding != sizes.d_model)
+    with_pooler = top.pooler if top else family.base_pooler
+    specs = base_specs(family, sizes, anatomy.config)
     wanted = {prefix + spec.name: sizes.shape(spec) for spec, _ in specs if with_pooler or spec not in family.pooler}
     tied: dict[str, str] = {}
-    on_top: tuple[Spec, ...] = own_specs(top, anatomy.config) if top else ()
+    on_top: tuple[Spec, ...] = own_specs(family, top, anatomy.config) if top else ()
     for spec in on_top:
         if spec.tied_to is not None and anatomy.ties:
             source = spec.tied_to if spec.tied_to in {other.name for other in on_top} else prefix + spec.tied_to
@@ -181,24 +181,19 @@ def class_dimensions(anatomy: Anatomy, family: Family) -> Dimensions:
     stored = anatomy.dimensions
     where, config = anatomy.where, anatomy.config
 
-    def size(name: str) -> int:
-        if name not in family.config:
-            return 0
-        if stored is not None and config_value(config, family, name, where) is None:
+    def rows(name: str) -> int:
+        value = config_value(config, family, name, where) if name in family.config else 0
+        if value is None and stored is not None:
             return int(getattr(stored, name))
-        return config_size(config, family, name, where)
+        return config_size(config, family, name, where) if value or value is None else 0
 
-    d_model = size("d_model")
-    return Dimensions(
-        layers=size("layers"),
-        heads=size("heads"),
-        d_model=d_model,
-        d_ffn=size("d_ffn"),
-        d_embedding=size("d_embedding") if "d_embedding" in family.config else d_model,
-        vocab=size("vocab"),
-        positions=size("positions"),
-        types=size("types"),
-        labels=config_labels(config, where),
+    sizes = read_dimensions(config, family, {}, where)
+    return replace(
+        sizes,
+        d_embedding=rows("d_embedding") or sizes.d_model,
+        vocab=rows("vocab"),
+        positions=rows("positions"),
+        types=rows("types"),
     )
 
 

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+KEY_ROLES = ("layer.key.", "layer.value.")
+"""Roles of the parameters that grouped-query attention shares among query heads."""
+
 HEAD_SLICES = (
     ("W_Q", "layer.query.weight", "rows"),
     ("W_K", "layer.key.weight", "rows"),
@@ -103,9 +106,17 @@ class Head:
 
     @property
     def span(self) -> slice:
-        """This head's range in the concatenation of all heads, d_model wide."""
+        """This head's range in the concatenation of all heads."""
         d_head = self.anatomy.known().d_head
         return slice(self.index * d_head, (self.index + 1) * d_head)
+
+    def range_of(self, role: str) -> slice:
+        """This head's range in the parameter with a role; query heads that share a key head have the same."""
+        sizes = self.anatomy.known()
+        if not role.startswith(KEY_ROLES):
+            return self.span
+        at = self.index // (sizes.heads // sizes.kv_heads)
+        return slice(at * sizes.d_head, (at + 1) * sizes.d_head)
 
     @property
     def W_Q(self) -> Float[np.ndarray, "d_model d_head"]:
@@ -132,22 +143,21 @@ class Head:
 
     @property
     def b_Q(self) -> Float[np.ndarray, " d_head"]:
-        """(d_head,): added to X W_Q."""
+        """(d_head,): added to X W_Q; 0 in families without this bias."""
         return self._part("layer.query.bias")
 
     @property
     def b_K(self) -> Float[np.ndarray, " d_head"]:
-        """(d_head,): added to X W_K."""
+        """(d_head,): added to X W_K; 0 in families without this bias."""
         return self._part("layer.key.bias")
 
     @property
     def b_V(self) -> Float[np.ndarray, " d_head"]:
-        """(d_head,): added to X W_V."""
+        """(d_head,): added to X W_V; 0 in families without this bias."""
         return self._part("layer.value.bias")
 
     def _part(self, role: str) -> Array:
-        span = self.span
-        return self.checkpoint.read(self.anatomy.parameter(role, self.layer).stored, rows=span)
+        return read_role(self.checkpoint, self.anatomy, role, self.layer, self.range_of(role))
 
     def _transposed(self, role: str) -> Float[np.ndarray, "d_model d_head"]:
         transposed: Array = self._part(role).T
@@ -177,21 +187,47 @@ class Layer:
 
     @property
     def b_O(self) -> Float[np.ndarray, " d_model"]:
-        """(d_model,): added once, to the sum of the heads."""
+        """(d_model,): added once, to the sum of the heads; 0 in families without this bias."""
+        return self._read("layer.attention_output.bias")
+
+    def _read(self, role: str) -> Array:
         self.anatomy.known()
-        return self.checkpoint.read(self.anatomy.parameter("layer.attention_output.bias", self.index).stored)
+        return read_role(self.checkpoint, self.anatomy, role, self.index)
 
     @property
     def expansion_rate(self) -> float:
         """Factor by which the layer's W_V and W_O lengthen a vector, with biases. See headscope.explain.expansion."""
-        self.anatomy.known()
+        sizes = self.anatomy.known()
         roles = ("layer.value.weight", "layer.value.bias", "layer.attention_output.weight")
-        W_V, b_V, W_O = (self.checkpoint.read(self.anatomy.parameter(role, self.index).stored) for role in roles)
+        W_V, b_V, W_O = (self._read(role) for role in roles)
+        if sizes.kv_heads != sizes.heads:  # every query head takes the value of the key head that it shares
+            shared = [row for head in self.heads for row in range(sizes.d_keys)[head.range_of("layer.value.weight")]]
+            W_V, b_V = W_V[shared], b_V[shared]
         return upward.expansion_rate(W_V.T, b_V, W_O.T, self.b_O)
 
     def __repr__(self) -> str:
         sizes = self.anatomy.known()
         return f"layer {self.index} (counted from 0): {sizes.heads} heads of {sizes.d_head}, d_model {sizes.d_model}"
+
+
+def read_role(
+    checkpoint: Checkpoint, anatomy: Anatomy, role: str, layer: int | None, rows: slice | None = None
+) -> Array:
+    """Read the parameter with a role, or some of its rows; a bias that the class doesn't have is 0.
+
+    Raises:
+        CheckpointError: the checkpoint lacks this parameter.
+    """
+    if role.endswith(".bias") and anatomy.goes_without(role, layer):
+        import numpy as np
+
+        size = anatomy.parameter(f"{role.removesuffix('.bias')}.weight", layer).shape[0]
+        return np.zeros(len(range(size)[rows or slice(None)]), dtype=np.float32)
+    row = anatomy.parameter(role, layer)
+    if row.rows is not None:
+        part = range(*row.rows)[rows or slice(None)]
+        rows = slice(part.start, part.stop)
+    return checkpoint.read(row.stored, rows=rows)
 
 
 def layers_of(checkpoint: Checkpoint, anatomy: Anatomy) -> Counted[Layer]:

@@ -23,8 +23,10 @@ class Parameter:
         dtype: the stored dtype, as safetensors names it: F32, F16, BF16, ….
         component: embeddings, encoder, pooler, …; for parameters on top, the first part of the name.
         role: headscope's name for its role (`layer.query.weight`); None if no family's table has it.
-        layer: its layer, counted from 0; None outside the layers.
+        layer: its layer, counted from 0; None outside the layers. If layers share their parameters (ALBERT), the
+            layers that have some of their own are counted.
         stored: its name in the file.
+        rows: its first row and the row after its last, if the file has it as a part of a larger tensor.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Parameter:
     role: str | None
     layer: int | None
     stored: str
+    rows: tuple[int, int] | None = None
 
     @property
     def count(self) -> int:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
+from headscope.anatomy.disentangled import term_refusals
 from headscope.anatomy.families import FAMILIES, family_of
+from headscope.anatomy.layer_rules import read_layer_rules
 from headscope.anatomy.names import Placement, find_bases, placement, spellings
 from headscope.anatomy.parameters import UNPLACED, Parameter, Parameters
 from headscope.anatomy.record import Anatomy
@@ -31,7 +34,19 @@ from headscope.checkpoint.json_text import brief, shortened
 if TYPE_CHECKING:
     from headscope.checkpoint import Checkpoint
 
-COMPONENTS = {"embeddings": "embeddings", "projection": "projection", "layer": "encoder", "pooler": "pooler"}
+COMPONENTS = {
+    "embeddings": "embeddings",
+    "projection": "projection",
+    "layer": "encoder",
+    "last_norm": "encoder",
+    "rotation": "encoder",
+    "distances": "encoder",
+    "distances_norm": "encoder",
+    "convolution": "encoder",
+    "convolution_norm": "encoder",
+    "pooler": "pooler",
+    "contacts": "contact_head",
+}
 """First word of a base parameter's role -> its component."""
 
 LAYER_DIGITS = 9
@@ -62,20 +77,22 @@ def read_anatomy(checkpoint: Checkpoint) -> Anatomy:
     place = placement(bases[0], family)
     tables = {
         spec.role.removesuffix(".weight"): tensors[stored].shape
-        for spec in family.embeddings
+        for spec in (*family.embeddings, *family.before_layers)
         if (stored := names.get(place.prefix + spec.name)) is not None
     }
     dimensions = read_dimensions(config, family, tables, checkpoint.where)
     rows, absent, mismatches = base_parameters(checkpoint, family, place, names, dimensions)
-    missing = without_whole_pooler(absent, family)
+    missing = without_whole(absent, family.pooler, family.beside, family.before_layers)
 
     specs = top_specs(family, stem, config, names, place.outer) if place.own else {}
     rest = sort_rest(checkpoint, family, place, names, rows, specs)
     order = {name: index for index, name in enumerate(specs)}
     extra = sorted(rest.extra, key=lambda row: order.get(row.name, len(order)))
     unplaced = [row for row in extra if row.component == UNPLACED]
-    surplus = [row for row in unplaced if in_surplus_layer(row, place, family, dimensions.layers)]
-    unknown = [row for row in unplaced if not in_surplus_layer(row, place, family, dimensions.layers)]
+    surplus = [row for row in unplaced if in_surplus_layer(row, place, family, dimensions.groups or dimensions.layers)]
+    unknown = [
+        row for row in unplaced if not in_surplus_layer(row, place, family, dimensions.groups or dimensions.layers)
+    ]
     problems = [
         *layer_count_problems(surplus, rows, dimensions, family, place),
         *top_shape_problems(extra, specs, dimensions),
@@ -86,7 +103,9 @@ def read_anatomy(checkpoint: Checkpoint) -> Anatomy:
             *prefix_refusals(place, family, FAMILIES),
             *size_refusals(config, family, dimensions),
             *shape_refusals(mismatches),
-            *config_refusals(config, base_class),
+            *config_refusals(config, family, base_class),
+            *read_layer_rules(config, family, dimensions)[1],
+            *term_refusals(config, family, dimensions),
             *unplaced_refusals(unknown, rows, base_class),
             *dtype_refusals(rows),
             *missing_refusals(missing, base_class),
@@ -198,14 +217,14 @@ def no_single_base(family: Family, bases: Sequence[str]) -> Refusal:
     )
 
 
-def base_specs(family: Family, layers: int, *, projected: bool) -> list[tuple[Spec, int | None]]:
+def base_specs(family: Family, sizes: Dimensions, config: Mapping[str, Any]) -> list[tuple[Spec, int | None]]:
     """Return the base model's parameters with their layers, in the class's order, including the pooler."""
-    specs: list[tuple[Spec, int | None]] = [(spec, None) for spec in family.embeddings]
-    if projected:
-        specs += [(spec, None) for spec in family.projection]
-    for layer in range(layers):
-        specs += [(Spec(spec.name.format(l=layer), spec.role, spec.shape), layer) for spec in family.layer]
-    return specs + [(spec, None) for spec in family.pooler]
+    first = (*family.embeddings, *(family.projection if sizes.d_embedding != sizes.d_model else ()))
+    specs: list[tuple[Spec, int | None]] = [(spec, None) for spec in (*first, *family.before_layers)]
+    for layer in range(sizes.stored_layers):
+        specs += [(replace(spec, name=sizes.name(spec, layer)), layer) for spec in family.layer if layer >= spec.first]
+    specs += [(spec, None) for spec in (*family.after_layers, *family.pooler, *family.beside)]
+    return [(spec, layer) for spec, layer in specs if family.holds(spec.when, config)]
 
 
 def base_parameters(
@@ -220,7 +239,7 @@ def base_parameters(
     rows: list[Parameter] = []
     absent: list[Spec] = []
     mismatches: list[tuple[Parameter, tuple[int, ...]]] = []
-    for spec, layer in base_specs(family, dimensions.layers, projected=dimensions.d_embedding != dimensions.d_model):
+    for spec, layer in base_specs(family, dimensions, checkpoint.config):
         stored = names.get(place.prefix + spec.name)
         if stored is None:
             absent.append(spec)
@@ -233,11 +252,16 @@ def base_parameters(
     return rows, absent, mismatches
 
 
-def without_whole_pooler(absent: Sequence[Spec], family: Family) -> list[str]:
-    """Return the names of missing parameters. A missing pooler is not a fault, since many classes have none."""
-    pooler = {spec.name for spec in family.pooler}
+def without_whole(absent: Sequence[Spec], *optional: tuple[Spec, ...]) -> list[str]:
+    """Return the names of missing parameters. A missing pooler is not a fault, since many classes have none.
+
+    Nor is a missing contact head, or RoFormer's table of sines, which follows from its size.
+    """
     names = [spec.name for spec in absent]
-    return [name for name in names if name not in pooler] if pooler <= set(names) else names
+    for part in optional:
+        whole = {spec.name for spec in part}
+        names = [name for name in names if name not in whole] if whole <= set(names) else names
+    return names
 
 
 def in_surplus_layer(row: Parameter, place: Placement, family: Family, layers: int) -> bool:
@@ -254,7 +278,7 @@ def layer_count_problems(
     before = place.prefix + family.layer[0].name.split("{l}")[0]
     layers = {row.layer for row in base if row.layer is not None}
     layers |= {int(row.stored.removeprefix(before).split(".", 1)[0]) for row in surplus}
-    if len(layers) == dimensions.layers and not surplus:
+    if len(layers) == dimensions.stored_layers and not surplus:
         return []
     return [f"config.json says {family.config['layers']} {dimensions.layers}, the header holds {len(layers)} layers"]
 

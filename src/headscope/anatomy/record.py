@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from headscope.anatomy.disentangled import Disentangled, read_disentangled
 from headscope.anatomy.families import named_architectures
+from headscope.anatomy.layer_rules import LayerRule, read_layer_rules
 from headscope.anatomy.names import Placement
 from headscope.anatomy.parameters import UNPLACED, Component, Parameter, Parameters
 from headscope.anatomy.refusals import Refusal
@@ -25,6 +27,13 @@ MEANINGS = {
     "projection": "projects the embeddings to d_model if they have another width",
     "encoder": "the layers: in each, heads mix the tokens, then a feed-forward network processes each token separately",
     "pooler": "one dense layer with tanh on the first token, used by sentence-level heads",
+    "contact_head": "predicts which residues of a protein are in contact, from all heads' weights",
+    "head": "one dense layer and a norm, before the last layer",
+    "decoder": "scores every word of the vocabulary",
+    "predictions": "predicts masked words",
+    "sop_classifier": "predicts the order of two sentences",
+    "lm_predictions": "predicts masked words",
+    "dense": "one dense layer, before the classifier",
     "cls": "predicts masked words, and whether one sentence follows the other",
     "lm_head": "predicts masked words",
     "classifier": "chooses among labels",
@@ -41,7 +50,16 @@ MEANINGS = {
 }
 
 KINDS: Mapping[type, str] = {str: "a string", int: "an integer of at least 0", float: "a number of at least 0"}
-SETTINGS: Mapping[str, type] = {"activation": str, "norm_eps": float, "padding_id": int}
+SETTINGS: Mapping[str, type] = {
+    "activation": str,
+    "head_activation": str,
+    "masked_lm_activation": str,
+    "norm_eps": float,
+    "padding_id": int,
+    "mask_id": int,
+    "positions": int,
+    "pooling": str,
+}
 
 LARGEST_SETTING = 3e38
 """About the largest number in float32, in which the encoder computes."""
@@ -111,6 +129,33 @@ class Anatomy:
             return ()
         return held_tops(self.family, self.class_stem, self.config, self.dimensions, self.parameters, self.extra)
 
+    @property
+    def rotates(self) -> bool:
+        """True if queries and keys are rotated by their positions."""
+        family = self.family
+        return family is not None and family.rotary is not None and family.holds(family.rotary.when, self.config)
+
+    @cached_property
+    def disentangled(self) -> Disentangled | None:
+        """The settings of DeBERTa's attention; None in other families."""
+        if self.family is None or self.dimensions is None or self.family.terms != "disentangled":
+            return None
+        return read_disentangled(self.config, self.dimensions)
+
+    @cached_property
+    def layer_rules(self) -> tuple[LayerRule, ...]:
+        """For each layer, the keys that its queries see, and how far they are rotated.
+
+        Raises:
+            UnsupportedError: headscope doesn't know the family, or can't read its settings.
+        """
+        if self.family is None or self.dimensions is None:
+            raise self.refusals[0].error(self.where)
+        rules, refusals = read_layer_rules(self.config, self.family, self.dimensions)
+        for refusal in refusals:
+            raise refusal.error(self.where)
+        return rules
+
     @cached_property
     def tasks(self) -> tuple[str, ...]:
         """The tasks that the checkpoint can compute on top: masked_lm, next_sentence, sequence, token, ….
@@ -130,16 +175,49 @@ class Anatomy:
             if source is not None:
                 copy = outer + spec.name if outer + spec.name in self.tied else source.stored
                 rows.setdefault((spec.role, None), replace(source, role=spec.role, stored=copy))
+        for role, row in self._stacked():
+            rows[role, row.layer] = row
         return rows
+
+    def _stacked(self) -> Iterator[tuple[str, Parameter]]:
+        """Yield the parameters that the file stacks in one tensor, in equal parts, with their roles."""
+        stacks = {spec.role: spec.stacks for spec in (self.family.layer if self.family else ()) if spec.stacks}
+        for row in self.parameters:
+            roles = stacks.get(row.role or "", ())
+            for index, role in enumerate(roles):
+                count = row.shape[0] // len(roles)
+                rows = (index * count, (index + 1) * count)
+                yield role, replace(row, role=role, shape=(count, *row.shape[1:]), rows=rows)
 
     @property
     def ties(self) -> bool:
         """True if the class ties the output embedding to the input embedding; the config may say otherwise."""
-        return ties_words(self.config)
+        return ties_words(self.config, self.family)
 
     def has(self, role: str, layer: int | None = None) -> bool:
         """Return True if the checkpoint has the parameter with this role, stored or tied."""
-        return (role, layer) in self._by_role
+        return (role, self._stored_layer(layer)) in self._by_role
+
+    def class_rows(self, rows: Iterable[Parameter]) -> Iterator[tuple[str, Parameter]]:
+        """Yield parameters under the names of transformers' class, which may split those that the file stacks."""
+        names = self.family.class_names if self.family else {}
+        parts: dict[str, list[Parameter]] = {}
+        if names:
+            for _, part in self._stacked():
+                parts.setdefault(part.stored, []).append(part)
+        for row in rows:
+            for part in parts.get(row.stored, [row]):
+                module, _, kind = (part.role or "").rpartition(".")
+                renamed = names[module].format(l=part.layer) + f".{kind}" if module in names else row.name
+                yield renamed, part
+
+    def goes_without(self, role: str, layer: int | None = None) -> bool:
+        """Return True if the class has no parameter with this role, so that its absence is not a fault."""
+        return not self.has(role, layer) and self._class_name(role, layer) not in self.missing
+
+    def _stored_layer(self, layer: int | None) -> int | None:
+        """The layer of the file whose parameters a layer uses."""
+        return layer if layer is None or self.dimensions is None else self.dimensions.stored_layer(layer)
 
     def parameter(self, role: str, layer: int | None = None) -> Parameter:
         """Return the parameter with this role; for a tied one, its stored copy or else the parameter it is tied to.
@@ -151,7 +229,7 @@ class Anatomy:
         if self.family is None:
             raise self.refusals[0].error(self.where)
         try:
-            return self._by_role[role, layer]
+            return self._by_role[role, self._stored_layer(layer)]
         except KeyError:
             raise CheckpointError(
                 f"the checkpoint has no {self._class_name(role, layer)}",
@@ -161,9 +239,14 @@ class Anatomy:
 
     def _class_name(self, role: str, layer: int | None) -> str:
         """Return the class's name of the parameter with this role; the role itself if the base model lacks it."""
-        family = self.family
-        specs = (*family.embeddings, *family.projection, *family.layer, *family.pooler) if family else ()
-        return next((spec.name.format(l=layer) for spec in specs if spec.role == role), role)
+        family, sizes = self.family, self.dimensions
+        if family is None or sizes is None:
+            return role
+        outside = (*family.embeddings, *family.projection, *family.before_layers, *family.after_layers)
+        for spec in (*outside, *family.layer, *family.pooler, *family.beside):
+            if spec.role == role or role in spec.stacks:
+                return spec.name if layer is None else sizes.name(spec, sizes.stored_layer(layer))
+        return role
 
     def known(self) -> Dimensions:
         """Return the dimensions, after checking that the heads' slices are right.
@@ -215,10 +298,15 @@ class Anatomy:
     def longest_text(self) -> int:
         """The maximum number of tokens in one input, special tokens included, by the position table.
 
+        Without a table (where positions rotate queries and keys, or scores depend on distances), it is the config's
+        number, the longest text that the model was made for; longer ones can be computed.
+
         Raises:
             UnsupportedError: headscope doesn't know the family.
         """
         if self.family is None or self.dimensions is None:
             raise self.refusals[0].error(self.where)
         positions, offset = self.dimensions.positions, self.family.position_offset
+        if not positions:
+            return int(self.setting("positions"))
         return positions if offset is None else max(positions - offset - int(self.setting("padding_id")), 0)

@@ -26,6 +26,8 @@ BEFORE_PRUNING = "the file doesn't say which heads are left: open the checkpoint
 QUANTISED = ("quantization_config", "compression_config", "quantization")
 """The fields with which transformers, compressed-tensors and MLX describe quantised weights."""
 
+CAPTURE_LIVE = "heads' slices and the parameter table work; for attention, capture the live model with transformers"
+
 SAVE_PLAIN = (
     "to look at the plain model, load it with transformers and save it again: "
     "{base}.from_pretrained(folder).save_pretrained(other)"
@@ -61,6 +63,10 @@ def heads_first(refusals: Sequence[Refusal]) -> list[Refusal]:
     return sorted(refusals, key=lambda refusal: refusal.damaged or not refusal.heads)
 
 
+GENERIC_PREFIX = "model."
+"""The prefix of the base model in the classes of several families, and of many wrappers: it identifies none."""
+
+
 def prefix_refusals(place: Placement, family: Family, families: Sequence[Family]) -> list[Refusal]:
     """Return a refusal if the tensors' names are those of another family: config.json belongs to another model."""
     return [
@@ -73,7 +79,7 @@ def prefix_refusals(place: Placement, family: Family, families: Sequence[Family]
             damaged=True,
         )
         for other in families
-        if other is not family and f".{place.prefix}".endswith(f".{other.prefix}")
+        if other.prefix not in (family.prefix, GENERIC_PREFIX) and f".{place.prefix}".endswith(f".{other.prefix}")
     ]
 
 
@@ -91,7 +97,7 @@ def size_refusals(config: Mapping[str, Any], family: Family, dimensions: Dimensi
     return refusals
 
 
-def config_refusals(config: Mapping[str, Any], base_class: str) -> list[Refusal]:
+def config_refusals(config: Mapping[str, Any], family: Family, base_class: str) -> list[Refusal]:
     """Return the refusals for settings in config.json."""
     plain = SAVE_PLAIN.format(base=base_class)
     refusals: list[Refusal] = []
@@ -100,11 +106,11 @@ def config_refusals(config: Mapping[str, Any], base_class: str) -> list[Refusal]
         refusals.append(Refusal(text, advice, "config.json", heads=heads))
 
     kind = config.get("position_embedding_type")
-    if kind not in (None, "absolute"):
+    if kind not in (None, *family.position_types):
         refuse(
             f"position_embedding_type is {brief(kind)}: scores depend on the distance between tokens, which headscope "
             "doesn't compute",
-            "heads' slices and the parameter table work; for attention, capture the live model with transformers",
+            CAPTURE_LIVE,
         )
     if config.get("is_decoder"):
         refuse(
@@ -141,7 +147,7 @@ def config_refusals(config: Mapping[str, Any], base_class: str) -> list[Refusal]
         refuse(
             f"auto_map says that the model runs custom code ({shortened(str(custom[classes[0]]))}), "
             "which may compute anything",
-            "heads' slices and the parameter table work; for attention, capture the live model with transformers",
+            CAPTURE_LIVE,
         )
     return refusals
 

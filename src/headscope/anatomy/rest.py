@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from headscope.anatomy.names import Placement
@@ -49,11 +50,13 @@ def sort_rest(
         specs: class's name -> spec, of the parameters that may be on top.
     """
     tensors, shared = checkpoint.tensors, checkpoint.shared
-    sources = tie_sources(specs, names, base, place.outer) if ties_words(checkpoint.config) else {}
+    sources = tie_sources(specs, names, base, place.outer) if ties_words(checkpoint.config, family) else {}
     class_names = {stored: name for name, stored in names.items()}
     stored_base = {row.stored for row in base}
     listed = {shared.get(row.stored, row.stored): row.stored for row in base}
-    base_modules = {spec.name.split(".", 1)[0] for spec in (*family.embeddings, *family.layer, *family.pooler)}
+    base_modules = {
+        spec.name.split(".", 1)[0] for spec in (*family.embeddings, *family.layer, *family.pooler, *family.beside)
+    }
     rest = Rest()
     for stored, entry in tensors.items():
         if stored in stored_base:
@@ -61,7 +64,7 @@ def sort_rest(
         name = class_names.get(stored, stored).removeprefix(place.outer)
         original = shared.get(stored, stored)
         source = sources.get(name)
-        if stored.startswith(place.prefix) and stored.removeprefix(place.prefix) in family.buffers:
+        if stored.startswith(place.prefix) and is_buffer(stored.removeprefix(place.prefix), family):
             rest.buffers.append(stored)
         elif original in listed:
             rest.tied[stored] = listed[original]
@@ -77,6 +80,11 @@ def sort_rest(
             component = component_of(stored, name, place, base_modules)
             rest.extra.append(Parameter(name, entry.shape, entry.dtype, component, role, None, stored))
     return rest
+
+
+def is_buffer(name: str, family: Family) -> bool:
+    """Return True if a tensor of the base model is not a parameter."""
+    return any(fnmatchcase(name, pattern) for pattern in family.buffers)
 
 
 def tie_sources(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
+from headscope.anatomy.parameters import Parameter
 from headscope.anatomy.record import Anatomy
 from headscope.anatomy.sizes import Dimensions
 
@@ -30,6 +32,8 @@ class Facts:
     @cached_property
     def longest_reason(self) -> str:
         """The derivation of that number."""
+        if not self.anatomy.has("embeddings.position.weight"):
+            return f"no table limits it: {self.positions_act}; the config says how long a text the model was made for"
         if self.longest == self.s.positions:
             return f"one row of the position table per token: {self.s.positions}"
         return (
@@ -37,19 +41,37 @@ class Facts:
             f"{self.s.positions - self.longest}: positions start after the padding id"
         )
 
+    @property
+    def positions_act(self) -> str:
+        """What positions do in a family that adds none."""
+        if self.anatomy.rotates:
+            return "queries and keys are rotated by their positions"
+        return "scores depend on distances"
+
     @cached_property
     def per_layer(self) -> int:
         """Number of parameters in layer 0."""
-        return sum(row.count for row in self.anatomy.parameters if row.layer == 0)
+        return sum(row.count for row in self.rows_of(0))
+
+    def rows_of(self, layer: int) -> list[Parameter]:
+        """The parameters of one layer of the file."""
+        return [row for row in self.anatomy.parameters if row.layer == layer]
+
+    @cached_property
+    def gated(self) -> bool:
+        """True if the feed-forward network has a gate, and so three matrices instead of two."""
+        return self.anatomy.has("layer.ffn_gate.weight", 0)
 
     @cached_property
     def per_layer_sum(self) -> str:
         """That number as a sum over the layer's matrices."""
         d, f = self.s.d_model, self.s.d_ffn
-        return (
-            f"4 ({d} x {d} + {d}) + ({d} x {f} + {f}) + ({f} x {d} + {d}) + 4 x {d} = "
-            f"{4 * (d * d + d) + (d * f + f) + (f * d + d) + 4 * d:,}"
-        )
+        berts = 4 * (d * d + d) + (d * f + f) + (f * d + d) + 4 * d
+        if berts == self.per_layer:
+            return f"4 ({d} x {d} + {d}) + ({d} x {f} + {f}) + ({f} x {d} + {d}) + 4 x {d} = {berts:,}"
+        shapes = Counter(" x ".join(map(str, row.shape)) for row in self.rows_of(0))
+        parts = [f"{count} ({shape})" if count > 1 else shape for shape, count in shapes.items()]
+        return f"{' + '.join(parts)} = {self.per_layer:,}"
 
 
 Rule = Callable[[Any, Facts], str]
@@ -70,30 +92,52 @@ NO_EFFECT = fixed("affects no weight and no output")
 
 def heads(_value: Any, facts: Facts) -> str:
     s = facts.s
+    if s.d_heads != s.d_model:
+        return f"d_head = {s.d_head}; {s.all_heads} heads in all"
     return (
         f"d_head = {s.d_model} / {s.heads} = {s.d_head}; {s.layers * s.heads} heads in all; "
         "the number of heads changes no parameter count"
     )
 
 
+def groups(_value: Any, facts: Facts) -> str:
+    s = facts.s
+    return f"{s.layers} layers use the parameters of {s.stored_layers}"
+
+
+def key_heads(_value: Any, facts: Facts) -> str:
+    s = facts.s
+    if s.kv_heads == s.heads:
+        return "every query head has a key head of its own"
+    return f"{s.heads // s.kv_heads} query heads share each key head (grouped-query attention)"
+
+
 def width(_value: Any, facts: Facts) -> str:
     s = facts.s
-    return (
-        f"every token is a vector of {s.d_model} values in every layer; W_Q, W_K, W_V and W_O of a layer are "
-        f"({s.d_model}, {s.d_model}) each, {s.d_model * s.d_model:,} parameters"
-    )
+    text = f"every token is a vector of {s.d_model} values in every layer; "
+    if s.d_heads == s.d_keys == s.d_model:
+        size = f"({s.d_model}, {s.d_model}) each, {s.d_model * s.d_model:,} parameters"
+        return f"{text}W_Q, W_K, W_V and W_O of a layer are {size}"
+    return f"{text}W_Q of a layer is ({s.d_model}, {s.d_heads}), W_K and W_V are ({s.d_model}, {s.d_keys})"
 
 
 def layers(_value: Any, facts: Facts) -> str:
     layers, each = facts.s.layers, facts.per_layer
+    stored = facts.s.stored_layers
+    whole = sum(row.count for row in facts.anatomy.parameters if row.layer is not None)
+    if stored != layers:
+        return f"{layers} layers share the parameters of {stored}: {whole:,}; counted from 0, the last is {layers - 1}"
+    if whole != each * layers:
+        return f"{layers} layers with {whole:,} parameters; counted from 0, the last is {layers - 1}"
     return f"{layers} layers of {each:,} parameters: {each * layers:,}; counted from 0, the last is {layers - 1}"
 
 
 def ffn(_value: Any, facts: Facts) -> str:
     s = facts.s
+    number, word = (3, "three") if facts.gated else (2, "two")
     return (
-        f"{s.d_ffn / s.d_model:.3g} times d_model; two matrices per layer of {s.d_model * s.d_ffn:,} parameters each, "
-        f"{2 * s.d_model * s.d_ffn * s.layers:,} in all layers"
+        f"{s.d_ffn / s.d_model:.3g} times d_model; {word} matrices per layer of {s.d_model * s.d_ffn:,} parameters "
+        f"each, {number * s.d_model * s.d_ffn * s.stored_layers:,} in all layers"
     )
 
 
@@ -107,6 +151,8 @@ def vocab(_value: Any, facts: Facts) -> str:
 
 def positions(_value: Any, facts: Facts) -> str:
     s = facts.s
+    if not facts.anatomy.has("embeddings.position.weight"):
+        return f"no table is added: {facts.positions_act}; the model was made for texts of {facts.longest} tokens"
     return (
         f"a table ({s.positions}, {s.d_embedding}): {s.positions * s.d_embedding:,} parameters; "
         f"a text has at most {facts.longest} tokens"
@@ -123,9 +169,11 @@ def embedding(_value: Any, facts: Facts) -> str:
     s = facts.s
     if s.d_embedding == s.d_model:
         return f"as wide as the layers ({s.d_model}), so no projection is needed"
+    held = facts.anatomy.has("projection.weight")
+    projection = facts.anatomy.parameter("projection.weight").name.split(".")[-2] if held else "a projection"
     return (
-        f"not as wide as the layers: embeddings_project ({s.d_model}, {s.d_embedding}) projects "
-        f"{s.d_embedding} values to {s.d_model}"
+        f"not as wide as the layers: {projection} ({s.d_model}, {s.d_embedding}) projects {s.d_embedding} values to "
+        f"{s.d_model}"
     )
 
 
@@ -142,6 +190,12 @@ ACTIVATIONS = {
     "tanh": "tanh(x)",
     "mish": "x * tanh(log(1 + exp(x)))",
 }
+
+
+def norms(_value: Any, facts: Facts) -> str:
+    rows = [row for row in facts.anatomy.parameters if (row.role or "").endswith("norm.weight")]
+    kind = "RMSNorms" if facts.anatomy.family and facts.anatomy.family.rms_norm else "LayerNorms"
+    return f"{len(rows)} {kind} in embeddings and layers"
 
 
 def activation(value: Any, facts: Facts) -> str:
@@ -163,6 +217,8 @@ def label_ids(value: Any, _facts: Facts) -> str:
 
 def padding(value: Any, facts: Facts) -> str:
     offset = facts.anatomy.family.position_offset if facts.anatomy.family else None
+    if not facts.anatomy.has("embeddings.position.weight"):
+        offset = None
     if offset is None or not isinstance(value, int):
         return "no token attends to padding"
     return (
@@ -191,6 +247,8 @@ def tied(value: Any, _facts: Facts) -> str:
 def positions_kind(value: Any, _facts: Facts) -> str:
     if value in (None, "absolute"):
         return "one learned vector per position, added to the word's"
+    if value == "rotary":
+        return "queries and keys are rotated by their positions, so scores depend on distances"
     return "scores depend on distances between tokens; headscope's encoder doesn't support this model"
 
 

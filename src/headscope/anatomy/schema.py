@@ -6,6 +6,8 @@ Shapes are written in symbols, see `Spec.shape`.
 
 from __future__ import annotations
 
+import dataclasses
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,15 +20,36 @@ class Spec:
     Attributes:
         name: its name in the class; `{l}` stands for the layer.
         role: headscope's name for its role.
-        shape: integers and symbols: vocab, positions, types, d_embedding, d_model, d_ffn, labels.
+        shape: integers and symbols: the names of attributes of `Dimensions`.
         tied_to: the name of the parameter whose storage it shares, if any.
-        when: the config field that switches it on, if it is optional; a config without that field counts as true.
+        when: the config field that switches it on, if it is optional. See `Family.holds`.
+        first: the first layer that has it.
+        stacks: the roles of the parameters that it holds one above the other, if it is several in one.
     """
 
     name: str
     role: str
     shape: tuple[str | int, ...]
     tied_to: str | None = None
+    when: str | None = None
+    first: int = 0
+    stacks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rotary:
+    """How a family rotates queries and keys by their positions (Su et al. 2021).
+
+    Attributes:
+        base: the default of rope_theta; of global layers, if local ones have another.
+        local_base: the default of rope_theta in local layers.
+        pairs: True if dimensions 2i and 2i + 1 are rotated together; False for i and i + d_head / 2.
+        when: as in `Spec`.
+    """
+
+    base: float = 10000.0
+    local_base: float | None = None
+    pairs: bool = False
     when: str | None = None
 
 
@@ -62,12 +85,26 @@ class Family:
         projection: the parameters between embeddings and encoder if d_embedding differs from d_model.
         tops: the classes on top.
         config: headscope's field -> the family's field.
-        aliases: the family's field -> another name that transformers accepts for it.
-        defaults: the family's field -> the default of its config class, for fields that affect no shape.
+        aliases: the family's field -> another name for it, which transformers accepts or published configs use.
+        defaults: the family's field -> the default of its config class, for fields that affect no shape or may be
+            left out.
         fixed: headscope's field -> its value, if the class has no config field for it.
         position_offset: None if positions count from 0; otherwise the first token's position is the padding id plus
             this.
-        buffers: names of tensors in a checkpoint that are not parameters.
+        buffers: patterns of the names of tensors in a checkpoint that are not parameters.
+        before_layers: parameters of the encoder that the class lists before its layers.
+        after_layers: parameters of the encoder that the class lists after its layers, such as a last norm.
+        beside: parameters of the base model after the pooler; a checkpoint may lack them.
+        absent: fields that the config class doesn't have, and that are off if config.json leaves them out.
+        projects_first: True if the embeddings are projected before their norm.
+        terms: what the layers add to the scores: empty, `by_distance` (MPNet) or `disentangled` (DeBERTa).
+        base_pooler: True if the base model's class has the pooler.
+        layer_form: the file of headscope.encoder with the layer's formula: post_norm or pre_norm.
+        rms_norm: True if norms divide by the root of the mean square and neither centre nor shift.
+        rotary: how queries and keys are rotated, if they are.
+        class_names: role without .weight and .bias -> the name of the class's module, if the files have other names
+            than the class: transformers renames and splits them while loading.
+        position_types: the values of position_embedding_type that the encoder computes.
         masked_lm_activation: the activation of the masked-LM transform; None for the config's activation.
         sequence_activation: the activation of the sequence classifier's dense layer, if it has one.
     """
@@ -86,18 +123,77 @@ class Family:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     position_offset: int | None = None
     buffers: tuple[str, ...] = ("embeddings.position_ids", "embeddings.token_type_ids")
+    before_layers: tuple[Spec, ...] = ()
+    after_layers: tuple[Spec, ...] = ()
+    beside: tuple[Spec, ...] = ()
+    absent: tuple[str, ...] = ()
+    projects_first: bool = False
+    terms: str = ""
+    base_pooler: bool = True
+    layer_form: str = "post_norm"
+    rms_norm: bool = False
+    rotary: Rotary | None = None
+    class_names: Mapping[str, str] = field(default_factory=dict)
+    position_types: tuple[str, ...] = ("absolute",)
     masked_lm_activation: str | None = None
     sequence_activation: str | None = None
 
+    def holds(self, when: str | None, config: Mapping[str, Any]) -> bool:
+        """Return True if a config meets a condition.
 
-def linear(name: str, role: str, out: str | int, into: str | int) -> tuple[Spec, Spec]:
-    """torch's Linear: weight (out, in), bias (out,)."""
-    return Spec(f"{name}.weight", f"{role}.weight", (out, into)), Spec(f"{name}.bias", f"{role}.bias", (out,))
+        A condition is a field that must be true, `!field`, `field=value` or `field~part` (the value contains it), or
+        several of them joined by `&`. A field that config.json leaves out has the class's default; it counts as true if
+        the family has none.
+        """
+        return all(self._meets(condition, config) for condition in when.split("&")) if when else True
+
+    def _meets(self, condition: str, config: Mapping[str, Any]) -> bool:
+        name, operator, wanted = re.fullmatch(r"!?(\w+)([=~]?)(.*)", condition).groups()  # type: ignore[union-attr]
+        value = config.get(name)
+        if value is None:
+            value = self.defaults.get(name, name not in self.absent)
+        if operator == "=":
+            return str(value) == wanted
+        if operator == "~":
+            return isinstance(value, (str, list, tuple)) and wanted in value
+        return bool(value) != condition.startswith("!")
 
 
-def norm(name: str, role: str, size: str) -> tuple[Spec, Spec]:
+def linear(
+    name: str, role: str, out: str | int, into: str | int, bias: str | None = None, when: str | None = None
+) -> tuple[Spec, Spec]:
+    """torch's Linear: weight (out, in), bias (out,); `bias` is the config field that switches the bias on, if any."""
+    weight = Spec(f"{name}.weight", f"{role}.weight", (out, into), when=when)
+    return weight, Spec(f"{name}.bias", f"{role}.bias", (out,), when=bias or when)
+
+
+def matrix(name: str, role: str, out: str | int, into: str | int) -> tuple[Spec]:
+    """A Linear without a bias: weight (out, in)."""
+    return linear(name, role, out, into)[:1]
+
+
+def stacked(
+    name: str, role: str, out: str | int, into: str | int, roles: tuple[str, ...], bias: str | None = None
+) -> tuple[Spec, Spec]:
+    """A Linear whose rows are those of several, one above the other."""
+    weight, shift = linear(name, role, out, into, bias)
+    return tuple(  # type: ignore[return-value]  # two in, two out
+        dataclasses.replace(spec, stacks=tuple(f"{part}.{kind}" for part in roles))
+        for spec, kind in ((weight, "weight"), (shift, "bias"))
+    )
+
+
+def norm(
+    name: str, role: str, size: str, bias: str | None = None, first: int = 0, when: str | None = None
+) -> tuple[Spec, Spec]:
     """A LayerNorm: weight (size,), bias (size,)."""
-    return Spec(f"{name}.weight", f"{role}.weight", (size,)), Spec(f"{name}.bias", f"{role}.bias", (size,))
+    weight = Spec(f"{name}.weight", f"{role}.weight", (size,), when=when, first=first)
+    return weight, Spec(f"{name}.bias", f"{role}.bias", (size,), when=bias or when, first=first)
+
+
+def scale(name: str, role: str, size: str) -> tuple[Spec]:
+    """A norm without a shift: weight (size,)."""
+    return norm(name, role, size)[:1]
 
 
 def table(name: str, role: str, rows: str, width: str) -> tuple[Spec]:

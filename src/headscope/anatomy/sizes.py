@@ -16,6 +16,9 @@ DEFAULT_LABELS = 2
 MOST_LAYERS = 10_000
 """No model has more layers; a config with more is damaged."""
 
+DEBERTA_SPANS = ("position_buckets", "max_relative_positions", "max_position_embeddings")
+"""The fields that may give the number of DeBERTa's distances on each side; the first positive one counts."""
+
 SAVED_CONFIG = "use the config.json that was saved with these weights"
 
 
@@ -33,6 +36,14 @@ class Dimensions:
         positions: rows of the position table.
         types: rows of the token-type table; 0 if there is none.
         labels: outputs of a classifier on top, from the config; 2 if it doesn't say.
+        head_width: the width of one head if it is not d_model / heads; else 0.
+        grouped: number of key heads if several query heads share one; else 0.
+        groups: number of groups of layers that share their parameters (ALBERT); 0 if no layers share any.
+        inner: number of layers in such a group.
+        relative: rows of the table of distances; 0 if there is none.
+        kernel: width of DeBERTa's convolution; 0 if there is none.
+        conv_groups: groups of channels of that convolution, which don't mix.
+        task_types: rows of ERNIE's table of tasks; 0 if there is none.
     """
 
     layers: int
@@ -44,11 +55,73 @@ class Dimensions:
     positions: int
     types: int
     labels: int = DEFAULT_LABELS
+    head_width: int = 0
+    grouped: int = 0
+    groups: int = 0
+    inner: int = 1
+    task_types: int = 0
+    relative: int = 0
+    kernel: int = 0
+    conv_groups: int = 1
 
     @property
     def d_head(self) -> int:
-        """The width of one head: d_model / heads."""
-        return self.d_model // self.heads
+        """The width of one head: d_model / heads, except where the config has another."""
+        return self.head_width or self.d_model // self.heads
+
+    @property
+    def kv_heads(self) -> int:
+        """Number of key heads in each layer; under grouped-query attention, several query heads share one."""
+        return self.grouped or self.heads
+
+    @property
+    def d_heads(self) -> int:
+        """The width of all heads together."""
+        return self.heads * self.d_head
+
+    @property
+    def d_keys(self) -> int:
+        """The width of all key heads together."""
+        return self.kv_heads * self.d_head
+
+    @property
+    def d_qkv(self) -> int:
+        """Rows of query, key and value in one tensor."""
+        return self.d_heads + 2 * self.d_keys
+
+    @property
+    def d_gated(self) -> int:
+        """Rows of both halves of a gated feed-forward network in one tensor."""
+        return 2 * self.d_ffn
+
+    @property
+    def d_conv(self) -> int:
+        """Channels that each channel of the convolution reads."""
+        return self.d_model // self.conv_groups
+
+    @property
+    def all_heads(self) -> int:
+        """Number of heads of all layers."""
+        return self.layers * self.heads
+
+    @property
+    def stored_layers(self) -> int:
+        """Number of layers with parameters of their own; fewer than `layers` if some share theirs."""
+        return self.groups * self.inner or self.layers
+
+    def stored_layer(self, layer: int) -> int:
+        """The layer of the file whose parameters a layer uses: itself, unless layers share theirs.
+
+        ALBERT's layers fall into groups of equal size, in order (Lan et al. 2019, section 3.1).
+        """
+        if not self.groups:
+            return layer
+        rounds = self.layers // self.inner
+        return int(layer // self.inner / (rounds / self.groups)) * self.inner + layer % self.inner
+
+    def name(self, spec: Spec, stored_layer: int) -> str:
+        """Return the name of a layer's parameter: `{l}` is the layer, or the group of layers, and `{i}` its layer."""
+        return spec.name.format(l=stored_layer // self.inner, i=stored_layer % self.inner)
 
     def shape(self, spec: Spec) -> tuple[int, ...]:
         """Return a spec's shape as integers."""
@@ -93,6 +166,25 @@ def config_size(config: Mapping[str, Any], family: Family, name: str, where: str
         else f"says {config_field} = {brief(value)}, expected a positive integer"
     )
     raise ConfigError(f"config.json {problem}", where=where, advice=SAVED_CONFIG)
+
+
+def relative_rows(config: Mapping[str, Any], family: Family) -> int:
+    """Return the rows of the table of distances: MPNet's buckets; in DeBERTa, two for each distance or bucket."""
+    fields = {"by_distance": (1, ("relative_attention_num_buckets",)), "disentangled": (2, DEBERTA_SPANS)}
+    factor, names = fields.get(family.terms, (0, ()))
+    sizes = (config.get(name, family.defaults.get(name)) for name in names)
+    return factor * next((int(size) for size in sizes if is_size(size)), 0)
+
+
+def optional_size(config: Mapping[str, Any], family: Family, name: str, where: str) -> int:
+    """Return a size that the family may lack or config.json may leave out; then 0.
+
+    Raises:
+        ConfigError: it is not a positive integer.
+    """
+    if name not in family.config or config_value(config, family, name, where) is None:
+        return 0
+    return config_size(config, family, name, where)
 
 
 def is_size(value: object) -> bool:
@@ -147,7 +239,8 @@ def read_dimensions(
     d_model = config_size(config, family, "d_model", where)
     heads = config_size(config, family, "heads", where)
     layers = config_size(config, family, "layers", where)
-    if d_model % heads:
+    head_width = optional_size(config, family, "d_head", where)
+    if d_model % heads and not head_width:
         raise ConfigError(
             f"{family.config['d_model']} {d_model} is not divisible by {heads} heads",
             where=f"{where}: config.json",
@@ -159,19 +252,35 @@ def read_dimensions(
             where=where,
             advice=SAVED_CONFIG,
         )
+    grouped = optional_size(config, family, "kv_heads", where)
+    if grouped and heads % grouped:
+        raise ConfigError(
+            f"config.json says {family.config['kv_heads']} = {grouped}, which doesn't divide the {heads} heads",
+            where=where,
+            advice=SAVED_CONFIG,
+        )
+    inner = optional_size(config, family, "inner", where) or 1
 
     def axis(role: str, index: int, otherwise: int) -> int:
         shape = tables.get(role, ())
         return shape[index] if len(shape) == 2 else otherwise
 
     return Dimensions(
-        layers=layers,
+        layers=layers * inner,
         heads=heads,
         d_model=d_model,
         d_ffn=config_size(config, family, "d_ffn", where),
         d_embedding=axis("embeddings.word", 1, d_model),
         vocab=axis("embeddings.word", 0, 0),
-        positions=axis("embeddings.position", 0, 0),
+        positions=axis("embeddings.position", 0, 0) or axis("rotation", 0, 0),
         types=axis("embeddings.token_type", 0, 0),
         labels=config_labels(config, where),
+        head_width=head_width,
+        grouped=grouped,
+        groups=optional_size(config, family, "groups", where) or int("groups" in family.config),
+        inner=inner,
+        relative=relative_rows(config, family),
+        kernel=optional_size(config, family, "kernel", where) if config.get("conv_kernel_size") else 0,
+        conv_groups=optional_size(config, family, "conv_groups", where) or 1,
+        task_types=optional_size(config, family, "task_types", where) or family.defaults.get("task_type_vocab_size", 0),
     )

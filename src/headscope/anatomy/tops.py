@@ -11,14 +11,15 @@ from headscope.anatomy.schema import Family, Spec, Top
 from headscope.anatomy.sizes import Dimensions
 
 
-def ties_words(config: Mapping[str, Any]) -> bool:
-    """Return True if the output embedding is tied to the input embedding, the default unless the config disables it."""
-    return config.get("tie_word_embeddings", True) is not False
+def ties_words(config: Mapping[str, Any], family: Family | None) -> bool:
+    """Return True if the output embedding is tied to the input embedding: by default, most families tie them."""
+    default = family.defaults.get("tie_word_embeddings", True) if family else True
+    return config.get("tie_word_embeddings", default) is not False
 
 
-def own_specs(top: Top, config: Mapping[str, Any]) -> tuple[Spec, ...]:
+def own_specs(family: Family, top: Top, config: Mapping[str, Any]) -> tuple[Spec, ...]:
     """Return the parameters that a class has on top under this config."""
-    return tuple(spec for spec in top.specs if spec.when is None or config.get(spec.when, True))
+    return tuple(spec for spec in top.specs if family.holds(spec.when, config))
 
 
 def top_specs(
@@ -38,7 +39,7 @@ def top_specs(
     order = sorted(family.tops, key=rank)
     specs: dict[str, Spec] = {}
     for top in order:
-        for spec in own_specs(top, config):
+        for spec in own_specs(family, top, config):
             specs.setdefault(spec.name, spec)
     return specs
 
@@ -54,7 +55,7 @@ def held_tops(
     """Return the classes on top whose parameters are complete and have the right shapes, config.json's class first."""
     shapes = {row.name: row.shape for row in extra if row.role is not None}
     pooler = any(row.component == "pooler" for row in parameters)
-    ties = ties_words(config)
+    ties = ties_words(config, family)
     architectures = named_architectures(config)
 
     def fits(spec: Spec) -> bool:
@@ -68,7 +69,8 @@ def held_tops(
     complete = [
         top
         for top in family.tops
-        if (pooler or not top.pooler or not family.pooler) and all(fits(spec) for spec in own_specs(top, config))
+        if (pooler or not top.pooler or not family.pooler)
+        and all(fits(spec) for spec in own_specs(family, top, config))
     ]
     return tuple(sorted(complete, key=lambda top: stem + top.suffix not in architectures))
 

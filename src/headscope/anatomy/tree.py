@@ -61,7 +61,15 @@ class _Growing:
 DEEPEST = 50
 """Maximum depth of the tree; the rest of a longer name stays in one part."""
 
-LEAVES = ("Embedding", "Linear", "LayerNorm")
+OPTIONAL = {
+    "pooler": "pooler",
+    "embeddings_project": "projection",
+    "embeddings.embed_proj": "projection",
+    "contact_head": "contact_head",
+}
+"""First words of modules that a checkpoint may lack -> the component of their parameters."""
+
+LEAVES = ("Embedding", "Linear", "LayerNorm", "RoFormerSinusoidalPositionalEmbedding")
 """Classes that the tree shows with their sizes instead of their parameters."""
 
 
@@ -79,14 +87,16 @@ def tree(anatomy: Anatomy) -> Node:
         components = {row.component for row in anatomy.parameters}
         root.at(base_path).module = Module(base_path, "{stem}Model")
         for module in BASE_MODULES[anatomy.family.name]:
-            if module.path.startswith("pooler") and "pooler" not in components:
+            if not anatomy.family.holds(module.when, anatomy.config):
                 continue
-            if module.path == "embeddings_project" and "projection" not in components:
+            if any(module.path.startswith(path) and part not in components for path, part in OPTIONAL.items()):
                 continue
-            layers = range(anatomy.dimensions.layers) if "{l}" in module.path else (0,)
-            for layer in layers:
-                root.at(base_path + module.path.format(l=layer)).module = module
+            sizes = anatomy.dimensions
+            for layer in range(module.first, sizes.stored_layers) if "{l}" in module.path else (0,):
+                root.at(base_path + module.path.format(l=layer // sizes.inner, i=layer % sizes.inner)).module = module
         for module in TOP_MODULES[anatomy.family.name, top.suffix] if top else ():
+            if not anatomy.family.holds(module.when, anatomy.config):
+                continue
             root.at(module.path).module = module
     for row in anatomy.parameters:
         path, _, last = (base_path + row.name).rpartition(".")

@@ -12,6 +12,7 @@ import typer
 from headscope.cli import survey_options as options
 from headscope.cli.app import DOUBTFUL, app, show, tell, tell_saved
 from headscope.cli.options import AsJson, ModelName, Revision, number
+from headscope.cli.progress import layer_progress
 from headscope.cli.request import Form, Request, exit_code, takes_options
 from headscope.errors import InputError
 from headscope.view.labels import printable
@@ -153,16 +154,29 @@ def view(
         bool | None,
         typer.Option("--values/--no-values", help="With --html: include V. By default only for short texts."),
     ] = None,
+    runs: Annotated[
+        bool | None,
+        typer.Option(
+            "--runs/--no-runs",
+            help="With --html: include the effect of silencing each head. By default only where it takes a second.",
+        ),
+    ] = None,
     no_open: Annotated[bool, typer.Option("--no-open", help="Don't open the page in a browser.")] = False,
     port: Annotated[
         int, typer.Option("--port", metavar="N", min=0, max=65535, help="Port to listen on; 0 takes a free one.")
     ] = 0,
+    at: Annotated[
+        str,
+        typer.Option("--at", metavar="STATE", help="What the page shows first: the part after # of a page's address."),
+    ] = "",
 ) -> None:
     """Explore every head in the browser, served on this machine or as one offline file.
 
     Without TEXT, MODEL may also be a saved trace.
     """
-    for_files = {"--layers": layers, "--heads": heads, "--values": values}
+    if html is not None and at:
+        raise InputError("--at is for the served page", where="--at", advice="omit it: add #… to the file's address")
+    for_files = {"--layers": layers, "--heads": heads, "--values": values, "--runs": runs}
     if html is None and (unused := [name for name, value in for_files.items() if value is not None]):
         raise InputError(
             f"{unused[0]} requires --html; the served page has everything",
@@ -173,21 +187,25 @@ def view(
     code = exit_code(trace)
     if html is None:
         from headscope.view.server import serve
+        from headscope.view.typed import checked_state
 
-        serve(trace, model, open_browser=not no_open, port=port, announce=typer.echo)
+        serve(trace, model, open_browser=not no_open, port=port, at=checked_state(at), announce=typer.echo)
         raise typer.Exit(code)
     from headscope.view.html import write_page
     from headscope.view.typed import number_list
 
-    path, note = write_page(
-        trace,
-        html,
-        dtype=dtype,
-        values=values,
-        layers=None if layers is None else number_list(layers, noun="layer", option="--layers", example="0,3"),
-        heads=None if heads is None else number_list(heads, noun="head", option="--heads", example="0,3"),
-        notify=tell,
-    )
+    with layer_progress(sys.stderr) as progress:
+        path, note = write_page(
+            trace,
+            html,
+            dtype=dtype,
+            values=values,
+            layers=None if layers is None else number_list(layers, noun="layer", option="--layers", example="0,3"),
+            heads=None if heads is None else number_list(heads, noun="head", option="--heads", example="0,3"),
+            runs=runs,
+            progress=progress,
+            notify=tell,
+        )
     tell_saved(path, note)
     tell(f"next: {request.step('attend', trace.text)}")
     raise typer.Exit(code)
@@ -204,8 +222,12 @@ def survey(
     head_distances: options.HeadDistances = 0,
     labels: options.Labels = False,
     examples: options.Examples = 0,
+    effects: options.Effects = 0,
+    effects_output: options.EffectsOutput = None,
+    effects_method: options.EffectsMethod = "zero",
     plots: options.Plots = False,
     no_report: options.NoReport = False,
+    single: options.Single = False,
     device: options.Device = "cpu",
     dtype: options.DType = "fp32",
     batch_tokens: options.BatchTokens = None,
@@ -218,7 +240,7 @@ def survey(
     revision: Revision = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure every head over a corpus: a table, aggregates, a report. Can be interrupted and resumed."""
+    """Measure every head over a corpus: a table, aggregates, a site of pages. Can be interrupted and resumed."""
     from headscope._survey.progress import progress_on
     from headscope._survey.run import survey as run
     from headscope.view.survey_sheet import survey_sheet
@@ -235,8 +257,12 @@ def survey(
             head_distances=head_distances,
             labels=labels,
             examples=examples,
+            effects=effects,
+            effects_output=effects_output,
+            effects_method=effects_method,
             plots=plots,
             report=not no_report,
+            single=single,
             device=device,
             dtype=dtype,
             batch_tokens=batch_tokens,

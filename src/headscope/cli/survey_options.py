@@ -61,6 +61,28 @@ Examples = Annotated[
     int,
     typer.Option("--examples", parser=number, metavar="N", help="Also keep each head's N most telling pairs of words."),
 ]
+Effects = Annotated[
+    int,
+    typer.Option(
+        "--effects",
+        parser=number,
+        metavar="N",
+        help="Also measure over N windows what silencing each head changes, and remove heads one by one.",
+    ),
+]
+EffectsOutput = Annotated[
+    str | None,
+    typer.Option(
+        "--effects-output",
+        metavar="NAME",
+        show_default=False,
+        help="With --effects: the number that they change: loss (masked-LM), class (the predicted one's logit), "
+        "embedding, or a class by name or number. By default the first of these that the model has.",
+    ),
+]
+EffectsMethod = Annotated[
+    str, typer.Option("--effects-method", metavar="zero|mean", help="With --effects: how to silence a head.")
+]
 Device = Annotated[
     str, typer.Option("--device", metavar="NAME", help="Device: cpu, cuda, cuda:1, mps.", rich_help_panel=MODEL)
 ]
@@ -114,5 +136,6 @@ Workers = Annotated[
         rich_help_panel=RAY,
     ),
 ]
-NoReport = Annotated[bool, typer.Option("--no-report", help="Don't write report.html.")]
+NoReport = Annotated[bool, typer.Option("--no-report", help="Don't write the site.")]
+Single = Annotated[bool, typer.Option("--single", help="Write the site as a single file, report.html.")]
 Plots = Annotated[bool, typer.Option("--plots", help="Also write plots as SVG and PDF. Requires the extra `plot`.")]

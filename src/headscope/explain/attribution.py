@@ -125,9 +125,38 @@ def attribute(
         UnsupportedError: the model lacks the output, or has parts without a rule.
         MissingExtraError: a method with gradients, without torch and transformers.
     """
+    encoded = encoded_text(model, text, pair, max_length=max_length)
+    return attribution_of(model, encoded, target, text=text, pair=pair, method=method, steps=steps)
+
+
+def attribution_of(
+    model: Model,
+    encoded: Encoded,
+    target: Wanted = None,
+    *,
+    text: str,
+    pair: str | None = None,
+    method: str = "decompx",
+    steps: int = STEPS,
+) -> Attribution:
+    """The attribution of a text that is already tokenized; arguments as for `attribute`.
+
+    Args:
+        model: the model.
+        encoded: the text's tokens.
+        target: the output.
+        text: the text, for the record.
+        pair: the second text, for the record.
+        method: one of METHODS.
+        steps: points of the integral in integrated gradients.
+
+    Raises:
+        InputError: an unknown method or target, no mask.
+        UnsupportedError: the model lacks the output, or has parts without a rule.
+        MissingExtraError: a method with gradients, without torch and transformers.
+    """
     if method not in METHODS:
         raise InputError(f"there is no method {method!r:.40}", where="method", advice=f"use {', '.join(METHODS)}")
-    encoded = encoded_text(model, text, pair, max_length=max_length)
     if method in ("decompx", "alti"):
         check_linearisable(model)
         frozen = freeze(model.encoder, as_input(encoded))

@@ -9,8 +9,12 @@ L layers of H heads, H (L - 1) / 2 + 2 H / 3 forward passes' worth of products i
 target that reads one token needs little more than keys and values. BERT-base at 128 tokens: 68 forward passes for a
 mask, 75 for a pooled vector, instead of 144.
 
+Instead of a whole head, one edge of it may be cut: the query's context is then the one it would have if it could not
+see that key (headscope.explain.knockout), and every other query keeps its own.
+
 Sources: silencing, Michel, Levy and Neubig 2019, “Are Sixteen Heads Really Better than One?”; patching,
-Vig et al. 2020, “Investigating Gender Bias in Language Models Using Causal Mediation Analysis”.
+Vig et al. 2020, “Investigating Gender Bias in Language Models Using Causal Mediation Analysis”; edges, Geva et al.
+2023, “Dissecting Recall of Factual Associations in Auto-Regressive Language Models”.
 """
 
 from __future__ import annotations
@@ -22,10 +26,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headscope._trace.arrays import ArrayLike
+from headscope.anatomy import check_index
 from headscope.errors import CheckpointError, InputError
+from headscope.explain.each_head import LayerRead, changed_readings, without_edge
 from headscope.explain.intervals import mean_interval
-from headscope.explain.prefixes import Kept, changed_states, keep
-from headscope.explain.runs import BATCH_TOKENS, as_input, encoded_text, last_states
+from headscope.explain.prefixes import keep
+from headscope.explain.runs import as_input, encoded_text, last_states
 from headscope.explain.similarity import axis_of
 from headscope.explain.target import Target, Wanted, choose, read
 
@@ -52,7 +58,7 @@ class Effects(ArrayLike):
 
     Attributes:
         target: the output, and whether it was chosen by default.
-        method: zero, mean, gradient, or patch: the head's context comes from another text.
+        method: zero, mean, gradient, patch (the head's context comes from another text), or edge (only one is cut).
         change: (layers, heads), the target's number with the head changed less the number as it is.
         base: the number as it is, in `target.unit`.
         aside: (layers, heads), the probability or cosine (`target.aside`) with the head changed; None where the target
@@ -62,6 +68,7 @@ class Effects(ArrayLike):
         text: the text.
         pair: the second text.
         patch_from: the text that the contexts come from.
+        edge: (query, key), the positions of the edge that is cut.
     """
 
     target: Target
@@ -74,6 +81,7 @@ class Effects(ArrayLike):
     text: str
     pair: str | None = None
     patch_from: str | None = None
+    edge: tuple[int, int] | None = None
 
     def strongest(self, count: int = 10) -> list[tuple[int, int]]:
         """The heads (layer, head) that change the output most in either direction, the greatest first."""
@@ -164,6 +172,7 @@ def effects(
     pair: str | None = None,
     method: str = "zero",
     patch_from: str | None = None,
+    edge: tuple[int, int] | None = None,
     max_length: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Effects:
@@ -177,21 +186,75 @@ def effects(
         pair: a second text that goes with it.
         method: `zero`, `mean` (over the text's tokens), or `gradient`, which runs the model in torch.
         patch_from: a text with the same number of tokens, from whose run each head's context is taken instead.
+        edge: (query, key), positions counted from 0: cut this edge of each head, instead of silencing the whole head.
         max_length: cut a longer text to this many tokens.
         progress: called with the layers done and all layers.
 
     Raises:
-        InputError: an unknown method or target, no mask, a text that is too long, another number of tokens.
+        InputError: an unknown method or target, no mask, a text that is too long, another number of tokens, no such
+            edge.
         UnsupportedError: the model lacks the output, or is one that headscope doesn't run.
+        MissingExtraError: `gradient` without torch and transformers.
+    """
+    encoded = encoded_text(model, text, pair, max_length=max_length)
+    return effects_of(
+        model,
+        encoded,
+        target,
+        text=text,
+        pair=pair,
+        method=method,
+        patch_from=patch_from,
+        edge=edge,
+        max_length=max_length,
+        progress=progress,
+    )
+
+
+def effects_of(
+    model: Model,
+    encoded: Encoded,
+    target: Wanted = None,
+    *,
+    text: str,
+    pair: str | None = None,
+    method: str = "zero",
+    patch_from: str | None = None,
+    edge: tuple[int, int] | None = None,
+    max_length: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    layer_read: LayerRead | None = None,
+) -> Effects:
+    """The effects on a text that is already tokenized; arguments as for `effects`.
+
+    Args:
+        model: the model.
+        encoded: the text's tokens.
+        target: the output.
+        text: the text, for the record.
+        pair: the second text, for the record.
+        method: zero, mean or gradient.
+        patch_from: a text with the same number of tokens.
+        edge: (query, key), the edge to cut.
+        max_length: cut a longer text to patch from to this many tokens.
+        progress: called with the layers done and all layers.
+        layer_read: called with a layer's number and the changes of its heads; never for gradients.
+
+    Raises:
+        InputError: an unknown method or target, two changes at once, another number of tokens, no such edge.
+        UnsupportedError: the model lacks the output.
         MissingExtraError: `gradient` without torch and transformers.
     """
     if method not in METHODS:
         raise InputError(
             f"a head can't be changed by {method!r:.40}", where="method", advice=f"use {', '.join(METHODS)}"
         )
-    if patch_from is not None and method != "zero":
+    given = [name for name, value in (("patch_from", patch_from), ("edge", edge)) if value is not None]
+    if len(given) + (method != "zero") > 1:
         raise InputError(
-            f"a head is either patched or changed by {method!r}", where="method", advice="leave out one of them"
+            f"a head is changed in one way, not by {' and '.join([method, *given])}",
+            where="method",
+            advice="leave out all but one of method, patch_from and edge",
         )
     if patch_from is not None and pair is not None:
         raise InputError(
@@ -199,7 +262,6 @@ def effects(
             where="patch_from",
             advice="leave out the second text",
         )
-    encoded = encoded_text(model, text, pair, max_length=max_length)
     if method == "gradient":
         return _by_gradient(model, encoded, target, text, pair)
     other = None
@@ -213,28 +275,29 @@ def effects(
             )
         other = keep(model.encoder, as_input(source))
     kept = keep(model.encoder, as_input(encoded))
+    if edge is not None:
+        trace = model.trace(ids=encoded.ids, segments=encoded.segments)
+        other = without_edge(kept, trace, *(check_index(place, len(encoded), "token", "edge") for place in edge))
     goal = choose(model, encoded, kept.last, target)
     before = read(model, goal, goal.rows_of(kept.last)[None])
-    values, aside = _changed_readings(model, kept, other, goal, method, progress)
     base = float(before.values[0])
+    base_aside = None if before.aside is None else float(before.aside[0])
+    report = None if layer_read is None else _less(base, layer_read)
+    values, aside = changed_readings(model, kept, other, goal, method, progress, report)
     if not np.isfinite(values).all():
         raise CheckpointError(
             "with a head silenced the output is not a number",
             where=model.checkpoint.where,
             advice="`headscope verify` says where NaN or infinity comes from",
         )
-    return Effects(
-        target=goal,
-        method=method if patch_from is None else "patch",
-        change=values - base,
-        base=base,
-        aside=aside,
-        base_aside=None if before.aside is None else float(before.aside[0]),
-        axis=axis_of(encoded),
-        text=text,
-        pair=pair,
-        patch_from=patch_from,
-    )
+    way = given[0].removesuffix("_from") if given else method
+    axis = axis_of(encoded)
+    return Effects(goal, way, values - base, base, aside, base_aside, axis, text, pair, patch_from, edge)
+
+
+def _less(base: float, layer_read: LayerRead) -> LayerRead:
+    """The same callback, called with changes instead of numbers."""
+    return lambda layer, numbers: layer_read(layer, numbers - base)
 
 
 def _by_gradient(model: Model, encoded: Encoded, target: Wanted, text: str, pair: str | None) -> Effects:
@@ -283,35 +346,3 @@ def effects_over_texts(
     )
     mean, low, high = mean_interval(np.stack([effect.change for effect in each]))
     return EffectsOverTexts(each, mean, low, high)
-
-
-def _changed_readings(
-    model: Model,
-    kept: Kept,
-    other: Kept | None,
-    goal: Target,
-    method: str,
-    progress: Callable[[int, int], None] | None,
-) -> tuple[Heads, Heads | None]:
-    """The target's number, and what goes with it, with each head changed."""
-    sizes = model.anatomy.known()
-    values = np.empty((sizes.layers, sizes.heads))
-    aside = np.empty_like(values) if goal.aside else None
-    step = max(1, BATCH_TOKENS // len(kept.last))
-    for layer in range(sizes.layers):
-        for start in range(0, sizes.heads, step):
-            heads = range(start, min(start + step, sizes.heads))
-            contexts = kept.layers[layer].contexts[heads.start : heads.stop]
-            if other is not None:
-                instead = other.layers[layer].contexts[heads.start : heads.stop]
-            elif method == "mean":
-                instead = np.broadcast_to(contexts.mean(axis=1, keepdims=True), contexts.shape)
-            else:
-                instead = np.zeros_like(contexts)
-            readings = read(model, goal, changed_states(model.encoder, kept, layer, heads, instead, goal.row))
-            values[layer, heads.start : heads.stop] = readings.values
-            if aside is not None and readings.aside is not None:
-                aside[layer, heads.start : heads.stop] = readings.aside
-        if progress is not None:
-            progress(layer + 1, sizes.layers)
-    return values, aside

@@ -15,7 +15,7 @@ implementation of attention will do. One backward pass gives the first two; the 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -38,6 +38,8 @@ from torch import nn
 
 if TYPE_CHECKING:
     from jaxtyping import Float
+
+    from headscope.anatomy import Family
 
 Score = Callable[[Any], torch.Tensor]
 """From what the model returns to the number that is explained."""
@@ -78,11 +80,12 @@ def sites_of(module: nn.Module) -> Sites:
     config: Any = getattr(module, "config", None)
     settings: dict[str, Any] = config.to_dict() if hasattr(config, "to_dict") else {}
     known = family_of(settings)
-    if known is None:
+    roles = (*(f"layer.{role}.weight" for role in ROLES), "layer.attention_output.weight")
+    if known is None or not named_apart(known[0], roles):
         raise UnsupportedError(
             f"{type(module).__name__} is of no family whose parts are known by name",
             where="a live model",
-            advice="pass a transformers model of BERT, RoBERTa, DistilBERT or ELECTRA",
+            advice="pass a transformers model of BERT, RoBERTa, DistilBERT, ELECTRA, ERNIE or MegatronBERT",
         )
     family, _ = known
     prefix = next(
@@ -90,7 +93,6 @@ def sites_of(module: nn.Module) -> Sites:
         "",
     )
     names = {spec.role: spec.name.removesuffix(".weight") for spec in (*family.embeddings, *family.layer)}
-    roles = (*(f"layer.{role}.weight" for role in ROLES), "layer.attention_output.weight")
     count, heads = (int(getattr(config, family.config[what])) for what in ("layers", "heads"))
     layers = tuple(LayerSites(*(prefix + names[role].format(l=layer) for role in roles)) for layer in range(count))
     sites = Sites(prefix + names["embeddings.word.weight"], layers, heads)
@@ -102,6 +104,29 @@ def sites_of(module: nn.Module) -> Sites:
             advice="pass the model as transformers builds it",
         )
     return sites
+
+
+def words_of(module: nn.Module) -> nn.Module:
+    """The module that looks word embeddings up, in a transformers model of any family that headscope knows.
+
+    Raises:
+        UnsupportedError: a model of another family.
+    """
+    config: Any = getattr(module, "config", None)
+    if not hasattr(config, "to_dict") or family_of(config.to_dict()) is None:
+        raise UnsupportedError(
+            f"{type(module).__name__} is of no family whose parts are known by name",
+            where="a live model",
+            advice="pass a transformers model of a family that hs.open runs",
+        )
+    words: nn.Module = module.get_input_embeddings()  # type: ignore[operator]  # every PreTrainedModel has it
+    return words
+
+
+def named_apart(family: Family, roles: Sequence[str]) -> bool:
+    """Return True if every layer has modules of its own for these roles, whose outputs are the queries and keys."""
+    named = {spec.role for spec in family.layer}
+    return named.issuperset(roles) and family.rotary is None and not family.terms and "groups" not in family.config
 
 
 def _has(module: nn.Module, name: str) -> bool:
@@ -251,7 +276,7 @@ def integrated_gradients(
         InputError: several texts, a baseline of another shape, steps below 1.
         UnsupportedError: a model of another family.
     """
-    sites = sites_of(module)
+    words = words_of(module)
     ids = check_inputs(inputs)
     if baseline.shape != ids.shape or steps < 1:
         raise InputError(
@@ -259,7 +284,6 @@ def integrated_gradients(
             where="integrated_gradients",
             advice="pass an id for each token, and at least one step",
         )
-    words = module.get_submodule(sites.words)
     with evaluated(module):
         with torch.no_grad():
             end, start = (words(row).detach() for row in (ids, baseline))

@@ -118,17 +118,29 @@ def check_linearisable(model: Model) -> None:
     """Check that every step of the model's layers has a rule here.
 
     Raises:
-        UnsupportedError: a gated feed-forward network, or another part without a rule.
+        UnsupportedError: a gated feed-forward network, a rotation, or another part without a rule.
     """
-    family = model.anatomy.family
-    roles = [spec.role for spec in (family.layer if family else ()) if spec.role.startswith("layer.ffn")]
-    unknown = [role for role in roles if role not in FEED_FORWARD]
-    if unknown:
+    if missing := without_rule(model):
         raise UnsupportedError(
-            f"the feed-forward network has {unknown[0]}: for a gated one no rule has been derived and tested",
+            f"{model.anatomy.base_class} has {missing}: no rule has been derived and tested for this",
             where=model.checkpoint.where,
             advice="use method='integrated_gradients', which needs no rule",
         )
+
+
+def without_rule(model: Model) -> str | None:
+    """The first part of the model's layers that no rule here is for, in words; None if there is one for all."""
+    family = model.anatomy.family
+    if family is None:
+        return None
+    gates = [spec.role for spec in family.layer if spec.role.startswith("layer.ffn") and spec.role not in FEED_FORWARD]
+    parts = {
+        "norms before its sums": family.layer_form != "post_norm",
+        "rotated queries and keys": model.anatomy.rotates,
+        "scores that depend on distances": bool(family.terms),
+        f"{gates[0]} in its feed-forward network" if gates else "": bool(gates),
+    }
+    return next((name for name, present in parts.items() if present), None)
 
 
 def freeze(encoder: Encoder, text: Input) -> Frozen:

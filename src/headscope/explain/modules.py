@@ -75,15 +75,11 @@ def _build(model: Model, name: str, task: str | None, top: Top | None) -> Any:
             where=model.checkpoint.where,
             advice="correct config.json",
         ) from error
-    rows = [(prefix + row.name, row) for row in model.parameters if row.role is not None]
+    rows = [(prefix + name, row) for name, row in anatomy.class_rows(model.parameters) if row.role is not None]
     if top is not None:
-        rows += [(row.name, row) for row in model.extra if row.role is not None]
+        rows += [(name, row) for name, row in anatomy.class_rows(model.extra) if row.role is not None]
     parameters = dict(module.named_parameters(remove_duplicate=False))
-    given = {
-        key: torch.from_numpy(np.array(model.checkpoint.read(row.stored), dtype=np.float32))
-        for key, row in rows
-        if key in parameters
-    }
+    given = {key: torch.from_numpy(np.array(model.encoder.read(row))) for key, row in rows if key in parameters}
     try:
         missing = module.load_state_dict(given, strict=False).missing_keys
     except RuntimeError as error:

@@ -73,6 +73,28 @@ def opened_model(trace: Trace, what: str) -> Model:
     )
 
 
+def post_norm_model(trace: Trace, what: str) -> Model:
+    """The opened checkpoint that a trace came from, if a norm follows every sum of its layers, as in BERT.
+
+    Raises:
+        TraceError: the trace has no model.
+        UnsupportedError: its model is a live one, or its layers have another formula.
+    """
+    model = opened_model(trace, what)
+    anatomy, reason = model.anatomy, ""
+    if anatomy.family is not None and anatomy.family.layer_form != "post_norm":
+        reason = f"{anatomy.base_class}'s norms come before its sums"
+    elif anatomy.has("convolution.weight"):
+        reason = "a convolution stands beside the first layer"
+    if reason:
+        raise UnsupportedError(
+            f"{what} is defined for layers whose norms follow their sums, and {reason}",
+            where=trace.model,
+            advice="use weights, contexts and statistics, or effects, which run the layers as they are",
+        )
+    return model
+
+
 def output_weights(trace: Trace, layer: int) -> Float[np.ndarray, "heads d_value d_model"]:
     """(heads, d_value, d_model): W_O of each head that was kept, in fp32; 0 for silenced heads, which write nothing.
 
@@ -106,10 +128,10 @@ def post_norm(trace: Trace, layer: int) -> PostNorm:
         from headscope.explain.live import live_post_norm  # imports torch
 
         return live_post_norm(trace.source, layer)
-    model = opened_model(trace, "the residual")
+    model = post_norm_model(trace, "the residual")
     encoder = model.encoder
     return PostNorm(
-        bias=encoder.weight("layer.attention_output.bias", layer),
+        bias=encoder.bias("layer.attention_output", layer),
         scale=encoder.weight("layer.attention_norm.weight", layer),
         eps=float(model.anatomy.setting("norm_eps")),
     )
@@ -142,7 +164,7 @@ def embedded(trace: Trace) -> Tokens:
     """(queries, d_model): the embeddings' output, layer 0's input."""
     from headscope.encoder import Input
 
-    encoder = opened_model(trace, "the layer's input").encoder
+    encoder = post_norm_model(trace, "the layer's input").encoder
     ids, segments = (np.array(values, dtype=np.int64) for values in (trace.ids, trace.segments))
     text = Input(ids, segments)
     encoder.check(text)
@@ -162,7 +184,7 @@ def walk(trace: Trace, rows: np.ndarray, layers: int | None = None) -> list[Writ
         TraceError: there is no model, or the trace lacks a layer, heads or values.
         UnsupportedError: the model is a live one.
     """
-    encoder = opened_model(trace, "the layer's input").encoder
+    encoder = post_norm_model(trace, "the layer's input").encoder
     check_whole(trace)
     x = embedded(trace)[rows]
     way: list[Written] = []

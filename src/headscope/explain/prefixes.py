@@ -1,6 +1,6 @@
 """Forward passes that differ from one that is kept in one head of one layer: only that layer and later ones run again.
 
-In a post-norm layer (BERT's) with input x, a head's context c_h enters as the sum x + sum_h c_h W_O^h + b_O. Another
+In a layer with input x, a head's context c_h enters as the sum x + sum_h c_h W_O^h + b_O. Another
 context r_h therefore changes that sum by (r_h - c_h) W_O^h, and no product of the layer's attention has to be repeated.
 """
 
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscope.attention import attend, join_heads, split_heads
+from headscope.attention import join_heads
+from headscope.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -48,19 +49,26 @@ def keep(encoder: Encoder, text: Input) -> Kept:
 
     Raises:
         InputError: an id is beyond the vocabulary, or the text is longer than the position table.
+        UnsupportedError: a convolution stands beside the first layer.
     """
+    if encoder.anatomy.has("convolution.weight"):
+        raise UnsupportedError(
+            "a convolution stands beside the first layer, and runs that restart from a layer don't repeat it",
+            where=f"{encoder.checkpoint.where}: conv_kernel_size",
+            advice="compare whole forward passes instead: model.trace(text, ablate={(layer, head)})",
+        )
     encoder.checkpoint.fetch()
     encoder.check(text)
     sizes = encoder.anatomy.known()
     x = encoder.embed([text])
     layers = []
     for layer in range(sizes.layers):
-        contexts = _contexts(encoder, x, x, layer)
+        contexts = _contexts(encoder, x, x, layer, slice(None))
         summed = encoder.linear(join_heads(contexts), "layer.attention_output", layer)
         summed += x
         layers.append(KeptLayer(summed, contexts))
-        x = _position_wise(encoder, summed.copy(), layer)
-    return Kept(tuple(layers), x)
+        x = encoder.after_attention(summed.copy(), layer)
+    return Kept(tuple(layers), encoder.after_layers(x))
 
 
 def changed_states(
@@ -94,36 +102,40 @@ def changed_states(
     W_O = np.stack([stored[:, head * sizes.d_head : (head + 1) * sizes.d_head].T for head in heads])
     difference = contexts - start.contexts[list(heads)]
     x = (start.summed[None, part] + difference[:, part] @ W_O).reshape(-1, width)
-    x = _position_wise(encoder, x, layer)
+    x = encoder.after_attention(x, layer)
     for later in range(layer + 1, final + 1):
         texts = [slice(run * tokens, (run + 1) * tokens) for run in range(len(heads))]
         one_each = later == final and row is not None
         queries = x.reshape(len(heads), tokens, width)[:, row] if one_each else x
-        joined = np.empty_like(queries)
+        joined = np.empty((len(queries), sizes.d_heads), dtype=queries.dtype)
         for run, text in enumerate(texts):
             mine = slice(run, run + 1) if one_each else text
-            joined[mine] = join_heads(_contexts(encoder, queries[mine], x[text], later))
+            places = rows if one_each else slice(None)
+            joined[mine] = join_heads(_contexts(encoder, queries[mine], x[text], later, places))
         summed = encoder.linear(joined, "layer.attention_output", later)
         summed += queries
-        x = _position_wise(encoder, summed, later)
-    return x.reshape(len(heads), -1, width)
+        x = encoder.after_attention(summed, later)
+    return encoder.after_layers(x).reshape(len(heads), -1, width)
 
 
 def _contexts(
-    encoder: Encoder, queries: Float[np.ndarray, "n d_model"], keys: Tokens, layer: int
+    encoder: Encoder, queries: Float[np.ndarray, "n d_model"], keys: Tokens, layer: int, places: slice
 ) -> Float[np.ndarray, "heads n d_head"]:
-    """The contexts of all heads, (heads, n, d_head): queries from some tokens, keys and values from all."""
-    sizes = encoder.anatomy.known()
+    """The contexts of all heads, (heads, n, d_head): queries from some tokens, keys and values from all.
+
+    Args:
+        places: positions of the queries among the keys.
+    """
+    angles = encoder.angles(layer, len(keys))
+    of_queries = None if angles is None else (angles[0][places], angles[1][places])
+    inputs = encoder.attention_input(keys, layer)
+    rows = inputs if queries is keys else encoder.attention_input(queries, layer)
     q, k, v = (
-        np.ascontiguousarray(split_heads(encoder.linear(x, f"layer.{role}", layer), sizes.heads))
-        for x, role in ((queries, "query"), (keys, "key"), (keys, "value"))
+        encoder.split(encoder.linear(x, role, layer), role, turns)
+        for x, role, turns in (
+            (rows, "layer.query", of_queries),
+            (inputs, "layer.key", angles),
+            (inputs, "layer.value", angles),
+        )
     )
-    return attend(q, k, v, scale=1 / float(np.sqrt(sizes.d_head)))[0]
-
-
-def _position_wise(encoder: Encoder, summed: Tokens, layer: int) -> Tokens:
-    """The rest of a layer from its attention's sum on, each token alone. Works in place."""
-    x = encoder.norm(summed, "layer.attention_norm", layer)
-    out = encoder.feed_forward(x, layer)
-    out += x
-    return encoder.norm(out, "layer.output_norm", layer)
+    return encoder.attend(q, k, v, layer, np.arange(len(keys))[places])[0]

@@ -10,7 +10,7 @@ import numpy as np
 from headscope.activations import activate
 from headscope.anatomy.heads import check_index
 from headscope.errors import InputError, UnsupportedError
-from headscope.explain.parts import Written, check_whole, deviations, opened_model, output_weights, record_of, walk
+from headscope.explain.parts import Written, check_whole, deviations, output_weights, post_norm_model, record_of, walk
 from headscope.explain.rows import contexts_of, values_of
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def layer_promotes(trace: Trace, layer: int, query: int, *, top: int = 10, part:
         joined = contexts_of(record_of(trace, layer), values_of(record_of(trace, layer), layer), rows)
         W_O = output_weights(trace, layer)
         written = joined[0] @ W_O.reshape(-1, W_O.shape[-1])
-        written = written + model.encoder.weight("layer.attention_output.bias", layer)
+        written = written + model.encoder.bias("layer.attention_output", layer)
     words = f"layer {layer}, {part.replace('_', '-')}"
     return _promotion(model, trace, way, layer, written, part, words, query, top)
 
@@ -153,7 +153,7 @@ def masked_lm_model(trace: Trace) -> Model:
         TraceError: there is no model, or the trace lacks layers or heads.
     """
     check_whole(trace)
-    model = opened_model(trace, "the effect on the logits")
+    model = post_norm_model(trace, "the effect on the logits")
     if "masked_lm" not in model.anatomy.tasks:
         on_top = ", ".join(part.name for part in model.extra_components) or "nothing"
         raise UnsupportedError(

@@ -28,6 +28,7 @@ def weights_of(record: LayerRecord, rows: Rows, columns: Rows | None = None) -> 
         full(record.k[:, columns]),
         scale=record.scale,
         mask=record.mask,
+        terms=record.terms,
         rows=rows,
         columns=columns,
         sizes=(queries, keys),

@@ -9,10 +9,12 @@ import numpy as np
 
 from headscope.checkpoint.tokenizer import Encoded
 from headscope.encoder import Input
+from headscope.errors import InputError
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
+    from headscope._trace import Trace
     from headscope.model import Model
 
 BATCH_TOKENS = 4096
@@ -31,6 +33,22 @@ def encoded_text(model: Model, text: str, pair: str | None = None, *, max_length
     """
     model.anatomy.computable()
     return model.tokenizer.encode(text, pair, max_length=max_length)
+
+
+def encoded_trace(trace: Trace) -> Encoded:
+    """The tokens of a trace, as its model read them.
+
+    Raises:
+        InputError: cross-attention, whose keys are other tokens than its queries.
+    """
+    if trace.keys is not trace.queries:
+        raise InputError(
+            "the keys are another text than the queries",
+            where=f"trace of {trace.stack} attention",
+            advice="use a trace of self-attention",
+        )
+    axis = trace.queries
+    return Encoded(axis.ids, axis.tokens, axis.segments, axis.special, axis.words, axis.spans)
 
 
 def as_input(text: Encoded | Ids) -> Input:

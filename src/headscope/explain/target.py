@@ -138,7 +138,7 @@ def _logits(model: Model, target: Target, rows: Float[np.ndarray, "runs d_model"
     if target.kind == "word":
         return model.tops.masked_lm(rows)
     if target.kind == "token":
-        return model.encoder.linear(rows, "classifier")
+        return model.tops.token(rows)
     return np.stack([model.tops.sequence(row[None]) for row in rows])
 
 
@@ -175,7 +175,8 @@ def choose(model: Model, encoded: Encoded, last: Float[np.ndarray, "tokens d_mod
     if wanted is None:
         if masks and "masked_lm" in tasks:
             return _best_word(model, last, masks[0])
-        return _predicted(model, last) if "sequence" in tasks else _vector(model, last, chosen=True)
+        classifies = "sequence" in tasks and model.tops.reads_first_token
+        return _predicted(model, last) if classifies else _vector(model, last, chosen=True)
     if isinstance(wanted, (str, int)) and not isinstance(wanted, bool):
         fills = masks and "masked_lm" in tasks
         return _class(model, (wanted,)) if "sequence" in tasks and not fills else _word(model, masks, (wanted,))
@@ -194,7 +195,8 @@ def choose(model: Model, encoded: Encoded, last: Float[np.ndarray, "tokens d_mod
     raise InputError(f"{wanted!r:.60} names no target", where="target", advice=FORMS)
 
 
-def _lacks(model: Model, what: str, saved_from: str) -> UnsupportedError:
+def lacks(model: Model, what: str, saved_from: str) -> UnsupportedError:
+    """The error that a checkpoint lacks an output."""
     on_top = ", ".join(model.anatomy.tasks) or "nothing"
     return UnsupportedError(
         f"the checkpoint has no {what}; on top of {model.anatomy.base_class} it has {on_top}",
@@ -225,7 +227,7 @@ def is_word(token: str) -> bool:
 
 def _word(model: Model, masks: Sequence[int], named: Sequence[str | int]) -> Target:
     if "masked_lm" not in model.anatomy.tasks:
-        raise _lacks(model, "masked-LM head, nor classes that a name could mean", "ForMaskedLM")
+        raise lacks(model, "masked-LM head, nor classes that a name could mean", "ForMaskedLM")
     mask = model.tokenizer.mask_token
     if not masks:
         raise InputError(
@@ -241,16 +243,31 @@ def _word(model: Model, masks: Sequence[int], named: Sequence[str | int]) -> Tar
     word = named[0]
     if isinstance(word, int):
         return _word_target(model, model.tokenizer.token(word), word, row)
+    index = token_id(model, word, "a mask stands for one token")
+    return _word_target(model, model.tokenizer.token(index), index, row)
+
+
+def token_id(model: Model, word: str, why: str) -> int:
+    """The id of a word that the vocabulary has as one token, at the beginning of a word where it tells these apart.
+
+    Args:
+        model: the model.
+        word: the word, or a token as the vocabulary spells it.
+        why: why it must be one token, for the message.
+
+    Raises:
+        InputError: the vocabulary spells it with several tokens, or with the unknown one.
+    """
     for spelling in (*(lead + word for lead in LEADS), word):
         index = model.tokenizer.id(spelling)
         if index is not None:
-            return _word_target(model, spelling, index, row)
+            return index
     pieces = model.tokenizer.encode_words([word])
     tokens = [token for token, special in zip(pieces.tokens, pieces.special, strict=True) if not special]
     if len(tokens) == 1 and is_word(tokens[0]):
-        return _word_target(model, tokens[0], pieces.ids[pieces.tokens.index(tokens[0])], row)
+        return pieces.ids[pieces.tokens.index(tokens[0])]
     raise InputError(
-        f"{word!r} is not in the vocabulary, which spells it {' '.join(tokens)}; a mask stands for one token",
+        f"{word!r} is not in the vocabulary, which spells it {' '.join(tokens)}; {why}",
         where="target",
         advice="name a word that the vocabulary has as one token; `headscope fill` lists the best",
     )
@@ -273,18 +290,24 @@ def _predicted(model: Model, last: Float[np.ndarray, "tokens d_model"]) -> Targe
 
 def _class(model: Model, named: Sequence[str | int]) -> Target:
     if "sequence" not in model.anatomy.tasks:
-        raise _lacks(model, "sequence classifier", "ForSequenceClassification")
-    return _class_target(model, _label_number(model, named[0], "class"))
+        raise lacks(model, "sequence classifier", "ForSequenceClassification")
+    if not model.tops.reads_first_token:
+        raise UnsupportedError(
+            "the sequence classifier reads all tokens, and headscope follows scores that are read at one",
+            where=f"{model.checkpoint.where}: classifier_pooling",
+            advice="use the target ('embedding',), or another output",
+        )
+    return _class_target(model, label_number(model, named[0], "class"))
 
 
 def _class_target(model: Model, index: int, *, chosen: bool = False) -> Target:
     only = _outputs(model) == 1
-    return Target("score" if only else "class", _label_name(model, index), index, 0, chosen=chosen)
+    return Target("score" if only else "class", label_name(model, index), index, 0, chosen=chosen)
 
 
 def _token_label(model: Model, encoded: Encoded, named: Sequence[str | int]) -> Target:
     if "token" not in model.anatomy.tasks:
-        raise _lacks(model, "token classifier", "ForTokenClassification")
+        raise lacks(model, "token classifier", "ForTokenClassification")
     row, label = named
     if not isinstance(row, int) or not 0 <= row < len(encoded):
         raise InputError(
@@ -292,8 +315,8 @@ def _token_label(model: Model, encoded: Encoded, named: Sequence[str | int]) -> 
             where="target",
             advice=f"tokens count from 0, so the last one is {len(encoded) - 1}",
         )
-    index = _label_number(model, label, "label")
-    return Target("token", _label_name(model, index), index, row)
+    index = label_number(model, label, "label")
+    return Target("token", label_name(model, index), index, row)
 
 
 def _outputs(model: Model) -> int:
@@ -303,12 +326,18 @@ def _outputs(model: Model) -> int:
     return anatomy.parameter(role).shape[0]
 
 
-def _label_name(model: Model, index: int) -> str:
+def label_name(model: Model, index: int) -> str:
+    """The classifier's label of a logit; its number if it has no name."""
     labels = model.tops.labels()
     return labels[index] if labels is not None and index < len(labels) else str(index)
 
 
-def _label_number(model: Model, label: str | int, noun: str) -> int:
+def label_number(model: Model, label: str | int, noun: str) -> int:
+    """The logit of a label of the classifier.
+
+    Raises:
+        InputError: there is no such label, or several.
+    """
     count, names = _outputs(model), model.tops.labels() or ()
     if isinstance(label, int) and 0 <= label < count:
         return label

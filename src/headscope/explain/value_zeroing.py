@@ -8,7 +8,7 @@ import numpy as np
 
 from headscope._trace import Named
 from headscope.anatomy.heads import check_index
-from headscope.explain.parts import check_whole, layer_input, opened_model, record_of, through_layer, walk
+from headscope.explain.parts import check_whole, layer_input, post_norm_model, record_of, through_layer, walk
 from headscope.explain.rows import values_of, weights_of
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def value_zeroing(trace: Trace, layer: int, query: int) -> Named:
         TraceError: there is no model, or the trace lacks layers, heads or values.
         UnsupportedError: the model is a live one, whose feed-forward is not known.
     """
-    encoder = opened_model(trace, "value zeroing").encoder
+    encoder = post_norm_model(trace, "value zeroing").encoder
     check_whole(trace)
     layer = trace[layer].layer
     query = check_index(query, len(trace), "token", "the trace")

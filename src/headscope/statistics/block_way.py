@@ -38,15 +38,21 @@ def sums_by_blocks(layer: Layer, names: Collection[str]) -> Sums:
     rows = {name: layer.q.new_zeros(batch * heads, queries) for name in _needed(layer, names)}
     positions = layer.columns[0, 0, :, 1]
     gaps, gaps_of = positions, slice(0)
-    for block in softmax_blocks(layer.q, layer.k, scale=layer.scale, mask=layer.rule, hidden=FORBIDDEN):
+    for block in softmax_blocks(
+        layer.q, layer.k, scale=layer.scale, mask=layer.rule, terms=layer.terms, hidden=FORBIDDEN
+    ):
         scores, powers, at = block.shifted, block.powers, (block.heads, block.rows)
         if count:
             mixed[block.heads, :, block.rows] = torch.bmm(columns[block.heads, :, block.keys], powers.mT)
         rows["total"][at] = powers.sum(-1)
+        if "strongest" in rows:
+            rows["strongest"][at] = powers.amax(-1)
         if "entropy" in rows:
             rows["entropy"][at] = scores.mul_(powers).sum(-1)
         if "effective_tokens" in rows:
             rows["effective_tokens"][at] = torch.linalg.vector_norm(powers, dim=-1)
+        if block.sinks is not None:
+            _count_sinks(rows, at, block.sinks[..., 0])
         if "first" in rows and block.keys.start == 0:
             rows["first"][at] = powers[..., 0]
         for name, offset in CELLS.items():
@@ -68,7 +74,7 @@ def sums_by_blocks(layer: Layer, names: Collection[str]) -> Sums:
         means["entropy"] = ((total.log2() - means["entropy"]) * math.log(2)).clamp_min(0)
     if "effective_tokens" in means:
         means["effective_tokens"] = means["effective_tokens"].square().reciprocal()
-    if "strongest" in names:
+    if "strongest" in names and layer.terms.sinks is None:
         means["strongest"] = total.reciprocal()
     return Sums({name: row.view(shape) for name, row in means.items()}, mixed.view(batch, heads, count, queries).mT)
 
@@ -84,7 +90,21 @@ def _needed(layer: Layer, names: Collection[str]) -> list[str]:
         needed.append("entropy")
     if "offset" in names or "distance" in names:
         needed.append("offset")
+    if "strongest" in names and layer.terms.sinks is not None:
+        needed.append("strongest")
     return [*needed, "distance"] if layer.two_sided else needed
+
+
+def _count_sinks(
+    rows: dict[str, Float[torch.Tensor, "all queries"]], at: tuple[slice, slice], shifted: torch.Tensor
+) -> None:
+    """Count a sink as one more place: in the total, the entropy and the squares, but in no sum over keys."""
+    power = shifted.exp2()
+    rows["total"][at] += power
+    if "entropy" in rows:
+        rows["entropy"][at] += torch.where(power > 0, shifted, 0) * power
+    if "effective_tokens" in rows:
+        rows["effective_tokens"][at] = torch.hypot(rows["effective_tokens"][at], power)
 
 
 def _pick(row: Float[torch.Tensor, "all queries"], block: SoftmaxBlock, powers: torch.Tensor, offset: int) -> None:

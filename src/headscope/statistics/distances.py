@@ -58,11 +58,16 @@ def head_distances(trace: Trace, *, special: bool = True) -> Named:
 def _rows(trace: Trace, rows: np.ndarray) -> Float[np.ndarray, "heads_total cells"]:
     """The weights of some queries, flattened to one row per head."""
     tiles = []
+    sinks = any(record.terms.sinks is not None for record in trace.layers)
     for record in trace.layers:
         q, k = record.q.astype(np.float32, copy=False), record.k.astype(np.float32, copy=False)
         cells = len(record.q) * len(rows) * k.shape[1]
-        (part,) = softmax_rows(q, k, scale=record.scale, mask=record.mask, rows=rows, cells=cells)
-        tiles.append(part.weights.reshape(len(record.q), -1))
+        (part,) = softmax_rows(q, k, scale=record.scale, mask=record.mask, terms=record.terms, rows=rows, cells=cells)
+        weights = part.weights
+        if sinks:  # one more place in every row
+            share = np.zeros_like(part.total) if part.sink_weights is None else part.sink_weights
+            weights = np.concatenate([weights, share[..., None]], -1)
+        tiles.append(weights.reshape(len(record.q), -1))
     return np.concatenate(tiles)
 
 

@@ -6,8 +6,8 @@ the same numbers: blocks of scores that stay in the cache, and fused attention c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +22,7 @@ from headscope.statistics.layer import Layer, Sums, upcast
 from headscope.statistics.measurable import allowed_counts, measured
 from headscope.statistics.norms import gram_of, norms_by_gram, norms_from
 from headscope.statistics.roles import Roles
+from headscope.terms import NO_TERMS, Terms
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -38,6 +39,7 @@ def fast_statistics(
     scale: float,
     roles: Roles | Sequence[Roles],
     mask: Mask | Sequence[Mask] = EVERYTHING,
+    terms: Terms | Sequence[Terms] = NO_TERMS,
     W_O: Float[torch.Tensor, "heads d_value d_model"] | None = None,
     names: Iterable[str] | None = None,
 ) -> dict[str, Float[torch.Tensor, "*batch heads queries"]]:
@@ -53,7 +55,7 @@ def fast_statistics(
     if W_O is not None and need_values(names):
         with torch.no_grad(), torch.autocast(q.device.type, enabled=False):
             gram = gram_of(W_O.to(torch.promote_types(W_O.dtype, torch.float32)))
-    table = prepared.of(q, k, v, scale=scale, mask=mask, gram=gram)
+    table = prepared.of(q, k, v, scale=scale, mask=mask, terms=terms, gram=gram)
     return dict(zip(names, table.unbind(0), strict=True))
 
 
@@ -134,6 +136,7 @@ class Prepared:
         *,
         scale: float,
         mask: Mask | Sequence[Mask] = EVERYTHING,
+        terms: Terms | Sequence[Terms] = NO_TERMS,
         gram: Float[torch.Tensor, "heads d_value d_value"] | None = None,
         way: str | None = None,
     ) -> Float[torch.Tensor, "statistics *batch heads queries"]:
@@ -146,6 +149,8 @@ class Prepared:
             q, k, v: with a batch axis if `prepare` got a sequence of roles. v is only needed for the norms.
             scale: factor of q . k.
             mask: one for all rows, or one for each, which may differ only in `keys`.
+            terms: what the model adds to scale * q . k, for all rows or for each. With terms, rows are measured one
+                after the other, in blocks of scores.
             gram: `norms.gram_of(W_O)`, for the norms. It depends only on the weights.
             way: `blocks` or `fused`; None for the faster one.
 
@@ -159,10 +164,16 @@ class Prepared:
             q, k, v = q[None], k[None], None if v is None else v[None]
         rule = self._rule(mask, q, k)
         with torch.autocast(q.device.type, enabled=False):
-            layer = self._layer(q, k, v, scale, rule, gram)
-            by_blocks = _blocks_are_faster(layer) if way is None else way == "blocks"
-            sums = (sums_by_blocks if by_blocks else sums_by_fused_calls)(layer, self.names)
-            values = self._named(layer, sums, rule)
+            all_terms = (terms,) * len(q) if isinstance(terms, Terms) else tuple(terms)
+            if all(each.nothing for each in all_terms):
+                layer = self._layer(q, k, v, scale, rule, gram)
+                by_blocks = _blocks_are_faster(layer) if way is None else way == "blocks"
+                sums = (sums_by_blocks if by_blocks else sums_by_fused_calls)(layer, self.names)
+            else:
+                layer = self._layer(q, k, v, scale, replace(rule, hidden=None), gram)
+                sums = _joined([sums_by_blocks(row, self.names) for row in _rows_of(layer, rule, all_terms)])
+            sinks = any(each.sinks is not None for each in all_terms)
+            values = self._named(layer, sums, rule, sinks)
             table = torch.stack([values[name] for name in self.names])
             table.masked_fill_(rule.unmeasured, float("nan"))
         return table if self.batched else table[:, 0]
@@ -210,13 +221,14 @@ class Prepared:
             columns = torch.cat([columns.expand(-1, q.shape[1], -1, -1), norm_columns], -1)
         return Layer(q, k, scale, d_head, rule.mask, columns, "distance" in self.names)
 
-    def _named(self, layer: Layer, sums: Sums, rule: _Rule) -> dict[str, torch.Tensor]:
+    def _named(self, layer: Layer, sums: Sums, rule: _Rule, sinks: bool) -> dict[str, torch.Tensor]:
         """The statistics by name; undefined where there is nothing to measure."""
         values = dict(sums.by_name)
         masses = dict(zip((*self.columns[2:], *need_values(CATALOG)), sums.mixed.unbind(-1), strict=False))
         none = sums.mixed.new_zeros(sums.mixed.shape[:-1])
         if "normalised_entropy" in self.names:
-            values["normalised_entropy"] = values["entropy"] / rule.log_counts.to(none.dtype)
+            places = rule.counts.to(none.dtype) + sinks
+            values["normalised_entropy"] = values["entropy"] / places.log()
         for name in MASSES:
             values[name] = masses.get(name, none)
         if "other_sentence" in self.names:
@@ -237,13 +249,13 @@ class _Rule:
     Attributes:
         mask: the common part: causal and window.
         hidden: (batch, keys): True for masked keys; None if there are none.
-        log_counts: (batch, 1, queries): log of the number of keys that each query may look at.
+        counts: (batch, 1, queries): number of keys that each query may look at, at least 2.
         unmeasured: (statistics, batch, 1, queries): True where there is nothing to measure.
     """
 
     mask: Mask
     hidden: Bool[torch.Tensor, "batch keys"] | None
-    log_counts: Float[torch.Tensor, "batch 1 queries"]
+    counts: Float[torch.Tensor, "batch 1 queries"]
     unmeasured: Bool[torch.Tensor, "statistics batch 1 queries"]
 
 
@@ -271,9 +283,30 @@ def _rule_of(masks: tuple[Mask, ...], roles: tuple[Roles, ...], names: tuple[str
     return _Rule(
         mask=Mask(causal=masks[0].causal, window=masks[0].window),
         hidden=hidden,
-        log_counts=torch.as_tensor(np.log(np.maximum(counts, 2)), device=device)[:, None],
+        counts=torch.as_tensor(np.maximum(counts, 2).astype(np.float64), device=device)[:, None],
         unmeasured=torch.as_tensor(unmeasured, device=device)[:, :, None],
     )
+
+
+def _rows_of(layer: Layer, rule: _Rule, terms: Sequence[Terms]) -> Iterator[Layer]:
+    """The rows of a batch as layers of their own, each with its terms and its hidden keys."""
+    for row, of_row in enumerate(terms):
+        at = slice(row, row + 1)
+        keys = None if rule.hidden is None else ~rule.hidden[row].cpu().numpy()
+        yield replace(
+            layer,
+            q=layer.q[at],
+            k=layer.k[at],
+            columns=layer.columns[at if len(layer.columns) > 1 else slice(None)],
+            rule=replace(layer.rule, keys=keys),
+            terms=of_row,
+        )
+
+
+def _joined(rows: Sequence[Sums]) -> Sums:
+    """The sums of the rows of a batch, together."""
+    by_name = {name: torch.cat([row.by_name[name] for row in rows]) for name in rows[0].by_name}
+    return Sums(by_name, torch.cat([row.mixed for row in rows]))
 
 
 def _bytes(mask: Mask) -> bytes | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from headscope.attention import Mask
+from headscope.terms import NO_TERMS, Terms
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -33,6 +34,7 @@ class Layer:
         columns: (batch, heads or 1, keys, columns), multiplied by the weights. The first two are 1 and the key's
             position, counted from the middle, where fp32 is finest.
         distance: True if the mean distance is requested.
+        terms: what the model adds to scale * q . k. With terms, a layer is of one row, and its rule hides keys.
     """
 
     q: Float[torch.Tensor, "batch heads queries width"]
@@ -42,6 +44,7 @@ class Layer:
     rule: Mask
     columns: Float[torch.Tensor, "batch heads_or_1 keys columns"]
     distance: bool
+    terms: Terms = NO_TERMS
 
     @property
     def at(self) -> int:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from headscope.attention import Array, namespace
 from headscope.errors import InputError
 from headscope.statistics.catalog import need_values
+from headscope.terms import Array, namespace
 
 if TYPE_CHECKING:
     from jaxtyping import Float

@@ -18,6 +18,7 @@ from headscope.statistics.catalog import CELLS, MASSES, chosen, need_values
 from headscope.statistics.measurable import allowed_counts, measured
 from headscope.statistics.norms import norms_from, value_norms
 from headscope.statistics.roles import Roles
+from headscope.terms import NO_TERMS, Terms
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -73,12 +74,9 @@ class Block:
 
     @cached_property
     def entropy(self) -> PerQuery:
-        """lse_i - sum_j p_ij s_ij, (heads, n); 0 for a query without keys."""
-        assert self.rows.scores is not None
+        """lse_i - sum_j p_ij s_ij, (heads, n), with a sink as one more place; 0 for a query without keys."""
         seeing = ~np.isneginf(self.rows.lse)
-        scores = np.where(self.weights > 0, self.rows.scores, 0)
-        expected = np.einsum("hnm,hnm->hn", self.weights, scores)
-        return np.maximum(np.where(seeing, np.where(seeing, self.rows.lse, 0) - expected, 0), 0)
+        return np.maximum(np.where(seeing, np.where(seeing, self.rows.lse, 0) - self.rows.energy, 0), 0)
 
     @cached_property
     def norm(self) -> PerQuery:
@@ -102,13 +100,16 @@ def mass(block: Block, role: str) -> PerQuery:
 
 
 def normalised_entropy(block: Block) -> PerQuery:
-    """H_i / log n_i."""
-    return block.entropy / np.log(block.counts)
+    """H_i / log n_i; a sink counts as one more place."""
+    return block.entropy / np.log(block.counts + (block.rows.sinks is not None))
 
 
 def effective_tokens(block: Block) -> PerQuery:
-    """1 / sum_j p_ij^2."""
-    return 1 / np.einsum("hnm,hnm->hn", block.weights, block.weights)
+    """1 / sum_j p_ij^2; a sink counts as one more place."""
+    squares = np.einsum("hnm,hnm->hn", block.weights, block.weights)
+    if block.rows.sink_weights is not None:
+        squares += np.square(block.rows.sink_weights)
+    return 1 / squares
 
 
 def other_sentence(block: Block) -> PerQuery:
@@ -170,6 +171,7 @@ def reference_statistics(
     scale: float,
     roles: Roles,
     mask: Mask = EVERYTHING,
+    terms: Terms = NO_TERMS,
     W_O: Float[np.ndarray, "heads d_value d_model"] | None = None,
     names: Iterable[str] | None = None,
 ) -> dict[str, Float[np.ndarray, "heads queries"]]:
@@ -182,6 +184,7 @@ def reference_statistics(
         scale: factor of q . k.
         roles: of the tokens.
         mask: rules and bias.
+        terms: what the model adds to scale * q . k.
         W_O: each head's rows of the output weight.
         names: of the statistics; None for all.
 
@@ -196,7 +199,7 @@ def reference_statistics(
     wide = (q.astype(np.float64), k.astype(np.float64))
     parts = [
         block_statistics(Block(rows, roles, mask, q.shape[1], norms), names)
-        for rows in softmax_rows(*wide, scale=scale, mask=mask, keep_scores=True)
+        for rows in softmax_rows(*wide, scale=scale, mask=mask, terms=terms, keep_scores=True)
     ]
     if not parts:
         return {name: np.zeros(q.shape[:2]) for name in names}
@@ -210,13 +213,14 @@ def head_means(
     scale: float,
     roles: Roles,
     mask: Mask = EVERYTHING,
+    terms: Terms = NO_TERMS,
     names: Sequence[str],
 ) -> dict[str, Float[np.ndarray, " heads"]]:
     """Statistics of a layer's heads, (heads,) each, in the precision of q and k; NaN where no query has one."""
     return mean_over_queries(
         [
             block_statistics(Block(rows, roles, mask, q.shape[1]), names)
-            for rows in softmax_rows(q, k, scale=scale, mask=mask, keep_scores=True)
+            for rows in softmax_rows(q, k, scale=scale, mask=mask, terms=terms, keep_scores=True)
         ]
     )
 

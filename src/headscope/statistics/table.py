@@ -219,7 +219,15 @@ def _of_layer(
     v = record.v if W_O is not None else None
     if engine == "numpy":
         return reference_statistics(
-            record.q, record.k, v, scale=record.scale, roles=roles, mask=record.mask, W_O=W_O, names=names
+            record.q,
+            record.k,
+            v,
+            scale=record.scale,
+            roles=roles,
+            mask=record.mask,
+            terms=record.terms,
+            W_O=W_O,
+            names=names,
         )
     if importlib.util.find_spec("torch") is None:
         raise MissingExtraError(
@@ -236,6 +244,7 @@ def _of_layer(
         scale=record.scale,
         roles=roles,
         mask=record.mask,
+        terms=record.terms.mapped(tensor),
         W_O=None if W_O is None else tensor(W_O),
         names=names,
     )

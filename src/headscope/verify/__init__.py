@@ -77,13 +77,16 @@ def verify(trace: Trace, *, reference: bool = True, against: Any = None) -> Repo
 
 
 def consistency(trace: Trace, limit: Limit) -> Check:
-    """Check that each row of weights, exp(s - lse) with the trace's own lse, sums to 1."""
+    """Check that each row of weights, exp(s - lse) with the trace's own lse, sums to 1, together with its sink's."""
     worst = Worst("row sums", "each query's weights against 1", *limit)
     for layer in trace.numbers:
-        for head in trace.head_numbers(layer):
+        sinks = trace[layer].terms.sinks
+        for at, head in enumerate(trace.head_numbers(layer)):
             head_trace = trace[layer, head]
             for rows in row_blocks(len(head_trace.q)):
                 sees_keys = np.isfinite(head_trace.lse[rows]) | np.isnan(head_trace.lse[rows])
                 sums = head_trace.weights[rows].sum(axis=-1, dtype=np.float64)[sees_keys]
+                if sinks is not None:
+                    sums += np.exp(float(sinks[at]) - head_trace.lse[rows][sees_keys])
                 worst.see(sums, np.ones_like(sums), ("query",), layer=layer, head=head, query=rows.start)
     return worst.check()

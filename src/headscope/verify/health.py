@@ -61,7 +61,9 @@ def entropy_shares(trace: Trace) -> Float[np.ndarray, "layers heads"]:
         return np.zeros((0, trace.heads))
     return np.stack(
         [
-            entropy(record.q, record.k, record.lse, scale=record.scale, mask=record.mask).mean(axis=-1)
+            entropy(record.q, record.k, record.lse, scale=record.scale, mask=record.mask, terms=record.terms).mean(
+                axis=-1
+            )
             for record in trace.layers
         ]
     ) / np.log(len(trace.keys))

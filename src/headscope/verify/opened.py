@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from headscope._trace import LayerRecord, Trace
     from headscope.model import Model
+    from headscope.terms import Terms
 
 
 def input_states(trace: Trace, model: Model) -> list[Float[np.ndarray, "tokens d_model"]]:
@@ -42,21 +43,29 @@ def paper(trace: Trace, model: Model, states: list[Float[np.ndarray, "tokens d_m
     together = "sum of context_i W_i^O + b_O against Concat(context) W^O + b_O in fp64"
     summed = Worst("sum over heads", together, limits.contexts, why)
     rounded = trace.precision != "fp32"
-    for layer, x in enumerate(states[:-1]):
-        x = x.astype(np.float64)
+    for layer, state in enumerate(states[:-1]):
+        x = normed(model, state.astype(np.float64), layer)
+        turn = turns_of(model, layer, len(x))
+        mask, scale = trace.layers[layer].mask, model.encoder.scale
         concat, total = [], np.zeros_like(x)
         for head, slices in enumerate(model.layers[layer].heads):
             head_trace = trace[layer, head]
             q = x @ slices.W_Q.astype(np.float64) + slices.b_Q
             k = x @ slices.W_K.astype(np.float64) + slices.b_K
             v = x @ slices.W_V.astype(np.float64) + slices.b_V
+            if turn is not None:
+                q, k = turned(model, q, turn), turned(model, k, turn)
+                v = turned(model, v, turn) if model.anatomy.config.get("rotary_value") else v
             place: dict[str, Any] = {"layer": layer, "head": head}
             fused = (head_trace.q, head_trace.k, head_trace.v)
             for worst, ours, expected in zip(parts.values(), fused, (q, k, v), strict=True):
                 worst.see(ours, expected, ("query" if worst is parts["queries"] else "key",), **place)
             context = np.empty_like(v)
             for rows in row_blocks(len(q)):
-                s = q[rows] @ k.T / np.sqrt(q.shape[1])
+                s = scale * (q[rows] @ k.T)
+                s += added(trace.layers[layer].terms.of_head(head), q, k, rows, scale)
+                allowed = mask.allowed(np.arange(len(q))[rows], np.arange(len(k)), (len(q), len(k)))
+                s = s if allowed is None else np.where(allowed, s, -np.inf)
                 p = np.exp(s - s.max(axis=-1, keepdims=True))
                 p /= p.sum(axis=-1, keepdims=True)
                 cells.see(head_trace.weights[rows], p, ("query", "key"), **place, query=rows.start)
@@ -65,13 +74,59 @@ def paper(trace: Trace, model: Model, states: list[Float[np.ndarray, "tokens d_m
             contexts.see(head_trace.context, context, ("query",), size=size, **place)
             concat.append(np.zeros_like(context) if head_trace.silenced else context)
             total += head_trace.output
-        stored = model.anatomy.parameter("layer.attention_output.weight", layer).stored
         b_O = model.layers[layer].b_O
-        W_O = model.checkpoint.read(stored).T.astype(np.float64)
+        W_O = model.encoder.weight("layer.attention_output.weight", layer).T.astype(np.float64)
         expected = np.concatenate(concat, axis=1) @ W_O + b_O
         size = _output_bound(trace.layers[layer], W_O) if rounded else 0.0
         summed.see(total + b_O, expected, ("query",), size=size, layer=layer)
     return [worst.check() for worst in (*parts.values(), cells, contexts, summed)]
+
+
+def normed(model: Model, x: Float[np.ndarray, "tokens d_model"], layer: int) -> Float[np.ndarray, "tokens d_model"]:
+    """The input of a layer's queries, keys and values in fp64: in pre-norm layers, the norm of the layer's input."""
+    role, anatomy = "layer.attention_input_norm", model.anatomy
+    if not anatomy.has(f"{role}.weight", layer):
+        return x
+    if anatomy.family is None or not anatomy.family.rms_norm:
+        x = x - x.mean(axis=1, keepdims=True)
+    x = x / np.sqrt(np.square(x).mean(axis=1, keepdims=True) + anatomy.setting("norm_eps"))
+    return x * model.encoder.weight(f"{role}.weight", layer) + model.encoder.bias(role, layer)
+
+
+def added(terms: Terms, q: np.ndarray, k: np.ndarray, rows: slice, scale: float) -> Float[np.ndarray, "n keys"]:
+    """What one head's terms add to some rows of scores, cell by cell: MPNet's biases, DeBERTa's products.
+
+    The cell (i, j) takes row delta(i, j) of each table: from all products of the queries, or of the keys, with it.
+    """
+    at = np.arange(len(q))[rows]
+    total = np.zeros((len(at), len(k)))
+    if terms.buckets is None:
+        return total
+    places = terms.buckets[np.arange(len(k))[None, :] - at[:, None] + len(q) - 1]
+    if terms.by_distance is not None:
+        total += terms.by_distance[0].astype(np.float64)[places]
+    if terms.relative_keys is not None:
+        total += scale * np.take_along_axis(q[at] @ terms.relative_keys[0].astype(np.float64).T, places, 1)
+    if terms.relative_queries is not None:
+        total += scale * np.take_along_axis(k @ terms.relative_queries[0].astype(np.float64).T, places.T, 1).T
+    return total
+
+
+def turns_of(model: Model, layer: int, tokens: int) -> np.ndarray | None:
+    """(tokens, d_head / 2), e^(i m theta): the complex number by which each pair turns; None if the layer has none."""
+    angles = model.encoder.angles(layer, tokens)
+    return None if angles is None else angles[0].astype(np.complex128) + 1j * angles[1]
+
+
+def turned(model: Model, x: Float[np.ndarray, "tokens d_head"], turn: np.ndarray) -> Float[np.ndarray, "tokens d_head"]:
+    """Queries or keys, each pair as a complex number times e^(i m theta) (Su et al. 2021, eq. 12)."""
+    rotary = model.anatomy.family.rotary if model.anatomy.family else None
+    half = x.shape[1] // 2
+    order = np.arange(2 * half).reshape(half, 2) if rotary and rotary.pairs else np.arange(2 * half).reshape(2, half).T
+    pairs = (x[:, order[:, 0]] + 1j * x[:, order[:, 1]]) * turn
+    result = np.empty_like(x)
+    result[:, order[:, 0]], result[:, order[:, 1]] = pairs.real, pairs.imag
+    return result
 
 
 def _output_bound(record: LayerRecord, W_O: Float[np.ndarray, "width d_model"]) -> float:

@@ -19,7 +19,7 @@ times (product, scale, mask): d = 3 u r.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -91,9 +91,10 @@ def limits_of(trace: Trace) -> Limits:
 
 
 def reach(record: LayerRecord) -> Float[np.ndarray, "heads queries"]:
-    """(heads, queries): r, an upper bound of the query's scores without the mask."""
+    """(heads, queries): r, an upper bound of the query's scores, terms included, without the cap and the mask."""
     q, k = (np.sqrt(np.square(part, dtype=np.float64).sum(-1)) for part in (record.q, record.k))
-    bound: np.ndarray = abs(record.scale) * q * np.repeat(k.max(-1, initial=0.0), len(q) // len(k))[:, None]
+    longest = np.repeat(k.max(-1, initial=0.0), len(q) // len(k))[:, None]
+    bound: np.ndarray = abs(record.scale) * q * longest + record.terms.reach(q, longest, record.scale)
     return bound
 
 
@@ -156,8 +157,9 @@ def drifted(
     keys = np.repeat(record.k, len(record.q) // len(record.k), 0).astype(np.float64)
     apart = np.sqrt(np.square(q - record.q.astype(np.float64)).sum(-1))
     lengths = np.sqrt(np.square(record.q, dtype=np.float64).sum(-1))
-    bound: np.ndarray = abs(record.scale) * (apart * longest(k) + lengths * longest(k - keys))
-    return bound
+    moved = longest(k - keys)
+    bound: np.ndarray = abs(record.scale) * (apart * longest(k) + lengths * moved)
+    return bound + replace(record.terms, by_distance=None, by_key=None).reach(apart, moved, record.scale)
 
 
 def rerun(

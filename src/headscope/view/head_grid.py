@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 
 from headscope.view.terminal import Drawing, Line, Paper, text_line
 
-MARGIN = 9
-
 
 def head_grid(
     layers: Sequence[int], heads: Sequence[int], cell: Callable[[int, int, Paper], tuple[str, str]], *, room: int
@@ -21,12 +19,15 @@ def head_grid(
         room: width of a cell in columns.
     """
 
+    number = max([2, *(len(str(layer)) for layer in layers)])
+    margin = len("layer ") + number  # of two digits: twelve heads of six columns take 80
+
     def draw(paper: Paper) -> Iterable[Line]:
-        fit = max(1, (paper.width - MARGIN) // room)
+        fit = max(1, (paper.width - margin) // room)
         for first in range(0, len(heads), fit):
             columns = heads[first : first + fit]
-            yield text_line(f"{'head':>{MARGIN}}" + "".join(f"{head:>{room}}" for head in columns), "bold")
+            yield text_line(f"{'head':>{margin}}" + "".join(f"{head:>{room}}" for head in columns), "bold")
             for layer in layers:
-                yield ((f"layer {layer:>{MARGIN - 6}}", "bold"), *(cell(layer, head, paper) for head in columns))
+                yield ((f"layer {layer:>{number}}", "bold"), *(cell(layer, head, paper) for head in columns))
 
     return draw

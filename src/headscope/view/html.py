@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from headscope._trace import Trace
-from headscope.errors import InputError
+from headscope.errors import CheckpointError, InputError, UnsupportedError
 from headscope.pages import filled, json_element
 from headscope.statistics.catalog import CATALOG, WEIGHTS_ONLY
 from headscope.view.page_trace import estimated_bytes, model_name, page_file
+from headscope.view.pieces import joined
+from headscope.view.runs import is_cheap, runs_of
 from headscope.writing import write_atomically
 
 LARGE = 64 << 20
@@ -34,6 +36,7 @@ def to_html(
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
     title: str | None = None,
+    runs: bool | None = None,
 ) -> Path:
     """Write the page with these traces embedded: one file that needs no network and no other file.
 
@@ -45,6 +48,8 @@ def to_html(
         layers: only these, counted from 0.
         heads: only these of each layer.
         title: the page's title; by default the model's name and the beginning of the text.
+        runs: include the effects of silencing each head in turn, and an attribution, which need the trace's model; None
+            includes them where that takes about a second.
 
     Returns:
         The path.
@@ -60,6 +65,7 @@ def to_html(
         layers=layers,
         heads=heads,
         title=title,
+        runs=runs,
         notify=lambda note: warnings.warn(LargePageWarning(note), stacklevel=4),
     )
     return page_path
@@ -75,11 +81,14 @@ def write_page(
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
     title: str | None = None,
+    runs: bool | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Path, str]:
     """Write the page as `to_html` does.
 
     Args:
         notify: called with a note if the page will be large, before it is written.
+        progress: called with the layers done and all layers while heads are silenced.
 
     Returns:
         The path, and a line that describes the page.
@@ -92,12 +101,55 @@ def write_page(
     if note is not None:
         notify(note)
     files = [page_file(member, dtype=dtype, values=values, layers=layers, heads=heads) for member in traces]
-    content = page([file for file, _ in files], home="file", title=title or default_title(traces[0]))
+    records, failure = [], None
+    try:
+        for at, member in enumerate(traces):
+            records += _runs(member, str(at), include=runs, progress=progress)
+    except (UnsupportedError, CheckpointError) as error:
+        if runs:
+            raise
+        failure = error.found
+    content = page(
+        [file for file, _ in files],
+        home="file",
+        title=title or default_title(traces[0]),
+        remote=[str(at) for at in range(len(traces))],
+        runs=records,
+    )
     write_atomically(path, content)
     line = f"the page of {len(traces[0])} tokens, {len(content) / 1e6:,.1f} MB, open it in a browser"
     if any(left_out for _, left_out in files):
         line += "; without V, to keep it small: --values includes it (for the sixth step of a cell)"
+    if records:
+        count = sum(len(row) for row in records[0]["result"]["change"])
+        line += f"; with the effect of silencing each of its {count} heads (--no-runs leaves it out)"
+    elif failure is not None:
+        line += f"; without the effects of its heads: {failure}"
     return path, line
+
+
+def _runs(
+    trace: Trace, base: str, *, include: bool | None, progress: Callable[[int, int], None] | None
+) -> list[dict[str, Any]]:
+    """The runs of a trace that a page holds.
+
+    Raises:
+        InputError: they were asked for, and the trace has no model to run.
+        UnsupportedError: the model lacks an output that could be read.
+        CheckpointError: its output is not a number.
+    """
+    from headscope.model import Model
+
+    model = trace.source
+    if include is False or (include is None and not isinstance(model, Model)):
+        return []
+    if not isinstance(model, Model):
+        raise InputError(
+            "the effects of silencing heads need the model, and this trace has none that headscope can run",
+            where="runs",
+            advice="make the trace with hs.open(…).trace(…), or leave out runs=True (--runs)",
+        )
+    return runs_of(model, trace, base, progress) if include or is_cheap(model, trace) else []
 
 
 def size_note(
@@ -153,5 +205,5 @@ def page(files: Sequence[bytes], *, home: str, title: str, **about: Any) -> byte
 
 def default_title(trace: Trace) -> str:
     """The beginning of the text and the model's name."""
-    begins = " ".join((trace.text or " ".join(trace.tokens[:8])).split())
+    begins = " ".join((trace.text or joined(trace.queries, 8)).split())
     return f"{begins[:48]}{'…' if len(begins) > 48 else ''} · {model_name(trace.model)} · headscope"

@@ -1,14 +1,19 @@
-"""A trace in a cell of Jupyter or marimo: the page in an isolated frame. None of its scripts runs in the notebook."""
+"""A trace in a cell of Jupyter or marimo: a widget, or without anywidget the page in an isolated frame."""
 
 from __future__ import annotations
 
 import html
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from headscope._trace import Trace
 from headscope.view.html import default_title, page
 from headscope.view.page_trace import estimated_bytes, page_bytes
+
+if TYPE_CHECKING:
+    from headscope.view.widget import TraceWidget
 
 HEIGHT = 720
 SHOWN_UP_TO = 24 << 20
@@ -59,8 +64,12 @@ def in_marimo() -> bool:
     return marimo is not None and bool(marimo.running_in_notebook())
 
 
-def show(trace: Trace, *, height: int | None = None, open_browser: bool = True) -> None:
-    """Show the page in a notebook's cell, or serve it until Ctrl-C."""
+def show(trace: Trace, *, height: int | None = None, open_browser: bool = True) -> TraceWidget | None:
+    """Return the page as a widget in a notebook with anywidget, show it in one without, or serve it until Ctrl-C."""
+    if (in_jupyter() or in_marimo()) and find_spec("anywidget") is not None:
+        from headscope.view.widget import TraceWidget
+
+        return TraceWidget(trace, height=height or HEIGHT)
     if in_jupyter():
         from IPython.display import display
 
@@ -72,3 +81,4 @@ def show(trace: Trace, *, height: int | None = None, open_browser: bool = True) 
         from headscope.view.server import serve
 
         serve(trace, open_browser=open_browser)
+    return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +10,13 @@ import numpy as np
 from headscope.filling import fill_trace
 
 if TYPE_CHECKING:
+    from jaxtyping import Float
+
     from headscope._trace import Trace
     from headscope.model import Model
 
 TOP = 8
+MOST_CLASSES = 100
 NEXT_SENTENCE = ("is next", "is random")
 
 
@@ -72,15 +74,22 @@ def outcomes(model: Model, trace: Trace) -> list[Outcome]:
     return predictions
 
 
-def moved(before: Trace, after: Trace) -> float | None:
-    """Relative change of the last hidden state, the mean of |after - before| / |before| over tokens; None for NaN."""
+def classes_of(model: Model) -> list[str]:
+    """The labels of a sequence classifier; empty if the model is none."""
+    if "sequence" not in model.anatomy.tasks:
+        return []
+    return [str(label) for label in model.tops.labels() or ()][:MOST_CLASSES]
+
+
+def shifts(before: Trace, after: Trace) -> Float[np.ndarray, " tokens"] | None:
+    """Relative change of each token's last hidden state, |after - before| / |before|; None for NaN."""
     if not {"last_hidden_state"} <= set(before.outputs.kept) & set(after.outputs.kept):
         return None
     a, b = before.outputs["last_hidden_state"].array, after.outputs["last_hidden_state"].array
     if a.shape != b.shape:
         return None
-    shift = float(np.mean(np.linalg.norm(b - a, axis=-1) / np.maximum(np.linalg.norm(a, axis=-1), 1e-12)))
-    return shift if math.isfinite(shift) else None
+    shift = np.linalg.norm(b - a, axis=-1) / np.maximum(np.linalg.norm(a, axis=-1), 1e-12)
+    return shift if np.isfinite(shift).all() else None
 
 
 def _ranked(logits: np.ndarray, labels: tuple[str, ...] | None) -> tuple[Choice, ...]:

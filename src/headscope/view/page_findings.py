@@ -82,7 +82,11 @@ def _strongest_link(narrow: Trace, tables: Sequence[Table], roles: Roles) -> Cel
     key_head = head // (len(record.q) // len(record.k))
     strongest, cell = LEAST_LINK, None
     rows = softmax_rows(
-        record.q[head : head + 1], record.k[key_head : key_head + 1], scale=record.scale, mask=record.mask.of_head(head)
+        record.q[head : head + 1],
+        record.k[key_head : key_head + 1],
+        scale=record.scale,
+        mask=record.mask.of_head(head),
+        terms=record.terms.of_head(head),
     )
     for part in rows:
         queries = np.asarray(part.rows)

@@ -12,29 +12,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headscope._trace import LayerRecord, Source, Trace, is_broken
+from headscope._trace import Trace
 from headscope._trace.file import DTYPES, pack
-from headscope.attention import attend, softmax_rows
 from headscope.checkpoint.json_text import written
-from headscope.errors import InputError, TraceError, UnsupportedError
-from headscope.statistics import Roles, roles_of
-from headscope.statistics.catalog import WEIGHTS_ONLY
-from headscope.statistics.norms import value_norms
-from headscope.statistics.reference import Block, block_statistics, mean_over_queries
+from headscope.errors import InputError
+from headscope.statistics import roles_of
+from headscope.terms import RELATIVE
 from headscope.view.page_findings import page_findings
+from headscope.view.page_measures import THUMB, measure_layer, measured_share, write_norms
 from headscope.view.pieces import labels
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int, UInt8
+    from jaxtyping import Float
 
 VIEW_VERSION = 1
-THUMB = 48
-"""Rows and columns of a head's thumbnail; shorter texts have one cell per pair."""
 VALUES_UP_TO = 4 << 20
 """Most bytes of V that are included by default; without V a cell's last step can't be shown in full."""
-MEASURED_CELLS = 1 << 21
-"""Most cells of a head that thumbnails and statistics are computed from; of more, evenly spread runs of RUN queries."""
-RUN = 8
 PLAIN_FOLDER = re.compile(
     r"(pytorch_|onnx_|final_|best_)?model|models|output|outputs|(best|last|final|checkpoint|epoch|step)([-_]?\w*\d)?",
     re.IGNORECASE,
@@ -84,37 +77,45 @@ def page_file(
     if values is None:
         values = not left_out
     roles = roles_of(trace)
-    drawn, tables, records = [], [], []
-    for record in narrow.layers:
-        thumbs, table, lse = _measure(record, roles)
-        drawn.append(thumbs)
-        tables.append(table)
-        records.append(replace(record, lse=lse))
-    narrow = narrow.replaced(layers=records)
+    measures = [measure_layer(record, roles) for record in narrow.layers]
+    tables = [measured.statistics for measured in measures]
+    narrow = narrow.replaced(
+        layers=[
+            record if measured.lse is None else replace(record, lse=measured.lse)
+            for record, measured in zip(narrow.layers, measures, strict=True)
+        ]
+    )
     tensors, header = pack(narrow, DTYPES[dtype], values)
     names = list(tables[0]) if tables else []
-    tensors["view.thumbs"] = np.stack(drawn)
+    tensors["view.thumbs"] = np.stack([measured.thumbs for measured in measures])
     tensors["view.statistics"] = np.array([[table[name] for table in tables] for name in names], dtype=np.float32)
-    writes = _writes(narrow, trace.source)
+    writes = write_norms(narrow, trace.source)
     if writes is not None:
         tensors["view.value_norms"], tensors["view.writes"], tensors["view.shares"] = writes
     share = measured_share(len(trace.queries), len(trace.keys))
     listed, opening = page_findings(trace, narrow, tables) if share == 1 else (None, None)
     header["headscope.view"] = written(
         {
-            "version": VIEW_VERSION,
+            **about(trace),
             "statistics": names,
-            "labels": labels(trace.queries, trace.text, trace.pair),
-            "key_labels": None if trace.keys is trace.queries else labels(trace.keys),
             "precision": dtype,
-            "name": model_name(trace.model),
-            "measured": share,
             "findings": listed,
             "opening": opening,
-            "anatomy": _anatomy(trace),
         }
     )
     return to_bytes({name: np.ascontiguousarray(part) for name, part in tensors.items()}, metadata=header), left_out
+
+
+def about(trace: Trace) -> dict[str, Any]:
+    """The fields of `headscope.view` that take no computation."""
+    return {
+        "version": VIEW_VERSION,
+        "labels": labels(trace.queries, trace.text, trace.pair),
+        "key_labels": None if trace.keys is trace.queries else labels(trace.keys),
+        "name": model_name(trace.model),
+        "measured": measured_share(len(trace.queries), len(trace.keys)),
+        "anatomy": _anatomy(trace),
+    }
 
 
 def estimated_bytes(trace: Trace, dtype: str, values: bool | None, layers: int, heads: int) -> int:
@@ -122,11 +123,6 @@ def estimated_bytes(trace: Trace, dtype: str, values: bool | None, layers: int, 
     width = np.dtype(DTYPES.get(dtype, np.float16)).itemsize
     rows = len(trace.queries) + len(trace.keys) * (2 if values else 1)
     return layers * heads * (rows * trace.d_head * width + 4 * len(trace.queries) + THUMB * THUMB)
-
-
-def measured_share(queries: int, keys: int) -> int:
-    """1 if every query is measured, n if every nth run of RUN queries is."""
-    return max(1, -(-queries * keys // MEASURED_CELLS))
 
 
 def model_name(model: str) -> str:
@@ -175,7 +171,7 @@ def _narrow(
         number = trace.numbers[at]
         all_heads = trace.head_numbers(number)
         chosen = _chosen(heads, all_heads, "head")
-        q, k, v, bias = record.q, record.k, record.v, record.mask.bias
+        q, k, v, bias, terms = record.q, record.k, record.v, record.mask.bias, record.terms
         # If every query is measured, the measurement gives the log-sum-exps.
         lse = None if measured_share(len(trace.queries), len(trace.keys)) == 1 else record.lse
         if len(chosen) < len(q):
@@ -184,6 +180,7 @@ def _narrow(
             q, k, v = q[chosen], k[key_heads], None if v is None else v[key_heads]
             lse = None if lse is None else lse[chosen]
             bias = bias[chosen] if bias is not None and len(bias) > 1 else bias
+            terms = terms.of_heads(chosen)
         records.append(
             replace(
                 record,
@@ -192,6 +189,7 @@ def _narrow(
                 v=None if v is None else rounded(v),
                 lse=lse,
                 mask=replace(record.mask, bias=bias),
+                terms=terms.mapped(rounded, RELATIVE),
                 number=number,
                 numbers=tuple(all_heads[head] for head in chosen),
             )
@@ -203,86 +201,6 @@ def _narrow(
             advice="choose heads that every layer has: heads=[…]",
         )
     return trace.replaced(layers=records, outputs={}, source=None, precision="fp32")
-
-
-def _measure(
-    record: LayerRecord, roles: Roles
-) -> tuple[
-    UInt8[np.ndarray, "heads rows columns"], dict[str, Float[np.ndarray, " heads"]], Float[np.ndarray, "heads queries"]
-]:
-    """Thumbnails, statistics and log-sum-exps of a layer's heads, from one pass over its weights.
-
-    Of a long text only a share of the queries is measured, and the trace's log-sum-exps are kept.
-    """
-    heads, queries, _ = record.q.shape
-    keys = record.k.shape[1]
-    rows, columns = min(THUMB, queries), min(THUMB, keys)
-    row_of = np.arange(queries) * rows // queries
-    column_starts = np.searchsorted(np.arange(keys) * columns // keys, np.arange(columns))
-    pooled = np.zeros((heads, rows, columns), dtype=np.float32)
-    lse = np.full((heads, queries), -np.inf) if measured_share(queries, keys) == 1 else record.lse.astype(np.float64)
-    parts = []
-    for part in softmax_rows(
-        record.q, record.k, scale=record.scale, mask=record.mask, rows=_walked(queries, keys), keep_scores=True
-    ):
-        parts.append(block_statistics(Block(part, roles, record.mask, queries), WEIGHTS_ONLY))
-        if measured_share(queries, keys) == 1:
-            lse[:, part.rows] = part.lse
-        across = np.maximum.reduceat(part.weights, column_starts, axis=-1) if columns < keys else part.weights
-        targets = row_of[part.rows]
-        starts = np.flatnonzero(np.diff(targets, prepend=-1))
-        down = np.maximum.reduceat(across, starts, axis=1)
-        pooled[:, targets[starts]] = np.maximum(pooled[:, targets[starts]], down)
-    thumbs = np.rint(255 * np.sqrt(np.minimum(np.nan_to_num(pooled), 1))).astype(np.uint8)
-    broken = is_broken(record)  # the page recognises them by their lse
-    return thumbs, {name: np.where(broken, np.nan, mean) for name, mean in mean_over_queries(parts).items()}, lse
-
-
-def _walked(queries: int, keys: int) -> Int[np.ndarray, " n"] | None:
-    """The queries to measure: None for all; of a long text, every nth run of RUN."""
-    every = measured_share(queries, keys)
-    if every == 1:
-        return None
-    places = np.arange(queries)
-    return places[places // RUN % every == 0]
-
-
-def _writes(
-    trace: Trace, source: Source | None
-) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "..."], Float[np.ndarray, "..."]] | None:
-    """The size of each value and each context in the residual stream; None if W_O is unavailable.
-
-    value_norms (layers, heads, keys) = |v_j W_O| (Kobayashi et al. 2020, the norm in eq. 4), writes (layers, heads,
-    queries) = |c_i W_O|, and shares (layers, heads, queries) = c_i W_O . t_i / |t_i|^2 with t_i the sum over these
-    heads: the shares of all heads add up to 1.
-    """
-    if source is None or any(record.v is None for record in trace.layers):
-        return None
-    norms, writes, shares = [], [], []
-    for layer, record in zip(trace.numbers, trace.layers, strict=True):
-        assert record.v is not None
-        heads = trace.head_numbers(layer)
-        try:
-            out = np.stack([np.asarray(source.W_O(layer, head), dtype=np.float32) for head in heads])
-        except (UnsupportedError, TraceError):  # the live model is gone, or its projection is not a single matrix
-            return None
-        groups = len(record.q) // len(record.v)
-        values = np.repeat(record.v, groups, axis=0) if groups > 1 else record.v
-        context, _ = attend(record.q, record.k, record.v, scale=record.scale, mask=record.mask)
-        for at, head in enumerate(heads):
-            if (layer, head) in trace.ablated:
-                context[at] = 0
-        total = np.einsum("hnd,hdm->nm", context, out, optimize=True)
-        along = np.einsum("hnd,hnd->hn", context, total[None] @ out.swapaxes(-1, -2))
-        size = np.einsum("nm,nm->n", total, total)
-        norms.append(value_norms(values, out))
-        writes.append(value_norms(context, out))
-        shares.append(along / np.where(size > 0, size, 1))
-    return (
-        np.stack(norms).astype(np.float16),
-        np.stack(writes).astype(np.float16),
-        np.stack(shares).astype(np.float16),
-    )
 
 
 def _anatomy(trace: Trace) -> dict[str, Any] | None:

@@ -71,7 +71,9 @@ def all_patterns(trace: Trace, layers: Sequence[int] | None = None) -> list[Patt
     patterns: list[Pattern] = []
     for layer in trace.numbers if layers is None else layers:
         record = trace.layers[trace.numbers.index(layer)]
-        means = head_means(record.q, record.k, scale=record.scale, roles=roles, mask=record.mask, names=MEASURES)
+        means = head_means(
+            record.q, record.k, scale=record.scale, roles=roles, mask=record.mask, terms=record.terms, names=MEASURES
+        )
         broken = is_broken(record)
         columns = {name: np.where(broken, np.nan, np.nan_to_num(values)) for name, values in means.items()}
         for at, head in enumerate(trace.head_numbers(layer)):

@@ -39,6 +39,15 @@ def labels(axis: TokenAxis, text: str | None = None, pair: str | None = None) ->
     return tuple(names)
 
 
+def joined(axis: TokenAxis, most: int) -> str:
+    """The first `most` tokens as people write them: the pieces of a word together, words apart."""
+    text = ""
+    for label in labels(axis)[:most]:
+        continued = label.startswith(CONTINUED) and label != CONTINUED
+        text += label.removeprefix(CONTINUED) if continued else f" {label}"
+    return text.strip()
+
+
 def _label(token: str, source: str | None, continued: bool) -> str:
     if continued and token.startswith("##") and len(token) > 2:
         token = token[2:]

@@ -40,10 +40,15 @@ def head_sheet(model: Model, layer: int, head: int) -> Sheet:
     slices = []
     for name, role, axis in HEAD_SLICES:
         array = arrays[name]
-        tensor = model.anatomy.parameter(role, selected.layer).stored
+        if model.anatomy.goes_without(role, selected.layer):
+            continue
+        parameter = model.anatomy.parameter(role, selected.layer)
+        tensor, first_row = parameter.stored, parameter.rows[0] if parameter.rows else 0
+        place = selected.range_of(role)
         norm = float(np.linalg.norm(array.astype(np.float64)))
         first = [float(number) for number in array.ravel()[:FIRST]]
-        span = f"{selected.span.start}:{selected.span.stop}"
+        start, stop = place.start + first_row, place.stop + first_row
+        span = f"{start}:{stop}"
         cut = f"[{span}]" if axis == "rows" else f"[:, {span}]"
         rows.append((name, array.shape, tensor, cut, norm, " ".join(f"{number:+.4f}" for number in first)))
         slices.append(
@@ -52,8 +57,8 @@ def head_sheet(model: Model, layer: int, head: int) -> Sheet:
                 "shape": list(array.shape),
                 "tensor": tensor,
                 "axis": axis,
-                "start": selected.span.start,
-                "stop": selected.span.stop,
+                "start": start,
+                "stop": stop,
                 "norm": norm,
                 "first": first,
             }
@@ -63,9 +68,13 @@ def head_sheet(model: Model, layer: int, head: int) -> Sheet:
     shared = _shared_start([str(row[2]) for row in rows])
     screen_columns = (*SLICE_COLUMNS[:2], Column("place", "lies in", kind="code"), *SLICE_COLUMNS[4:])
     screen_rows = [(*row[:2], row[2].removeprefix(shared) + row[3], *row[4:]) for row in rows]
+    rule = model.anatomy.layer_rules[selected.layer] if not model.anatomy.refusals else None
+    before = " after a norm" if model.anatomy.has("layer.attention_input_norm.weight", selected.layer) else ""
     words = (
-        f"Q = X W_Q + b_Q, with X (S, {sizes.d_model}) the layer's input; K and V likewise, (S, {sizes.d_head}) each. "
-        f"The head writes softmax(Q K^T / sqrt({sizes.d_head})) V W_O, (S, {sizes.d_model})."
+        f"Q = X W_Q + b_Q, with X (S, {sizes.d_model}) the layer's input{before}; K and V likewise, "
+        f"(S, {sizes.d_head}) each. "
+        + ("Queries and keys are then rotated by their positions. " if rule and rule.base else "")
+        + f"The head writes softmax(Q K^T / sqrt({sizes.d_head})) V W_O, (S, {sizes.d_model})."
     )
     expansion = (
         f"The expansion rate of layer {selected.layer} is {rate or 0:.3f}: the factor by which W_V W_O of all heads "

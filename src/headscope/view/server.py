@@ -1,4 +1,4 @@
-"""The page, served on this machine, with reruns: other texts, silenced heads, masked tokens. Starlette and uvicorn."""
+"""The page, served on this machine, with runs of the model on other texts and with changes. Starlette and uvicorn."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ import threading
 import webbrowser
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headscope._trace import Trace
 from headscope.errors import HeadscopeError, InputError, MissingExtraError
 from headscope.view.failure import in_the_page
 from headscope.view.html import default_title, page
-from headscope.view.outcomes import Outcome, moved, outcomes
+from headscope.view.outcomes import classes_of, outcomes
 from headscope.view.page_trace import page_bytes
+from headscope.view.parts import header_bytes, is_large, part
 from headscope.view.policy import HEADERS, server_policy
+from headscope.view.questions import question_of
+from headscope.view.runs import Runs, answer, compared, rerun
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -52,6 +55,8 @@ class Session:
         port: the port the server listens on, which the Host header must name.
         stopping: set when the server stops.
         threads: run the model and make pages.
+        studies: the thread of runs that take long, one at a time.
+        runs: the records of the runs that the page asked for.
     """
 
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
@@ -60,19 +65,22 @@ class Session:
     port: int = 0
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(THREADS, "headscope-page"))
+    studies: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "headscope-study"))
+    runs: Runs = field(default_factory=Runs)
 
     def stop(self) -> None:
         """Cancel pending work: a running forward pass ends at its next layer."""
         self.stopping.set()
-        self.threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self.threads, self.studies):
+            threads.shutdown(wait=False, cancel_futures=True)
 
-    async def run(self, work: Callable[[], T]) -> T:
-        """Run work in a thread and return its result.
+    async def run(self, work: Callable[[], T], *, study: bool = False) -> T:
+        """Run work in a thread and return its result; a study waits until the one before it has ended.
 
         Raises:
             LeftError: the server is stopping.
         """
-        result = asyncio.get_running_loop().run_in_executor(self.threads, work)
+        result = asyncio.get_running_loop().run_in_executor(self.studies if study else self.threads, work)
         result.add_done_callback(
             lambda done: done.cancelled() or done.exception()
         )  # retrieves an error that nobody awaits
@@ -93,20 +101,33 @@ class Session:
             del self.traces[next(iter(self.traces))]
         return name
 
+    def trace(self, name: Any) -> Trace:
+        """The trace with this id.
+
+        Raises:
+            InputError: it was dropped, or never existed.
+        """
+        trace = self.traces.get(str(name))
+        if trace is None:
+            raise InputError("the server no longer has this trace", where="trace", advice="run the text again")
+        return trace
+
     def address(self) -> str:
         """The page's URL."""
         return f"http://{HOST}:{self.port}/?token={self.token}"
 
 
 def application(session: Session) -> Starlette:
-    """Return the server: `/` is the page, `/api/trace` runs the model.
+    """Return the server: `/` is the page, `/api/trace` and `/api/study` run the model, `/api/runs` lists past runs.
+
+    `/api/part` reads a large trace in parts.
 
     Raises:
         MissingExtraError: starlette is not installed.
     """
     try:
         from starlette.applications import Starlette
-        from starlette.responses import Response, StreamingResponse
+        from starlette.responses import JSONResponse, Response, StreamingResponse
         from starlette.routing import Route
     except ImportError as error:
         raise MissingExtraError(
@@ -127,16 +148,47 @@ def application(session: Session) -> Starlette:
         headers = {**HEADERS, "Content-Security-Policy": server_policy(content)}
         return Response(content, media_type="text/html; charset=utf-8", headers=headers)
 
-    async def trace(request: Request) -> Response:
+    async def checked(request: Request) -> dict[str, Any] | Response:
         denied = _denied(session, request, request.headers.get("x-headscope-token", ""))
-        if denied is not None:
-            return denied
-        query = await _query_of(request)
+        return await _query_of(request) if denied is None else denied
+
+    async def streamed(request: Request, answer: Callable[[Session, dict[str, Any]], AsyncIterator[bytes]]) -> Response:
+        query = await checked(request)
         if isinstance(query, Response):
             return query
-        return StreamingResponse(_answer(session, query), media_type="application/octet-stream", headers=HEADERS)
+        return StreamingResponse(answer(session, query), media_type="application/octet-stream", headers=HEADERS)
 
-    return Starlette(routes=[Route("/", index), Route("/api/trace", trace, methods=["POST"])])
+    async def trace(request: Request) -> Response:
+        return await streamed(request, _answer)
+
+    async def study(request: Request) -> Response:
+        return await streamed(request, _study)
+
+    async def runs(request: Request) -> Response:
+        denied = _denied(session, request, request.headers.get("x-headscope-token", ""))
+        return denied or JSONResponse(session.runs.listed(session.traces), headers=HEADERS)
+
+    async def parts(request: Request) -> Response:
+        query = await checked(request)
+        if isinstance(query, Response):
+            return query
+        try:
+            content = await session.run(lambda: part(session.trace(query.get("trace")), query))
+        except LeftError:
+            return _refusal("the server is stopping", 503)
+        except HeadscopeError as error:
+            return _refusal(in_the_page(error), 422)
+        return Response(content, media_type="application/octet-stream", headers=HEADERS)
+
+    return Starlette(
+        routes=[
+            Route("/", index),
+            Route("/api/trace", trace, methods=["POST"]),
+            Route("/api/study", study, methods=["POST"]),
+            Route("/api/runs", runs),
+            Route("/api/part", parts, methods=["POST"]),
+        ]
+    )
 
 
 def _refusal(why: str, status: int) -> Response:
@@ -185,7 +237,7 @@ def _first_page(session: Session, first: str) -> bytes:
     trace = session.traces[first]
     model = session.model
     return page(
-        [page_bytes(trace, values=True)],
+        [_file_of(trace)],
         home="server" if model is not None else "file",
         title=default_title(trace),
         token=session.token,
@@ -193,117 +245,137 @@ def _first_page(session: Session, first: str) -> bytes:
         mask=None if model is None else model.tokenizer.mask_token,
         fills=model is not None and "masked_lm" in model.anatomy.tasks,
         outcomes=[[] if model is None else [outcome.plain() for outcome in outcomes(model, trace)]],
+        classes=[] if model is None else classes_of(model),
     )
+
+
+@dataclass
+class _Stream:
+    """Progress lines of work in a thread, for a client that may leave, and then its result.
+
+    Attributes:
+        session: the server's state.
+        work: called with a function that sends a line, and raises LeftError once the client has gone.
+        study: True for work that takes long.
+    """
+
+    session: Session
+    work: Callable[[Callable[[dict[str, Any]], None]], Any]
+    study: bool = False
+    result: Any = None
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        """Yield lines of JSON; the last one is the refusal if the work raises an error of ours."""
+        loop = asyncio.get_running_loop()
+        queue: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+        left = threading.Event()
+
+        def send(line: dict[str, Any]) -> None:
+            if left.is_set():
+                raise LeftError
+            loop.call_soon_threadsafe(queue.put_nowait, line)
+
+        def run() -> Any:
+            try:
+                if left.is_set():
+                    raise LeftError
+                return self.work(send)
+            finally:
+                if not left.is_set():
+                    loop.call_soon_threadsafe(queue.put_nowait, None)
+
+        running = asyncio.ensure_future(self.session.run(run, study=self.study))
+        try:
+            while (line := await queue.get()) is not None:
+                yield _line(line)
+            self.result = await running
+        except HeadscopeError as error:
+            yield _line({"refused": in_the_page(error)})
+        finally:
+            left.set()
+            running.cancel()
+
+
+def _line(record: dict[str, Any]) -> bytes:
+    return json.dumps(record).encode() + b"\n"
 
 
 async def _answer(session: Session, query: dict[str, Any]) -> AsyncIterator[bytes]:
     """Yield lines of JSON with the progress, then one with the size, then the trace file."""
-    loop = asyncio.get_running_loop()
-    queue: asyncio.Queue[tuple[int, int] | None] = asyncio.Queue()
-    left = threading.Event()
-
-    def progress(done: int, of: int) -> None:
-        if left.is_set():
-            raise LeftError
-        loop.call_soon_threadsafe(queue.put_nowait, (done, of))
-
-    def work() -> tuple[str, bytes, list[Outcome], float | None]:
-        try:
-            return _run(session, query, progress)
-        finally:
-            if not left.is_set():
-                loop.call_soon_threadsafe(queue.put_nowait, None)
-
-    running = asyncio.ensure_future(session.run(work))
-    try:
-        while (step := await queue.get()) is not None:
-            yield json.dumps({"done": step[0], "all": step[1]}).encode() + b"\n"
-        name, content, predictions, shift = await running
-    except HeadscopeError as error:
-        yield json.dumps({"refused": in_the_page(error)}).encode() + b"\n"
+    stream = _Stream(session, lambda send: _run(session, query, lambda done, of: send({"done": done, "all": of})))
+    async for line in stream.lines():
+        yield line
+    if stream.result is None:
         return
-    finally:
-        left.set()
-        running.cancel()
-    head = {"id": name, "bytes": len(content), "outcomes": [outcome.plain() for outcome in predictions], "moved": shift}
-    yield json.dumps(head).encode() + b"\n"
+    head, content = stream.result
+    yield _line(head)
     step_size = 1 << 18
     for start in range(0, len(content), step_size):
         yield content[start : start + step_size]
 
 
-def _run(
-    session: Session, query: dict[str, Any], progress: Callable[[int, int], None]
-) -> tuple[str, bytes, list[Outcome], float | None]:
-    """Run the forward pass that the page requests.
+async def _study(session: Session, query: dict[str, Any]) -> AsyncIterator[bytes]:
+    """Yield lines of JSON with the progress and the layers' numbers, then one with the run's record."""
+
+    def work(send: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+        model, question = _model(session), question_of(query)
+        name = str(query.get("base"))
+        record = answer(
+            model,
+            name,
+            session.trace(name),
+            question,
+            lambda done, of: send({"done": done, "all": of}),
+            lambda layer, change: send({"layer": layer, "change": change.tolist()}),
+        )
+        return session.runs.add(record)
+
+    stream = _Stream(session, work, study=True)
+    async for line in stream.lines():
+        yield line
+    if stream.result is not None:
+        yield _line({"run": stream.result})
+
+
+def _model(session: Session) -> Model:
+    if session.model is None:
+        raise InputError("this server has no model, only a trace", where="view", advice="run headscope view MODEL TEXT")
+    return session.model
+
+
+def _run(session: Session, query: dict[str, Any], progress: Callable[[int, int], None]) -> tuple[dict[str, Any], bytes]:
+    """Run the forward pass that the page requests, or find one that was kept.
 
     Raises:
         InputError: the request names no text or trace, or a head or token that doesn't exist.
     """
-    model = session.model
-    if model is None:
-        raise InputError("this server has no model, only a trace", where="view", advice="run headscope view MODEL TEXT")
-    ablate = [_whole_numbers(head, 2) for head in _list(query.get("ablate"), "ablate")]
-    silenced = [(layer, head) for layer, head in ablate]
-    if query.get("base") is not None:
-        base = session.traces.get(str(query["base"]))
-        if base is None:
-            raise InputError("the server no longer has this trace", where="base", advice="run the text again")
-        masked = _whole_numbers(_list(query.get("mask"), "mask"), None)
-        trace = rerun(model, base, silenced, masked, progress)
-        shift = moved(base, trace)
+    model = _model(session)
+    question = question_of(query)
+    if query.get("kept") is not None:
+        name = str(query["kept"])
+        trace, record = session.trace(name), None
+    elif query.get("base") is not None:
+        base = session.trace(query["base"])
+        trace = rerun(model, base, question, progress)
+        record = compared(model, str(query["base"]), base, trace, question)
+        name = session.keep(trace)
+        record = session.runs.add({**record, "trace": name})
     else:
         text, pair = query.get("text"), query.get("pair")
         if not isinstance(text, str) or not text.strip():
             raise InputError("the text is empty", where="text", advice="type some words")
         if pair is not None and not isinstance(pair, str):
             raise InputError("the second text is not a string", where="pair", advice="send a string or null")
-        trace = model.trace(text, pair, ablate=silenced, progress=progress)
-        shift = None
-    name = session.keep(trace)
-    return name, page_bytes(trace, values=True), outcomes(model, trace), shift
+        trace = model.trace(text, pair, ablate=question.ablate, progress=progress)
+        name, record = session.keep(trace), None
+    content = _file_of(trace)
+    predictions = [outcome.plain() for outcome in outcomes(model, trace)]
+    return {"id": name, "bytes": len(content), "outcomes": predictions, "run": record}, content
 
 
-def rerun(
-    model: Model,
-    base: Trace,
-    ablate: list[tuple[int, int]],
-    mask: list[int],
-    progress: Callable[[int, int], None] | None = None,
-) -> Trace:
-    """Run the same tokens again with heads silenced and tokens masked; words and spans stay those of the text.
-
-    Raises:
-        InputError: a head or token doesn't exist, or the tokenizer has no mask token.
-    """
-    tokenizer = model.tokenizer
-    ids, tokens = list(base.ids), list(base.tokens)
-    for at in mask:
-        if not 0 <= at < len(ids):
-            raise InputError(f"there is no token {at}", where="mask", advice=f"tokens run from 0 to {len(ids) - 1}")
-        if tokenizer.mask_id is None or tokenizer.mask_token is None:
-            raise InputError("this tokenizer has no mask token", where="mask", advice="silence heads instead")
-        ids[at], tokens[at] = tokenizer.mask_id, tokenizer.mask_token
-    again = model.trace(ids=ids, segments=list(base.segments), ablate=ablate, progress=progress)
-    axis = replace(base.queries, tokens=tuple(tokens), ids=tuple(ids))
-    return again.replaced(queries=axis, text=base.text, pair=base.pair, source=model)
-
-
-def _list(value: Any, where: str) -> list[Any]:
-    if value is None:
-        return []
-    if not isinstance(value, list) or len(value) > 100_000:
-        raise InputError(f"{where} is not a list", where=where, advice=f"send {where} as a list")
-    return value
-
-
-def _whole_numbers(value: Any, size: int | None) -> list[int]:
-    whole = isinstance(value, list) and all(isinstance(item, int) and not isinstance(item, bool) for item in value)
-    if not whole or (size is not None and len(value) != size):
-        raise InputError(
-            f"{value!r} is not a list of whole numbers", where="request", advice="send heads as [layer, head]"
-        )
-    return list(value)
+def _file_of(trace: Trace) -> bytes:
+    """A trace for the page: whole, or of a large one the header."""
+    return header_bytes(trace) if is_large(trace) else page_bytes(trace, values=True)
 
 
 def _loop_runs() -> bool:
@@ -320,6 +392,7 @@ def serve(
     *,
     open_browser: bool = True,
     port: int = 0,
+    at: str = "",
     announce: Callable[[str], None] = print,
 ) -> None:
     """Serve the page until Ctrl-C.
@@ -329,6 +402,7 @@ def serve(
         model: runs other texts; by default the trace's model.
         open_browser: open the page in a browser.
         port: to listen on; 0 takes a free port.
+        at: what the page shows first: the part of a page's address after `#`.
         announce: called with the address.
 
     Raises:
@@ -362,10 +436,11 @@ def serve(
             advice="omit it to use a free port",
         ) from error
     session.port = listener.getsockname()[1]
-    announce(f"headscope is at {session.address()}\nCtrl-C stops it")
+    address = f"{session.address()}#{at}" if at else session.address()
+    announce(f"headscope is at {address}\nCtrl-C stops it")
     server = server_of(app, stop=session.stop)
     if open_browser:
-        webbrowser.open(session.address())
+        webbrowser.open(address)
     try:
         server.run(sockets=[listener])
     except KeyboardInterrupt:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headscope._survey.findings import read_findings
-from headscope._survey.wording import extremes, rounded, syntax_sentences
+from headscope._survey.wording import effects_sentences, extremes, rounded, syntax_sentences
 from headscope.checkpoint import called
 from headscope.view.tables import Column, Table
 from headscope.view.terminal import Drawing, Sheet, blank, notes, prose, table, title
@@ -26,6 +26,9 @@ COLUMNS = (
     Column("next", "then"),
 )
 SHOWN_REFUSED = 3
+
+UNKNOWN = 0.05
+"""Share of unknown tokens above which the screen asks whether the corpus is in the model's language."""
 
 
 def survey_sheet(survey: Survey) -> Sheet:
@@ -53,6 +56,15 @@ def survey_sheet(survey: Survey) -> Sheet:
     if empty:
         drawings.append(notes([f"nothing to measure in this corpus: {', '.join(empty)}"]))
     drawings += [notes([f"without {name}: {why}"]) for name, why in manifest["left_out"].items()]
+    unknown = counts.get("unknown", 0)
+    if unknown > UNKNOWN * counts["tokens"]:
+        drawings += [
+            blank,
+            prose(
+                f"the tokenizer doesn't know {unknown / counts['tokens']:.0%} of the tokens: is the corpus in the "
+                "model's language and script? What follows is mostly about tokens that all look alike."
+            ),
+        ]
     if counts["refused"]:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in manifest["refused"]["reasons"].items())
         drawings += [blank, prose(f"{counts['refused']:,} documents were refused: {reasons}")]
@@ -65,12 +77,21 @@ def survey_sheet(survey: Survey) -> Sheet:
     if "labels.parquet" in manifest["files"]:
         labels = Counter(survey.labels["label"].to_pylist()).most_common()
         drawings += [blank, prose("heads by label: " + ", ".join(f"{label} ({count})" for label, count in labels))]
+    if "effects.parquet" in manifest["files"]:
+        sentences = effects_sentences(survey.effects, survey.removal)
+        drawings += [blank, *(prose(sentence, mark="- ") for sentence in sentences)]
     drawings += [blank, *(prose(f"{what}: {survey.folder / name}") for what, name in _files(survey.folder))]
     return Sheet(record=lambda: survey.aggregates, table=lambda: Table(COLUMNS, tuple(rows)), drawings=tuple(drawings))
 
 
 def _files(folder: Path) -> list[tuple[str, str]]:
     """The kind and the name of each file in the folder."""
-    files = [("report", "report.html"), ("plots", "plots"), ("rows", "parts"), ("aggregates", "aggregates.json")]
-    files += [(name, f"{name}.parquet") for name in ("syntax", "labels", "examples")]
+    files = [
+        ("site", "site/index.html"),
+        ("report", "report.html"),
+        ("plots", "plots"),
+        ("rows", "parts"),
+        ("aggregates", "aggregates.json"),
+    ]
+    files += [(name, f"{name}.parquet") for name in ("syntax", "labels", "examples", "effects", "removal")]
     return [(what, name) for what, name in files if (folder / name).exists()]

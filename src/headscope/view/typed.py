@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,9 @@ from headscope.errors import InputError
 if TYPE_CHECKING:
     from headscope.view.matrix import Scale
 
+
+STATE = re.compile(r"[\w=&.%-]*", re.ASCII)
+"""The part of a page's address after `#`."""
 
 MOST_DIGITS = 18
 """Most digits of a number; longer ones exceed every count here, and 64 bits."""
@@ -54,6 +58,22 @@ def number_list(text: str, *, noun: str, option: str, example: str) -> list[int]
         where=option,
         advice=f"use whole numbers separated by spaces or commas: {option} {example}",
     )
+
+
+def checked_state(text: str) -> str:
+    """The part of a page's address after `#`, with or without it.
+
+    Raises:
+        InputError: it has a character that no such address has.
+    """
+    state = text.removeprefix("#")
+    if STATE.fullmatch(state) is None:
+        raise InputError(
+            f"{shortened(text)} is not the end of a page's address",
+            where="--at",
+            advice="copy the part after # from a page: --at 'l=2&h=0'",
+        )
+    return state
 
 
 def word_list(text: str) -> list[str]:

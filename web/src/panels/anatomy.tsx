@@ -1,6 +1,6 @@
 // A drawing of the model: components and their shares, the inside of a layer with the selected head's slice, shapes on every arrow.
 import type { JSX } from "preact";
-import { headColour } from "../colour";
+import { layerColour } from "../colour";
 import { count, isWord, percent, say } from "../words";
 import * as state from "../state";
 import { at, doc } from "../store";
@@ -58,9 +58,9 @@ function Label({ most, children, ...rest }: { most: number } & JSX.SVGAttributes
 
 function Drawing({ model, tokens, head }: { model: Model; tokens: number; head: number }) {
   const { d_model: d, d_head: w, heads, d_ffn: f } = model.sizes;
-  const { layer, head: place } = at.value;
+  const { layer } = at.value;
   const info = doc.value!.info;
-  const colour = headColour(place, info.headNumbers[layer].length, state.dark.value);
+  const colour = layerColour(layer, info.layers.length, state.dark.value);
   const [wide, narrow] = [shape([tokens, d]), shape([tokens, w])];
   const holder = (role: string): Part | undefined => model.layer.find((part) => part.role === role);
   const weights: [string, string, "rows" | "columns"][] = [

@@ -1,121 +1,275 @@
-// Cause and effect: silence heads, mask tokens, run again, and see what changes.
-import { computed, signal } from "@preact/signals";
-import { number, percent, say } from "../words";
+// Cause and effect: put a change and an output, run the model, and see what the change makes of the output.
+import { useState } from "preact/hooks";
+import { changeName, signed, targetName, type Outcome, type Run, type Target } from "../ask";
+import { cancel, outcomes, running, start } from "../remote";
+import { again, arriving, asked, choose, chosen, go, headHere, look, origin, patchText, pinned, reopen, runs, shownRun, stale, target } from "../runs";
 import * as state from "../state";
-import { at, doc, docs, lookAt, lookedRow, otherDoc, shown, type Changes, type Doc } from "../store";
-import { moved, outcomes, run, running, start, type Outcome } from "../remote";
+import { doc, docs, lookAt, lookedRow, otherDoc, placeOfDoc, shown } from "../store";
 import { plainLabel } from "../trace/trace";
+import { number, percent, say, type Word } from "../words";
 import { Fill } from "./bar";
 import { EmptyCentre } from "./centre";
 import { Changed } from "./compare";
+import { Bars, EachHead, inOrder } from "./effects";
+import { Inked } from "./inked";
+import { Sign } from "./sign";
 
-const NOTHING: Changes = { heads: [], tokens: [] };
-/** Requested changes, by the trace that they apply to. */
-const wishes = signal<Record<number, Changes>>({});
-
-/** The trace to change: for a changed run, its original. */
-const origin = computed<Doc | null>(() => {
-  const now = doc.value;
-  return docs.value.find((candidate) => candidate.id === now?.of?.origin) ?? now;
-});
-const wish = computed<Changes>(() => (origin.value && wishes.value[origin.value.id]) ?? NOTHING);
-/** The changed run that is selected or compared with. */
-const changedRun = computed<Doc | null>(() =>
-  [doc.value, otherDoc.value].find((candidate) => candidate?.of && candidate.of.origin === origin.value?.id) ?? null,
-);
-
-function ask(next: Changes): void {
-  if (origin.value) wishes.value = { ...wishes.value, [origin.value.id]: next };
-}
-
-const isSilent = (layer: number, head: number): boolean => wish.value.heads.some(([l, h]) => l === layer && h === head);
+const isSilent = (layer: number, head: number): boolean => chosen.value.ablate.some(([l, h]) => l === layer && h === head);
 
 function silence(layer: number, head: number): void {
-  const { heads, tokens } = wish.value;
-  ask({ tokens, heads: isSilent(layer, head) ? heads.filter(([l, h]) => l !== layer || h !== head) : [...heads, [layer, head]] });
+  const { ablate } = chosen.value;
+  choose({ ablate: isSilent(layer, head) ? ablate.filter(([l, h]) => l !== layer || h !== head) : [...ablate, [layer, head]] });
 }
 
 function mask(places: number[]): void {
-  const { heads, tokens } = wish.value;
-  const has = places.every((place) => tokens.includes(place));
-  ask({ heads, tokens: has ? tokens.filter((place) => !places.includes(place)) : [...new Set([...tokens, ...places])].sort((a, b) => a - b) });
-}
-
-/** The chosen head's numbers in the model. */
-function chosen(): [number, number] {
-  const { layerNumbers, headNumbers } = doc.value!.info;
-  return [layerNumbers[at.value.layer], headNumbers[at.value.layer][at.value.head]];
+  const { mask, replace } = chosen.value;
+  const has = places.every((place) => mask.includes(place));
+  choose({
+    mask: has ? mask.filter((place) => !places.includes(place)) : [...new Set([...mask, ...places])].sort((a, b) => a - b),
+    replace: replace.filter(([place]) => !places.includes(place)),
+  });
 }
 
 export function toggleHead(): void {
-  if (!doc.value || start.value.home !== "server") return;
-  silence(...chosen());
-  state.pane.value = "causes";
+  if (doc.value && start.value.home === "server") silence(...headHere());
 }
 
 export function toggleToken(): void {
   const places = lookedRow.value === null ? undefined : shown.value?.rows[lookedRow.value]?.tokens;
-  if (!places || start.value.home !== "server" || !start.value.mask) return;
-  mask(places);
-  state.pane.value = "causes";
+  if (places && start.value.home === "server" && start.value.mask) mask(places);
 }
 
-async function go(): Promise<void> {
-  const [before, changes] = [origin.value!, wish.value];
-  const parts = [
-    changes.heads.length ? `✕ ${changes.heads.map((cell) => cell.join(".")).join(" ")}` : "",
-    changes.tokens.length ? `${start.value.mask} ${changes.tokens.map((place) => before.info.queries.labels[place]).join(" ")}` : "",
-  ].filter(Boolean);
-  const result = await run(
-    { base: before.remote!, ablate: changes.heads, mask: changes.tokens }, `${parts.join(" · ")} · ${before.name}`, { origin: before.id, changes },
-  );
-  if (!result) return;
-  if (docs.value.includes(before)) lookAt(docs.value.indexOf(before));
-  state.other.value = docs.value.indexOf(result);
+/** Cut the pinned edge in the head in view, and see. */
+export function cutEdge(): void {
+  if (start.value.home !== "server" || !pinned.value) return;
+  state.way.value = "cut";
+  void go();
 }
 
 export function Causes() {
   const base = origin.value;
   if (!base) return null;
-  if (start.value.home !== "server") {
-    return <EmptyCentre>{say("causes_none")}</EmptyCentre>;
-  }
-  const changes = wish.value;
-  const [l, h] = chosen();
-  const labels = base.info.queries.labels;
-  const after = changedRun.value;
-  const shift = after?.remote ? moved.value[after.remote] : undefined;
-  const listed = (trace: Doc | null): Outcome[] | undefined => (trace?.remote ? outcomes.value[trace.remote] : undefined);
+  const server = start.value.home === "server";
+  if (!server && !runs.value.length) return <EmptyCentre>{say("causes_none")}</EmptyCentre>;
+  const one = shownRun.value;
+  const coming = arriving.value?.base === base.remote ? arriving.value : null;
+  const pair = one && [doc.value, otherDoc.value].some((tab) => tab?.of?.run.id === one.id) && [doc.value, otherDoc.value].includes(base);
   return (
     <main class="centre" id="head">
       <section class="panel picture causes">
         <h1>{say("pane_causes")}</h1>
-        <p class="quiet">{say("causes_how")}</p>
-        <dl class="wishes">
-          <dt>{say("causes_heads")}</dt>
-          <dd>
-            <button onClick={toggleHead} aria-pressed={isSilent(l, h)} data-test="silence">{say(isSilent(l, h) ? "causes_back_head" : "causes_this_head", { head: `${l}.${h}` })}</button>
-            {changes.heads.map(([a, b]) => <button key={`${a}.${b}`} class="on" onClick={() => silence(a, b)}>{a}.{b} ×</button>)}
-          </dd>
-          <dt>{say("causes_tokens")} <small>{say(start.value.mask ? "causes_press" : "causes_no_mask")}</small></dt>
-          <dd class="text" data-test="tokens">
-            {labels.map((label, place) => (
-              <button key={place} disabled={!start.value.mask} class={changes.tokens.includes(place) ? "on" : ""} aria-pressed={changes.tokens.includes(place)}
-                title={String(place)} onClick={() => mask([place])}><bdi>{label}</bdi></button>
-            ))}
-          </dd>
-        </dl>
-        <div class="row">
-          <button class="strong" data-test="run" disabled={running.value !== null || (!changes.heads.length && !changes.tokens.length)} onClick={() => void go()}>{say("causes_run")}</button>
-          <span class="quiet" role="status">{running.value}</span>
+        {server ? <Question /> : <p class="quiet small">{say("runs_file")}</p>}
+        <div class="answer">
+          <div class="shownrun">
+            {coming ? <>
+              <p class="made"><b class="chip">{changeName(coming)}</b></p>
+              <Bars order={inOrder(coming.change)} />
+            </> : one ? <Answer one={one} /> : <>
+              <p class="quiet hint">{say("causes_how")}</p>
+              <Outcomes before={base.remote && outcomes.value[base.remote] || []} after={undefined} labels={base.info.queries.labels} />
+            </>}
+          </div>
+          <RunList />
         </div>
-        <Outcomes before={listed(base) ?? []} after={listed(after)} labels={labels} />
-        {listed(base)?.length === 0 && !listed(after)?.length && <p class="quiet">{say(start.value.fills ? "causes_mask_one" : "causes_no_outputs")}</p>}
-        {shift !== undefined && <p>{say("causes_state", { n: percent(shift) })}</p>}
-        {after && <p><button onClick={() => { state.pane.value = "compare"; }}>{say("causes_later")} (2)</button></p>}
       </section>
-      {after && otherDoc.value && (doc.value === base || otherDoc.value === base) && <Changed a={doc.value!} b={otherDoc.value} />}
+      {pair && <Changed a={doc.value!} b={otherDoc.value!} />}
     </main>
+  );
+}
+
+const wayName = (way: state.Way): string => (state.isOfHeads(way) ? say("run_heads", { how: say(`do_${way}`) }) : state.isOfTokens(way) ? say("run_tokens", { how: say(`do_${way}`) }) : say(`do_${way}`));
+
+/** The change and the output, as a sentence of menus. */
+function Question() {
+  const way = state.way.value;
+  const cell = shown.value && pinned.value
+    ? say("run_edge", { token: shown.value.rows[shown.value.rowOf[pinned.value[0]]].text, text: shown.value.columns[shown.value.columnOf[pinned.value[1]]].text }) : null;
+  return (
+    <>
+      <form class="row tools question" onSubmit={(event) => { event.preventDefault(); void go(); }}>
+        <label>{say("causes_change")} <select value={way} data-test="way" onChange={(event) => { state.way.value = event.currentTarget.value as state.Way; }}>
+          {state.WAYS.map((name) => <option key={name} value={name}>{wayName(name)}</option>)}
+        </select></label>
+        {way === "patch" && <input value={patchText.value} aria-label={say("do_patch")} placeholder={say("do_patch_same", { n: origin.value!.info.queries.tokens.length })} data-test="patch" dir="auto" spellcheck={false}
+          onInput={(event) => { patchText.value = event.currentTarget.value; }} onKeyDown={(event) => event.stopPropagation()} />}
+        {(way === "edge" || way === "cut") && <bdi class={cell ? "chip" : "quiet"}>{cell ? `${way === "cut" ? `${headHere().join(".")}: ` : ""}${cell}` : say("causes_pin")}</bdi>}
+        <Measure />
+        {/* two elements: if Cancel became Run while it is pressed, it would submit the form */}
+        {running.value === null
+          ? <button key="run" class="strong" data-test="run" disabled={!asked.value}>{say("causes_run")}</button>
+          : <button key="cancel" type="button" data-test="cancel" onClick={() => cancel()}>{say("cancel")}</button>}
+        <span class="quiet running" role="status">{running.value}</span>
+      </form>
+      {way === "these" && <Choices />}
+    </>
+  );
+}
+
+/** The output that is read. */
+function Measure() {
+  const wanted = target.value;
+  const value = wanted === null ? "" : wanted[0] === "class" ? `class ${wanted[1]}` : String(wanted[0]);
+  const typed = value === "word" || value === "similarity";
+  return (
+    <>
+      <label>{say("causes_measure")} <select value={value} data-test="measure" onChange={(event) => {
+        const name = event.currentTarget.value;
+        target.value = !name ? null : name.startsWith("class ") ? ["class", name.slice(6)] : name === "embedding" ? [name] : [name, ""];
+      }}>
+        <option value="">{say("for_default")}</option>
+        {start.value.fills && <option value="word">{say("for_word")}</option>}
+        {start.value.classes?.map((name) => <option key={name} value={`class ${name}`}>{say("t_class", { token: name })}</option>)}
+        <option value="embedding">{say("t_embedding")}</option>
+        <option value="similarity">{say("for_similarity")}</option>
+      </select></label>
+      {typed && <input value={String(wanted![1])} aria-label={say(`for_${value}` as Word)} data-test="measure-text" dir="auto" spellcheck={false}
+        onInput={(event) => { target.value = [value, event.currentTarget.value]; }} onKeyDown={(event) => event.stopPropagation()} />}
+    </>
+  );
+}
+
+/** Heads to silence, tokens to mask or to replace. */
+function Choices() {
+  const { ablate, mask: masked, replace } = chosen.value;
+  const { labels } = origin.value!.info.queries;
+  const [l, h] = headHere();
+  const [place, choosePlace] = useState(pinned.value?.[0] ?? 0);
+  const [word, write] = useState("");
+  const put = (): void => {
+    if (!word.trim()) return;
+    choose({ mask: masked.filter((at) => at !== place), replace: [...replace.filter(([at]) => at !== place), [place, word.trim()] as [number, string]].sort((a, b) => a[0] - b[0]) });
+    write("");
+  };
+  const silent = !masked.length && !outcomes.value[origin.value!.remote ?? ""]?.length;
+  return (
+    <dl class="wishes">
+      {silent && <dd class="quiet both">{say(start.value.fills ? "causes_mask_one" : "causes_no_outputs")}</dd>}
+      <dt>{say("causes_heads")}</dt>
+      <dd>
+        <button onClick={toggleHead} aria-pressed={isSilent(l, h)} data-test="silence">{say(isSilent(l, h) ? "causes_back_head" : "causes_this_head", { head: `${l}.${h}` })}</button>
+        {ablate.map(([a, b]) => <button key={`${a}.${b}`} class="on" onClick={() => silence(a, b)}>{a}.{b} ×</button>)}
+      </dd>
+      <dt>{say("causes_tokens")} <small>{say(start.value.mask ? "causes_press" : "causes_no_mask")}</small></dt>
+      <dd class="text" data-test="tokens">
+        {labels.map((label, at) => (
+          <button key={at} disabled={!start.value.mask} class={masked.includes(at) ? "on" : ""} aria-pressed={masked.includes(at)}
+            title={String(at)} onClick={() => mask([at])}><bdi>{label}</bdi></button>
+        ))}
+      </dd>
+      <dt>{say("causes_replace")}</dt>
+      <dd>
+        <select value={place} aria-label={say("causes_replace")} data-test="replace-place" onChange={(event) => choosePlace(Number(event.currentTarget.value))}>
+          {labels.map((label, at) => <option key={at} value={at}>{at} {label}</option>)}
+        </select>
+        <span>→</span>
+        <input value={word} aria-label={say("causes_replace")} data-test="replace-by" dir="auto" spellcheck={false} onInput={(event) => write(event.currentTarget.value)}
+          onKeyDown={(event) => { event.stopPropagation(); if (event.key === "Enter" && !event.isComposing) put(); }} />
+        <button onClick={put} disabled={!word.trim()} data-test="replace">+</button>
+        {replace.map(([at, text]) => (
+          <button key={at} class="on" onClick={() => choose({ replace: replace.filter(([other]) => other !== at) })}><bdi>{labels[at]}</bdi> → <bdi>{text}</bdi> ×</button>
+        ))}
+      </dd>
+    </dl>
+  );
+}
+
+/** A run's answer, under the change that made it. */
+function Answer({ one }: { one: Run }) {
+  const why = stale(one);
+  const base = docs.value.find(({ remote }) => remote === one.base);
+  const { result } = one;
+  const labels = base?.info.queries.labels ?? [];
+  return (
+    <>
+      <p class="row made" data-test="made"><b class={`chip${why ? " stale" : ""}`}>{changeName(one)}</b> {why && <Stale one={one} why={why} />}</p>
+      <div class={why ? "old" : ""}>
+        {one.ask.kind === "heads" ? <EachHead run={one} /> : one.ask.kind === "tokens" ? <Attribution one={one} /> : <>
+          {one.target && <h2 class="headline" data-test="headline">{beforeAfter(one.target, one)}</h2>}
+          <Outcomes before={result.was} after={result.now} labels={labels} />
+          {result.shift && base && <>
+            <h3>{say("shift_title")}</h3>
+            <Inked info={base.info} values={result.shift} sign={false} test="shift" />
+            <p class="quiet small">{say("causes_state", { n: percent(result.moved!) })}</p>
+          </>}
+          {one.trace && <p><button data-test="compare" onClick={() => void compare(one)}>{say("causes_later")} (2)</button></p>}
+        </>}
+      </div>
+    </>
+  );
+}
+
+/** The text and the changed run side by side, opened again if need be. */
+async function compare(one: Run): Promise<void> {
+  const [base, after] = [await reopen(one, "base"), await reopen(one, "trace")];
+  if (!base || !after) return;
+  lookAt(placeOfDoc(base));
+  state.other.value = placeOfDoc(after);
+  state.pane.value = "compare";
+}
+
+function beforeAfter(read: Target, { result: { before, after, before_aside, after_aside } }: Run): string {
+  const aside = read.aside && before_aside !== undefined && after_aside !== undefined ? ` · ${say(`aside_${read.aside}`)} ${number(before_aside)} → ${number(after_aside)}` : "";
+  return `${targetName(read)}: ${number(before!)} → ${number(after!)} (${signed(after! - before!)})${aside}`;
+}
+
+/** Why a run no longer answers the question, and a way to run it again. */
+function Stale({ one, why }: { one: Run; why: Word }) {
+  return (
+    <span class="row">
+      <em class="why" title={one.text}>{say("stale")}: {say(why, { text: one.text })}</em>
+      {start.value.home === "server" && <button data-test="again" disabled={running.value !== null} onClick={() => void again(one)}>↻ {say("again")}</button>}
+    </span>
+  );
+}
+
+/** What each token adds to the output. */
+function Attribution({ one }: { one: Run }) {
+  const base = docs.value.find(({ remote }) => remote === one.base);
+  const { scores, total, rest, gap } = one.result;
+  const best = scores.reduce((most, value, place) => (Math.abs(value) > Math.abs(scores[most]) ? place : most), 0);
+  const sum = scores.reduce((all, value) => all + value, 0);
+  return (
+    <>
+      <h2 class="headline" data-test="headline">{say("tok_headline", { token: base?.info.queries.labels[best].replace(/^·/u, "") ?? String(best), share: signed(scores[best]), what: targetName(one.target!), total: number(total) })}</h2>
+      {base && <Inked info={base.info} values={scores} sign test="ink" />}
+      <p class="small" data-test="sum">{say(`do_${one.ask.method}` as Word)}: {rest === null ? say("tok_loose", { sum: number(sum) })
+        : say("tok_sum", { sum: number(sum), rest: number(rest), gap: number(gap!), total: number(total) })}</p>
+      <p class="quiet small">{say("tok_ink")}</p>
+    </>
+  );
+}
+
+function strongest(change: number[][]): string {
+  const [first] = inOrder(change);
+  return `${first.layer}.${first.head} ${signed(first.value)}`;
+}
+
+/** A run's number. */
+const brief = ({ ask, result, target: read }: Run): string =>
+  ask.kind === "heads" ? strongest(result.change) : ask.kind === "tokens" ? number(result.total) : read ? signed(result.after! - result.before!) : "";
+
+/** All runs, the last first. */
+function RunList() {
+  const listed = [...runs.value].reverse();
+  return (
+    <section class="runs" aria-label={say("runs")}>
+      <h3 class="row spread"><span>{say("runs")}</span> {start.value.home === "server" && <small class="quiet">{say("runs_kept")}</small>}</h3>
+      <ol data-test="runs">
+        {listed.map((one) => {
+          const why = one.base === origin.value?.remote ? null : "stale_text";
+          return (
+            <li key={one.id}>
+              <button class={one === shownRun.value ? "here" : ""} aria-pressed={one === shownRun.value} data-run={one.id} onClick={() => void look(one)}>
+                <bdi class={why ? "stale" : ""}>{changeName(one)}</bdi> <b>{brief(one)}</b>
+              </button>
+              {why && <span class="row"><em class="why small" title={one.text}>{say(why, { text: one.text })}</em>
+                {start.value.home === "server" && <Sign says={say("again")} disabled={running.value !== null} onClick={() => void again(one)}>↻</Sign>}</span>}
+            </li>
+          );
+        })}
+        {!listed.length && <li class="quiet small">{say("runs_none")}</li>}
+      </ol>
+    </section>
   );
 }
 
@@ -131,14 +285,14 @@ function Outcomes({ before, after, labels }: { before: Outcome[]; after: Outcome
       <h2>{say("causes_before")}</h2><h2>{after ? say("causes_after") : ""}</h2>
       {places.map((outcome) => {
         const [was, is] = [before, after ?? []].map((list) => list.find((other) => named(other) === named(outcome)));
-        const stood = outcome.place === null || labels[outcome.place] === outcome.token ? null : labels[outcome.place].replace(/^·/u, "");
+        const stood = outcome.place === null || labels[outcome.place] === undefined || labels[outcome.place] === outcome.token ? null : labels[outcome.place].replace(/^·/u, "");
         return [
           <h3 key={named(outcome)}>
             {outcome.place === null ? outcome.what : say("causes_place", { what: outcome.what, place: outcome.place })}
             {stood !== null && <small class="quiet"> {say("causes_stood", { token: stood })}</small>}
           </h3>,
-          was ? <Choices key={`${named(outcome)} before`} when={say("causes_before")} outcome={was} against={undefined} /> : <p key={`${named(outcome)} before`} class="quiet">{say("causes_not_masked")}</p>,
-          is ? <Choices key={`${named(outcome)} after`} when={say("causes_after")} outcome={is} against={was} /> : <p key={`${named(outcome)} after`} />,
+          was ? <Ranking key={`${named(outcome)} before`} when={say("causes_before")} outcome={was} against={undefined} /> : <p key={`${named(outcome)} before`} class="quiet">{say("causes_not_masked")}</p>,
+          is ? <Ranking key={`${named(outcome)} after`} when={say("causes_after")} outcome={is} against={was} /> : <p key={`${named(outcome)} after`} />,
         ];
       })}
     </div>
@@ -146,7 +300,7 @@ function Outcomes({ before, after, labels }: { before: Outcome[]; after: Outcome
 }
 
 /** The likeliest choices, and how their probabilities changed. */
-function Choices({ when, outcome, against }: { when: string; outcome: Outcome; against: Outcome | undefined }) {
+function Ranking({ when, outcome, against }: { when: string; outcome: Outcome; against: Outcome | undefined }) {
   return (
     <ol class="ranked" data-when={when}>
       {outcome.top.map(({ label, share }) => {

@@ -4,17 +4,17 @@ import type { ComponentChildren } from "preact";
 import { engine } from "../trace/engine";
 import type { Chain } from "../trace/chain";
 import { largestPlaces } from "../trace/strongest";
+import { written, type Written } from "../away";
 import { start } from "../remote";
+import { cutEdge } from "./causes";
 import { Fill } from "./bar";
 import { number, percent, say } from "../words";
 import * as state from "../state";
 import { at, column, doc, rested, row, shown } from "../store";
 
-export const STEPS = 7;
-
 /** Go to the next step of the chain; after the last, show all of them. */
 export function nextStep(): void {
-  state.step.value = state.step.value >= STEPS ? 1 : state.step.value + 1;
+  state.step.value = state.step.value >= state.STEPS ? 1 : state.step.value + 1;
 }
 
 /** Three or four digits, because a step has little space. */
@@ -24,14 +24,15 @@ export function Cell() {
   const info = doc.value?.info;
   const words = shown.value;
   const { row: r, column: c } = rested.value;
-  const [current, setCurrent] = useState<{ chain: Chain; key: string } | null>(null);
+  const [current, setCurrent] = useState<{ chain: Chain; key: string; wrote: Written } | null>(null);
   const { layer, head } = at.value;
   const [i, j] = [r === null ? undefined : words?.rows[r]?.tokens[0], c === null ? undefined : words?.columns[c]?.tokens[0]];
   const key = `${doc.value?.id}/${layer}/${head}/${i}/${j}`;
   useEffect(() => {
     if (!doc.value || i === undefined || j === undefined) return;
-    engine.ask("chain", { trace: doc.value.id, layer, head, i, j }, "chain")
-      .then((chain) => setCurrent({ chain, key }))
+    const opened = doc.value;
+    engine.ask("chain", { trace: opened.id, layer, head, i, j }, "chain")
+      .then(async (chain) => setCurrent({ chain, key, wrote: await written(opened, layer, head, i, j) }))
       .catch(() => undefined);
   }, [key]);
   if (!info || !words) return null;
@@ -43,7 +44,7 @@ export function Cell() {
     <>q<sub>i</sub> <em>({d},)</em></>,
     <>k<sub>j</sub> <em>({d},)</em></>,
     <>q<sub>i</sub> ⊙ k<sub>j</sub> <em>({d},)</em></>,
-    <>s<sub>ij</sub>=q<sub>i</sub>·k<sub>j</sub>{standardScale ? <>/√{d}</> : <>·scale</>}</>,
+    <>s<sub>ij</sub>=q<sub>i</sub>·k<sub>j</sub>{standardScale ? <>/√{d}</> : <>·scale</>}{(current?.chain.terms.length ?? 0) > 0 && <> + …</>}</>,
     <>p<sub>ij</sub> = e<sup>s − lse</sup></>,
     <>p<sub>ij</sub> v<sub>j</sub></>,
     <>c<sub>i</sub> W<sub>O</sub>{dModel && <em> ({dModel},)</em>}</>,
@@ -65,17 +66,15 @@ export function Cell() {
     );
   }
   if (i === undefined || j === undefined || !current) return <section class="panel cell" aria-label={say("cell")} aria-busy="true" />;
-  const { chain } = current;
+  const { chain, wrote: { norm, size, share } } = current;
   const [from, to] = [words.rows[r], words.columns[c]];
   const named = titles(from.text, to.text);
-  const steps = state.step.value === 0 ? STEPS : state.step.value;
+  const steps = state.step.value === 0 ? state.STEPS : state.step.value;
   const most = Math.max(...chain.q.map(Math.abs), ...chain.k.map(Math.abs), 1e-9);
   const many = Math.max(...chain.product.map(Math.abs), 1e-9);
   const strongest = Array.from(chain.product.keys()).sort((a, b) => Math.abs(chain.product[b]) - Math.abs(chain.product[a])).slice(0, 3);
   const listed = largestPlaces(chain.weights, 4);
   if (!listed.includes(j)) listed[listed.length - 1] = j;
-  const index = (layer * info.heads + head) * info.queries.tokens.length + i;
-  const norm = info.valueNorms?.[(layer * info.heads + head) * info.keys.tokens.length + j];
   const label = (token: number): string => info.keys.labels[token].replace(/^·/u, "");
   const pieces = [from, to].find((label) => label.tokens.length > 1);
   const carried = chain.v?.map((x) => x * chain.weight);
@@ -85,6 +84,7 @@ export function Cell() {
         <h2 data-test="cell"><span>{say("cell")}</span> <bdi title={from.text}>{from.text}</bdi> → <bdi title={to.text}>{to.text}</bdi> <b>{number(chain.weight, 4)}</b></h2>
         <span class="quiet small">{pieces ? say("s_piece", { token: pieces.text, n: pieces.tokens.length }) : rule.stage === "rotated" ? say("stage_rotated") : rule.stage === "scaled" ? say("stage_scaled") : words.renormalised || state.normed.value ? say("s_raw") : ""}</span>
         <span class="row">
+          {start.value.home === "server" && <button onClick={cutEdge} data-test="cut-edge">{say("causes_cut")}</button>}
           <button onClick={nextStep} data-test="step">{say(state.step.value === 0 ? "step_first" : "step_next")}</button>
           <button disabled={state.step.value === 0} onClick={() => { state.step.value = 0; }}>{say("step_all")}</button>
         </span>
@@ -106,6 +106,10 @@ export function Cell() {
           says={standardScale ? say("s_dot_says", { d }) : say("s_dot_says_plain", { scale: number(chain.scale, 5) })}>
           <p class="sum">Σ = <b>{number(chain.dot, 3)}</b></p>
           <p class="sum">{standardScale ? <>x 1/√{d}</> : <>x {number(chain.scale, 4)}</>}{chain.bias !== 0 && <> {say("s_bias", { bias: number(chain.bias, 3) })}</>}</p>
+          {chain.terms.length > 0 && <table class="terms" data-test="score-terms"><tbody>{chain.terms.map(({ name, value }) => (
+            <tr key={name}><td class="quiet">{say(`t_${name}`)}</td><td>{value < 0 ? "−" : "+"} {number(Math.abs(value), 3)}</td></tr>
+          ))}</tbody></table>}
+          {chain.cap !== null && <p class="sum">{say("t_cap", { cap: number(chain.cap, 1) })}</p>}
           <p class="sum">{chain.masked ? say("s_masked") : <>s = <b data-test="score">{number(chain.score, 4)}</b></>}</p>
         </Step>
         <Step n={5} of={steps} title={named[4]} formula={formulas[4]} says={say("s_softmax_says", { lse: number(chain.lse, 4) })}>
@@ -116,6 +120,7 @@ export function Cell() {
               <td><b data-test={n === j ? "weight" : undefined}>{number(chain.weights[n], 4)}</b></td>
             </tr>
           ))}</tbody></table>
+          {chain.sink !== null && <p class="sum">{say("t_sink", { share: percent(chain.sink) })}</p>}
         </Step>
         <Step n={6} of={steps} title={named[5]} formula={<>{formulas[5]} <em>({chain.v?.length ?? d},)</em></>}
           says={chain.v ? say("s_value_says", { d: chain.v.length, token: to.text }) : say(start.value.home === "notebook" ? "s_value_none_notebook" : "s_value_none")}>
@@ -123,12 +128,12 @@ export function Cell() {
           <p class="sum">{norm !== undefined ? say("s_value_norm", { n: number(norm, 3) }) : " "}</p>
         </Step>
         <Step n={7} of={steps} title={named[6]} formula={formulas[6]}
-          says={info.writes && info.shares
-            ? say("s_writes_says", { token: from.text, n: number(info.writes[index], 3), share: percent(info.shares[index]) })
+          says={size !== undefined && share !== undefined
+            ? say("s_writes_says", { token: from.text, n: number(size, 3), share: percent(share) })
             : say("s_writes_none")}>
-          {info.shares && <>
-            <p class="sum"><b>{percent(info.shares[index])}</b></p>
-            <div class="bar wide"><Fill share={info.shares[index]} /></div>
+          {share !== undefined && <>
+            <p class="sum"><b>{percent(share)}</b></p>
+            <div class="bar wide"><Fill share={share} /></div>
           </>}
         </Step>
       </div>

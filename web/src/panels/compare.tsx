@@ -1,15 +1,24 @@
-// Two traces side by side, their signed difference, and the heads that changed most.
+// A beside B and A - B, their tokens aligned: a text or run, a layer and a head in each. Below, the heads that changed most.
 import { useEffect } from "preact/hooks";
 import { useSignal, type Signal } from "@preact/signals";
 import { count, number, say } from "../words";
 import * as state from "../state";
-import { apart, placeOf, separated } from "../comparing";
-import { picture, wanted, wantedKey, type Picture, type Wanted } from "../pictures";
-import { at, doc, docs, failure, headLabel, headName, openTrace, otherDoc, otherShown, shown, type Doc } from "../store";
+import { alignedLabels, apart, pairs, setB, slotB, swap } from "../comparing";
+import { distinct, fullName, shortNames } from "../naming";
+import { mean, title } from "../several";
+import { drawnOf, picture, wanted, wantedKey, type Picture, type Wanted } from "../pictures";
+import { at, doc, docB, docs, failure, headLabel, headName, lookAt, lookedColumn, lookedRow, openTrace, otherDoc, placeOfDoc, shown, type Doc } from "../store";
 import { changed } from "../statistics";
+import { engine } from "../trace/engine";
 import { everyRow } from "../trace/measures";
+import { largestPlaces } from "../trace/strongest";
+import { Fill } from "./bar";
 import { Legend } from "./legend";
-import { Matrix } from "./matrix";
+import { LEAST, Matrix } from "./matrix";
+import { Sign } from "./sign";
+import { short } from "./slots";
+import { placed, type Label } from "../shown";
+import type { Aligned } from "../trace/difference";
 
 function usePicture(want: Wanted | null, lane: string): Signal<Picture | null> {
   const result = useSignal<Picture | null>(null);
@@ -23,80 +32,163 @@ function usePicture(want: Wanted | null, lane: string): Signal<Picture | null> {
   return result;
 }
 
-export function Chooser() {
-  return (
-    <span class="row">
-      <label>{say("compare_with")} <select value={state.other.value ?? ""} data-test="compare-with"
-        onChange={(event) => { state.other.value = event.currentTarget.value === "" ? null : Number(event.currentTarget.value); }}>
-        <option value="">{say("compare_none")}</option>
-        {docs.value.map((tab, index) => tab === doc.value ? null : <option key={tab.id} value={index}>{tab.name}</option>)}
-      </select></label>
-      <label class="file button">{say("compare_open")}
-        <input type="file" accept=".safetensors" data-test="compare-file" onChange={(event) => {
-          const file = event.currentTarget.files?.[0];
-          if (file) void openFile(file);
-        }} />
-      </label>
-    </span>
-  );
+/** Row r of a picture, requested where the picture is pooled. */
+function useRow(want: Wanted | null, drawn: Picture | null, r: number | null, lane: string): Float32Array | null {
+  const far = useSignal<{ key: string; data: Float32Array } | null>(null);
+  const key = want && r !== null && drawn && !drawn.full ? `${wantedKey(want)} ${r}` : "";
+  useEffect(() => {
+    if (!key) return;
+    engine.ask("rows", { ...drawnOf(want!), view: want!.shown.view, from: r!, to: r! + 1, normed: false }, lane)
+      .then((data) => { far.value = { key, data }; }, () => undefined);
+  }, [key]);
+  if (!want || !drawn || r === null || r < 0) return null;
+  if (drawn.full) return drawn.key === wantedKey(want) ? drawn.full.subarray(r * drawn.columns, (r + 1) * drawn.columns) : null;
+  return far.value?.key === key ? far.value.data : null;
 }
 
 export async function openFile(file: File): Promise<void> {
   try {
     const found = await openTrace({ bytes: await file.arrayBuffer() }, null);
     failure.value = null;
-    state.other.value = docs.value.indexOf(found);
+    state.other.value = placeOfDoc(found);
     state.pane.value = "compare";
   } catch (error) {
     failure.value = say("file_refused", { why: `${file.name}: ${error instanceof Error ? error.message : String(error)}` });
   }
 }
 
+/** What a side of the comparison holds: a text or run, and a head. */
+function Chooser({ name, holds, head, onText, onHead }: {
+  name: "A" | "B"; holds: Doc | null; head: number | null; onText: (index: number) => void; onHead: (layer: number, head: number) => void;
+}) {
+  const short = shortNames();
+  const info = holds?.info;
+  return (
+    <span class="slot">
+      <b>{name}</b>
+      <select value={holds ? placeOfDoc(holds) : ""} aria-label={say("compare_text", { name })} title={holds ? fullName(holds) : ""} data-test={name === "A" ? "compare-a" : "compare-with"}
+        onChange={(event) => { if (event.currentTarget.value !== "") onText(Number(event.currentTarget.value)); }}>
+        {!holds && <option value="">{say("compare_none")}</option>}
+        {docs.value.map((tab, index) => <option key={tab.id} value={index}>{short[index]}</option>)}
+      </select>
+      {info && <select value={head ?? ""} aria-label={say("compare_head", { name })} data-test={`head-${name}`}
+        onChange={(event) => { const n = Number(event.currentTarget.value); onHead(Math.floor(n / info.heads), n % info.heads); }}>
+        {head === null && <option value="">–</option>}
+        {info.layers.flatMap((_, l) => Array.from({ length: info.heads }, (_, h) => <option key={`${l}.${h}`} value={l * info.heads + h}>{headLabel(info, l, h)}</option>))}
+      </select>}
+    </span>
+  );
+}
+
 export function Compare() {
-  const [a, b] = [doc.value, otherDoc.value];
-  const [labelsA, labelsB] = [shown.value, otherShown.value];
+  const [a, b, labelsA] = [doc.value, slotB.value, shown.value];
+  const aligned = docB.value && labelsA ? pairs.value : null;
+  const want = wanted.value && { ...wanted.value, normed: false };
+  const wantB: Wanted | null = b && { ...b, minus: null, normed: false, mean: null };
+  const minus: Wanted | null = want && b && aligned ? { ...want, minus: { ...b, pairs: aligned } } : null;
+  const left = usePicture(want, "compare a").value;
+  const right = usePicture(wantB, "compare b").value;
+  const gap = usePicture(minus, "compare difference").value;
+  if (!a || !labelsA || !want) return null;
   const { layer, head } = at.value;
-  const name = a && headName(a.info, at.value);
-  const there = b && name && placeOf(b.info, name.l, name.h);
-  const second: Wanted | null = b && labelsB && there ? { doc: b, minus: null, shown: labelsB, ...there, normed: false } : null;
-  const why = separated.value;
-  const minus: Wanted | null = a && b && labelsA && there && !why ? { doc: a, minus: b, shown: labelsA, layer, head, normed: false } : null;
-  const left = usePicture(wanted.value && { ...wanted.value, normed: false }, "compare a");
-  const right = usePicture(second, "compare b");
-  const difference = usePicture(minus, "compare difference");
-  if (!a || !labelsA || !name) return null;
-  const heading = (name: string, trace: Doc): preact.JSX.Element => <h3 title={`${trace.name} ${trace.info.name}`}><b>{name}</b> <bdi>{trace.name}</bdi> <span class="quiet">{trace.info.name}</span></h3>;
+  const [nameA, nameB] = docB.value && docB.value !== a ? distinct([fullName(a), fullName(docB.value)]) : ["", ""];
+  const heading = (name: string, text: string, called: string, trace: Doc) => (
+    <h3 title={`${text} ${called}\n${fullName(trace)}\n${trace.info.name}`}><b>{name}</b> {text && <bdi>{text}</bdi>} <span class="quiet">{called}{trace.info.name !== docB.value?.info.name || trace.info.name !== a.info.name ? ` · ${trace.info.name}` : ""}</span></h3>
+  );
+  const rows = aligned && b ? alignedLabels(labelsA.rows, b.shown.rows, aligned.rows) : [];
+  const columns = aligned && b ? alignedLabels(labelsA.columns, b.shown.columns, aligned.columns) : [];
+  const [l, h] = [state.otherLayer.value, state.otherHead.value];
+  const missing = l !== null && h !== null ? { l, h } : headName(a.info, at.value);
   return (
     <main class="centre" id="head">
       <section class="panel picture">
         <div class="row tools">
-          <h1>{say("layer_head", name)}</h1>
-          <Chooser />
+          <Chooser name="A" holds={a} head={mean.value ? null : layer * a.info.heads + head} onText={lookAt}
+            onHead={(l, h) => { state.several.value = state.NONE; state.layer.value = l; state.head.value = h; }} />
+          <Sign says={say("compare_swap")} data-test="swap" disabled={!b} onClick={swap}>⇄</Sign>
+          <Chooser name="B" holds={docB.value} head={b && b.layer * b.doc.info.heads + b.head} onText={(index) => setB(index, state.otherLayer.value, state.otherHead.value)}
+            onHead={(l, h) => setB(placeOfDoc(docB.value!), l, h)} />
+          <label class="file button">{say("compare_open")}
+            <input type="file" accept=".safetensors" data-test="compare-file" onChange={(event) => {
+              const file = event.currentTarget.files?.[0];
+              if (file) void openFile(file);
+            }} />
+          </label>
         </div>
-        {!b || !labelsB ? <p class="quiet hint">{say("compare_hint")}</p> : (
-          <div class={why || !there ? "three two" : "three"}>
-            <div>{heading("A", a)}<Matrix picture={left.value} wanted={wanted.value} rows={labelsA.rows} columns={labelsA.columns} linked name="A" />{left.value && <Legend picture={left.value} />}</div>
-            <div data-test="second">{heading("B", b)}{second
-              ? <><Matrix picture={right.value} wanted={second} rows={labelsB.rows} columns={labelsB.columns} linked={!why} name="B" />{right.value && <Legend picture={right.value} />}</>
-              : <p class="quiet hint">{say("compare_no_head", name)}</p>}</div>
-            <div data-test="difference"><h3>{say("compare_difference")}</h3>
-              {minus ? <><Matrix picture={difference.value} wanted={minus} rows={labelsA.rows} columns={labelsA.columns} linked name={say("compare_difference")} />{difference.value && <Legend picture={difference.value} digits={3} />}<Cells a={left.value} b={right.value} difference={difference.value} /></>
-                : <p class="quiet hint">{why ? say(why.word, { a: why.a, b: why.b }) : say("compare_no_head", name)}</p>}
+        {!b || !aligned || !wantB ? <p class="quiet hint" data-test="compare-hint">{docB.value ? say("compare_no_head", missing) : say("compare_hint")}</p> : (
+          <>
+            <div class="duel">
+              <div class="large" data-test="difference">
+                <h3 title={alignment(aligned.rows, rows)}>A − B <span class="quiet" data-test="aligned">{alignment(aligned.rows, rows)}</span></h3>
+                <Matrix picture={gap} wanted={minus} rows={rows} columns={columns} linked name="A − B" toA={{ rows: aligned.rows.a, columns: aligned.columns.a }} />
+                {gap && <Legend picture={gap} digits={3} />}
+              </div>
+              <div data-test="first">{heading("A", nameA, title(), a)}
+                <Matrix picture={left} wanted={want} rows={labelsA.rows} columns={labelsA.columns} linked bare name="A" />{left && <Legend picture={left} />}</div>
+              <div data-test="second">{heading("B", nameB, say("layer_head", headName(b.doc.info, b)), b.doc)}
+                <Matrix picture={right} wanted={wantB} rows={b.shown.rows} columns={b.shown.columns} linked bare name="B" toA={{ rows: backwards(aligned.rows), columns: backwards(aligned.columns) }} />{right && <Legend picture={right} />}</div>
             </div>
-          </div>
+            <Pairs want={want} wantB={wantB} left={left} right={right} columns={columns} />
+          </>
         )}
       </section>
-      {b && <Changed a={a} b={b} />}
+      {otherDoc.value && <Changed a={a} b={otherDoc.value} />}
     </main>
   );
 }
 
-/** The three numbers of the hovered or pinned cell. */
-function Cells({ a, b, difference }: { a: Picture | null; b: Picture | null; difference: Picture | null }) {
-  const [r, c] = [state.hoverRow.value, state.hoverColumn.value];
-  if (r === null || c === null || !a?.full || !b?.full || !difference?.full) return <p class="small">&nbsp;</p>;
-  const at = r * a.columns + c;
-  return <p class="small" data-test="three">A {number(a.full[at], 4)} − B {number(b.full[at], 4)} = {number(difference.full[at], 4)}</p>;
+/** Longer texts have cells too small for numbers. */
+const NUMBERED = 28;
+
+/** A's place at each of B's. */
+function backwards({ a, b }: Aligned): Int32Array {
+  const out = new Int32Array(b.reduce((most, j) => Math.max(most, j + 1), 0)).fill(-1);
+  b.forEach((j, n) => { if (j >= 0) out[j] = a[n]; });
+  return out;
+}
+
+function alignment({ a, b }: Aligned, labels: Label[]): string {
+  const both = a.reduce((sum, i, n) => sum + Number(i >= 0 && b[n] >= 0), 0);
+  const differ = labels.filter(({ differs, gap }) => differs && !gap).length;
+  return `${say("compare_aligned", { n: count(both), all: count(a.length), differ: count(differ) })}${a.length <= NUMBERED ? ` · ${say("text_numbers", { n: LEAST })}` : ""}`;
+}
+
+/** Keys with a pair of bars. */
+const BARS = 14;
+
+/** Where the query that is looked at looks in A and in B, and the three numbers of the cell. */
+function Pairs({ want, wantB, left, right, columns }: { want: Wanted; wantB: Wanted; left: Picture | null; right: Picture | null; columns: Label[] }) {
+  const { rows, columns: keys } = pairs.value!;
+  const r = lookedRow.value;
+  const place = r === null ? -1 : rows.a.indexOf(r);
+  const partner = place < 0 ? null : rows.b[place];
+  const [x, y] = [useRow(want, left, r, "row a"), useRow(wantB, right, partner, "row b")];
+  const valueA = (n: number): number | null => (x && keys.a[n] >= 0 ? x[keys.a[n]] : null);
+  const valueB = (n: number): number | null => (y && keys.b[n] >= 0 ? y[keys.b[n]] : null);
+  const order = x ? largestPlaces(columns.map((_, n) => Math.max(valueA(n) ?? 0, valueB(n) ?? 0)), BARS).sort((one, other) => one - other) : [];
+  const c = lookedColumn.value === null ? -1 : keys.a.indexOf(lookedColumn.value);
+  const [one, other] = [c < 0 ? null : valueA(c), c < 0 ? null : valueB(c)];
+  const token = r === null ? "" : shown.value!.rows[r]?.text ?? "";
+  return (
+    <section class="pairs">
+      <h3 class="row">{r === null ? <span class="quiet">{say("pick")}</span> : say("looks_at", { token })} <span class="key"><i /> A <i class="b" /> B</span>
+        <span data-test="three">{one !== null && other !== null ? <>A {number(one, 4)} − B {number(other, 4)} = <b>{number(one - other, 4)}</b></> : r !== null && partner !== null && partner < 0 ? say("compare_alone", { token }) : ""}</span></h3>
+      <ol data-test="pairs">
+        {order.map((n) => {
+          const label = columns[n];
+          const both = [valueA(n), valueB(n)];
+          return (
+            <li key={n} class={n === c ? "chosen" : ""} title={`${placed(label)} (${label.title}): A ${both[0] === null ? "–" : number(both[0])} · B ${both[1] === null ? "–" : number(both[1])}`} data-a={both[0]} data-b={both[1]}
+              onPointerEnter={() => { state.hoverColumn.value = keys.a[n] < 0 ? null : keys.a[n]; }} onPointerLeave={() => { state.hoverColumn.value = null; }}
+              onClick={() => { if (keys.a[n] >= 0) state.key.value = shown.value!.columns[keys.a[n]].tokens[0]; }}>
+              <bdi class={label.differs ? "differs" : ""}>{placed(label)}</bdi>
+              {both.map((value, side) => <><span class={side ? "bar b" : "bar"}><Fill share={value ?? 0} /></span><b>{value === null ? "–" : short(value)}</b></>)}
+            </li>
+          );
+        })}
+      </ol>
+    </section>
+  );
 }
 
 /** Heads ranked by how much their rows differ between two traces. */

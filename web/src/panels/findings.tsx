@@ -1,7 +1,7 @@
 // What is worth reading in the text, below the head line: a sentence each, and a click to its head and cell.
 import { useEffect, useRef } from "preact/hooks";
 import { signal } from "@preact/signals";
-import { headColour } from "../colour";
+import { layerColour } from "../colour";
 import { placeOf } from "../comparing";
 import { goTo } from "../opening";
 import * as state from "../state";
@@ -56,7 +56,7 @@ function Chip({ info, finding, full }: { info: TraceInfo; finding: Finding; full
   const here = isHere(info, finding);
   return (
     <button class={`finding${here ? " here" : ""}`} aria-pressed={here} data-test="finding" data-kind={finding.kind} title={`${phrase(info, finding)} · ${words}`} onClick={() => open(info, finding)}>
-      <i style={{ background: headColour(placeOf(info, layer, head)?.head ?? 0, info.heads, state.dark.value) }} />
+      <i style={{ background: layerColour(placeOf(info, layer, head)?.layer ?? 0, info.layers.length, state.dark.value) }} />
       <b>{layer}.{head}</b> <span><bdi>{phrase(info, finding)}</bdi></span> <em>{full ? words : share}</em>
     </button>
   );

@@ -1,15 +1,21 @@
 // All heads: a tile for each, in the colour of its number for what the grid is asked, with its picture or its value.
 import { useEffect, useRef } from "preact/hooks";
 import { effect, useSignal } from "@preact/signals";
-import { css, inkOn, palette, sequential, sequentialAt, sequentialCss } from "../colour";
+import { css, inkOn, palette, sequential } from "../colour";
+import { changeName, targetName } from "../ask";
 import { chosenSets, clearSets, pinnedCell } from "../asking";
 import { count, number, say } from "../words";
 import * as state from "../state";
-import { choose, drawn, goToNext, isTurned, range, ranked, tone, toneScale } from "../ranking";
+import { drawn, faint, goToNext, isSigned, isTurned, range, ranked, shade, tone, toneScale } from "../ranking";
+import { members, memberColour, overlaid, pick } from "../several";
+import { slotB } from "../comparing";
 import { at, doc, headLabel, headName, otherDoc, sameHeads, shown } from "../store";
+import { effect as effects, effectAbout } from "../runs";
 import { everyRow } from "../trace/measures";
 import { statisticName, statisticUnit } from "../catalog";
 import { coming, isUniform, known, table } from "../statistics";
+import { wanted } from "../pictures";
+import { sifted } from "../sifted";
 import { fresh, ink } from "./canvas";
 import { GridTable, gridTableOpen } from "./table";
 import { wordAt } from "../shown";
@@ -25,8 +31,7 @@ let sheet: HTMLCanvasElement | null = null;
 let sheetKey: unknown[] = [];
 
 /** All thumbnails, painted once, side by side. */
-function atlas(info: TraceInfo, dark: boolean): HTMLCanvasElement | null {
-  const { thumbs } = info;
+function atlas(info: TraceInfo, thumbs: TraceInfo["thumbs"], dark: boolean): HTMLCanvasElement | null {
   if (!thumbs) return null;
   if (sheet && sheetKey[0] === thumbs.data && sheetKey[1] === dark && sheetKey[2] === info) return sheet;
   const total = info.layers.length * info.heads;
@@ -90,9 +95,10 @@ export function Grid() {
     const tile = side + 2 * frame;
     const context = prepare(canvas, now.total);
     const pictures = state.face.value === "pictures";
-    const picture = pictures ? atlas(info, dark) : null;
+    const { thumbs } = sifted.value ?? info;
+    const picture = pictures ? atlas(info, thumbs, dark) : null;
     const numbers = table.value?.[state.statistic.value];
-    const [low, high] = range.value;
+    const [, high] = range.value;
     const sorted = state.order.value !== "place";
     const [text, mono] = [ink(canvas, "--text"), ink(canvas, "--mono")];
     context.font = `10px ${text}`;
@@ -111,9 +117,8 @@ export function Grid() {
       const [x, top] = corner(now, place);
       const y = top + label;
       const value = numbers?.[n] ?? NaN;
-      const share = high > low ? (value - low) / (high - low) : 0;
-      const faded = Number.isFinite(value) && share < state.least.value;
-      const colour = Number.isFinite(value) ? sequentialAt(tone(value), dark) : null;
+      const faded = Number.isFinite(value) && (isSigned.value ? Math.abs(value) : value) < faint();
+      const colour = Number.isFinite(value) ? shade(value, dark) : null;
       const { l: layer, h: head } = headName(info, { layer: Math.floor(n / info.heads), head: n % info.heads });
       const left = x + (now.width - tile - beside) / 2;
       context.globalAlpha = faded ? 0.18 : 1;
@@ -125,8 +130,8 @@ export function Grid() {
       if (pictures) {
         context.fillStyle = ink(canvas, "--cell");
         context.fillRect(left + frame, y + frame, side, side);
-        if (picture && info.thumbs) {
-          const { columns: w, rows: h } = info.thumbs;
+        if (picture && thumbs) {
+          const { columns: w, rows: h } = thumbs;
           context.imageSmoothingEnabled = w > side;
           context.imageSmoothingQuality = "high";
           context.drawImage(picture, (n % info.heads) * w, Math.floor(n / info.heads) * h, w, h, left + frame, y + frame, side, side);
@@ -138,9 +143,9 @@ export function Grid() {
           : beside ? [y + tile / 2, left + tile + beside / 2 - frame / 2, 10.5] : [y + tile + below / 2 - 1, left + tile / 2, 10.5];
         context.font = `${n === at.peek().layer * info.heads + at.peek().head ? "600 " : ""}${size}px ${text}`;
         context.fillStyle = colour ? inkOn(colour) : ink(canvas, "--quiet");
-        context.fillText(short(value), centre, middle, beside ? beside - 1 : across - 3);
+        context.fillText(short(value, isSigned.value ? high : undefined), centre, middle, beside ? beside - 1 : across - 3);
       }
-      const mark = info.broken.has(n) ? "NaN" : silenced.has(layer * 10000 + head) ? "✕" : isUniform(info, n) ? "◌" : "";
+      const mark = info.awaited.has(n) ? "…" : info.broken.has(n) ? "NaN" : silenced.has(layer * 10000 + head) ? "✕" : isUniform(info, n) ? "◌" : "";
       if (mark && pictures) {
         context.fillStyle = ink(canvas, "--panel");
         context.globalAlpha *= 0.75;
@@ -182,6 +187,9 @@ export function Grid() {
       context.lineWidth = line;
       context.strokeRect(x + (now.width - wide) / 2, y + now.label, wide, high);
     };
+    const b = state.pane.value === "compare" && slotB.value?.doc === doc.value ? slotB.value : null;
+    members.value.forEach(([layer, head], n) => frame(layer * info.heads + head, overlaid.value.length ? memberColour(n) : ink(canvas, "--hover"), 2.5));
+    if (b) frame(b.layer * info.heads + b.head, ink(canvas, "--ink"), 2.5);
     frame(at.value.layer * info.heads + at.value.head, ink(canvas, "--pin"), 2.5);
     const hover = state.hoverHead.value;
     if (hover) frame(hover[0] * info.heads + hover[1], ink(canvas, "--hover"), 1.5);
@@ -200,10 +208,11 @@ export function Grid() {
 
   const info = doc.value?.info;
   if (!info) return null;
-  const names = [...known.value, "weight", "mass", "similarity", ...(otherDoc.value ? ["change"] : [])];
+  const names = [...known.value, "weight", "mass", "similarity", ...(effects.value || isSigned.value ? ["effect"] : []), ...(otherDoc.value ? ["change"] : [])];
   const uniform = Array.from({ length: info.layers.length * info.heads }, (_, n) => n).filter((n) => isUniform(info, n)).length;
-  const thumbs = info.thumbs;
-  const exact = thumbs && thumbs.rows === info.queries.tokens.length && thumbs.columns === info.keys.tokens.length;
+  const { thumbs } = sifted.value ?? info;
+  const exact = thumbs && thumbs.rows === shown.value?.rows.length && thumbs.columns === shown.value.columns.length;
+  const measured = sifted.value?.every ?? info.measured;
   const [low, high] = range.value;
   const part = info.layerNumbers.some((number, n) => number !== n) || info.headNumbers.some((numbers) => numbers.some((number, n) => number !== n));
   const every = everyRow(info.queries.tokens.length);
@@ -239,7 +248,7 @@ export function Grid() {
           if (now?.[0] !== next?.[0] || now?.[1] !== next?.[1]) state.hoverHead.value = next;
         }}
         onPointerLeave={() => { state.hoverHead.value = null; }}
-        onClick={(event) => { const n = headAt(event); if (n !== null) choose(info, n); }}
+        onClick={(event) => { const n = headAt(event); if (n !== null) pick(event, n); }}
       >
         <canvas ref={base} /><canvas ref={over} class="over" />
       </div></div>
@@ -248,7 +257,7 @@ export function Grid() {
       <div class="scale">
         <span>{number(low, 2)}</span>
         <span class="between">
-          <i class="ramp" style={{ background: `linear-gradient(to right, ${Array.from({ length: 13 }, (_, n) => sequentialCss(tone(low + ((high - low) * n) / 12), state.dark.value)).join(",")})` }} />
+          <i class="ramp" style={{ background: `linear-gradient(to right, ${Array.from({ length: 13 }, (_, n) => css(shade(low + ((high - low) * n) / 12, state.dark.value))).join(",")})` }} />
           <input type="range" min="0" max="1" step="0.01" value={state.least.value} aria-label={say("at_least")}
             onInput={(event) => { state.least.value = Number(event.currentTarget.value); }} />
         </span>
@@ -257,10 +266,12 @@ export function Grid() {
       </div>
       <Ranks info={info} tall={panel.value > TALL} />
       {info.broken.size > 0 && <p class="note" data-test="broken">{say("broken_count", { n: count(info.broken.size) })}</p>}
-      <p class="quiet small">{say("at_least")} {number(low + state.least.value * (high - low), 2)} · {uniform ? say("uniform_count", { n: count(uniform) }) : say("uniform_none")}</p>
+      <p class="quiet small">{say("at_least")} {number(faint(), 2)} · {uniform ? say("uniform_count", { n: count(uniform) }) : say("uniform_none")}</p>
       <p class="quiet small">{state.face.value === "values" ? say("grid_values")
         : thumbs && say(`grid_${exact ? "exact" : "hint"}${isTurned(info) ? "_turned" : ""}`, { n: thumbs.rows, m: thumbs.columns })}
-        {info.measured > 1 ? ` · ${say("grid_measured", { n: info.measured })}` : ""}
+        {sifted.value ? ` · ${say("grid_sifted")}${wanted.value?.normed ? ` · ${say("grid_normed")}` : ""}` : ""}
+        {measured > 1 ? ` · ${say("grid_measured", { n: measured })}` : ""}
+        {info.awaited.size > 0 && <span data-test="awaited"> · {say("coming", { n: count(info.layers.length * info.heads - info.awaited.size), all: count(info.layers.length * info.heads) })}</span>}
         {every > 1 && (state.statistic.value === "similarity" || state.statistic.value === "change") ? ` · ${say("every_row", { n: every })}` : ""}</p>
       {info.ablated.length > 0 && <p class="quiet small">{say("silenced", { heads: info.ablated.map((cell) => cell.join(".")).join(", ") })}</p>}
       {info.unrecorded.length > 0 && <p class="small" data-test="unrecorded">{say("unrecorded", { names: info.unrecorded.join("; ") })}</p>}
@@ -277,6 +288,10 @@ function Asked() {
   const words = shown.value;
   const info = doc.value!.info;
   const name = state.statistic.value;
+  const about = effectAbout.value;
+  if (name === "effect") {
+    return !about ? <p class="quiet small asked" data-test="asked">{say("ask_effect")}</p> : <p class="small asked" data-test="asked"><b class="chip">{changeName(about)}</b> <span class="quiet">{about.target && targetName(about.target)}</span></p>;
+  }
   if (!words || (name !== "weight" && name !== "mass")) return null;
   if (name === "weight" && !pinnedCell.value) return <p class="quiet small asked" data-test="asked">{say("ask_pin")}</p>;
   const sets = chosenSets.value!;

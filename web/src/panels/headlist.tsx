@@ -1,6 +1,6 @@
 // A few heads in order, each with a bar and its number; a click looks at one.
-import { headColour } from "../colour";
-import { choose } from "../ranking";
+import { layerColour } from "../colour";
+import { pick } from "../several";
 import * as state from "../state";
 import { at, headLabel } from "../store";
 import type { TraceInfo } from "../trace/trace";
@@ -28,8 +28,8 @@ export function HeadList({ info, order, lines, numbers, share, test }: Props) {
         return (
           <li key={place}>
             <button class={n === chosen ? "here" : ""} aria-pressed={n === chosen} data-head={headLabel(info, layer, head)} data-number={numbers[n]}
-              onClick={() => choose(info, n)} onPointerEnter={() => { state.hoverHead.value = [layer, head]; }} onPointerLeave={() => { state.hoverHead.value = null; }}>
-              <i style={{ background: headColour(head, info.heads, state.dark.value) }} /><b>{headLabel(info, layer, head)}</b>
+              onClick={(event) => pick(event, n)} onPointerEnter={() => { state.hoverHead.value = [layer, head]; }} onPointerLeave={() => { state.hoverHead.value = null; }}>
+              <i style={{ background: layerColour(layer, info.layers.length, state.dark.value) }} /><b>{headLabel(info, layer, head)}</b>
               <span class="bar"><Fill share={share(numbers[n])} /></span><b class="figure">{number(numbers[n])}</b>
             </button>
           </li>

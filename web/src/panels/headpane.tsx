@@ -1,20 +1,29 @@
 // The selected head: lines and matrix, their options, and the steps of a cell below.
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { headColour } from "../colour";
+import { layerColour } from "../colour";
 import { count, number, percent, say } from "../words";
 import * as state from "../state";
 import { computing, current, progress, rowNumbers, wanted } from "../pictures";
-import { at, doc, headName, lookedColumn, lookedRow, shown } from "../store";
+import { gather, mean, memberColour, members, overlaid, takeLayer, title } from "../several";
+import { overlaidRows } from "../overlay";
+import { at, doc, headLabel, lookedColumn, lookedRow, shown } from "../store";
 import { Lines, linesCut } from "./lines";
+import { Lost } from "./lost";
 import { Legend } from "./legend";
 import { requestZoom } from "./map";
-import { cellsInPixel, Matrix } from "./matrix";
+import { cellsInPixel, Matrix, numbersFrom } from "./matrix";
 import { NumberTable, tableOpen } from "./table";
+import { changeName } from "../ask";
 import { choosePassage } from "../asking";
+import { maskOf } from "../masking";
 import { wordAt, type Label } from "../shown";
 import type { Axis } from "../trace/trace";
 import { Sign } from "./sign";
+import { TextNote, TextTools, TextView } from "./text";
+
+/** Heads together that are named. */
+const MOST = 8;
 
 export function step(down: number, right: number): void {
   const info = doc.value?.info;
@@ -27,21 +36,21 @@ export function HeadPane() {
   const info = doc.value?.info;
   const words = shown.value;
   if (!info || !words) return null;
-  const { head } = at.value;
   const hasPair = info.queries.segments.some((segment) => segment === 1);
   const picture = current.value;
+  const made = doc.value?.of?.run;
+  const [hasLines, hasMatrix] = [["both", "lines"].includes(state.mode.value), ["both", "matrix"].includes(state.mode.value)];
   const badges = [
+    made && changeName(made),
     words.renormalised && say("renormalised"), words.partial && say("partial"),
-    state.merged.value && say("merged_note"), wanted.value?.normed && say("normed_note"),
+    state.merged.value && say("merged_note"), mean.value && say("mean_note"), wanted.value?.normed && say("normed_note"),
   ].filter(Boolean);
   return (
     <main class="centre" id="head">
       <section class="panel picture">
         <div class="row tools">
           <Sign onClick={() => step(0, -1)} says={say("previous_head")}>‹</Sign>
-          <h1 data-test="head" style={{ color: headColour(head, info.heads, state.dark.value) }}>
-            {say("layer_head", headName(info, at.value))}
-          </h1>
+          <h1 data-test="head" style={{ color: layerColour(at.value.layer, info.layers.length, state.dark.value) }}>{title()}</h1>
           <Sign onClick={() => step(0, 1)} says={say("next_head")}>›</Sign>
           <span class="switch" role="group">
             {state.MODES.map((name) => (
@@ -49,7 +58,7 @@ export function HeadPane() {
                 onClick={() => { state.mode.value = name; }}>{say(`mode_${name}`)}</button>
             ))}
           </span>
-          {state.mode.value !== "matrix" && (
+          {state.mode.value === "text" ? <TextTools /> : state.mode.value !== "matrix" && (
             <label title={say("mass_hint")}>{say("mass")} <input type="range" min="0.05" max="1" step="0.01" value={state.mass.value} data-test="mass"
               onInput={(event) => { state.mass.value = Number(event.currentTarget.value); }} /> <b class="figure">{percent(state.mass.value)}</b></label>
           )}
@@ -65,27 +74,34 @@ export function HeadPane() {
             onChange={() => { state.special.value = !state.special.value; state.box.value = null; }} /> {say("hide_special")}</label>
           <label><input type="checkbox" checked={state.merged.value} data-test="words"
             onChange={() => { state.merged.value = !state.merged.value; state.box.value = null; }} /> {say("merge")}</label>
-          {info.valueNorms && <label title={say("normed_hint")}><input type="checkbox" checked={state.normed.value} data-test="normed"
+          {info.hasNorms && <label title={say("normed_hint")}><input type="checkbox" checked={state.normed.value} data-test="normed"
             onChange={() => { state.normed.value = !state.normed.value; }} /> {say("normed")}</label>}
+          <button title={say("mean_layer_hint")} data-test="mean-layer" onClick={takeLayer}>{say("mean_layer", { l: info.layerNumbers[at.value.layer] })}</button>
           <Finder />
         </div>
+        <Together />
         <div class={`views ${state.mode.value}`}>
-          {state.mode.value !== "matrix" && <div class="view">
+          {state.mode.value === "text" && <TextView />}
+          {hasLines && <div class="view">
             <Lines />
           </div>}
-          {state.mode.value !== "lines" && <div class="view">
+          {hasMatrix && <div class="view">
             <Matrix picture={picture} wanted={wanted.value} rows={words.rows} columns={words.columns} linked
-              name={`${say("mode_matrix")}: ${say("layer_head", headName(info, at.value))}`} />
+              name={`${say("mode_matrix")}: ${title()}`} />
           </div>}
           {tableOpen.value && <NumberTable />}
+          {picture && picture.every > 1 && state.mode.value !== "lines" && <p class="sampled" data-test="sampled">{say("sampled", { n: count(picture.every) })}</p>}
+          <Lost />
         </div>
         <div class="badges" data-test="badges">{badges.map((badge) => <span key={String(badge)} class="badge">{badge}</span>)}</div>
         <div class="row spread status">
-          <Status />
+          {state.mode.value === "text" ? <TextNote /> : <Status />}
           <span class="row">
             <Progress />
+            {/* it keeps its room: were it to come and go, the cells' size would follow, and it them */}
+            {hasMatrix && <span class="quiet small" style={{ visibility: numbersFrom.value > 0 ? "visible" : "hidden" }}>{say("text_numbers", { n: number(numbersFrom.value || 0.1, 2) })}</span>}
             {picture && <Legend picture={picture} />}
-            {state.mode.value !== "lines" && <span class="row">
+            {hasMatrix && <span class="row">
               <Sign says={say("zoom_in")} onClick={() => requestZoom(0.6)}>+</Sign><Sign says={say("zoom_out")} onClick={() => requestZoom(1 / 0.6)}>−</Sign>
               <Sign says={say("zoom_all")} onClick={() => { state.box.value = null; }}>▢</Sign>
             </span>}
@@ -94,6 +110,34 @@ export function HeadPane() {
         </div>
       </section>
     </main>
+  );
+}
+
+/** The heads that are looked at together, each with its weight at the cell that is looked at. */
+function Together() {
+  const info = doc.value!.info;
+  const [r, c] = [lookedRow.value, lookedColumn.value];
+  if (!members.value.length) return null;
+  const weights = r === null || c === null ? [] : overlaidRows.value.map((rowAt) => rowAt(r)?.[c]);
+  const whole = members.value.length > MOST;
+  return (
+    <div class="row together" data-test="together">
+      <span class="switch" role="group">
+        {state.BLENDS.map((name) => (
+          <button key={name} class={state.blend.value === name ? "on" : ""} aria-pressed={state.blend.value === name} data-test={`blend-${name}`}
+            onClick={() => { state.blend.value = name; }}>{say(`blend_${name}`)}</button>
+        ))}
+      </span>
+      {members.value.slice(0, MOST).map(([layer, at], n) => (
+        <button key={`${layer}.${at}`} class="member" title={say("member_drop", { head: headLabel(info, layer, at) })} data-head={headLabel(info, layer, at)} data-weight={weights[n]}
+          onClick={() => gather(layer * info.heads + at)}>
+          {overlaid.value.length > 0 && <i style={{ background: memberColour(n) }} />}<b>{headLabel(info, layer, at)}</b> {overlaid.value.length > 0 && <span class="figure">{weights[n] === undefined ? "" : number(weights[n]!, 2)}</span>} ×
+        </button>
+      ))}
+      {whole && <span class="quiet">+{count(members.value.length - MOST)}</span>}
+      {overlaid.value.length > 0 && state.mode.value !== "lines" && <span class="quiet small">{say("over_note", { head: headLabel(info, at.value.layer, at.value.head) })}</span>}
+      <Sign class="plain" says={say("together_clear")} data-test="together-clear" onClick={() => { state.several.value = state.NONE; }}>×</Sign>
+    </div>
   );
 }
 
@@ -108,11 +152,12 @@ function Status() {
   const numbers = r !== null && rowNumbers.value?.row === r ? rowNumbers.value.data : null;
   const picture = current.value;
   const value = numbers && c !== null && c < numbers.length ? numbers[c] : null;
+  const hidden = value !== null && maskOf(doc.value!.info, at.value.layer)?.(words.rows[r!], words.columns[c!], value);
   return (
     <span class="under" data-test="status" aria-live="polite">
       {r !== null && words.rows[r] && <><bdi title={words.rows[r].text}>{words.rows[r].text}</bdi><i>{r}</i></>}
       {c !== null && words.columns[c] && <><span>→</span><bdi title={words.columns[c].text}>{words.columns[c].text}</bdi><i>{c}</i></>}
-      {value !== null && <b data-test="value">{number(value, 4)}</b>}
+      {value !== null && <b data-test="value">{hidden ? say("cell_masked") : number(value, 4)}</b>}
       {r === null && c === null && <span class="quiet">{say("queries")} ↓ {say("keys")} →{state.mode.value !== "lines" && cellsInPixel.value > 1.05 ? ` · ${say("pooled", { n: number(cellsInPixel.value, 1) })}` : ""}
         {linesCut.value && state.mode.value !== "matrix" ? ` · ${say("lines_cut", { n: count(linesCut.value[0]), all: count(linesCut.value[1]) })}` : ""}
         {picture?.key.startsWith("coarse") ? ` · ${say("coarse", { n: count(picture.rows * picture.columns) })}` : ""}</span>}

@@ -1,34 +1,20 @@
 // The list of keys, and a paragraph about what a head is.
-import { useEffect, useRef } from "preact/hooks";
 import { say, type Word } from "../words";
 import * as state from "../state";
+import { Dialog } from "./dialog";
 
 const KEYS: [string, Word][] = [
   ["← → ↑ ↓", "help_neighbours"], ["j k · J K", "help_rows"], ["Enter", "help_enter"], ["/", "help_find"], ["Esc", "help_escape"],
-  ["l m b", "help_modes"], ["+ − 0", "help_zoom"], ["s w n", "help_toggles"], ["e E", "help_ranked"], ["⇧ + click", "help_choose"], ["f", "help_findings"], ["1 2 3 4", "help_panes"],
-  ["x · M", "help_causes"], ["t · T", "help_table"],
+  ["l m b p", "help_modes"], ["+ − 0", "help_zoom"], ["s w n", "help_toggles"], ["e E", "help_ranked"], ["⇧ + click", "help_choose"], ["⇧ · Ctrl + click", "help_several"], ["f", "help_findings"], ["1 2 3 4", "help_panes"],
+  ["x · M · X", "help_causes"], ["t · T", "help_table"], ["S", "help_share"],
 ];
 
-const close = (): void => { state.help.value = false; };
-
-export function Help() {
-  const dialog = useRef<HTMLDialogElement>(null);
-  // the browser's dialog traps the focus and restores it
-  const open = state.help.value;
-  useEffect(() => {
-    if (open === dialog.current!.open) return;
-    if (open) dialog.current!.showModal();
-    else dialog.current!.close();
-  }, [open]);
-  return (
-    <dialog ref={dialog} aria-label={say("help_title")} onClose={close} onClick={(event) => { if (event.target === event.currentTarget) close(); }}>
-      <div class="dialog">
-        <div class="row spread"><h1>{say("help_what")}</h1><button onClick={close}>{say("close")}</button></div>
-        <p>{say("help_what_says")}</p>
-        <p class="formula">p<sub>ij</sub> = softmax<sub>j</sub>(q<sub>i</sub> · k<sub>j</sub> / √d)</p>
-        <h1>{say("help_title")}</h1>
-        <dl>{KEYS.map(([keys, word]) => <div key={keys}><dt><kbd>{keys}</kbd></dt><dd>{say(word)}</dd></div>)}</dl>
-      </div>
-    </dialog>
-  );
-}
+export const Help = () => (
+  <Dialog open={state.help} label={say("help_title")}>
+    <div class="row spread"><h1>{say("help_what")}</h1><button onClick={() => { state.help.value = false; }}>{say("close")}</button></div>
+    <p>{say("help_what_says")}</p>
+    <p class="formula">p<sub>ij</sub> = softmax<sub>j</sub>(q<sub>i</sub> · k<sub>j</sub> / √d)</p>
+    <h1>{say("help_title")}</h1>
+    <dl>{KEYS.map(([keys, word]) => <div key={keys}><dt><kbd>{keys}</kbd></dt><dd>{say(word)}</dd></div>)}</dl>
+  </Dialog>
+);

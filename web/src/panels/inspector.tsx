@@ -1,10 +1,10 @@
 // Properties of the selected head, and of the hovered or pinned token.
-import { headColour } from "../colour";
 import { memo } from "../memo";
 import { entropy } from "../trace/cells";
 import { largestPlaces, strongestKeys } from "../trace/strongest";
 import { count, number, percent, say, spoken } from "../words";
 import { maskOf } from "../masking";
+import { mean } from "../several";
 import { placed } from "../shown";
 import * as state from "../state";
 import { current, mostOf, rowNumbers, wanted, wantedKey, type Picture } from "../pictures";
@@ -16,7 +16,7 @@ import type { TraceInfo } from "../trace/trace";
 import { barEnd, statisticName } from "../catalog";
 import { Fill } from "./bar";
 import { HeadList } from "./headlist";
-import { copyLink, saveCsv, saveJson, savePng, saveSvg } from "../export";
+import { KINDS, saveAs } from "../export";
 
 const KEYS = 10;
 /** Heads in which the pinned cell is strongest. */
@@ -31,12 +31,11 @@ export function Inspector() {
   const n = layer * info.heads + head;
   const fresh = picture && wanted.value && picture.key === wantedKey(wanted.value) ? picture : null;
   const sink = fresh?.most && !state.normed.value && words.columns.length > 3 && fresh.most.share > 0.5 ? fresh.most : null;
-  const colour = headColour(head, info.heads, state.dark.value);
   const most = Math.log(Math.max(2, words.columns.length));
   return (
     <aside class="panel inspector" aria-label={say("inspector")}>
       <StrongestIn info={info} />
-      <h2>{say("inspector")} <b style={{ color: colour }}>{headLabel(info, layer, head)}</b></h2>
+      <h2>{say("inspector")} <b>{headLabel(info, layer, head)}</b></h2>
       <table class="facts">
         <tbody>
           {known.value.map((name) => {
@@ -52,15 +51,13 @@ export function Inspector() {
         </tbody>
       </table>
       <p class="note">{info.broken.has(n) ? say("broken_says") : isUniform(info, n) ? say("near_uniform_says") : sink ? say("sink", { token: words.columns[sink.column].text, share: percent(sink.share) }) : " "}</p>
-      <Spark values={fresh && !state.normed.value ? fresh.entropies : null} most={most} colour={colour} language={spoken.value} />
-      <Looks most={fresh ? mostOf(fresh) : 1} colour={colour} />
+      <Spark values={fresh && !state.normed.value ? fresh.entropies : null} most={most} language={spoken.value} />
+      <Looks most={fresh ? mostOf(fresh) : 1} />
       <LookedBy picture={fresh} />
-      <p class="quiet small">{say("honest", { more: info.valueNorms && !state.normed.value ? say("honest_normed") : say("honest_causes") })}</p>
+      <p class="quiet small">{say("honest", { more: info.hasNorms && !state.normed.value ? say("honest_normed") : say("honest_causes") })}</p>
       <div class="row save">
         <span class="quiet">{say("save")}</span>
-        <button onClick={() => void saveSvg()}>SVG</button><button onClick={() => void savePng()}>PNG</button>
-        <button onClick={() => void saveCsv()}>CSV</button><button onClick={() => void saveJson()}>JSON</button>
-        <button onClick={() => void copyLink()}>{say("copy_link")}</button>
+        {KINDS.map((kind) => <button key={kind} onClick={() => saveAs(kind)}>{kind}</button>)}
       </div>
     </aside>
   );
@@ -74,10 +71,11 @@ function StrongestIn({ info }: { info: TraceInfo }) {
   const words = shown.value!;
   const [query, key] = [words.rows[row.value!].text, words.columns[column.value!].text];
   const order = numbers ? byNumber(numbers, true).slice(0, HEADS) : [];
+  const here = numbers?.[at.value.layer * info.heads + at.value.head];
   const most = asked.normed && numbers ? Math.max(...order.map((n) => numbers[n]), 1e-9) : 1;
   return (
     <section class="strongest">
-      <h2><bdi title={query}>{query}</bdi> → <bdi title={key}>{key}</bdi></h2>
+      <h2><span><bdi title={query}>{query}</bdi> → <bdi title={key}>{key}</bdi></span> <b>{here === undefined ? "" : number(here)}</b></h2>
       <h3 class="row spread"><span>{say("strongest_in")}</span> <small class="quiet">{say("of_heads", { n: count(info.layers.length * info.heads) })}</small></h3>
       <HeadList info={info} order={order} lines={HEADS} numbers={numbers} test="strongest" share={(value) => value / most} />
     </section>
@@ -85,7 +83,7 @@ function StrongestIn({ info }: { info: TraceInfo }) {
 }
 
 /** Where the query that is looked at looks. */
-function Looks({ most, colour }: { most: number; colour: string }) {
+function Looks({ most }: { most: number }) {
   const looked = lookedRow.value;
   const numbers = looked !== null && rowNumbers.value?.row === looked ? rowNumbers.value.data : null;
   const keys = numbers ? strongestKeys(numbers, state.mass.value).length : 0;
@@ -98,16 +96,16 @@ function Looks({ most, colour }: { most: number; colour: string }) {
           {keys > 0 && <span class="cutline" data-test="cut">{say(keys === 1 ? "cut_key" : "cut_keys", { n: count(keys), share: percent(state.mass.value) })}</span>}
         </small>
       </h2>
-      <Ranked numbers={numbers} most={most} colour={colour} />
+      <Ranked numbers={numbers} most={most} />
     </>
   );
 }
 
 /** The strongest keys of one query, always on the same number of lines, so that nothing moves. */
-function Ranked({ numbers, most, colour }: { numbers: Float32Array | null; most: number; colour: string }) {
+function Ranked({ numbers, most }: { numbers: Float32Array | null; most: number }) {
   const words = shown.value!;
   const looked = lookedRow.value;
-  const masked = maskOf(doc.value!.info, at.value.layer);
+  const masked = maskOf(doc.value!.info, at.value.layer, mean.value);
   const isMasked = (c: number): boolean => masked !== null && numbers !== null && looked !== null && masked(words.rows[looked], words.columns[c], numbers[c]);
   const order = numbers ? largestPlaces(numbers, KEYS).filter((c) => !isMasked(c)) : [];
   const visible = masked && numbers ? numbers.reduce((sum, _, c) => sum + (isMasked(c) ? 0 : 1), 0) : (numbers?.length ?? 0);
@@ -127,7 +125,7 @@ function Ranked({ numbers, most, colour }: { numbers: Float32Array | null; most:
               state.key.value = label.tokens[0];
             }}>
             <bdi class={label.special ? "special" : ""}>{label.continues && <small>·</small>}{label.text}{label.repeats !== null && <sub>{label.repeats}</sub>}</bdi>
-            <span class="bar"><Fill share={numbers[c] / most} colour={colour} /></span>
+            <span class="bar"><Fill share={numbers[c] / most} /></span>
             <b>{number(numbers[c])}</b>
           </li>
         );
@@ -142,7 +140,7 @@ function LookedBy({ picture }: { picture: Picture | null }) {
   const words = shown.value!;
   const c = lookedColumn.value;
   const full = picture?.full;
-  const masked = maskOf(doc.value!.info, at.value.layer);
+  const masked = maskOf(doc.value!.info, at.value.layer, mean.value);
   const order = full && c !== null && c < picture.columns
     ? largestPlaces(full, 3, picture.rows, c, picture.columns)
         .filter((r) => !(masked && words.rows[r] && masked(words.rows[r], words.columns[c], full[r * picture.columns + c])))
@@ -162,7 +160,7 @@ function LookedBy({ picture }: { picture: Picture | null }) {
 }
 
 /** Entropy of every query, in the order of the text. */
-const Spark = memo(({ values, most, colour }: { values: Float32Array | null; most: number; colour: string; language: string }) => {
+const Spark = memo(({ values, most }: { values: Float32Array | null; most: number; language: string }) => {
   const width = 240;
   const height = 34;
   const bars = Math.min(width, values?.length ?? 0);
@@ -179,7 +177,7 @@ const Spark = memo(({ values, most, colour }: { values: Float32Array | null; mos
   }
   return (
     <figure class="spark">
-      <svg viewBox={`0 0 ${width} ${height}`} preserveAspectRatio="none" aria-hidden="true"><path d={path} fill={colour} /></svg>
+      <svg viewBox={`0 0 ${width} ${height}`} preserveAspectRatio="none" aria-hidden="true"><path d={path} /></svg>
       <figcaption class="quiet small">{say("entropy_rows", { most: number(most, 2) })}</figcaption>
     </figure>
   );

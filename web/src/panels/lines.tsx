@@ -1,16 +1,18 @@
 // Two columns of tokens with lines between them: for each query, the fewest keys that hold the chosen mass.
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { effect, signal, useComputed, useSignal } from "@preact/signals";
-import { headColour } from "../colour";
+import { layerColour } from "../colour";
 import { strongestKeys } from "../trace/strongest";
 import { engine } from "../trace/engine";
 import { choose, choosePassage } from "../asking";
 import { maskOf } from "../masking";
 import { number, say } from "../words";
 import * as state from "../state";
-import { current, mostOf, rowNumbers, wanted, wantedKey } from "../pictures";
+import { current, drawnOf, mostOf, rowNumbers, wanted, wantedKey } from "../pictures";
 import { column, doc, lookedRow, row, shown } from "../store";
 import { memo } from "../memo";
+import { memberColour } from "../several";
+import { overlaidRows, type RowAt } from "../overlay";
 import { fresh, ink } from "./canvas";
 import type { Label } from "../shown";
 
@@ -135,7 +137,7 @@ export function Lines() {
     const key = wantedKey(now);
     if (strip.peek()?.key === key && strip.peek()!.from === from && strip.peek()!.to === to) return;
     engine
-      .ask("rows", { trace: now.doc.id, layer: now.layer, head: now.head, view: now.shown.view, from, to, normed: now.normed }, "strip")
+      .ask("rows", { ...drawnOf(now), view: now.shown.view, from, to, normed: now.normed }, "strip")
       .then((data) => { strip.value = { key, from, to, data }; })
       .catch(() => undefined);
   }
@@ -147,12 +149,12 @@ export function Lines() {
     if (!element || !picture || !now || !info || !width) return;
     const wide = element.clientWidth;
     const context = fresh(element, wide, height);
-    const colour = headColour(now.head, info.heads, state.dark.value);
+    const colour = layerColour(now.layer, info.layers.length, state.dark.value);
     const looked = lookedRow.value;
     const onlyKey = looked === null ? (state.hoverColumn.value ?? column.value) : null;
     const [from, to] = range(picture.rows);
     const selected = rowNumbers.value;
-    const rowAt = (r: number): Float32Array | null => {
+    const selectedRow = (r: number): Float32Array | null => {
       if (picture.full) return picture.full.subarray(r * picture.columns, (r + 1) * picture.columns);
       if (selected && selected.row === r) return selected.data;
       const drawn = strip.value;
@@ -162,20 +164,26 @@ export function Lines() {
     const y = (at: number): number => (at + 0.5) * lineHeight.value - top;
     const most = mostOf(picture);
     context.lineCap = "round";
+    const drawnHeads: { rowAt: RowAt; colour: string }[] = overlaidRows.value.length
+      ? overlaidRows.value.map((rowAt, n) => ({ rowAt, colour: memberColour(n) })) : [{ rowAt: selectedRow, colour }];
     const queries = looked !== null ? [looked] : Array.from({ length: to - from }, (_, n) => from + n);
     const ends: number[] = [];
     const weights: number[] = [];
-    for (const r of queries) {
-      const numbers = rowAt(r);
-      if (!numbers) continue;
-      for (const c of strongestKeys(numbers, state.mass.value)) {
-        if (onlyKey !== null && c !== onlyKey) continue;
-        ends.push(r, c);
-        weights.push(Math.abs(numbers[c]));
+    const owners: number[] = [];
+    drawnHeads.forEach(({ rowAt }, owner) => {
+      for (const r of queries) {
+        const numbers = rowAt(r);
+        if (!numbers) continue;
+        for (const c of strongestKeys(numbers, state.mass.value)) {
+          if (onlyKey !== null && c !== onlyKey) continue;
+          ends.push(r, c);
+          weights.push(Math.abs(numbers[c]));
+          owners.push(owner);
+        }
       }
-    }
+    });
     const least = weights.length > MANY ? Float32Array.from(weights).sort()[weights.length - MANY] : 0;
-    const shades: Path2D[] = [];
+    const shades: Path2D[][] = drawnHeads.map(() => []);
     const bend = (path: Path2D, r: number, c: number): void => {
       path.moveTo(2, y(r));
       path.bezierCurveTo(wide * 0.4, y(r), wide * 0.6, y(c), wide - 2, y(c));
@@ -185,7 +193,7 @@ export function Lines() {
       if (Math.fround(weight) < least || drawn >= MANY) return;
       drawn++;
       const shade = Math.round((SHADES - 1) * Math.sqrt(Math.min(1, weight / most)));
-      bend((shades[shade] ??= new Path2D()), ends[2 * n], ends[2 * n + 1]);
+      bend((shades[owners[n]][shade] ??= new Path2D()), ends[2 * n], ends[2 * n + 1]);
     });
     const stroke = (path: Path2D, shade: number, strength: number): void => {
       const t = shade / (SHADES - 1);
@@ -193,11 +201,14 @@ export function Lines() {
       context.lineWidth = 0.6 + 3.4 * t * t;
       context.stroke(path);
     };
-    context.strokeStyle = colour;
-    shades.forEach((path, shade) => stroke(path, shade, looked !== null || onlyKey !== null ? 1 : 0.75));
-    const numbers = looked !== null && column.value !== null ? rowAt(looked) : null;
+    shades.forEach((paths, owner) => {
+      context.strokeStyle = drawnHeads[owner].colour;
+      paths.forEach((path, shade) => stroke(path, shade, looked !== null || onlyKey !== null ? 1 : 0.75));
+    });
+    // over several heads the pin would hide which of them a line is
+    const numbers = looked !== null && column.value !== null && drawnHeads.length === 1 ? selectedRow(looked) : null;
     const pinned = column.value;
-    const masked = maskOf(info, now.layer);
+    const masked = maskOf(info, now.layer, now.mean);
     const hidden = numbers && looked !== null && pinned !== null && masked?.(now.shown.rows[looked], now.shown.columns[pinned], numbers[pinned]);
     if (numbers && looked !== null && column.value !== null && !hidden) {
       const path = new Path2D();
@@ -243,7 +254,7 @@ export function Lines() {
       <div class="lines" ref={scroller} tabIndex={-1}>
         <div class="tall" style={{
           height: `${Math.max(words.rows.length, words.columns.length) * height + 8}px`,
-          "--head": headColour(wanted.value?.head ?? 0, info.heads, state.dark.value),
+          "--head": layerColour(wanted.value?.layer ?? 0, info.layers.length, state.dark.value),
         }}>
           <div class="side left" role="listbox" aria-label={say("queries")} aria-multiselectable="true" ref={left}>
             {words.rows.slice(top, bottom).map((label, n) => <Token key={top + n} label={label} at={top + n} side="row" height={height} />)}

@@ -4,10 +4,10 @@ import { columnsOf, poolRow } from "../trace/pooling";
 import type { Picture } from "../pictures";
 import type { Box } from "../state";
 
-export const LEFT = 84;
-export const TOP = 66;
-/** Space for the last column's slanted label. */
-const RIGHT = 24;
+/** Around the cells: for labels; at the right, for the last column's, which is slanted. */
+export interface Margins { left: number; top: number; right: number }
+export const LABELS: Margins = { left: 84, top: 66, right: 24 };
+export const BARE: Margins = { left: 2, top: 2, right: 2 };
 const LARGEST = 88;
 
 export interface Geometry {
@@ -21,16 +21,17 @@ export interface Geometry {
 }
 
 /** Space for cells, in pixels of the page. */
-const plot = (width: number, height: number): [number, number] => [Math.max(40, width - LEFT - RIGHT), Math.max(40, height - TOP - 6)];
+const plot = (width: number, height: number, { left, top, right }: Margins): [number, number] =>
+  [Math.max(40, width - left - right), Math.max(40, height - top - 6)];
 
-export function geometry(width: number, height: number, picture: Picture, box: Box): Geometry {
-  const [plotWidth, plotHeight] = plot(width, height);
+export function geometry(width: number, height: number, picture: Picture, box: Box, margins = LABELS): Geometry {
+  const [plotWidth, plotHeight] = plot(width, height, margins);
   const whole = Math.min(plotWidth / picture.columns, plotHeight / picture.rows, LARGEST);
   const cell = box ? Math.min(LARGEST * 1.4, Math.max(whole, Math.min(plotWidth, plotHeight) / box.span)) : whole;
   const seenRows = Math.min(picture.rows, plotHeight / cell);
   const seenColumns = Math.min(picture.columns, plotWidth / cell);
   return {
-    left: LEFT, top: TOP, cell,
+    left: margins.left, top: margins.top, cell,
     width: seenColumns * cell,
     height: seenRows * cell,
     row: box ? Math.max(0, Math.min(box.top, picture.rows - seenRows)) : 0,
@@ -39,8 +40,8 @@ export function geometry(width: number, height: number, picture: Picture, box: B
 }
 
 /** The window after zooming by a factor around the cell at (x, y), which stays in place; null for the whole matrix. */
-export function zoomed(g: Geometry, picture: Picture, width: number, height: number, factor: number, x: number, y: number): Box {
-  const least = Math.min(...plot(width, height));
+export function zoomed(g: Geometry, picture: Picture, width: number, height: number, factor: number, x: number, y: number, margins = LABELS): Box {
+  const least = Math.min(...plot(width, height, margins));
   const most = Math.max(picture.rows, picture.columns);
   const span = Math.max(Math.min(4, most), (least / g.cell) * factor);
   if (span >= most) return null;

@@ -1,15 +1,15 @@
 // The matrix of one head, queries down and keys across: drawing and pointer input.
 import { useEffect, useRef } from "preact/hooks";
 import { batch, effect, signal, useComputed, useSignal } from "@preact/signals";
-import { onScale } from "../colour";
-import { mostOf, type Picture, type Wanted } from "../pictures";
+import { divergingAt, inkOn, onScale, sequentialAt } from "../colour";
+import { askOf, mostOf, wantedKey, type Picture, type Wanted } from "../pictures";
 import { placed, type Label } from "../shown";
 import { maskOf } from "../masking";
 import * as state from "../state";
-import { column, row } from "../store";
+import { column, row, shown } from "../store";
 import { engine } from "../trace/engine";
 import { blit, fitted, fresh, ink } from "./canvas";
-import { geometry, LEFT, pool, TOP, visible, zoomed, zoomRequest, type Geometry } from "./map";
+import { BARE, geometry, LABELS, pool, visible, zoomed, zoomRequest, type Geometry } from "./map";
 
 interface Props {
   picture: Picture | null;
@@ -19,29 +19,58 @@ interface Props {
   /** True if hovering and clicking here change the page's selection. */
   linked: boolean;
   name: string;
+  /** In a comparison: the row and column of A's picture at each of this picture's; -1 where A has none. */
+  toA?: Places;
+  /** True to leave out the labels, for the room. */
+  bare?: boolean;
+}
+
+/** Numbers of a difference in small cells stand from here on. */
+export const LEAST = 0.05;
+/** The same for weights. */
+const WRITTEN = 0.1;
+
+export interface Places {
+  rows: Int32Array;
+  columns: Int32Array;
 }
 
 /** Cells of the linked matrix per pixel of the screen, if more than one. */
 export const cellsInPixel = signal(1);
+/** The least weight that the linked matrix writes into its cells; 0 where it writes all, or none. */
+export const numbersFrom = signal(0);
+/** Pixels of a cell that has room for a number. */
+const NUMBERED = 21;
 
 interface Tile { data: Float32Array; height: number; width: number; box: [number, number, number, number]; key: string }
 
-export function Matrix({ picture, wanted, rows, columns, linked, name }: Props) {
+export function Matrix({ picture, wanted, rows, columns, linked, name, toA, bare = false }: Props) {
+  const margins = bare ? BARE : LABELS;
   const wrap = useRef<HTMLDivElement>(null);
   const base = useRef<HTMLCanvasElement>(null);
   const over = useRef<HTMLCanvasElement>(null);
   const size = useSignal({ width: 0, height: 0 });
   const detail = useSignal<Tile | null>(null);
-  const props = useRef({ picture, wanted, rows, columns, linked });
+  const props = useRef({ picture, wanted, rows, columns, linked, toA });
   const version = useSignal(0);
   if (props.current.picture !== picture || props.current.rows !== rows || props.current.columns !== columns) {
-    props.current = { picture, wanted, rows, columns, linked };
+    props.current = { picture, wanted, rows, columns, linked, toA };
     queueMicrotask(() => version.value++);
   }
+  /** From this picture's places to A's, where the selection is, and back; null where the other has none. */
+  const atA = (side: keyof Places, place: number): number | null => {
+    const there = props.current.toA?.[side];
+    return there ? (there[place] >= 0 ? there[place] : null) : place;
+  };
+  const here = (side: keyof Places, place: number | null): number | null => {
+    const there = props.current.toA?.[side];
+    const at = place === null ? -1 : there ? there.indexOf(place) : place;
+    return at < 0 ? null : at;
+  };
   const seen = useComputed(() => {
     void version.value;
     const { picture: now } = props.current;
-    return now && size.value.width ? geometry(size.value.width, size.value.height, now, state.box.value) : null;
+    return now && size.value.width ? geometry(size.value.width, size.value.height, now, state.box.value, margins) : null;
   });
 
   useEffect(() => {
@@ -82,7 +111,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name }: Props) 
   function zoom(factor: number, x: number, y: number): void {
     const g = seen.peek();
     const { picture: now } = props.current;
-    if (g && now) state.box.value = zoomed(g, now, size.peek().width, size.peek().height, factor, x, y);
+    if (g && now) state.box.value = zoomed(g, now, size.peek().width, size.peek().height, factor, x, y, margins);
   }
 
   function draw(): void {
@@ -124,11 +153,13 @@ export function Matrix({ picture, wanted, rows, columns, linked, name }: Props) 
       return fine.data[(r - t) * fine.width + c - l];
     };
     const { wanted: want } = props.current;
-    const masked = want && g.cell >= 6 ? maskOf(want.doc.info, want.layer) : null;
+    const masked = want && g.cell >= 6 && !want.minus ? maskOf(want.doc.info, want.layer, want.mean) : null;
     // a hidden key has no weight: the pane's ground, and no number
-    const hidden = (r: number, c: number): boolean => masked !== null && masked(down[r], across[c], at(r, c) ?? 1);
+    const hidden = (r: number, c: number): boolean => Boolean(down[r]?.gap || across[c]?.gap) || masked !== null && masked(down[r], across[c], at(r, c) ?? 1);
+    context.fillStyle = ink(canvas, "--track");
+    for (let r = top; r < bottom; r++) if (down[r]?.gap) context.fillRect(g.left, y(r), g.width, g.cell);
+    for (let c = left; c < right; c++) if (across[c]?.gap) context.fillRect(x(c), g.top, g.cell, g.height);
     if (masked) {
-      context.fillStyle = ink(canvas, "--track");
       for (let r = top; r < bottom; r++) for (let c = left; c < right; c++) if (hidden(r, c)) context.fillRect(x(c), y(r), g.cell, g.cell);
     }
     if (g.cell >= 12) {
@@ -141,16 +172,18 @@ export function Matrix({ picture, wanted, rows, columns, linked, name }: Props) 
       context.stroke();
       context.globalAlpha = 1;
     }
-    if (g.cell >= 30) {
-      context.font = `${Math.min(12, g.cell / 3.1)}px ${ink(canvas, "--mono")}`;
+    const small = g.cell < 30;
+    if (linked && !bare) numbersFrom.value = small && g.cell >= NUMBERED ? (now.signed ? LEAST : WRITTEN) : 0;
+    if (g.cell >= NUMBERED) {
+      context.font = `${Math.min(12, small ? 9.5 : g.cell / 3.1)}px ${ink(canvas, small ? "--text" : "--mono")}`;
       context.textAlign = "center";
       context.textBaseline = "middle";
       for (let r = top; r < bottom; r++) {
         for (let c = left; c < right; c++) {
           const value = at(r, c);
-          if (value === null || hidden(r, c)) continue;
+          if (value === null || hidden(r, c) || (small && Math.abs(value) < (now.signed ? LEAST : WRITTEN))) continue;
           const t = onScale(Math.abs(value), mostOf(now), state.scale.value);
-          context.fillStyle = now.signed ? (t > 0.62 ? "#fff" : "#222") : (t > 0.5) === dark ? "#101418" : dark ? "#dfe6ee" : t > 0.5 ? "#fff" : "#333";
+          context.fillStyle = inkOn(now.signed ? divergingAt(Math.sign(value) * t) : sequentialAt(t, dark));
           const text = Math.abs(value) < 0.005 ? "0" : value.toFixed(2).replace(/^(-?)0\./, "$1.");
           context.fillText(text, x(c) + g.cell / 2, y(r) + g.cell / 2, g.cell - 2);
         }
@@ -159,7 +192,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name }: Props) 
     context.restore();
     context.strokeStyle = ink(canvas, "--line");
     context.strokeRect(g.left - 0.5, g.top - 0.5, g.width + 1, g.height + 1);
-    labels(context, canvas, g, down, across, top, bottom, left, right);
+    if (!bare) labels(context, canvas, g, down, across, top, bottom, left, right);
   }
 
   function labels(
@@ -168,14 +201,16 @@ export function Matrix({ picture, wanted, rows, columns, linked, name }: Props) 
   ): void {
     const font = Math.max(9, Math.min(12, g.cell * 0.8));
     const every = Math.max(1, Math.ceil(11 / g.cell));
-    context.font = `${font}px ${ink(canvas, "--text")}`;
     context.textBaseline = "middle";
-    const tint = (label: Label): string => ink(canvas, label.special ? "--quiet" : "--ink");
+    const pen = (label: Label): void => {
+      context.font = `${label.differs ? "600 " : ""}${font}px ${ink(canvas, "--text")}`;
+      context.fillStyle = ink(canvas, label.special ? "--quiet" : "--ink");
+    };
     context.textAlign = "right";
     for (let r = Math.ceil(top / every) * every; r < bottom; r += every) {
       const y = g.top + (r + 0.5 - g.row) * g.cell;
       if (y < g.top || y > g.top + g.height || !down[r]) continue;
-      context.fillStyle = tint(down[r]);
+      pen(down[r]);
       context.fillText(fitted(context, placed(down[r]), g.left - 10), g.left - 6, y);
     }
     context.textAlign = "left";
@@ -185,8 +220,8 @@ export function Matrix({ picture, wanted, rows, columns, linked, name }: Props) 
       context.save();
       context.translate(x + 2, g.top - 6);
       context.rotate(-Math.PI / 3.2);
-      context.fillStyle = tint(across[c]);
-      context.fillText(fitted(context, placed(across[c]), TOP + 4), 0, 0);
+      pen(across[c]);
+      context.fillText(fitted(context, placed(across[c]), margins.top + 4), 0, 0);
       context.restore();
     }
   }
@@ -195,8 +230,10 @@ export function Matrix({ picture, wanted, rows, columns, linked, name }: Props) 
     const g = seen.value;
     const canvas = over.current;
     const { picture: now } = props.current;
-    const [r, c] = [state.hoverRow.value, state.hoverColumn.value];
-    const [pinnedRow, pinnedColumn] = [row.value, column.value];
+    void version.value;
+    const [r, c] = [here("rows", state.hoverRow.value), here("columns", state.hoverColumn.value)];
+    const [pinnedRow, pinnedColumn] = [here("rows", row.value), here("columns", column.value)];
+    const words = shown.value;
     void state.dark.value;
     if (!g || !now || !canvas) return;
     const context = fresh(canvas, size.value.width, size.value.height);
@@ -214,10 +251,12 @@ export function Matrix({ picture, wanted, rows, columns, linked, name }: Props) 
     };
     const [pin, hover] = [ink(canvas, "--pin"), ink(canvas, "--hover")];
     const { rows: down, columns: across } = props.current;
+    const chosen = (labels: Label[] | undefined, place: number | null, set: readonly number[]): boolean =>
+      place !== null && Boolean(labels?.[place]?.tokens.some((token) => set.includes(token)));
     context.fillStyle = pin;
     // chosen sets: a bar at the side of their rows and above their columns
-    down.forEach((label, n) => { if (label.tokens.some((place) => state.from.value.includes(place))) context.fillRect(g.left - 1, y(n), 3, cell); });
-    across.forEach((label, n) => { if (label.tokens.some((place) => state.to.value.includes(place))) context.fillRect(x(n), g.top - 1, cell, 3); });
+    down.forEach((_, n) => { if (chosen(words?.rows, atA("rows", n), state.from.value)) context.fillRect(g.left - 1, y(n), 3, cell); });
+    across.forEach((_, n) => { if (chosen(words?.columns, atA("columns", n), state.to.value)) context.fillRect(x(n), g.top - 1, cell, 3); });
     if (pinnedRow !== null) frame(g.left, y(pinnedRow), g.width, cell, pin, 1.5);
     if (pinnedColumn !== null && pinnedRow !== null) frame(x(pinnedColumn), y(pinnedRow), cell, cell, pin, 3);
     else if (pinnedColumn !== null) frame(x(pinnedColumn), g.top, cell, g.height, pin, 1.5);
@@ -229,7 +268,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name }: Props) 
   function refine(): void {
     const g = seen.value;
     const { picture: now, wanted: want } = props.current;
-    if (!g || !now || now.full || !want || !state.box.value || now.key.startsWith("coarse")) return;
+    if (!g || !now || now.full || !want || !state.box.value || now.key !== wantedKey(want)) return;
     const box = visible(g, now);
     const [top, bottom, left, right] = box;
     const ratio = devicePixelRatio || 1;
@@ -237,8 +276,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name }: Props) 
     const width = Math.min(right - left, Math.round(g.width * ratio));
     engine
       .ask("tile", {
-        trace: want.doc.id, layer: want.layer, head: want.head, view: want.shown.view, box, height, width, normed: want.normed,
-        minus: want.minus && { trace: want.minus.id, layer: want.layer, head: want.head },
+        ...askOf(want), box, height, width,
       }, `detail ${name}`)
       .then((data) => { detail.value = { data, height, width, box, key: now.key }; })
       .catch(() => undefined);
@@ -255,7 +293,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name }: Props) 
     const c = Math.floor(g.column + (event.clientX - place.left - g.left) / g.cell);
     const [x, y] = [event.clientX - place.left - g.left, event.clientY - place.top - g.top];
     if (x > g.width || y > g.height || r >= now.rows || c >= now.columns) return null;
-    if (x < -LEFT || y < -TOP || (x < 0 && y < 0)) return null;
+    if (x < -margins.left || y < -margins.top || (x < 0 && y < 0)) return null;
     return [y < 0 ? -1 : r, x < 0 ? -1 : c];
   }
 
@@ -276,8 +314,8 @@ export function Matrix({ picture, wanted, rows, columns, linked, name }: Props) 
     if (!linked) return;
     const hit = cellAt(event);
     batch(() => {
-      state.hoverRow.value = hit && hit[0] >= 0 ? hit[0] : null;
-      state.hoverColumn.value = hit && hit[1] >= 0 ? hit[1] : null;
+      state.hoverRow.value = hit && hit[0] >= 0 ? atA("rows", hit[0]) : null;
+      state.hoverColumn.value = hit && hit[1] >= 0 ? atA("columns", hit[1]) : null;
     });
   }
 
@@ -293,7 +331,10 @@ export function Matrix({ picture, wanted, rows, columns, linked, name }: Props) 
     const hit = cellAt(event);
     if (!hit) return;
     const [r, c] = hit;
-    const [i, j] = [r < 0 ? null : rows[r].tokens[0], c < 0 ? null : columns[c].tokens[0]];
+    const [atRow, atColumn] = [r < 0 ? null : atA("rows", r), c < 0 ? null : atA("columns", c)];
+    if ((r >= 0 && atRow === null) || (c >= 0 && atColumn === null)) return;
+    const words = shown.peek()!;
+    const [i, j] = [atRow === null ? null : words.rows[atRow].tokens[0], atColumn === null ? null : words.columns[atColumn].tokens[0]];
     const same = (i === null || i === state.query.peek()) && (j === null || j === state.key.peek());
     batch(() => {
       if (i !== null) state.query.value = same ? null : i;

@@ -8,6 +8,8 @@ const NUMBER = 13;
 const BESIDE = 20;
 /** From this width on a number can be read below a picture. */
 const READABLE = 27;
+/** Of a picture's side, where there is room for that. */
+const SMALLEST = 18;
 const FRAME = 2;
 const GAP = 2;
 
@@ -42,8 +44,11 @@ export function slots(columns: number, rows: number, width: number, height: numb
   const around = label + number + 2 * FRAME + GAP;
   const square = across - GAP - 2 * FRAME;
   const room = height ? Math.floor((height - HEAD) / rows) : Infinity;
+  const least = Math.min(SMALLEST, square) + around;
+  // where the numbers below cost the last rows their place, they stand beside
+  const tight = number && room < least && square - BESIDE >= SMALLEST ? least - number : least;
   const down = pictures
-    ? Math.max(Math.min(18, square) + around, Math.min(room, square + around))
+    ? Math.max(tight, Math.min(room, square + around))
     : label + Math.max(16, Math.min(room - label, 46));
   const under = Math.min(square, down - around);
   const next = number ? Math.min(square - BESIDE, down - around + number) : 0;
@@ -59,11 +64,12 @@ export const corner = ({ columns, across, down }: Slots, place: number): [number
   GUTTER + (place % columns) * across, HEAD + Math.floor(place / columns) * down,
 ];
 
-/** A number in a slot: two places, no nought before the point. */
-export function short(value: number): string {
+/** A number in a slot: two places, or three digits of the largest of all, and no nought before the point. */
+export function short(value: number, most?: number): string {
   const size = Math.abs(value);
+  const places = most ? Math.max(1, Math.min(6, 2 - Math.floor(Math.log10(most)))) : 2;
   if (!Number.isFinite(value)) return "–";
-  if (size < 0.005) return "0";
-  const text = value.toFixed(size < 1 ? 2 : size < 10 ? 1 : 0);
+  if (size < 0.5 * 10 ** -places) return "0";
+  const text = value.toFixed(size < 1 ? places : size < 10 ? 1 : 0);
   return text.replace(/^(-?)0\./, "$1.").replace("-", "−");
 }

@@ -4,11 +4,13 @@ import { signal, useSignal } from "@preact/signals";
 import { engine } from "../trace/engine";
 import { statisticName } from "../catalog";
 import { count, number, say } from "../words";
+import { maskOf } from "../masking";
 import { marked } from "../shown";
+import { title } from "../several";
 import * as state from "../state";
 import { coming, table } from "../statistics";
-import { wanted } from "../pictures";
-import { at, column, doc, headName, row, sameHeads, shown } from "../store";
+import { drawnOf, wanted, wantedKey } from "../pictures";
+import { column, doc, row, sameHeads, shown } from "../store";
 
 export const tableOpen = signal(false);
 const MOST = 24;
@@ -24,22 +26,29 @@ export function NumberTable() {
   };
   const [top, bottom] = around(row.value, words?.rows.length ?? 0);
   const [left, right] = around(column.value, words?.columns.length ?? 0);
-  const key = [now?.doc.id, now?.layer, now?.head, now?.normed, top, bottom, left, right, words?.rows.length, words?.columns.length].join("/");
+  const key = [now && wantedKey(now), top, bottom, left, right].join("/");
   useEffect(() => {
     if (!now || bottom <= top || right <= left) return;
     engine.ask("tile", {
-      trace: now.doc.id, layer: now.layer, head: now.head, minus: null, view: now.shown.view, normed: now.normed,
+      ...drawnOf(now), minus: null, view: now.shown.view, normed: now.normed,
       box: [top, bottom, left, right], height: bottom - top, width: right - left,
     }, "table").then((numbers) => { data.value = { key, numbers }; }).catch(() => undefined);
   }, [key]);
   if (!info || !words || !now) return null;
   const numbers = data.value?.key === key ? data.value.numbers : null;
   const wide = right - left;
+  const masked = maskOf(info, now.layer, now.mean);
+  /** A key that the mask hides has no weight. */
+  const shownNumber = (r: number, c: number): string => {
+    const weight = numbers?.[r * wide + c];
+    if (weight === undefined) return "";
+    return masked?.(words.rows[top + r], words.columns[left + c], weight) ? "–" : number(weight);
+  };
   return (
     <div class="numbers" data-test="numbers" tabIndex={0}>
       <table>
         <caption>
-          {say("table_caption", headName(info, at.value))}
+          {say("table_caption", { what: title() })}
           {(wide < words.columns.length || bottom - top < words.rows.length) && ` · ${say("table_part", {
             from: top, to: bottom - 1, left, right: right - 1, rows: count(words.rows.length), columns: count(words.columns.length),
           })}`}
@@ -49,7 +58,7 @@ export function NumberTable() {
           {words.rows.slice(top, bottom).map((label, r) => (
             <tr key={r}>
               <th scope="row" title={label.text}><bdi>{marked(label)}</bdi></th>
-              {Array.from({ length: wide }, (_, c) => <td key={c}>{numbers ? number(numbers[r * wide + c]) : ""}</td>)}
+              {Array.from({ length: wide }, (_, c) => <td key={c}>{shownNumber(r, c)}</td>)}
             </tr>
           ))}
         </tbody>

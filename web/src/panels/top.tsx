@@ -2,15 +2,17 @@
 import { useState } from "preact/hooks";
 import { count, say } from "../words";
 import * as state from "../state";
-import { closeTrace, doc, docs, lookAt } from "../store";
+import { closeTrace, doc, docs, lookAt, placeOfDoc } from "../store";
 import { run, running, start, trouble } from "../remote";
 import { clearSets } from "../asking";
+import { fullName, shortNames } from "../naming";
 import { readable } from "../shown";
 import { Settings } from "./settings";
 import { Sign } from "./sign";
 
 export function Top() {
   const info = doc.value?.info;
+  const names = shortNames();
   const server = start.value.home === "server";
   return (
     <header class="top">
@@ -19,7 +21,7 @@ export function Top() {
           <strong class="brand">headscope</strong>
           {info && <span class="model" data-test="model" title={info.model}>{info.name}</span>}
           {info && <span class="quiet">{say("layers_heads", { layers: info.layers.length, heads: info.heads })}</span>}
-          {info?.anatomy && <span class="quiet">{say("numbers", { n: count(info.anatomy.total) })}</span>}
+          {info?.anatomy && <span class="quiet total">{say("numbers", { n: count(info.anatomy.total) })}</span>}
           {info && <span class="quiet">{info.queries.tokens.length === 1 ? say("tokens_one") : say("tokens", { n: count(info.queries.tokens.length) })}</span>}
         </div>
         {!server && <div class="typed" title={`${doc.value?.name ?? ""}\n${say("text_offline")}`}><bdi>{doc.value?.name}</bdi></div>}
@@ -30,6 +32,7 @@ export function Top() {
           ))}
         </nav>
         <div class="row">
+          {info && <button data-test="share" onClick={() => { state.sharing.value = true; }}>{say("share")}</button>}
           <Settings />
           <Sign says={say("help")} data-test="help" onClick={() => { state.help.value = !state.help.value; }}>?</Sign>
         </div>
@@ -39,8 +42,8 @@ export function Top() {
         <div class="row tabs" role="tablist">
           {docs.value.map((tab, index) => (
             <span key={tab.id} class={`tab${tab === doc.value ? " on" : ""}`}>
-              <button role="tab" aria-selected={tab === doc.value} title={tab.name} onClick={() => lookAt(index)}><bdi>{tab.name}</bdi></button>
-              <Sign class="plain" says={say("tab_close", { text: tab.name })} onClick={() => closeTrace(index)}>×</Sign>
+              <button role="tab" aria-selected={tab === doc.value} title={`${names[index]}\n${fullName(tab)}`} onClick={() => lookAt(index)}><bdi>{names[index]}</bdi></button>
+              <Sign class="plain" says={say("tab_close", { text: names[index] })} onClick={() => closeTrace(index)}>×</Sign>
             </span>
           ))}
         </div>
@@ -66,7 +69,7 @@ function TextBox() {
       state.key.value = null;
       state.box.value = null;
       clearSets();
-      lookAt(docs.value.indexOf(result));
+      lookAt(placeOfDoc(result));
     }
   };
   const keys = (event: KeyboardEvent): void => {

@@ -1,7 +1,10 @@
-// The survey's data, written by src/headscope/_survey/report_data.py. Heads are cells: row * columns + column.
+// The survey's data, written by src/headscope/_survey/report_data.py and site_data.py. Heads are cells: row * columns + column.
 
 /** One field of a statistic: a number per cell, or null. */
 type Numbers = (number | null)[];
+
+/** The same; on a head's page, where only that head's number is needed, an object with that one cell. */
+type Some = Record<number, number | null>;
 
 export interface Statistic {
   name: string;
@@ -11,16 +14,16 @@ export interface Statistic {
   short: string;
   signed: boolean;
   mean: Numbers;
-  deviation: Numbers;
-  min: Numbers;
-  q05: Numbers;
-  q25: Numbers;
-  q50: Numbers;
-  q75: Numbers;
-  q95: Numbers;
-  max: Numbers;
+  deviation: Some;
+  min: Some;
+  q05: Some;
+  q25: Some;
+  q50: Some;
+  q75: Some;
+  q95: Some;
+  max: Some;
   /** Windows that have a value. */
-  count: number[];
+  count: Record<number, number>;
 }
 
 export type Field = "mean" | "deviation" | "min" | "q05" | "q25" | "q50" | "q75" | "q95" | "max";
@@ -73,6 +76,147 @@ export interface Plane {
   unit: { distance: number; length: number };
 }
 
+/** What a label says: its kind, and the distance, the relation or the act that it is about. */
+export interface Claim {
+  label: string;
+  kind: string;
+  offset: number | null;
+  relation: string | null;
+  way: "up" | "down" | null;
+  /** The name of a family of relations that are one act. */
+  act: string | null;
+}
+
+/** A head's label; of other heads, a head's page has only what it says, its score and its coverage. Shares are 0 to 1, over the half of the documents that the label was not chosen on. */
+export interface Label {
+  label: string;
+  kind: string;
+  offset: number | null;
+  relation: string | null;
+  way: "up" | "down" | null;
+  /** The name of a family of relations that are one act. */
+  act: string | null;
+  score: number | null;
+  low: number | null;
+  high: number | null;
+  baseline: number | null;
+  /** The simplest rule that does it, such as "nearest VERB before", and how often it is right. */
+  rule: string | null;
+  ruleScore: number | null;
+  /** Of the head's 100 strongest pairs, how many the label explains. */
+  coverage: number | null;
+  count: number | null;
+  source: string | null;
+  /** Mean weight on special tokens, on the first token, on [SEP]. */
+  special: number | null;
+  first: number | null;
+  sep: number | null;
+  /** True, but not the whole. */
+  partly: boolean;
+  /** The label that the other half of the documents didn't confirm. */
+  miss: Claim | null;
+  note: string | null;
+  also: Claim[];
+  /** Of a family, the relations that the head finds. */
+  relations: string[];
+}
+
+/** The head that finds a relation of the treebank best. */
+export interface Syntax {
+  relation: string;
+  /** From the head to its dependents. */
+  down: boolean;
+  cell: number;
+  accuracy: number;
+  heldOut: number | null;
+  low: number | null;
+  high: number | null;
+  count: number;
+  offset: number;
+  offsetAccuracy: number;
+}
+
+/** Shares of words per bin from 0 to 1, and mean weights by distance. */
+export interface Shapes {
+  entropy: Numbers;
+  strongest: Numbers;
+  distance: Numbers;
+}
+
+/** An example: the words around a pair, and what the word that looks gives to each. */
+export interface Line {
+  best: boolean;
+  weight: number;
+  first: number;
+  sep: number;
+  /** Both words of the pair, among `words`. */
+  query: number;
+  key: number;
+  words: string[];
+  /** Weights in thousandths. */
+  ink: number[];
+  /** Where words are left out, and how many. */
+  gap: [number, number] | null;
+  document: string;
+  window: number;
+  /** The relation of the word that looks, where it looks at its head; of the other, where it looks at its dependent. */
+  up: string | null;
+  down: string | null;
+  /** Tokens whose masked-LM logits the head raises and lowers at the word that looks; null where that isn't known. */
+  raised: [string, number][] | null;
+  lowered: [string, number][] | null;
+  /** A command that opens the page on this window. */
+  command: string;
+}
+
+/** How often a head finds a relation. */
+export interface Relation {
+  way: "up" | "down";
+  count: number;
+  offset: number;
+  rule: string | null;
+  relation: string;
+  score: number;
+  low: number | null;
+  high: number | null;
+  baseline: number;
+  ruleScore: number | null;
+  bestCell: number;
+  bestScore: number;
+}
+
+/** A head in the order of removal, and what it costs to be without it and all before it. */
+export interface Removed {
+  cell: number;
+  cost: number;
+  costHeldOut: number | null;
+  low: number | null;
+  high: number | null;
+}
+
+/** What silencing each head changes: the mean over windows, with its interval. */
+export interface Effects {
+  output: string;
+  unit: string;
+  method: string;
+  windows: number;
+  documents: number;
+  /** The number as it is. */
+  base: number | null;
+  change: Numbers;
+  low: Numbers;
+  high: Numbers;
+  removal: Removed[];
+}
+
+/** What a head's page alone shows. */
+export interface Head {
+  cell: number;
+  shapes: Shapes | null;
+  lines: Line[] | null;
+  relations: Relation[] | null;
+}
+
 export interface Survey {
   model: { name: string; class: string; file: string; sha256: string; parameters: number };
   corpus: { name: string; kind: string; count: number; files: [string, number][] };
@@ -93,17 +237,36 @@ export interface Survey {
   plane: Plane | null;
   /** By cell: the most similar heads and their distances; null if not measured. */
   nearest: [number, number][][] | null;
+  /** By cell: the head's label; null without labels. */
+  labels: (Label | null)[] | null;
+  syntax: Syntax[] | null;
+  /** By cell: the mean weight at each distance, for the small figures. */
+  distances: Numbers[] | null;
+  /** The medians over heads. */
+  middle: Shapes | null;
+  /** True if all pages are in this file. */
+  single: boolean;
+  effects: Effects | null;
+  /** The first token's name, and [SEP]'s, as the tokenizer has them. */
+  special: { first: string | null; sep: string | null };
+  /** Windows over which heads were compared. */
+  compared: number;
   /** Statistics that were not measured, with the reason. */
   leftOut: [string, string][];
   refused: { count: number; reasons: [string, number][]; documents: [string, string][] };
 }
 
-/** The survey embedded in this page. */
-export function readSurvey(): Survey {
-  const text = document.getElementById("hs-survey")?.textContent;
+function embedded<T>(name: string): T {
+  const text = document.getElementById(name)?.textContent;
   if (!text) throw new Error("there is no survey in this page");
-  return JSON.parse(text) as Survey;
+  return JSON.parse(text) as T;
 }
+
+/** The survey embedded in this page. */
+export const readSurvey = (): Survey => embedded<Survey>("hs-survey");
+
+/** The heads whose pages are in this file: all, one, or none on the home page. */
+export const readHeads = (): Map<number, Head> => new Map(embedded<Head[]>("hs-heads").map((head) => [head.cell, head]));
 
 /** A head's label: layer.head. */
 export const headLabel = ({ layers, heads }: Survey, cell: number): string =>

@@ -3,9 +3,10 @@ import { render } from "preact";
 import "../base.css";
 import "./report.css";
 import { followTheme } from "../appearance";
-import { followHash } from "../hash";
+import { followHash } from "../steps";
 import { followLanguage } from "../words/speech";
-import { readSurvey } from "./data";
+import { readHeads, readSurvey } from "./data";
+import { nameSpecial } from "./kinds";
 import { Report } from "./report";
 import { FIELDS } from "./state";
 import { say } from "./words";
@@ -17,8 +18,10 @@ followTheme();
 followLanguage();
 try {
   const survey = readSurvey();
+  const heads = readHeads();
+  nameSpecial(survey);
   page.textContent = "";
-  render(<Report survey={survey} />, page);
+  render(<Report survey={survey} heads={heads} />, page);
   document.documentElement.dataset.painted = "";
 } catch (error) {
   page.textContent = say("broken", { why: error instanceof Error ? error.message : String(error) });

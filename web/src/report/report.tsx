@@ -1,28 +1,19 @@
-// The report of a survey: its sections in order.
-import type { Survey } from "./data";
-import { Definitions } from "./sections/definitions";
-import { Figures } from "./sections/figures";
-import { Grid } from "./sections/grid";
-import { Head } from "./sections/head";
+// The site of a survey: the home page, or the page of one head.
+import { useEffect } from "preact/hooks";
+import type { Head, Survey } from "./data";
 import { Header } from "./sections/header";
-import { Made } from "./sections/made";
-import { Refused } from "./sections/refused";
-import { StandingHeads } from "./sections/standing";
-import { say } from "./words";
+import { HeadPage } from "./sections/headpage";
+import { Home } from "./sections/home";
+import { chosenCell } from "./state";
 
-export function Report({ survey }: { survey: Survey }) {
+export function Report({ survey, heads }: { survey: Survey; heads: Map<number, Head> }) {
+  const chosen = survey.single ? chosenCell(survey) : [...heads.keys()][0];
+  const head = chosen === null || chosen === undefined ? undefined : heads.get(chosen);
+  useEffect(() => { if (survey.single) scrollTo(0, 0); }, [head]);
   return (
     <>
-      <Header survey={survey} />
-      <main>
-        <div class="sides"><Grid survey={survey} /><Head survey={survey} /></div>
-        <StandingHeads survey={survey} />
-        <Figures survey={survey} />
-        <Definitions survey={survey} />
-        <Made survey={survey} />
-        <Refused survey={survey} />
-        <p class="quiet small">{say("honest")}</p>
-      </main>
+      <Header survey={survey} cell={head?.cell ?? null} />
+      {head ? <HeadPage key={head.cell} survey={survey} head={head} /> : <Home survey={survey} />}
     </>
   );
 }

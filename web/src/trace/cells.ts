@@ -2,6 +2,7 @@
 // The formulas are those of headscope.attention, computed only for the cells on the screen.
 import { columnsOf, poolRow } from "./pooling";
 import type { HeadArrays, LayerRule } from "./head";
+import { addTerms } from "./terms";
 
 /** The tokens joined in each row and column of the picture (those of a word), as one list with starts. */
 export interface Groups {
@@ -30,7 +31,7 @@ export function shiftOf(head: HeadArrays, i: number): number {
   return highest !== -Infinity && Math.abs(highest) > FAR ? highest : 0;
 }
 
-/** Scores of query i with keys [from, to), into out[0 .. to - from): scale * q_i . k_j + bias, -Infinity where masked. */
+/** Scores of query i with keys [from, to), into out[0 .. to - from): scale * q_i . k_j, terms and bias, -Infinity where masked. */
 export function scoreRow(head: HeadArrays, i: number, from: number, to: number, out: Float32Array): void {
   const { q, k, d, rule, bias, keys, queries } = head;
   const at = i * d;
@@ -51,6 +52,7 @@ export function scoreRow(head: HeadArrays, i: number, from: number, to: number, 
     for (let n = whole; n < d; n++) a += q[at + n] * k[key + n];
     out[j - from] = (a + b + c + e) * scale;
   }
+  addTerms(head, i, from, to, out);
   if (bias) {
     // The sum is rounded to 32 bits, as the model's kernel rounds it, before a shift is removed.
     const shift = shiftOf(head, i);
@@ -87,14 +89,14 @@ export function allowedKeys(head: HeadArrays, i: number): number {
   return count;
 }
 
-/** True if every query sees every key and there is no bias. */
-const bare = ({ bias, rule }: HeadArrays): boolean => !bias && !rule.causal && !rule.window && !rule.keys;
+/** True if every query sees every key and nothing is added to the scores. */
+const bare = ({ bias, terms, rule }: HeadArrays): boolean => !bias && !terms && !rule.causal && !rule.window && !rule.keys;
 
 /**
  * Turn a row's scores into weights in place by softmax: all 0 for a row without keys, NaN if the scores are not numbers.
- * Returns the entropy.
+ * A sink takes its share of a row that sees a key. Returns the entropy, with the sink as one more place.
  */
-function soften(keys: number, row: Float32Array, masked: boolean): number {
+function soften(keys: number, row: Float32Array, masked: boolean, sink: number | null = null): number {
   let highest = -Infinity;
   for (let j = 0; j < keys; j++) if (row[j] > highest) highest = row[j];
   if (highest === -Infinity) {
@@ -102,8 +104,9 @@ function soften(keys: number, row: Float32Array, masked: boolean): number {
     row.fill(value, 0, keys);
     return value;
   }
-  let total = 0;
-  let mixed = 0;
+  if (sink !== null && sink > highest) highest = sink;
+  let total = sink === null ? 0 : Math.exp(sink - highest);
+  let mixed = sink === null ? 0 : total * (sink - highest);
   for (let j = 0; j < keys; j++) {
     const below = row[j] - highest;
     if (below < -103) {
@@ -123,7 +126,7 @@ function soften(keys: number, row: Float32Array, masked: boolean): number {
 /** Weights of query i over all keys. Returns the entropy in nats. */
 export function weightRow(head: HeadArrays, i: number, out: Float32Array): number {
   scoreRow(head, i, 0, head.keys, out);
-  return soften(head.keys, out, !bare(head));
+  return soften(head.keys, out, !bare(head), head.terms?.sink ?? null);
 }
 
 /** Entropy of a row of weights, in nats. */
@@ -162,10 +165,10 @@ function scoreFour(head: HeadArrays, queries: ArrayLike<number>, from: number, o
 }
 
 /** True if this side of the picture is the plain text: one token per row or column, none hidden. */
-const plain = (groups: Groups, all: number): boolean => groups.members.length === all && size(groups) === all;
+export const plain = (groups: Groups, all: number): boolean => groups.members.length === all && size(groups) === all;
 
 /** Rows [from, to) over the columns [left, right), into `out`; entropies of whole rows into `entropies`. */
-function fill(
+function fillOne(
   head: HeadArrays, view: View, from: number, to: number, left: number, right: number, normed: boolean,
   out: Float32Array, entropies: Float32Array | null = null,
 ): void {
@@ -201,7 +204,8 @@ function fill(
     for (let piece = first; piece < last; piece++) {
       const i = rows.members[piece];
       let kept = 1;
-      if (every || view.renormalise || columns.members.length !== keys) {
+      const { lse: sums } = head;
+      if (every || view.renormalise || columns.members.length !== keys || !sums) {
         weightRow(head, i, row);
         if (view.renormalise) {
           kept = 0;
@@ -213,7 +217,7 @@ function fill(
         const stop = columns.members[columns.starts[right] - 1] + 1;
         const part = row.subarray(start, stop);
         scoreRow(head, i, start, stop, part);
-        const lse = head.lse[i];
+        const lse = sums[i];
         for (let j = 0; j < part.length; j++) part[j] = lse === -Infinity ? 0 : Math.exp(part[j] - lse);
       }
       const share = kept === 0 ? 0 : 1 / (kept * (last - first));
@@ -231,12 +235,33 @@ function fill(
   }
 }
 
+/** One head, or several whose mean is meant. */
+export type Heads = HeadArrays | readonly HeadArrays[];
+
+/** As `fillOne`; of several heads, the mean. */
+function fill(
+  heads: Heads, view: View, from: number, to: number, left: number, right: number, normed: boolean,
+  out: Float32Array, entropies: Float32Array | null = null,
+): void {
+  const all = [heads].flat();
+  if (all.length === 1) return fillOne(all[0], view, from, to, left, right, normed, out, entropies);
+  const width = right - left;
+  const cells = (to - from) * width;
+  const part = new Float32Array(cells);
+  out.fill(0, 0, cells);
+  for (const head of all) {
+    fillOne(head, view, from, to, left, right, normed, part);
+    for (let n = 0; n < cells; n++) out[n] += part[n] / all.length;
+  }
+  if (entropies) for (let r = 0; r < to - from; r++) entropies[r] = entropy(out.subarray(r * width, (r + 1) * width));
+}
+
 /** Rows [from, to) of the picture over its columns [left, right): mean over a row's tokens, sum over a column's. */
 export function viewRows(
-  head: HeadArrays, view: View, from: number, to: number, left: number, right: number, normed = false,
+  heads: Heads, view: View, from: number, to: number, left: number, right: number, normed = false,
 ): Float32Array {
   const out = new Float32Array((to - from) * (right - left));
-  fill(head, view, from, to, left, right, normed, out);
+  fill(heads, view, from, to, left, right, normed, out);
   return out;
 }
 
@@ -249,11 +274,11 @@ export interface WholeHead {
   most: { column: number; share: number };
 }
 
-export function wholeHead(head: HeadArrays, view: View, normed: boolean): WholeHead {
+export function wholeHead(heads: Heads, view: View, normed: boolean): WholeHead {
   const [rows, columns] = [size(view.rows), size(view.columns)];
   const data = new Float32Array(rows * columns);
   const entropies = new Float32Array(rows);
-  fill(head, view, 0, rows, 0, columns, normed, data, entropies);
+  fill(heads, view, 0, rows, 0, columns, normed, data, entropies);
   const mass = new Float64Array(columns);
   let strongest = 0;
   for (let r = 0, n = 0; r < rows; r++) {
@@ -270,8 +295,7 @@ export function wholeHead(head: HeadArrays, view: View, normed: boolean): WholeH
 
 /** Rows and columns [..) of the picture, pooled to height x width by the value furthest from 0. */
 export function tile(
-  head: HeadArrays, minus: HeadArrays | null, view: View,
-  box: [number, number, number, number], height: number, width: number, normed = false,
+  heads: Heads, view: View, box: [number, number, number, number], height: number, width: number, normed = false,
 ): Float32Array {
   const [top, bottom, left, right] = box;
   const across = right - left;
@@ -280,14 +304,9 @@ export function tile(
   const out = new Float32Array(height * width);
   const columnOf = columnsOf(across, width);
   const block = new Float32Array(FOUR * across);
-  const other = minus ? new Float32Array(FOUR * across) : null;
   for (let first = top; first < bottom; first += FOUR) {
     const last = Math.min(bottom, first + FOUR);
-    fill(head, view, first, last, left, right, normed, block);
-    if (minus && other) {
-      fill(minus, view, first, last, left, right, normed, other);
-      for (let n = 0; n < (last - first) * across; n++) block[n] -= other[n];
-    }
+    fill(heads, view, first, last, left, right, normed, block);
     for (let r = first; r < last; r++) {
       const base = Math.floor(((r - top) * height) / (bottom - top)) * width;
       poolRow(block, (r - first) * across, columnOf, out, base);

@@ -1,6 +1,7 @@
 // One query meets one key: every number between q, k and the weight.
 import { scoreRow, shiftOf, weightRow } from "./cells";
 import type { HeadArrays } from "./head";
+import { termsOf, type TermName } from "./terms";
 
 /** Every step between one query and one key. */
 export interface Chain {
@@ -10,6 +11,12 @@ export interface Chain {
   dot: number;
   scale: number;
   bias: number;
+  /** What the model adds to the scaled product, term by term. */
+  terms: { name: TermName; value: number }[];
+  /** The soft cap that the sum goes through, or null. */
+  cap: number | null;
+  /** The weight that the row's sink takes, or null. */
+  sink: number | null;
   masked: boolean;
   score: number;
   lse: number;
@@ -30,12 +37,18 @@ export function chain(head: HeadArrays, values: { v: Float32Array; d: number } |
   scoreRow(head, i, 0, keys, scores);
   const weights = new Float32Array(keys);
   weightRow(head, i, weights);
-  const highest = scores.reduce((most, score) => Math.max(most, score), -Infinity);
-  const total = scores.reduce((sum, score) => sum + (highest === -Infinity ? 0 : Math.exp(score - highest)), 0);
+  const logit = head.terms?.sink ?? null;
+  const seen = scores.reduce((most, score) => Math.max(most, score), -Infinity);
+  const highest = logit !== null && seen !== -Infinity ? Math.max(seen, logit) : seen;
+  const first = logit !== null && seen !== -Infinity ? Math.exp(logit - highest) : 0;
+  const total = scores.reduce((sum, score) => sum + (highest === -Infinity ? 0 : Math.exp(score - highest)), first);
   return {
     q, k, product, dot,
     scale: rule.scale,
     bias: head.bias ? head.bias[i * keys + j] - shiftOf(head, i) : 0,
+    terms: termsOf(head, i, j, head.q, i * d, head.k, j * d),
+    cap: head.terms?.cap ?? null,
+    sink: logit === null ? null : total > 0 ? first / total : 0,
     masked: scores[j] === -Infinity,
     score: scores[j],
     lse: highest + Math.log(total),

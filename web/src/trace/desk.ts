@@ -1,11 +1,13 @@
 // Answers the page's requests about traces. Runs in a worker, or in the page itself if workers aren't allowed.
 import { tile, viewRows, wholeHead, type View, type WholeHead } from "./cells";
 import { chain, type Chain } from "./chain";
+import { difference, type Aligned, type Pairs } from "./difference";
 import { massBetween, type Sets } from "./masses";
 import { change, distance, measure, sample, type HeadMeasure, type Sample } from "./measures";
-import { FormatError, fromBase64 } from "./safetensors";
+import { FormatError, fromBase64, toBase64 } from "./safetensors";
+import { lookedAtBy, looksAt } from "./profile";
 import type { HeadArrays } from "./head";
-import { HeldTrace, type TraceInfo } from "./trace";
+import { HeldTrace, type Piece, type TraceInfo } from "./trace";
 
 export interface HeadName {
   trace: number;
@@ -13,24 +15,42 @@ export interface HeadName {
   head: number;
 }
 
+/** A head, or the mean of several of its trace: the picture is theirs. */
+export interface Drawn extends HeadName {
+  mean: readonly [number, number][] | null;
+}
+
+/** The other side of a difference, and how the rows and columns of both pictures are aligned. */
+export interface Minus extends Drawn {
+  view: View;
+  pairs: Pairs;
+}
+
 export interface Questions {
   /** A chunk of a trace's bytes, as base64; `bytes` is the size of the whole. */
   part: { ask: { id: number; base64: string; bytes: number }; answer: null };
   open: { ask: { id: number; bytes?: ArrayBuffer }; answer: TraceInfo };
   close: { ask: { id: number }; answer: null };
-  measure: { ask: HeadName & { masses: Record<string, string[]> }; answer: HeadMeasure };
-  head: { ask: HeadName & { view: View; normed: boolean }; answer: WholeHead };
-  rows: { ask: HeadName & { view: View; from: number; to: number; normed: boolean }; answer: Float32Array };
+  /** A chunk of an open trace's bytes, as base64, for another page; empty beyond the end. */
+  copy: { ask: { id: number; from: number; bytes: number }; answer: string };
+  /** A part that an answer lacked. */
+  feed: { ask: { piece: Piece; data: Float32Array }; answer: null };
+  /** Of the whole head, or of what filters leave. */
+  measure: { ask: HeadName & { masses: Record<string, string[]>; view?: View; normed?: boolean }; answer: HeadMeasure };
+  head: { ask: Drawn & { view: View; normed: boolean }; answer: WholeHead };
+  rows: { ask: Drawn & { view: View; from: number; to: number; normed: boolean }; answer: Float32Array };
   tile: {
-    ask: HeadName & {
-      minus: HeadName | null; view: View; box: [number, number, number, number];
+    ask: Drawn & {
+      minus: Minus | null; view: View; box: [number, number, number, number];
       height: number; width: number; normed: boolean;
     };
     answer: Float32Array;
   };
   /** Distance of one head from another of the trace, or from the same head in another trace. */
   distance: { ask: HeadName & { to: { layer: number; head: number } }; answer: number };
-  change: { ask: HeadName & { other: number }; answer: number };
+  change: { ask: HeadName & { other: number; rows: Aligned; keys: Aligned }; answer: number };
+  /** The ink of a text: of each column the mean weight from these rows, or of each row the summed weight on these columns. */
+  profile: { ask: Drawn & { view: View; side: "row" | "column"; places: number[]; normed: boolean }; answer: Float32Array };
   /** What lies between two sets of tokens, in every head of a layer. */
   masses: { ask: { trace: number; layer: number } & Sets; answer: Float32Array };
   chain: { ask: HeadName & { i: number; j: number }; answer: Chain };
@@ -61,7 +81,7 @@ export class Desk {
         if (came && came.got < came.whole.length) {
           throw new FormatError(`the page contains only ${came.got} of the ${came.whole.length} bytes of its trace: it is truncated`);
         }
-        const held = new HeldTrace(bytes ? new Uint8Array(bytes) : (came?.whole ?? new Uint8Array(0)));
+        const held = new HeldTrace(bytes ? new Uint8Array(bytes) : (came?.whole ?? new Uint8Array(0)), id);
         this.traces.set(id, held);
         return held.info;
       },
@@ -69,23 +89,32 @@ export class Desk {
         this.traces.delete(id);
         return null;
       },
-      measure: ({ masses, ...name }) => {
+      copy: ({ id, from, bytes }) => toBase64(this.held({ trace: id }).raw.subarray(from, from + bytes)),
+      feed: ({ piece, data }) => {
+        this.traces.get(piece.trace)?.feed(piece, data);
+        return null;
+      },
+      measure: ({ masses, view = null, normed = false, ...name }) => {
         const { keys, queries } = this.held(name).info;
         const flags = Object.entries(masses).map(([statistic, tokens]) =>
           [statistic, keys.tokens.map((token, j) => keys.special[j] && tokens.includes(token))]);
-        return measure(this.head(name), Object.fromEntries(flags), keys === queries);
+        return measure(this.head(name), Object.fromEntries(flags), keys === queries, view, normed);
       },
-      head: ({ view, normed, ...name }) => wholeHead(this.head(name), view, normed),
+      head: ({ view, normed, ...name }) => wholeHead(this.drawn(name), view, normed),
       rows: ({ view, from, to, normed, ...name }) =>
-        viewRows(this.head(name), view, from, to, 0, view.columns.starts.length - 1, normed),
+        viewRows(this.drawn(name), view, from, to, 0, view.columns.starts.length - 1, normed),
       tile: ({ minus, view, box, height, width, normed, ...name }) =>
-        tile(this.head(name), minus && this.head(minus), view, box, height, width, normed),
+        minus
+          ? difference({ heads: this.drawn(name), view, normed }, { heads: this.drawn(minus), view: minus.view, normed }, minus.pairs, box, height, width)
+          : tile(this.drawn(name), view, box, height, width, normed),
       distance: ({ to, ...name }) => {
         const key = `${name.trace}/${name.layer}/${name.head}`;
         if (this.sampled?.key !== key) this.sampled = { key, held: sample(this.head(name)) };
         return distance(this.sampled.held, sample(this.head({ ...to, trace: name.trace })));
       },
-      change: ({ other, ...name }) => change(sample(this.head(name)), sample(this.head({ ...name, trace: other }))),
+      change: ({ other, rows, keys, ...name }) =>
+        change(sample(this.head(name), rows.a), sample(this.head({ ...name, trace: other }), rows.b), keys),
+      profile: ({ view, side, places, normed, ...name }) => (side === "row" ? looksAt : lookedAtBy)(this.drawn(name), view, places, normed),
       masses: ({ trace, layer, ...sets }) => {
         const held = this.held({ trace });
         return Float32Array.from({ length: held.info.heads }, (_, head) => massBetween(held.some(layer, head, sets), sets));
@@ -99,6 +128,10 @@ export class Desk {
     const held = this.traces.get(trace);
     if (!held) throw new Error(`trace ${trace} is not open`);
     return held;
+  }
+
+  private drawn({ mean, ...name }: Drawn): HeadArrays[] {
+    return mean ? mean.map(([layer, head]) => this.head({ ...name, layer, head })) : [this.head(name)];
   }
 
   private head(name: HeadName): HeadArrays {

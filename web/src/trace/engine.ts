@@ -1,6 +1,7 @@
 // Sends requests to the worker. Superseded requests are dropped before they are sent.
-import { Desk, type Questions } from "./desk";
-import ArithmeticWorker from "./worker?worker&inline";
+import type { Desk, Questions } from "./desk";
+import type { Piece } from "./trace";
+import parts from "./worker?function";
 
 interface Waiting {
   kind: keyof Questions;
@@ -17,16 +18,27 @@ const ORDER: Record<Urgency, number> = { now: 0, ahead: 1, background: 2 };
 
 export class Superseded extends Error {}
 
+/** Where the arrays are that this page lacks. */
+export interface Supplier {
+  /** The answer, where a question about this trace is answered elsewhere; else null. */
+  answer(kind: keyof Questions, ask: unknown, urgency: Urgency, left: AbortSignal): Promise<unknown> | null;
+  piece(piece: Piece, urgency: Urgency): Promise<Float32Array>;
+}
+
 class Engine {
   private worker: Worker | null = null;
-  private desk: Desk | null = null;
+  private here: { desk: Desk; Absent: ReturnType<typeof parts>["Absent"] } | null = null;
   private next = 0;
   private busy: (Waiting & { id: number }) | null = null;
   private queue: Waiting[] = [];
+  /** Requests whose pieces are being fetched. */
+  private out: Waiting[] = [];
+  private readonly lanes = new Map<string, AbortController>();
+  supplier: Supplier | null = null;
 
   constructor() {
     try {
-      this.worker = new ArithmeticWorker();
+      this.worker = new Worker(URL.createObjectURL(new Blob([`(${parts.toString()})().serve(self)`], { type: "text/javascript" })));
       this.worker.onmessage = ({ data }) => this.arrived(data);
       this.worker.onerror = () => this.fallBack();
     } catch {
@@ -42,8 +54,17 @@ class Engine {
   ): Promise<Questions[K]["answer"]> {
     return new Promise((resolve, reject) => {
       if (lane) {
-        for (const old of this.queue.filter((request) => request.lane === lane)) old.reject(new Superseded(lane));
+        for (const old of [...this.queue, ...this.out].filter((request) => request.lane === lane)) old.reject(new Superseded(lane));
         this.queue = this.queue.filter((request) => request.lane !== lane);
+        this.out = this.out.filter((request) => request.lane !== lane);
+        this.lanes.get(lane)?.abort(new Superseded(lane));
+      }
+      const left = new AbortController();
+      const elsewhere = this.supplier?.answer(kind, ask, urgency, left.signal);
+      if (elsewhere) {
+        if (lane) this.lanes.set(lane, left);
+        elsewhere.then(resolve as (answer: unknown) => void, reject);
+        return;
       }
       const request: Waiting = { kind, ask, lane, urgency, resolve, reject };
       const at = this.queue.findIndex((other) => ORDER[other.urgency] > ORDER[urgency]);
@@ -60,25 +81,47 @@ class Engine {
     const { id, kind, ask } = this.busy;
     if (this.worker) this.worker.postMessage({ id, kind, ask });
     else {
-      this.desk ??= new Desk();
-      const desk = this.desk;
+      if (!this.here) {
+        const { Desk: Maker, Absent } = parts();
+        this.here = { desk: new Maker(), Absent };
+      }
+      const { desk, Absent } = this.here;
       setTimeout(() => {
         try {
           this.arrived({ id, result: desk.answer(kind, ask as never) as never });
         } catch (error) {
-          this.arrived({ id, error: error instanceof Error ? error.message : String(error) });
+          if (error instanceof Absent) this.arrived({ id, absent: error.piece });
+          else this.arrived({ id, error: error instanceof Error ? error.message : String(error) });
         }
       });
     }
   }
 
-  private arrived({ id, result, error }: { id: number; result?: never; error?: string }): void {
+  private arrived({ id, result, error, absent }: { id: number; result?: never; error?: string; absent?: Piece }): void {
     const request = this.busy;
     if (!request || request.id !== id) return;
     this.busy = null;
-    if (error !== undefined) request.reject(new Error(error));
+    if (absent) this.supply(request, absent);
+    else if (error !== undefined) request.reject(new Error(error));
     else request.resolve(result as never);
     this.pump();
+  }
+
+  /** Fetch what an answer lacks, and request the answer again. */
+  private supply(request: Waiting, piece: Piece): void {
+    this.out.push(request);
+    const waits = (): boolean => this.out.includes(request);
+    const end = (error: Error): void => {
+      if (waits()) request.reject(error);
+      this.out = this.out.filter((held) => held !== request);
+    };
+    if (!this.supplier) return end(new Error(`part ${piece.want} of trace ${piece.trace} is not here`));
+    this.supplier.piece(piece, request.urgency).then((data) => {
+      const fed: Waiting = { kind: "feed", ask: { piece, data }, lane: undefined, urgency: "now", resolve: () => undefined, reject: end };
+      this.queue.unshift(...(waits() ? [fed, request] : [fed]));
+      this.out = this.out.filter((held) => held !== request);
+      this.pump();
+    }, end);
   }
 
   /** Without workers (a frame's policy may forbid them): the same arithmetic in the page itself. */

@@ -1,6 +1,7 @@
 // The weight between two sets of tokens in every head of a layer, from the vectors of these tokens alone.
 import { allowed, shiftOf } from "./cells";
 import type { HeadArrays } from "./head";
+import { withTerms } from "./terms";
 
 export interface Sets {
   queries: ArrayLike<number>;
@@ -38,13 +39,13 @@ export function massBetween({ head, q, k, kept }: Some, sets: Sets): number {
   return total / sets.queries.length;
 }
 
-/** One weight from the row's own log-sum-exp. */
-function weight(head: HeadArrays, q: Float32Array, r: number, i: number, k: Float32Array, c: number, j: number, shift: number): number {
+/** One weight from the row's own log-sum-exp; `r` and `c` are the vectors' places in q and k. */
+export function weight(head: HeadArrays, q: Float32Array, r: number, i: number, k: Float32Array, c: number, j: number, shift: number): number {
   const { d, rule, bias, keys, queries, lse } = head;
-  if (lse[i] === -Infinity || !allowed(head, i + keys - queries, j)) return 0;
+  if (!lse || lse[i] === -Infinity || !allowed(head, i + keys - queries, j)) return 0;
   let dot = 0;
   for (let n = 0; n < d; n++) dot += q[r * d + n] * k[c * d + n];
-  let score = dot * rule.scale;
+  let score = withTerms(head, dot * rule.scale, i, j, q, r * d, k, c * d);
   if (bias) score = Math.fround(Math.fround(score) + bias[i * keys + j]) - shift;
   return Math.exp(score - lse[i]);
 }

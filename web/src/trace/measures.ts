@@ -1,5 +1,6 @@
 // Statistics of a head, and distances between heads, as in headscope.statistics.
-import { allowedKeys, weightRow } from "./cells";
+import { allowedKeys, entropy, sees, size, viewRows, weightRow, type Groups, type View } from "./cells";
+import type { Aligned } from "./difference";
 import type { HeadArrays } from "./head";
 
 /** Step between the queries that heads are compared on: all of a short text, about 128 of a long one. */
@@ -11,14 +12,15 @@ export interface Sample {
   entropies: Float32Array;
 }
 
-export function sample(head: HeadArrays): Sample {
+/** Every so many queries of a head, or those at `places`. */
+export function sample(head: HeadArrays, places?: ArrayLike<number>): Sample {
   const every = everyRow(head.queries);
-  const count = Math.ceil(head.queries / every);
+  const count = places?.length ?? Math.ceil(head.queries / every);
   const rows = new Float32Array(count * head.keys);
   const entropies = new Float32Array(count);
   for (let n = 0; n < count; n++) {
     const row = rows.subarray(n * head.keys, (n + 1) * head.keys);
-    entropies[n] = weightRow(head, n * every, row);
+    entropies[n] = weightRow(head, places ? places[n] : n * every, row);
     let total = 0;
     for (let j = 0; j < row.length; j++) total += row[j];
     if (total === 0) entropies[n] = NaN;
@@ -45,14 +47,21 @@ export function distance(a: Sample, b: Sample): number {
   return count ? Math.sqrt(Math.min(Math.LN2, Math.max(0, sum / count))) : NaN;
 }
 
-/** Half the summed differences of a row, averaged over rows: 0 if equal, 1 if nothing is in common. */
-export function change(a: Sample, b: Sample): number {
-  const keys = a.rows.length / a.entropies.length;
+/**
+ * Half the summed differences of a row, averaged over rows: 0 if equal, 1 if nothing is in common. `keys` are the pairs of
+ * keys that are compared; the weight on a key without a partner counts as different.
+ */
+export function change(a: Sample, b: Sample, keys: Aligned): number {
+  const [wideA, wideB] = [a.rows.length / a.entropies.length, b.rows.length / b.entropies.length];
   let sum = 0;
   let count = 0;
   for (let r = 0; r < a.entropies.length; r++) {
     if (Number.isNaN(a.entropies[r] + b.entropies[r])) continue;
-    for (let n = r * keys; n < (r + 1) * keys; n++) sum += Math.abs(a.rows[n] - b.rows[n]);
+    for (let n = 0; n < keys.a.length; n++) {
+      const x = keys.a[n] < 0 ? 0 : a.rows[r * wideA + keys.a[n]];
+      const y = keys.b[n] < 0 ? 0 : b.rows[r * wideB + keys.b[n]];
+      sum += Math.abs(x - y);
+    }
     count++;
   }
   return count ? sum / (2 * count) : NaN;
@@ -71,20 +80,36 @@ const RUN = 8;
 /** 1 if every query is measured, n if every nth run of eight is: as in headscope.view.page_trace. */
 export const measuredShare = (queries: number, keys: number): number => Math.max(1, Math.ceil((queries * keys) / MEASURED_CELLS));
 
+/** Cells that a filtered picture is measured from: it is computed while somebody looks. */
+const SIFTED_CELLS = 1 << 18;
+
+/** The same of what filters leave. */
+export const siftedShare = ({ rows, columns }: View): number => Math.max(1, Math.ceil((size(rows) * size(columns)) / SIFTED_CELLS));
+
+const each = (count: number): Groups => ({ starts: Int32Array.from({ length: count + 1 }, (_, n) => n), members: Int32Array.from({ length: count }, (_, n) => n) });
+
 /**
- * A head's thumbnail and statistics, for traces that come without them, by the rules of docs/statistics.md: padding and
- * queries without keys are excluded, and cross-attention (not aligned) has no neighbours. A statistic that no query has
- * is left out; all are NaN if some of the head's weights are not numbers.
+ * A head's thumbnail and statistics, for traces that come without them and for what filters leave, by the rules of
+ * docs/statistics.md: padding and queries without keys are excluded, and cross-attention (not aligned) has no neighbours. A
+ * statistic that no query has is left out; all are NaN if some of the head's weights are not numbers.
+ *
+ * With a view, each row is what the filters leave of it, scaled to a sum of 1; places are those of first tokens.
  *
  * `masses`: statistic -> the keys whose weights it sums.
  */
-export function measure(head: HeadArrays, masses: Record<string, boolean[]>, aligned: boolean, most = 48): HeadMeasure {
-  const { queries, keys, rule } = head;
-  const every = measuredShare(queries, keys);
-  const rows = Math.min(most, queries);
-  const columns = Math.min(most, keys);
+export function measure(head: HeadArrays, masses: Record<string, boolean[]>, aligned: boolean, sifted: View | null = null, normed = false, most = 48): HeadMeasure {
+  const { keys, queries, rule } = head;
+  const view = sifted ?? { rows: each(queries), columns: each(keys), renormalise: false };
+  const every = sifted ? siftedShare(sifted) : measuredShare(queries, keys);
+  const [down, across] = [size(view.rows), size(view.columns)];
+  const rows = Math.min(most, down);
+  const columns = Math.min(most, across);
   const pooled = new Float32Array(rows * columns);
-  const row = new Float32Array(keys);
+  const row = new Float32Array(across);
+  const tokens = ({ starts, members }: Groups, n: number): Int32Array => members.subarray(starts[n], starts[n + 1]);
+  const firsts = Int32Array.from({ length: across }, (_, c) => tokens(view.columns, c)[0]);
+  const columnOf = new Int32Array(keys).fill(-1);
+  for (let c = 0; c < across; c++) for (const j of tokens(view.columns, c)) columnOf[j] = c;
   const sums: Record<string, number> = {};
   const counts: Record<string, number> = {};
   let broken = false;
@@ -92,44 +117,57 @@ export function measure(head: HeadArrays, masses: Record<string, boolean[]>, ali
     sums[name] = (sums[name] ?? 0) + value;
     counts[name] = (counts[name] ?? 0) + 1;
   };
-  const roles = Object.entries(masses).filter(([, keys]) => keys.includes(true));
-  for (let i = 0; i < queries; i++) {
-    if (Math.floor(i / RUN) % every) continue;
-    const nats = weightRow(head, i, row);
-    const place = i + keys - queries;
-    const base = Math.floor((i * rows) / queries) * columns;
+  const roles = Object.entries(masses).map(([name, has]) => [name, Array.from(firsts, (j) => has[j])] as const).filter(([, has]) => has.includes(true));
+  for (let r = 0; r < down; r++) {
+    if (Math.floor(r / RUN) % every) continue;
+    let nats = sifted ? 0 : weightRow(head, r, row);
+    if (sifted) row.set(viewRows([head], view, r, r + 1, 0, across, normed));
+    const own = tokens(view.rows, r);
+    const [place, last] = [own[0], own[own.length - 1]].map((i) => i + keys - queries);
+    const base = Math.floor((r * rows) / down) * columns;
+    let total = 0;
+    for (let c = 0; c < across; c++) {
+      const at = base + Math.floor((c * columns) / across);
+      if (row[c] > pooled[at]) pooled[at] = row[c];
+      total += row[c];
+    }
+    if (sifted && total > 0) {
+      for (let c = 0; c < across; c++) row[c] /= total;
+      nats = entropy(row);
+    }
     let strongest = 0;
     let squares = 0;
     let offset = 0;
     let distance = 0;
-    for (let j = 0; j < keys; j++) {
-      const w = row[j];
+    for (let c = 0; c < across; c++) {
+      const w = row[c];
       squares += w * w;
-      offset += w * (j - place);
-      distance += w * Math.abs(j - place);
+      offset += w * (firsts[c] - place);
+      distance += w * Math.abs(firsts[c] - place);
       if (w > strongest) strongest = w;
-      const at = base + Math.floor((j * columns) / keys);
-      if (w > pooled[at]) pooled[at] = w;
     }
     const padding = aligned && rule.keys !== null && !rule.keys[place];
-    broken ||= Number.isNaN(nats);
+    broken ||= Number.isNaN(total);
     if (strongest === 0 || padding) continue;
     add("entropy", nats);
-    const allowed = allowedKeys(head, i);
-    if (allowed > 1) add("normalised_entropy", nats / Math.log(allowed));
-    add("effective_tokens", 1 / squares);
+    const allowed = sifted ? firsts.reduce((count, j) => count + Number(sees(rule, place, j)), 0) : allowedKeys(head, own[0]);
+    const sunk = head.terms?.sink == null || sifted ? null : 1 - row.reduce((sum, w) => sum + w, 0);
+    if (allowed > 1) add("normalised_entropy", nats / Math.log(allowed + (sunk === null ? 0 : 1)));
+    add("effective_tokens", 1 / (squares + (sunk ?? 0) ** 2));
     add("strongest", strongest);
-    add("first", row[0]);
-    for (const [name, keys] of roles) add(name, row.reduce((sum, w, j) => (keys[j] ? sum + w : sum), 0));
+    if (columnOf[0] >= 0) add("first", row[columnOf[0]]);
+    for (const [name, has] of roles) add(name, row.reduce((sum, w, c) => (has[c] ? sum + w : sum), 0));
     if (!aligned) continue;
     add("offset", offset);
     add("distance", distance);
-    for (const [name, step] of [["previous", -1], ["next", 1], ["same", 0]] as const) {
-      const j = place + step;
-      if (j >= 0 && j < keys) add(name, row[j]);
+    for (const [name, j] of [["previous", place - 1], ["next", last + 1], ["same", place]] as const) {
+      const c = columnOf[j] ?? -1;
+      if (c >= 0) add(name, row[c]);
     }
   }
   const statistics = Object.fromEntries(Object.keys(sums).map((name) => [name, broken ? NaN : sums[name] / counts[name]]));
-  const thumb = Uint8Array.from(pooled, (w) => Math.round(255 * Math.sqrt(Math.min(1, w))));
+  // weights times norms have no common end
+  const end = normed ? pooled.reduce((most, w) => (w > most ? w : most), 0) || 1 : 1;
+  const thumb = Uint8Array.from(pooled, (w) => Math.round(255 * Math.sqrt(Math.min(1, w / end))));
   return { thumb, rows, columns, statistics };
 }

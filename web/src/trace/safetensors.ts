@@ -9,6 +9,7 @@ export interface Entry {
 export interface Safetensors {
   entries: Map<string, Entry>;
   metadata: Record<string, string>;
+  raw: Uint8Array;
   bytes(name: string): Uint8Array;
 }
 
@@ -38,6 +39,7 @@ export function readSafetensors(raw: Uint8Array): Safetensors {
   return {
     entries,
     metadata,
+    raw,
     bytes(name) {
       const entry = entries.get(name);
       if (!entry) throw new FormatError(`the file has no tensor ${name}`);
@@ -101,4 +103,14 @@ export function fromBase64(text: string): Uint8Array {
     if (to + 2 < out.length) out[to + 2] = word & 255;
   }
   return out;
+}
+
+/** Encode as base64. */
+export function toBase64(bytes: Uint8Array): string {
+  const native = (bytes as unknown as { toBase64?: () => string }).toBase64;
+  if (native) return native.call(bytes);
+  let text = "";
+  // as many bytes as a call may have arguments, in threes
+  for (let from = 0; from < bytes.length; from += 0x6000) text += btoa(String.fromCharCode(...bytes.subarray(from, from + 0x6000)));
+  return text;
 }

@@ -1,8 +1,9 @@
 // A trace: the worker's object with all arrays, and the information that the page gets about it.
-import type { HeadArrays, LayerRule } from "./head";
+import type { HeadArrays, HeadTerms, LayerRule } from "./head";
 import type { Sets, Some } from "./masses";
 import { measuredShare } from "./measures";
 import { floats, FormatError, readSafetensors, type Safetensors } from "./safetensors";
+import { TABLES } from "./terms";
 
 export interface Axis {
   tokens: string[];
@@ -42,6 +43,21 @@ export interface Finding {
   token: string | null;
 }
 
+/** A part of a trace that the page does not have. */
+export interface Piece {
+  trace: number;
+  want: "head" | "values" | "norms";
+  layer: number;
+  head: number;
+}
+
+/** Thrown where an answer needs such a part. */
+export class Absent extends Error {
+  constructor(readonly piece: Piece) {
+    super(`${piece.want} of ${piece.layer}.${piece.head}`);
+  }
+}
+
 /** What the page knows of a trace; Q, K and V stay with the worker. */
 export interface TraceInfo {
   model: string;
@@ -52,6 +68,8 @@ export interface TraceInfo {
   fingerprint: string;
   text: string | null;
   pair: string | null;
+  /** The stack of attention: self, or encoder, decoder, cross, … */
+  stack: string;
   queries: Axis;
   keys: Axis;
   layers: LayerRule[];
@@ -75,6 +93,12 @@ export interface TraceInfo {
   opening: { layer: number; head: number; query: number; key: number } | null;
   statistics: Record<string, Float32Array> | null;
   thumbs: { data: Uint8Array; rows: number; columns: number } | null;
+  /** True if only the header is here; the rest is fetched when somebody looks at it. */
+  away: boolean;
+  /** Heads (layer * heads + head) whose thumbnails and statistics are not here yet. */
+  awaited: ReadonlySet<number>;
+  /** True if |v W_O| can be had. */
+  hasNorms: boolean;
   valueNorms: Float32Array | null;
   writes: Float32Array | null;
   shares: Float32Array | null;
@@ -107,21 +131,32 @@ function axis(kept: Omit<Axis, "labels">, labels: string[] | null | undefined): 
   };
 }
 
+/** Converted or fetched numbers that are kept at a time, and the parts that are kept whatever their size. */
+const MOST_KEPT = 1 << 24;
+const LEAST_KEPT = 8;
+
 export class HeldTrace {
   readonly info: TraceInfo;
   private readonly file: Safetensors;
+  private readonly away: boolean;
   private readonly kept = new Map<string, Float32Array>();
+  private floats = 0;
   private readonly sums = new Map<string, Float32Array | Float64Array>();
 
-  constructor(raw: Uint8Array) {
+  constructor(raw: Uint8Array, private readonly id = 0) {
     this.file = readSafetensors(raw);
     const { metadata, entries } = this.file;
     if (metadata.format !== "headscope.trace" || !metadata.headscope) {
       throw new FormatError("this is a safetensors file, but not a headscope trace");
     }
     const about = JSON.parse(metadata.headscope);
-    if (about.version !== 1) throw new FormatError(`the trace has format version ${about.version}; this page supports 1`);
+    if (about.version !== 1 && about.version !== 2) {
+      throw new FormatError(`the trace has format version ${about.version}; this page supports 1 and 2`);
+    }
     const view = metadata["headscope.view"] ? JSON.parse(metadata["headscope.view"]) : null;
+    const away = view?.away as Record<string, number[]> | undefined;
+    this.away = away !== undefined;
+    for (const [name, shape] of Object.entries(away ?? {})) entries.set(name, { dtype: "F32", shape, data_offsets: [0, 0] });
     const first = entries.get("layers.0.q");
     if (!first) throw new FormatError("the trace has no layers");
     about.layers.forEach((_: unknown, index: number) => {
@@ -138,6 +173,7 @@ export class HeldTrace {
       fingerprint: about.fingerprint,
       text: about.text,
       pair: about.pair,
+      stack: about.stack ?? "self",
       queries,
       keys: about.keys ? axis(about.keys, view?.key_labels) : queries,
       layers: about.layers.map((layer: LayerRule, index: number) => ({
@@ -147,6 +183,7 @@ export class HeldTrace {
         window: layer.window,
         keys: entries.has(`layers.${index}.mask.keys`) ? this.file.bytes(`layers.${index}.mask.keys`).slice() : null,
         biasHeads: entries.get(`layers.${index}.mask.bias`)?.shape[0] ?? 0,
+        cap: layer.cap ?? null,
       })),
       layerNumbers: about.layers.map((layer: { number?: number | null }, index: number) => layer.number ?? index),
       headNumbers: about.layers.map(
@@ -167,6 +204,9 @@ export class HeldTrace {
       thumbs: thumbs
         ? { data: this.file.bytes("view.thumbs").slice(), rows: thumbs.shape[2], columns: thumbs.shape[3] }
         : null,
+      away: this.away,
+      awaited: new Set(),
+      hasNorms: view?.norms ?? entries.has("view.value_norms"),
       valueNorms: this.optional("view.value_norms"),
       writes: this.optional("view.writes"),
       shares: this.optional("view.shares"),
@@ -176,15 +216,43 @@ export class HeldTrace {
   /** One head's arrays, converted to 32 bits when it is selected. */
   head(layer: number, head: number): HeadArrays {
     const { info } = this;
-    const { d, rows: queries, part: q } = this.slice(`layers.${layer}.q`, head);
-    const keyHead = this.keyHead(layer, head);
-    const { rows: keys, part: k } = this.slice(`layers.${layer}.k`, keyHead);
+    const lack: Piece = { trace: this.id, want: "head", layer, head };
+    const { d, rows: queries, part: q } = this.slice(`layers.${layer}.q`, head, lack);
+    const { rows: keys, part: k } = this.slice(`layers.${layer}.k`, this.keyHead(layer, head), lack);
     const rule = info.layers[layer];
-    const lse = this.logSumExps(layer).subarray(head * queries, (head + 1) * queries);
-    const bias = rule.biasHeads ? this.slice(`layers.${layer}.mask.bias`, rule.biasHeads > 1 ? head : 0).part : null;
+    const lse = this.away ? null : this.logSumExps(layer).subarray(head * queries, (head + 1) * queries);
+    const bias = rule.biasHeads ? this.slice(`layers.${layer}.mask.bias`, rule.biasHeads > 1 ? head : 0, lack).part : null;
+    const norms = (): Float32Array | null => this.norms(layer, head);
+    return { q, k, lse, bias, terms: this.terms(layer, head), rule, d, queries, keys, get valueNorms() { return norms(); } };
+  }
+
+  /** (keys,), |v W_O| of one head. */
+  private norms(layer: number, head: number): Float32Array | null {
+    const { info } = this;
+    if (!info.hasNorms) return null;
+    const keys = info.keys.tokens.length;
     const at = (layer * info.heads + head) * keys;
-    const valueNorms = info.valueNorms ? info.valueNorms.subarray(at, at + keys) : null;
-    return { q, k, lse, bias, valueNorms, rule, d, queries, keys };
+    if (info.valueNorms) return info.valueNorms.subarray(at, at + keys);
+    return this.had(`norms/${layer}.${head}`, { trace: this.id, want: "norms", layer, head });
+  }
+
+  /** Keep a part that was fetched. */
+  feed({ want, layer, head }: Piece, data: Float32Array): void {
+    const keyHead = this.keyHead(layer, head);
+    const names: Record<Piece["want"], [string, number][]> = {
+      head: [[`layers.${layer}.q`, head], [`layers.${layer}.k`, keyHead]],
+      values: [[`layers.${layer}.v`, keyHead]],
+      norms: [],
+    };
+    const { biasHeads } = this.info.layers[layer];
+    if (want === "head" && biasHeads) names.head.push([`layers.${layer}.mask.bias`, biasHeads > 1 ? head : 0]);
+    if (want === "norms") this.keep(`norms/${layer}.${head}`, data);
+    let from = 0;
+    for (const [name, index] of names[want]) {
+      const [, rows, d] = this.file.entries.get(name)!.shape;
+      this.keep(`${name}/${index}`, data.slice(from, from + rows * d));
+      from += rows * d;
+    }
   }
 
   /** The vectors of some tokens, of every head of a layer, for what lies between two sets of tokens. */
@@ -202,10 +270,28 @@ export class HeldTrace {
       head: {
         q: none, k: none, rule, d: info.dHead, queries, keys,
         lse: this.logSumExps(layer).subarray(head * queries, (head + 1) * queries),
-        bias: rule.biasHeads ? this.slice(`layers.${layer}.mask.bias`, rule.biasHeads > 1 ? head : 0).part : null,
+        bias: rule.biasHeads ? this.slice(`layers.${layer}.mask.bias`, rule.biasHeads > 1 ? head : 0, { trace: this.id, want: "head", layer, head }).part : null,
+        terms: this.terms(layer, head),
         valueNorms: info.valueNorms ? info.valueNorms.subarray(at, at + keys) : null,
       },
     };
+  }
+
+  /** One head's score terms; null if the layer has none. */
+  private terms(layer: number, head: number): HeadTerms | null {
+    const stem = `layers.${layer}.terms`;
+    const { cap } = this.info.layers[layer];
+    const table = (name: string): Float32Array | null => {
+      const entry = this.file.entries.get(`${stem}.${name}`);
+      return entry ? this.slice(`${stem}.${name}`, entry.shape[0] > 1 ? head : 0, { trace: this.id, want: "head", layer, head }).part : null;
+    };
+    const buckets = this.file.entries.has(`${stem}.buckets`)
+      ? new Int32Array(this.file.bytes(`${stem}.buckets`).slice().buffer)
+      : null;
+    const [byDistance, byKey, relativeKeys, relativeQueries] = TABLES.map(table);
+    const sink = table("sinks")?.[0] ?? null;
+    if (!buckets && !byKey && cap === null && sink === null) return null;
+    return { buckets, byDistance, byKey, relativeKeys, relativeQueries, cap, sink };
   }
 
   /** (places, d): these rows of one head. */
@@ -224,7 +310,7 @@ export class HeldTrace {
   /** (keys, d_value) of one head; null where values were not kept. */
   values(layer: number, head: number): { v: Float32Array; d: number } | null {
     if (!this.info.hasValues) return null;
-    const { part, d } = this.slice(`layers.${layer}.v`, this.keyHead(layer, head));
+    const { part, d } = this.slice(`layers.${layer}.v`, this.keyHead(layer, head), { trace: this.id, want: "values", layer, head });
     return { v: part, d };
   }
 
@@ -233,19 +319,40 @@ export class HeldTrace {
     return Math.floor((head * keyHeads) / this.info.heads);
   }
 
-  private slice(name: string, index: number): { part: Float32Array; rows: number; d: number } {
+  private slice(name: string, index: number, lack: Piece): { part: Float32Array; rows: number; d: number } {
     const entry = this.file.entries.get(name);
     if (!entry) throw new FormatError(`the trace lacks ${name}`);
-    const [, rows, d] = entry.shape;
+    const [, rows = 1, d = 1] = entry.shape;
     const key = `${name}/${index}`;
+    if (this.away) return { part: this.had(key, lack), rows, d };
     let part = this.kept.get(key);
     if (!part) {
       const width = entry.dtype === "F16" ? 2 : 4;
       part = floats(this.file.bytes(name).subarray(index * rows * d * width, (index + 1) * rows * d * width), entry.dtype);
-      if (this.kept.size > 64) this.kept.delete(this.kept.keys().next().value!);
-      this.kept.set(key, part);
+      this.keep(key, part);
     }
     return { part, rows, d };
+  }
+
+  /** A part that was fetched; the one that was not used for the longest is dropped first. */
+  private had(key: string, lack: Piece): Float32Array {
+    const part = this.kept.get(key);
+    if (!part) throw new Absent(lack);
+    this.kept.delete(key);
+    this.kept.set(key, part);
+    return part;
+  }
+
+  private keep(key: string, part: Float32Array): void {
+    this.drop(key);
+    this.kept.set(key, part);
+    this.floats += part.length;
+    while (this.floats > MOST_KEPT && this.kept.size > LEAST_KEPT) this.drop(this.kept.keys().next().value!);
+  }
+
+  private drop(key: string): void {
+    this.floats -= this.kept.get(key)?.length ?? 0;
+    this.kept.delete(key);
   }
 
   /** (heads, queries), in 64 bits if the file has them. */
@@ -267,7 +374,7 @@ export class HeldTrace {
 
   private broken(layers: number, heads: number): Set<number> {
     const broken = new Set<number>();
-    for (let layer = 0; layer < layers; layer++) {
+    for (let layer = 0; layer < layers && !this.away; layer++) {
       const lse = this.logSumExps(layer);
       lse.forEach((value, n) => {
         if (Number.isNaN(value)) broken.add(layer * heads + Math.floor((n * heads) / lse.length));
@@ -281,5 +388,10 @@ export class HeldTrace {
     if (!all || !names) return null;
     const size = all.length / names.length;
     return Object.fromEntries(names.map((name, index) => [name, all.slice(index * size, (index + 1) * size)]));
+  }
+
+  /** The file's bytes. */
+  get raw(): Uint8Array {
+    return this.file.raw;
   }
 }

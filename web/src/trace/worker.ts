@@ -1,8 +1,8 @@
-// The worker: a desk behind a message port.
+// What a worker runs: a desk behind a message port. Built as one function (vite.config.ts), which the page has once.
 import { Desk, type Questions } from "./desk";
+import { Absent } from "./trace";
 
-const desk = new Desk();
-const port = self as unknown as Worker;
+export { Absent, Desk };
 
 /** Arrays made for this answer are transferred, not copied. */
 function buffers(result: unknown): ArrayBuffer[] {
@@ -11,11 +11,15 @@ function buffers(result: unknown): ArrayBuffer[] {
   return data instanceof Float32Array ? [data.buffer as ArrayBuffer] : [];
 }
 
-port.onmessage = ({ data }: MessageEvent<{ id: number; kind: keyof Questions; ask: never }>) => {
-  try {
-    const result = desk.answer(data.kind, data.ask);
-    port.postMessage({ id: data.id, result }, buffers(result));
-  } catch (error) {
-    port.postMessage({ id: data.id, error: error instanceof Error ? error.message : String(error) });
-  }
-};
+export function serve(port: Worker): void {
+  const desk = new Desk();
+  port.onmessage = ({ data }: MessageEvent<{ id: number; kind: keyof Questions; ask: never }>) => {
+    try {
+      const result = desk.answer(data.kind, data.ask);
+      port.postMessage({ id: data.id, result }, buffers(result));
+    } catch (error) {
+      if (error instanceof Absent) port.postMessage({ id: data.id, absent: error.piece });
+      else port.postMessage({ id: data.id, error: error instanceof Error ? error.message : String(error) });
+    }
+  };
+}

@@ -20,22 +20,36 @@ WORDPIECE = frozenset(
 )
 """BERT's basic tokenizer and WordPiece over vocab.txt, [CLS] A [SEP] B [SEP]."""
 
+SENTENCEPIECE = frozenset({"AlbertTokenizer", "DebertaV2Tokenizer"})
+"""A SentencePiece unigram model, [CLS] A [SEP] B [SEP]."""
+
+RESIDUES = "EsmTokenizer"
+"""Every token of vocab.txt is matched wherever it occurs, <cls> A <eos> B <eos>."""
+
 BYTE_LEVEL = frozenset({"BartTokenizer", "LongformerTokenizer", "RobertaTokenizer"})
 """GPT-2's byte-level BPE over vocab.json and merges.txt, <s> A </s></s> B </s>."""
 
 JAPANESE = "BertJapaneseTokenizer"
 
 CLASS_OF_MODEL = {
+    "albert": "AlbertTokenizer",
     "bert": "BertTokenizer",
     "camembert": "CamembertTokenizer",
     "convbert": "ConvBertTokenizer",
+    "deberta-v2": "DebertaV2Tokenizer",
     "distilbert": "DistilBertTokenizer",
     "electra": "ElectraTokenizer",
+    "ernie": "BertTokenizer",
+    "esm": "EsmTokenizer",
     "layoutlm": "LayoutLMTokenizer",
     "longformer": "LongformerTokenizer",
     "lxmert": "LxmertTokenizer",
+    "megatron-bert": "BertTokenizer",
     "mobilebert": "MobileBertTokenizer",
+    "mpnet": "MPNetTokenizer",
+    "nomic_bert": "BertTokenizer",
     "roberta": "RobertaTokenizer",
+    "roformer": "RoFormerTokenizer",
     "roberta-prelayernorm": "RobertaTokenizer",
     "squeezebert": "SqueezeBertTokenizer",
     "xlm-roberta": "XLMRobertaTokenizer",
@@ -47,6 +61,7 @@ WITHOUT_SEGMENTS = frozenset(
         "BartTokenizer",
         "CamembertTokenizer",
         "DistilBertTokenizer",
+        "EsmTokenizer",
         "LongformerTokenizer",
         "MPNetTokenizer",
         "RobertaTokenizer",
@@ -56,17 +71,16 @@ WITHOUT_SEGMENTS = frozenset(
 """Tokenizers that compute the segments of a pair without passing them to the model."""
 
 NEEDS = {
-    "AlbertTokenizer": "a sentencepiece model",
     "BarthezTokenizer": "a sentencepiece model",
     "BertweetTokenizer": "a tweet normalizer and its own BPE",
     "BigBirdTokenizer": "a sentencepiece model",
     "CamembertTokenizer": "a sentencepiece model",
-    "DebertaV2Tokenizer": "a sentencepiece model",
     "FlaubertTokenizer": "a Moses tokenizer and its own BPE",
     "HerbertTokenizer": "its own BPE, which marks the end of a word",
     "MPNetTokenizer": "its own template",
     "PhobertTokenizer": "a Vietnamese word segmenter and its own BPE",
     "RemBertTokenizer": "a sentencepiece model",
+    "RoFormerTokenizer": "a Chinese word segmenter",
     "XLMRobertaTokenizer": "a sentencepiece model",
     "XLMTokenizer": "a Moses tokenizer and its own BPE",
     "XLNetTokenizer": "a sentencepiece model",
@@ -86,6 +100,8 @@ def usual_specials(class_name: str | None) -> dict[str, AddedPiece]:
     """Return the default special tokens of a class."""
     if class_name in WORDPIECE:
         return {f"{name}_token": AddedPiece(f"[{name.upper()}]") for name in ("unk", "sep", "pad", "cls", "mask")}
+    if class_name == RESIDUES:
+        return {f"{name}_token": AddedPiece(f"<{name}>") for name in ("cls", "pad", "eos", "unk", "mask")}
     if class_name in BYTE_LEVEL or class_name in ("CamembertTokenizer", "XLMRobertaTokenizer"):
         spelled = {"bos": "<s>", "eos": "</s>", "unk": "<unk>", "sep": "</s>", "pad": "<pad>", "cls": "<s>"}
         usual = {f"{name}_token": AddedPiece(token) for name, token in spelled.items()}

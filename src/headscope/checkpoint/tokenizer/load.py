@@ -10,14 +10,18 @@ from headscope.checkpoint.tokenizer.known import (
     CONVERT,
     JAPANESE,
     NEEDS,
+    RESIDUES,
+    SENTENCEPIECE,
     SENTENCEPIECE_FILES,
     WORDPIECE,
     effective_class,
     reads_segments,
 )
 from headscope.checkpoint.tokenizer.refused import Refused
+from headscope.checkpoint.tokenizer.sentencepiece import from_sentencepiece
 from headscope.checkpoint.tokenizer.settings import Settings, TokenizerSource, read_settings
 from headscope.checkpoint.tokenizer.sources import (
+    from_residues,
     from_tokenizer_json,
     from_vocab_and_merges,
     from_vocab_txt,
@@ -27,7 +31,7 @@ from headscope.errors import CheckpointError, HeadscopeError, UnsupportedError
 
 
 def load_tokenizer(checkpoint: TokenizerSource) -> Tokenizer:
-    """Return a checkpoint's tokenizer, from tokenizer.json, else vocab.txt, else vocab.json and merges.txt.
+    """Return a checkpoint's tokenizer, from tokenizer.json, else vocab.txt, vocab.json and merges.txt, or spm.model.
 
     headscope never guesses a tokenizer that needs more than these files: the result then accepts ids, but text and
     words raise an error that names the tokenizer. The same holds if the checkpoint has no tokenizer at all.
@@ -66,6 +70,16 @@ def _open(
                 return engine, "vocab.txt"
         except UnsupportedError as refusal:
             return Refused(refusal, _vocabulary(checkpoint, settings)), None
+        if class_name == RESIDUES:
+            return from_residues(vocab_txt, settings), "vocab.txt"
+    model = next((path for name in SENTENCEPIECE_FILES if (path := checkpoint.file(name)) is not None), None)
+    if class_name in SENTENCEPIECE:
+        if model is None:
+            return Refused(_incomplete(settings, class_name, False, False), {}), None
+        try:
+            return from_sentencepiece(model, settings, class_name), model.name
+        except UnsupportedError as refusal:
+            return Refused(refusal, {}), None
     vocab_json, merges = checkpoint.file("vocab.json"), checkpoint.file("merges.txt")
     if class_name in BYTE_LEVEL and vocab_json is not None and merges is not None:
         return from_vocab_and_merges(vocab_json, merges, settings), "vocab.json"
@@ -101,6 +115,8 @@ def _refuse(
 
 def _incomplete(settings: Settings, class_name: str | None, vocab_json: bool, merges: bool) -> CheckpointError:
     files = "none of tokenizer.json, vocab.txt, vocab.json with merges.txt"
+    if class_name in SENTENCEPIECE:
+        files = f"none of tokenizer.json, {', '.join(SENTENCEPIECE_FILES)}"
     if vocab_json or merges:
         files = f"{'vocab.json' if vocab_json else 'merges.txt'} without {'merges.txt' if vocab_json else 'vocab.json'}"
     named = "" if class_name is None else f" for its {class_name}"

@@ -12,7 +12,7 @@ from headscope.checkpoint.files import read_whole
 from headscope.checkpoint.json_text import MOST_BYTES, JsonError, brief, check_structure, shortened, shown
 from headscope.checkpoint.tokenizer.backend import Backend, added_token
 from headscope.checkpoint.tokenizer.casing import decide_casing
-from headscope.checkpoint.tokenizer.known import BY_IDS, WORDPIECE, usual_specials
+from headscope.checkpoint.tokenizer.known import BY_IDS, RESIDUES, WORDPIECE, usual_specials
 from headscope.checkpoint.tokenizer.panics import library_errors
 from headscope.checkpoint.tokenizer.settings import AGAIN, Settings, parse_json
 from headscope.errors import CheckpointError, UnsupportedError
@@ -110,6 +110,44 @@ def from_vocab_txt(path: Path, settings: Settings) -> Backend:
     backend = Backend(rust, where=where, settings=settings)
     backend.notes += casing.reasons
     return backend
+
+
+def from_residues(path: Path, settings: Settings) -> Backend:
+    """Build ESM's tokenizer: every token of vocab.txt is matched wherever it occurs in the text, the longest first.
+
+    What lies between matches is split at white space; such a part is <unk>.
+
+    Raises:
+        CheckpointError: the file is not a vocabulary, or lacks the special tokens.
+    """
+    from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
+
+    where = f"{settings.where}: vocab.txt"
+    vocabulary = read_vocab_txt(path, where)
+    cls, eos, unk = (
+        settings.spelling(key, default)
+        for key, default in (("cls_token", "<cls>"), ("eos_token", "<eos>"), ("unk_token", "<unk>"))
+    )
+    missing = [token for token in (cls, eos, unk) if token not in vocabulary]
+    if missing:
+        raise CheckpointError(
+            f"the vocabulary of {len(vocabulary)} tokens lacks {', '.join(map(shortened, missing))}",
+            where=where,
+            advice="name the special tokens in tokenizer_config.json (cls_token, eos_token, unk_token), or pass ids=",
+        )
+    longest_first = "|".join(re.escape(token) for token in sorted(filter(None, vocabulary), key=len, reverse=True))
+    with library_errors(where, AGAIN):
+        rust = Tokenizer(models.WordLevel(vocabulary, unk_token=unk))
+        rust.pre_tokenizer = pre_tokenizers.Sequence(
+            [pre_tokenizers.Split(Regex(longest_first), "isolated"), pre_tokenizers.WhitespaceSplit()]
+        )
+        rust.post_processor = processors.TemplateProcessing(
+            single=f"{cls}:0 $A:0 {eos}:0",
+            pair=f"{cls}:0 $A:0 {eos}:0 $B:0 {eos}:0",
+            special_tokens=[(cls, vocabulary[cls]), (eos, vocabulary[eos])],
+        )
+        _mark_special(rust, settings, RESIDUES)
+    return Backend(rust, where=where, settings=settings)
 
 
 def from_vocab_and_merges(vocab: Path, merges: Path, settings: Settings) -> Backend:

@@ -1,9 +1,12 @@
-// Every head: the mean of the chosen statistic, coloured; layers down, heads across.
+// Every head: its label, or the mean of a statistic, coloured; layers down, heads across. Each is a link to its page.
 import { csvCell, download, plainPart } from "../../files";
 import { count, rounded } from "../../words/numbers";
-import { headLabel, type Field, type Statistic, type Survey } from "../data";
+import { headLabel, type Field, type Label, type Statistic, type Survey } from "../data";
+import { groupOf, share, shortOf } from "../kinds";
+import { headHref } from "../links";
+import { numbersOf } from "../numbers";
 import { endsOf, ramp, shadeOf, type Ends } from "../shades";
-import { choose, chosenCell, chosenStatistic, hovered, scale, SCALES, statistic } from "../state";
+import { chosenStatistic, group, hovered, scale, SCALES, statistic } from "../state";
 import { counted, say } from "../words";
 
 /** Number of heads per layer from which cells are drawn small. */
@@ -24,72 +27,113 @@ export function Grid({ survey }: { survey: Survey }) {
   const ends = chosen ? endsOf(chosen) : null;
   const windows = counted("n_windows", survey.counts.windows, { n: count(survey.counts.windows) });
   return (
-    <section class="panel" id="grid">
-      <h2>{say("every_head")}</h2>
-      <div class="row tools">
-        <label>{say("coloured_by")} <select data-test="statistic" value={chosen?.name} onChange={(event) => { statistic.value = event.currentTarget.value; }}>
-          {survey.statistics.map(({ name }) => <option key={name} value={name}>{name}</option>)}
-        </select></label>
-        <label>{say("scale")} <select data-test="scale" value={scale.value} disabled={chosen?.signed ?? true}
-          onChange={(event) => { scale.value = event.currentTarget.value as (typeof SCALES)[number]; }}>
-          {SCALES.map((name) => <option key={name} value={name}>{say(`scale_${name}`)}</option>)}
-        </select></label>
-        {chosen && <span class="row"><span class="quiet">{say("save")}</span><button data-test="csv" onClick={() => saveCsv(survey, chosen)}>CSV</button></span>}
+    <section class="every" id="grid">
+      <div class="row spread">
+        <h2>{say("every_head")}</h2>
+        <div class="row tools">
+          <label>{say("coloured_by")} <select data-test="statistic" value={chosen?.name ?? ""} onChange={(event) => { statistic.value = event.currentTarget.value; }}>
+            {survey.labels && <option value="">{say("by_label")}</option>}
+            {numbersOf(survey).map(({ name }) => <option key={name} value={name}>{name}</option>)}
+          </select></label>
+          {chosen && <>
+            <label>{say("scale")} <select data-test="scale" value={scale.value} disabled={chosen.signed}
+              onChange={(event) => { scale.value = event.currentTarget.value as (typeof SCALES)[number]; }}>
+              {SCALES.map((name) => <option key={name} value={name}>{say(`scale_${name}`)}</option>)}
+            </select></label>
+            <span class="row"><span class="quiet">{say("save")}</span><button data-test="csv" onClick={() => saveCsv(survey, chosen)}>CSV</button></span>
+          </>}
+        </div>
       </div>
-      <p class="meaning quiet" data-test="meaning">{chosen && <><span lang="en">{chosen.meaning}.</span> {say("mean_over", { windows })}</>}</p>
+      {chosen && <p class="meaning quiet" data-test="meaning"><span lang="en">{chosen.meaning}.</span> {survey.statistics.includes(chosen) && say("mean_over", { windows })}</p>}
       <div class="across"><Cells survey={survey} chosen={chosen} ends={ends} /></div>
-      <div class="legend">
-        {ends ? <><span data-test="low">{rounded(ends.low)}</span><span class="ramp shade" style={ramp(chosen!.signed)} aria-hidden="true" /><span data-test="high">{rounded(ends.high)}</span></>
-          : <span>{say("legend_none")}</span>}
-        <span class="quiet" lang="en">{chosen?.unit}</span>
-      </div>
-      <p class="under quiet small" aria-hidden="true" data-test="under">{hovered.value !== null && chosen ? cellLabel(survey, chosen, hovered.value) : ""}</p>
+      {chosen ? (
+        <div class="legend">
+          {ends ? <><span data-test="low">{rounded(ends.low)}</span><span class="ramp shade" style={ramp(chosen.signed)} aria-hidden="true" /><span data-test="high">{rounded(ends.high)}</span></>
+            : <span>{say("legend_none")}</span>}
+          <span class="quiet" lang="en">{chosen.unit}</span>
+          <span class="under quiet" aria-hidden="true" data-test="under">{hovered.value !== null ? cellLabel(survey, chosen, hovered.value) : ""}</span>
+        </div>
+      ) : (
+        <p class="keys quiet small">{survey.distances && <span>{say("key_distance")}</span>}<span>{say("key_words")}</span><span><i>{say("key_partly")}</i></span></p>
+      )}
     </section>
   );
 }
 
-function cellLabel(survey: Survey, { mean }: Statistic, cell: number): string {
+function cellLabel(survey: Survey, chosen: Statistic | undefined, cell: number): string {
   const head = headLabel(survey, cell);
-  return mean[cell] === null ? say("cell_none", { head }) : say("cell", { head, value: rounded(mean[cell]) });
+  if (!chosen) {
+    const label = survey.labels?.[cell];
+    return label ? say("cell", { head, value: `${shortOf(label)}${label.score === null ? "" : ` ${share(label.score)}`}` }) : say("head", { head });
+  }
+  return chosen.mean[cell] === null ? say("cell_none", { head }) : say("cell", { head, value: rounded(chosen.mean[cell]) });
 }
 
 function Cells({ survey, chosen, ends }: { survey: Survey; chosen: Statistic | undefined; ends: Ends | null }) {
   const { layers, heads } = survey;
-  const at = chosenCell(survey);
   const named = new Set(survey.named);
+  const size = chosen || !survey.labels ? (heads.length > MANY ? " many" : "") : ` cards${heads.length > MANY ? " many" : ""}`;
   return (
-    <table class={`grid${heads.length > MANY ? " many" : ""}`} data-test="cells">
-      <caption><span>{say("caption", { statistic: chosen?.name ?? say("no_statistic") })}</span></caption>
+    <table class={`grid${size}`} data-test="cells">
+      <caption><span>{chosen || !survey.labels ? say("caption", { statistic: chosen?.name ?? say("no_statistic") }) : say("grid_key")}</span></caption>
       <thead><tr><td />{heads.map((head) => <th key={head} scope="col">{head}</th>)}</tr></thead>
       <tbody>
         {layers.map((layer, row) => (
           <tr key={layer}>
-            <th scope="row">{layer}</th>
+            <th scope="row" data-says={say("layer")}>{layer}</th>
             {heads.map((head, column) => {
               const cell = row * heads.length + column;
-              if (!named.has(cell)) return <td key={head}><button disabled aria-label={say("no_head")} /></td>;
-              const value = chosen?.mean[cell] ?? null;
-              const label = chosen ? cellLabel(survey, chosen, cell) : headLabel(survey, cell);
-              return (
-                <td key={head}>
-                  <button class={value === null ? "absent" : "shade"} title={label} aria-label={label} aria-pressed={cell === at} tabIndex={cell === at ? 0 : -1}
-                    style={value === null || !ends ? {} : shadeOf(value, ends, chosen!.signed)} data-cell={cell}
-                    onClick={() => choose(survey, cell)} onMouseEnter={() => { hovered.value = cell; }} onMouseLeave={() => { hovered.value = null; }}
-                    onKeyDown={(event) => {
-                      const next = STEPS[event.key] && neighbour(survey, cell, STEPS[event.key]);
-                      if (!STEPS[event.key]) return;
-                      event.preventDefault();
-                      if (next === null) return;
-                      choose(survey, next);
-                      event.currentTarget.closest("table")!.querySelector<HTMLElement>(`[data-cell="${next}"]`)?.focus();
-                    }}>{rounded(value)}</button>
-                </td>
-              );
+              return <td key={head}>{named.has(cell) && <Cell survey={survey} cell={cell} chosen={chosen} ends={ends} first={cell === survey.named[0]} />}</td>;
             })}
           </tr>
         ))}
       </tbody>
     </table>
+  );
+}
+
+function Cell({ survey, cell, chosen, ends, first }: { survey: Survey; cell: number; chosen: Statistic | undefined; ends: Ends | null; first: boolean }) {
+  const says = cellLabel(survey, chosen, cell);
+  const label = survey.labels?.[cell];
+  const value = chosen?.mean[cell] ?? null;
+  const shown = label && !chosen ? `card g-${groupOf(label)}${label.partly ? " partly" : ""}` : value === null ? "absent" : "shade";
+  const faded = group.value && label && groupOf(label) !== group.value ? " faded" : "";
+  return (
+    <a class={shown + faded} href={headHref(survey, cell)} title={says} aria-label={says} data-cell={cell} tabIndex={first ? 0 : -1}
+      style={shown === "shade" && ends ? shadeOf(value!, ends, chosen!.signed) : {}}
+      onMouseEnter={() => { hovered.value = cell; }} onMouseLeave={() => { hovered.value = null; }}
+      onFocus={(event) => {
+        for (const other of event.currentTarget.closest("table")!.querySelectorAll<HTMLElement>("a[tabindex='0']")) other.tabIndex = -1;
+        event.currentTarget.tabIndex = 0;
+      }}
+      onKeyDown={(event) => {
+        if (!STEPS[event.key]) return;
+        event.preventDefault();
+        const next = neighbour(survey, cell, STEPS[event.key]);
+        if (next !== null) event.currentTarget.closest("table")!.querySelector<HTMLElement>(`[data-cell="${next}"]`)?.focus();
+      }}>
+      {label && !chosen ? <Card survey={survey} cell={cell} label={label} /> : rounded(value)}
+    </a>
+  );
+}
+
+/** Long words with places where a narrow cell may break them. */
+const hyphenated = (text: string): string => text.replace(/([a-z]{4,})(sition|tion|miner|iliary|ment|junct|ula)\b/g, "$1\u00ad$2");
+
+/** A head's label, how sure it is, its weight by distance, and the share of its weight on words. */
+function Card({ survey, cell, label }: { survey: Survey; cell: number; label: Label }) {
+  const distances = survey.distances?.[cell] ?? [];
+  return (
+    <>
+      <span class="over"><span>{headLabel(survey, cell)}</span>{label.score !== null && <span>{share(label.score)}</span>}</span>
+      <b class="says">{hyphenated(shortOf(label))}</b>
+      <svg viewBox="0 0 84 22" preserveAspectRatio="none" aria-hidden="true">
+        {distances.map((value, n) => value !== null && value > 0 && (
+          <rect key={n} x={4 * n + 0.4} width={3.2} y={16 - 16 * Math.sqrt(value)} height={16 * Math.sqrt(value)} class={n === 10 ? "self" : ""} />
+        ))}
+        <rect class="rail" x={0} y={18.5} width={84} height={3} /><rect x={0} y={18.5} width={84 * (1 - (label.special ?? 0))} height={3} />
+      </svg>
+    </>
   );
 }
 

@@ -1,37 +1,49 @@
-// The header of the report: the model, the corpus and its size, and refused documents.
+// The bar on top of every page of the site: the model, the way home, and on a head's page the heads around it.
 import { Settings } from "../../panels/settings";
 import { count } from "../../words/numbers";
-import type { Survey } from "../data";
-import { counted, say, told } from "../words";
+import { headLabel, type Survey } from "../data";
+import { groupOf } from "../kinds";
+import { headHref, homeHref } from "../links";
+import { counted, say } from "../words";
 
-export function Header({ survey }: { survey: Survey }) {
-  const { model, corpus, counts, run, refused } = survey;
-  const numbers = [
-    ["documents", counts.documents], ["windows", counts.windows], ["all_tokens", counts.tokens],
-    ["layers", survey.layers.length], ["heads", survey.named.length], ["parameters", model.parameters],
-  ] as const;
+export function Header({ survey, cell }: { survey: Survey; cell: number | null }) {
+  const { model, corpus, counts } = survey;
+  const [layer, head] = cell === null ? ["", ""] : headLabel(survey, cell).split(".");
+  const at = cell === null ? -1 : survey.named.indexOf(cell);
+  const step = (to: number, sign: string, word: "previous_head" | "next_head") =>
+    survey.named[to] !== undefined && <a class="button" href={headHref(survey, survey.named[to])} title={say(word)} aria-label={say(word)} rel={word === "next_head" ? "next" : "prev"}>{sign}</a>;
   return (
-    <header>
-      <div class="row spread">
-        <span class="row"><strong class="brand">headscope</strong><span class="quiet">{say("brand")}</span></span>
-        <span class="row"><Settings /></span>
-      </div>
-      <h1>{told(say("over"), { model: <bdi>{model.name}</bdi>, corpus: <bdi>{corpus.name}</bdi> })}</h1>
-      <p class="quiet">
-        {say("run", { class: model.class, tokens: counted("tokens", run.length, { n: count(run.length) }), dtype: run.dtype, device: run.device })}
-      </p>
-      <dl class="counts" data-test="counts">
-        {numbers.map(([word, n]) => <div key={word}><dt>{counted(word, n)}</dt><dd>{count(n)}</dd></div>)}
-      </dl>
-      {refused.count > 0 && (
-        <p class="trouble" data-test="refusals">
-          {counted("refused", refused.count, {
-            n: count(refused.count), all: count(counts.documents + refused.count),
-            reasons: refused.reasons.map(([reason, n]) => `${count(n)} ${reason}`).join(", "),
-          })}{" "}
-          {refused.documents.length > 0 && <button class="plain" onClick={() => document.getElementById("refused")?.scrollIntoView()}>{say("refused_which")}</button>}
-        </p>
-      )}
+    <header class="bar">
+      <span class="row">
+        <a class="brand" href={homeHref(survey)} data-test="home" title={say("home")}><strong>headscope</strong> <span class="quiet">{say("atlas")}</span></a>
+        <bdi class="model" title={model.file}>{model.name}</bdi>
+        {cell === null ? (
+          <span class="quiet small">{say("layers_heads", { layers: survey.layers.length, heads: survey.heads.length })} · <bdi>{corpus.name}</bdi> · {[
+            counted("n_documents", counts.documents, { n: count(counts.documents) }), counted("n_windows", counts.windows, { n: count(counts.windows) }),
+            counted("tokens", counts.tokens, { n: count(counts.tokens) }),
+          ].join(" · ")}</span>
+        ) : (
+          <>
+            <span class="row">{step(at - 1, "‹", "previous_head")}<b class="where">{say("layer_head", { layer, head })}</b>{step(at + 1, "›", "next_head")}</span>
+            <Map survey={survey} cell={cell} />
+          </>
+        )}
+      </span>
+      <span class="row"><Settings /></span>
     </header>
+  );
+}
+
+/** All heads as small tiles; this one is framed. */
+function Map({ survey, cell }: { survey: Survey; cell: number }) {
+  return (
+    <nav class="map" aria-label={say("every_head")} style={{ gridTemplateColumns: `repeat(${survey.heads.length}, 1fr)` }}>
+      {survey.layers.flatMap((_, row) => survey.heads.map((_, column) => {
+        const other = row * survey.heads.length + column;
+        const label = survey.labels?.[other];
+        if (!survey.named.includes(other)) return <span key={other} />;
+        return <a key={other} class={`g-${label ? groupOf(label) : "plain"}`} href={headHref(survey, other)} tabIndex={-1} title={headLabel(survey, other)} aria-label={headLabel(survey, other)} aria-current={other === cell ? "page" : undefined} />;
+      }))}
+    </nav>
   );
 }

@@ -1,9 +1,8 @@
-// Heads that stand out in a statistic, as sentences with their numbers; each head links to the grid.
+// Heads that stand out in a statistic, as sentences with their numbers; each head links to its page.
 import { rounded } from "../../words/numbers";
 import type { Standing, Survey } from "../data";
-import { choose, statistic } from "../state";
 import { say, told } from "../words";
-import { HeadButton } from "./headbutton";
+import { Chip } from "./chip";
 
 export function StandingHeads({ survey }: { survey: Survey }) {
   const nothing = survey.statistics.filter(({ mean }) => mean.every((value) => value === null));
@@ -20,12 +19,7 @@ export function StandingHeads({ survey }: { survey: Survey }) {
 }
 
 function Sentence({ survey, standing }: { survey: Survey; standing: Standing }) {
-  const go = (cell: number): void => {
-    choose(survey, cell);
-    statistic.value = standing.statistic;
-    document.getElementById("grid")?.scrollIntoView({ block: "start" });
-  };
-  const button = (cell: number) => <HeadButton key={cell} survey={survey} cell={cell} onClick={() => go(cell)} data-statistic={standing.statistic} />;
+  const button = (cell: number) => <Chip key={cell} survey={survey} cell={cell} data-statistic={standing.statistic} />;
   const [[first, value], ...others] = standing.heads;
   const { short } = survey.statistics.find(({ name }) => name === standing.statistic)!;
   return (

@@ -1,70 +1,10 @@
-"""The modules of each family's classes, with the class names that transformers prints.
-
-Every path has the class of its module; `{stem}` stands for the family's class prefix and `{l}` for the layer.
-Embedding, Linear and LayerNorm take their sizes from their parameters. A module without parameters may name the config
-fields that set it (`Dropout`, and `Activation`, which is printed as the class of that activation).
-"""
+"""The modules of BERT, RoBERTa, DistilBERT and ELECTRA."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-ACTIVATION_CLASSES = {
-    "gelu": "GELUActivation",
-    "gelu_fast": "FastGELUActivation",
-    "gelu_new": "NewGELUActivation",
-    "gelu_python": "GELUActivation",
-    "gelu_pytorch_tanh": "GELUTanh",
-    "mish": "MishActivation",
-    "quick_gelu": "QuickGELUActivation",
-    "relu": "ReLU",
-    "silu": "SiLUActivation",
-    "swish": "SiLU",
-    "tanh": "Tanh",
-}
-"""Activation's name in a config -> the class that transformers prints."""
-
-
-@dataclass(frozen=True, slots=True)
-class Module:
-    """One module of a class.
-
-    Attributes:
-        path: its path, relative to the base model or, for modules on top, to the root of the class.
-        kind: its class.
-        fields: the config fields that set it; the first that is not null applies.
-    """
-
-    path: str
-    kind: str
-    fields: tuple[str, ...] = ()
-
-
-def dropout(path: str, *fields: str) -> Module:
-    """A Dropout with the config fields that set its probability."""
-    return Module(path, "Dropout", fields)
-
-
-def activation(path: str, field: str) -> Module:
-    """An activation with the config field that names it."""
-    return Module(path, "Activation", (field,))
-
-
-def linears(*paths: str) -> tuple[Module, ...]:
-    """Linear modules."""
-    return tuple(Module(path, "Linear") for path in paths)
-
-
-def norms(*paths: str) -> tuple[Module, ...]:
-    """LayerNorm modules."""
-    return tuple(Module(path, "LayerNorm") for path in paths)
-
-
-def tables(*paths: str) -> tuple[Module, ...]:
-    """Embedding modules."""
-    return tuple(Module(path, "Embedding") for path in paths)
-
+from headscope.anatomy.modules.parts import Module, activation, dropout, linears, norms, tables
 
 L = "encoder.layer.{l}"
 BERT_ENCODER = (
@@ -125,7 +65,7 @@ DISTILBERT = (
     *norms(f"{T}.output_layer_norm"),
 )
 
-BASE_MODULES: Mapping[str, tuple[Module, ...]] = {
+BASE: Mapping[str, tuple[Module, ...]] = {
     "bert": (*EMBEDDINGS, *BERT_ENCODER, *POOLER),
     "roberta": (*ROBERTA_EMBEDDINGS, *BERT_ENCODER, *POOLER),
     "distilbert": DISTILBERT,
@@ -158,7 +98,7 @@ GENERATOR = (
     *linears("generator_predictions.dense", "generator_lm_head"),
 )
 
-TOP_MODULES: Mapping[tuple[str, str], tuple[Module, ...]] = {
+TOPS: Mapping[tuple[str, str], tuple[Module, ...]] = {
     ("bert", "ForPreTraining"): (
         Module("cls", "{stem}PreTrainingHeads"),
         *PREDICTIONS,

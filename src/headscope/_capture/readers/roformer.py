@@ -1,0 +1,37 @@
+"""RoFormer (Su et al. 2021): rotated queries and keys, and rotated values where the config sets rotary_value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headscope._capture.masks import RawMask
+from headscope._capture.readers.reading import Arguments, Reader, Reading, Run, from_cache, heads_of
+
+
+def read(module: Any, arguments: Arguments, run: Run) -> Reading:
+    """Read a call of RoFormerSelfAttention."""
+    d_head, hidden = module.attention_head_size, arguments["hidden_states"]
+    cross = arguments["encoder_hidden_states"] is not None
+    q = heads_of(run(module.query, hidden), d_head)
+    seen = arguments["encoder_hidden_states"] if cross else hidden
+    k, v = heads_of(run(module.key, seen), d_head), heads_of(run(module.value, seen), d_head)
+    positions = arguments["sinusoidal_pos"]
+    rotated = not cross and positions is not None
+    if rotated:
+        values = (v,) if module.rotary_value else ()
+        q, k, *turned = module.apply_rotary_position_embeddings(positions, q, k, *values)
+        v = turned[0] if turned else v
+    if arguments["past_key_values"] is not None:
+        k, v = from_cache(arguments["past_key_values"], module.layer_idx, cross)
+    return Reading(
+        q,
+        k,
+        v,
+        scale=d_head**-0.5,
+        mask=RawMask(mask=arguments["attention_mask"]),
+        cross=cross,
+        stage="rotated" if rotated else "projected",
+    )
+
+
+READER = Reader(read)

@@ -1,0 +1,237 @@
+"""Effects over a corpus: what silencing each head changes, and in which order heads can be removed at what cost.
+
+Windows of documents with even numbers choose the order of removal; those with odd numbers report what it costs. At each
+step the CANDIDATES heads that cost least when they were last measured are measured again, with all removed heads gone,
+and the cheapest goes. (Measuring all of them again would take the square of the number of heads.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow
+
+from headscope._survey.arrays import array_bytes, kept_array
+from headscope._survey.intervals import Resampled
+from headscope.explain.windows import Output
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    from headscope._survey.effect_windows import EffectWindow
+    from headscope._survey.folder import Folder
+    from headscope._survey.workers import Workers
+
+CANDIDATES = 8
+"""Heads that are measured again before one of them is removed."""
+
+EFFECT_COLUMNS = (
+    ("layer", pyarrow.int16()),
+    ("head", pyarrow.int16()),
+    ("output", pyarrow.string()),
+    ("unit", pyarrow.string()),
+    ("method", pyarrow.string()),
+    ("base", pyarrow.float64()),
+    ("change", pyarrow.float64()),
+    ("low", pyarrow.float64()),
+    ("high", pyarrow.float64()),
+    ("windows", pyarrow.int32()),
+    ("documents", pyarrow.int32()),
+)
+
+REMOVAL_COLUMNS = (
+    ("step", pyarrow.int32()),
+    ("layer", pyarrow.int16()),
+    ("head", pyarrow.int16()),
+    ("cost", pyarrow.float64()),
+    ("cost_held_out", pyarrow.float64()),
+    ("low", pyarrow.float64()),
+    ("high", pyarrow.float64()),
+    ("windows", pyarrow.int32()),
+    ("windows_held_out", pyarrow.int32()),
+)
+
+Head = tuple[int, int]
+
+
+class Batch(NamedTuple):
+    """Work for a replica: windows that run side by side, heads that are gone, and heads to silence one by one.
+
+    Attributes:
+        at: its number among the batches.
+        windows: the windows.
+        silenced: heads that are silenced throughout.
+        heads: those that are silenced besides, each on its own.
+    """
+
+    at: int
+    windows: tuple[EffectWindow, ...]
+    silenced: frozenset[Head]
+    heads: tuple[Head, ...]
+
+
+class Measured(NamedTuple):
+    """What was measured.
+
+    Attributes:
+        output: the number.
+        method: how heads are silenced.
+        windows: over which; those that choose come first.
+        choosing: how many of them choose.
+        numbers: (windows, heads_total), the number with each head silenced.
+        base: (windows,), with none.
+        order: the heads in the order in which they were removed.
+        chosen: (steps, choosing), the number after each removal, in the windows that choose.
+        held_out: (steps, held out), in the others.
+    """
+
+    output: Output
+    method: str
+    windows: tuple[EffectWindow, ...]
+    choosing: int
+    numbers: Float[np.ndarray, "windows heads_total"]
+    base: Float[np.ndarray, " windows"]
+    order: tuple[Head, ...]
+    chosen: Float[np.ndarray, "steps choosing"]
+    held_out: Float[np.ndarray, "steps held_out"]
+
+    def changes(self) -> Float[np.ndarray, "windows heads_total"]:
+        """What silencing each head changes in each window."""
+        return self.numbers - self.base[:, None]
+
+    def cost(self, numbers: Float[np.ndarray, "*steps windows"], windows: slice) -> Float[np.ndarray, "*steps windows"]:
+        """What the numbers of some windows cost: how far a class's logit moved either way, else how much they rose."""
+        return cost(self.output, numbers, self.base[windows])
+
+
+def cost(
+    output: Output, numbers: Float[np.ndarray, "*steps windows"], base: Float[np.ndarray, " windows"]
+) -> Float[np.ndarray, "*steps windows"]:
+    """See Measured.cost."""
+    return np.abs(numbers - base) if output.kind == "class" else numbers - base
+
+
+def measure(
+    folder: Folder,
+    windows: Sequence[EffectWindow],
+    heads: Sequence[Head],
+    workers: Workers,
+    batch_tokens: int,
+    progress: Callable[[str], None],
+) -> Measured:
+    """Measure all heads over the windows, then remove them one by one; every round is a file of the folder.
+
+    A round that is on disk is not measured again.
+    """
+    record = workers.described.model["effects"]
+    output = Output(record["kind"], record["label"], record["index"])
+    ordered = sorted(windows, key=lambda window: (window.place.number % 2, window.place.rank))
+    choosing = sum(window.place.number % 2 == 0 for window in ordered)
+    if not 0 < choosing < len(ordered):
+        choosing = len(ordered)
+    batches = [*_batches(ordered[:choosing], batch_tokens), *_batches(ordered[choosing:], batch_tokens)]
+    starts = np.cumsum([0, *(len(batch) for batch in batches)])
+    halves = (starts[:-1] < choosing).tolist()
+
+    def round_of(
+        number: int, silenced: Sequence[Head], chosen: Sequence[Head], held_out: Sequence[Head] | None
+    ) -> Float[np.ndarray, "windows heads_and_one"]:
+        """The numbers of one round, NaN where nothing is to be measured; `held_out` None leaves those windows out."""
+        name = f"effects/round-{number:05}.npy"
+        stamp = {"run": folder.stamp["run"], "round": number, "silenced": silenced, "heads": chosen}
+        values = kept_array(folder, name, stamp)
+        if values is not None:
+            return values
+        progress(f"effects: round {number + 1} of {len(heads) + 1}")
+        values = np.full((len(ordered), 1 + max(len(chosen), len(held_out or ()))), np.nan)
+        todo = [
+            Batch(at, batch, frozenset(silenced), tuple(chosen if half else held_out or ()))
+            for at, (batch, half) in enumerate(zip(batches, halves, strict=True))
+            if (half and chosen) or (not half and held_out is not None)
+        ]
+        for batch, numbers in workers.effects(iter(todo)):
+            values[starts[batch.at] : starts[batch.at + 1], : numbers.shape[1]] = numbers
+        folder.write(name, array_bytes(values, stamp))
+        return values
+
+    first = round_of(0, (), heads, heads)
+    base, numbers = first[:, 0], first[:, 1:]
+    latest = dict(zip(heads, cost(output, numbers[:choosing].T, base[:choosing]).mean(-1).tolist(), strict=True))
+    order: list[Head] = []
+    chosen, held_out = [], []
+    for step in range(len(heads)):
+        candidates = sorted(sorted(latest), key=lambda head: latest[head])[:CANDIDATES]
+        if step:
+            values = round_of(step, order, candidates, ())
+            held_out.append(values[choosing:, 0])
+            here = dict(zip(candidates, values[:choosing, 1:].T, strict=True))
+        else:
+            here = {head: numbers[:choosing, heads.index(head)] for head in candidates}
+        latest |= {head: float(cost(output, here[head], base[:choosing]).mean()) for head in candidates}
+        cheapest = min(candidates, key=lambda head: latest[head])
+        del latest[cheapest]
+        order.append(cheapest)
+        chosen.append(here[cheapest])
+    held_out.append(round_of(len(heads), order, (), ())[choosing:, 0])
+    return Measured(
+        output,
+        record["method"],
+        tuple(ordered),
+        choosing,
+        numbers,
+        base,
+        tuple(order),
+        np.stack(chosen),
+        np.stack(held_out),
+    )
+
+
+def _batches(windows: Sequence[EffectWindow], batch_tokens: int) -> Iterator[tuple[EffectWindow, ...]]:
+    """Neighbouring windows with at most so many tokens together, or one window."""
+    batch: list[EffectWindow] = []
+    for window in windows:
+        if batch and sum(len(other.tokens.ids) for other in (*batch, window)) > batch_tokens:
+            yield tuple(batch)
+            batch = []
+        batch.append(window)
+    if batch:
+        yield tuple(batch)
+
+
+def effects_table(measured: Measured, heads: Sequence[Head]) -> pyarrow.Table:
+    """`survey.effects`: the mean change of each head over all windows, with its interval over documents."""
+    documents = [window.place.number for window in measured.windows]
+    means, low, high = Resampled(documents).means(measured.changes())
+    constant = (str(measured.output), measured.output.unit, measured.method, float(measured.base.mean()))
+    rows = [
+        (*head, *constant, *numbers, len(documents), len(set(documents)))
+        for head, *numbers in zip(heads, means, low, high, strict=True)
+    ]
+    return _table(EFFECT_COLUMNS, rows)
+
+
+def removal_table(measured: Measured) -> pyarrow.Table:
+    """`survey.removal`: the order of removal and its cost, where it was chosen and held out."""
+    count = measured.choosing
+    costs = measured.cost(measured.chosen, slice(None, count)).mean(-1)
+    documents = [window.place.number for window in measured.windows[count:]]
+    held_out = measured.cost(measured.held_out, slice(count, None))
+    bounds = (
+        zip(*Resampled(documents).means(held_out.T), strict=True) if documents else [(None, None, None)] * len(costs)
+    )
+    rows = [
+        (step, *head, float(price), *bound, count, len(documents))
+        for step, (head, price, bound) in enumerate(zip(measured.order, costs, bounds, strict=True), 1)
+    ]
+    return _table(REMOVAL_COLUMNS, rows)
+
+
+def _table(columns: Sequence[tuple[str, pyarrow.DataType]], rows: Sequence[tuple[Any, ...]]) -> pyarrow.Table:
+    return pyarrow.table(
+        {
+            name: pyarrow.array([row[at] for row in rows], kind, from_pandas=True)
+            for at, (name, kind) in enumerate(columns)
+        }
+    )

@@ -1,0 +1,132 @@
+"""The shape of each head's attention between words: how focused it is, its strongest word, how far it looks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow
+import torch
+
+from headscope._survey.table import sealed_parquet
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+    from headscope._survey.strongest import Strongest
+    from headscope._survey.words import Tile
+
+BINS = 20
+"""Of the histograms, from 0 to 1."""
+
+REACH = 10
+"""Words to either side up to which weights are summed by distance."""
+
+HISTOGRAMS = ("entropy", "strongest")
+"""Of each word: the entropy of its weights among words over log n; its weight on its strongest other word."""
+
+COLUMNS = (
+    ("layer", pyarrow.int16()),
+    ("head", pyarrow.int16()),
+    ("of", pyarrow.string()),
+    ("low", pyarrow.float64()),
+    ("high", pyarrow.float64()),
+    ("value", pyarrow.float64()),
+    ("count", pyarrow.int64()),
+)
+
+
+class Shapes:
+    """The sums of a part.
+
+    Args:
+        cells: heads of the model.
+    """
+
+    def __init__(self, cells: int) -> None:
+        self.histograms: Int[np.ndarray, "kinds heads bins"] = np.zeros((2, cells, BINS), dtype=np.int64)
+        self.weight: Float[np.ndarray, "heads distances"] = np.zeros((cells, 2 * REACH + 1))
+        self.pairs: Int[np.ndarray, "heads distances"] = np.zeros((cells, 2 * REACH + 1), dtype=np.int64)
+
+    def take(self, tile: Tile, entropies: Float[torch.Tensor, "heads n"], silent: np.ndarray, cells: slice) -> None:
+        """Some words of one layer of one window.
+
+        Args:
+            tile: the words, and where they look.
+            entropies: of their weights among words, normalised to 1.
+            silent: (words,), True for words without tokens.
+            cells: the layer's heads among all heads.
+        """
+        words, n = len(silent), tile.maps.shape[1]
+        present = ~silent[tile.at : tile.at + n]
+        count = int((~silent).sum())
+        if count > 1:
+            shares = entropies.double().cpu().numpy()[:, present] / np.log(count)
+            self._add(0, shares, cells)
+        for at, distance in enumerate(range(-REACH, REACH + 1)):
+            first, last = max(tile.at, -distance), min(tile.at + n, words - distance)
+            if first >= last:
+                continue
+            rows = slice(first - tile.at, last - tile.at)
+            both = present[rows] & ~silent[first + distance : last + distance]
+            if both.any():
+                weights = tile.maps[:, rows].diagonal(first + distance, 1, 2).double().cpu().numpy()
+                self.weight[cells, at] += weights[:, both].sum(-1)
+                self.pairs[cells, at] += int(both.sum())
+
+    def done(self, strongest: Strongest, cells: slice) -> None:
+        """All words of one layer of one window were taken."""
+        present = (strongest.weight >= 0).any(0)
+        self._add(1, np.maximum(strongest.weight[:, present], 0), cells)
+
+    def _add(self, kind: int, shares: Float[np.ndarray, "heads n"], cells: slice) -> None:
+        bins = np.clip((shares * BINS).astype(np.int64), 0, BINS - 1)
+        heads = len(bins)
+        flat = (bins + BINS * np.arange(heads)[:, None]).ravel()
+        self.histograms[kind, cells] += np.bincount(flat, minlength=heads * BINS).reshape(heads, BINS)
+
+    def file(self, record: dict[str, Any]) -> bytes:
+        """The sums as a file beside the part, a row for each head."""
+        numbers = {
+            **dict(zip(HISTOGRAMS, self.histograms, strict=True)),
+            "weight": self.weight,
+            "pairs": self.pairs,
+        }
+        columns = {}
+        for name, table in numbers.items():
+            kind = pyarrow.float64() if name == "weight" else pyarrow.int64()
+            flat = pyarrow.array(np.ascontiguousarray(table).ravel(), kind)
+            columns[name] = pyarrow.FixedSizeListArray.from_arrays(flat, table.shape[1])
+        return sealed_parquet(pyarrow.table(columns), record)
+
+
+def distributions_table(tables: Iterable[pyarrow.Table], heads: Sequence[tuple[int, int]]) -> pyarrow.Table:
+    """`survey.distributions`, from the files beside the parts.
+
+    One row for each bin: of `entropy` and `strongest` the share of words in it, of `distance` (low = high) the mean
+    weight on the word so many words to the right.
+    """
+    total: dict[str, np.ndarray] = {}
+    for table in tables:
+        for name in table.column_names:
+            column = table[name].combine_chunks()
+            numbers = column.flatten().to_numpy().reshape(len(column), -1)
+            total[name] = total[name] + numbers if name in total else numbers.copy()
+    rows = []
+    for cell, place in enumerate(heads):
+        for name in HISTOGRAMS:
+            counts = total[name][cell]
+            words = int(counts.sum())
+            rows += [
+                (*place, name, at / BINS, (at + 1) / BINS, counts[at] / words if words else None, words)
+                for at in range(BINS)
+            ]
+        for at, distance in enumerate(range(-REACH, REACH + 1)):
+            pairs = int(total["pairs"][cell, at])
+            mean = total["weight"][cell, at] / pairs if pairs else None
+            rows.append((*place, "distance", float(distance), float(distance), mean, pairs))
+    columns = zip(*rows, strict=True)
+    return pyarrow.table(
+        {name: pyarrow.array(values, kind) for (name, kind), values in zip(COLUMNS, columns, strict=True)}
+    )

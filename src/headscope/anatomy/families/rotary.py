@@ -1,0 +1,448 @@
+"""ModernBERT, ESM-2, NomicBERT, GTE and EuroBERT: encoders that rotate queries and keys by their positions.
+
+NomicBERT's and GTE's tables have the names of the published files, which transformers renames while loading.
+"""
+
+from __future__ import annotations
+
+from headscope.anatomy.families.bert import (
+    CLASSIFIER,
+    COMMON_DEFAULTS,
+    DENSE_CLASSIFIER,
+    POOLER,
+    ROBERTA_LM_HEAD,
+    embeddings_norm,
+    token_types,
+    words,
+)
+from headscope.anatomy.families.kin import CHOICE
+from headscope.anatomy.schema import Family, Rotary, Spec, Top, linear, matrix, norm, scale, stacked, table
+
+QKV = ("layer.query", "layer.key", "layer.value")
+
+
+def head(task: str) -> tuple[Spec, ...]:
+    """ModernBERT's dense layer and norm before the last layer of a class."""
+    return (
+        *linear("head.dense", f"{task}.{'transform' if task == 'masked_lm' else 'dense'}", "d_model", "d_model",
+                "classifier_bias"),
+        *norm("head.norm", f"{task}.norm", "d_model", "norm_bias"),
+    )  # fmt: skip
+
+
+MODERN_LAYER = "layers.{l}"
+MODERNBERT = Family(
+    name="modernbert",
+    model_types={"modernbert": "ModernBert"},
+    prefix="model.",
+    embeddings=(
+        *table("embeddings.tok_embeddings", "embeddings.word", "vocab", "d_model"),
+        *norm("embeddings.norm", "embeddings.norm", "d_model", "norm_bias"),
+    ),
+    layer=(
+        *norm(f"{MODERN_LAYER}.attn_norm", "layer.attention_input_norm", "d_model", "norm_bias", first=1),
+        *stacked(f"{MODERN_LAYER}.attn.Wqkv", "layer.qkv", "d_qkv", "d_model", QKV, "attention_bias"),
+        *linear(f"{MODERN_LAYER}.attn.Wo", "layer.attention_output", "d_model", "d_model", "attention_bias"),
+        *norm(f"{MODERN_LAYER}.mlp_norm", "layer.ffn_input_norm", "d_model", "norm_bias"),
+        *stacked(
+            f"{MODERN_LAYER}.mlp.Wi",
+            "layer.ffn_gated",
+            "d_gated",
+            "d_model",
+            ("layer.ffn_gate", "layer.ffn_in"),
+            "mlp_bias",
+        ),
+        *linear(f"{MODERN_LAYER}.mlp.Wo", "layer.ffn_out", "d_model", "d_ffn", "mlp_bias"),
+    ),
+    after_layers=norm("final_norm", "last_norm", "d_model", "norm_bias"),
+    tops=(
+        Top(
+            "ForMaskedLM",
+            ("masked_lm",),
+            False,
+            (
+                *head("masked_lm"),
+                Spec(
+                    "decoder.weight",
+                    "masked_lm.decoder",
+                    ("vocab", "d_model"),
+                    tied_to="embeddings.tok_embeddings.weight",
+                ),
+                Spec("decoder.bias", "masked_lm.bias", ("vocab",), when="decoder_bias"),
+            ),
+        ),
+        Top(
+            "ForSequenceClassification",
+            ("sequence",),
+            False,
+            (*head("sequence"), *linear("classifier", "sequence.out", "labels", "d_model")),
+        ),
+        Top("ForTokenClassification", ("token",), False, (*head("token"), *CLASSIFIER)),
+        Top(
+            "ForQuestionAnswering",
+            ("question",),
+            False,
+            (*head("question"), *linear("classifier", "question", "labels", "d_model")),
+        ),
+        Top("ForMultipleChoice", ("choice",), False, (*head("choice"), *CHOICE)),
+    ),
+    config={
+        "vocab": "vocab_size",
+        "positions": "max_position_embeddings",
+        "d_model": "hidden_size",
+        "d_ffn": "intermediate_size",
+        "layers": "num_hidden_layers",
+        "heads": "num_attention_heads",
+        "activation": "hidden_activation",
+        "head_activation": "classifier_activation",
+        "masked_lm_activation": "classifier_activation",
+        "pooling": "classifier_pooling",
+        "norm_eps": "norm_eps",
+        "padding_id": "pad_token_id",
+    },
+    defaults={
+        **COMMON_DEFAULTS,
+        "hidden_activation": "gelu",
+        "max_position_embeddings": 8192,
+        "initializer_cutoff_factor": 2.0,
+        "norm_eps": 1e-5,
+        "norm_bias": False,
+        "pad_token_id": 50283,
+        "eos_token_id": 50282,
+        "bos_token_id": 50281,
+        "cls_token_id": 50281,
+        "sep_token_id": 50282,
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "local_attention": 128,
+        "embedding_dropout": 0.0,
+        "mlp_bias": False,
+        "mlp_dropout": 0.0,
+        "decoder_bias": True,
+        "classifier_pooling": "cls",
+        "classifier_dropout": 0.0,
+        "classifier_bias": False,
+        "classifier_activation": "gelu",
+        "deterministic_flash_attn": False,
+        "sparse_prediction": False,
+        "sparse_pred_ignore_index": -100,
+    },
+    layer_form="pre_norm",
+    rotary=Rotary(base=160000.0, local_base=10000.0),
+)
+
+ESM_LAYER = "encoder.layer.{l}"
+ESM = Family(
+    name="esm",
+    model_types={"esm": "Esm"},
+    prefix="esm.",
+    embeddings=(
+        *words("d_model"),
+        *(
+            Spec(spec.name, spec.role, spec.shape, when="emb_layer_norm_before")
+            for spec in norm("embeddings.layer_norm", "embeddings.norm", "d_model")
+        ),
+        Spec(
+            "embeddings.position_embeddings.weight",
+            "embeddings.position.weight",
+            ("positions", "d_model"),
+            when="position_embedding_type=absolute",
+        ),
+    ),
+    layer=(
+        *linear(f"{ESM_LAYER}.attention.self.query", "layer.query", "d_model", "d_model"),
+        *linear(f"{ESM_LAYER}.attention.self.key", "layer.key", "d_model", "d_model"),
+        *linear(f"{ESM_LAYER}.attention.self.value", "layer.value", "d_model", "d_model"),
+        *linear(f"{ESM_LAYER}.attention.output.dense", "layer.attention_output", "d_model", "d_model"),
+        *norm(f"{ESM_LAYER}.attention.LayerNorm", "layer.attention_input_norm", "d_model"),
+        *linear(f"{ESM_LAYER}.intermediate.dense", "layer.ffn_in", "d_ffn", "d_model"),
+        *linear(f"{ESM_LAYER}.output.dense", "layer.ffn_out", "d_model", "d_ffn"),
+        *norm(f"{ESM_LAYER}.LayerNorm", "layer.ffn_input_norm", "d_model"),
+    ),
+    after_layers=norm("encoder.emb_layer_norm_after", "last_norm", "d_model"),
+    pooler=POOLER,
+    beside=linear("contact_head.regression", "contacts", 1, "all_heads"),
+    tops=(
+        Top(
+            "ForMaskedLM",
+            ("masked_lm",),
+            False,
+            tuple(spec for spec in ROBERTA_LM_HEAD if spec.role != "masked_lm.decoder_bias"),
+        ),
+        Top("ForSequenceClassification", ("sequence",), False, DENSE_CLASSIFIER),
+        Top("ForTokenClassification", ("token",), False, CLASSIFIER),
+    ),
+    config={
+        "vocab": "vocab_size",
+        "positions": "max_position_embeddings",
+        "d_model": "hidden_size",
+        "d_ffn": "intermediate_size",
+        "layers": "num_hidden_layers",
+        "heads": "num_attention_heads",
+        "norm_eps": "layer_norm_eps",
+        "padding_id": "pad_token_id",
+        "mask_id": "mask_token_id",
+    },
+    defaults={
+        **COMMON_DEFAULTS,
+        "mask_token_id": None,
+        "pad_token_id": None,
+        "eos_token_id": 2,
+        "hidden_dropout_prob": 0.1,
+        "attention_probs_dropout_prob": 0.1,
+        "max_position_embeddings": 1026,
+        "rope_theta": 10000.0,
+        "layer_norm_eps": 1e-12,
+        "position_embedding_type": "absolute",
+        "use_cache": True,
+        "emb_layer_norm_before": None,
+        "token_dropout": False,
+        "is_folding_model": False,
+        "esmfold_config": None,
+        "vocab_list": None,
+        "is_decoder": False,
+        "add_cross_attention": False,
+    },
+    fixed={"activation": "gelu"},
+    position_offset=1,
+    buffers=(
+        "embeddings.position_ids",
+        "embeddings.position_embeddings.weight",
+        "rotary_embeddings.inv_freq",
+        "encoder.layer.*.attention.self.rotary_embeddings.inv_freq",
+    ),
+    masked_lm_activation="gelu",
+    sequence_activation="tanh",
+    layer_form="pre_norm",
+    rotary=Rotary(when="position_embedding_type=rotary"),
+    position_types=("absolute", "rotary"),
+)
+
+CLASS_NAMES = {
+    "embeddings.norm": "embeddings.LayerNorm",
+    "layer.attention_norm": "layers.{l}.post_attention_layernorm",
+    "layer.query": "layers.{l}.self_attn.q_proj",
+    "layer.key": "layers.{l}.self_attn.k_proj",
+    "layer.value": "layers.{l}.self_attn.v_proj",
+    "layer.attention_output": "layers.{l}.self_attn.o_proj",
+    "layer.ffn_gate": "layers.{l}.mlp.gate_proj",
+    "layer.ffn_in": "layers.{l}.mlp.up_proj",
+    "layer.ffn_out": "layers.{l}.mlp.down_proj",
+    "layer.output_norm": "layers.{l}.post_mlp_layernorm",
+}
+"""Names in NomicBERT's and GTE's classes, where they are not those in the files."""
+
+NOMIC_LAYER = "encoder.layers.{l}"
+NOMIC_BERT = Family(
+    name="nomic_bert",
+    model_types={"nomic_bert": "NomicBert"},
+    prefix="nomic_bert.",
+    embeddings=(*words("d_model"), *token_types("d_model"), *norm("emb_ln", "embeddings.norm", "d_model")),
+    layer=(
+        *norm(f"{NOMIC_LAYER}.norm1", "layer.attention_norm", "d_model"),
+        *matrix(f"{NOMIC_LAYER}.mlp.fc12", "layer.ffn_gate", "d_ffn", "d_model"),
+        *matrix(f"{NOMIC_LAYER}.mlp.fc11", "layer.ffn_in", "d_ffn", "d_model"),
+        *matrix(f"{NOMIC_LAYER}.mlp.fc2", "layer.ffn_out", "d_model", "d_ffn"),
+        *stacked(f"{NOMIC_LAYER}.attn.Wqkv", "layer.qkv", "d_qkv", "d_model", QKV)[:1],
+        *matrix(f"{NOMIC_LAYER}.attn.out_proj", "layer.attention_output", "d_model", "d_heads"),
+        *norm(f"{NOMIC_LAYER}.norm2", "layer.output_norm", "d_model"),
+    ),
+    pooler=POOLER,
+    tops=(
+        Top(
+            "ForMaskedLM",
+            ("masked_lm",),
+            False,
+            (
+                Spec("cls.predictions.bias", "masked_lm.bias", ("vocab",)),
+                *linear("cls.predictions.transform.dense", "masked_lm.transform", "d_model", "d_model"),
+                *norm("cls.predictions.transform.layer_norm", "masked_lm.norm", "d_model"),
+                Spec(
+                    "cls.predictions.decoder.weight",
+                    "masked_lm.decoder",
+                    ("vocab", "d_model"),
+                    tied_to="embeddings.word_embeddings.weight",
+                ),
+                Spec(
+                    "cls.predictions.decoder.bias", "masked_lm.decoder_bias", ("vocab",), tied_to="cls.predictions.bias"
+                ),
+            ),
+        ),
+        Top("ForSequenceClassification", ("sequence",), True, CLASSIFIER),
+        Top("ForTokenClassification", ("token",), False, CLASSIFIER),
+    ),
+    config={
+        "vocab": "vocab_size",
+        "positions": "max_position_embeddings",
+        "types": "type_vocab_size",
+        "d_model": "hidden_size",
+        "d_ffn": "intermediate_size",
+        "layers": "num_hidden_layers",
+        "heads": "num_attention_heads",
+        "d_head": "head_dim",
+        "activation": "hidden_act",
+        "norm_eps": "layer_norm_eps",
+        "padding_id": "pad_token_id",
+    },
+    aliases={
+        "hidden_size": "n_embd",
+        "num_hidden_layers": "n_layer",
+        "num_attention_heads": "n_head",
+        "intermediate_size": "n_inner",
+        "max_position_embeddings": "n_positions",
+        "layer_norm_eps": "layer_norm_epsilon",
+    },
+    defaults={
+        **{name: value for name, value in COMMON_DEFAULTS.items() if name != "tie_word_embeddings"},
+        "hidden_act": "silu",
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+        "max_position_embeddings": 2048,
+        "type_vocab_size": 2,
+        "layer_norm_eps": 1e-12,
+        "classifier_dropout": None,
+    },
+    base_pooler=False,
+    class_names=CLASS_NAMES,
+    rotary=Rotary(base=1000.0),
+)
+
+GTE_LAYER = "encoder.layer.{l}"
+GTE = Family(
+    name="gte",
+    model_types={"gte": "Gte"},
+    prefix="gte.",
+    embeddings=(
+        *words("d_model"),
+        Spec(
+            "embeddings.token_type_embeddings.weight",
+            "embeddings.token_type.weight",
+            ("types", "d_model"),
+            when="type_vocab_size",
+        ),
+        *embeddings_norm("d_model"),
+    ),
+    pooler=POOLER,
+    layer=(
+        *norm(f"{GTE_LAYER}.attn_ln", "layer.attention_norm", "d_model"),
+        *stacked(
+            f"{GTE_LAYER}.mlp.up_gate_proj", "layer.ffn_gated", "d_gated", "d_model", ("layer.ffn_in", "layer.ffn_gate")
+        )[:1],
+        *linear(f"{GTE_LAYER}.mlp.down_proj", "layer.ffn_out", "d_model", "d_ffn"),
+        *stacked(f"{GTE_LAYER}.attention.qkv_proj", "layer.qkv", "d_qkv", "d_model", QKV),
+        *linear(f"{GTE_LAYER}.attention.o_proj", "layer.attention_output", "d_model", "d_model"),
+        *norm(f"{GTE_LAYER}.mlp_ln", "layer.output_norm", "d_model"),
+    ),
+    tops=(
+        Top(
+            "ForMaskedLM",
+            ("masked_lm",),
+            False,
+            (
+                *linear("lm_head.dense", "masked_lm.transform", "d_model", "d_model"),
+                *norm("lm_head.norm", "masked_lm.norm", "d_model"),
+                Spec(
+                    "lm_head.decoder.weight",
+                    "masked_lm.decoder",
+                    ("vocab", "d_model"),
+                    tied_to="embeddings.word_embeddings.weight",
+                ),
+                Spec("lm_head.decoder.bias", "masked_lm.bias", ("vocab",)),
+            ),
+        ),
+        Top("ForSequenceClassification", ("sequence",), True, CLASSIFIER),
+        Top("ForTokenClassification", ("token",), False, CLASSIFIER),
+    ),
+    config={name: field for name, field in NOMIC_BERT.config.items() if name != "d_head"},
+    defaults={
+        **COMMON_DEFAULTS,
+        "hidden_act": "gelu",
+        "hidden_dropout_prob": 0.1,
+        "attention_probs_dropout_prob": 0.0,
+        "max_position_embeddings": 8192,
+        "type_vocab_size": 1,
+        "layer_norm_eps": 1e-12,
+        "pad_token_id": 1,
+        "classifier_dropout": None,
+    },
+    base_pooler=False,
+    class_names={**CLASS_NAMES, "masked_lm.norm": "lm_head.layer_norm"},
+    masked_lm_activation="gelu",
+    rotary=Rotary(base=160000.0),
+)
+
+EURO_LAYER = "layers.{l}"
+EUROBERT = Family(
+    name="eurobert",
+    model_types={"eurobert": "EuroBert"},
+    prefix="model.",
+    embeddings=table("embed_tokens", "embeddings.word", "vocab", "d_model"),
+    layer=(
+        *linear(f"{EURO_LAYER}.self_attn.q_proj", "layer.query", "d_heads", "d_model", "attention_bias"),
+        *linear(f"{EURO_LAYER}.self_attn.k_proj", "layer.key", "d_keys", "d_model", "attention_bias"),
+        *linear(f"{EURO_LAYER}.self_attn.v_proj", "layer.value", "d_keys", "d_model", "attention_bias"),
+        *linear(f"{EURO_LAYER}.self_attn.o_proj", "layer.attention_output", "d_model", "d_heads", "attention_bias"),
+        *linear(f"{EURO_LAYER}.mlp.gate_proj", "layer.ffn_gate", "d_ffn", "d_model", "mlp_bias"),
+        *linear(f"{EURO_LAYER}.mlp.up_proj", "layer.ffn_in", "d_ffn", "d_model", "mlp_bias"),
+        *linear(f"{EURO_LAYER}.mlp.down_proj", "layer.ffn_out", "d_model", "d_ffn", "mlp_bias"),
+        *scale(f"{EURO_LAYER}.input_layernorm", "layer.attention_input_norm", "d_model"),
+        *scale(f"{EURO_LAYER}.post_attention_layernorm", "layer.ffn_input_norm", "d_model"),
+    ),
+    after_layers=scale("norm", "last_norm", "d_model"),
+    tops=(
+        Top(
+            "ForMaskedLM",
+            ("masked_lm",),
+            False,
+            (
+                Spec("lm_head.weight", "masked_lm.decoder", ("vocab", "d_model"), tied_to="embed_tokens.weight"),
+                Spec("lm_head.bias", "masked_lm.bias", ("vocab",), when="mlp_bias"),
+            ),
+        ),
+        Top(
+            "ForSequenceClassification",
+            ("sequence",),
+            False,
+            (
+                *linear("dense", "sequence.dense", "d_model", "d_model"),
+                *linear("classifier", "sequence.out", "labels", "d_model"),
+            ),
+        ),
+        Top("ForTokenClassification", ("token",), False, CLASSIFIER),
+    ),
+    config={
+        "vocab": "vocab_size",
+        "positions": "max_position_embeddings",
+        "d_model": "hidden_size",
+        "d_ffn": "intermediate_size",
+        "layers": "num_hidden_layers",
+        "heads": "num_attention_heads",
+        "kv_heads": "num_key_value_heads",
+        "d_head": "head_dim",
+        "activation": "hidden_act",
+        "pooling": "classifier_pooling",
+        "norm_eps": "rms_norm_eps",
+        "padding_id": "pad_token_id",
+    },
+    defaults={
+        **COMMON_DEFAULTS,
+        "hidden_act": "silu",
+        "max_position_embeddings": 8192,
+        "rms_norm_eps": 1e-5,
+        "use_cache": True,
+        "pad_token_id": 128001,
+        "bos_token_id": 128000,
+        "eos_token_id": 128001,
+        "mask_token_id": 128002,
+        "pretraining_tp": 1,
+        "tie_word_embeddings": False,
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "mlp_bias": False,
+        "classifier_pooling": "late",
+    },
+    sequence_activation="gelu",
+    layer_form="pre_norm",
+    rms_norm=True,
+    rotary=Rotary(),
+)

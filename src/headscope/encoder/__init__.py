@@ -1,0 +1,27 @@
+"""Forward passes in NumPy: from ids to hidden states, with a record of every layer's attention.
+
+    weights.py        parameters by role; x W + b; norms
+    embedding.py      from ids to the first layer's input
+    rotation.py       rotary positions
+    distances.py      what MPNet and DeBERTa add to the scores
+    nearby.py         attention within a window, in linear time and memory
+    convolution.py    DeBERTa v2's convolution beside the first layer
+    feed_forward.py   the feed-forward network, plain or gated
+    post_norm.py      BERT's layer
+    pre_norm.py       the layer of ModernBERT, ESM-2, EuroBERT and MegatronBERT
+    forward.py        the forward pass over a batch of texts
+    tops.py           heads on top of the base model
+
+A family is a table (headscope.anatomy.families): no file here names one.
+"""
+
+from typing import TYPE_CHECKING
+
+from headscope.encoder.embedding import Input
+from headscope.encoder.forward import Encoder, Pass, rows_of
+from headscope.encoder.tops import TASK_OUTPUTS, Tops
+
+if TYPE_CHECKING:
+    from headscope.encoder.forward import Tokens as Tokens
+
+__all__ = ["TASK_OUTPUTS", "Encoder", "Input", "Pass", "Tops", "rows_of"]

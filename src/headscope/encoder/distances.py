@@ -1,0 +1,98 @@
+"""What MPNet and DeBERTa add to the scores: terms that depend on the distance of a query and a key.
+
+MPNet (Song et al. 2020), as T5 (Raffel et al. 2020, section 2.1): a number per head and bucket of distances.
+DeBERTa (He et al. 2021, eq. 4): products with vectors of distances, r,
+
+    s_ij = (q_i . k_j + q_i . W_K r_d + k_j . W_Q r_d) / sqrt(3 d_head),    d = delta(i, j)
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headscope.attention import split_heads
+from headscope.terms import NO_TERMS, Terms
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+    from headscope.anatomy import Disentangled
+    from headscope.encoder.weights import Weights
+
+    Distances = Int[np.ndarray, " distances"]
+
+T5_BUCKETS, T5_LONGEST = 32, 128
+"""MPNet's number of buckets, and the distance from which on all share one."""
+
+
+def distances_of(tokens: int) -> Distances:
+    """(2 tokens - 1,): j - i, from the last query and the first key to the first query and the last key."""
+    return np.arange(1 - tokens, tokens)
+
+
+def t5_buckets(tokens: int) -> Distances:
+    """(2 tokens - 1,): T5's bucket of each distance j - i: small ones one by one, then by logarithm, for each side."""
+    half = T5_BUCKETS // 2
+    exact = half // 2
+    distances = distances_of(tokens)
+    size = np.abs(distances)
+    logs = np.log(np.maximum(size, 1).astype(np.float32) / np.float32(exact)).astype(np.float32)
+    steps = (logs / np.float32(math.log(T5_LONGEST / exact)) * np.float32(half - exact)).astype(np.int64)
+    buckets = np.where(size < exact, size, np.minimum(exact + steps, half - 1)) + half * (distances > 0)
+    return buckets.astype(np.int32)
+
+
+def deberta_buckets(tokens: int, settings: Disentangled) -> Distances:
+    """(2 tokens - 1,): delta(i, j) for each j - i: the row of the table of distances.
+
+    Distances i - j up to half the span have a row each, larger ones share rows by their logarithm, and those beyond
+    the table share its last.
+    """
+    back = -distances_of(tokens)
+    if settings.logarithmic:
+        middle = settings.span // 2
+        size = np.where(np.abs(back) < middle, middle - 1, np.abs(back)).astype(np.float32)
+        scale = np.log(np.float32((settings.longest - 1) / middle))
+        logs = np.ceil(np.log(size / np.float32(middle)) / scale * np.float32(middle - 1)) + np.float32(middle)
+        back = np.where(size <= middle, back, (logs * np.sign(back)).astype(np.int64))
+    return np.clip(back + settings.span, 0, settings.rows - 1).astype(np.int32)
+
+
+def by_distance(weights: Weights, tokens: int) -> Terms:
+    """MPNet's terms, the same in every layer."""
+    table = np.ascontiguousarray(weights.weight("distances.weight").T)
+    terms = Terms(buckets=t5_buckets(tokens), by_distance=table)
+    return terms.window(0, tokens, 0, tokens, (tokens, tokens))
+
+
+def relative_tables(
+    weights: Weights, layer: int, settings: Disentangled
+) -> dict[str, Float[np.ndarray, "heads buckets d_head"]]:
+    """DeBERTa's relative keys and queries of a layer, one vector per head and row of the table of distances."""
+    vectors = weights.weight("distances.weight")[: settings.rows]
+    if weights.anatomy.has("distances_norm.weight"):
+        vectors = weights.norm(np.array(vectors), "distances_norm")
+    names = {"c2p": ("relative_keys", "key"), "p2c": ("relative_queries", "query")}
+    tables = {}
+    for kind in settings.kinds:
+        table, role = names[kind]
+        projected = weights.linear(vectors, f"layer.{role}" if settings.shared else f"layer.relative_{role}", layer)
+        tables[table] = np.ascontiguousarray(split_heads(projected, weights.anatomy.known().heads))
+    return tables
+
+
+def disentangled(
+    settings: Disentangled, tables: dict[str, Float[np.ndarray, "heads buckets d_head"]], tokens: int
+) -> Terms:
+    """DeBERTa's terms of a layer, with the rows that occur in a text of this length."""
+    if not tables:
+        return NO_TERMS
+    terms = Terms(
+        buckets=deberta_buckets(tokens, settings),
+        relative_keys=tables.get("relative_keys"),
+        relative_queries=tables.get("relative_queries"),
+    )
+    return terms.window(0, tokens, 0, tokens, (tokens, tokens))

@@ -1,0 +1,267 @@
+"""The forward pass over a batch of texts. Leaves the record of every layer's attention.
+
+The tokens of all texts of a batch are stacked in one matrix X (tokens, d_model). Operations on single tokens are one
+product for the whole batch, attention runs over each text separately, and nothing is padded. All arithmetic is in
+fp32, whatever dtype the checkpoint stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headscope._trace import LayerRecord
+from headscope.attention import EVERYTHING, Mask, attend, join_heads, silent, split_heads
+from headscope.encoder import distances, embedding, post_norm, pre_norm
+from headscope.encoder.convolution import convolved
+from headscope.encoder.embedding import Input
+from headscope.encoder.feed_forward import feed_forward
+from headscope.encoder.nearby import attend_nearby
+from headscope.encoder.rotation import rotate, turns
+from headscope.encoder.weights import Weights
+from headscope.terms import NO_TERMS, Terms
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+    from headscope.anatomy import Disentangled
+    from headscope.encoder.rotation import Angles, Heads
+
+    Tokens = Float[np.ndarray, "tokens d_model"]
+
+FORMS = {"post_norm": post_norm, "pre_norm": pre_norm}
+"""Family.layer_form -> the file with the layer's formula."""
+
+PROJECTIONS = ("layer.query", "layer.key", "layer.value")
+
+
+@dataclass
+class Pass:
+    """The record of one text's forward pass.
+
+    Attributes:
+        layers: the inputs of attention (Q, K, V), layer by layer.
+        last: (S, d_model), the last hidden state.
+        hidden: the outputs of the embeddings and of every layer, (S, d_model) each, if requested; the last one after
+            the norm that follows the layers, if the family has one.
+    """
+
+    layers: list[LayerRecord] = field(default_factory=list)
+    last: Tokens | None = None
+    hidden: list[Tokens] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Encoder(Weights):
+    """An encoder over a checkpoint's weights.
+
+    Weights are looked up by role and the formula of a layer by its form, so this file is independent of the family.
+    """
+
+    _turns: dict[float, tuple[Angles, Angles]] = field(default_factory=dict, repr=False)
+    _terms: dict[tuple[int, int], Terms] = field(default_factory=dict, repr=False)
+    _relative: dict[int, dict[str, Float[np.ndarray, "heads buckets d_head"]]] = field(default_factory=dict, repr=False)
+
+    def embed(self, sequences: Sequence[Input]) -> Tokens:
+        """The input of the first layer, (tokens of all texts, d_model)."""
+        return embedding.embed(self, sequences)
+
+    def check(self, sequence: Input) -> None:
+        """Check that the embedding tables have a row for every id, segment and position.
+
+        Raises:
+            InputError: an id, a segment or a position is beyond its table.
+        """
+        embedding.check(self.anatomy, sequence)
+
+    def feed_forward(self, x: Tokens, layer: int) -> Tokens:
+        """The layer's feed-forward network, each token alone."""
+        return feed_forward(self, x, layer)
+
+    def attention_input(self, x: Tokens, layer: int) -> Tokens:
+        """The input of a layer's queries, keys and values: its input, or in pre-norm layers the norm of that."""
+        assert self.anatomy.family is not None
+        return FORMS[self.anatomy.family.layer_form].attention_input(self, x, layer)
+
+    def after_attention(self, summed: Tokens, layer: int) -> Tokens:
+        """A layer's output from the sum of its input and its attention's output, which is overwritten."""
+        assert self.anatomy.family is not None
+        return FORMS[self.anatomy.family.layer_form].after_attention(self, summed, layer)
+
+    def after_layers(self, x: Tokens) -> Tokens:
+        """The last hidden state from the last layer's output: its norm, if the family has one there."""
+        return self.norm(x, "last_norm") if self.anatomy.has("last_norm.weight") else x
+
+    def angles(self, layer: int, tokens: int) -> tuple[Angles, Angles] | None:
+        """(tokens, d_head / 2) each: cosines and sines by which the layer rotates; None if it doesn't."""
+        base = self.anatomy.layer_rules[layer].base
+        if base is None:
+            return None
+        if base not in self._turns or len(self._turns[base][0]) < tokens:
+            self._turns[base] = turns(self, base, tokens)
+        cos, sin = self._turns[base]
+        return cos[:tokens], sin[:tokens]
+
+    def split(
+        self, projected: Float[np.ndarray, "tokens width"], role: str, angles: tuple[Angles, Angles] | None
+    ) -> Heads:
+        """(heads, tokens, d_head): queries, keys or values, rotated by the angles of these tokens.
+
+        Values turn only in RoFormers whose config says rotary_value.
+        """
+        sizes, family = self.anatomy.known(), self.anatomy.family
+        heads = sizes.heads if role == "layer.query" else sizes.kv_heads
+        x = np.ascontiguousarray(split_heads(projected, heads))
+        if angles is None or family is None or family.rotary is None:
+            return x
+        if role == "layer.value" and not self.anatomy.config.get("rotary_value"):
+            return x
+        return rotate(x, *angles, pairs=family.rotary.pairs)
+
+    def mask(self, layer: int) -> Mask:
+        """The keys that the layer's queries see: all, or those within the window of a local layer."""
+        window = self.anatomy.layer_rules[layer].window
+        return EVERYTHING if window is None else Mask(window=(window, window))
+
+    def attend(
+        self,
+        q: Float[np.ndarray, "heads queries d_head"],
+        k: Float[np.ndarray, "kv_heads keys d_head"],
+        v: Float[np.ndarray, "kv_heads keys d_head"],
+        layer: int,
+        places: Int[np.ndarray, " queries"] | None = None,
+    ) -> tuple[Float[np.ndarray, "heads queries d_head"], Float[np.ndarray, "heads queries"]]:
+        """Contexts (heads, queries, d_head) and log-sum-exps (heads, queries) of one text in a layer.
+
+        Args:
+            q: queries.
+            k: keys of all tokens.
+            v: values of all tokens.
+            layer: the layer, whose rules and scale apply.
+            places: positions of the queries among the keys; by default, q has all of them.
+        """
+        mask, scale = self.mask(layer), self.scale
+        terms = self.terms(layer, k.shape[1])
+        if mask.everything and (terms.nothing or q.shape[1] == k.shape[1]):
+            return attend(q, k, v, scale=scale, terms=terms)
+        places = np.arange(k.shape[1]) if places is None else places
+        return attend_nearby(q, k, v, scale=scale, mask=mask, terms=terms, places=places)
+
+    @property
+    def scale(self) -> float:
+        """The factor of q . k: 1 / sqrt(d_head); DeBERTa multiplies d_head by the number of products in a score."""
+        settings = self.anatomy.disentangled
+        return 1 / float(np.sqrt(self.anatomy.known().d_head * (settings.share if settings else 1)))
+
+    def terms(self, layer: int, tokens: int) -> Terms:
+        """What the layer adds to scale * q . k in a text of this many tokens; kept for texts of the same length."""
+        settings, family = self.anatomy.disentangled, self.anatomy.family
+        if family is None or not family.terms:
+            return NO_TERMS
+        key = (layer if settings else 0, tokens)  # MPNet's are the same in every layer
+        terms = self._terms.get(key)
+        if terms is None:
+            if any(length != tokens for _, length in tuple(self._terms)):
+                self._terms.clear()
+            self._terms[key] = terms = self._new_terms(layer, tokens, settings)
+        return terms
+
+    def _new_terms(self, layer: int, tokens: int, settings: Disentangled | None) -> Terms:
+        if settings is None:
+            return distances.by_distance(self, tokens)
+        if not settings.relative:
+            return NO_TERMS
+        if layer not in self._relative:
+            self._relative[layer] = distances.relative_tables(self, layer, settings)
+        return distances.disentangled(settings, self._relative[layer], tokens)
+
+    def self_attention(
+        self, x: Tokens, layer: int, texts: Sequence[slice], silenced: Iterable[int] = (), method: str = "zero"
+    ) -> tuple[Tokens, list[LayerRecord]]:
+        """MultiHead(X) = Concat(head_1 .. head_h) W^O + b_O for each text separately, and the record of each text.
+
+        head_i = softmax(Q_i K_i^T / sqrt(d_head)) V_i; of a silenced head what `attention.silent` leaves. (Vaswani et
+        al. 2017, 3.2.)
+        """
+        sizes = self.anatomy.known()
+        mask = self.mask(layer)
+        projected = {role: self.linear(x, role, layer) for role in PROJECTIONS}
+        joined = np.empty((len(x), sizes.d_heads), dtype=x.dtype)
+        records = []
+        for text in texts:
+            angles = self.angles(layer, text.stop - text.start)
+            q, k, v = (self.split(part[text], role, angles) for role, part in projected.items())
+            context, lse = self.attend(q, k, v, layer)
+            for head in silenced:
+                context[head] = silent(context[head], method)
+            joined[text] = join_heads(context)
+            stage = "projected" if angles is None else "rotated"
+            terms = self.terms(layer, text.stop - text.start)
+            records.append(LayerRecord(q, k, v, lse, self.scale, mask, stage, terms=terms))
+        return self.linear(joined, "layer.attention_output", layer), records
+
+    def layer(
+        self, x: Tokens, layer: int, texts: Sequence[slice], silenced: Iterable[int] = (), method: str = "zero"
+    ) -> tuple[Tokens, list[LayerRecord]]:
+        """One layer's output, and the record of each text. Arguments as for `self_attention`; `x` is left as it is."""
+        summed, records = self.self_attention(self.attention_input(x, layer), layer, texts, silenced, method)
+        summed += x
+        out = self.after_attention(summed, layer)
+        if layer == 0 and self.anatomy.has("convolution.weight"):
+            out = convolved(self, x, out, texts)
+        return out, records
+
+    def forward(
+        self,
+        sequences: Sequence[Input],
+        *,
+        ablate: frozenset[tuple[int, int]] = frozenset(),
+        hidden_states: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> list[Pass]:
+        """Run all layers over a batch of texts.
+
+        Args:
+            sequences: the texts.
+            ablate: the heads to silence, (layer, head).
+            hidden_states: True to keep the outputs of the embeddings and of every layer.
+            progress: called with the number of finished layers.
+
+        Raises:
+            InputError: an id is beyond the vocabulary, or a text is longer than the position table.
+            CheckpointError: a parameter is missing.
+        """
+        layers = self.anatomy.computable().layers
+        self.checkpoint.fetch()
+        for sequence in sequences:
+            self.check(sequence)
+        texts = rows_of(sequences)
+        passes = [Pass() for _ in sequences]
+
+        def keep(x: Tokens) -> None:
+            if hidden_states:
+                for forward_pass, text in zip(passes, texts, strict=True):
+                    forward_pass.hidden.append(x[text].copy())
+
+        x = self.embed(sequences)
+        for layer in range(layers):
+            keep(x)
+            x, records = self.layer(x, layer, texts, [head for at, head in ablate if at == layer])
+            for forward_pass, record in zip(passes, records, strict=True):
+                forward_pass.layers.append(record)
+            if progress is not None:
+                progress(layer + 1)
+        x = self.after_layers(x)
+        keep(x)
+        for forward_pass, text in zip(passes, texts, strict=True):
+            forward_pass.last = x[text].copy()
+        return passes
+
+
+def rows_of(sequences: Sequence[Input]) -> list[slice]:
+    """The rows of each text where the tokens of all texts are stacked."""
+    ends = np.cumsum([len(sequence.ids) for sequence in sequences])
+    return [slice(int(end) - len(sequence.ids), int(end)) for sequence, end in zip(sequences, ends, strict=True)]

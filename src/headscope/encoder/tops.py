@@ -1,0 +1,158 @@
+"""The heads on top of a base model: masked words, replaced tokens, labels of texts and tokens, answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headscope._trace import Named
+from headscope.activations import activate
+from headscope.checkpoint.json_text import brief
+from headscope.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    from headscope.encoder.forward import Encoder
+
+    Tokens = Float[np.ndarray, "tokens d_model"]
+
+POOLINGS = ("cls", "bos", "mean", "late")
+"""Values of classifier_pooling: the first token, the mean of the tokens, or the mean of their scores."""
+
+TASK_OUTPUTS: dict[str, dict[str, tuple[str, ...]]] = {
+    "masked_lm": {"logits": ("tokens", "vocabulary")},
+    "detection": {"logits": ("tokens",)},
+    "sequence": {"logits": ("labels",)},
+    "token": {"logits": ("tokens", "labels")},
+    "question": {"start_logits": ("tokens",), "end_logits": ("tokens",)},
+    "next_sentence": {"seq_relationship_logits": ("relationship",)},
+    "sentence_order": {"sop_logits": ("relationship",)},
+}
+"""Task of a head on top -> its outputs, each with its axes."""
+
+
+@dataclass(frozen=True)
+class Tops:
+    """The heads on top of a checkpoint's base model, and their outputs from the last hidden state (S, d_model)."""
+
+    encoder: Encoder
+
+    @cached_property
+    def outputs(self) -> dict[str, tuple[str, tuple[str, ...]]]:
+        """Name of each output -> its task and its axes; a name that is already taken gets its task as a prefix."""
+        outputs: dict[str, tuple[str, tuple[str, ...]]] = {}
+        if self.encoder.anatomy.has("pooler.weight"):
+            outputs["pooler_output"] = ("pooler", ("d_model",))
+        for task in self.encoder.anatomy.tasks:
+            for name, axes in TASK_OUTPUTS.get(task, {}).items():
+                outputs[f"{task}_{name}" if name in outputs else name] = (task, axes)
+        return outputs
+
+    def compute(self, name: str, last: Tokens) -> Named | None:
+        """Compute one output by name; None if this checkpoint has no output of that name."""
+        if name not in self.outputs:
+            return None
+        task, axes = self.outputs[name]
+        if task == "pooler":
+            return Named(name, axes, self.pooled(last))
+        formulas: dict[str, Callable[[Tokens], Float[np.ndarray, "..."]]] = {
+            "masked_lm": self.masked_lm,
+            "detection": self.detection,
+            "sequence": self.sequence,
+            "token": self.token,
+            "question": lambda x: self.question(x)[:, int(name.startswith("end"))].copy(),
+            "next_sentence": lambda x: self.encoder.linear(self.pooled(x)[None], "next_sentence")[0],
+            "sentence_order": lambda x: self.encoder.linear(self.pooled(x)[None], "sentence_order")[0],
+        }
+        return Named(name, axes, formulas[task](last), self.labels() if axes[-1] == "labels" else None)
+
+    def pooled(self, last: Tokens) -> Float[np.ndarray, " d_model"]:
+        """tanh(first token W + b), (d_model,)."""
+        return np.tanh(self.encoder.linear(last[:1], "pooler")[0])
+
+    def masked_lm(self, last: Tokens) -> Float[np.ndarray, "tokens vocabulary"]:
+        """A score for every token of the vocabulary at every position, (S, vocabulary)."""
+        encoder, anatomy = self.encoder, self.encoder.anatomy
+        x = last
+        if anatomy.has("masked_lm.transform.weight"):
+            x = encoder.linear(last, "masked_lm.transform")
+            activation = anatomy.family.masked_lm_activation if anatomy.family else None
+            stated = anatomy.setting("masked_lm_activation") or anatomy.setting("activation")
+            activate(activation or str(stated), x, encoder.threads)
+            x = encoder.norm(x, "masked_lm.norm")
+        decoder = "masked_lm.decoder" if anatomy.has("masked_lm.decoder") else "embeddings.word.weight"
+        logits = x @ encoder.weight(decoder).T
+        bias = next((role for role in ("masked_lm.decoder_bias", "masked_lm.bias") if anatomy.has(role)), None)
+        if bias is not None:
+            logits += encoder.weight(bias)
+        return logits
+
+    def activation(self) -> str:
+        """The activation of dense layers on top: the config's for them, or that of the feed-forward network."""
+        anatomy = self.encoder.anatomy
+        return str(anatomy.setting("head_activation") or anatomy.setting("activation"))
+
+    def dense(self, x: Tokens, task: str) -> Tokens:
+        """The dense layer, activation and norm before a task's last layer, as far as the class has them."""
+        encoder, family = self.encoder, self.encoder.anatomy.family
+        if not encoder.anatomy.has(f"{task}.dense.weight"):
+            return x
+        x = encoder.linear(x, f"{task}.dense")
+        activation = family.sequence_activation if family else None
+        activate(activation or self.activation(), x, encoder.threads)
+        return encoder.norm(x, f"{task}.norm") if encoder.anatomy.has(f"{task}.norm.weight") else x
+
+    def token(self, last: Tokens) -> Float[np.ndarray, "tokens labels"]:
+        """A score for every label of every token, (S, labels)."""
+        return self.encoder.linear(self.dense(last, "token"), "classifier")
+
+    def question(self, last: Tokens) -> Float[np.ndarray, "tokens labels"]:
+        """Scores of every token as the answer's first and last, (S, 2)."""
+        return self.encoder.linear(self.dense(last, "question"), "question")
+
+    def detection(self, last: Tokens) -> Float[np.ndarray, " tokens"]:
+        """ELECTRA's discriminator, (S,): above 0, the token counts as replaced."""
+        x = self.encoder.linear(last, "detection.dense")
+        activate(str(self.encoder.anatomy.setting("activation")), x, self.encoder.threads)
+        return self.encoder.linear(x, "detection.out")[:, 0]
+
+    def sequence(self, last: Tokens) -> Float[np.ndarray, " labels"]:
+        """A score for every label of the text, (labels,)."""
+        encoder, anatomy = self.encoder, self.encoder.anatomy
+        if not anatomy.has("sequence.out.weight"):
+            return encoder.linear(self.pooled(last)[None], "classifier")[0]
+        pooling = self.pooling
+        if pooling not in POOLINGS:
+            raise UnsupportedError(
+                f"classifier_pooling is {brief(pooling)}",
+                where=f"{anatomy.where}: config.json",
+                advice=f"headscope computes {', '.join(POOLINGS)}; for others, run the live model",
+            )
+        rows = last[:1] if pooling in ("cls", "bos") else last
+        if pooling == "mean":
+            rows = rows.mean(axis=0, keepdims=True)
+        logits: Float[np.ndarray, " labels"] = encoder.linear(self.dense(rows, "sequence"), "sequence.out").mean(axis=0)
+        return logits
+
+    @property
+    def pooling(self) -> str:
+        """What a sequence classifier reads: the first token (cls, bos), or all of them (mean, late)."""
+        return str(self.encoder.anatomy.setting("pooling") or "cls")
+
+    @property
+    def reads_first_token(self) -> bool:
+        """True if a sequence classifier reads the first token only."""
+        return self.pooling in ("cls", "bos")
+
+    def labels(self) -> tuple[str, ...] | None:
+        """Names of the labels; None unless config.json names every one of them, from index 0."""
+        id2label = self.encoder.anatomy.config.get("id2label")
+        if not isinstance(id2label, dict):
+            return None
+        labels = {int(index): str(label) for index, label in id2label.items()}
+        return tuple(labels[index] for index in range(len(labels))) if set(labels) == set(range(len(labels))) else None

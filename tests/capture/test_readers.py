@@ -1,0 +1,352 @@
+"""Attention that is read from inside: score terms, outputs, silenced heads, generation, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from families import DEBERTA, DEBERTA_V2, DECODER, FAMILIES, T5, TEXT, Family
+from headscope._capture import ablate, capture, inside
+from headscope._capture.calls import Call, Forward, Stack
+from headscope._capture.captured import feed
+from headscope._capture.readers import READERS, reader_of
+from headscope.errors import UnsupportedError
+from headscope.statistics import roles_of
+from headscope.statistics.fast import fast_statistics
+
+NAMES = ("Deberta", "MPNet", "RoFormer", "Bloom", "Mpt", "Falcon")
+READ = [family for family in FAMILIES if family.name.startswith(NAMES)]
+WITH_TERMS = [family for family in FAMILIES if family.name.startswith((*NAMES, "Gemma2", "GptOss", "T5", "UMT5"))]
+
+TERMS = {
+    "DebertaModel-both relative terms": ("relative_keys", "relative_queries"),
+    "DebertaModel-one relative term": ("relative_queries",),
+    "DebertaModel-no relative terms": (),
+    "DebertaV2Model-no buckets": ("relative_keys",),
+    "DebertaV2Model-projections of their own": ("relative_keys", "relative_queries"),
+    "MPNetModel-position bias": ("by_distance",),
+    "RoFormerModel": (),
+    "BloomModel-ALiBi": ("by_key",),
+    "MptModel-ALiBi": ("by_key",),
+    "Gemma2Model-soft cap": ("cap",),
+    "GptOssModel-sinks": ("sinks",),
+    "T5Model-position bias, no scale": ("by_distance",),
+}
+
+
+def captured_of(family: Family, run_in: torch.dtype = torch.float32, **options: Any) -> tuple[Any, Any, dict[str, Any]]:
+    """The model, what was captured of a batch with padding, and the inputs."""
+    model, inputs = family.build(run_in), family.inputs(padded=True)
+    with torch.no_grad(), capture(model, **options) as captured:
+        model(**inputs)
+    return model, captured, inputs
+
+
+@pytest.mark.parametrize("family", WITH_TERMS, ids=str)
+def test_terms_are_tables_and_every_check_agrees(family: Family) -> None:
+    """That the weights are transformers' is tested in test_families.py."""
+    _, captured, _ = captured_of(family)
+    assert {str(family): captured.traces[0].layers[-1].terms.named}.items() <= TERMS.items() or str(family) not in TERMS
+    for trace in captured.traces:
+        assert trace.layers[0].mask.bias is None
+        report = trace.verify()
+        assert report.agrees, report
+        assert [check.name for check in report.checks] == ["row sums", "module output", "weights (eager)"]
+    assert not captured.unrecorded
+
+
+@pytest.mark.parametrize("family", READ, ids=str)
+def test_heads_add_up_to_the_projection(family: Family) -> None:
+    """The sum over heads of context W_O, plus b_O, is what the projection computed."""
+    model, inputs = family.build(), family.inputs(padded=True)
+    outputs: dict[str, torch.Tensor] = {}
+    names = ("attention.output.dense", "attn.o", "self_attention.dense", "attn.out_proj")
+    linears = {name: part for name, part in model.named_modules() if name.endswith(names)}
+    for name, part in linears.items():
+        part.register_forward_hook(lambda module, args, output, name=name: outputs.update({name: output}))
+    with torch.no_grad(), capture(model) as captured:
+        model(**inputs)
+    assert len(linears) == 2
+    for trace in captured.traces:
+        for layer, (name, part) in enumerate(linears.items()):
+            bias = 0 if part.bias is None else part.bias.detach().numpy()
+            expected = outputs[name][trace.row][list(trace.positions)]
+            np.testing.assert_allclose(trace[layer].output + bias, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("way", ["zero", "mean"])
+@pytest.mark.parametrize("family", READ, ids=str)
+def test_silenced_heads(family: Family, way: str) -> None:
+    """Silencing head 1 of layer 1 is the same as changing what its projection is given."""
+    model, inputs = family.build(), family.inputs(padded=True)
+    names = ("attention.output.dense", "attn.o", "self_attention.dense", "attn.out_proj")
+    linear = [part for name, part in model.named_modules() if name.endswith(names)][1]
+    heads = getattr(model.config, "num_attention_heads", 4)
+
+    def changed(module: Any, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        x = args[0].clone()
+        one = slice(x.shape[-1] // heads, 2 * x.shape[-1] // heads)
+        for row, kept in enumerate(inputs["attention_mask"].bool()):
+            x[row, :, one] = 0 if way == "zero" else x[row, kept][:, one].mean(0)
+        return (x,)
+
+    with torch.no_grad():
+        with ablate(model, {(1, 1): way}), capture(model) as captured:
+            silenced = model(**inputs)[0]
+        handle = linear.register_forward_pre_hook(changed)
+        expected = model(**inputs)[0]
+        handle.remove()
+        assert not torch.allclose(model(**inputs)[0], expected, atol=1e-3)
+    kept = inputs["attention_mask"].bool()
+    torch.testing.assert_close(silenced[kept], expected[kept], atol=2e-5, rtol=1e-4)
+    assert captured.traces[0].ablated == {(1, 1)}
+
+
+PADDING = ([[1, 1, 0, 1, 1, 1, 1], [1, 1, 1, 1, 1, 0, 0]], [[1] * 7, [0, 0, 1, 1, 1, 1, 1]], [[1] * 7, [1] * 7])
+
+
+@pytest.mark.parametrize("padding", PADDING, ids=["between tokens", "left", "none"])
+@pytest.mark.parametrize("family", READ, ids=str)
+def test_weights_that_the_model_returns_itself(family: Family, padding: list[list[int]]) -> None:
+    """The forward pass that is captured also returns its weights."""
+    model = family.build()
+    with torch.no_grad(), capture(model) as captured:
+        output = model(
+            family.inputs(padded=False)["input_ids"], attention_mask=torch.tensor(padding), output_attentions=True
+        )
+    for trace in captured.traces:
+        report = trace.verify(against=output.attentions)
+        assert report.agrees, report
+        assert report.checks[0].worst < 2e-6
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("family", [READ[0], READ[4], *READ[8:9], *READ[11:13]], ids=str)
+def test_half_precision(family: Family, dtype: torch.dtype) -> None:
+    _, captured, _ = captured_of(family, dtype)
+    for trace in captured.traces:
+        report = trace.verify(reference=False)
+        assert report.agrees, report
+
+
+def test_captures_in_half_precision_and_of_some_heads() -> None:
+    family = next(family for family in READ if str(family) == "DebertaV2Model-shared, convolution")
+    _, whole, _ = captured_of(family)
+    _, some, _ = captured_of(family, heads=[3, 1], layers=[1], dtype="fp16")
+    record = some.traces[1].layers[0]
+    assert record.terms.relative_keys.dtype == np.float16
+    for head in (1, 3):
+        np.testing.assert_allclose(some.traces[1][1, head].weights[:], whole.traces[1][1, head].weights[:], atol=2e-2)
+    assert some.traces[1].verify().agrees
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+@pytest.mark.parametrize("left", [False, True])
+def test_falcons_alibi_is_counted_as_it_was(implementation: str, left: bool) -> None:
+    """Once by SDPA, twice by its eager attention; against the formula written out."""
+    settings = {**TEXT, "alibi": True, "attn_implementation": implementation}
+    family = Family("FalconModel", settings)
+    model, inputs = family.build(), family.inputs(padded=True, left=left)
+    with torch.no_grad(), capture(model) as captured:
+        model(**inputs)
+    slopes = torch.tensor([2.0 ** (-2 * (h + 1)) for h in range(4)]).bfloat16().float()
+    times = 1 if implementation == "sdpa" else 2
+    for trace in captured.traces:
+        record = trace.layers[1]
+        assert record.terms.named == ("by_key",)
+        assert record.mask.causal
+        assert record.mask.bias is None
+        q, k = (torch.from_numpy(part) for part in (record.q, record.k))
+        size = len(trace)
+        scores = (q @ k.transpose(1, 2) + times * slopes[:, None, None] * torch.arange(size)) / 8**0.5
+        scores = scores.masked_fill(~torch.ones(size, size, dtype=torch.bool).tril(), float("-inf"))
+        np.testing.assert_allclose(trace[1].weights[:], scores.softmax(-1), atol=1e-5)
+        report = trace.verify()
+        assert report.agrees
+        assert bool(report.skipped) == (implementation == "sdpa")
+
+
+class Largest(TorchDispatchMode):
+    """The largest tensor that operators make inside the block; views are not counted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        given = {part.untyped_storage().data_ptr() for part in args if isinstance(part, torch.Tensor)}
+        for part in result if isinstance(result, (tuple, list)) else (result,):
+            if isinstance(part, torch.Tensor) and part.untyped_storage().data_ptr() not in given:
+                self.cells = max(self.cells, part.numel())
+        return result
+
+
+@pytest.mark.parametrize("name", ["DebertaModel", "DebertaV2Model", "MPNetModel", "BloomModel"])
+def test_nothing_of_ours_is_as_large_as_a_map(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At 512 tokens and 12 heads: while it is captured, in the trace, and in what is computed from it."""
+    size, heads = 512, 12
+    base = {"hidden_size": 96, "num_attention_heads": heads, "max_position_embeddings": size + 8}
+    settings: dict[str, Any] = {
+        "DebertaModel": {**DEBERTA, **base, "pos_att_type": ["c2p", "p2c"]},
+        "DebertaV2Model": {**DEBERTA_V2, **base, "position_buckets": 256, "pos_att_type": ["c2p", "p2c"]},
+        "MPNetModel": {**TEXT, **base},
+        "BloomModel": {"hidden_size": 96, "n_layer": 2, "n_head": heads, "vocab_size": 99},
+    }[name]
+    model = Family(name, settings).build()
+    watch = Largest()
+    original = inside.observe_call
+
+    def observed(*args: Any) -> Any:
+        with watch:
+            return original(*args)
+
+    monkeypatch.setattr(inside, "observe_call", observed)
+    with torch.no_grad(), capture(model) as captured:
+        model(torch.randint(3, 99, (1, size), generator=torch.Generator().manual_seed(1)))
+    trace, layer_map = captured.trace, heads * size * size
+    assert 0 < watch.cells <= layer_map / 3, "a block of rows at most"
+    for record in trace.layers:
+        tables = [getattr(record.terms, field) for field in record.terms.named]
+        for array in (record.q, record.k, record.v, record.lse, record.terms.buckets, *tables):
+            assert array is None or isinstance(array, float) or array.size <= heads * 2 * size * record.q.shape[-1]
+            assert array is None or isinstance(array, float) or array.size < layer_map / 3
+    with Largest() as computed:
+        trace.statistics("entropy", engine="torch")
+    assert computed.cells <= layer_map / 3
+    assert trace.verify(reference=False).agrees
+
+
+GENERATING = [
+    Family("BloomForCausalLM", {"hidden_size": 36, "n_layer": 2, "n_head": 6, "vocab_size": 99}, config="BloomConfig"),
+    Family(
+        "MptForCausalLM",
+        {"d_model": 36, "n_layers": 2, "n_heads": 6, "vocab_size": 99, "max_seq_len": 20},
+        config="MptConfig",
+    ),
+    Family("FalconForCausalLM", {**TEXT, "alibi": True}, config="FalconConfig"),
+    Family("T5ForConditionalGeneration", T5, config="T5Config"),
+    Family(
+        "GptOssForCausalLM",
+        {**DECODER, "head_dim": 8, "num_local_experts": 2, "num_experts_per_tok": 1, "sliding_window": 3},
+        config="GptOssConfig",
+    ),
+    Family("Gemma2ForCausalLM", {**DECODER, "head_dim": 8, "attn_logit_softcapping": 2.0}, config="Gemma2Config"),
+]
+
+
+@pytest.mark.parametrize("family", GENERATING, ids=str)
+def test_generated_sequences_have_the_terms_of_one_pass(family: Family) -> None:
+    """The joined trace has the weights that one pass over the whole sequence has, with padding on the left, too."""
+    model = family.build()
+    model.generation_config.eos_token_id = None
+    model.generation_config.pad_token_id = 0
+    ids = torch.randint(3, 99, (2, 7), generator=torch.Generator().manual_seed(1))
+    mask = torch.ones_like(ids)
+    mask[1, :2] = 0
+    with torch.no_grad():
+        with capture(model) as captured:
+            generated = model.generate(ids, attention_mask=mask, max_new_tokens=5, do_sample=False)
+        sequences = [trace for trace in captured.generations if not trace.stack.startswith("cross")]
+        assert len(sequences) == 2
+        for row, trace in enumerate(sequences):
+            assert trace.verify().agrees
+            assert trace.layers[0].mask.bias is None
+            with capture(model) as once:
+                if family.name.startswith("T5"):
+                    model(
+                        ids[row : row + 1],
+                        attention_mask=mask[row : row + 1],
+                        decoder_input_ids=generated[row : row + 1, :-1],
+                    )
+                else:
+                    model(generated[row : row + 1, 2 * row : -1])
+            whole = next(candidate for candidate in once.traces if candidate.stack == trace.stack)
+            np.testing.assert_allclose(trace[1].weights[:], whole[1].weights[:], atol=1e-4)
+
+
+class Measured:
+    """A consumer that takes statistics from live tensors."""
+
+    def __init__(self, roles: list[Any]) -> None:
+        self.roles = roles
+        self.layers: list[dict[str, torch.Tensor]] = []
+
+    def begin(self, forward: Forward) -> None: ...
+    def end(self, forward: Forward) -> None: ...
+    def drop(self, forward: Forward) -> None: ...
+    def wants(self, stack: Stack, layer: int) -> bool:
+        return True
+
+    def take(self, forward: Forward, call: Call) -> None:
+        shared = call.rules.shared
+        self.layers.append(
+            fast_statistics(
+                call.q,
+                call.k,
+                scale=call.scale,
+                roles=self.roles,
+                mask=call.mask(0) if shared else [call.mask(row) for row in range(len(call.q))],
+                terms=call.terms(0) if shared else [call.terms(row) for row in range(len(call.q))],
+            )
+        )
+
+
+@pytest.mark.parametrize("family", [READ[0], READ[8], *READ[11:12], *WITH_TERMS[1:2]], ids=str)
+def test_statistics_of_live_tensors_are_those_of_the_trace(family: Family) -> None:
+    model, captured, inputs = captured_of(family)
+    traces = captured.traces
+    roles = [roles_of(traces[0])] * 2
+    consumer = Measured(roles)
+    with torch.no_grad(), feed(model, consumer):
+        model(**inputs)
+    for name in ("entropy", "distance", "strongest", "effective_tokens"):
+        table = traces[0].statistics(name, per_query=True)[name]
+        for layer, values in enumerate(consumer.layers):
+            np.testing.assert_allclose(values[name][0], table[layer], atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("DebertaModel", {**DEBERTA, "talking_head": True}, "talking_head"),
+        ("DebertaModel", {**DEBERTA, "pos_att_type": ["c2p", "p2p"]}, "pos_att_type p2p"),
+        ("DebertaV2Model", {**DEBERTA_V2, "pos_att_type": ["p2p"]}, "pos_att_type p2p"),
+        ("BloomModel", {"hidden_size": 36, "n_head": 6, "pretraining_tp": 2, "slow_but_exact": True}, "slow_but_exact"),
+    ],
+)
+def test_settings_that_cannot_be_read_raise(name: str, settings: dict[str, Any], message: str) -> None:
+    config = getattr(transformers, name.replace("Model", "Config"))(**settings)
+    with torch.device("meta"):
+        model = getattr(transformers, name)(config)
+    with pytest.raises(UnsupportedError, match=rf"{name}[\s\S]*{message}"):
+        capture(model)
+
+
+def test_attention_that_cannot_be_read_is_listed_if_that_is_accepted() -> None:
+    model = Family("DebertaModel", {**DEBERTA, "talking_head": True, "pos_att_type": ["c2p"]}).build()
+    layers = model.encoder.layer
+    layers[1] = Family("DebertaModel", {**DEBERTA, "pos_att_type": ["c2p"]}).build().encoder.layer[1]
+    with torch.no_grad(), capture(model, strict=False) as captured:
+        model(torch.randint(3, 99, (1, 6)))
+    assert [call.module for call in captured.unrecorded] == ["encoder.layer.0.attention.self"]
+    assert captured.trace.numbers == (1,)
+    assert captured.trace.verify(reference=False).agrees
+
+
+def test_a_reading_that_is_not_what_ran_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    family = READ[0]
+    model = family.build()
+    module = model.encoder.layer[0].attention.self
+    reader = reader_of(type(module))
+    assert reader is not None
+    wrong = replace(reader, read=lambda *args: replace(reader.read(*args), scale=0.5))
+    monkeypatch.setitem(READERS, f"{type(module).__module__}.{type(module).__qualname__}", wrong)
+    with pytest.raises(UnsupportedError, match="computes something other than"), torch.no_grad(), capture(model):
+        model(**family.inputs(padded=False))

@@ -1,0 +1,110 @@
+"""SentencePiece models against the sentencepiece library's own tokens, and ESM's vocabulary against transformers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import transformers
+from tokenizer_folders import PAIRS, TEXTS, Folder
+
+from headscope.checkpoint.tokenizer import load_tokenizer
+from headscope.checkpoint.tokenizer.sentencepiece import read_model
+from headscope.errors import CheckpointError, UnsupportedError
+
+DATA = Path(__file__).parent.parent / "data" / "sentencepiece"
+"""A model of 400 pieces, and what sentencepiece 0.2.3 makes of a few texts with it."""
+
+RESIDUES = [
+    "<cls>", "<pad>", "<eos>", "<unk>", *"LAGVSERTIDPKQNFYMHWCXBUZO.-", "<null_1>", "<mask>"
+]  # fmt: skip
+"""The vocabulary of ESM-2."""
+
+
+def deberta(folder: Path, **options: object) -> Folder:
+    shutil.copy(DATA / "spm.model", folder / "spm.model")
+    if options:
+        (folder / "tokenizer_config.json").write_text(json.dumps(options))
+    return Folder(folder, {"model_type": "deberta-v2"})
+
+
+@pytest.mark.parametrize("row", json.loads((DATA / "expected.json").read_text("utf-8")), ids=lambda row: row["text"])
+def test_tokens_are_sentencepieces(tmp_path: Path, row: dict[str, object]) -> None:
+    encoded = load_tokenizer(deberta(tmp_path)).encode(str(row["text"]))
+    assert list(encoded.ids) == [1, *row["ids"], 2]  # type: ignore[misc]
+    assert (encoded.tokens[0], encoded.tokens[-1]) == ("[CLS]", "[SEP]")
+
+
+def test_the_mask_follows_the_models_pieces(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(deberta(tmp_path))
+    assert (tokenizer.mask_token, tokenizer.mask_id, tokenizer.size) == ("[MASK]", 400, 401)
+    pair = tokenizer.encode("The [MASK] sat", "on the mat")
+    assert pair.ids.count(400) == 1
+    assert pair.segments == (*[0] * (pair.ids.index(2) + 1), *[1] * (len(pair.ids) - pair.ids.index(2) - 1))
+
+
+def test_settings_of_case_and_punctuation(tmp_path: Path) -> None:
+    lower = load_tokenizer(deberta(tmp_path, do_lower_case=True))
+    assert lower.encode("HELLO the").ids == lower.encode("hello the").ids
+    split = load_tokenizer(deberta(tmp_path, split_by_punct=True))
+    assert split.encode("at.at").tokens[1:-1] == ("▁at", "▁.", "▁at")
+
+
+def test_alberts_tokenizer_lowers_case_and_strips_accents(tmp_path: Path) -> None:
+    shutil.copy(DATA / "spm.model", tmp_path / "spiece.model")
+    albert = load_tokenizer(Folder(tmp_path, {"model_type": "albert"}))
+    assert albert.encode("THE CAFÉ").ids == albert.encode("the cafe").ids
+    assert albert.encode("``at''").tokens == albert.encode('"at"').tokens
+
+
+@pytest.mark.parametrize("data", [b"", b"not a model", b"\x0a\xff\xff\xff\xff\x0f", b"\x0a\x02\x0a\x05"])
+def test_other_files_are_refused(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "spm.model").write_bytes(data)
+    with pytest.raises(CheckpointError, match="is not a SentencePiece model"):
+        read_model(tmp_path / "spm.model", "here")
+
+
+def test_other_types_of_models_are_refused(tmp_path: Path) -> None:
+    trainer = b"\x18\x02"  # model_type: BPE
+    (tmp_path / "spm.model").write_bytes((DATA / "spm.model").read_bytes() + b"\x12\x02" + trainer)
+    tokenizer = load_tokenizer(Folder(tmp_path, {"model_type": "deberta-v2"}))
+    with pytest.raises(UnsupportedError, match="of type 2"):
+        tokenizer.encode("the cat")
+
+
+def residues(folder: Path) -> tuple[Folder, transformers.EsmTokenizer]:
+    (folder / "vocab.txt").write_text("\n".join(RESIDUES))
+    return Folder(folder, {"model_type": "esm"}), transformers.EsmTokenizer(str(folder / "vocab.txt"))
+
+
+SEQUENCES = [
+    "MKTAYIAKQRQISFVKSHFSRQLEERLGLIEVQ",
+    "M K T A Y",
+    "MK<mask>AY",
+    "MKTax bYZ-.",
+    "mkt",
+    "<null_1>J1",
+    "A" * 300,
+]
+
+
+@pytest.mark.parametrize("text", [*SEQUENCES, *TEXTS])
+def test_residues_are_transformers(tmp_path: Path, text: str) -> None:
+    folder, theirs = residues(tmp_path)
+    ours = load_tokenizer(folder)
+    assert list(ours.encode(text).ids) == theirs(text)["input_ids"]
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_pairs_of_residues_are_transformers(tmp_path: Path, pair: tuple[str, str]) -> None:
+    folder, theirs = residues(tmp_path)
+    encoded = load_tokenizer(folder).encode(*pair)
+    assert list(encoded.ids) == theirs(*pair)["input_ids"]
+    assert set(encoded.segments) == {0}
+
+
+def test_the_mask_of_residues(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(residues(tmp_path)[0])
+    assert (tokenizer.mask_token, tokenizer.mask_id, tokenizer.size) == ("<mask>", 32, 33)

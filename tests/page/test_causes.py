@@ -1,0 +1,382 @@
+"""Cause and effect on the page: every number against transformers' eager attention, changed naively by hooks."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+from looking import Watched, until
+from serving import Served, start
+
+import headscope as hs
+from explain.tops import TEXT, readable
+from headscope.view import server
+from patience import PATIENCE
+from random_models import Made, run
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+Watch = Callable[..., Watched]
+D_HEAD = 8
+LAYERS, HEADS = 3, 4
+OTHER = "the dog [MASK] off the hat and sat down !"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return readable(tmp_path_factory.mktemp("causes"), "Bert", "ForMaskedLM")
+
+
+@pytest.fixture(scope="module")
+def model(made: Made) -> hs.Model:
+    return hs.open(made.folder)
+
+
+@pytest.fixture
+def served(model: hs.Model) -> Iterator[Served]:
+    running = start(model.trace(TEXT))
+    yield running
+    running.stop()
+
+
+@contextmanager
+def hooked(made: Made, layer: int, change: Callable[[torch.Tensor], None]) -> Iterator[None]:
+    """While it is open, a layer's contexts (tokens, d_model) are changed in place."""
+
+    def before(_: Any, given: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
+        contexts = given[0].clone()
+        change(contexts[0])
+        return (contexts,)
+
+    hook = made.module.bert.encoder.layer[layer].attention.output.dense.register_forward_pre_hook(before)
+    yield
+    hook.remove()
+
+
+def of(head: int) -> slice:
+    return slice(head * D_HEAD, (head + 1) * D_HEAD)
+
+
+def logits(made: Made, ids: list[int]) -> np.ndarray:
+    row: np.ndarray = run(made.module, [ids]).logits[0, ids.index(4)].double().numpy()
+    return row
+
+
+def contexts(made: Made, ids: list[int]) -> list[torch.Tensor]:
+    """Each layer's contexts (tokens, d_model)."""
+    seen: list[torch.Tensor] = []
+    hooks = [
+        layer.attention.output.dense.register_forward_pre_hook(lambda _, given: seen.append(given[0][0].clone()))
+        for layer in made.module.bert.encoder.layer
+    ]
+    run(made.module, [ids])
+    for hook in hooks:
+        hook.remove()
+    return seen
+
+
+def without_edge(made: Made, ids: list[int], layer: int, head: int, query: int, key: int) -> torch.Tensor:
+    """A head's contexts (tokens, d_head) where one score is masked: softmax(q k^T / sqrt(d)) v written out."""
+    attention = made.module.bert.encoder.layer[layer].attention.self
+    x = run(made.module, [ids]).hidden_states[layer][0]
+    with torch.inference_mode():
+        q, k, v = (linear(x)[:, of(head)] for linear in (attention.query, attention.key, attention.value))
+        scores = q @ k.T / D_HEAD**0.5
+        scores[query, key] = float("-inf")
+        return scores.softmax(-1) @ v
+
+
+def word_of(model: hs.Model, made: Made) -> tuple[list[int], int]:
+    """The text's ids, and the id of the best word at the mask."""
+    ids = list(model.trace(TEXT).ids)
+    best = next(int(n) for n in np.argsort(-logits(made, ids)) if model.tokenizer.token(int(n)).isalnum())
+    return ids, best
+
+
+def grid(page: Page) -> np.ndarray:
+    """(layers, heads): the numbers of the grid's table."""
+    until(page, "document.querySelector('[data-test=grid-table]').getAttribute('aria-busy') === 'false'")
+    cells = page.locator("[data-test=grid-table] tbody td").all_inner_texts()
+    return np.array([float(cell.replace("−", "-")) for cell in cells]).reshape(LAYERS, HEADS)
+
+
+def record(page: Page, served: Served) -> dict[str, Any]:
+    """The server's record of the run in view."""
+    name = page.locator("[data-test=runs] .here").get_attribute("data-run")
+    return dict(served.session.runs.records[str(name)])
+
+
+def press_run(page: Page) -> None:
+    page.locator("[data-test=run]").click()
+    page.wait_for_selector("[data-test=run]:not(:disabled)")
+    page.wait_for_selector("[data-test=runs] .here")
+
+
+def test_each_head_in_turn(watch: Watch, served: Served, model: hs.Model, made: Made) -> None:
+    ids, best = word_of(model, made)
+    base = logits(made, ids)[best]
+    expected = np.empty((LAYERS, HEADS))
+    for layer in range(LAYERS):
+        for head in range(HEADS):
+            with hooked(made, layer, lambda given, head=head: given[:, of(head)].zero_()):
+                expected[layer, head] = logits(made, ids)[best] - base
+    page = watch().open(f"{served.session.address()}#pane=causes&q=2&k=5")
+    press_run(page)
+    np.testing.assert_allclose(grid(page), expected, atol=6e-4)
+    order = np.argsort(-np.abs(expected), axis=None)
+    names = page.locator("[data-test=bars]").get_attribute("data-order")
+    assert names == " ".join(f"{n // HEADS}.{n % HEADS}" for n in order)
+    headline = page.locator("[data-test=headline]").inner_text()
+    assert headline.startswith(f"{names.split()[0]} matters most")
+    assert f"{abs(expected.flat[order[0]]):.3f}" in headline
+    ranks = page.locator("[data-test=ranks] [data-head]").all()
+    assert [str(row.get_attribute("data-head")) for row in ranks] == names.split()[: len(ranks)]
+    weights = [float(model.trace(TEXT)[n // HEADS, n % HEADS].weights[2, 5]) for n in range(LAYERS * HEADS)]
+    page.wait_for_selector("[data-test=scatter]")
+    most = int(np.argmax(weights))
+    rank = list(order).index(most) + 1
+    says = page.locator("[data-test=scatter] figcaption").inner_text()
+    assert f"{most // HEADS}.{most % HEADS} gives" in says
+    assert f"{weights[most]:.3f}" in says
+    assert f"number {rank} of 12" in says
+    assert page.locator("[data-test=asked]").inner_text().startswith("each head in turn: silenced")
+
+
+@pytest.mark.parametrize("way", ["mean", "patch", "edge"])
+def test_other_changes_of_each_head(watch: Watch, served: Served, model: hs.Model, made: Made, way: str) -> None:
+    ids, best = word_of(model, made)
+    base = logits(made, ids)[best]
+    source = contexts(made, list(model.trace(OTHER).ids))
+    every = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
+    cut = {at: without_edge(made, ids, *at, 2, 5)[2] for at in every}
+
+    def change(given: torch.Tensor, layer: int, head: int) -> None:
+        part = given[:, of(head)]
+        if way == "edge":
+            given[2, of(head)] = cut[layer, head]
+        else:
+            given[:, of(head)] = part.mean(0) if way == "mean" else source[layer][:, of(head)]
+
+    expected = np.empty((LAYERS, HEADS))
+    for layer, head in every:
+        with hooked(made, layer, lambda given, at=(layer, head): change(given, *at)):
+            expected[layer, head] = logits(made, ids)[best] - base
+    page = watch().open(f"{served.session.address()}#pane=causes&way={way}&q=2&k=5")
+    if way == "patch":
+        assert page.locator("[data-test=run]").is_disabled()
+        page.fill("[data-test=patch]", OTHER)
+    press_run(page)
+    np.testing.assert_allclose(grid(page), expected, atol=6e-4)
+    assert page.locator("[data-test=made]").inner_text().startswith("each head in turn: ")
+
+
+def test_silence_and_see_takes_two_actions(watch: Watch, served: Served, model: hs.Model, made: Made) -> None:
+    ids, best = word_of(model, made)
+    page = watch().open(f"{served.session.address()}#l=1&h=2")
+    page.keyboard.press("x")
+    press_run(page)
+    with hooked(made, 1, lambda given: given[:, of(2)].zero_()):
+        after = run(made.module, [ids])
+    before = run(made.module, [ids])
+    was, now = (out.logits[0, ids.index(4)].double() for out in (before, after))
+    says = page.locator("[data-test=headline]").inner_text()
+    assert f"{was[best]:.3f} → {now[best]:.3f}" in says
+    assert f"probability {was.softmax(-1)[best]:.3f} → {now.softmax(-1)[best]:.3f}" in says
+    assert page.locator("[data-test=made]").inner_text() == "✕ 1.2 silenced"
+    a, b = (out.hidden_states[-1][0].double().numpy() for out in (before, after))
+    moved = np.linalg.norm(b - a, axis=-1) / np.linalg.norm(a, axis=-1)
+    page.wait_for_selector("[data-test=shift]")
+    shown = [float(str(token.get_attribute("data-value"))) for token in page.locator("[data-test=shift] span").all()]
+    np.testing.assert_allclose(shown, moved, atol=1e-4)
+    top = page.locator("[data-test=outcomes] [data-when=after] li").first.inner_text().split()
+    assert top[0] == model.tokenizer.token(int(now.argmax()))
+    assert float(top[1]) == pytest.approx(float(now.softmax(-1).max()), abs=6e-4)
+    page.keyboard.press("]")
+    page.keyboard.press("1")
+    until(page, "document.querySelector('[data-test=badges]').textContent.includes('✕ 1.2 silenced')")
+
+
+def test_an_edge_is_cut_from_the_pinned_cell(watch: Watch, served: Served, model: hs.Model, made: Made) -> None:
+    ids, best = word_of(model, made)
+    page = watch().open(f"{served.session.address()}#l=1&h=2&q=2&k=5")
+    page.locator("[data-test=cut-edge]").click()
+    page.wait_for_selector("[data-test=headline]")
+    cut = without_edge(made, ids, 1, 2, 2, 5)
+    with hooked(made, 1, lambda given: given[2, of(2)].copy_(cut[2])):
+        after = logits(made, ids)[best]
+    assert f"{logits(made, ids)[best]:.3f} → {after:.3f}" in page.locator("[data-test=headline]").inner_text()
+    assert page.locator("[data-test=made]").inner_text() == "✕ 1.2: “\u2068cat\u2069” → “\u2068the\u2069” cut"
+    assert record(page, served)["result"]["after"] == pytest.approx(after, abs=1e-4)
+
+
+def test_a_token_is_replaced_and_another_masked(watch: Watch, served: Served, model: hs.Model, made: Made) -> None:
+    ids, best = word_of(model, made)
+    page = watch().open(f"{served.session.address()}#pane=causes&way=these")
+    page.select_option("[data-test=replace-place]", "2")
+    page.fill("[data-test=replace-by]", "dog")
+    page.locator("[data-test=replace]").click()
+    page.locator("[data-test=tokens] button").nth(6).click()
+    press_run(page)
+    changed = [*ids]
+    changed[2], changed[6] = model.tokenizer.id("dog") or 0, 4
+    after = run(made.module, [changed]).logits[0, ids.index(4), best]
+    assert f"→ {float(after):.3f}" in page.locator("[data-test=headline]").inner_text()
+    name = page.locator("[data-test=made]").inner_text().replace("\u2068", "").replace("\u2069", "")
+    assert name == "“mat” masked · “cat” → “dog”"
+    page.fill("[data-test=replace-by]", "unheardof")
+    page.locator("[data-test=replace]").click()
+    page.locator("[data-test=run]").click()
+    until(page, "document.querySelector('[role=alert]').textContent.includes('replaced by one token')")
+
+
+def test_attribution_as_ink(watch: Watch, served: Served, model: hs.Model, made: Made) -> None:
+    ids, best = word_of(model, made)
+    output = made.module(torch.tensor([ids]), output_attentions=True)
+    score = output.logits[0, ids.index(4), best]
+    slopes = torch.autograd.grad(score, output.attentions)
+    total = float(score.detach())
+    expected = sum((a * g).sum((0, 1, 2)) for a, g in zip(output.attentions, slopes, strict=True)).detach().numpy()
+    page = watch().open(f"{served.session.address()}#pane=causes&way=attention_gradient")
+    press_run(page)
+
+    def inked() -> list[float]:
+        return [float(str(token.get_attribute("data-value"))) for token in page.locator("[data-test=ink] span").all()]
+
+    np.testing.assert_allclose(inked(), expected, atol=1e-4)
+    assert "don't add up" in page.locator("[data-test=sum]").inner_text()
+    page.select_option("[data-test=way]", "decompx")
+    assert "another change" in page.locator("[data-test=made]").inner_text()
+    press_run(page)
+    until(page, "document.querySelector('[data-test=sum]').textContent.includes('DecompX')")
+    result = record(page, served)["result"]
+    assert result["total"] == pytest.approx(total, abs=1e-4)
+    assert sum(inked()) + result["rest"] + result["gap"] == pytest.approx(total, abs=1e-4)
+    strongest = int(np.argmax(np.abs(inked())))
+    word = page.locator("[data-test=ink] span").nth(strongest).locator("bdi").inner_text()
+    assert f"{word}\u2069” adds most" in page.locator("[data-test=headline]").inner_text()
+    assert f"{total:.3f}" in page.locator("[data-test=sum]").inner_text()
+
+
+def test_another_output_is_read(watch: Watch, served: Served, model: hs.Model, made: Made) -> None:
+    ids = list(model.trace(TEXT).ids)
+    page = watch().open(f"{served.session.address()}#pane=causes")
+    page.select_option("[data-test=measure]", "word")
+    assert page.locator("[data-test=run]").is_disabled()
+    page.fill("[data-test=measure-text]", "dog")
+    press_run(page)
+    dog = model.tokenizer.id("dog")
+    with hooked(made, 2, lambda given: given[:, of(1)].zero_()):
+        after = logits(made, ids)[dog]
+    assert grid(page)[2, 1] == pytest.approx(after - logits(made, ids)[dog], abs=6e-4)
+    page.select_option("[data-test=measure]", "embedding")
+    assert "another output" in page.locator("[data-test=made]").inner_text()
+    assert page.locator("[data-test=made] .stale").count() == 1
+
+
+def test_runs_survive_a_reload_and_say_when_they_are_stale(watch: Watch, served: Served) -> None:
+    page = watch().open(f"{served.session.address()}#pane=causes")
+    press_run(page)
+    page.keyboard.press("x")
+    press_run(page)
+    page.wait_for_selector("[data-test=runs] li >> nth=1")
+    said = page.locator("[data-test=headline]").inner_text()
+    until(page, "location.hash.includes('run=')")
+    page.reload()
+    page.wait_for_selector("[data-test=runs] li >> nth=1")
+    assert page.locator("[data-test=headline]").inner_text() == said
+    assert page.locator("[data-test=made] .stale").count() == 0
+    page.locator("[data-test=compare]").click()
+    page.wait_for_selector("[data-test=difference] canvas")
+    assert page.locator("[role=tab]").count() == 2
+    page.keyboard.press("3")
+    page.locator("[data-test=runs] button").nth(1).click()
+    until(page, "document.querySelector('[data-test=headline]').textContent.includes('matters most')")
+    before = page.locator("[data-test=headline]").inner_text()
+    page.fill("[data-test=text]", OTHER)
+    page.locator("[data-test=text]").press("Enter")
+    page.wait_for_selector("[data-test=made] .stale")
+    assert "made on" in page.locator("[data-test=made]").inner_text()
+    assert page.locator("[data-test=runs] .stale").count() == 2
+    assert "No run has changed" in page.locator("[data-test=asked]").inner_text()
+    page.locator("[data-test=again]").click()
+    until(page, "document.querySelectorAll('[data-test=runs] li').length === 3")
+    assert page.locator("[data-test=made] .stale").count() == 0
+    again = page.locator("[data-test=headline]").inner_text()
+    assert again != before
+    assert np.isfinite(grid(page)).all()
+    page.locator("[data-test=runs] button[data-run]").last.click()
+    until(page, "document.querySelectorAll('[data-test=runs] .stale').length === 1")
+    assert page.locator("[data-test=headline]").inner_text() == before
+    page.goto("about:blank")
+    page.goto(f"{served.session.address()}#pane=causes")
+    page.wait_for_selector("[data-test=runs] li >> nth=2")
+    assert page.locator("[role=tab]").count() == 0
+    page.locator("[data-test=runs] .stale").click()
+    until(page, "document.querySelectorAll('[role=tab]').length === 2")
+    until(page, "document.querySelectorAll('[data-test=made] .stale').length === 0")
+    assert page.locator("[data-test=headline]").inner_text() == again
+    assert page.input_value("[data-test=text]") == OTHER
+
+
+def test_a_file_holds_the_effects_of_a_small_model(watch: Watch, model: hs.Model, made: Made, tmp_path: Path) -> None:
+    ids, best = word_of(model, made)
+    page = watch().open(f"{model.trace(TEXT).to_html(tmp_path / 'runs.html').as_uri()}#pane=causes&by=effect")
+    with hooked(made, 2, lambda given: given[:, of(1)].zero_()):
+        after = logits(made, ids)[best]
+    assert grid(page)[2, 1] == pytest.approx(after - logits(made, ids)[best], abs=6e-4)
+    assert "matters most" in page.locator("[data-test=headline]").inner_text()
+    page.locator("[data-test=runs] button", has_text="DecompX").click()
+    page.wait_for_selector("[data-test=ink]")
+    assert page.locator("[data-test=run], .stale").count() == 0
+    page = watch().open(model.trace(TEXT).to_html(tmp_path / "none.html", runs=False).as_uri() + "#pane=causes")
+    assert "There is no model here" in page.locator("#head").inner_text()
+
+
+def test_layers_are_shown_as_they_come_and_a_study_is_cancelled(
+    watch: Watch, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = threading.Event()
+
+    def endless(*given: Any) -> None:
+        progress, layer_read = given[4:]
+        layer_read(2, np.array([0.1, -0.3, 0.2, 0.0]))
+        try:
+            while True:
+                progress(1, LAYERS)
+                time.sleep(0.01)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(server, "answer", endless)
+    page = watch().open(f"{served.session.address()}#pane=causes")
+    page.locator("[data-test=run]").click()
+    page.wait_for_selector("[data-test=bars]")
+    assert page.locator("[data-test=bars]").get_attribute("data-order") == "2.1 2.2 2.0 2.3"
+    assert "layer 1 of 3" in page.locator(".question [role=status]").inner_text()
+    listed = [str(row.get_attribute("data-head")) for row in page.locator("[data-test=ranks] [data-head]").all()]
+    assert listed == ["2.1", "2.2", "2.0", "2.3"][: len(listed)]
+    page.locator("[data-test=cancel]").click()
+    page.wait_for_selector("[data-test=run]:not(:disabled)")
+    assert ended.wait(PATIENCE)
+    assert page.locator("[data-test=bars], [data-test=runs] [data-run]").count() == 0
+    assert page.locator("[role=alert]").all_inner_texts() == [""]
+
+
+def test_the_answer_is_plain_json(served: Served, model: hs.Model) -> None:
+    """No number that JSON lacks, such as NaN, is ever sent."""
+    from headscope.view.questions import question_of
+    from headscope.view.runs import answer
+
+    name, trace = next(iter(served.session.traces.items()))
+    for way in ({"kind": "heads", "method": "zero"}, {"kind": "tokens", "method": "alti"}):
+        result = answer(model, name, trace, question_of(way), lambda *_: None, lambda *_: None)
+        assert json.loads(json.dumps(result, allow_nan=False)) == result

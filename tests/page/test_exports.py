@@ -1,0 +1,192 @@
+"""Exports: SVG, PNG, CSV and JSON, each with its model, text, head, pinned cell, settings and caption."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from looking import HOSTILE, Watched
+from test_room import made
+
+import headscope as hs
+from headscope.attention import Mask
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+Watch = Callable[..., Watched]
+CLOSE = 1e-3
+SVG = "{http://www.w3.org/2000/svg}"
+PIN = "#c2410c"
+STATE = "#l=1&h=1&q=4&k=3"
+
+
+def saved(page: Page, kind: str) -> Path:
+    with page.expect_download() as download:
+        page.locator(".save").get_by_role("button", name=kind, exact=True).click()
+    assert download.value.suggested_filename.endswith(f".{kind.lower()}")
+    return Path(download.value.path())
+
+
+def figure(page: Page) -> ElementTree.Element:
+    return ElementTree.fromstring(saved(page, "SVG").read_text(encoding="utf-8"))
+
+
+def words(figure: ElementTree.Element) -> str:
+    return " ".join(one.text or "" for one in figure.iter(f"{SVG}text"))
+
+
+def cells(figure: ElementTree.Element, size: int) -> list[dict[str, str]]:
+    """The rectangles of the matrix: the first of all that have no border."""
+    return [one.attrib for one in figure.iter(f"{SVG}rect") if one.get("stroke") is None][1 : size * size + 1]
+
+
+def test_the_figure_marks_the_pinned_cell_and_says_what_it_shows(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
+    page = watch().open(cat_file.as_uri() + STATE)
+    drawn = figure(page)
+    size, weight = len(cat), cat[1, 1].weights[4, 3]
+    pinned = cells(drawn, size)[4 * size + 3]
+    frames = [one.attrib for one in drawn.iter(f"{SVG}rect") if one.get("stroke") == PIN]
+    assert len(frames) == 3  # the row, the column, the cell
+    (cell,) = [one for one in frames if float(one["width"]) < 30 and float(one["height"]) < 30]
+    for name in ("x", "y", "width", "height"):
+        assert float(cell[name]) == pytest.approx(float(pinned[name]), abs=0.1)
+    bold = [one.text for one in drawn.iter(f"{SVG}text") if one.get("fill") == PIN]
+    assert bold == ["cat", "·ed"] * 2  # beside the lines, beside the matrix
+    (line,) = [one for one in drawn.iter(f"{SVG}path") if one.get("stroke") == PIN]
+    assert float(line.get("stroke-width") or 0) == pytest.approx(0.6 + 3.4 * weight, abs=0.01)
+    caption = re.sub("[\u2068\u2069]", "", drawn.findtext(f"{SVG}desc") or "")
+    for part in ("layer 1, head 1", cat.text or "", cat.pair or "", f"“cat” (4) → “ed” (3): {weight:.4f}", "hold 70%"):
+        assert part in caption
+    assert f"{weight:.4f}" in words(drawn)
+    assert "renormalised" not in caption
+    page.locator("[data-test=special]").check()
+    assert "renormalised" in (figure(page).findtext(f"{SVG}desc") or "")
+
+
+def test_numbers_come_with_their_caption_and_settings(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
+    page = watch().open(f"{cat_file.as_uri()}{STATE}&words=1&scale=linear&theme=dark")
+    page.wait_for_selector("[data-test=value]")
+    contents = json.loads(saved(page, "JSON").read_text(encoding="utf-8"))
+    # words: the mean over a word's queries of the sum over a word's keys, naively
+    weights = np.asarray(cat[1, 1].weights)
+    groups: list[list[int]] = []
+    for place, word in enumerate(cat.words):
+        if (
+            groups
+            and word is not None
+            and cat.words[place - 1] == word
+            and cat.segments[place] == cat.segments[place - 1]
+        ):
+            groups[-1].append(place)
+        else:
+            groups.append([place])
+    merged = np.array([[weights[np.ix_(rows, keys)].sum(-1).mean() for keys in groups] for rows in groups])
+    np.testing.assert_allclose(contents["weights"], merged, atol=CLOSE)
+    assert [label["tokens"] for label in contents["keys"]] == groups
+    query, key = (next(n for n, group in enumerate(groups) if place in group) for place in (4, 3))
+    pinned = contents["pinned"]
+    assert (pinned["query"], pinned["key"], pinned["query_tokens"], pinned["key_tokens"]) == (
+        query,
+        key,
+        groups[query],
+        groups[key],
+    )
+    assert pinned["weight"] == pytest.approx(merged[query, key], abs=CLOSE)
+    assert contents["model"] == cat.model
+    assert (contents["text"], contents["pair"]) == (cat.text, cat.pair)
+    settings = contents["settings"]
+    assert (settings["whole_words"], settings["scale"], settings["mass"]) == (True, "linear", 0.7)
+    assert contents["state"] == "l=1&h=1&q=4&k=3&words=1&scale=linear"
+    assert "summed over a word" in contents["caption"]
+
+    rows = list(csv.reader(io.StringIO(saved(page, "CSV").read_text(encoding="utf-8"))))
+    assert rows[0][0] == contents["caption"]
+    assert rows[0][1:] == [label["text"] for label in contents["keys"]]
+    np.testing.assert_allclose(np.array([row[1:] for row in rows[1:]], float), merged, atol=CLOSE)
+
+
+def test_the_picture_has_the_figure_s_shape(watch: Watch, cat_file: Path) -> None:
+    page = watch().open(cat_file.as_uri() + STATE)
+    drawn = figure(page)
+    png = saved(page, "PNG").read_bytes()
+    width, height = struct.unpack(">II", png[16:24])
+    assert (width, height) == (3 * int(drawn.get("width") or 0), 3 * int(drawn.get("height") or 0))
+
+
+def test_a_hidden_key_has_no_number_in_any_export(watch: Watch, tmp_path: Path) -> None:
+    trace = made(8, Mask(causal=True))
+    page = watch().open(f"{trace.to_html(tmp_path / 'causal.html').as_uri()}#h=1&q=3&k=6")
+    size, weights = len(trace), np.asarray(trace[0, 1].weights)
+    contents = json.loads(saved(page, "JSON").read_text(encoding="utf-8"))
+    rows = list(csv.reader(io.StringIO(saved(page, "CSV").read_text(encoding="utf-8"))))[1:]
+    later = np.triu(np.ones((size, size), bool), 1)
+    assert [[value is None for value in row] for row in contents["weights"]] == later.tolist()
+    assert [[value == "" for value in row[1:]] for row in rows] == later.tolist()
+    numbers = np.array([[np.nan if value is None else value for value in row] for row in contents["weights"]])
+    np.testing.assert_allclose(numbers[~later], weights[~later], atol=CLOSE)
+    assert contents["pinned"]["weight"] is None
+    drawn = figure(page)
+    grey = [one["fill"] == "#e7ebf0" for one in cells(drawn, size)]
+    assert grey == later.ravel().tolist()
+    assert not [one for one in drawn.iter(f"{SVG}path") if one.get("stroke") == PIN]
+    assert "the mask hides" in (drawn.findtext(f"{SVG}desc") or "")
+    assert "hides" not in page.locator(".facts").inner_text()
+    page.keyboard.press("t")
+    page.wait_for_selector("[data-test=numbers] td")
+    texts = page.locator("[data-test=numbers] tbody tr").first.locator("td").all_inner_texts()
+    assert texts[1:] == ["–"] * (size - 1)
+
+
+def test_a_zoomed_export_says_its_part(watch: Watch, tmp_path: Path) -> None:
+    trace = made(40, Mask())
+    page = watch().open(f"{trace.to_html(tmp_path / 'long.html').as_uri()}#h=1&q=12&k=14&box=10.12.6&mode=matrix")
+    contents = json.loads(saved(page, "JSON").read_text(encoding="utf-8"))
+    np.testing.assert_allclose(contents["weights"], np.asarray(trace[0, 1].weights)[10:16, 12:18], atol=CLOSE)
+    assert "Rows 10 to 15, columns 12 to 17 of 40 x 40" in contents["caption"]
+    assert "Lines:" not in contents["caption"]
+    drawn = figure(page)
+    pinned = cells(drawn, 6)[2 * 6 + 2]
+    frames = [one.attrib for one in drawn.iter(f"{SVG}rect") if one.get("stroke") == PIN]
+    assert any(
+        float(one["x"]) == pytest.approx(float(pinned["x"]), abs=0.1)
+        and float(one["y"]) == pytest.approx(float(pinned["y"]), abs=0.1)
+        and one["stroke-width"] == "2.5"
+        for one in frames
+    )
+
+
+def test_captions_of_hostile_and_long_texts(watch: Watch, hostile: hs.Trace, tmp_path: Path) -> None:
+    text = '=HYPERLINK("x")\n</text><script>alert(1)</script>' + " and so on" * 400
+    page = watch().open(hostile.replaced(text=text).to_html(tmp_path / "hostile.html").as_uri() + "#h=1&q=1&k=2")
+    drawn = figure(page)
+    assert [one.tag for one in drawn.iter() if "script" in one.tag] == []
+    assert text in (drawn.findtext(f"{SVG}desc") or "")
+    lines = [one for one in drawn.iter(f"{SVG}text") if one.get("fill") == "#555"]
+    assert len(lines) <= 8
+    assert (lines[-1].text or "").endswith("…")
+    assert HOSTILE[0][:12] in " ".join(one.text or "" for one in lines)  # what is pinned comes before the text
+    corner = next(csv.reader(io.StringIO(saved(page, "CSV").read_text(encoding="utf-8"))))[0]
+    assert corner.startswith("Attention weights")
+    assert "\n" not in corner
+    assert HOSTILE[0][:20] in json.loads(saved(page, "JSON").read_text(encoding="utf-8"))["caption"]
+
+
+@pytest.mark.parametrize("language", ["ja", "zh"])
+def test_a_caption_in_another_language_fits_its_figure(watch: Watch, cat_file: Path, language: str) -> None:
+    page = watch(locale="en").open(f"{cat_file.as_uri()}{STATE}&lang={language}")
+    drawn = figure(page)
+    lines = [one.text or "" for one in drawn.iter(f"{SVG}text") if one.get("fill") == "#555"]
+    width = int(drawn.get("width") or 0)
+    for line in lines:
+        assert sum(11 if letter > "\u2e7f" else 5.5 for letter in line) < width
+    assert {"ja": "アテンション重み", "zh": "注意力权重"}[language] in lines[0]

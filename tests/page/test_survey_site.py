@@ -1,0 +1,412 @@
+"""A survey's site in a real browser: every number against the survey's own tables, every link within the folder."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from fonts import FACTORS, brought
+from looking import Watched, unreadable, until
+from pyarrow import parquet
+
+import headscope as hs
+from headscope._survey.report import write_report, write_site
+from known_heads import known_heads, known_treebank
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page
+
+Watch = Callable[..., Watched]
+TREEBANK = Path(__file__).parent.parent / "data" / "treebank" / "en_pud-first20.conllu"
+LONGEST = 150_000
+"""Bytes of a head's page: 144 of them are well below 30 MB."""
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A survey of heads that do known things: labels, examples, syntax, distances."""
+    folder = tmp_path_factory.mktemp("known")
+    options = {"labels": True, "examples": 4, "head_distances": 2, "length": 32, "threads": 1}
+    return hs.survey(known_heads(folder), known_treebank(folder / "t.conllu"), out=folder / "out", **options).folder
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A survey of the bundled model with effects, and with few labels."""
+    options: dict[str, Any] = {"labels": True, "examples": 3, "effects": 4, "threads": 1}
+    return hs.survey("-", TREEBANK, out=tmp_path_factory.mktemp("small") / "out", **options).folder
+
+
+def rows(folder: Path, table: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = parquet.read_table(folder / f"{table}.parquet").to_pylist()
+    return found
+
+
+def of_head(folder: Path, table: str, layer: int, head: int) -> list[dict[str, Any]]:
+    return [row for row in rows(folder, table) if (row["layer"], row["head"]) == (layer, head)]
+
+
+def percent(share: float | None) -> str:
+    return "–" if share is None else f"{int(100 * share + 0.5)}\u00a0%"
+
+
+def rounded(value: float) -> str:
+    size = abs(value)
+    return f"{value:.{3 if size < 10 else 2 if size < 100 else 1 if size < 1000 else 0}f}"
+
+
+def mean_of(folder: Path, statistic: str, layer: int, head: int) -> float:
+    (row,) = (row for row in of_head(folder, "aggregates", layer, head) if row["statistic"] == statistic)
+    mean: float = row["mean"]
+    return mean
+
+
+def number_in(text: str) -> float:
+    match = re.search(r"-?\d+(\.\d+)?", text)
+    assert match is not None, text
+    return float(match[0])
+
+
+def body(table: Locator) -> list[list[str]]:
+    return [row.locator("th, td").all_inner_texts() for row in table.locator("tbody tr").all()]
+
+
+def test_every_number_of_the_home_page_is_in_a_table(known: Path, watch: Watch) -> None:
+    watched = watch()
+    page = watched.open((known / "site" / "index.html").as_uri())
+    labels = rows(known, "labels")
+    cards = page.locator("[data-test=cells] a").all_inner_texts()
+    assert len(cards) == len(labels) == 24
+    for card, row in zip(cards, labels, strict=True):
+        first, *_ = card.split("\n")
+        assert card.startswith(f"{row['layer']}.{row['head']}")
+        assert (percent(row["score"]) in card) == (row["score"] is not None), first
+    special = sum(row["special"] for row in labels) / len(labels)
+    assert page.locator("[data-test=on-special]").inner_text() == percent(special)
+    unlabelled = sum(row["label"] == "none" for row in labels)
+    assert number_in(page.locator("[data-test=unlabelled]").inner_text()) == unlabelled
+    assert number_in(page.locator("[data-test=labelled]").inner_text()) == 24 - unlabelled
+    clauses = page.locator("[data-clause]").all()
+    assert clauses
+    for clause in clauses:
+        row = labels[int(clause.get_attribute("data-clause") or -1)]
+        said = clause.inner_text()
+        assert f"{row['layer']}.{row['head']}" in said
+        assert percent(row["score"]) in said
+        assert row["baseline"] is None or f"({percent(row['baseline'])})" in said
+        if "just the nearest" in row["label"]:
+            assert percent(row["rule_score"]) in said
+        assert clause.locator("a").get_attribute("href") == f"head-{row['layer']}-{row['head']}.html"
+    for cells, row in zip(body(page.locator("[data-test=heads]")), labels, strict=True):
+        layer, head = row["layer"], row["head"]
+        assert cells[0] == f"{layer}.{head}"
+        assert cells[2] == ("" if row["score"] is None else percent(row["score"]))
+        assert cells[3] == ("" if row["coverage"] is None else str(row["coverage"]))
+        assert cells[4:6] == [rounded(row["first"]), rounded(1 - row["special"])]
+        means = [mean_of(known, name, layer, head) for name in ("entropy", "distance")]
+        assert [float(cell) for cell in cells[6:8]] == pytest.approx(means, abs=6e-3)
+    syntax = {(row["relation"], row["direction"]): row for row in rows(known, "syntax")}
+    drawn = page.locator("[data-relation]").all()
+    assert len(drawn) == len(syntax)
+    for line in drawn:
+        relation, way = (line.get_attribute("data-relation") or "").split()
+        row = syntax[relation, "dependent->head" if way == "up" else "head->dependent"]
+        cells = line.locator("th, td").all_inner_texts()
+        assert cells[1:4] == [f"{row['count']:,}", f"{row['layer']}.{row['head']}", percent(row["accuracy_held_out"])]
+        assert cells[5].split("\u00a0%")[0] == percent(row["offset_accuracy"]).split("\u00a0%")[0]
+        assert number_in(cells[5].rpartition("%")[2].replace("−", "-").replace("+", "")) == row["offset"]
+        spoken = line.locator("svg title").text_content() or ""
+        assert f"{percent(row['low'])} to {percent(row['high'])}" in spoken
+    assert all(asked.startswith((known / "site").as_uri()) for asked in watched.asked)
+
+
+@pytest.mark.parametrize(("layer", "head"), [(0, 3), (0, 10), (1, 4)])
+def test_every_number_of_a_head_s_page_is_in_a_table(known: Path, watch: Watch, layer: int, head: int) -> None:
+    watched = watch()
+    page = watched.open((known / "site" / f"head-{layer}-{head}.html").as_uri())
+    cell = 12 * layer + head
+    (label,) = of_head(known, "labels", layer, head)
+    assert page.locator("[data-test=head]").inner_text() == f"{layer}.{head}"
+    if label["score"] is None:
+        assert page.locator("[data-test=title]").inner_text() == "No label"
+    else:
+        evidence = page.locator("[data-test=evidence]").inner_text()
+        assert evidence.startswith(percent(label["score"]))
+        assert f"{label['count']:,}" in evidence
+        assert f"interval {percent(label['low'])} to {percent(label['high'])}" in evidence
+        assert f": {percent(label['baseline'])}." in evidence
+        assert (label["rule"] is None) or percent(label["rule_score"]) in evidence
+        assert str(label["coverage"]) in page.locator("[data-test=coverage]").inner_text()
+    assert percent(label["special"]) in page.locator("[data-test=beside]").inner_text()
+
+    lines, examples = of_head(known, "lines", layer, head), of_head(known, "examples", layer, head)
+    for kind in ("best", "random"):
+        drawn = page.locator(f"[data-test={kind}] > li").all()
+        wanted = [pair for pair in zip(examples, lines, strict=True) if pair[0]["kind"] == kind]
+        assert len(drawn) == len(wanted)
+        for line, (example, numbers) in zip(drawn, wanted, strict=True):
+            looks, seen = line.locator(".looks"), line.locator(".seen")
+            assert (looks.inner_text(), seen.inner_text()) == (example["query_word"], example["key_word"])
+            assert number_in((seen.get_attribute("title") or "").rpartition(" ")[2]) == pytest.approx(
+                example["weight"], abs=6e-4
+            )
+            for name in ("first", "sep"):
+                special = line.locator(f".at-{name}")
+                assert special.inner_text() == numbers[f"{name}_token"]
+                assert number_in((special.get_attribute("title") or "").rpartition(" ")[2]) == pytest.approx(
+                    numbers[name], abs=6e-4
+                )
+            strongest = max(example["weight"], numbers["first"], numbers["sep"])
+            weight = example["weight"] if kind == "best" else strongest
+            assert float(line.locator("[data-test=weight]").inner_text()) == pytest.approx(weight, abs=6e-3)
+            words = dict(zip(numbers["numbers"], numbers["words"], strict=True))
+            inks = dict(zip(numbers["numbers"], numbers["weights"], strict=True))
+            beside = line.locator(".after bdi").all()
+            for at, word in enumerate(beside[1:], 1):
+                if line.locator(".after .skip").count():
+                    break
+                assert word.inner_text() == words[example["query"] + at]
+                assert number_in((word.get_attribute("title") or "").rpartition(" ")[2]) == pytest.approx(
+                    inks[example["query"] + at], abs=6e-4
+                )
+
+    for name in ("distance", "entropy", "strongest"):
+        bars = page.locator(f"svg[data-test={name}] rect.bar").all()
+        values = [row["value"] for row in of_head(known, "distributions", layer, head) if row["of"] == name]
+        values = [value for value in values if value is not None]
+        assert [float(bar.get_attribute("data-value") or -1) for bar in bars] == pytest.approx(values, rel=1e-5)
+        heights = [float(bar.get_attribute("height") or 0) for bar in bars]
+        top = max(range(len(values)), key=lambda at: values[at])
+        shares = [height / heights[top] for height in heights]
+        assert shares == pytest.approx([(value / values[top]) ** 0.5 for value in values], abs=1e-3)
+
+    relations = sorted(
+        of_head(known, "relations", layer, head),
+        key=lambda row: (row["baseline"] - row["score"], row["relation"], row["way"]),
+    )[:12]
+    every = rows(known, "relations")
+    for cells, row in zip(body(page.locator("[data-test=relations]")), relations, strict=True):
+        assert cells[0].endswith(row["relation"])
+        assert cells[1:3] == [f"{row['count']:,}", percent(row["score"])]
+        assert cells[4].startswith(percent(row["baseline"]))
+        assert row["rule"] is None or cells[5].startswith(percent(row["rule_score"]))
+        same = [other for other in every if (other["relation"], other["way"]) == (row["relation"], row["way"])]
+        best = max(other["score"] for other in same)
+        assert cells[6].startswith("best of all") == (
+            row is max(same, key=lambda other: other["score"]) or cells[6][0] == "b"
+        )
+        assert "best of all" in cells[6] or percent(best) in cells[6]
+
+    for name, _, value, rank in body(page.locator("[data-test=ranks]")):
+        if name.startswith("label"):
+            continue
+        means = {at: mean_of(known, name, *divmod(at, 12)) for at in range(24)}
+        assert float(value) == pytest.approx(means[cell], abs=6e-3)
+        higher = sum(mean > means[cell] for mean in means.values())
+        equal = sum(abs(mean - means[cell]) < 1e-3 * abs(means[cell]) + 1e-12 for mean in means.values())
+        assert higher - equal <= int(rank) - 1 <= higher + equal
+    nearest = sorted(
+        (row["distance"], 12 * row["layer_b"] + row["head_b"])
+        for row in rows(known, "similarity")
+        if (row["layer_a"], row["head_a"]) == (layer, head) and (row["layer_b"], row["head_b"]) != (layer, head)
+    )[:5]
+    alike = body(page.locator("[data-test=alike]"))
+    assert [float(cells[-1]) for cells in alike] == pytest.approx([distance for distance, _ in nearest], abs=6e-3)
+    assert {asked.rpartition("/")[2] for asked in watched.asked} == {
+        f"head-{layer}-{head}.html",
+        "report.js",
+        "report.css",
+    }
+
+
+def test_effects_are_those_of_the_tables(small: Path, watch: Watch) -> None:
+    page = watch().open((small / "site" / "index.html").as_uri())
+    effects = {(row["layer"], row["head"]): row for row in rows(small, "effects")}
+    felt = sorted(effects.values(), key=lambda row: -abs(row["change"]))[:6]
+    for cells, row in zip(body(page.locator("[data-test=felt]")), felt, strict=True):
+        assert cells[0] == f"{row['layer']}.{row['head']}"
+        assert float(cells[-1]) == pytest.approx(row["change"], rel=0.06, abs=6e-4)
+    removal = rows(small, "removal")
+    points = page.locator("[data-test=removal] circle").all()
+    assert [float(point.get_attribute("data-cost") or 9) for point in points] == pytest.approx(
+        [row["cost"] for row in removal], rel=1e-5
+    )
+    assert [float(point.get_attribute("data-held") or 9) for point in points] == pytest.approx(
+        [row["cost_held_out"] for row in removal], rel=1e-5
+    )
+    order = page.locator("[data-test=order] a").all_inner_texts()
+    assert order == [f"{row['layer']}.{row['head']}" for row in removal][:24]
+    page.select_option("[data-test=statistic]", "effect")
+    shown = [float(text) for text in page.locator("[data-test=cells] a").all_inner_texts()]
+    assert shown == pytest.approx([row["change"] for row in effects.values()], abs=6e-4)
+    (layer, head), row = next(iter(effects.items()))
+    page.goto((small / "site" / f"head-{layer}-{head}.html").as_uri())
+    said = page.locator("[data-test=effect]").inner_text()
+    assert float(re.findall(r"-?\d+\.[\de-]+", said)[0]) == pytest.approx(row["change"], rel=0.06, abs=6e-4)
+    assert f"as number {1 + [(step['layer'], step['head']) for step in removal].index((layer, head))} of" in said
+
+
+def test_a_walk_through_the_site(known: Path, watch: Watch) -> None:
+    """From the grid to a head, on to the next, home again; in the reader's theme and language, and never elsewhere."""
+    watched = watch()
+    page = watched.open((known / "site" / "index.html").as_uri())
+    page.locator("[data-test=theme]").click()
+    page.locator("[data-test=theme]").click()
+    page.select_option("[data-test=language]", "zh")
+    page.locator("[data-test=cells] a[data-cell='3']").click()
+    page.wait_for_selector("html[data-painted] [data-test=title]")
+    assert page.locator("[data-test=title]").inner_text() == "在别处找到同一个词"
+    assert page.locator("html").get_attribute("data-theme") == "dark"
+    page.locator("a[rel=next]").click()
+    page.wait_for_selector("main[data-cell='4']")
+    page.locator("nav.map a").nth(10).click()
+    page.wait_for_selector("main[data-cell='10']")
+    page.locator("[data-test=home]").click()
+    page.wait_for_selector("[data-test=story]")
+    assert page.locator("html").get_attribute("lang") == "zh"
+    folder = (known / "site").as_uri()
+    assert all(asked.startswith(folder) for asked in watched.asked)
+
+
+def test_the_single_file_has_every_page(known: Path, watch: Watch) -> None:
+    path = write_report(known)
+    watched = watch()
+    page = watched.open(path.as_uri())
+    page.locator("[data-test=cells] a[data-cell='10']").click()
+    page.wait_for_selector("main[data-cell='10']")
+    assert page.locator("[data-test=title]").inner_text() == "A subject looks at its verb"
+    page.go_back()
+    page.wait_for_selector("[data-test=story]")
+    page.goto(f"{path.as_uri()}#l=1&h=2")
+    page.wait_for_selector("main[data-cell='14']")
+    assert watched.asked == [path.as_uri()]
+    path.unlink()
+
+
+def test_the_legend_and_the_box_filter_the_table(known: Path, watch: Watch) -> None:
+    page = watch().open((known / "site" / "index.html").as_uri())
+    heads = page.locator("[data-test=heads] tbody tr")
+    assert heads.count() == 24
+    page.locator("[data-group=position]").first.scroll_into_view_if_needed()
+    page.locator("button[data-group=position]").click()
+    assert heads.locator("th").all_inner_texts() == ["0.0", "0.1", "0.2"]
+    faded = page.locator("[data-test=cells] a.faded").count()
+    assert faded == 21
+    page.locator("[data-test=all]").click()
+    page.keyboard.press("/")
+    page.keyboard.type("punctuation")
+    assert heads.locator("th").all_inner_texts() == ["0.4"]
+    page.locator("[data-test=find]").fill("0.")
+    page.locator("[data-sort=score]").click()
+    scores = [row["score"] for row in of_layer(known) if row["score"] is not None]
+    shown = [cells[2] for cells in body(page.locator("[data-test=heads]")) if cells[2]]
+    assert shown == [percent(score) for score in sorted(scores, reverse=True)]
+    assert heads.last.locator("th").inner_text() == "0.11"
+
+
+def of_layer(folder: Path) -> list[dict[str, Any]]:
+    return [row for row in rows(folder, "labels") if row["layer"] == 0]
+
+
+def test_a_window_opens_by_a_command_that_gives_its_very_tokens(small: Path, watch: Watch) -> None:
+    """The command, split as a shell does, traced: the same ids, and the pair where the state says."""
+    page = watch().open((small / "site" / "head-0-0.html").as_uri())
+    model = hs.open("-")
+    for at, (line, example) in enumerate(
+        zip(of_head(small, "lines", 0, 0), of_head(small, "examples", 0, 0), strict=True)
+    ):
+        page.locator("button.open").nth(at).click()
+        command = shlex.split(page.locator("[data-test=command]").nth(at).inner_text())
+        assert command[:2] == ["headscope", "view"]
+        options = command[4:]
+        trace = model.trace(ids=list(map(int, command[3].split()))) if "--ids" in options else model.trace(command[3])
+        assert list(trace.ids) == line["ids"]
+        state = dict(part.split("=") for part in options[options.index("--at") + 1].split("&"))
+        assert (int(state["l"]), int(state["h"])) == (0, 0)
+        assert trace.tokens[int(state["q"])].strip("#").lower() in example["query_word"].lower()
+        assert trace.tokens[int(state["k"])].strip("#").lower() in example["key_word"].lower()
+
+
+def test_the_words_of_a_pair_are_whole_and_begin_at_one_place(known: Path, watch: Watch) -> None:
+    watched = watch()
+    page = watched.page
+    for width in (1440, 900, 390):
+        page.set_viewport_size({"width": width, "height": 800})
+        watched.open((known / "site" / "head-0-3.html").as_uri())
+        until(page, "document.querySelector('.arc path').getAttribute('d') !== ''")
+        places = page.evaluate(
+            "[...document.querySelectorAll('.looks')].map((one) => one.getBoundingClientRect().left)"
+        )
+        assert max(places) - min(places) < 1
+        cut = page.evaluate(
+            """[...document.querySelectorAll('.line')].filter((line) => {
+              const frame = line.querySelector('.words').getBoundingClientRect();
+              return [...line.querySelectorAll('.looks, .seen')].some((one) => {
+                const box = one.getBoundingClientRect();
+                return box.left < frame.left - 1 || box.right > frame.right + 1;
+              });
+            }).length"""
+        )
+        assert cut == 0
+
+
+def test_colours_are_not_all_there_is(known: Path, watch: Watch) -> None:
+    """Forced colours and paper: labels are words, the word that looks keeps its frame, what can be pressed goes."""
+    watched = watch()
+    page = watched.open((known / "site" / "head-0-3.html").as_uri())
+    page.emulate_media(forced_colors="active")
+    assert page.locator(".looks").first.evaluate("(one) => getComputedStyle(one).outlineStyle") == "solid"
+    assert "underline" in page.locator(".seen").first.evaluate("(one) => getComputedStyle(one).textDecorationLine")
+    page.emulate_media(forced_colors="none", media="print")
+    assert page.locator("button.open").first.is_hidden()
+    assert page.locator("[data-test=language]").is_hidden()
+    page.emulate_media(media="screen")
+
+
+def test_pages_are_small_and_the_same_every_time(known: Path) -> None:
+    files = {path.name: path.read_bytes() for path in (known / "site").iterdir()}
+    assert max(len(content) for name, content in files.items() if name.startswith("head-")) < LONGEST
+    (known / "site" / "head-9-9.html").write_text("of another survey")
+    write_site(known)
+    assert {path.name: path.read_bytes() for path in (known / "site").iterdir()} == files
+    for name, content in files.items():
+        if name.endswith(".html"):
+            text = content.decode()
+            assert "script-src 'self'; style-src 'self'" in text
+            assert re.findall(r'(?:src|href)="([^"]*)"', text) == ["report.css", "report.js"]
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus whose words would act, if anything took them for markup or for a command."""
+    text = "<img src=x onerror=alert(1)> </script><script>alert(2)</script> $(reboot) `reboot` ' \" \u202eabc. " * 6
+    folder = tmp_path_factory.mktemp("hostile")
+    return hs.survey("-", [text, text + "The cat."], out=folder / "out", labels=True, examples=5, length=64).folder
+
+
+def test_a_corpus_is_never_markup(hostile: Path, watch: Watch) -> None:
+    for path in sorted((hostile / "site").glob("*.html"))[:3]:
+        assert path.read_text(encoding="utf-8").count("<script") == 3
+        page = watch().open(path.as_uri())
+        assert page.locator("#page img, #page script").count() == 0
+
+
+def widths(page: Page) -> Iterator[str]:
+    for width in (1440, 1000, 640, 390, 360):
+        page.set_viewport_size({"width": width, "height": 720})
+        yield from (f"{width} px: {complaint}" for complaint in unreadable(page))
+
+
+@pytest.mark.parametrize("language", ["en", "ja"])
+@pytest.mark.parametrize("kind", FACTORS)
+@pytest.mark.parametrize("name", ["index.html", "head-0-10.html"])
+def test_it_holds_at_every_width(known: Path, watch: Watch, name: str, kind: str, language: str) -> None:
+    watched = watch(locale=language)
+    watched.page.add_init_script(brought(kind, "report"))
+    page = watched.open((known / "site" / name).as_uri())
+    until(page, "[...document.fonts].every((face) => face.status === 'loaded')")
+    assert list(widths(page)) == []

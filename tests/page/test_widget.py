@@ -1,0 +1,309 @@
+"""The widget: alone with a model of the test's own, in a real JupyterLab, and in a real marimo."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from looking import HOSTILE, Watched, eventually, until
+from notebooks import frame_of, lab, marimo
+
+import headscope as hs
+from headscope.errors import HeadscopeError
+from headscope.view import page_measures
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+    from headscope.view.widget import TraceWidget
+
+Watch = Callable[..., Watched]
+
+if importlib.util.find_spec("anywidget") is None and not os.environ.get("HEADSCOPE_REQUIRE_CHROMIUM"):
+    pytest.skip("anywidget is not installed: pip install -e '.[dev]'", allow_module_level=True)
+
+
+@pytest.fixture
+def in_jupyter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headscope.view.notebook.in_jupyter", lambda: True)
+
+
+@pytest.fixture
+def widget(cat: hs.Trace, in_jupyter: None) -> TraceWidget:
+    made: TraceWidget = cat.view(height=640)
+    return made
+
+
+def test_its_selection_is_checked_and_observed(cat: hs.Trace, widget: TraceWidget) -> None:
+    assert widget.selection == (0, 0, None, None)
+    seen: list[Any] = []
+    widget.observe(lambda change: seen.append(change.new), names="selection")
+    widget.selection = (1, 0, 3, None)
+    widget.selection = [0, 1, None, None]  # as a front end sends it
+    assert seen == [(1, 0, 3, None), (0, 1, None, None)]
+    for bad in (
+        (9, 0, None, None),
+        (0, 9, None, None),
+        (0, 0, 99, None),
+        (0, 0, 1, -1),
+        (0, 0),
+        (0, None, 1, 1),
+    ):
+        with pytest.raises(HeadscopeError):
+            widget.selection = bad
+    assert widget.selection == (0, 1, None, None)
+
+
+def test_it_begins_on_the_finding_that_a_fresh_page_has_pinned(in_jupyter: None) -> None:
+    trace = hs.open().trace("The cat sat on the mat because it was tired.")
+    layer, head, query, key = trace.view().selection
+    assert float(trace[layer, head].weights[query, key]) > 0.1
+    assert {query, key}.isdisjoint(np.flatnonzero(trace.queries.special))
+
+
+def test_a_large_trace_stays_in_the_kernel(bert: hs.Model, in_jupyter: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = bert.trace("The cat sat on the mat.")
+    whole = len(trace.view()._page)
+    monkeypatch.setattr("headscope.view.widget.EMBEDDED_UP_TO", 10)
+    widget = trace.view()
+    assert len(widget._page) < whole
+    sent: list[tuple[Any, list[bytes]]] = []
+    monkeypatch.setattr(widget, "send", lambda content, buffers=(): sent.append((content, list(buffers))))
+    request = {"want": "head", "trace": "0", "layer": 1, "head": 0}
+    widget._answer(widget, {"id": 5, "request": request}, [])
+    assert sent[0][0] == {"id": 5}
+    q = np.frombuffer(sent[0][1][0], "<f4")[: trace.layers[1].q[0].size]
+    np.testing.assert_array_equal(q, trace.layers[1].q[0].ravel())
+    for bad in ({**request, "trace": "1"}, {**request, "head": 9}, None, {}):
+        widget._answer(widget, {"id": 6, "request": bad}, [])
+        assert "what to do" in sent[-1][0]["error"]
+
+
+MODEL = """async ([source, traits]) => {
+  const { default: widget } = await import(URL.createObjectURL(new Blob([source], { type: 'text/javascript' })));
+  const heard = {};
+  const model = {
+    traits, saved: 0,
+    get: (name) => model.traits[name],
+    set: (name, value) => {
+      const same = JSON.stringify(model.traits[name]) === JSON.stringify(value);
+      model.traits[name] = value;
+      if (!same) model.fire(`change:${name}`);
+    },
+    save_changes: () => { model.saved++; },
+    on: (name, listener) => { (heard[name] ??= []).push(listener); },
+    off: (name, listener) => { heard[name] = heard[name].filter((other) => other !== listener); },
+    fire: (name, ...more) => (heard[name] ?? []).forEach((listener) => listener(...more)),
+    send: async (content) => {
+      const { reply, bytes } = await answer(JSON.stringify(content));
+      model.fire('msg:custom', reply, bytes ? [new DataView(Uint8Array.from(bytes).buffer)] : []);
+    },
+  };
+  const el = document.createElement('div');
+  document.body.replaceChildren(el);
+  self.leave = widget.render({ model, el });
+  self.model = model;
+}"""
+
+
+def shown(page: Page, widget: TraceWidget) -> Any:
+    """The widget on an empty page, whose model is only in the page."""
+    page.set_content("<!doctype html><body style='background:#111'></body>")
+    traits = {name: getattr(widget, name) for name in ("_page", "_title", "height", "state", "selection")}
+    page.evaluate(MODEL, [widget._esm, traits])
+    return frame_of(page)
+
+
+def test_the_page_and_the_model_follow_each_other(watch: Watch, cat: hs.Trace, widget: TraceWidget) -> None:
+    page = watch(viewport={"width": 1280, "height": 800}).page
+    frame = shown(page, widget)
+    assert frame.evaluate("self.origin") == "null"
+    until(frame, "document.documentElement.dataset.theme === 'dark'")
+    until(page, f"JSON.stringify(model.traits.selection) === '{json.dumps(widget.selection, separators=(',', ':'))}'")
+    page.evaluate("model.set('selection', [1, 1, 2, 0])")
+    until(frame, "document.querySelector('[data-test=head]').textContent === 'Layer 1 · Head 1'")
+    frame.wait_for_selector("[data-test=weight]")
+    weight = float(frame.locator("[data-test=weight]").inner_text())
+    assert weight == pytest.approx(float(cat[1, 1].weights[2, 0]), abs=1e-3)
+    frame.locator("[data-test=head]").click()
+    page.keyboard.press("ArrowLeft")
+    until(page, "model.traits.selection.join() === '1,0,2,0'")
+    frame.locator("[data-test=special]").check()
+    until(page, "model.traits.state.includes('special=0')")
+    # the notebook is loaded again: the model has kept everything
+    state, selection = page.evaluate("[model.traits.state, model.traits.selection]")
+    widget.state, widget.selection = state, selection
+    frame = shown(page, widget)
+    assert frame.locator("[data-test=head]").inner_text() == "Layer 1 · Head 0"
+    assert frame.locator("[data-test=special]").is_checked()
+    page.evaluate("model.set('state', 'l=0&h=1')")
+    until(frame, "document.querySelector('[data-test=head]').textContent === 'Layer 0 · Head 1'")
+    until(page, "model.traits.selection.slice(0, 2).join() === '0,1'")
+    # and follows the notebook's theme
+    page.evaluate("document.body.style.background = '#fff'")
+    until(frame, "document.documentElement.dataset.theme === 'light'")
+
+
+def test_messages_that_are_not_the_page_s_change_nothing(watch: Watch, widget: TraceWidget) -> None:
+    page = watch(viewport={"width": 1280, "height": 800}).page
+    frame = shown(page, widget)
+    until(page, "model.saved > 0")
+    before = page.evaluate("JSON.stringify(model.traits)")
+    page.evaluate("postMessage({ headscope: { state: 'l=1', selection: [1, 1, 1, 1] } }, '*')")
+    for bad in ("null", "'x'", "{}", "{ headscope: null }", "{ headscope: { selection: [0, 0, '<b>', 1] } }"):
+        frame.evaluate(f"() => parent.postMessage({bad}, '*')")
+    frame.evaluate("() => parent.postMessage({ headscope: { state: 'x'.repeat(30000) } }, '*')")
+    # messages are handled in the order in which they come
+    page.evaluate("new Promise((done) => { addEventListener('message', done, { once: true }); postMessage(1, '*'); })")
+    assert page.evaluate("JSON.stringify(model.traits)") == before
+    page.evaluate(
+        "document.querySelector('iframe').contentWindow.postMessage({ headscope: { selection: [7, 7, 7, 7] } }, '*')"
+    )
+    page.evaluate("document.querySelector('iframe').contentWindow.postMessage({ headscope: { state: 'l=99' } }, '*')")
+    until(frame, "document.querySelector('[data-test=head]').textContent === 'Layer 1 · Head 0'")  # there is no 99
+
+
+def test_a_large_trace_is_looked_at_in_parts(
+    watch: Watch, bert: hs.Model, in_jupyter: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_measures, "MEASURED_CELLS", 60)
+    trace = bert.trace("The cat sat on the mat.")
+    widget = trace.view()
+    wants: list[str] = []
+
+    def answer(text: str) -> dict[str, Any]:
+        content = json.loads(text)
+        sent: list[dict[str, Any]] = []
+        monkeypatch.setattr(
+            widget,
+            "send",
+            lambda reply, buffers=(): sent.append({"reply": reply, "bytes": [*b"".join(buffers)] or None}),
+        )
+        widget._answer(widget, content, [])
+        wants.append(content["request"]["want"])
+        return sent[0]
+
+    page = watch(viewport={"width": 1280, "height": 800}).page
+    page.expose_function("answer", answer)
+    frame = shown(page, widget)
+    frame.wait_for_selector("[data-test=awaited]", state="detached")
+    frame.locator(".left .token").nth(2).click()
+    frame.wait_for_selector("[data-test=ranked] li[data-weight]")
+    first = frame.locator("[data-test=ranked] li[data-weight]").first
+    weights = trace[0, 0].weights[2]
+    assert float(first.get_attribute("data-weight") or 0) == pytest.approx(float(np.max(weights)), abs=1e-5)
+    assert {"head", "measures"} <= set(wants)
+
+
+BOOK = [
+    f"""import headscope as hs
+trace = hs.open().trace({HOSTILE[0]!r})
+w = trace.view()
+seen = []
+w.observe(lambda change: seen.append(change.new), names="selection")
+w""",
+    "print('seen', seen[-1], w.selection)",
+    "w.selection = (2, 1, 3, 4)\nprint('set', float(trace[2, 1].weights[3, 4]))",
+]
+
+
+def run_cell(page: Page, number: int) -> str:
+    """Run a cell of a JupyterLab notebook, and return what it printed."""
+    cell = page.locator(".jp-Notebook .jp-CodeCell").nth(number)
+    prompt = cell.locator(".jp-InputPrompt")
+
+    def runs() -> bool:
+        if prompt.inner_text().strip() != "[ ]:":
+            return True
+        cell.locator(".jp-InputArea-editor").click()  # before the kernel is there, nothing runs
+        page.keyboard.press("Control+Enter")
+        return False
+
+    eventually(page, runs, "the cell runs")
+    if number == 0:
+        return ""
+    output = cell.locator(".jp-OutputArea-output pre")
+    output.wait_for()
+    return output.inner_text()
+
+
+def test_in_jupyterlab(watch: Watch, tmp_path: Path) -> None:
+    with lab(tmp_path, BOOK, dark=True) as address:
+        watched = watch(quiet=False, viewport={"width": 1440, "height": 1100})
+        page = watched.page
+        page.goto(address)
+        page.wait_for_selector(".jp-Notebook .jp-CodeCell >> nth=2")
+        until(page, "document.body.dataset.jpThemeName === 'JupyterLab Dark'")
+        run_cell(page, 0)
+        frame = frame_of(page)
+        assert frame.evaluate("self.origin") == "null"
+        until(frame, "document.documentElement.dataset.theme === 'dark'")
+        assert page.locator("img[src=x]").count() == 0, "a token is not markup"
+        assert not [line for line in watched.said if line.startswith("dialog")]
+        page.evaluate("addEventListener('message', ({ data }) => { self.heard = data?.headscope ?? self.heard; })")
+        frame.locator("[data-test=head]").click()
+        page.keyboard.press("Escape")
+        head = frame.locator("[data-test=head]").inner_text()
+        page.keyboard.press("ArrowRight")
+        until(frame, f"document.querySelector('[data-test=head]').textContent !== {head!r}")
+        layer, number = (int(part.split()[1]) for part in frame.locator("[data-test=head]").inner_text().split(" · "))
+        until(page, f"self.heard?.selection?.slice(0, 2).join() === '{layer},{number}'")  # and the kernel, next
+        printed = run_cell(page, 1)
+        assert printed.startswith(f"seen ({layer}, {number}, ")
+        assert printed.count(f"({layer}, {number}, ") == 2
+        weight = float(run_cell(page, 2).split()[1])
+        until(frame, "document.querySelector('[data-test=head]').textContent === 'Layer 2 · Head 1'")
+        frame.wait_for_selector("[data-test=weight]")
+        assert float(frame.locator("[data-test=weight]").inner_text()) == pytest.approx(weight, abs=1e-3)
+        frame.locator("[data-test=special]").check()
+        until(page, "self.heard?.state?.includes('special=0')")
+        page.locator(".jp-Notebook .jp-CodeCell").nth(1).locator(".jp-InputArea-editor").click()
+        page.keyboard.press("Control+s")
+        book = tmp_path / "book.ipynb"
+        eventually(page, lambda: "widget-view" in book.read_text(encoding="utf-8"), "the notebook is saved")
+        page.wait_for_selector(".lm-DockPanel-tabBar .lm-TabBar-tab:not(.jp-mod-dirty)")
+        page.reload()
+        again = frame_of(page)
+        assert again.locator("[data-test=head]").inner_text() == "Layer 2 · Head 1"
+        assert again.locator("[data-test=special]").is_checked()
+
+
+APP = [
+    f"""def _():
+    import marimo as mo
+    import headscope as hs
+    trace = hs.open().trace({HOSTILE[0]!r})
+    return mo, trace""",
+    """def _(mo, trace):
+    view = mo.ui.anywidget(trace.view())
+    view
+    return (view,)""",
+    """def _(mo, view):
+    mo.md(f"selected {list(view.selection)} end")
+    return""",
+    """def _(mo, view):
+    mo.ui.button(label="choose", on_click=lambda _: setattr(view.widget, "selection", (2, 1, 3, 4)))
+    return""",
+]
+
+
+def test_in_marimo(watch: Watch, tmp_path: Path) -> None:
+    with marimo(tmp_path, APP) as address:
+        page = watch(quiet=False, viewport={"width": 1440, "height": 1100}).page
+        page.goto(address)
+        frame = frame_of(page)
+        assert frame.evaluate("self.origin") == "null"
+        assert page.locator("img[src=x]").count() == 0
+        frame.locator("[data-test=head]").click()
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("ArrowDown")
+        layer, head = (int(part.split()[1]) for part in frame.locator("[data-test=head]").inner_text().split(" · "))
+        page.wait_for_selector(f"text=selected [{layer}, {head}")
+        page.get_by_text("choose").click()
+        until(frame, "document.querySelector('[data-test=head]').textContent === 'Layer 2 · Head 1'")

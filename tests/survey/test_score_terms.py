@@ -1,0 +1,102 @@
+"""Surveys of models whose scores have more than scale * q . k, against the statistics of captured traces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from pyarrow import parquet
+from surveying import ALICE, OPTIONS
+from transformers import (
+    AutoTokenizer,
+    BloomConfig,
+    BloomModel,
+    DebertaV2Config,
+    DebertaV2Model,
+    GptOssConfig,
+    GptOssModel,
+    T5Config,
+    T5EncoderModel,
+)
+
+import headscope as hs
+from headscope.checkpoint.resolve import BUNDLED
+
+TOKENIZER = AutoTokenizer.from_pretrained(BUNDLED)
+WORDS = len(TOKENIZER)
+MODELS = {
+    "relative_queries": lambda: DebertaV2Model(
+        DebertaV2Config(
+            vocab_size=WORDS,
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            intermediate_size=48,
+            relative_attention=True,
+            position_buckets=8,
+            pos_att_type=["c2p", "p2c"],
+            norm_rel_ebd="layer_norm",
+        )
+    ),
+    "by_distance": lambda: T5EncoderModel(
+        T5Config(vocab_size=WORDS, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4)
+    ),
+    "sinks": lambda: GptOssModel(
+        GptOssConfig(
+            vocab_size=WORDS,
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            intermediate_size=48,
+            head_dim=8,
+            num_local_experts=2,
+            num_experts_per_tok=1,
+            sliding_window=8,
+        )
+    ),
+    "by_key": lambda: BloomModel(BloomConfig(vocab_size=WORDS, hidden_size=32, n_layer=2, n_head=4)),
+}
+
+
+@pytest.mark.parametrize("term", MODELS)
+def test_surveys_count_the_terms(term: str, tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    model = MODELS[term]().eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("sinks"):
+                parameter.mul_(50)
+            elif parameter.dim() > 1 and "word" not in name and "shared" not in name:
+                parameter.mul_(5)
+    text = ALICE[:600]
+    survey = hs.survey(model, [text], out=tmp_path / "survey", tokenizer=TOKENIZER, examples=3, **OPTIONS)
+    rows = parquet.read_table(sorted((survey.folder / "parts").iterdir())[0]).to_pylist()
+    encoding = TOKENIZER(text, add_special_tokens=False)
+    ids = [TOKENIZER.cls_token_id, *encoding["input_ids"][:30], TOKENIZER.sep_token_id]
+    with torch.no_grad(), hs.capture(model, tokenizer=TOKENIZER) as captured:
+        model(input_ids=torch.tensor([ids]))
+    assert term in captured.trace.layers[0].terms.named
+    table = captured.trace.statistics(["entropy", "distance", "strongest", "previous"])
+    for row in rows:
+        if row["window"] == 0:
+            for name in table:
+                np.testing.assert_allclose(row[name], table[name][row["layer"], row["head"]], rtol=1e-4)
+    # From word to word: the sum over the key's tokens, the mean over the query's.
+    words = np.array([-1, *encoding.word_ids()[:30], -1])
+    compared = 0
+    for layer, head in np.ndindex(2, 4):
+        weights = captured.trace[layer, head].weights[:]
+        for example in survey.examples[layer, head]:
+            if example.window == 0:
+                cells = weights[words == example.query][:, words == example.key]
+                np.testing.assert_allclose(example.weight, cells.sum(1).mean(), rtol=1e-4)
+                compared += 1
+    assert compared
+    # The lines are read in a run of their own.
+    for example, line in zip(survey.examples.table.to_pylist(), survey.lines.to_pylist(), strict=True):
+        if example["key"] in line["numbers"]:
+            weight = line["weights"][line["numbers"].index(example["key"])]
+            assert weight == pytest.approx(example["weight"], rel=1e-4, abs=1e-7)

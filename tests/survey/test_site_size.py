@@ -1,0 +1,105 @@
+"""The site of a model of 12 x 12 heads with windows of 512 tokens: its size depends on these, not on the corpus."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+from pyarrow import parquet
+
+from finished_survey import finished, write_manifest
+from headscope._survey import examples, labelling, lines, relations, shapes, syntax
+from headscope._survey.report import write_report, write_site
+from headscope._survey.shapes import BINS, HISTOGRAMS, REACH
+
+LIMIT = 30_000_000
+HEADS = 12
+WORDS = 2 * 61
+"""Words of a line whose pair is far apart."""
+
+
+def add_tables(folder: Path) -> None:
+    """As long as they get: 12 best and 6 random examples of each head, texts of 512 tokens, 80 relations."""
+    drawn = random.Random(3)
+    word = "".join(drawn.choices("abcdefghijklmnop", k=7))
+    text = " ".join([word] * 400)
+    tables: dict[str, tuple[Any, list[dict[str, Any]]]] = {
+        "labels": (labelling.COLUMNS, []),
+        "examples": (examples.COLUMNS, []),
+        "lines": (lines.COLUMNS, []),
+        "distributions": (shapes.COLUMNS, []),
+        "relations": (relations.COLUMNS, []),
+        "syntax": (syntax.COLUMNS, []),
+    }
+
+    def add(name: str, **values: Any) -> None:
+        columns, kept = tables[name]
+        kept.append({column: values.get(column, filler(kind)) for column, kind in columns})
+
+    def filler(kind: pyarrow.DataType) -> Any:
+        if pyarrow.types.is_string(kind):
+            return word
+        return (
+            []
+            if pyarrow.types.is_list(kind)
+            else drawn.randrange(50)
+            if pyarrow.types.is_integer(kind)
+            else drawn.random()
+        )
+
+    for layer in range(HEADS):
+        for head in range(HEADS):
+            place = {"layer": layer, "head": head}
+            label = "obj: from the dependent to its head, or just the nearest VERB before"
+            add("labels", **place, label=label, note="", rule="nearest VERB before", also=[label] * 4)
+            for rank in range(18):
+                kind = "best" if rank < 12 else "random"
+                where = {**place, "kind": kind, "rank": rank % 12, "query": 30, "key": 330}
+                numbers = [*range(61), *range(300, 361)]
+                add("examples", **where, up="obj", down=None)
+                add(
+                    "lines",
+                    **where,
+                    numbers=numbers,
+                    words=[word] * WORDS,
+                    weights=[drawn.random() for _ in numbers],
+                    ids=list(range(30000, 30512)),
+                    text=None if rank % 2 else text,
+                    **{name: [word] * 6 for name in ("raised", "lowered")},
+                    **{name: [drawn.random() for _ in range(6)] for name in ("raised_by", "lowered_by")},
+                )
+            for name in HISTOGRAMS:
+                for at in range(BINS):
+                    add("distributions", **place, of=name, low=at / BINS)
+            for at in range(-REACH, REACH + 1):
+                add("distributions", **place, of="distance", low=float(at))
+            for at in range(80):
+                add("relations", **place, relation=f"relation:{at}", way="up", rule="nearest VERB before")
+    for at in range(80):
+        add("syntax", relation=f"relation:{at}", direction="dependent->head", layer=at % HEADS, head=3)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    del manifest["seal"]
+    for name, (columns, rows) in tables.items():
+        table = pyarrow.table({column: pyarrow.array([row[column] for row in rows], kind) for column, kind in columns})
+        path = folder / f"{name}.parquet"
+        parquet.write_table(table, path)
+        data = path.read_bytes()
+        manifest["files"][path.name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    write_manifest(folder, manifest)
+
+
+def test_the_site_of_bert_base_is_below_30_mb(tmp_path: Path) -> None:
+    folder = finished(tmp_path, layers=HEADS, heads=HEADS)
+    add_tables(folder)
+    site = write_site(folder).parent
+    sizes = {path.name: path.stat().st_size for path in site.iterdir()}
+    assert len(sizes) == 3 + HEADS * HEADS
+    total = sum(sizes.values())
+    single = write_report(folder).stat().st_size
+    print(f"site {total / 1e6:.1f} MB, largest page {max(sizes.values()):,}, single file {single / 1e6:.1f} MB")
+    assert total < LIMIT
+    assert single < LIMIT

@@ -1,0 +1,263 @@
+"""Effects over a corpus: naive loops over transformers with the head's slice changed; removal, intervals, kills."""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from surveying import OPTIONS, contents
+from transformers import AutoTokenizer
+from typer.testing import CliRunner
+
+import headscope as hs
+from explain.tops import WORDS, readable
+from headscope._survey.effects import CANDIDATES
+from headscope._survey.intervals import Resampled
+from headscope.cli.app import app
+from headscope.errors import HeadscopeError, InputError, UnsupportedError
+from patience import PATIENCE
+
+LAYERS, HEADS, WIDTH = 3, 4, 8
+LENGTH = 16
+LIMIT = 2e-5
+EFFECTS = {**OPTIONS, "statistics": "entropy", "length": LENGTH, "effects": 9}
+Head = tuple[int, int]
+
+
+def corpus() -> list[str]:
+    """Ten documents of up to three windows."""
+    drawn = np.random.default_rng(3)
+    words = [word for word in WORDS if word.isalnum()]
+    return [" ".join(drawn.choice(words, size=int(drawn.integers(8, 40)))) for _ in range(10)]
+
+
+def naive_windows(folder: Path) -> list[tuple[int, str, int, list[int]]]:
+    """Number and name of the document, the window's number and its ids: those that effects are to be measured over."""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    first, last = tokenizer.cls_token_id, tokenizer.sep_token_id
+    windows = []
+    for number, text in enumerate(corpus()):
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        for at, start in enumerate(range(0, len(ids), LENGTH - 2)):
+            windows.append((number, str(number), at, [first, *ids[start : start + LENGTH - 2], last]))
+    windows.sort(key=lambda window: hashlib.sha256(f"{window[1]}\0{window[2]}".encode()).digest())
+    return windows[: int(EFFECTS["effects"])]
+
+
+class Naive:
+    """A model of transformers with slices of the input of W_O changed by hooks."""
+
+    def __init__(self, folder: Path, module: Any, kind: str, method: str = "zero") -> None:
+        self.module, self.kind, self.method = module, kind, method
+        self.mask = AutoTokenizer.from_pretrained(folder).mask_token_id
+
+    def outputs(self, ids: list[int], silenced: set[Head]) -> Any:
+        def change(_: Any, given: tuple[torch.Tensor], layer: int) -> tuple[torch.Tensor]:
+            context = given[0].clone()
+            for at, head in silenced:
+                if at == layer:
+                    span = slice(head * WIDTH, (head + 1) * WIDTH)
+                    mean = context[..., span].mean(1, keepdim=True)
+                    context[..., span] = mean if self.method == "mean" else 0
+            return (context,)
+
+        hooks = [
+            layer.attention.output.dense.register_forward_pre_hook(lambda m, given, at=at: change(m, given, at))
+            for at, layer in enumerate(self.module.bert.encoder.layer)
+        ]
+        with torch.no_grad():
+            outputs = self.module(torch.tensor([ids]), output_hidden_states=True)
+        for hook in hooks:
+            hook.remove()
+        return outputs
+
+    def number(self, window: tuple[int, str, int, list[int]], silenced: set[Head]) -> float:
+        _, name, at, ids = window
+        if self.kind == "loss":
+            places = list(range(1, len(ids) - 1))
+            places.sort(key=lambda place: hashlib.sha256(f"{name}\0{at}\0{place}".encode()).digest())
+            places = places[: max(1, round(0.15 * len(places)))]
+            masked = [self.mask if place in places else index for place, index in enumerate(ids)]
+            logits = self.outputs(masked, silenced).logits[0, places].double()
+            return float(torch.nn.functional.cross_entropy(logits, torch.tensor([ids[place] for place in places])))
+        plain, changed = self.outputs(ids, set()), self.outputs(ids, silenced)
+        if self.kind == "embedding":
+            a, b = (outputs.hidden_states[-1][0].double().mean(0) for outputs in (plain, changed))
+            return 1 - float(torch.nn.functional.cosine_similarity(a, b, dim=0))
+        index = int(plain.logits[0].argmax()) if self.kind == "class" else int(self.kind)
+        return float(changed.logits[0, index])
+
+
+CASES = [
+    ("ForMaskedLM", None, "zero", "loss"),
+    ("ForMaskedLM", None, "mean", "loss"),
+    ("ForMaskedLM", "embedding", "zero", "embedding"),
+    ("ForSequenceClassification", None, "zero", "class"),
+    ("ForSequenceClassification", "good", "mean", "2"),
+]
+
+
+@pytest.mark.parametrize(("suffix", "output", "method", "kind"), CASES)
+def test_they_equal_naive_loops(tmp_path: Path, suffix: str, output: str | None, method: str, kind: str) -> None:
+    made = readable(tmp_path, "Bert", suffix)
+    survey = hs.survey(tmp_path, corpus(), **EFFECTS, effects_output=output, effects_method=method)
+    windows, naive = naive_windows(tmp_path), Naive(tmp_path, made.module, kind, method)
+    base = np.array([naive.number(window, set()) for window in windows])
+    rows = {(row["layer"], row["head"]): row for row in survey.effects.to_pylist()}
+    assert len(rows) == LAYERS * HEADS
+    changes = []
+    for head, row in rows.items():
+        change = np.array([naive.number(window, {head}) for window in windows]) - base
+        assert row["change"] == pytest.approx(change.mean(), abs=LIMIT)
+        assert row["low"] <= row["change"] <= row["high"]
+        assert (row["base"], row["method"]) == (pytest.approx(base.mean(), abs=LIMIT), method)
+        assert (row["windows"], row["documents"]) == (len(windows), len({window[0] for window in windows}))
+        changes.append(abs(change.mean()))
+    assert max(changes) > 1e-3
+    check_removal(survey, windows, naive, base)
+
+
+def check_removal(survey: hs.Survey, windows: list[Any], naive: Naive, base: np.ndarray) -> None:
+    """Greedy over the windows of even documents, the cost over the others, all from naive numbers."""
+    choosing = [at for at, window in enumerate(windows) if window[0] % 2 == 0]
+    others = [at for at, window in enumerate(windows) if window[0] % 2 == 1]
+    assert choosing
+    assert others
+
+    def cost(places: list[int], silenced: set[Head]) -> float:
+        change = np.array([naive.number(windows[at], silenced) - base[at] for at in places])
+        return float((np.abs(change) if naive.kind not in ("loss", "embedding") else change).mean())
+
+    removed: set[Head] = set()
+    latest = {(layer, head): cost(choosing, {(layer, head)}) for layer in range(LAYERS) for head in range(HEADS)}
+    for step, row in enumerate(survey.removal.to_pylist(), 1):
+        candidates = sorted(latest, key=lambda head: latest[head])[:CANDIDATES]
+        latest |= {head: cost(choosing, removed | {head}) for head in candidates}
+        head = (row["layer"], row["head"])
+        assert latest[head] == pytest.approx(min(latest[candidate] for candidate in candidates), abs=LIMIT)
+        removed.add(head)
+        assert row["step"] == step
+        assert row["cost"] == pytest.approx(latest.pop(head), abs=LIMIT)
+        assert row["cost_held_out"] == pytest.approx(cost(others, removed), abs=LIMIT)
+        assert (row["windows"], row["windows_held_out"]) == (len(choosing), len(others))
+    assert len(removed) == LAYERS * HEADS
+
+
+def test_a_head_that_does_nothing_goes_first(tmp_path: Path) -> None:
+    """Where W_O has no rows for a head, its effect is exactly 0 and so is what removing it costs."""
+    made = readable(tmp_path, "Bert", "Model")
+    made.module.encoder.layer[1].attention.output.dense.weight.data[:, 2 * WIDTH : 3 * WIDTH] = 0
+    made.module.save_pretrained(tmp_path)
+    survey = hs.survey(tmp_path, corpus(), **EFFECTS)
+    (dead,) = [row for row in survey.effects.to_pylist() if (row["layer"], row["head"]) == (1, 2)]
+    assert dead["low"] == pytest.approx(0, abs=1e-12)
+    assert dead["high"] == pytest.approx(0, abs=1e-12)
+    first = survey.removal.to_pylist()[0]
+    assert (first["layer"], first["head"]) == (1, 2)
+    assert first["cost_held_out"] == pytest.approx(0, abs=1e-12)
+
+
+def test_intervals() -> None:
+    """As a loop of draws gives them, and near the normal interval where documents are alike in size."""
+    drawn = np.random.default_rng(1)
+    documents = drawn.integers(0, 30, size=200).tolist()
+    values = drawn.normal(size=(200, 3)) + 0.5 * drawn.normal(size=30)[documents][:, None]
+    means, low, high = Resampled(documents).means(values)
+    np.testing.assert_allclose(means, values.mean(0))
+    names = sorted(set(documents))
+    of = [np.array([document == name for document in documents]) for name in names]
+    loop = []
+    for _ in range(3000):
+        picked = drawn.integers(0, len(names), size=len(names))
+        loop.append(np.concatenate([values[of[at]] for at in picked]).mean(0))
+    np.testing.assert_allclose((low, high), np.percentile(loop, (2.5, 97.5), axis=0), atol=0.03)
+    sums = np.stack([(values[one] - means).sum(0) for one in of])
+    error = np.sqrt((sums**2).sum(0) * len(names) / (len(names) - 1)) / len(values)
+    np.testing.assert_allclose(high - low, 2 * 1.96 * error, rtol=0.2)
+    assert np.isnan(Resampled([4, 4]).means(values[:2])[1]).all()
+
+
+def test_one_document(tmp_path: Path) -> None:
+    """Nothing is held out, and there is no interval."""
+    readable(tmp_path, "Bert", "ForMaskedLM")
+    survey = hs.survey(tmp_path, [" ".join(corpus())], **{**EFFECTS, "effects": 3})
+    assert {row["low"] for row in survey.effects.to_pylist()} == {None}
+    for row in survey.removal.to_pylist():
+        assert (row["cost_held_out"], row["windows"], row["windows_held_out"]) == (None, 3, 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"effects": 3, "effects_method": "halve"}, InputError, "can't be silenced by 'halve'"),
+        ({"effects": 0, "effects_output": "loss"}, InputError, "say how effects are measured, and none are"),
+        ({"effects": 3, "effects_output": "class"}, UnsupportedError, "no sequence classifier"),
+        ({"effects": -1}, InputError, "effects is -1"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(
+    tmp_path: Path, options: dict[str, Any], error: type[HeadscopeError], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        hs.survey("-", ["A cat sat."], out=tmp_path / "out", **{**OPTIONS, **options})
+    assert not list(tmp_path.rglob("part-*"))
+
+
+def test_a_live_model_and_one_without_masks(tmp_path: Path) -> None:
+    made = readable(tmp_path, "Bert", "ForMaskedLM")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    with pytest.raises(InputError, match="a live model was passed"):
+        hs.survey(made.module, corpus(), tokenizer=tokenizer, effects=2)
+    with pytest.raises(InputError, match="effects reads the texts twice"):
+        hs.survey(tmp_path, iter(corpus()), effects=2)
+    with pytest.raises(InputError, match="the survey has no effects"):
+        _ = hs.survey(tmp_path, corpus(), **OPTIONS).effects
+
+
+KILLED = """
+import os, signal, sys
+import headscope as hs
+def count(event, args):
+    if event == "os.rename" and os.path.basename(args[1]) == sys.argv[3]:
+        os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(count)
+hs.survey(sys.argv[1], open(sys.argv[4], encoding="utf-8").read().splitlines(), out=sys.argv[2], **eval(sys.argv[5]))
+"""
+"""A process that dies when it is about to put a file in its place."""
+
+
+@pytest.mark.parametrize("file", ["windows.parquet", "round-00005.npy", "removal.parquet"])
+def test_killed_and_resumed(tmp_path: Path, file: str) -> None:
+    readable(tmp_path, "Bert", "ForMaskedLM")
+    (tmp_path / "texts").write_text("\n".join(corpus()), encoding="utf-8")
+    whole = hs.survey(tmp_path, corpus(), out=tmp_path / "whole", **EFFECTS)
+    given = [str(tmp_path), str(tmp_path / "out"), file, str(tmp_path / "texts"), repr(EFFECTS)]
+    died = subprocess.run([sys.executable, "-c", KILLED, *given], capture_output=True, timeout=PATIENCE, check=False)
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    rounds = {path: path.stat().st_ino for path in (tmp_path / "out" / "effects").glob("round-*.npy")}
+    hs.survey(tmp_path, corpus(), out=tmp_path / "out", **EFFECTS)
+    assert contents(tmp_path / "out") == contents(whole.folder)
+    assert all(path.stat().st_ino == inode for path, inode in rounds.items())
+    with pytest.raises(InputError, match="effects was 9, is 8"):
+        hs.survey(tmp_path, corpus(), out=tmp_path / "out", **{**EFFECTS, "effects": 8})
+
+
+def test_the_command(tmp_path: Path) -> None:
+    """`headscope survey --effects` says what the heads are worth."""
+    (tmp_path / "texts").mkdir()
+    for number, text in enumerate(["A cat sat on the mat.", "She took off her hat.", "The dog ran home."] * 2):
+        (tmp_path / "texts" / f"{number}.txt").write_text(text, encoding="utf-8")
+    words = ["survey", "-", str(tmp_path / "texts"), "--out", str(tmp_path / "out"), "--effects", "6"]
+    result = CliRunner().invoke(app, [*words, "--no-report", "--threads", "1", "--statistics", "entropy"])
+    assert result.exit_code == 0, result.output
+    row = max(hs.Survey(tmp_path / "out").effects.to_pylist(), key=lambda row: abs(row["change"]))
+    said = " ".join(result.output.split())
+    assert f"head {row['layer']}.{row['head']} is felt most: without it the masked-LM loss" in said
+    assert "8 of 16 heads" in said

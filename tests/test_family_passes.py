@@ -1,0 +1,239 @@
+"""Every family's forward pass against transformers': distances from fp64, half precision, verification, effects."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import headscope as hs
+from headscope.anatomy.heads import HEAD_SLICES
+from headscope.encoder import Input
+from headscope.errors import HeadscopeError, UnsupportedError
+from headscope.explain.prefixes import changed_states, keep
+from random_models import FAMILIES, WITH_SEGMENTS, ids, made, run
+
+SHAPES: dict[str, list[tuple[str, dict[str, Any]]]] = {
+    "Albert": [("two groups", {"num_hidden_groups": 2, "num_hidden_layers": 5}), ("inner", {"inner_group_num": 2})],
+    "Ernie": [("no task", {"use_task_id": False})],
+    "RoFormer": [("values", {"rotary_value": True}), ("wide", {"embedding_size": 32})],
+    "ModernBert": [
+        ("biases", dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias", "classifier_bias"), True)),
+        ("no decoder bias", {"decoder_bias": False}),
+        ("wide heads", {"num_attention_heads": 2}),
+        ("tanh", {"hidden_activation": "gelu_new", "classifier_activation": "silu"}),
+        ("types", {"layer_types": ["sliding_attention", "full_attention"] * 2}),
+    ],
+    "Esm": [
+        ("absolute", {"position_embedding_type": "absolute", "emb_layer_norm_before": True}),
+        ("no dropout", {"token_dropout": False}),
+    ],
+    "NomicBert": [("narrow heads", {"head_dim": 4}), ("base", {"rope_parameters": {"rope_theta": 50.0}})],
+    "Gte": [("no types", {"type_vocab_size": 0}), ("types", {"type_vocab_size": 2})],
+    "MPNet": [("wide heads", {"num_attention_heads": 2})],
+    "DebertaV2": [
+        ("own projections", {"share_att_key": False}),
+        ("c2p", {"share_att_key": False, "pos_att_type": ["c2p"]}),
+        ("p2c", {"share_att_key": False, "pos_att_type": ["p2c"]}),
+        ("all distances", {"position_buckets": -1, "norm_rel_ebd": "none"}),
+        ("few distances", {"position_buckets": -1, "max_relative_positions": 7}),
+        ("positions and types", {"position_biased_input": True, "type_vocab_size": 2}),
+        ("convolution", {"conv_kernel_size": 3, "conv_act": "gelu"}),
+        ("grouped convolution", {"conv_kernel_size": 3, "conv_groups": 2}),
+        ("narrow embeddings", {"embedding_size": 16, "conv_kernel_size": 5}),
+        ("no distances", {"relative_attention": False, "position_biased_input": True}),
+        ("scale only", {"relative_attention": False, "position_biased_input": True, "pos_att_type": ["c2p"]}),
+        ("another head", {"legacy": False}),
+    ],
+    "EuroBert": [
+        ("biases", {"attention_bias": True, "mlp_bias": True}),
+        ("wide heads", {"head_dim": 16}),
+        ("tied", {"tie_word_embeddings": True}),
+        ("no groups", {"num_key_value_heads": 4}),
+    ],
+}
+CASES = [
+    *((stem, {}) for stem in FAMILIES),
+    *(pytest.param(stem, config, id=f"{stem}-{name}") for stem, cases in SHAPES.items() for name, config in cases),
+]
+BEYOND_BERT = [stem for stem in FAMILIES if stem not in ("Bert", "Roberta", "XLMRoberta", "Camembert")]
+
+
+def distances(trace: hs.Trace, outputs: Any, exact: Any) -> dict[str, tuple[float, float]]:
+    """Of every kind of number, our largest distance from the fp64 run and that of transformers' fp32 run."""
+    size = len(trace)
+    kinds: dict[str, list[tuple[np.ndarray, torch.Tensor, torch.Tensor]]] = {
+        "weights": [
+            (trace[layer].weights[:], outputs.attentions[layer][0], exact.attentions[layer][0])
+            for layer in range(len(outputs.attentions))
+        ],
+        "hidden": [
+            (state.array, theirs[0], truth[0])
+            for state, theirs, truth in zip(
+                trace.hidden_states, outputs.hidden_states, exact.hidden_states, strict=True
+            )
+        ],
+    }
+    for name in ("logits", "pooler_output"):
+        if name in outputs:
+            kinds[name] = [(trace.outputs[name].array, outputs[name][0], exact[name][0])]
+    found = {}
+    for kind, triples in kinds.items():
+        ours = max(float(np.abs(mine - truth.numpy()).max()) for mine, _, truth in triples)
+        theirs = max(float((other.double() - truth).abs().max()) for _, other, truth in triples)
+        found[kind] = (ours, theirs)
+    assert size == outputs.attentions[0].shape[-1]
+    return found
+
+
+@pytest.mark.parametrize("suffix", ["Model", "ForMaskedLM"])
+@pytest.mark.parametrize(("stem", "config"), CASES)
+def test_as_close_to_fp64_as_transformers(tmp_path: Path, stem: str, suffix: str, config: dict[str, Any]) -> None:
+    """At most twice as far as transformers' own fp32 run, or within 2 units in the last place of numbers around 1."""
+    checkpoint = made(tmp_path, stem, suffix, **config)
+    row = [*ids(50), 4, *ids(11, 1)]
+    segments = [0] * 30 + [1] * 32 if stem in WITH_SEGMENTS or config.get("type_vocab_size") == 2 else None
+    exact = run(copy.deepcopy(checkpoint.module).double(), [row], [segments] if segments else None)
+    outputs = run(checkpoint.module, [row], [segments] if segments else None)
+    trace = hs.open(tmp_path).trace(ids=row, segments=segments, hidden_states=True)
+    for kind, (ours, theirs) in distances(trace, outputs, exact).items():
+        assert ours <= 2 * theirs + 2.5e-7, kind
+
+
+@pytest.mark.parametrize(("stem", "config"), CASES)
+def test_verification_passes(tmp_path: Path, stem: str, config: dict[str, Any]) -> None:
+    """The paper's formulas in fp64, head by head, and transformers; also with silenced heads."""
+    made(tmp_path, stem, **config)
+    model = hs.open(tmp_path)
+    trace = model.trace(ids=ids(24), ablate={(1, 2), (2, 0)} if model.anatomy.known().heads > 2 else {(1, 1)})
+    report = trace.verify()
+    assert report.agrees, report
+    names = {check.name for check in report.checks}
+    assert {"queries", "keys", "values", "weights", "weights (eager)", "hidden states"} <= names
+    assert not report.skipped
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("stem", BEYOND_BERT)
+def test_half_precision_files(tmp_path: Path, stem: str, dtype: torch.dtype) -> None:
+    checkpoint = made(tmp_path, stem, "ForMaskedLM", dtype=dtype)
+    outputs = run(checkpoint.module, [list(ids(12))])
+    trace = hs.open(tmp_path).trace(ids=ids(12), hidden_states=True)
+    np.testing.assert_allclose(trace.outputs["logits"].array, outputs.logits[0].numpy(), atol=2e-5, rtol=2e-5)
+
+
+@pytest.mark.parametrize("stem", BEYOND_BERT)
+def test_heads_are_slices_of_what_is_stored(tmp_path: Path, stem: str) -> None:
+    """Queries of layer 0 from the head's own slices: x W_Q + b_Q, rotated, and the sum of the heads' outputs."""
+    made(tmp_path, stem)
+    model = hs.open(tmp_path)
+    sizes = model.anatomy.known()
+    head = model.layers[0].heads[1]
+    assert {name: np.shape(getattr(head, name)) for name, _, _ in HEAD_SLICES} == {
+        "W_Q": (sizes.d_model, sizes.d_head), "W_K": (sizes.d_model, sizes.d_head),
+        "W_V": (sizes.d_model, sizes.d_head), "W_O": (sizes.d_head, sizes.d_model),
+        "b_Q": (sizes.d_head,), "b_K": (sizes.d_head,), "b_V": (sizes.d_head,),
+    }  # fmt: skip
+    trace = model.trace(ids=ids(9), hidden_states=True)
+    x = model.encoder.attention_input(trace.hidden_states[0].array, 0)
+    np.testing.assert_allclose(trace[0, 1].v, x @ head.W_V + head.b_V, atol=2e-5)
+    assert model.layers[0].expansion_rate > 0
+
+
+@pytest.mark.parametrize("stem", BEYOND_BERT)
+def test_effects_are_those_of_silenced_forward_passes(tmp_path: Path, stem: str) -> None:
+    """Effects restart from kept layers; silencing the head in a whole forward pass gives the same numbers."""
+    made(tmp_path, stem)
+    model = hs.open(tmp_path)
+    row = np.array(ids(21), dtype=np.int64)
+    kept = keep(model.encoder, Input(row, np.zeros_like(row)))
+    for layer, head in ((0, 1), (1, 0)):
+        silent = np.zeros_like(kept.layers[layer].contexts[head : head + 1])
+        whole = model.trace(ids=row.tolist(), ablate={(layer, head)}).outputs["last_hidden_state"].array
+        np.testing.assert_allclose(
+            changed_states(model.encoder, kept, layer, [head], silent, None)[0], whole, atol=3e-5, rtol=3e-5
+        )
+        one = changed_states(model.encoder, kept, layer, [head], silent, 13)[0, 0]
+        np.testing.assert_allclose(one, whole[13], atol=3e-5, rtol=3e-5)
+
+
+@pytest.mark.parametrize(
+    ("stem", "field", "value"),
+    [
+        ("NomicBert", "rope_parameters", {"rope_type": "linear", "factor": 2.0, "rope_theta": 1000.0}),
+        ("Gte", "rope_parameters", {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1000.0}),
+        ("EuroBert", "rope_parameters", {"rope_type": "default", "rope_theta": -1}),
+        ("EuroBert", "partial_rotary_factor", 0.5),
+        ("ModernBert", "layer_types", ["full_attention"]),
+        ("ModernBert", "layer_types", ["chunked_attention"] * 4),
+        ("ModernBert", "local_attention", "wide"),
+        ("Esm", "position_embedding_type", "relative_key"),
+        ("Bert", "position_embedding_type", "rotary"),
+        ("DebertaV2", "pos_att_type", ["p2p"]),
+        ("DebertaV2", "conv_kernel_size", 2),
+        ("DebertaV2", "attention_head_size", 4),
+        ("ModernBert", "auto_map", {"AutoModel": "modeling.Model"}),
+    ],
+)
+def test_settings_that_are_not_computed_are_named(tmp_path: Path, stem: str, field: str, value: Any) -> None:
+    made(tmp_path, stem)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, field: value}))
+    name = "rope_theta" if value == {"rope_type": "default", "rope_theta": -1} else field
+    with pytest.raises(UnsupportedError, match=name):
+        hs.open(tmp_path).trace(ids=[5, 6])
+
+
+@pytest.mark.parametrize(
+    ("stem", "config", "name"),
+    [
+        ("MPNet", {"relative_attention_num_buckets": 16}, "relative_attention_num_buckets"),
+    ],
+)
+def test_shapes_that_are_not_computed_are_named(tmp_path: Path, stem: str, config: dict[str, Any], name: str) -> None:
+    made(tmp_path, stem, **config)
+    with pytest.raises(HeadscopeError, match=name):
+        hs.open(tmp_path).trace(ids=[5, 6])
+
+
+def test_a_roformer_without_its_table_computes_it(tmp_path: Path) -> None:
+    checkpoint = made(tmp_path, "RoFormer")
+    file, name = tmp_path / "model.safetensors", "encoder.embed_positions.weight"
+    plain = type(checkpoint.module)(checkpoint.module.config)
+    state = {**load_file(file), name: plain.state_dict()[name]}
+    save_file(state, file, {"format": "pt"})
+    before = hs.open(tmp_path).trace(ids=ids(30)).outputs["last_hidden_state"].array
+    del state[name]
+    save_file(state, file, {"format": "pt"})
+    model = hs.open(tmp_path)
+    assert model.anatomy.missing == ()
+    np.testing.assert_allclose(model.trace(ids=ids(30)).outputs["last_hidden_state"].array, before, atol=2e-5)
+
+
+def test_nomics_published_config_has_other_names(tmp_path: Path) -> None:
+    """It names custom code, so the forward pass is refused; sizes and heads are read."""
+    made(tmp_path, "NomicBert")
+    config = json.loads((tmp_path / "config.json").read_text())
+    names = {"hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head"}
+    names |= {"intermediate_size": "n_inner", "max_position_embeddings": "n_positions"}
+    config = {names.get(name, name): value for name, value in config.items()}
+    config["auto_map"] = {"AutoModel": "modeling_hf_nomic_bert.NomicBertModel"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    model = hs.open(tmp_path)
+    assert model.layers[2].heads[3].W_Q.shape == (32, 8)
+    with pytest.raises(UnsupportedError, match="auto_map"):
+        model.trace(ids=[5, 6])
+
+
+def test_effects_beside_a_convolution_are_refused(tmp_path: Path) -> None:
+    made(tmp_path, "DebertaV2", conv_kernel_size=3)
+    model = hs.open(tmp_path)
+    row = np.array(ids(5), dtype=np.int64)
+    with pytest.raises(UnsupportedError, match="convolution"):
+        keep(model.encoder, Input(row, np.zeros_like(row)))

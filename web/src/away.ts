@@ -1,0 +1,182 @@
+// Traces of which only the header is here: their parts are fetched when somebody looks at them.
+import { effect, signal } from "@preact/signals";
+import { catalog } from "./catalog";
+import { fromKernel, told } from "./notebook";
+import { start } from "./remote";
+import { at, doc, docs, type Doc } from "./store";
+import type { Questions } from "./trace/desk";
+import { engine, type Urgency } from "./trace/engine";
+import { plain, size, type Groups } from "./trace/cells";
+import type { TraceInfo } from "./trace/trace";
+import { say } from "./words";
+
+/** Why parts can't be fetched; null while they can. */
+export const lost = signal<string | null>(null);
+/** Raised to try again. */
+export const tries = signal(0);
+
+/** Requests that a reader waits for: background work pauses meanwhile, and a moment longer. */
+let waiting = 0;
+let quietFrom = 0;
+const PAUSE = 150;
+
+async function fromServer(request: object, left?: AbortSignal): Promise<Float32Array> {
+  const response = await fetch("api/part", {
+    method: "POST",
+    headers: { "content-type": "application/json", "x-headscope-token": start.value.token ?? "" },
+    body: JSON.stringify(request),
+    signal: left ?? null,
+  });
+  if (!response.ok) throw new Error(say("refused", { why: (await response.text()).slice(0, 600) }));
+  return new Float32Array(await response.arrayBuffer());
+}
+
+/** A kernel may be busy for long: after a while the page says so, and waits on. */
+const LONG = 5000;
+
+async function awaited(request: object): Promise<Float32Array> {
+  const late = setTimeout(() => { lost.value = say("kernel"); }, LONG);
+  try {
+    return await fromKernel(request);
+  } finally {
+    clearTimeout(late);
+  }
+}
+
+/** A part of a trace, as numbers. */
+async function part(remote: string, request: object, urgency: Urgency, left?: AbortSignal): Promise<Float32Array> {
+  const foreground = urgency !== "background";
+  if (foreground) waiting++;
+  else while (waiting || performance.now() < quietFrom) await new Promise((later) => setTimeout(later, PAUSE / 4));
+  try {
+    const numbers = await (told === null ? fromServer : awaited)({ ...request, trace: remote }, left);
+    if (left?.aborted) throw left.reason;
+    lost.value = null;
+    return numbers;
+  } catch (error) {
+    if (left?.aborted) throw left.reason;
+    lost.value = error instanceof TypeError ? say("lost") : (error as Error).message;
+    throw new Error(lost.value);
+  } finally {
+    if (foreground) {
+      waiting--;
+      quietFrom = performance.now() + PAUSE;
+    }
+  }
+}
+
+const awayDoc = (id: number): Doc | null => docs.value.find((held) => held.id === id && held.info.away) ?? null;
+
+/** The tokens of each row or column; null where each is a token. */
+const joined = (groups: Groups, all: number): object | null =>
+  plain(groups, all) ? null : { starts: [...groups.starts], members: [...groups.members] };
+
+type Tile = Questions["tile"]["ask"];
+type Masses = Questions["masses"]["ask"];
+
+/** A picture of a head, of every nth row. */
+export function tileOf({ remote, info }: Doc, { view, trace: _, minus: __, mean: ___, ...ask }: Tile, every: number, urgency: Urgency, left?: AbortSignal): Promise<Float32Array> {
+  const [rows, columns] = [joined(view.rows, info.queries.tokens.length), joined(view.columns, info.keys.tokens.length)];
+  return part(remote!, { want: "tile", ...ask, rows, columns, renormalise: view.renormalise, every }, urgency, left);
+}
+
+/** Number of rows of which one is computed, so that a picture of them appears at once. */
+const SAMPLED_CELLS = 1 << 21;
+export const everyNth = ({ view }: { view: { rows: Groups; columns: Groups } }): number =>
+  Math.ceil((size(view.rows) * size(view.columns)) / SAMPLED_CELLS);
+
+/** What a head writes at a query, and the size of a value: |v_j W_O|, |c_i W_O|, and the share of the latter. */
+export interface Written {
+  norm?: number | undefined;
+  size?: number | undefined;
+  share?: number | undefined;
+}
+
+export async function written({ remote, info }: Doc, layer: number, head: number, i: number, j: number): Promise<Written> {
+  const n = layer * info.heads + head;
+  if (!info.away) {
+    const index = n * info.queries.tokens.length + i;
+    return { norm: info.valueNorms?.[n * info.keys.tokens.length + j], size: info.writes?.[index], share: info.shares?.[index] };
+  }
+  if (!info.hasNorms) return {};
+  const [norms, writes] = await Promise.all([
+    part(remote!, { want: "norms", layer, head }, "now"), part(remote!, { want: "writes", layer, query: i }, "now"),
+  ]);
+  return { norm: norms[j], size: writes[head], share: writes[info.heads + head] };
+}
+
+/** Heads that are measured at a time. */
+const MEASURED = 4;
+
+/** Thumbnails and statistics, a few heads at a time, those of the layer in view first. */
+async function measure(opened: Doc): Promise<void> {
+  const { heads, layers, queries, keys } = opened.info;
+  const all = layers.length * heads;
+  const [rows, columns] = [Math.min(48, queries.tokens.length), Math.min(48, keys.tokens.length)];
+  const data = new Uint8Array(all * rows * columns);
+  const names = catalog.value.map(({ name }) => name);
+  let statistics = Object.fromEntries(names.map((name) => [name, new Float32Array(all).fill(NaN)]));
+  const broken = new Set<number>();
+  const awaited = new Set(Array.from({ length: all }, (_, n) => n));
+  const put = (): void => {
+    const more: Partial<TraceInfo> = { thumbs: { data, rows, columns }, statistics, awaited: new Set(awaited), broken: new Set(broken) };
+    docs.value = docs.value.map((other) => (other.id === opened.id ? { ...other, info: { ...other.info, ...more } } : other));
+  };
+  put();
+  while (awaited.size) {
+    const seen = doc.peek()?.id === opened.id ? at.peek().layer : 0;
+    const first = [...awaited].find((n) => n >= seen * heads) ?? awaited.values().next().value!;
+    const [layer, from] = [Math.floor(first / heads), first % heads];
+    const to = Math.min(heads, from + MEASURED);
+    let numbers: Float32Array;
+    try {
+      numbers = await part(opened.remote!, { want: "measures", layer, heads: [from, to] }, "background");
+    } catch {
+      const before = tries.peek();
+      await new Promise<void>((again) => {
+        const stop = effect(() => { if (tries.value !== before) queueMicrotask(() => { stop(); again(); }); });
+      });
+      continue;
+    }
+    if (!awayDoc(opened.id)) return;
+    const count = to - from;
+    statistics = Object.fromEntries(names.map((name, at) => {
+      const values = statistics[name].slice();
+      values.set(numbers.subarray((at + 1) * count, (at + 2) * count), first);
+      return [name, values];
+    }));
+    data.set(numbers.subarray((names.length + 1) * count), first * rows * columns);
+    for (let n = 0; n < count; n++) {
+      if (numbers[n]) broken.add(first + n);
+      awaited.delete(first + n);
+    }
+    put();
+  }
+}
+
+/** Measure the traces that are opened, and answer for the worker where it lacks the arrays. */
+export function followAway(): void {
+  const measured = new Set<number>();
+  effect(() => {
+    for (const opened of docs.value) {
+      if (!opened.info.away || measured.has(opened.id)) continue;
+      measured.add(opened.id);
+      queueMicrotask(() => void measure(opened));
+    }
+  });
+  engine.supplier = {
+    answer(kind, ask, urgency, left) {
+      const of = awayDoc((ask as { trace?: number }).trace ?? -1);
+      if (!of) return null;
+      if (kind === "tile" && !(ask as Tile).minus && !(ask as Tile).mean) return tileOf(of, ask as Tile, 1, urgency, left);
+      if (kind !== "masses") return null;
+      const { trace: _, queries, keys, kept, ...rest } = ask as Masses;
+      const list = (places: ArrayLike<number>): number[] => Array.from(places);
+      return part(of.remote!, { want: "masses", ...rest, queries: list(queries), keys: list(keys), kept: kept && list(kept) }, urgency, left);
+    },
+    piece({ trace, ...piece }, urgency) {
+      const of = awayDoc(trace);
+      return of ? part(of.remote!, piece, urgency) : Promise.reject(new Error(say("lost")));
+    },
+  };
+}

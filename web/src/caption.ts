@@ -1,0 +1,78 @@
+// What an exported picture or table shows, in words and as data: model, text, head, pinned cell, settings.
+import { maskOf } from "./masking";
+import { drawnOf, mostOf, wanted, type Picture } from "./pictures";
+import { mean, title } from "./several";
+import * as state from "./state";
+import { at, column, doc, headName, row, shown } from "./store";
+import { engine } from "./trace/engine";
+import { count, number, percent, say } from "./words";
+
+/** Rows and columns [..): top, bottom, left, right. */
+export type Window = [number, number, number, number];
+
+/** The weight of the pinned cell as the picture shows it; null where none is pinned or the mask hides it. */
+async function pinnedWeight(): Promise<number | null> {
+  const [now, r, c] = [wanted.value, row.value, column.value];
+  if (!now || r === null || c === null) return null;
+  const [weight] = await engine.ask("tile", {
+    ...drawnOf(now), minus: null, view: now.shown.view, box: [r, r + 1, c, c + 1], height: 1, width: 1, normed: now.normed,
+  });
+  return maskOf(now.doc.info, now.layer, now.mean)?.(now.shown.rows[r], now.shown.columns[c], weight) ? null : weight;
+}
+
+/** Notes on what was hidden, joined or weighted. */
+function remarks(): string[] {
+  const words = shown.value;
+  const notes: string[] = [];
+  if (!words) return notes;
+  if (state.filter.value !== "all") notes.push(say(`filter_${state.filter.value}`));
+  if (words.renormalised) notes.push(say("renormalised"));
+  else if (words.partial) notes.push(say("partial"));
+  if (state.merged.value) notes.push(say("merged_note"));
+  if (wanted.value?.normed) notes.push(say("normed_note"));
+  const info = doc.value?.info;
+  if (info?.broken.has(at.value.layer * info.heads + at.value.head)) notes.push(say("broken_says"));
+  return notes;
+}
+
+export interface Caption {
+  title: string;
+  /** The text comes last. */
+  sentences: string[];
+  pinned: object;
+}
+
+/** The caption of the part of the head that is in view. */
+export async function captionOf(picture: Picture, [top, bottom, left, right]: Window): Promise<Caption> {
+  const words = shown.value!;
+  const { info } = doc.value!;
+  const [r, c, weight] = [row.value, column.value, await pinnedWeight()];
+  const [query, key] = [r === null ? null : words.rows[r], c === null ? null : words.columns[c]];
+  const places = { i: query?.tokens.join("+") ?? "", j: key?.tokens.join("+") ?? "" };
+  const notes = remarks();
+  const whole = bottom - top === words.rows.length && right - left === words.columns.length;
+  const sentences = [
+    mean.value ? `${title()}, ${info.name}: ${say("mean_note")}.` : say("figure_what", { ...headName(info, at.value), model: info.name }),
+    query && key && say("figure_cell", { token: query.text, text: key.text, ...places, weight: weight === null ? "–" : number(weight, 4) }),
+    query && !key && say("figure_query", { token: query.text, ...places }),
+    key && !query && say("figure_key", { token: key.text, ...places }),
+    say("figure_colours", { scale: say(`scale_${state.scale.value}`), most: number(mostOf(picture), 2) }),
+    state.mode.value !== "matrix" && say("figure_lines", { share: percent(state.mass.value) }),
+    maskOf(info, at.value.layer, mean.value) && say("figure_masked"),
+    !whole && say("table_part", { from: top, to: bottom - 1, left, right: right - 1, rows: count(words.rows.length), columns: count(words.columns.length) }),
+    notes.length > 0 && `(${notes.join("; ")})`,
+    // last, because a figure cuts what is too long
+    info.text !== null && say("figure_text", { all: info.pair === null ? info.text : `${info.text} | ${info.pair}` }),
+  ].filter((sentence) => typeof sentence === "string");
+  return {
+    title: `${info.name} · ${title()}`,
+    sentences,
+    pinned: { query: r, key: c, query_tokens: query?.tokens ?? null, key_tokens: key?.tokens ?? null, weight },
+  };
+}
+
+/** The settings that the numbers and colours follow. */
+export const settings = (picture: Picture): object => ({
+  picture: state.mode.value, mass: state.mass.value, tokens: state.filter.value, special_tokens: state.special.value,
+  whole_words: state.merged.value, value_norms: wanted.value?.normed ?? false, scale: state.scale.value, colours_end_at: mostOf(picture),
+});

@@ -1,0 +1,39 @@
+// The rows of heads whose lines lie over each other: of every query where the text is short, else of the one looked at.
+import { effect, signal } from "@preact/signals";
+import { drawnOf, FULL_CELLS, picture, wanted, wantedKey } from "./pictures";
+import { overlaid } from "./several";
+import { lookedRow } from "./store";
+import { engine } from "./trace/engine";
+
+/** A head's weights of row r; null where they are not there. */
+export type RowAt = (r: number) => Float32Array | null;
+
+/** In the order of the heads; empty until all are there. */
+export const overlaidRows = signal<RowAt[]>([]);
+
+export function followOverlay(): void {
+  let turn = 0;
+  effect(() => {
+    const now = wanted.value;
+    const heads = overlaid.value;
+    const ticket = ++turn;
+    if (!now || !heads.length) {
+      overlaidRows.value = [];
+      return;
+    }
+    const { rows, columns, view } = { rows: now.shown.rows.length, columns: now.shown.columns.length, view: now.shown.view };
+    const whole = rows * columns <= FULL_CELLS;
+    const looked = whole ? null : lookedRow.value;
+    const rowsOf = async ([layer, head]: [number, number]): Promise<RowAt> => {
+      const one = { ...now, layer, head };
+      if (whole) {
+        const { full } = await picture(one, `overlay ${wantedKey(one)}`);
+        return (r) => full!.subarray(r * columns, (r + 1) * columns);
+      }
+      if (looked === null) return () => null;
+      const data = await engine.ask("rows", { ...drawnOf(one), view, from: looked, to: looked + 1, normed: now.normed }, `overlay ${layer}.${head}`);
+      return (r) => (r === looked ? data : null);
+    };
+    Promise.all(heads.map(rowsOf)).then((found) => { if (ticket === turn) overlaidRows.value = found; }, () => undefined);
+  });
+}

@@ -1,0 +1,20 @@
+// A dialog over the page: the browser traps the focus in it and restores it.
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+import type { Signal } from "@preact/signals";
+
+export function Dialog({ open, label, children }: { open: Signal<boolean>; label: string; children: ComponentChildren }) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  const wanted = open.value;
+  useEffect(() => {
+    if (wanted === dialog.current!.open) return;
+    if (wanted) dialog.current!.showModal();
+    else dialog.current!.close();
+  }, [wanted]);
+  const close = (): void => { open.value = false; };
+  return (
+    <dialog ref={dialog} aria-label={label} onClose={close} onClick={(event) => { if (event.target === event.currentTarget) close(); }}>
+      <div class="dialog">{wanted && children}</div>
+    </dialog>
+  );
+}

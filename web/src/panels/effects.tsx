@@ -1,0 +1,113 @@
+// The effects of changing each head in turn: a sentence, all heads in order of effect, and weight against effect.
+import { signed, targetName, type Run } from "../ask";
+import { placeOf } from "../comparing";
+import { pinned } from "../runs";
+import { choose } from "../ranking";
+import * as state from "../state";
+import { weight } from "../statistics";
+import { at, doc, headLabel, row, column, shown } from "../store";
+import { count, number, percent, say } from "../words";
+
+interface Effect {
+  layer: number;
+  head: number;
+  value: number;
+}
+
+/** Bars with their head's name. */
+const NAMED = 7;
+/** Below this share of the greatest, an effect is called almost none. */
+const SMALL = 0.01;
+const [WIDE, HIGH] = [230, 150];
+
+const name = ({ layer, head }: Effect): string => `${layer}.${head}`;
+
+/** All heads, those of the greatest effect first. */
+export const inOrder = (change: number[][]): Effect[] =>
+  change.flatMap((heads, layer) => heads.map((value, head): Effect => ({ layer, head, value }))).sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
+
+export function EachHead({ run }: { run: Run }) {
+  const { change, base } = run.result;
+  const order = inOrder(change);
+  const [first] = order;
+  const most = Math.abs(first.value);
+  const sum = order.reduce((total, { value }) => total + Math.abs(value), 0);
+  const small = order.filter(({ value }) => Math.abs(value) < SMALL * most).length;
+  return (
+    <>
+      <h2 class="headline" data-test="headline">{most === 0 ? say("eff_nothing") : say("eff_headline", { head: name(first), what: targetName(run.target!), change: signed(first.value) })}</h2>
+      <p class="quiet small">{say("eff_base", { base: number(base), n: count(order.length) })}</p>
+      {most > 0 && <>
+        <Bars order={order} />
+        <p class="quiet small">{say("eff_scale")} · {say("eff_small", { n: count(small), least: number(SMALL * most) })}</p>
+        <p class="quiet small">{say("eff_layers")} {change.map((heads, layer) => `${layer}: ${percent(heads.reduce((total, value) => total + Math.abs(value), 0) / sum)}`).join(" · ")}</p>
+        {run.base === doc.value?.remote && <Scatter order={order} most={most} />}
+      </>}
+    </>
+  );
+}
+
+const isHere = (effect: Effect): boolean => doc.value !== null && headLabel(doc.value.info, at.value.layer, at.value.head) === name(effect);
+
+/** Look at a head of the text in view, if it has it. */
+function look(effect: Effect | undefined): void {
+  const info = doc.value?.info;
+  const place = info && effect && placeOf(info, effect.layer, effect.head);
+  if (place) choose(info, place.layer * info.heads + place.head);
+}
+
+/** A bar for each head, up for more and down for less. */
+export function Bars({ order }: { order: Effect[] }) {
+  const most = Math.abs(order[0].value) || 1;
+  const height = (value: number): number => Math.sqrt(Math.abs(value) / most);
+  const [up, down] = [1, -1].map((sign) => Math.max(...order.map(({ value }) => (Math.sign(value) === sign ? height(value) : 0))));
+  const zero = (100 * down) / (up + down);
+  return (
+    <div class="effects" role="img" data-test="bars" data-order={order.map(name).join(" ")} aria-label={order.slice(0, NAMED).map((effect) => `${name(effect)} ${signed(effect.value)}`).join(", ")}
+      onClick={(event) => {
+        const box = event.currentTarget.getBoundingClientRect();
+        look(order[Math.floor(((event.clientX - box.left) / box.width) * order.length)]);
+      }}>
+      {order.map((effect, place) => {
+        const { value } = effect;
+        const [here, size] = [isHere(effect), (100 * height(value)) / (up + down)];
+        return (
+          <span key={name(effect)} class={`${here ? "here " : ""}${value < 0 ? "less" : ""}`} title={`${name(effect)}: ${signed(value)}`}>
+            <i style={{ [value < 0 ? "top" : "bottom"]: `${value < 0 ? 100 - zero : zero}%`, height: `${size}%` }} />
+            {(here || place < Math.min(NAMED, order.length)) && <b style={{ [value < 0 ? "bottom" : "top"]: `calc(${value < 0 ? zero : 100 - zero}% + 3px)` }}>{name(effect)}</b>}
+          </span>
+        );
+      })}
+      <hr style={{ bottom: `${zero}%` }} />
+    </div>
+  );
+}
+
+/** The weight of the pinned cell in every head, against the head's effect. */
+function Scatter({ order, most }: { order: Effect[]; most: number }) {
+  const info = doc.value!.info;
+  const cell = pinned.value;
+  const weights = weight.value;
+  if (!cell || !weights || weights.done < weights.numbers.length) return null;
+  const points = order.flatMap((effect, rank) => {
+    const place = placeOf(info, effect.layer, effect.head);
+    return place ? [{ ...effect, rank: rank + 1, weight: weights.numbers[place.layer * info.heads + place.head] }] : [];
+  });
+  const strongest = points.reduce((best, point) => (point.weight > best.weight ? point : best), points[0]);
+  const end = state.normed.value ? Math.max(strongest.weight, 1e-9) : 1;
+  const [x, y] = [(point: { weight: number }): number => 8 + (WIDE - 16) * (point.weight / end), ({ value }: Effect): number => HIGH - 16 - (HIGH - 30) * Math.sqrt(Math.abs(value) / most)];
+  const words = { token: shown.value!.rows[row.value!].text, text: shown.value!.columns[column.value!].text };
+  return (
+    <figure class="scatter" data-test="scatter">
+      <svg width={WIDE} height={HIGH} role="img" aria-label={say("eff_weight")}>
+        <path d={`M8 6V${HIGH - 16}H${WIDE - 4}`} />
+        {points.map((point) => <circle key={name(point)} class={isHere(point) ? "here" : ""} cx={x(point)} cy={y(point)} r={isHere(point) ? 4 : 2.5} onClick={() => look(point)}><title>{`${name(point)}: ${number(point.weight)}, ${signed(point.value)}`}</title></circle>)}
+        {[points[0], ...(strongest === points[0] ? [] : [strongest])].map((point) => (
+          <text key={name(point)} x={x(point) + (x(point) > WIDE / 2 ? -6 : 6)} y={y(point) + 4} text-anchor={x(point) > WIDE / 2 ? "end" : "start"}>{name(point)}</text>
+        ))}
+        <text class="axes" x={WIDE - 4} y={HIGH - 3} text-anchor="end">{say("eff_axes")} · {number(end, 2)}</text>
+      </svg>
+      <figcaption><b>{say("eff_weight")}</b> {say("eff_weight_says", { ...words, head: name(strongest), weight: number(strongest.weight), rank: strongest.rank, all: count(points.length), change: signed(strongest.value) })}</figcaption>
+    </figure>
+  );
+}

@@ -1,0 +1,30 @@
+// A text with ink behind its tokens, a number each, and the numbers of the strongest.
+import type { Doc } from "../store";
+import { number } from "../words";
+import { signed } from "../ask";
+
+/** Numbers from this share of the largest on are written beside their tokens. */
+const WRITTEN = 0.15;
+/** The most ink, so that the text on it can be read. */
+const FULL = 55;
+
+export function Inked({ info, values, sign, test }: { info: Doc["info"]; values: number[]; sign: boolean; test: string }) {
+  const { labels, special } = info.queries;
+  const most = Math.max(...values.map(Math.abs), 1e-12);
+  return (
+    <p class="ascribed" data-test={test}>
+      {values.map((value, place) => {
+        const share = Math.abs(value) / most;
+        const goesOn = labels[place]?.startsWith("·");
+        const figure = sign ? signed(value) : number(value);
+        return [
+          goesOn ? "" : " ",
+          <span key={place} class={special[place] ? "special" : ""} title={`${place}: ${info.queries.tokens[place]} ${figure}`} data-value={value}
+            style={{ background: `color-mix(in oklab, var(${value < 0 ? "--down" : "--up"}) ${(FULL * share).toFixed(1)}%, transparent)` }}>
+            <bdi>{labels[place]?.replace(/^·/u, "")}</bdi>{share >= WRITTEN && <sup>{figure}</sup>}
+          </span>,
+        ];
+      })}
+    </p>
+  );
+}

@@ -1,0 +1,322 @@
+// The head as ink on the text: behind each word what the chosen words look at, or how much it looks at them.
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { computed, effect, useSignal, type ReadonlySignal } from "@preact/signals";
+import { css, inkOn, onScale, sequentialAt } from "../colour";
+import { choose, choosePassage, clearSets } from "../asking";
+import { ink, isEvery, subject } from "../ink";
+import { memo } from "../memo";
+import { current, mostOf } from "../pictures";
+import { prose, type Piece } from "../prose";
+import * as state from "../state";
+import { column, doc, row, shown } from "../store";
+import { count, number, say } from "../words";
+import type { Label } from "../shown";
+import { Sign } from "./sign";
+import { short } from "./slots";
+
+type Side = "row" | "column";
+
+/** Sizes of the letters, the largest that lets the whole text be seen; long texts scroll at the last but two. */
+const SIZES = [22, 20, 18, 16, 15, 14, 13];
+const SCROLLED = 15;
+/** Widths of a letter and heights of a line, of the letters' size, for a first guess. */
+const LETTER = 0.5;
+const LINE = 1.5;
+/** Numbers stand at weights from here on. */
+const LEAST = { from: 0.03, to: 0.1 };
+/** Ink that nobody would see is not laid on. */
+const FAINT = 0.035;
+const CHIPS = 4;
+
+const sides = (side: Side) => (side === "row"
+  ? { hover: state.hoverRow, pinned: row, held: state.query, set: state.from }
+  : { hover: state.hoverColumn, pinned: column, held: state.key, set: state.to });
+
+const labelsOf = (side: Side): Label[] => (side === "row" ? shown.value?.rows : shown.value?.columns) ?? [];
+
+/** True if queries and keys are the same words: then one text stands for both. */
+const isOne = (): boolean => {
+  const [words, info] = [shown.value, doc.value?.info];
+  return Boolean(words && info && info.queries === info.keys && words.rows.length === words.columns.length && words.rows[0]?.tokens[0] === words.columns[0]?.tokens[0]);
+};
+
+/** The keys of cross-attention are another text, which the trace does not have. */
+const pieces: Record<Side, ReadonlySignal<Piece[]>> = {
+  row: computed(() => (doc.value ? prose(labelsOf("row"), doc.value.info.queries, [doc.value.info.text, doc.value.info.pair]) : [])),
+  column: computed(() => {
+    const info = doc.value?.info;
+    return info ? prose(labelsOf("column"), info.keys, info.keys === info.queries ? [info.text, info.pair] : [null, null]) : [];
+  }),
+};
+
+/** The side whose words the ink is about. */
+const subjectSide = (): Side => (state.direction.value === "from" ? "row" : "column");
+const opposite = (side: Side): Side => (side === "row" ? "column" : "row");
+
+export function TextView() {
+  if (!shown.value) return null;
+  const side = subjectSide();
+  return isOne() ? <div class="prosebox"><Prose key={side} side={side} inked={opposite(side)} pieces={pieces[side].value} labels={labelsOf(side)} /></div> : (
+    <div class="prosebox pair">
+      {(["row", "column"] as const).map((side) => (
+        <section key={side}><h3>{say(side === "row" ? "queries" : "keys")}</h3><Prose side={side} inked={side} pieces={pieces[side].value} labels={labelsOf(side)} /></section>
+      ))}
+    </div>
+  );
+}
+
+interface Placed { top: Float32Array; right: Float32Array }
+
+/** One text. `side`: what a click chooses; `inked`: whose numbers lie behind its words. */
+function Prose({ side, inked, pieces, labels }: { side: Side; inked: Side; pieces: Piece[]; labels: Label[] }) {
+  const box = useRef<HTMLDivElement>(null);
+  const flow = useRef<HTMLDivElement>(null);
+  const above = useRef<HTMLDivElement>(null);
+  const placed = useSignal<Placed | null>(null);
+  const measured = useRef([0, 0]);
+  const seen = useSignal({ top: 0, height: 0 });
+  /** What each word looks like now, so that only changes reach the page. */
+  const looks = useRef<string[]>([]);
+  const drag = useRef<{ start: number; moved: boolean } | null>(null);
+  const { hover, pinned, held, set } = sides(side);
+
+  /** Choose the size of the letters, and remember where each word stands. */
+  function measure(): void {
+    const [outer, inner] = [box.current!, flow.current!];
+    measured.current = [outer.clientWidth, outer.clientHeight];
+    const letters = pieces.reduce((sum, { before, text }) => sum + before.length + text.length, 0);
+    const guess = (size: number): number => (letters * LETTER * size * LINE * size) / Math.max(1, outer.clientWidth - 24);
+    const bounded = getComputedStyle(outer).overflowY !== "visible";
+    const fits = bounded && SIZES.find((size) => {
+      if (guess(size) > 1.6 * outer.clientHeight) return false;
+      inner.style.fontSize = `${size}px`;
+      return inner.offsetHeight <= outer.clientHeight;
+    });
+    inner.style.fontSize = above.current!.style.fontSize = `${fits || SCROLLED}px`;
+    const spans = inner.children as HTMLCollectionOf<HTMLElement>;
+    const [top, right] = [new Float32Array(pieces.length), new Float32Array(pieces.length)];
+    for (let n = 0; n < pieces.length; n++) {
+      top[n] = spans[n].offsetTop;
+      right[n] = spans[n].offsetLeft + spans[n].offsetWidth;
+    }
+    looks.current = [];
+    placed.value = { top, right };
+    look();
+  }
+
+  /** Measure again where the panel's size has changed. */
+  function resized(): void {
+    const { clientWidth: width, clientHeight: height } = box.current!;
+    if (width !== measured.current[0] || height !== measured.current[1]) measure();
+  }
+
+  function look(): void {
+    const outer = box.current!;
+    const bounded = outer.scrollHeight > outer.clientHeight + 1;
+    const half = outer.clientHeight / 2;
+    const next = bounded ? { top: Math.floor(outer.scrollTop / half) * half, height: outer.clientHeight } : { top: 0, height: Infinity };
+    if (next.top !== seen.peek().top || next.height !== seen.peek().height) seen.value = next;
+  }
+
+  useLayoutEffect(measure, [pieces]);
+  useEffect(() => {
+    const observer = new ResizeObserver(resized);
+    observer.observe(box.current!);
+    return () => observer.disconnect();
+  }, [pieces]);
+  useEffect(() => {
+    const stops = [effect(paint), effect(follow)];
+    return () => stops.forEach((stop) => stop());
+  }, [pieces, side, inked]);
+
+  /** The words on the screen, and about a screen around it: [from, to). */
+  function range(): [number, number] {
+    const { top } = placed.value!;
+    const { top: y, height } = seen.value;
+    if (height === Infinity) return [0, top.length];
+    const first = (limit: number): number => {
+      let [low, high] = [0, top.length];
+      while (low < high) {
+        const middle = (low + high) >> 1;
+        if (top[middle] < limit) low = middle + 1;
+        else high = middle;
+      }
+      return low;
+    };
+    return [first(y - height / 2), first(y + 2 * height)];
+  }
+
+  /** Ink, numbers and marks of the words on the screen, on the existing elements. */
+  function paint(): void {
+    const now = ink.value;
+    const picture = current.value;
+    if (!placed.value || !flow.current) return;
+    const { top, right } = placed.value;
+    const spans = flow.current.children as HTMLCollectionOf<HTMLElement>;
+    const matches = now && (inked === "column") === (now.direction === "from") && now.numbers.length === pieces.length;
+    const numbers = matches ? now.numbers : null;
+    const most = picture ? mostOf(picture) : 1;
+    const [scale, dark] = [state.scale.value, state.dark.value];
+    const least = LEAST[state.direction.value] * most;
+    const words = labelsOf(side);
+    const ringed = new Set(side === subjectSide() ? subject.value : []);
+    const other = sides(opposite(subjectSide()));
+    const asked = new Set(isOne() || side !== subjectSide() ? other.set.value.length ? other.set.value : [other.held.value] : []);
+    const hovered = hover.value;
+    const digits = 0.55 * parseFloat(flow.current.style.fontSize) * 1.9;
+    const [from, to] = range();
+    const digitsAt = new Map<number, string>();
+    let last = -1;
+    for (let n = from; n < to; n++) {
+      const value = numbers ? Math.abs(numbers[n]) : 0;
+      if (!(value >= least)) continue;
+      // numbers lie above the right end of their word; of two that would lie on each other the larger stays
+      if (last >= 0 && top[last] === top[n] && right[n] - right[last] < digits) {
+        if (value <= Math.abs(numbers![last])) continue;
+        digitsAt.delete(last);
+      }
+      digitsAt.set(n, short(value));
+      last = n;
+    }
+    // beside the text, so that it keeps its layout
+    above.current!.replaceChildren(...Array.from(digitsAt, ([n, text]) => {
+      const number = document.createElement("b");
+      number.textContent = text;
+      number.style.cssText = `left:${right[n]}px;top:${top[n]}px`;
+      return number;
+    }));
+    for (let n = from; n < to; n++) {
+      const span = spans[n];
+      const value = numbers ? Math.abs(numbers[n]) : 0;
+      const t = onScale(value, most, scale);
+      const colour = t > FAINT || Number.isNaN(t) ? sequentialAt(t, dark) : null;
+      const tokens = words[n]?.tokens ?? [];
+      const classes = `word${words[n]?.special ? " special" : ""}${colour ? " inked" : ""}${ringed.has(n) ? " chosen" : ""}${hovered === n ? " hovered" : ""}${tokens.some((token) => asked.has(token)) ? " other" : ""}`;
+      const [ground, number] = [colour ? css(colour) : "", digitsAt.get(n)];
+      const look = `${classes}${ground}${number}`;
+      if (looks.current[n] === look) continue;
+      looks.current[n] = look;
+      span.className = classes;
+      span.style.background = ground;
+      span.style.color = colour ? inkOn(colour) : "";
+      span.ariaSelected = String(ringed.has(n) && hovered !== n);
+      if (number) span.setAttribute("aria-description", number);
+      else span.removeAttribute("aria-description");
+    }
+  }
+
+  /** Scroll the pinned word into sight. */
+  function follow(): void {
+    const [at, outer] = [pinned.value, box.current];
+    const y = at === null ? undefined : placed.value?.top[at];
+    if (y === undefined || !outer || (y >= outer.scrollTop && y < outer.scrollTop + outer.clientHeight - 20)) return;
+    outer.scrollTop = Math.max(0, y - outer.clientHeight / 2);
+  }
+
+  const wordAt = (event: Event): number | null => {
+    const at = (event.target as HTMLElement).dataset.at;
+    return at === undefined ? null : Number(at);
+  };
+  const passage = (a: number, b: number): number[] => labels.slice(Math.min(a, b), Math.max(a, b) + 1).flatMap(({ tokens }) => tokens);
+
+  /** Arrows move the pinned word, by lines too; with Shift they extend the passage. */
+  function keys(event: KeyboardEvent): void {
+    const { top, right } = placed.value!;
+    const now = pinned.peek() ?? -1;
+    const chosen = set.peek();
+    const ends = event.shiftKey && chosen.length ? labels.findLastIndex(({ tokens }) => tokens.some((token) => chosen.includes(token))) : now;
+    const line = (by: 1 | -1): number => {
+      let next = ends;
+      while (labels[next + by] && (top[next + by] === top[ends] || (top[next] !== top[ends] && top[next + by] === top[next] && by * (right[next] - right[ends]) < 0))) next += by;
+      return top[next] === top[ends] ? next + by : next;
+    };
+    const next = event.key === "ArrowRight" ? ends + 1 : event.key === "ArrowLeft" ? ends - 1 : event.key === "ArrowDown" ? line(1) : event.key === "ArrowUp" ? line(-1) : null;
+    if (next === null) return;
+    event.preventDefault();
+    event.stopPropagation();
+    if (!labels[next]) return;
+    if (event.shiftKey && now >= 0) choosePassage(side, passage(now, next));
+    else held.value = labels[next].tokens[0];
+  }
+
+  return (
+    <div class="prose" ref={box} onScroll={look} data-test={`prose-${side}`}>
+      <div class="flow" ref={flow} role="listbox" aria-multiselectable="true" tabIndex={0} dir="auto"
+        aria-label={say(side === "row" ? "queries" : "keys")} aria-activedescendant={pinned.value === null ? undefined : `${side}-${pinned.value}`} onKeyDown={keys}
+        onPointerOver={(event) => {
+          const n = wordAt(event);
+          hover.value = n;
+          if (n === null || !drag.current || !(event.buttons & 1) || n === drag.current.start) return;
+          drag.current.moved = true;
+          choosePassage(side, passage(drag.current.start, n));
+        }}
+        onPointerLeave={() => { hover.value = null; }}
+        onPointerDown={(event) => {
+          const n = wordAt(event);
+          drag.current = n !== null && event.button === 0 && event.pointerType === "mouse" ? { start: n, moved: false } : null;
+        }}
+        onClick={(event) => {
+          const n = wordAt(event);
+          const dragged = drag.current?.moved;
+          drag.current = null;
+          if (n === null || dragged) return;
+          if (event.shiftKey) choose(side, labels[n].tokens);
+          else {
+            set.value = state.NONE;
+            held.value = pinned.peek() === n ? null : labels[n].tokens[0];
+          }
+        }}
+        onDblClick={(event) => {
+          const n = wordAt(event);
+          if (n === null) return;
+          const alike = labels.filter(({ text }) => text.toLowerCase() === labels[n].text.toLowerCase()).flatMap(({ tokens }) => tokens);
+          held.value = labels[n].tokens[0];
+          choosePassage(side, alike);
+        }}>
+        <Words pieces={pieces} labels={labels} side={side} />
+      </div>
+      <div ref={above} aria-hidden="true" />
+    </div>
+  );
+}
+
+/** The elements of the words, made once for a text. */
+const Words = memo(({ pieces, labels, side }: { pieces: Piece[]; labels: Label[]; side: Side }) => (
+  <>{pieces.map(({ before, text }, n) => [before, <span key={n} id={`${side}-${n}`} class="word" role="option" data-at={n} title={labels[n].title}>{text}</span>])}</>
+));
+
+/** From or to, and the chosen words. */
+export function TextTools() {
+  const direction = state.direction.value;
+  const side = subjectSide();
+  const set = sides(side).set.value;
+  const chosen = labelsOf(side).filter(({ tokens }) => tokens.some((token) => set.includes(token)));
+  return (
+    <>
+      <span class="switch" role="group" title={say("ask_choose")}>
+        {state.DIRECTIONS.map((name) => (
+          <button key={name} class={direction === name ? "on" : ""} aria-pressed={direction === name} data-test={`direction-${name}`}
+            onClick={() => { state.direction.value = name; }}>{say(`text_${name}`)}</button>
+        ))}
+      </span>
+      {chosen.length > 0 && <span class="row chosen" data-test="chosen">
+        {chosen.slice(0, CHIPS).map(({ text, tokens, repeats }) => (
+          <button key={tokens[0]} class="chip" title={text} onClick={() => choose(side, tokens)}><bdi>{text}</bdi>{repeats !== null && <sub>{repeats}</sub>} ×</button>
+        ))}
+        {chosen.length > CHIPS && <span class="quiet">+{count(chosen.length - CHIPS)}</span>}
+        <Sign says={say("ask_clear")} class="plain" onClick={clearSets}>×</Sign>
+      </span>}
+    </>
+  );
+}
+
+/** What the ink is. */
+export function TextNote() {
+  const direction = state.direction.value;
+  const labels = labelsOf(subjectSide());
+  const places = subject.value;
+  const text = isEvery.value ? (ink.value ? say("text_from_every") : say("text_choose"))
+    : !places.length ? say("text_choose")
+    : say(`text_${direction}_${places.length > 1 ? "many" : "one"}`, { token: labels[places[0]]?.text ?? "", n: count(places.length) });
+  return <span class="wraps" data-test="ink" aria-live="polite"><span class="quiet">{text}{ink.value && ` · ${say("text_numbers", { n: number(LEAST[direction] * (current.value ? mostOf(current.value) : 1), 2) })}`}</span></span>;
+}

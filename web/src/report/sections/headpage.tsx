@@ -1,0 +1,117 @@
+// A head's page: its label as a sentence with evidence, its examples, its distributions, its rank, its syntax, its likes.
+import { count, rounded } from "../../words/numbers";
+import { headLabel, type Field, type Head, type Label, type Survey } from "../data";
+import { baselineOf, evidenceOf, groupOf, ruleOf, share, shortOf, titleOf } from "../kinds";
+import { counted, say } from "../words";
+import { Chip } from "./chip";
+import { HeadEffect } from "./effects";
+import { Lines } from "./lines";
+import { Places, Ranks } from "./ranks";
+import { Relations } from "./relations";
+import { Score } from "./score";
+import { Distributions } from "./shapes";
+import { Writes } from "./writes";
+
+export function HeadPage({ survey, head }: { survey: Survey; head: Head }) {
+  const { cell } = head;
+  const label = survey.labels?.[cell] ?? null;
+  return (
+    <main class={`head g-${label ? groupOf(label) : "plain"}`} data-test="page" data-cell={cell}>
+      <Verdict survey={survey} cell={cell} label={label} />
+      <div class="sides">
+        <div class="long">
+          <section>{head.lines?.length ? <Lines lines={head.lines} /> : <p class="quiet">{say("no_examples")}</p>}</section>
+          {head.lines && <Writes lines={head.lines} />}
+          <Relations survey={survey} head={head} />
+        </div>
+        <div class="short">
+          <Places survey={survey} cell={cell} />
+          {head.shapes && survey.middle && <Distributions shapes={head.shapes} middle={survey.middle} />}
+          <Ranks survey={survey} cell={cell} />
+          <HeadEffect survey={survey} cell={cell} />
+          <Alike survey={survey} cell={cell} />
+        </div>
+      </div>
+      <Numbers survey={survey} cell={cell} />
+      <p class="quiet small">{say("honest")}</p>
+    </main>
+  );
+}
+
+/** The label as a sentence, and what speaks for and against it. */
+function Verdict({ survey, cell, label }: { survey: Survey; cell: number; label: Label | null }) {
+  return (
+    <section class="verdict">
+      <span class="name" data-test="head">{headLabel(survey, cell)}</span>
+      <div>
+        <h1 data-test="title">{label ? titleOf(label) : say("head", { head: headLabel(survey, cell) })}</h1>
+        {!label && <p class="quiet">{say("no_labels")}</p>}
+        {label && (label.score === null ? <p>{label.note ? <span lang="en">{label.note}</span> : say("nothing_fits")}</p> : <Evidence label={label} />)}
+        {label?.miss && <p data-test="miss">{say("miss", { title: titleOf(label.miss) })}</p>}
+        {label && label.also.length > 0 && <p data-test="also">{say("also")} {label.also.map((claim) => <span key={claim.label} class={`tag g-${groupOf(claim)}`}>{titleOf(claim)}</span>)}</p>}
+        {label && label.act !== null && label.relations.length > 0 && <p data-test="members">{say("members", { relations: label.relations.join(", ") })}</p>}
+        {label?.special != null && <p data-test="beside">{say("beside", { share: share(label.special) })}</p>}
+        {label?.source && <p class="quiet small">{say("held_out")} {say("source", { source: label.source })}</p>}
+      </div>
+      {label && label.score !== null && (
+        <figure><Score of={label} axis /><figcaption class="pre">{say("figure_key")}</figcaption></figure>
+      )}
+    </section>
+  );
+}
+
+function Evidence({ label }: { label: Label }) {
+  return (
+    <>
+      <p class="evidence" data-test="evidence">
+        <b>{share(label.score)}</b> {evidenceOf(label)}
+        {label.low !== null && <>; <span class="quiet">{say("interval", { low: share(label.low), high: share(label.high) })}</span></>}
+        {label.baseline !== null && <>; {say("base_is", { what: baselineOf(label), share: share(label.baseline) })}</>}.
+        {label.rule && label.ruleScore !== null && <> {say("rule_is", { rule: ruleOf(label.rule), share: share(label.ruleScore) })}</>}
+      </p>
+      {label.coverage !== null && (label.partly
+        ? <p class="doubt" data-test="coverage">{say("partly", { n: label.coverage })}</p>
+        : <p class="quiet" data-test="coverage">{say("covers", { n: label.coverage })}</p>)}
+    </>
+  );
+}
+
+function Alike({ survey, cell }: { survey: Survey; cell: number }) {
+  const alike = survey.nearest?.[cell];
+  if (!survey.nearest) return <section><h2>{say("heads_alike")}</h2><p class="quiet small">{say("no_alike")}</p></section>;
+  if (!alike?.length) return null;
+  return (
+    <section>
+      <h2>{say("heads_alike")}</h2>
+      <table class="table alike" data-test="alike"><tbody>{alike.map(([other, distance]) => (
+        <tr key={other}>
+          <th scope="row"><Chip survey={survey} cell={other} /></th><td class="wide">{survey.labels?.[other] ? shortOf(survey.labels[other]) : ""}</td>
+          <td><svg viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"><rect class="rail" width={100} height={6} y={1} /><rect class="bar" width={(100 * distance) / 0.8326} height={6} y={1} /></svg></td>
+          <td>{distance.toFixed(2)}</td>
+        </tr>
+      ))}</tbody></table>
+      <p class="quiet small">{say("heads_alike_key", { windows: counted("n_windows", survey.compared, { n: count(survey.compared) }) })}</p>
+    </section>
+  );
+}
+
+const FIELDS: Field[] = ["mean", "deviation", "q05", "q25", "q50", "q75", "q95"];
+const fieldName = (field: Field): string => (field === "mean" || field === "deviation" ? say(field) : `${Number(field.slice(1))}%`);
+
+/** Every statistic of the head over its windows. */
+function Numbers({ survey, cell }: { survey: Survey; cell: number }) {
+  return (
+    <details class="panel">
+      <summary>{say("all_numbers")}</summary>
+      <div class="across">
+        <table class="table" data-test="numbers">
+          <caption class="quiet small"><span>{say("numbers_of")}</span></caption>
+          <thead><tr><th scope="col">{say("statistic")}</th>{FIELDS.map((field) => <th key={field} scope="col">{fieldName(field)}</th>)}</tr></thead>
+          <tbody>{survey.statistics.map((row) => (
+            <tr key={row.name}><th scope="row" title={row.meaning}>{row.name}</th>{FIELDS.map((field) => <td key={field}>{rounded(row[field][cell])}</td>)}</tr>
+          ))}</tbody>
+        </table>
+      </div>
+    </details>
+  );
+}

@@ -1,0 +1,63 @@
+// Syntax: what a head finds of the treebank's relations; and on the home page, which head finds each of them.
+import { count } from "../../words/numbers";
+import type { Head, Survey } from "../data";
+import { ruleOf, share } from "../kinds";
+import { say } from "../words";
+import { endsOfRelation } from "../words/relations";
+import { Chip } from "./chip";
+import { Score } from "./score";
+
+export function Relations({ survey, head: { cell, relations } }: { survey: Survey; head: Head }) {
+  if (!relations?.length) return null;
+  return (
+    <section>
+      <div class="row spread"><h2>{say("syntax_title")} <small class="quiet">{say("syntax_of_head")}</small></h2><small class="quiet pre">{say("figure_key")}</small></div>
+      <div class="across">
+        <table class="table" data-test="relations">
+          <thead><tr>
+            <th scope="col">{say("relation")}</th><th scope="col">{say("n")}</th><th scope="col">{say("right")}</th><th scope="col" class="figure">{say("interval_column")}</th>
+            <th scope="col">{say("offset")}</th><th scope="col">{say("nearest_rule")}</th><th scope="col">{say("best_head")}</th>
+          </tr></thead>
+          <tbody>{relations.map((row) => (
+            <tr key={`${row.relation} ${row.way}`}>
+              <th scope="row" title={row.relation}>{say("arrow", endsOfRelation(row.relation, row.way))} <small class="quiet">{row.relation}</small></th>
+              <td>{count(row.count)}</td><td><b>{share(row.score)}</b></td><td><Score of={row} /></td>
+              <td>{share(row.baseline)} <small class="quiet">{signed(row.offset)}</small></td>
+              <td>{row.rule && <>{share(row.ruleScore)} <small class="quiet">{ruleOf(row.rule)}</small></>}</td>
+              <td>{row.bestCell === cell ? say("best_of_all") : <><Chip survey={survey} cell={row.bestCell} /> <small class="quiet">{share(row.bestScore)}</small></>}</td>
+            </tr>
+          ))}</tbody>
+        </table>
+      </div>
+    </section>
+  );
+}
+
+const signed = (offset: number): string => (offset < 0 ? `−${-offset}` : `+${offset}`);
+
+export function SyntaxTable({ survey }: { survey: Survey }) {
+  if (!survey.syntax?.length) return null;
+  return (
+    <section class="panel" id="syntax">
+      <div class="row spread"><h2>{say("syntax_home")}</h2><small class="quiet pre">{say("figure_key")}</small></div>
+      <p class="quiet small">{say("syntax_home_key")}</p>
+      <div class="across">
+        <table class="table" data-test="syntax">
+          <thead><tr>
+            <th scope="col">{say("relation")}</th><th scope="col">{say("n")}</th><th scope="col">{say("best_head")}</th><th scope="col">{say("right")}</th>
+            <th scope="col" class="figure">{say("interval_column")}</th><th scope="col">{say("offset")}</th>
+          </tr></thead>
+          <tbody>{survey.syntax.map((row) => (
+            <tr key={`${row.relation} ${row.down}`} data-relation={`${row.relation} ${row.down ? "down" : "up"}`}>
+              <th scope="row">{say("arrow", endsOfRelation(row.relation, row.down ? "down" : "up"))} <small class="quiet">{row.relation}</small></th>
+              <td>{count(row.count)}</td><td><Chip survey={survey} cell={row.cell} /></td>
+              <td><b>{share(row.heldOut ?? row.accuracy)}</b></td>
+              <td><Score of={{ score: row.heldOut ?? row.accuracy, low: row.low, high: row.high, baseline: row.offsetAccuracy }} /></td>
+              <td>{share(row.offsetAccuracy)} <small class="quiet">{signed(row.offset)}</small></td>
+            </tr>
+          ))}</tbody>
+        </table>
+      </div>
+    </section>
+  );
+}

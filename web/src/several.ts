@@ -1,0 +1,73 @@
+// Several heads of a text at once: over each other in the lines, or their mean as one picture.
+import { batch, computed, effect } from "@preact/signals";
+import { headColour } from "./colour";
+import * as state from "./state";
+import { at, doc, headLabel, headName } from "./store";
+import { holdAgainst } from "./comparing";
+import { choose } from "./ranking";
+import { say } from "./words";
+
+/** The heads together, (layer, head) each; none where only one is looked at. */
+export const members = computed<[number, number][]>(() => {
+  const info = doc.value?.info;
+  return info && state.several.value.length > 1 ? state.several.value.map((n) => [Math.floor(n / info.heads), n % info.heads]) : [];
+});
+
+/** The heads whose mean the picture is; null where it is one head's. */
+export const mean = computed(() => (state.blend.value === "mean" && members.value.length ? members.value : null));
+
+/** The heads whose lines lie over each other. */
+export const overlaid = computed(() => (state.blend.value === "over" ? members.value : []));
+
+/** Ctrl-click: add a head to those that are looked at together, or take it out. */
+export function gather(n: number): void {
+  const info = doc.value!.info;
+  const here = at.peek().layer * info.heads + at.peek().head;
+  const now = state.several.value.length ? state.several.value : [here];
+  const next = now.includes(n) ? now.filter((other) => other !== n) : [...now, n].sort((a, b) => a - b);
+  batch(() => {
+    if (next.length && !next.includes(here)) choose(info, next[0]);
+    state.several.value = next.length > 1 ? next : state.NONE;
+  });
+}
+
+/** A click on a head: looks at it; with Ctrl adds it, with Shift puts it into slot B. */
+export function pick(event: MouseEvent, n: number): void {
+  if (event.shiftKey) holdAgainst(n);
+  else if (event.ctrlKey || event.metaKey) gather(n);
+  else choose(doc.value!.info, n);
+}
+
+/** All heads of the selected layer, as their mean. */
+export function takeLayer(): void {
+  const { heads } = doc.value!.info;
+  const { layer } = at.value;
+  batch(() => {
+    state.several.value = Array.from({ length: heads }, (_, head) => layer * heads + head);
+    state.blend.value = "mean";
+  });
+}
+
+/** True if the heads are those of the selected layer. */
+const isLayer = computed(() => members.value.length === doc.value?.info.heads && members.value.every(([layer]) => layer === at.value.layer));
+
+/** The name of what is drawn. */
+export function title(): string {
+  const info = doc.value!.info;
+  if (!mean.value) return say("layer_head", headName(info, at.value));
+  if (isLayer.value) return say("mean_layer", { l: info.layerNumbers[at.value.layer] });
+  const names = mean.value.map(([layer, head]) => headLabel(info, layer, head));
+  return names.length > 4 ? say("mean_heads", { n: names.length }) : say("mean_of", { heads: names.join(", ") });
+}
+
+/** A head's colour among those drawn together: hues as far apart as they can be. */
+export const memberColour = (n: number): string => headColour(n, Math.max(2, members.value.length), state.dark.value);
+
+/** Looking at another head lets go of the others. */
+export function followSeveral(): void {
+  effect(() => {
+    const info = doc.value?.info;
+    if (!info || !state.several.value.length) return;
+    if (!state.several.value.includes(at.value.layer * info.heads + at.value.head)) state.several.value = state.NONE;
+  });
+}

@@ -1,0 +1,75 @@
+// What is on the screen, for somebody else: a link, or one file in which this page is written again.
+import { docs, doc } from "./store";
+import { fileName } from "./export";
+import { download, escaped } from "./files";
+import { toShare } from "./hash";
+import { start } from "./remote";
+import { runs } from "./runs";
+import { FIELDS } from "./state";
+import { engine } from "./trace/engine";
+import { letters } from "./words";
+
+/** Bytes of a trace per element, a multiple of 3, as in headscope/view/html.py. */
+const CHUNK = 24 << 20;
+const LONGEST_TITLE = 48;
+
+/** What stands in the page until it is drawn. */
+const bare = document.getElementById("page")?.innerHTML ?? "";
+
+/** JSON that can neither close its element nor open a comment in it, as in headscope/pages.py. */
+const inert = (value: unknown): string =>
+  JSON.stringify(value).replace(/[<>&\u2028\u2029]/g, (letter) => `\\u${letter.charCodeAt(0).toString(16).padStart(4, "0")}`);
+
+/** The page without its data: what comes before, and what comes after. Its policy allows this very script and style. */
+function shell(): [string, string] {
+  const { name, info } = doc.value!;
+  const all = letters(name.replace(/\s+/g, " "));
+  const title = `${all.slice(0, LONGEST_TITLE).join("")}${all.length > LONGEST_TITLE ? "…" : ""} · ${info.name} · headscope`;
+  const [style, script] = ["head > style", "body > script[type=module]"].map((place) => document.querySelector(place)!.outerHTML);
+  const metas = Array.from(document.querySelectorAll("head > meta"), (meta) => `${meta.outerHTML}\n`).join("");
+  return [
+    `<!doctype html>\n<html lang="en">\n<head>\n${metas}<title>${escaped(title)}</title>\n${style}\n</head>\n<body>\n<div id="page">${bare}</div>\n`,
+    `${script}\n</body>\n</html>\n`,
+  ];
+}
+
+/** True if a file can hold all that is open: of a long text on a server only the header is here. */
+export const fits = (): boolean => docs.value.every(({ info }) => !info.away);
+
+/** Megabytes of the file, without making it. */
+export function sharedMegabytes(): number {
+  const code = shell().reduce((sum, part) => sum + part.length, 0);
+  return (code + docs.value.reduce((sum, { info }) => sum + (info.bytes * 4) / 3, 0)) / 1e6;
+}
+
+/** The link's address; null in a frame, which has none. */
+export const shareLink = (): string | null => {
+  const state = toShare(FIELDS);
+  return location.protocol === "about:" ? null : location.href.replace(/#.*$/, "") + (state ? `#${state}` : "");
+};
+
+/** Who can open the link, as a word. */
+export const readers = () =>
+  location.protocol === "about:" ? "share_frame" : start.value.token ? "share_server" : location.protocol === "file:" ? "share_disk" : "share_site";
+
+/** Save the open traces and the state of the page as one file. Returns its name. */
+export async function saveFile(): Promise<string> {
+  const open = docs.value;
+  const about = {
+    home: "file", traces: open.length, bytes: open.map(({ info }) => info.bytes), names: open.map(({ name }) => name),
+    of: open.map(({ of }) => of && { ...of, origin: open.findIndex(({ id }) => id === of.origin) }),
+    remote: open.map(({ remote }) => remote), runs: runs.value.filter(({ base }) => open.some(({ remote }) => remote === base)),
+    statistics: start.value.statistics, state: toShare(FIELDS),
+  };
+  const [before, after] = shell();
+  const parts: string[] = [before, `<script type="application/json" id="hs-about">${inert(about)}</script>\n`];
+  for (const [n, { id, info }] of open.entries()) {
+    for (let from = 0; from < info.bytes; from += CHUNK) {
+      const base64 = await engine.ask("copy", { id, from, bytes: CHUNK });
+      parts.push(`<script type="application/octet-stream" id="hs-trace-${n}${from ? `-${from / CHUNK}` : ""}">`, base64, "</script>\n");
+    }
+  }
+  const name = fileName("html");
+  download(new Blob([...parts, after]), "text/html", name);
+  return name;
+}

@@ -1,0 +1,107 @@
+// The site's own rules: which words of a line are drawn, how labels read, how the table sorts and filters, where links lead.
+import { beforeEach, expect, test } from "vitest";
+import { language } from "../src/appearance";
+import type { Claim, Label, Line, Survey } from "../src/report/data";
+import { fitted, type Item } from "../src/report/fit";
+import { byGroup, groupOf, ruleOf, shortOf, titleOf } from "../src/report/kinds";
+import { headHref, homeHref } from "../src/report/links";
+import { placeOf, short, targetOf } from "../src/report/sections/lines";
+import { median, rankOf } from "../src/report/sections/ranks";
+import { columnsOf, rowsOf } from "../src/report/sections/table";
+
+const claim = (label: string, kind: string, rest: Partial<Claim> = {}): Claim => ({ label, kind, offset: null, relation: null, way: null, act: null, ...rest });
+const label = (of: Claim, score: number | null, baseline: number | null): Label => ({ ...of, score, baseline, also: [] } as unknown as Label);
+const OBJ = claim("obj: from the dependent to its head", "syntax", { relation: "obj", way: "up" });
+const survey = {
+  layers: [0, 1], heads: [0, 1], named: [0, 1, 2, 3], single: false,
+  statistics: [{ name: "entropy", mean: [3, 1, null, 2] }],
+  labels: [
+    label(claim("previous word", "position", { offset: -1 }), 0.5, 0.1), label(OBJ, 0.7, 0.4),
+    label(claim("none", "none"), null, null), label(claim("next word", "position", { offset: 1 }), 0.9, 0.1),
+  ],
+} as unknown as Survey;
+
+beforeEach(() => { language.value = "en"; });
+
+const text = (items: Item[]): string => items.map((item) => ("word" in item ? item.word : `(${item.skip})`)).join(" ");
+
+test("a line shows what fits, and both words of its pair whole; the middle is left out if need be", () => {
+  const widths = Array.from({ length: 12 }, () => 10);
+  const room = { widths, left: 35, right: 45, mark: 10 };
+  expect(text(fitted(6, 5, null, room).before)).toBe("5 4 3 2");
+  expect(text(fitted(6, 5, null, room).after)).toBe("7 8 9 10");
+  expect(text(fitted(6, 3, null, { ...room, left: 30 }).before)).toBe("5 4 3");
+  // Room for 35: the key 10, the mark 10, one word more.
+  expect(text(fitted(6, 1, null, room).before)).toBe("5 (3) 1 0");
+  expect(text(fitted(6, 11, null, { ...room, right: 55 }).after)).toBe("7 (2) 10 11");
+  expect(text(fitted(6, 0, null, { ...room, left: 1000 }).before)).toBe("5 4 3 2 1 0");
+});
+
+test("words left out in the data stay left out, and are counted", () => {
+  const room = { widths: Array.from({ length: 8 }, () => 10), left: 1000, right: 1000, mark: 10 };
+  expect(text(fitted(6, 1, [3, 40], room).before)).toBe("5 4 3 (40) 2 1 0");
+  expect(text(fitted(6, 5, [3, 40], room).before)).toBe("5 4 3");
+  expect(text(fitted(1, 6, [4, 7], { ...room, right: 40 }).after)).toBe("2 (10) 6");
+});
+
+test("every word is drawn once or counted once, whatever the room", () => {
+  for (let left = 5; left < 130; left += 5) {
+    const items = fitted(9, 1, [4, 3], { widths: [10, 12, 8, 20, 9, 14, 7, 11, 10, 10], left, right: 40, mark: 12 }).before;
+    const key = items.findIndex((item) => "word" in item && item.word === 1);
+    expect(key).toBeGreaterThanOrEqual(0);
+    const total = items.slice(0, key + 1).reduce((sum, item) => sum + ("word" in item ? 1 : item.skip), 0);
+    expect(total).toBe(8 + 3);
+  }
+});
+
+test("labels read as sentences; an unknown label stands as it is", () => {
+  expect(titleOf(OBJ)).toBe("An object looks at its verb");
+  expect(titleOf({ ...OBJ, way: "down" })).toBe("A verb looks at its object");
+  expect(titleOf({ ...OBJ, relation: "obl:agent" })).toBe("An oblique looks at its verb");
+  expect(titleOf({ ...OBJ, relation: "zzz" })).toBe("A zzz looks at its head");
+  expect(titleOf(claim("2 words to the left", "position", { offset: -2 }))).toBe("Looks 2 words to the left");
+  expect([groupOf(claim("x", "first")), groupOf(claim("x", "sep")), groupOf(claim("new", "strange"))]).toEqual(["rest", "rest", "other"]);
+  expect([shortOf(claim("new", "strange")), titleOf(claim("new", "strange"))]).toEqual(["new", "new"]);
+  expect([ruleOf("nearest VERB before"), ruleOf("something else")]).toEqual(["the nearest verb before", "something else"]);
+  const family = claim("a modifier looks at the head of its phrase", "syntax", { act: "modifier" });
+  expect([shortOf(family), titleOf(family), titleOf({ ...family, act: "unheard of" })]).toEqual(["modifier → head", "A modifier looks at the head of its phrase", family.label]);
+  language.value = "ja";
+  expect(titleOf(OBJ)).toBe("目的語がその動詞を見る");
+});
+
+test("groups are sorted by what is gained over the baseline", () => {
+  expect(byGroup(survey).get("position")).toEqual([3, 0]);
+  expect(byGroup(survey).get("syntax")).toEqual([1]);
+});
+
+test("the table sorts, empty cells last, and filters by kind and by words", () => {
+  const columns = columnsOf(survey);
+  const cells = (by: string, up: boolean, kind = "", find = ""): number[] => rowsOf(survey, columns, by, up, kind, find).map(({ cell }) => cell);
+  expect(cells("head", true)).toEqual([0, 1, 2, 3]);
+  expect(cells("score", false)).toEqual([3, 1, 0, 2]);
+  expect(cells("entropy", true)).toEqual([1, 3, 0, 2]);
+  expect(cells("head", true, "position")).toEqual([0, 3]);
+  expect(cells("head", true, "", "VERB")).toEqual([1]);
+  expect(cells("head", true, "", "1.")).toEqual([2, 3]);
+  expect(cells("head", true, "", "0.1")).toEqual([1]);
+});
+
+test("links lead to files beside each other, or to hashes of a single file", () => {
+  language.value = "";
+  expect([headHref(survey, 3), homeHref(survey)]).toEqual(["head-1-1.html", "index.html"]);
+  expect([headHref({ ...survey, single: true }, 3), homeHref({ ...survey, single: true })]).toEqual(["#l=1&h=1", "#"]);
+  language.value = "zh";
+  expect([headHref(survey, 3), headHref({ ...survey, single: true }, 3)]).toEqual(["head-1-1.html#lang=zh", "#l=1&h=1&lang=zh"]);
+});
+
+test("a random word's arc goes to a special token that gets more than every word", () => {
+  const line = { best: false, weight: 0.2, first: 0.5, sep: 0.6, query: 3, key: 1 } as Line;
+  expect([targetOf(line), targetOf({ ...line, sep: 0.1 }), targetOf({ ...line, weight: 0.7 }), targetOf({ ...line, best: true })]).toEqual(["sep", "first", "key", "key"]);
+  expect([placeOf([{ ...line, best: true }]), placeOf([{ ...line, best: true, key: 5 }])]).toEqual([0.62, 0.3]);
+  expect([short(0.945), short(0.999)]).toEqual([".94", "1.0"]);
+});
+
+test("ranks count heads above, medians lie in the middle", () => {
+  expect([rankOf([1, null, 3, 2], 3), rankOf([1, 1], 1)]).toEqual([2, 1]);
+  expect([median([3, null, 1]), median([]), median([5, 1, 2])]).toEqual([2, null, 2]);
+});
