@@ -153,15 +153,19 @@ class Text:
             yield next(streams[length]).moved(rng)
 
 
-def train(run: Run, recipe: Recipe, text: Text, teacher: Teacher) -> None:
-    """Run all steps that are left, with a point of the curve now and then, and a checkpoint at each validation."""
+def train(run: Run, recipe: Recipe, text: Text, teacher: Teacher, until: int | None = None) -> None:
+    """Run the steps that are left, with a point of the curve now and then, and a checkpoint at each validation.
+
+    Args:
+        until: stop before this step, as if interrupted.
+    """
     random = torch.Generator().manual_seed(recipe.seed + run.step)
     batches = text.batches(run, recipe)
     losses: list[float] = []
     divergences: list[float] = []
     correct, count, before, began = 0, 0, run.minutes, time.monotonic()
     run.model.train()
-    while run.step < recipe.steps:
+    while run.step < (recipe.steps if until is None else until):
         batch = next(batches)
         masked = choose_masked(torch.from_numpy(batch.ids), recipe.mask_at(run.step), random)
         score = masked_score(run.model, batch, masked)
