@@ -1,4 +1,4 @@
-"""The tour: one screen with a model, a predicted word, the head that it rests on, a verification, and what to try next."""
+"""The tour: one screen with a model, its guess, the head that the guess rests on, a verification, and what to try."""
 
 from __future__ import annotations
 
@@ -133,8 +133,8 @@ def finding(tour: Tour, weights: np.ndarray) -> str:
     where = "itself" if key == mask else f"“{tokens[key]}”"
     return (
         f"Of all heads “{tour.word}” rests most on head {head} of layer {layer} (both from 0): without it, its "
-        f"probability is {tour.without[layer, head]:.1%} instead of {tour.before:.1%}. There {tokens[mask]} gives {where} "
-        f"{weights[mask, key]:.0%} of its weight."
+        f"probability is {tour.without[layer, head]:.1%} instead of {tour.before:.1%}. There {tokens[mask]} gives "
+        f"{where} {weights[mask, key]:.0%} of its weight."
     )
 
 
