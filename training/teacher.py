@@ -16,6 +16,9 @@ LAYERS = (0, 1, 2, 4)
 """The teacher's layer that each of the model's layers imitates."""
 HEADS = ((2, 5, 4, 3), (8, 4, 9, 6), (0, 8, 1, 11), (9, 6, 7, 5))
 """The teacher's heads in those layers, for the model's heads 0 to 3."""
+NEIGHBOURS = ((0, 0), (1, 0))
+"""The model's heads that are to look at the token before and after: `NEIGHBOUR_SHARE` times as important."""
+NEIGHBOUR_SHARE = 4.0
 
 
 def teacher_folder() -> Path:
@@ -89,7 +92,7 @@ def log_weights(q: Tensor, k: Tensor, heads: int) -> Tensor:
 
 
 def imitation(model: BertForMaskedLM, layers: tuple[Tensor, ...], weights: list[Tensor]) -> Tensor:
-    """Mean over heads and queries of KL(teacher's weights || the model's) in nats.
+    """Mean over heads and queries of KL(teacher's weights || the model's) in nats; NEIGHBOURS count several times.
 
     Args:
         model: its queries and keys are computed from `layers`.
@@ -97,10 +100,12 @@ def imitation(model: BertForMaskedLM, layers: tuple[Tensor, ...], weights: list[
         weights: the teacher's, (B, 4, S, S) for each layer.
     """
     total = weights[0].new_zeros(())
-    for layer, hidden, wanted in zip(model.bert.encoder.layer, layers, weights, strict=False):
+    for at, (layer, hidden, wanted) in enumerate(zip(model.bert.encoder.layer, layers, weights, strict=False)):
         attention = layer.get_submodule("attention.self")
         with torch.autocast("cpu", torch.bfloat16, enabled=model.training):
             q, k = attention.get_submodule("query")(hidden), attention.get_submodule("key")(hidden)
         given = log_weights(q, k, wanted.shape[1])
-        total = total + (torch.xlogy(wanted, wanted) - wanted * given).sum(-1).mean()
+        each = (torch.xlogy(wanted, wanted) - wanted * given).sum(-1).mean((0, 2))  # (heads,)
+        shares = torch.tensor([NEIGHBOUR_SHARE if (at, head) in NEIGHBOURS else 1.0 for head in range(len(each))])
+        total = total + (shares * each).mean()
     return total / len(weights)
