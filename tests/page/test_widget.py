@@ -250,7 +250,8 @@ def test_in_jupyterlab(watch: Watch, tmp_path: Path) -> None:
         head = frame.locator("[data-test=head]").inner_text()
 
         def moves() -> bool:  # the notebook takes the focus when a cell is done, however late that is
-            frame.locator("[data-test=head]").press("ArrowRight")
+            frame.locator("[data-test=head]").click()
+            page.keyboard.press("ArrowRight")
             return frame.locator("[data-test=head]").inner_text() != head
 
         eventually(page, moves, "another head by its key")
