@@ -28,6 +28,9 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 INSTALLED = importlib.util.find_spec("numba") is not None
 
+BLOCK_CELLS, BLOCK_ROWS = 1 << 18, 256
+"""Of the blocks of scores: 1 MiB and few heads, as each block is overwritten in place; see kernels.score_blocks."""
+
 CHUNK = 128
 """Keys that are summed in fp32. Chunks are summed in fp64, so that small weights aren't lost beside a large one."""
 
@@ -113,8 +116,7 @@ def usable(layer: Layer) -> bool:
         layer.q.device.type == "cpu"
         and layer.q.dtype == torch.float32
         and layer.terms.nothing
-        and bool(layer.q.isfinite().all())
-        and bool(layer.k.isfinite().all())
+        and math.isfinite(float(layer.q.sum() + layer.k.sum()))  # a sixth of the time of isfinite()
     )
 
 
@@ -140,7 +142,14 @@ def sums_by_compiled_passes(layer: Layer, names: Collection[str]) -> Sums:
     ramp = np.arange(-(queries - 1) - layer.at, keys - layer.at, dtype=np.float32)
     threads = torch.get_num_threads()
     for block in score_blocks(
-        layer.q, layer.k, scale=layer.scale / math.log(2), mask=layer.rule, terms=layer.terms, hidden=FORBIDDEN
+        layer.q,
+        layer.k,
+        scale=layer.scale / math.log(2),
+        mask=layer.rule,
+        terms=layer.terms,
+        hidden=FORBIDDEN,
+        cells=BLOCK_CELLS,
+        least=BLOCK_ROWS,
     ):
         scores = block.scores.numpy()
         start, stop = block.heads.start, block.heads.stop
