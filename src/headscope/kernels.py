@@ -198,6 +198,8 @@ def score_blocks(
     mask: Mask = EVERYTHING,
     terms: Terms = NO_TERMS,
     hidden: float = float("-inf"),
+    cells: int | None = None,
+    least: int = 0,
 ) -> Iterator[ScoreBlock]:
     """The scores of a batch in blocks of bounded size, ordered by rows, then heads: O(keys) memory, or O(window).
 
@@ -211,6 +213,8 @@ def score_blocks(
             Queries without any key are in no block.
         terms: what the model adds to scale * q . k, before masking; sinks are not applied.
         hidden: value of forbidden cells within a block.
+        cells: maximum number of scores in a block; by default that of the device.
+        least: minimum number of rows of a matrix product; by default BLOCK_ROWS.
     """
     batch, heads, queries, width = q.shape
     kv_heads, keys = k.shape[1:3]
@@ -218,8 +222,8 @@ def score_blocks(
     groups = batch * kv_heads
     q, k = q.reshape(groups, shared, queries, width), k.reshape(groups, keys, width).transpose(1, 2)
     reach_first, reach_end = mask.reach(np.arange(queries) + keys - queries, keys)
-    cells = BLOCK_CELLS.get(q.device.type, OTHER_CELLS)
-    least = max(1, BLOCK_ROWS // shared)
+    cells = cells or BLOCK_CELLS.get(q.device.type, OTHER_CELLS)
+    least = max(1, (least or BLOCK_ROWS) // shared)
     step = min(max(queries, 1), max(least, cells // max(1, groups * shared * keys)))
     if mask.window is not None and queries:
         # A block of n queries has n more keys than a single query sees, so a narrow window calls for few queries.
