@@ -70,13 +70,19 @@ def pair_processes(
     )
 
 
-def pair_calls(ours: Callable[[], object], theirs: Callable[[], object], *, rounds: int) -> Pair:
-    """Alternate two functions within this process, after one warm-up of each."""
+def pair_calls(
+    ours: Callable[[], object],
+    theirs: Callable[[], object],
+    *,
+    rounds: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Pair:
+    """Alternate two functions within this process, after one warm-up of each; `clock` may count processor time."""
 
     def seconds(call: Callable[[], object]) -> float:
-        started = time.perf_counter()
+        started = clock()
         call()
-        return time.perf_counter() - started
+        return clock() - started
 
     ours(), theirs()
     runs = [(seconds(ours), seconds(theirs)) for _ in range(rounds)]

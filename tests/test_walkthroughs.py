@@ -28,7 +28,7 @@ import walk  # noqa: E402
 
 SETTINGS: dict[str, Any] = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
 PAGES = ["bert-large", "parameters", "architecture", "one-head", "multihead-attention", "classifier"]
-PAGES += ["effects", "attribution", "similarity", "finetuning", "atlas"]
+PAGES += ["effects", "attribution", "similarity", "finetuning", "atlas", "contacts"]
 RUN = [*(f"walkthroughs/{page}" for page in PAGES), "recipes"]
 FENCE = re.compile(r"^( *)```python([^\n]*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 
