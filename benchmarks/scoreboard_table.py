@@ -11,14 +11,21 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-TOOLS = ("headscope", "transformers", "TransformerLens", "torchlens", "bertviz", "torchinfo")
+TOOLS = (
+    "headscope",
+    "transformers",
+    "TransformerLens",
+    "torchlens",
+    "bertviz",
+    "torchinfo",
+    "attnread",
+    "neuronscope-cli",
+)
 YARDSTICK = "yardstick"
 """The column of what does less than the task: a bound, nothing that headscope could be ahead of or behind."""
 
 CLOSE = 0.01
 """A ratio that is nearer to 1 than this puts nobody ahead."""
-
-BEGIN, END = "<!-- scoreboard -->", "<!-- /scoreboard -->"
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
@@ -125,7 +132,9 @@ def about(report: dict[str, Any]) -> list[str]:
     tools = []
     for tool, packages in report["versions"].items():
         tools += [
-            f"{tool} {version}" for package, version in packages.items() if package.replace("-", "") == tool.lower()
+            f"{tool} {version}"
+            for package, version in packages.items()
+            if package.replace("-", "") == tool.lower().replace("-", "")
         ]
     text = [
         "Medians (lowest to highest of the rounds); × is how many times as much as headscope a tool needs, the median "
@@ -133,20 +142,13 @@ def about(report: dict[str, Any]) -> list[str]:
         f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gb']} GB; Python {machine['python']}, "
         f"torch {machine['torch']}; {', '.join(tools)}.",
     ]
+    if machine.get("clock") == "processor":
+        text.append(
+            "Times are processor time with one thread, because the machine was shared; only first pictures of pages "
+            "are by the clock on the wall."
+        )
     if report["quick"]:
         text.append("**A smoke run of tiny sizes: these figures say nothing.**")
     if report.get("sections_left"):
         text.append(f"Unfinished: {', '.join(report['sections_left'])} not measured yet.")
     return text
-
-
-def put(markdown: str, page: str) -> str:
-    """The page with the table between its markers.
-
-    Raises:
-        ValueError: the markers aren't there once each, in that order.
-    """
-    if page.count(BEGIN) != 1 or page.count(END) != 1 or page.index(BEGIN) > page.index(END):
-        raise ValueError(f"the page has no place for the table: {BEGIN} … {END}, once")
-    before, rest = page.split(BEGIN)
-    return f"{before}{BEGIN}\n{markdown}{END}{rest.split(END)[1]}"
