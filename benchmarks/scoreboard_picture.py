@@ -78,5 +78,5 @@ def picture(report: dict[str, Any]) -> Figure:
 
 def mine(row: dict[str, Any]) -> str:
     """headscope's own figures, one for each of its ways."""
-    cells = [cell for cell in row["cells"] if cell["tool"] == TOOLS[0] and "raw" in cell]
+    cells = [cell for cell in row["cells"] if cell["tool"] == TOOLS[0] and "median" in cell]
     return f"{', '.join(shown(cell['median']) for cell in cells)} {row['unit']}"

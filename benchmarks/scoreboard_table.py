@@ -1,7 +1,8 @@
 """The scoreboard's figures: medians, spreads and ratios from raw measurements, and the Markdown table of them.
 
 A report's row is {"task", "unit", "more_is_better", "cells"}; a cell is {"tool", "way", "raw"}, one number for each
-round, or {"tool", "way", "no"} with the reason. Cells of one round stand at the same place of their lists.
+round, or {"tool", "way", "no"} with the reason. Cells of one round stand at the same place of their lists. A cell whose
+rounds were not kept has its figures instead of "raw".
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def verdict(row: dict[str, Any]) -> str:
             behind.append(f"{name(cell)}: {shown(1 / cell['ratio']['median'])} times as much")
         else:
             even.append(name(cell))
-    if not any("raw" in cell for cell in row["cells"] if cell["tool"] == "headscope"):
+    if not any("median" in cell for cell in row["cells"] if cell["tool"] == "headscope"):
         return "**not measured**"
     clauses = [f"**behind** {', '.join(behind)}"] if behind else []
     clauses += [f"even with {', '.join(even)}"] if even else []
@@ -92,7 +93,7 @@ def shown(value: float) -> str:
 def figure(cell: dict[str, Any], unit: str) -> str:
     """Median, spread if there were several rounds, ratio to headscope's."""
     text = f"{shown(cell['median'])} {unit}"
-    if len(cell["raw"]) > 1:
+    if cell["low"] < cell["high"]:
         text += f" ({shown(cell['low'])} to {shown(cell['high'])})"
     return text + (f", {shown(cell['ratio']['median'])}×" if "ratio" in cell else "")
 
