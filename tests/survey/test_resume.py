@@ -14,6 +14,7 @@ import pytest
 from surveying import OPTIONS, contents
 
 import headscope as hs
+from headscope._survey.folder import Folder
 from headscope._survey.seal import DamageWarning
 from headscope.errors import InputError
 from known_heads import known_treebank
@@ -226,3 +227,18 @@ def test_two_surveys_do_not_write_to_one_folder(corpus, tmp_path):
 
     with pytest.raises(InputError, match="another survey is writing to this folder"):
         hs.survey("-", corpus, out=tmp_path / "out", progress=second, **OPTIONS)
+
+
+def test_no_folder_is_opened_on_windows(tmp_path, monkeypatch):
+    """The system refuses to; and it has no locks of this kind."""
+
+    def refusing(path, *flags):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("headscope._survey.durable.sync_folder", lambda path: None)
+    monkeypatch.setattr("os.open", refusing)
+    with pytest.raises(InputError, match="Permission denied"), Folder(tmp_path / "out").locked():
+        pass
+    monkeypatch.setattr("sys.platform", "win32")
+    with Folder(tmp_path / "out").locked():
+        assert (tmp_path / "out" / "parts").is_dir()
