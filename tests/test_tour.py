@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -35,17 +36,32 @@ def test_it_shows_what_it_promises(tour):
     text = plain_text(tour_drawings(tour), Paper(100))
     assert "2 layers of 2 heads" in text
     assert "»[MASK]«" in text
-    assert (tour.head.layer, tour.head.head, tour.head.name) == (0, 0, "previous")
-    assert "Layer 0, head 0" in text
     assert "Verified: " in text
     assert text.count("\n  headscope ") == 4
 
 
-def test_its_commands_work(tour):
+def test_the_head_is_the_one_that_the_prediction_rests_on(tour):
+    """The model runs with each head silenced, and the predicted token's probability is read from the logits."""
+    token, place = tour.model.tokenizer.id(tour.word), tour.filled.position
+
+    def probability(**options) -> float:
+        logits = np.float64(tour.model.trace(tour.trace.text, **options).outputs["logits"].array[place])
+        return float(np.exp(logits[token] - logits.max()) / np.exp(logits - logits.max()).sum())
+
+    assert tour.head == min(np.ndindex(2, 2), key=lambda head: probability(ablate={head}))
+    line = " ".join(plain_text(tour_drawings(tour), Paper(100)).split())
+    assert f"rests most on head {tour.head[1]} of layer {tour.head[0]}" in line
+    assert f"is {probability(ablate={tour.head}):.1%} instead of {probability():.1%}" in line
+    row = tour.trace[tour.head].weights[place]
+    assert f"{row.max():.0%} of its weight" in line
+
+
+def test_its_commands_work(tour, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     folder = tour.model.checkpoint.where
     lines = plain_text(tour_drawings(tour), Paper(100)).splitlines()
     commands = [shlex.split(line.split("   ")[0]) for line in lines if line.startswith("  headscope ")]
-    assert [command[1] for command in commands] == ["attend", "attend", "fill", "summary"]
+    assert [command[1] for command in commands] == ["effects", "attend", "view", "summary"]
     for command in commands[:3]:
         arguments = [folder if part == "-" else part for part in command[1:]]
         assert CliRunner().invoke(app, arguments).exit_code == 0, command

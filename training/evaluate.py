@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from model import choose_masked, masked_score
-from tokenizer import MAX_LENGTH
 from tokenizers import Tokenizer
 from transformers import BertForMaskedLM
 
@@ -17,6 +16,12 @@ from data import HELD_OUT, Example, batches, encode, frame, read_document
 
 WINDOW = 128  # pieces of context, [CLS] and [SEP] included
 MASKED = 0.15
+RESTING = 0.7
+"""A head rests on a special token if that gets more of its weight than this."""
+EVEN = 0.9
+"""A head looks evenly if its entropy is more than this share of the largest possible one."""
+PAIRS = 150
+"""A relation that occurs less often is left out."""
 
 
 @dataclass(frozen=True)
@@ -63,32 +68,73 @@ def masked_accuracy(model: BertForMaskedLM, documents: list[list[list[int]]], ro
 
 
 @dataclass(frozen=True)
-class Structure:
-    """Means of each head's statistics, as nested lists (layers, heads).
+class Relation:
+    """How often a head finds the word at the other end of a syntactic relation.
 
     Attributes:
-        previous, next: mean weight on the token before or after, over the queries that have one.
-        entropy: mean entropy of a query's weights, in nats.
-        length: mean number of tokens of the texts measured on.
+        relation, direction, layer, head, count: as in `survey.syntax`.
+        accuracy: on the sentences that did not choose the head, 0 to 1.
+        offset_accuracy: that of the best fixed offset.
     """
 
-    previous: list[list[float]]
-    next: list[list[float]]
-    entropy: list[list[float]]
-    length: float
+    relation: str
+    direction: str
+    layer: int
+    head: int
+    accuracy: float
+    offset_accuracy: float
+    count: int
 
 
-def structure(folder: Path, texts: list[str]) -> Structure:
-    """Trace every text with headscope and average the statistics of its heads."""
-    bert = hs.open(folder)
-    traces = [bert.trace(text, max_length=MAX_LENGTH) for text in texts]
-    measured = [trace.statistics(["previous", "next", "entropy"]) for trace in traces]
+@dataclass(frozen=True)
+class Atlas:
+    """What the heads do in a treebank.
 
-    def mean(name: str) -> list[list[float]]:
-        return np.mean([one[name] for one in measured], axis=0, dtype=float).round(4).tolist()
+    Attributes:
+        sentences: number of sentences.
+        labels: each head's label, (layers, heads).
+        means: statistic -> its mean over sentences, (layers, heads).
+        relations: relations with at least `PAIRS` pairs of words, the largest gain over the fixed offset first.
+    """
 
-    length = float(np.mean([len(trace.tokens) for trace in traces]))
-    return Structure(mean("previous"), mean("next"), mean("entropy"), length)
+    sentences: int
+    labels: list[list[str]]
+    means: dict[str, list[list[float]]]
+    relations: list[Relation]
+
+    def labelled(self) -> int:
+        """Number of heads with a label."""
+        return sum(label != "none" for row in self.labels for label in row)
+
+    def idle(self) -> int:
+        """Number of heads that rest on [CLS] or [SEP], or look evenly."""
+        cls, sep, entropy = (np.array(self.means[name]) for name in ("cls", "sep", "normalised_entropy"))
+        return int(((cls > RESTING) | (sep > RESTING) | (entropy > EVEN)).sum())
+
+
+def atlas(folder: Path, treebank: Path) -> Atlas:
+    """Survey a treebank with headscope and keep what the model card says of it."""
+    survey = hs.survey(folder, treebank, labels=True, report=False)
+    means = {name: survey[name].array for name in ("previous", "next", "cls", "sep", "normalised_entropy")}
+    labels = np.full(means["previous"].shape, "none", dtype=object)
+    for row in survey.labels.to_pylist():
+        labels[row["layer"], row["head"]] = row["label"]
+    relations = [
+        Relation(
+            row["relation"],
+            row["direction"],
+            row["layer"],
+            row["head"],
+            round(row["accuracy_held_out"], 4),
+            round(row["offset_accuracy"], 4),
+            row["count"],
+        )
+        for row in survey.syntax.to_pylist()
+        if row["count"] >= PAIRS
+    ]
+    relations.sort(key=lambda it: it.offset_accuracy - it.accuracy)
+    rounded = {name: values.astype(float).round(4).tolist() for name, values in means.items()}
+    return Atlas(survey.manifest["counts"]["windows"], labels.tolist(), rounded, relations)
 
 
 def guesses(model: BertForMaskedLM, tokenizer: Tokenizer, text: str, best: int = 5) -> list[str]:
@@ -116,19 +162,31 @@ class Evaluation:
 
     held_out: Held
     perplexity: float
-    structure: Structure
+    atlas: Atlas
     guesses: dict[str, list[str]]
 
+    def demands(self) -> dict[str, bool]:
+        """What the model has to reach to be bundled, and whether it does. The thresholds were fixed before training."""
+        relation = self.atlas.relations[0]
+        return {
+            "at least 12 of 16 heads have a label": self.atlas.labelled() >= 12,
+            "at most 3 heads rest on one token or look evenly": self.atlas.idle() <= 3,
+            "a head gives the token before at least 0.9 of its weight": np.max(self.atlas.means["previous"]) >= 0.9,
+            "a head gives the token after at least 0.6 of its weight": np.max(self.atlas.means["next"]) >= 0.6,
+            "a head finds a relation 12 points better than an offset": relation.accuracy
+            >= relation.offset_accuracy + 0.12,
+            "at least 38% of the masked pieces of the held-out book are guessed": self.held_out.accuracy >= 0.38,
+        }
 
-def evaluate(folder: Path, corpus: Path) -> Evaluation:
-    """Evaluate the model in `folder` on the held-out book."""
+
+def evaluate(folder: Path, corpus: Path, treebank: Path) -> Evaluation:
+    """Evaluate the model in `folder` on the held-out book and on a treebank."""
     model = BertForMaskedLM.from_pretrained(folder, dtype=torch.float32)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     sentences = read_document(corpus / HELD_OUT)
     accuracy = masked_accuracy(model, encode([sentences], tokenizer), rounds=5)
-    texts = [" ".join(sentences[at : at + 4]) for at in range(0, len(sentences) - 4, len(sentences) // 50)]
     filled = {text: guesses(model, tokenizer, text) for text in SENTENCES}
-    return Evaluation(accuracy, float(np.exp(accuracy.loss)), structure(folder, texts), filled)
+    return Evaluation(accuracy, float(np.exp(accuracy.loss)), atlas(folder, treebank), filled)
 
 
 def main() -> None:
@@ -136,8 +194,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path, help="folder of the model")
     parser.add_argument("--corpus", type=Path, required=True, help="folder of the texts: see training/README.md")
+    parser.add_argument("--treebank", type=Path, required=True, help="a .conllu file, or a folder of them")
     options = parser.parse_args()
-    print(json.dumps(asdict(evaluate(options.model, options.corpus)), indent=1))
+    evaluation = evaluate(options.model, options.corpus, options.treebank)
+    print(json.dumps(asdict(evaluation), indent=1))
+    for demand, reached in evaluation.demands().items():
+        print("yes" if reached else "NO ", demand)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 from tokenizer import CLS, MASK, MAX_LENGTH, PAD, SEP
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 from transformers import BertConfig, BertForMaskedLM
 
@@ -13,17 +13,22 @@ from data import Batch
 LAYERS, HEADS, WIDTH = 4, 4, 192
 
 
-def build_model(counts: Tensor) -> BertForMaskedLM:
-    """A fresh model; `counts` (pieces,) says how often each piece stands in the training text.
+def build_model(counts: Tensor, words: Tensor) -> BertForMaskedLM:
+    """A fresh model.
 
-    Three things differ from BERT's start, since a small BERT trained briefly otherwise stays for long near what the
+    Four things differ from BERT's start, since a small BERT trained briefly otherwise stays for long near what the
     pieces' frequencies alone give (6.5 nats):
 
     - matrices are as large as their width asks for (0.07 is 1 / sqrt(192)), embeddings small as in BERT;
+    - word embeddings are the teacher's, in fewer dimensions;
     - the decoder's bias holds the log frequencies, which the embeddings need not learn then;
     - position embeddings are sinusoids, between which "the place before mine" is a fixed linear map.
 
     Attention is the plain kind: on short sequences in bfloat16 on a CPU it is the fastest.
+
+    Args:
+        counts: (pieces,) how often each piece occurs in the training text.
+        words: (pieces, WIDTH) where word embeddings start; their scale doesn't matter.
     """
     config = BertConfig(
         vocab_size=len(counts),
@@ -43,7 +48,7 @@ def build_model(counts: Tensor) -> BertForMaskedLM:
     waves = sinusoids(MAX_LENGTH, WIDTH)
     with torch.no_grad():
         embeddings = model.bert.embeddings
-        embeddings.word_embeddings.weight.normal_(std=small)
+        embeddings.word_embeddings.weight.copy_(small * words / words.square().mean().sqrt())
         embeddings.token_type_embeddings.weight.normal_(std=small)
         embeddings.position_embeddings.weight.copy_(small * waves / waves.square().mean().sqrt())
         model.cls.predictions.bias.copy_(torch.log((counts + 1) / counts.sum()))
@@ -72,7 +77,7 @@ class Score:
         loss: mean cross-entropy in nats, a scalar tensor that gradients flow from.
         correct: number of positions where the best prediction was right.
         count: number of masked positions.
-        layers: outputs of each layer, (B, S, WIDTH).
+        layers: inputs of each layer, and the last one's output, (B, S, WIDTH).
     """
 
     loss: Tensor
@@ -94,48 +99,4 @@ def masked_score(model: BertForMaskedLM, batch: Batch, masked: Tensor) -> Score:
         logits = model.cls(output.last_hidden_state[masked]).float()  # (count, pieces)
     truth = ids[masked]  # (count,)
     correct = int((logits.argmax(1) == truth).sum())
-    return Score(functional.cross_entropy(logits, truth), correct, len(truth), output.hidden_states[1:])
-
-
-class Neighbours(nn.Module):
-    """A scaffold: name the pieces `distances` before and after a place from what a layer gave there.
-
-    Whoever can name them looks at them, so heads learn where their neighbours are; masked-LM loss alone finds that out
-    only after thousands of steps. The scaffold shares the model's embeddings and is left behind.
-    """
-
-    def __init__(self, distances: tuple[int, ...]) -> None:
-        super().__init__()
-        self.away = tuple(sign * distance for distance in distances for sign in (-1, 1))
-        self.namers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in self.away)
-
-    def forward(self, model: BertForMaskedLM, layer: Tensor, ids: Tensor, generator: torch.Generator) -> Tensor:
-        """Sum of the cross-entropies at 15% of the places that have all neighbours; `layer` is (B, S, WIDTH)."""
-        picked = torch.rand(ids.shape, generator=generator) < 0.15  # (B, S)
-        edge = max(self.away)
-        picked[:, :edge] = picked[:, -edge:] = False
-        words, bias = model.bert.embeddings.word_embeddings.weight, model.cls.predictions.bias
-        chosen = layer[picked]  # (n, WIDTH)
-        loss = chosen.new_zeros(())
-        for away, namer in zip(self.away, self.namers, strict=True):
-            with torch.autocast("cpu", torch.bfloat16):
-                named = (namer(chosen) @ words.T + bias).float()  # (n, pieces)
-            loss = loss + functional.cross_entropy(named, torch.roll(ids, -away, 1)[picked])
-        return loss
-
-
-@torch.no_grad()
-def stir(model: BertForMaskedLM) -> list[Tensor]:
-    """Fresh queries and keys for the layers above the first; returns the weights that are new.
-
-    While layer 0 learns, nothing it gives can be used yet: heads above it go numb, their softmax saturated or flat.
-    """
-    fresh = []
-    for layer in model.bert.encoder.layer[1:]:
-        attention = layer.get_submodule("attention.self")
-        for part in (attention.get_submodule("query"), attention.get_submodule("key")):
-            assert isinstance(part, nn.Linear)
-            part.weight.normal_(std=0.07)
-            part.bias.zero_()
-            fresh.append(part.weight)
-    return fresh
+    return Score(functional.cross_entropy(logits, truth), correct, len(truth), output.hidden_states)

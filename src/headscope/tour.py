@@ -1,4 +1,4 @@
-"""The tour: one screen with a model, a sentence, a predicted word, a head, a verification, and commands to try next."""
+"""The tour: one screen with a model, its guess, the head that the guess rests on, a verification, and what to try."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from headscope.verify import verify
 from headscope.view.anatomy_sheets import share_bars
 from headscope.view.filling_sheet import guesses
 from headscope.view.matrix import matrix
-from headscope.view.patterns import Pattern, all_patterns
 from headscope.view.terminal import Drawing, Line, Paper, blank, prose, text_line, title
 from headscope.view.trace_lines import highlighted, shown_tokens
 
 if TYPE_CHECKING:
+    from jaxtyping import Float
+
     from headscope._trace import Trace
     from headscope.model import Model
     from headscope.verify import Report
@@ -36,15 +37,25 @@ class Tour:
         model: the model.
         trace: the trace of the sentence.
         filled: the model's predictions for the mask.
-        head: the head with the most weight on the previous token.
+        word: the best prediction.
+        without: (layers, heads), its probability without each head.
+        before: its probability with all heads.
         report: the comparison of independent computations, without transformers, which takes seconds to import.
     """
 
     model: Model
     trace: Trace
     filled: Filled
-    head: Pattern
+    word: str
+    before: float
+    without: Float[np.ndarray, "layers heads"]
     report: Report
+
+    @property
+    def head(self) -> tuple[int, int]:
+        """The layer and head that the prediction rests on most: without it its probability is lowest."""
+        layer, head = np.unravel_index(np.argmin(self.without), self.without.shape)
+        return int(layer), int(head)
 
 
 def take_tour(model: Model, sentence: str = SENTENCE) -> Tour:
@@ -56,23 +67,29 @@ def take_tour(model: Model, sentence: str = SENTENCE) -> Tour:
     Raises:
         UnsupportedError: the checkpoint has no masked-LM head, or no mask token.
     """
-    trace = model.trace(sentence.format(mask=check_masks(model)))
+    text = sentence.format(mask=check_masks(model))
+    trace = model.trace(text)
+    effects = model.effects(text)
+    assert effects.base_aside is not None
+    assert effects.aside is not None
     return Tour(
         model=model,
         trace=trace,
         filled=fill_trace(model, trace, top=GUESSES)[0],
-        head=max(all_patterns(trace), key=lambda pattern: pattern.means["previous"]),
+        word=effects.target.label,
+        before=effects.base_aside,
+        without=effects.aside,
         report=verify(trace, reference=False),
     )
 
 
 def tour_drawings(tour: Tour) -> tuple[Drawing, ...]:
     """Return the tour's screen: at most 100 columns and 40 lines."""
-    model, trace, head = tour.model, tour.trace, tour.head
+    model, trace = tour.model, tour.trace
+    layer, head = tour.head
     sizes = model.anatomy.known()
     tokens = shown_tokens(trace)
-    weights = np.asarray(trace[head.layer, head.head].weights)
-    place = f"-L {head.layer} -H {head.head}"
+    weights = np.asarray(trace[layer, head].weights)
     text = f'"{trace.text}"'
     name = model.name
     drawings = (
@@ -89,10 +106,7 @@ def tour_drawings(tour: Tour) -> tuple[Drawing, ...]:
         highlighted(tokens, tour.filled.position),
         guesses(tour.filled),
         blank,
-        prose(
-            f"Layer {head.layer}, head {head.head} (from 0) comes closest to a previous-token head: "
-            f"{head.means['previous']:.0%} of each query's weight goes to the token before it."
-        ),
+        prose(finding(tour, weights)),
         matrix(weights, tokens, tokens, brief=True),
         blank,
         prose(proof(tour.report)),
@@ -100,14 +114,28 @@ def tour_drawings(tour: Tour) -> tuple[Drawing, ...]:
         text_line_drawing("Try next:"),
         commands(
             (
-                (f"headscope attend {name} {text}", "all heads at a glance"),
-                (f"headscope attend {name} {text} {place} -q 3", "one token"),
-                (f"headscope fill {name} {text}", "guess words"),
+                (f"headscope effects {name} {text}", "every head silenced in turn"),
+                (f"headscope attend {name} {text} -L {layer} -H {head}", "this head"),
+                (f"headscope view {name} {text} --html page.html", "all heads on one page"),
                 ("headscope summary google-bert/bert-base-uncased", "a model of your choice"),
             )
         ),
     )
     return tuple(_narrow(drawing) for drawing in drawings)
+
+
+def finding(tour: Tour, weights: np.ndarray) -> str:
+    """Return which head the prediction rests on, by how much, and where the mask looks in it."""
+    layer, head = tour.head
+    mask = tour.filled.position
+    key = int(weights[mask].argmax())
+    tokens = shown_tokens(tour.trace)
+    where = "itself" if key == mask else f"“{tokens[key]}”"
+    return (
+        f"Of all heads “{tour.word}” rests most on head {head} of layer {layer} (both from 0): without it, its "
+        f"probability is {tour.without[layer, head]:.1%} instead of {tour.before:.1%}. There {tokens[mask]} gives "
+        f"{where} {weights[mask, key]:.0%} of its weight."
+    )
 
 
 def proof(report: Report) -> str:
