@@ -11,10 +11,18 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+CLOCK = os.environ.get("HEADSCOPE_BENCHMARK_CLOCK", "wall")
+"""`wall`, or `processor`: the seconds that processors spent, which a busy machine changes far less."""
+
+
+def now() -> float:
+    """Seconds of the clock; those of processors are this process's, in all of its threads."""
+    return time.process_time() if CLOCK == "processor" else time.perf_counter()
+
 
 @dataclass(frozen=True)
 class Run:
-    """One whole process: wall seconds, and the peak of its resident memory in MB."""
+    """One whole process: seconds of the clock, and the peak of its resident memory in MB."""
 
     seconds: float
     megabytes: float
@@ -49,7 +57,7 @@ def process(command: Sequence[str], environment: dict[str, str] | None = None) -
             command, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **(environment or {})}
         )
         _, status, usage = os.wait4(child.pid, 0)
-        seconds = time.perf_counter() - started
+        seconds = usage.ru_utime + usage.ru_stime if CLOCK == "processor" else time.perf_counter() - started
         child.returncode = os.waitstatus_to_exitcode(status)
         if child.returncode:
             output.seek(0)
@@ -70,13 +78,19 @@ def pair_processes(
     )
 
 
-def pair_calls(ours: Callable[[], object], theirs: Callable[[], object], *, rounds: int) -> Pair:
-    """Alternate two functions within this process, after one warm-up of each."""
+def pair_calls(
+    ours: Callable[[], object],
+    theirs: Callable[[], object],
+    *,
+    rounds: int,
+    clock: Callable[[], float] = now,
+) -> Pair:
+    """Alternate two functions within this process, after one warm-up of each, by the clock above or another."""
 
     def seconds(call: Callable[[], object]) -> float:
-        started = time.perf_counter()
+        started = clock()
         call()
-        return time.perf_counter() - started
+        return clock() - started
 
     ours(), theirs()
     runs = [(seconds(ours), seconds(theirs)) for _ in range(rounds)]

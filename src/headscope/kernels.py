@@ -59,8 +59,8 @@ BLOCK_ROWS = 64
 """Minimum number of rows of a matrix product; blocks may exceed the maximum above to reach it."""
 
 
-class KernelWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Collects the log-sum-exp of the fused attention kernel that runs in its block.
+class KernelNotes:
+    """Notes on the fused attention kernels that run in a call.
 
     Attributes:
         calls: number of fused kernels that ran.
@@ -68,7 +68,6 @@ class KernelWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
         self.calls = 0
         self.dtype: torch.dtype | None = None
         self._lse: torch.Tensor | None = None
@@ -86,6 +85,37 @@ class KernelWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return lse.detach().reshape(batch, heads, 1)
         return None
 
+    def run(self, kernel: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a fused kernel and note what it computed.
+
+        Args:
+            kernel: the operator, one of FUSED.
+            run: runs it.
+            args, kwargs: its arguments.
+        """
+        if kernel in ON_REQUEST:
+            if len(args) > 4:
+                args = (*args[:4], True, *args[5:])
+            else:
+                kwargs = {**kwargs, "compute_log_sumexp": True}
+        result = run(*args, **kwargs)
+        self.calls += 1
+        self.dtype = args[0].dtype
+        self._lse = result[1]
+        return result
+
+
+class KernelWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes the fused attention kernels that run in its block.
+
+    Attributes:
+        notes: the notes.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.notes = KernelNotes()
+
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
@@ -93,18 +123,7 @@ class KernelWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func is COMPOSITE:
             with self:
                 return func.decompose(*args, **kwargs)
-        if func not in FUSED:
-            return func(*args, **kwargs)
-        if func in ON_REQUEST:
-            if len(args) > 4:
-                args = (*args[:4], True, *args[5:])
-            else:
-                kwargs = {**kwargs, "compute_log_sumexp": True}
-        result = func(*args, **kwargs)
-        self.calls += 1
-        self.dtype = args[0].dtype
-        self._lse = result[1]
-        return result
+        return self.notes.run(func, func, args, kwargs) if func in FUSED else func(*args, **kwargs)
 
 
 def autocast_dtype(x: torch.Tensor) -> torch.dtype:
@@ -163,7 +182,7 @@ def attend_with_lse(
                 context = scaled_dot_product_attention(
                     q, k, v, attn_mask=bias, is_causal=causal, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
                 )
-            lse_of_kernel = watch.lse(q.shape[0], q.shape[1], queries)
+            lse_of_kernel = watch.notes.lse(q.shape[0], q.shape[1], queries)
             if lse_of_kernel is not None:
                 if unseen is None:
                     return context, lse_of_kernel
@@ -198,6 +217,8 @@ def score_blocks(
     mask: Mask = EVERYTHING,
     terms: Terms = NO_TERMS,
     hidden: float = float("-inf"),
+    cells: int | None = None,
+    least: int = 0,
 ) -> Iterator[ScoreBlock]:
     """The scores of a batch in blocks of bounded size, ordered by rows, then heads: O(keys) memory, or O(window).
 
@@ -211,6 +232,8 @@ def score_blocks(
             Queries without any key are in no block.
         terms: what the model adds to scale * q . k, before masking; sinks are not applied.
         hidden: value of forbidden cells within a block.
+        cells: maximum number of scores in a block; by default that of the device.
+        least: minimum number of rows of a matrix product; by default BLOCK_ROWS.
     """
     batch, heads, queries, width = q.shape
     kv_heads, keys = k.shape[1:3]
@@ -218,8 +241,8 @@ def score_blocks(
     groups = batch * kv_heads
     q, k = q.reshape(groups, shared, queries, width), k.reshape(groups, keys, width).transpose(1, 2)
     reach_first, reach_end = mask.reach(np.arange(queries) + keys - queries, keys)
-    cells = BLOCK_CELLS.get(q.device.type, OTHER_CELLS)
-    least = max(1, BLOCK_ROWS // shared)
+    cells = cells or BLOCK_CELLS.get(q.device.type, OTHER_CELLS)
+    least = max(1, (least or BLOCK_ROWS) // shared)
     step = min(max(queries, 1), max(least, cells // max(1, groups * shared * keys)))
     if mask.window is not None and queries:
         # A block of n queries has n more keys than a single query sees, so a narrow window calls for few queries.

@@ -56,7 +56,8 @@ def test_json_and_csv_hold_what_python_has(other: str, corpus: str) -> None:
     found = json.loads(run("-", other, corpus, "--field", "body", "--statistics", "entropy, first", "--json").stdout)
     result = hs.compare("-", other, LINES, statistics=["entropy", "first"])
     assert list(found) == [
-        *("a", "b", "differs", "findings", "outside", "left_out", "layers", "documents", "heads", "notes"),
+        *("a", "b", "differs", "findings", "outside", "left_out", "layers", "documents", "effects"),
+        *("heads", "notes"),
     ]
     assert found["differs"] is True
     assert found["findings"] == list(result.sentences())

@@ -8,13 +8,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from surveying import OPTIONS, contents
 
 import headscope as hs
+from headscope._survey.folder import Folder
 from headscope._survey.seal import DamageWarning
 from headscope.errors import InputError
+from known_heads import known_treebank
 from patience import PATIENCE
 
 FORKING = """
@@ -25,12 +28,12 @@ import headscope._survey.run, headscope._survey.replica, headscope._survey.aggre
 corpus, out, options = sys.argv[1], sys.argv[2], eval(sys.argv[3])
 print("ready", flush=True)
 
-def killed(there, target, events):
+def killed(name, renames, events):
     def count(event, args):
-        nonlocal there, events
-        if event == "os.rename" and os.path.basename(args[1]).startswith("part-"):
-            there += 1
-        if there >= target and event in ("open", "os.listdir", "os.mkdir", "os.remove", "os.rename", "os.scandir"):
+        nonlocal renames, events
+        if event == "os.rename" and os.path.basename(args[1]).startswith(name):
+            renames -= 1
+        if renames <= 0 and event in ("open", "os.listdir", "os.mkdir", "os.remove", "os.rename", "os.scandir"):
             events -= 1
             if events < 0:
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -40,9 +43,10 @@ for line in sys.stdin:
     child = os.fork()
     if child == 0:
         if line.split():
-            sys.addaudithook(killed(*map(int, line.split())))
+            name, renames, events = line.split()
+            sys.addaudithook(killed(name, int(renames), int(events)))
         try:
-            hs.survey("-", corpus, out=out, head_distances=2, **options)
+            hs.survey("-", corpus, out=out, **options)
         except BaseException as error:
             print(error, file=sys.stderr, flush=True)
             os._exit(1)
@@ -51,17 +55,27 @@ for line in sys.stdin:
 """
 """A process that has imported everything, and makes a process of its own for each survey: importing takes longest.
 
-A line that it reads begins one, and says when it dies: parts that are there, parts after which to count, and how many
+A line that it reads begins one, and says when it dies: how files begin, after how many of them to count, and how many
 calls that touch files to let pass. An empty line: never."""
+
+EVERYTHING: dict[str, Any] = {
+    **OPTIONS,
+    "part_size": 1700,
+    "statistics": ["entropy"],
+    "labels": True,
+    "examples": 3,
+    "effects": 2,
+    "report": True,
+}
 
 
 class Surveys:
     """Surveys in processes that can be killed."""
 
-    def __init__(self, corpus: Path, out: Path) -> None:
+    def __init__(self, corpus: Path, out: Path, options: dict[str, Any]) -> None:
         self.out = out
         self._process = subprocess.Popen(
-            [sys.executable, "-c", FORKING, str(corpus), str(out), repr(OPTIONS)],
+            [sys.executable, "-c", FORKING, str(corpus), str(out), repr(options)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -69,10 +83,10 @@ class Surveys:
         )
         assert self._line() == "ready"
 
-    def run(self, *dies: int) -> int:
-        """The status with which a survey ends; `dies`: after how many parts, and how many calls more."""
+    def run(self, name: str = "", renames: int = 1, events: int = 0) -> int:
+        """The status with which a survey ends; when it dies: after so many files that begin so, and calls more."""
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{self.parts()} {dies[0]} {dies[1]}\n" if dies else "\n")
+        self._process.stdin.write(f"{name} {renames} {events}\n" if name else "\n")
         return int(self._line())
 
     def parts(self) -> int:
@@ -88,7 +102,7 @@ class Surveys:
 
 @pytest.fixture
 def surveys(corpus: Path, tmp_path: Path) -> Iterator[Surveys]:
-    built = Surveys(corpus, tmp_path / "out")
+    built = Surveys(corpus, tmp_path / "out", {"head_distances": 2, **OPTIONS})
     yield built
     built.close()
 
@@ -97,12 +111,34 @@ def test_killed_at_random_moments_and_run_again(surveys, whole):
     moments = random.Random(6)
     total = len(whole.manifest["parts"])
     for target in (0, 1, 2, 3, total - 2, total - 1, total):
-        assert surveys.run(target, moments.randrange(8)) == signal.SIGKILL
+        assert surveys.run("part-", target - surveys.parts(), moments.randrange(8)) == signal.SIGKILL
         finished = {path: path.stat().st_ino for path in surveys.out.glob("parts/part-*.parquet")}
     (surveys.out / "parts" / ".part-00001.parquet.x7k2").write_bytes(b"half a part")
     assert surveys.run() == 0
     assert contents(surveys.out) == contents(whole.folder)
     assert all(path.stat().st_ino == inode for path, inode in finished.items())
+
+
+def test_killed_with_everything_on_and_run_again(tmp_path):
+    """Examples, labels, lines, distributions, relations, effects, the site: each is byte for byte what it would be."""
+    corpus = known_treebank(tmp_path / "known.conllu", documents=8)
+    whole = hs.survey("-", corpus, out=tmp_path / "whole", **EVERYTHING)
+    assert len(whole.manifest["parts"]) > 2
+    surveys = Surveys(corpus, tmp_path / "out", EVERYTHING)
+    moments = random.Random(8)
+    for name, renames in (
+        *(("part-", 1), ("texts-", 1), ("round-", 3), ("relations.parquet", 1), ("distributions.parquet", 1)),
+        *(("labels.parquet", 1), ("examples.parquet", 1), ("lines.parquet", 1), ("index.html", 1), ("head-", 3)),
+    ):
+        assert surveys.run(name, renames, moments.randrange(4)) == signal.SIGKILL, name
+    assert surveys.run() == 0
+    surveys.close()
+    expected = contents(whole.folder)
+    names = ("labels", "examples", "lines", "distributions", "syntax", "relations", "effects", "removal")
+    assert {f"{name}.parquet" for name in names} | {"site/index.html", "site/head-3-3.html"} <= {*expected}
+    result = contents(surveys.out)
+    assert {*result} == {*expected}
+    assert [name for name in expected if result[name] != expected[name]] == []
 
 
 @pytest.fixture
@@ -191,3 +227,18 @@ def test_two_surveys_do_not_write_to_one_folder(corpus, tmp_path):
 
     with pytest.raises(InputError, match="another survey is writing to this folder"):
         hs.survey("-", corpus, out=tmp_path / "out", progress=second, **OPTIONS)
+
+
+def test_no_folder_is_opened_on_windows(tmp_path, monkeypatch):
+    """The system refuses to; and it has no locks of this kind."""
+
+    def refusing(path, *flags):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("headscope._survey.durable.sync_folder", lambda path: None)
+    monkeypatch.setattr("os.open", refusing)
+    with pytest.raises(InputError, match="Permission denied"), Folder(tmp_path / "out").locked():
+        pass
+    monkeypatch.setattr("sys.platform", "win32")
+    with Folder(tmp_path / "out").locked():
+        assert (tmp_path / "out" / "parts").is_dir()

@@ -16,6 +16,8 @@ WAYS = ("zero", "mean")
 class Silencer:
     """A session's listener that silences heads of one stack and records nothing."""
 
+    silencing = True
+
     def __init__(self, stack: str, heads: Mapping[tuple[int, int], str]) -> None:
         self.stack = stack
         self.heads = heads

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
 from torch import nn
 
 from headscope._capture.calls import Call, Forward, Stack
-from headscope._capture.checking import Witness, excess, witness
+from headscope._capture.carrying import Carrier
+from headscope._capture.checking import Witness, excess, pending_excess, witness
 from headscope._capture.masks import RowRule
 from headscope._capture.naming import Naming
 from headscope._capture.source import CapturedModel
@@ -85,12 +86,31 @@ class Group:
         return self.masks[key]
 
 
+@dataclass(eq=False)
+class Copies:
+    """What a running forward pass has left so far.
+
+    Attributes:
+        carrier: makes the copies of Q, K and V.
+        witnesses: makes those of the witnesses, which are always on the CPU.
+        groups: the copies.
+        pending: on a GPU, each layer's error, which is read when the forward pass is over.
+    """
+
+    carrier: Carrier
+    witnesses: Carrier = field(default_factory=lambda: Carrier(torch.device("cpu")))
+    groups: dict[tuple[Any, ...], Group] = field(default_factory=dict)
+    pending: list[tuple[torch.Tensor, str, str]] = field(default_factory=list)
+
+
 class TraceBuilder:
     """Copies the calls of each forward pass; `build` turns the copies into traces.
 
     Attributes:
         finished: the finished forward passes, each with its copies.
     """
+
+    silencing = False
 
     def __init__(self, model: nn.Module, name: str, selection: Selection, words: Vocabulary) -> None:
         self.model = model
@@ -100,7 +120,7 @@ class TraceBuilder:
         self.finished: list[tuple[Forward, list[Group]]] = []
         self.seen_layers: set[int] = set()
         self.strands = Strands()
-        self._open: dict[int, dict[tuple[Any, ...], Group]] = {}
+        self._open: dict[int, Copies] = {}
 
     @property
     def precision(self) -> str:
@@ -109,7 +129,7 @@ class TraceBuilder:
 
     def begin(self, forward: Forward) -> None:
         """Start a forward pass."""
-        self._open[forward.number] = {}
+        self._open[forward.number] = Copies(Carrier(self.selection.device))
         forward.autocast = autocast_now({"cpu", *(parameter.device.type for parameter in self.model.parameters())})
 
     def drop(self, forward: Forward) -> None:
@@ -117,8 +137,18 @@ class TraceBuilder:
         self._open.pop(forward.number, None)
 
     def end(self, forward: Forward) -> None:
-        """Finish a forward pass."""
-        groups = list(self._open.pop(forward.number).values())
+        """Finish a forward pass.
+
+        Raises:
+            UnsupportedError: on a GPU, a module's output is not softmax(scale Q K^T + mask) V.
+        """
+        copies = self._open.pop(forward.number)
+        copies.carrier.wait()
+        copies.witnesses.wait()
+        for times, kind, where in copies.pending:
+            if not float(times) <= 1:
+                _refuse(float(times), kind, where)
+        groups = list(copies.groups.values())
         forward.analyst.forget()
         for series in dict.fromkeys(group.series for group in groups):
             self._share(forward, [group for group in groups if group.series == series])
@@ -141,15 +171,21 @@ class TraceBuilder:
             InputError: a selected head doesn't exist.
             UnsupportedError: the module's output is not softmax(scale Q K^T + mask) V.
         """
-        with torch.autocast(call.q.device.type, enabled=False), torch.no_grad():
-            self._take(forward, call)
+        kind = call.q.device.type
+        with torch.no_grad():
+            if not torch.is_autocast_enabled(kind):
+                self._take(forward, call)
+            else:
+                with torch.autocast(kind, enabled=False):
+                    self._take(forward, call)
 
     def _take(self, forward: Forward, call: Call) -> None:
         batch, heads, queries, _ = call.q.shape
         chosen = self._heads(call, heads)
-        self._check(call)
+        copies = self._open[forward.number]
+        self._check(call, copies)
         key = (call.stack, call.turn, batch, queries, call.k.shape[2])
-        groups = self._open[forward.number]
+        groups = copies.groups
         if key not in groups:
             _refuse_empty_rows(forward, call)
             groups[key] = Group(
@@ -165,7 +201,7 @@ class TraceBuilder:
             )
         group = groups[key]
         for row in range(batch):
-            group.rows[row].append(self._copy(group, call, row, chosen))
+            group.rows[row].append(self._copy(group, call, row, chosen, copies))
 
     def _share(self, forward: Forward, groups: list[Group]) -> None:
         """Store the keys and values of one stack together with those of earlier forward passes."""
@@ -198,25 +234,15 @@ class TraceBuilder:
         return sorted({head % heads for head in self.selection.heads})
 
     @staticmethod
-    def _check(call: Call) -> None:
-        times = excess(call)
-        if times is None:
-            return
-        where = f"{call.path}, layer {call.layer}"
-        if times != times:
-            raise UnsupportedError(
-                f"{type(call.module).__name__} computed with numbers that are not finite (NaN or infinity)",
-                where=where,
-                advice="check the model's weights and inputs, or run it in a wider precision: fp32, or bf16 for fp16",
-            )
-        raise UnsupportedError(
-            f"{type(call.module).__name__} computes something other than softmax(scale Q K^T + mask) V: recomputed "
-            f"contexts differ by {times:.1f} times what rounding explains",
-            where=where,
-            advice="this attention does more than capture can observe; please report the model's class",
-        )
+    def _check(call: Call, copies: Copies) -> None:
+        kind, where = type(call.module).__name__, f"{call.path}, layer {call.layer}"
+        if call.q.is_cuda:
+            times = pending_excess(call)
+            copies.pending += [] if times is None else [(times, kind, where)]
+        elif (now := excess(call)) is not None:
+            _refuse(now, kind, where)
 
-    def _copy(self, group: Group, call: Call, row: int, chosen: list[int] | None) -> LayerCopy:
+    def _copy(self, group: Group, call: Call, row: int, chosen: list[int] | None, copies: Copies) -> LayerCopy:
         rule = call.rules.row(row)
         device = call.q.device
         at_queries = _places(group.queries_kept[row], device)
@@ -231,7 +257,7 @@ class TraceBuilder:
             part = x[row] if numbers is None else x[row][numbers]
             if places is not None:
                 part = part.index_select(1, places)
-            return part.to(keep.device, dtype, copy=True, memory_format=torch.contiguous_format)
+            return copies.carrier.copy(part, dtype)
 
         return LayerCopy(
             call={
@@ -248,7 +274,7 @@ class TraceBuilder:
                 "k": copy(call.k, kv_chosen, at_keys, keep.dtype),
                 "v": copy(call.v, kv_chosen, at_keys, keep.dtype) if keep.values else None,
             },
-            witness=witness(call, row, chosen, at_queries),
+            witness=witness(call, row, chosen, at_queries, copies.witnesses),
             silenced=call.silenced,
         )
 
@@ -341,6 +367,31 @@ class TraceBuilder:
             if same:
                 return same[-1].queries_kept
         return [call.rules.row(row).queries for row in range(len(call.q))]
+
+
+def _refuse(times: float, kind: str, where: str) -> NoReturn:
+    """Raise an error for a layer whose recomputed contexts differ from the module's.
+
+    Args:
+        times: the difference, in multiples of what rounding explains; NaN for numbers that are not finite.
+        kind: the module's class.
+        where: its place in the model.
+
+    Raises:
+        UnsupportedError: always.
+    """
+    if times != times:
+        raise UnsupportedError(
+            f"{kind} computed with numbers that are not finite (NaN or infinity)",
+            where=where,
+            advice="check the model's weights and inputs, or run it in a wider precision: fp32, or bf16 for fp16",
+        )
+    raise UnsupportedError(
+        f"{kind} computes something other than softmax(scale Q K^T + mask) V: recomputed "
+        f"contexts differ by {times:.1f} times what rounding explains",
+        where=where,
+        advice="this attention does more than capture can observe; please report the model's class",
+    )
 
 
 def _refuse_empty_rows(forward: Forward, call: Call) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any
@@ -12,14 +12,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from headscope._capture import inside, sdpa_watch, torch_nn, transformers_support
+from headscope._capture import compiled, inside, sdpa_watch, torch_nn, transformers_support
 from headscope._capture.building import Selection, TraceBuilder
 from headscope._capture.calls import Call, Consumer, Forward, Stack, Unrecorded
-from headscope._capture.classes import kind_of, models_in, word_embeddings
+from headscope._capture.classes import classes_where, kind_of, models_in, word_embeddings
 from headscope._capture.generation import Sequences
 from headscope._capture.readers import reads
-from headscope._capture.refusals import WITHOUT_WEIGHTS, is_opaque, refuse_unreadable
-from headscope._capture.sessions import Listener, Session, SharedSetting
+from headscope._capture.refusals import WITHOUT_WEIGHTS, opaque_modules, refuse_unreadable
+from headscope._capture.sessions import Listener, Session
 from headscope._capture.stacks import Plan
 from headscope._capture.tokens import vocabulary
 from headscope._trace import Trace
@@ -54,9 +54,22 @@ def plan_of(model: nn.Module, *, strict: bool = True) -> Plan:
             advice="capture the wrapped model: with hs.capture(model.module): model.module(**inputs)",
         )
     modules = tuple(model.named_modules())
-    refuse_unreadable(name, modules, strict=strict)
+    opaque = opaque_modules(modules)
+    if strict:
+        refuse_unreadable(name, opaque)
     torch_nn.refuse_own_forwards(name, modules)
-    plan = Plan(modules, _is_attention, [module for _, module in modules if _is_transformer(module)])
+    attending = classes_where(modules, lambda kind: kind.uses_interface or kind.calls_sdpa)
+    transformers = classes_where(modules, lambda kind: kind.is_model)
+    plan = Plan(
+        modules,
+        lambda module: type(module) in attending or torch_nn.is_attention(module) or reads(module),
+        [
+            module
+            for _, module in modules
+            if type(module) in transformers or isinstance(module, (nn.TransformerEncoder, nn.TransformerDecoder))
+        ],
+        opaque=frozenset(id(module) for _, module in opaque),
+    )
     if not plan.paths:
         model_type = getattr(getattr(model, "config", None), "model_type", "")
         reason = WITHOUT_WEIGHTS.get(model_type, NO_KNOWN_WAY)
@@ -66,24 +79,6 @@ def plan_of(model: nn.Module, *, strict: bool = True) -> Plan:
             advice="capture a model that uses one of these",
         )
     return plan
-
-
-def _is_attention(module: nn.Module) -> bool:
-    kind = kind_of(type(module))
-    return kind.uses_interface or kind.calls_sdpa or torch_nn.is_attention(module) or reads(module)
-
-
-def _is_transformer(module: nn.Module) -> bool:
-    return isinstance(module, (nn.TransformerEncoder, nn.TransformerDecoder)) or kind_of(type(module)).is_model
-
-
-def _run_uncompiled() -> Callable[[], None]:
-    stance = torch.compiler.set_stance("force_eager")
-    return lambda: stance.__exit__(None, None, None)
-
-
-UNCOMPILED = SharedSetting(_run_uncompiled)
-"""Runs compiled models uncompiled."""
 
 
 class Watching:
@@ -96,6 +91,7 @@ class Watching:
                 where="model",
                 advice="pass a live PyTorch model or a part of one; for a model from hs.open, call its trace(text)",
             )
+        model = compiled.original_of(model)
         self.model = model
         self.plan = plan_of(model, strict=strict)
         self._listener = listener
@@ -124,16 +120,20 @@ class Watching:
             torch_nn.FAST_PATH.enter()
             undo.callback(torch_nn.FAST_PATH.leave)
             if "torch._dynamo" in sys.modules:
-                UNCOMPILED.enter()
-                undo.callback(UNCOMPILED.leave)
+                compiled.UNCOMPILED.enter()
+                undo.callback(compiled.UNCOMPILED.leave)
+                for module in modules:
+                    if module._compiled_call_impl is not None:
+                        compiled.IN_PLACE.enter(module)
+                        undo.callback(compiled.IN_PLACE.leave, module)
             sdpa_watch.install()
             session = Session(
                 self.model,
                 self.plan,
                 self._listener,
                 strict=self._strict,
-                opaque=frozenset(id(module) for module in modules if is_opaque(module)),
                 may_bypass=frozenset(id(module) for module in attention if kind_of(type(module)).may_bypass),
+                refuse=compiled.refuse_compiled_function,
             )
             for module in attention:
                 # Before the session's own hooks: if the model is this very module, they end the forward pass.
@@ -158,6 +158,8 @@ class Watching:
 
 class _ConsumerListener:
     """Adapts a consumer to a session's listener, which silences nothing."""
+
+    silencing = False
 
     def __init__(self, consumer: Consumer) -> None:
         self.begin = consumer.begin
@@ -371,6 +373,7 @@ def capture(
         dtype=DTYPES[dtype],
         device=_device(device),
     )
+    model = compiled.original_of(model)
     return Captured(model, TraceBuilder(model, name_of(model), selection, vocabulary(tokenizer)), strict=strict)
 
 

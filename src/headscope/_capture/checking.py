@@ -10,6 +10,7 @@ query and head stands for the d_head numbers of a context.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
@@ -23,10 +24,12 @@ from headscope.terms import Terms, add_terms
 
 if TYPE_CHECKING:
     from headscope._capture.calls import Call
+    from headscope._capture.carrying import Carrier
     from headscope._capture.masks import RowRule
     from headscope._trace import LayerRecord
 
 EPS = torch.finfo(torch.float32).eps
+CPU = torch.device("cpu")
 
 SAMPLED_QUERIES = 4
 """Number of queries recomputed in the first and in the last row of a batch."""
@@ -80,10 +83,13 @@ class Witness:
         return values, spread, np.sqrt(squares), gathered
 
 
-def witness(call: Call, row: int, heads: list[int] | None, queries: torch.Tensor | None) -> Witness | None:
+def witness(
+    call: Call, row: int, heads: list[int] | None, queries: torch.Tensor | None, carrier: Carrier
+) -> Witness | None:
     """The witness of one row of the batch; None if the call's output can't be compared.
 
     Args:
+        carrier: brings its values to the CPU.
         call: the call.
         row: the row of the batch.
         heads: the heads that are kept; None for all.
@@ -97,7 +103,7 @@ def witness(call: Call, row: int, heads: list[int] | None, queries: torch.Tensor
         r = signs(d_value, call.context.device)
         # In the memory layout of the interface's functions: query by query, the heads side by side.
         values = (call.context[row].transpose(0, 1).float() @ r).T
-        directions = r.expand(count, -1).cpu().numpy()
+        directions = signs(d_value, CPU).expand(count, -1).numpy()
         offset, length = 0.0, None
     else:
         if call.silenced or heads is not None or call.projection is None:
@@ -113,7 +119,7 @@ def witness(call: Call, row: int, heads: list[int] | None, queries: torch.Tensor
     if queries is not None:
         values = values[:, queries]
     fused = call.kernel_lse is not None and call.weights is None and call.returned is None
-    return Witness(values.cpu().numpy(), directions, offset, eps, fused, length)
+    return Witness(carrier.copy(values, torch.float32).numpy(), directions, offset, eps, fused, length)
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +143,7 @@ _SAMPLES: WeakKeyDictionary[RowRule, Sample | None] = WeakKeyDictionary()
 """Rule of a row -> its sample. The layers of a forward pass share their rules."""
 
 
-def _sample(rule: RowRule, queries: int, keys: int) -> Sample | None:
+def _sample(rule: RowRule, queries: int, keys: int, device: torch.device) -> Sample | None:
     """A few of the queries that are not padding and see a key, spread evenly, with the last; None if there are none."""
     eligible = np.ones(queries, dtype=bool) if rule.queries is None else rule.queries.copy()
     if rule.unseen is not None:
@@ -152,11 +158,11 @@ def _sample(rule: RowRule, queries: int, keys: int) -> Sample | None:
         index = slice(int(rows[0]), int(rows[-1]) + 1, step)
     else:
         rows = np.unique(places[np.linspace(0, len(places) - 1, SAMPLED_QUERIES).astype(int)])
-        index = torch.from_numpy(rows)
+        index = torch.from_numpy(rows).to(device)
     if rule.mask.everything:
         return Sample(index, rows, None)
     bias = rule.mask.bias
-    hidden = torch.zeros(1, len(rows), keys) if bias is None else bias[:, rows]
+    hidden = torch.zeros(1, len(rows), keys, device=device) if bias is None else bias[:, rows].to(device)
     allowed = rule.mask.allowed(rows, np.arange(keys), (queries, keys))
     if allowed is not None:
         hidden = hidden.masked_fill(torch.from_numpy(~allowed).to(hidden.device), float("-inf"))
@@ -171,33 +177,42 @@ def excess(call: Call) -> float | None:
         None if rounding explains the error, and under dropout, where contexts can't be recomputed. NaN if the numbers
         compared are not finite.
     """
-    if call.dropout:
-        return None
-    for row in sorted({0, len(call.q) - 1}):
-        rule = call.rules.row(row)
-        if rule not in _SAMPLES:
-            _SAMPLES[rule] = _sample(rule, call.q.shape[2], call.k.shape[2])
-        sample = _SAMPLES[rule]
-        if sample is None:
+    for row, sample in _samples(call):
+        difference = float(_difference(call, row, sample))
+        if difference <= float(_least(call, row)):
             continue
-        difference = _difference(call, row, sample)
-        if difference <= _least(call, row):
-            continue
-        times = difference / _rounding(call, row, sample)
+        times = difference / float(_rounding(call, row, sample))
         if not times <= 1:
             return times
     return None
 
 
-def _difference(call: Call, row: int, sample: Sample) -> float:
+def pending_excess(call: Call) -> torch.Tensor | None:
+    """The same as a tensor on the call's device, which nothing waits for; at most 1 if rounding explains the error."""
+    times = [_difference(call, row, sample) / _rounding(call, row, sample) for row, sample in _samples(call)]
+    return torch.stack(times).amax() if times else None
+
+
+def _samples(call: Call) -> Iterator[tuple[int, Sample]]:
+    """The first and the last row of a batch, with their samples; none under dropout."""
+    for row in () if call.dropout else sorted({0, len(call.q) - 1}):
+        rule = call.rules.row(row)
+        if rule not in _SAMPLES:
+            _SAMPLES[rule] = _sample(rule, call.q.shape[2], call.k.shape[2], call.q.device)
+        sample = _SAMPLES[rule]
+        if sample is not None:
+            yield row, sample
+
+
+def _difference(call: Call, row: int, sample: Sample) -> torch.Tensor:
     """The largest difference between recomputed contexts and the module's."""
-    q, k, v = call.q[row][:, sample.index].float(), call.k[row].float(), call.v[row].float()
-    heads, n, _ = q.shape
-    shared = (len(k), heads // len(k) * n, -1)
-    cells = torch.bmm(q.reshape(shared), k.transpose(1, 2)).mul_(call.scale)
+    q, k, v = call.q[row, :, sample.index].float(), call.k[row].float(), call.v[row].float()
+    heads, n, width = q.shape
+    shared = (len(k), heads // len(k) * n, width)
+    cells = torch.bmm((q * call.scale).reshape(shared), k.transpose(1, 2))
     terms = call.terms(row)
     if not terms.nothing:
-        cells = _with_terms(cells.view(heads, n, -1), q, k, call, terms, sample).view(shared)
+        cells = _with_terms(cells.view(heads, n, -1), q, k, call, terms, sample).view(*shared[:2], -1)
     if sample.hidden is not None:
         cells.view(heads, n, -1).add_(sample.hidden.to(q.device))
     if terms.sinks is None:
@@ -206,7 +221,7 @@ def _difference(call: Call, row: int, sample: Sample) -> float:
         sinks = terms.sinks.to(cells)[:, None, None].expand(-1, n, 1).reshape(len(k), -1, 1)
         weights = torch.softmax(torch.cat([cells, sinks], -1), -1)[..., :-1]
     recomputed = torch.bmm(weights, v).view(heads, n, -1)
-    observed = call.context[row][:, sample.index]
+    observed = call.context[row, :, sample.index]
     if sample.empty is not None:
         recomputed, observed = (x.masked_fill(sample.empty.to(x.device), 0) for x in (recomputed, observed))
     if call.returned is None or call.projection is None:
@@ -235,15 +250,15 @@ def _eps(call: Call) -> float:
     return torch.finfo(call.context.dtype if call.returned is None else call.returned.dtype).eps
 
 
-def _least(call: Call, row: int) -> float:
+def _least(call: Call, row: int) -> torch.Tensor:
     """A lower bound of `_rounding` from a few values: usually enough, and cheaper than reading all of them."""
     size = _largest(call.v[row, :, :SAMPLED_QUERIES])
     if call.returned is not None and call.projection is not None:
-        size *= float(call.projection.weight[0].float().abs().sum())
+        size = size * call.projection.weight[0].float().abs().sum()
     return size * _share(call)
 
 
-def _rounding(call: Call, row: int, sample: Sample) -> float:
+def _rounding(call: Call, row: int, sample: Sample) -> torch.Tensor:
     """The error that rounding explains.
 
     Scores are sums in fp32: their error is the spacing of fp32 times |q| |k|, plus that of the number that shifts a
@@ -251,11 +266,12 @@ def _rounding(call: Call, row: int, sample: Sample) -> float:
     half precision a large shift leaves little of the scores: the weights then don't follow from Q and K, and the
     attention is refused.
     """
-    q, k, v = call.q[row][:, sample.index].float(), call.k[row].float(), call.v[row].float()
-    longest_q, longest_k = (float(x.norm(dim=-1).amax()) for x in (q, k))
+    q, k, v = call.q[row, :, sample.index].float(), call.k[row].float(), call.v[row].float()
+    longest_q, longest_k = (x.norm(dim=-1).amax() for x in (q, k))
     terms = call.terms(row)
     reach = abs(call.scale) * longest_q * longest_k
-    reach += float(terms.mapped(_on_cpu).reach(longest_q, longest_k, call.scale))
+    if not terms.nothing:
+        reach = reach + float(terms.mapped(_on_cpu).reach(float(longest_q), float(longest_k), call.scale))
     share = _share(call) + 8 * EPS * reach
     if call.weights is not None or call.returned is not None or call.unfused:
         raw = scores(q, k, scale=call.scale)
@@ -266,10 +282,11 @@ def _rounding(call: Call, row: int, sample: Sample) -> float:
         share = share + 2 * _eps(call) * _largest(raw)
     if sample.hidden is not None:
         shift = sample.hidden.amax(-1)
-        share = share + min(float(shift.masked_fill(shift == float("-inf"), 0).abs().amax()) * EPS, 1.0)
-    size = max(_largest(v), 1e-30)
+        largest = shift.masked_fill(shift == float("-inf"), 0).abs().amax().to(v.device)
+        share = share + (largest * EPS).clamp(max=1.0)
+    size = _largest(v).clamp(min=1e-30)
     if call.returned is not None and call.projection is not None:
-        size *= float(call.projection.weight.float().abs().sum(1).amax())
+        size = size * call.projection.weight.float().abs().sum(1).amax()
     return share * size
 
 
@@ -277,6 +294,6 @@ def _on_cpu(table: torch.Tensor) -> torch.Tensor:
     return table.float().cpu()
 
 
-def _largest(x: torch.Tensor) -> float:
+def _largest(x: torch.Tensor) -> torch.Tensor:
     """The largest absolute value; NaN if any value is NaN."""
-    return float(torch.linalg.vector_norm(x, float("inf")))
+    return torch.linalg.vector_norm(x, float("inf"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from types import CellType, CodeType, FunctionType
@@ -62,6 +62,11 @@ class Kind:
 def kind_of(cls: type) -> Kind:
     """Classify a module's class by its code. Results are cached for as long as the class keeps its forward."""
     return _kind_of(cls, getattr(cls, "forward", None))
+
+
+def classes_where(modules: Iterable[tuple[str, nn.Module]], test: Callable[[Kind], bool]) -> set[type]:
+    """The classes of a model's modules whose kind passes a test; a model has many modules of few classes."""
+    return {cls for cls in {type(module) for _, module in modules} if test(kind_of(cls))}
 
 
 @cache
@@ -175,7 +180,9 @@ def _names_of(code: CodeType) -> Iterator[str]:
 
 def models_in(modules: Iterable[nn.Module]) -> list[nn.Module]:
     """The modules that are transformers models: the model itself and its towers."""
-    return [module for module in modules if kind_of(type(module)).is_model]
+    found = list(modules)
+    models = {cls for cls in set(map(type, found)) if kind_of(cls).is_model}
+    return [module for module in found if type(module) in models]
 
 
 def word_embeddings(models: Iterable[nn.Module]) -> list[nn.Embedding]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import sys
+import threading
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
@@ -17,6 +18,9 @@ from typing import Any
 
 import torch
 from torch._C import DispatchKey
+
+from headscope.kernels import FUSED as FUSED_KERNELS
+from headscope.kernels import KernelNotes
 
 KEY = DispatchKey.PreDispatch
 
@@ -59,6 +63,38 @@ class Unwatched:
         watch(self._watched)
 
 
+class _Noting(threading.local):
+    """The notes that this thread takes on fused kernels: those of the recorded call that is running; None otherwise."""
+
+    def __init__(self) -> None:
+        self.notes: KernelNotes | None = None
+
+
+NOTING = _Noting()
+
+
+class Noting:
+    """`with Noting() as notes: …` takes notes on the fused attention kernels in its block, and observes nothing else.
+
+    In inference mode and outside it, under autocast or not, they are those that PyTorch chooses without a capture.
+    """
+
+    __slots__ = ("_before", "_watched")
+
+    def __enter__(self) -> KernelNotes:
+        self._watched = torch._C._dispatch_tls_is_dispatch_key_included(KEY)
+        self._before = NOTING.notes
+        NOTING.notes = notes = KernelNotes()
+        watch(True)
+        return notes
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        NOTING.notes = self._before
+        watch(self._watched)
+
+
 class Operators:
     """The operators that have a kernel under `PreDispatch`. One instance for the whole process, never undone.
 
@@ -93,8 +129,15 @@ class Operators:
         below = torch._C._dispatch_keyset_full_after(KEY)
 
         def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
+            notes = NOTING.notes
+            if notes is not None and op is SDPA:
+                return op.redispatch(keys & below, *args, **kwargs)  # the kernel that it chooses comes here, too
             with Unwatched():
-                return observer(op, partial(op.redispatch, keys & below), args, kwargs)
+                if notes is None:
+                    return observer(op, partial(op.redispatch, keys & below), args, kwargs)
+                if op in FUSED_KERNELS:
+                    return notes.run(op, partial(op.redispatch, keys & below), args, kwargs)
+                return op.redispatch(keys & below, *args, **kwargs)
 
         if space not in self._libraries:
             self._libraries[space] = torch.library.Library(space, "IMPL")  # type: ignore[no-untyped-call]
@@ -111,7 +154,7 @@ def _pass_on(hop: Any, observer: Observer, *args: Any, **kwargs: Any) -> Any:
 
     if FUSED.search(hop.name()) and not NOT_FORWARD.search(hop.name()):
         with Unwatched():
-            return observer(hop, run, args, kwargs)
+            return observer(hop, run, args, kwargs) if NOTING.notes is None else run(*args, **kwargs)
     return run(*args, **kwargs)
 
 

@@ -20,6 +20,9 @@ from headscope.errors import UnsupportedError
 if TYPE_CHECKING:
     from headscope._capture.calls import Stack
 
+COMPARED = 64
+"""Numbers at each end of a tensor that tell it from another one in the same memory."""
+
 SAME_AS_LINEAR = ("FalconLinear",)
 """Subclasses of nn.Linear in transformers whose forward computes the same: x W^T + b, in two steps."""
 
@@ -35,19 +38,28 @@ class Awaited:
         storage: weak reference to the output's memory.
         pointer: address at which the output begins.
         shape: (batch, queries, heads, d_value).
+        ends: its first and last numbers, if its memory may be used again while it is known; else None.
     """
 
     place: tuple[Stack, int]
     storage: StorageWeakRef
     pointer: int
     shape: tuple[int, ...]
+    ends: torch.Tensor | None = None
 
     @classmethod
-    def of(cls, output: torch.Tensor, stack: Stack, layer: int) -> Awaited | None:
-        """Describe an attention's `output`, (batch, queries, heads, d_value); None if it is not contiguous."""
+    def of(cls, output: torch.Tensor, stack: Stack, layer: int, *, reused: bool = False) -> Awaited | None:
+        """Describe an attention's `output`, (batch, queries, heads, d_value); None if it is not contiguous.
+
+        Args:
+            output: the output.
+            stack, layer: its place.
+            reused: True in a compiled graph, which may write another tensor to the same memory.
+        """
         if not output.is_contiguous():
             return None
-        return cls((stack, layer), _weakly(output), output.data_ptr(), tuple(output.shape))
+        ends = _ends(output) if reused else None
+        return cls((stack, layer), _weakly(output), output.data_ptr(), tuple(output.shape), ends)
 
     def is_in(self, argument: object) -> bool:
         """Return True if a Linear's argument is this output, with the heads side by side."""
@@ -56,7 +68,14 @@ class Awaited:
         batch, queries, heads, d_value = self.shape
         sizes = (argument.numel(), argument.shape[-1])
         same_sizes = argument.is_contiguous() and sizes == (batch * queries * heads * d_value, heads * d_value)
-        return same_sizes and self.storage == _weakly(argument)
+        if not same_sizes or self.storage != _weakly(argument):
+            return False
+        return self.ends is None or torch.equal(self.ends, _ends(argument))
+
+
+def _ends(tensor: torch.Tensor) -> torch.Tensor:
+    numbers = tensor.detach().reshape(-1)
+    return torch.cat([numbers[:COMPARED], numbers[-COMPARED:]])
 
 
 def _weakly(tensor: torch.Tensor) -> StorageWeakRef:
@@ -84,7 +103,7 @@ def may_read(module: nn.Module) -> bool:
     """
     if isinstance(module, nn.Linear) or _is_conv1d(module):
         return True
-    if all(parameter is None for parameter in module._parameters.values()):
+    if not module._modules or all(parameter is None for parameter in module._parameters.values()):
         return False
     return any(isinstance(child, nn.Linear) or _is_conv1d(child) for child in module.children())
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from torch import nn
 
-from headscope._capture.classes import kind_of
+from headscope._capture.classes import classes_where, kind_of
 from headscope._capture.readers import reader_of, reads
 from headscope.errors import UnsupportedError
 
@@ -57,39 +57,40 @@ WITHOUT_WEIGHTS = {
 """Model type -> why there are no attention weights."""
 
 
-def is_opaque(module: nn.Module) -> bool:
-    """Return True if, judging by its class, a module computes attention in a way that capture can't see."""
-    if reads(module):
-        return False
-    kind = kind_of(type(module))
-    in_transformers = type(module).__module__.startswith("transformers.")
-    return kind.computes_own_attention and (in_transformers or not _holds_attention(module))
+def opaque_modules(modules: Sequence[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
+    """The modules of a model that, judging by their classes, compute attention in a way that capture can't see."""
+    suspected = classes_where(modules, lambda kind: kind.computes_own_attention)
+    return [
+        (path, module)
+        for path, module in modules
+        if type(module) in suspected
+        and not reads(module)
+        and (type(module).__module__.startswith("transformers.") or not _holds_attention(module))
+    ]
 
 
-def refuse_unreadable(name: str, modules: Iterable[tuple[str, nn.Module]], *, strict: bool) -> None:
+def refuse_unreadable(name: str, opaque: Sequence[tuple[str, nn.Module]]) -> None:
     """Raise an error, before anything runs, for attention that capture can't see.
 
     Args:
         name: the model's class.
-        modules: all modules of the model, with their names.
-        strict: True to include attention that capture can't see.
+        opaque: the modules that compute it, with their names.
 
     Raises:
         UnsupportedError: attention outside the interface.
     """
-    for path, module in modules:
+    for path, module in opaque:
         cls = type(module)
-        if strict and is_opaque(module):
-            in_transformers = cls.__module__.startswith("transformers.")
-            how = "outside transformers' attention interface" if in_transformers else "where capture can't see it"
-            reader = reader_of(cls)
-            reason = reader.refusal(module) if reader else REASONS.get(cls.__name__, "") if in_transformers else ""
-            how += f" ({reason})" if reason else ""
-            raise UnsupportedError(
-                f"{name} can't be captured: {cls.__name__} computes its attention itself, {how}",
-                where=path or name,
-                advice=ADVICE_FOR_TRANSFORMERS if in_transformers else ADVICE_FOR_OTHERS,
-            )
+        in_transformers = cls.__module__.startswith("transformers.")
+        how = "outside transformers' attention interface" if in_transformers else "where capture can't see it"
+        reader = reader_of(cls)
+        reason = reader.refusal(module) if reader else REASONS.get(cls.__name__, "") if in_transformers else ""
+        how += f" ({reason})" if reason else ""
+        raise UnsupportedError(
+            f"{name} can't be captured: {cls.__name__} computes its attention itself, {how}",
+            where=path or name,
+            advice=ADVICE_FOR_TRANSFORMERS if in_transformers else ADVICE_FOR_OTHERS,
+        )
 
 
 def _holds_attention(module: nn.Module) -> bool:

@@ -126,7 +126,7 @@ def _missed(
         return None
     over = sizes.pop(dims[0])
     return Missed(
-        id(module), path, kind.__name__, op.name(), over, frozenset(sizes), certain=id(module) in session.opaque
+        id(module), path, kind.__name__, op.name(), over, frozenset(sizes), certain=id(module) in session.plan.opaque
     )
 
 

@@ -11,13 +11,14 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Hashable
-from functools import partial
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from torch import nn
 
 from headscope._capture import operators
 from headscope._capture.calls import Call, Forward, Stack, Unrecorded
+from headscope._capture.hooks import Hook, Hooks
 from headscope._capture.progress import Missed, Place
 from headscope._capture.projections import Output, may_read
 from headscope.checkpoint.json_text import few
@@ -25,8 +26,8 @@ from headscope.errors import UnsupportedError
 
 if TYPE_CHECKING:
     import torch
-    from torch.utils.hooks import RemovableHandle
 
+    from headscope._capture.projections import Awaited
     from headscope._capture.stacks import Plan
 
 LOCK = threading.RLock()
@@ -38,16 +39,32 @@ OPEN: list[Session] = []
 
 
 class _Running(threading.local):
-    """The forward passes running in this thread, oldest first."""
+    """The forward passes running in this thread, oldest first, and the compiled model that runs in them, if any."""
 
     def __init__(self) -> None:
         self.forwards: list[tuple[Session, Forward]] = []
+        self.compiled: Graph | None = None
 
 
 RUNNING = _Running()
 
 MOST_LISTED = 4
 """Maximum number of calls that an error message lists."""
+
+
+@dataclass(eq=False)
+class Graph:
+    """A compiled model that is running.
+
+    Attributes:
+        sessions: the sessions that cover its modules.
+        modules: id -> module, of all modules that they know.
+        inside: True while an attention function runs that is read as a whole.
+    """
+
+    sessions: list[Session]
+    modules: dict[int, nn.Module]
+    inside: bool = False
 
 
 class SharedSetting:
@@ -110,7 +127,13 @@ class SharedHooks:
 
 
 class Listener(Protocol):
-    """Callbacks of a session: those of a `Consumer`, and the heads to silence."""
+    """Callbacks of a session: those of a `Consumer`, and the heads to silence.
+
+    Attributes:
+        silencing: True if it silences heads.
+    """
+
+    silencing: bool
 
     def begin(self, forward: Forward) -> None: ...
     def end(self, forward: Forward) -> None: ...
@@ -126,11 +149,14 @@ class Session:
 
     Attributes:
         strict: True to raise an error at the end of a forward pass that ran unrecorded attention.
-        opaque: ids of modules that, judging by their code, compute attention that capture cannot see: any softmax they
-            run is attention.
         may_bypass: ids of attention modules whose code has a second way to attend that capture cannot see.
+        refuse: raises an error if the caller's forward pass can't be captured.
         unrecorded: attention that was not recorded, over all forward passes.
         stray: number of attention calls outside any forward pass.
+        hooks: the session's hooks on the model's modules.
+        counted: ids of the modules whose entries are counted.
+        readers: id of a module that may read an attention's output -> its name.
+        words: the embeddings whose input ids are the tokens.
     """
 
     def __init__(
@@ -140,19 +166,22 @@ class Session:
         listener: Listener,
         *,
         strict: bool,
-        opaque: frozenset[int],
         may_bypass: frozenset[int],
+        refuse: Callable[[nn.Module], None],
     ) -> None:
         self.model = model
         self.plan = plan
         self.listener = listener
         self.strict = strict
-        self.opaque = opaque
         self.may_bypass = may_bypass
+        self.refuse = refuse
         self.unrecorded: list[Unrecorded] = []
         self.stray = 0
         self.thread = threading.get_ident()
-        self._handles: list[RemovableHandle] = []
+        self.hooks = Hooks()
+        self.counted: set[int] = set()
+        self.readers: dict[int, str] = {}
+        self.words: list[nn.Embedding] = []
         self._open: dict[int, tuple[nn.Module, Forward]] = {}
         self._numbers = itertools.count()
 
@@ -177,6 +206,10 @@ class Session:
                 if not self.plan.paths.keys().isdisjoint(other.plan.paths.keys())
             )
 
+    def busy_elsewhere(self) -> bool:
+        """Return True if a forward pass runs in another thread."""
+        return any(thread != threading.get_ident() for thread in list(self._open))
+
     def open(self, starts: list[nn.Module], words: list[nn.Embedding]) -> None:
         """Register the hooks and start covering the model's modules.
 
@@ -184,17 +217,21 @@ class Session:
             starts: modules whose call begins a forward pass unless one is already running: the model and its towers.
             words: embeddings whose input ids are the tokens.
         """
+        begin, end = self.begin, self.end
         for module in starts:
-            self._handles.append(module.register_forward_pre_hook(self._begin, prepend=True, with_kwargs=True))
-            self._handles.append(module.register_forward_hook(self._end, with_kwargs=True, always_call=True))
+            self.hooks.around(module, begin, end)
         begun = {id(module) for module in starts}
         counted = {*self.plan.paths, *self.plan.homes.values()} - begun
+        enter, embed = self._enter, self._embed
         for path, module in self.plan.modules:
             if id(module) in counted:
-                self._handles.append(module.register_forward_pre_hook(self._enter))
+                self.hooks.before(module, enter)
             if may_read(module):
-                self._handles.append(module.register_forward_pre_hook(partial(self._project, path)))
-        self._handles += [module.register_forward_pre_hook(self._embed) for module in words]
+                self.hooks.before(module, self._projecting(path))
+                self.readers[id(module)] = path
+        for module in words:
+            self.hooks.before(module, embed)
+        self.counted, self.words = counted | begun, words
         with LOCK:
             OPEN.append(self)
             for module_id in self.plan.paths:
@@ -211,9 +248,7 @@ class Session:
                     sessions.remove(self)
                 if not sessions:
                     COVERED.pop(module_id, None)
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
+        self.hooks.remove()
         self._open.clear()
         RUNNING.forwards = [entry for entry in RUNNING.forwards if entry[0] is not self]
         operators.watch(bool(RUNNING.forwards))
@@ -226,7 +261,7 @@ class Session:
         for member in admitted:
             with LOCK:
                 COVERED.setdefault(id(member), []).append(self)
-            self._handles.append(member.register_forward_pre_hook(self._enter))
+            self.hooks.before(member, self._enter)
         forward = self.forward()
         if admitted and forward is not None:
             forward.progress.enter(module)
@@ -234,11 +269,13 @@ class Session:
 
     # A hook that is removed while another thread is about to call it runs once more, without keyword arguments.
 
-    def _begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
+    def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
+        """Begin a forward pass, unless one is already running in this thread (a forward pre-hook)."""
         thread = threading.get_ident()
         if thread not in self._open:
             if kwargs is None or not self.sees_this_thread():
                 return
+            self.refuse(self.model)
             forward = Forward(next(self._numbers), module, args, kwargs)
             self._open[thread] = (module, forward)
             RUNNING.forwards.append((self, forward))
@@ -246,7 +283,12 @@ class Session:
             self.listener.begin(forward)
         self._open[thread][1].progress.enter(module)
 
-    def _end(self, module: nn.Module, args: tuple[Any, ...], *keywords_and_output: Any) -> None:
+    def end(self, module: nn.Module, args: tuple[Any, ...], *keywords_and_output: Any) -> None:
+        """End the forward pass that this module began, with its output; None if it raised (a forward hook).
+
+        Raises:
+            UnsupportedError: attention ran that was not recorded.
+        """
         thread = threading.get_ident()
         if thread not in self._open or self._open[thread][0] is not module:
             return
@@ -295,13 +337,22 @@ class Session:
         if forward is not None and args and not args[0].is_floating_point():
             forward.embedded.append((forward.calls, args[0].detach()))
 
-    def _project(self, path: str, module: nn.Module, args: tuple[Any, ...]) -> None:
-        forward = self.forward()
-        awaited = None if forward is None else forward.awaited
-        if forward is None or awaited is None or not args or not awaited.is_in(args[0]):
-            return
-        known = forward.projections.get(awaited.place, Output((), awaited.shape[-1]))
-        forward.projections[awaited.place] = Output((*known.paths, path), known.d_value)
+    def _projecting(self, path: str) -> Hook:
+        """A hook that notes a module as a reader of the last attention's output."""
+        running, this_thread = self._open, threading.get_ident
+
+        def project(module: nn.Module, args: tuple[Any, ...]) -> None:
+            _, forward = running.get(this_thread(), (None, None))
+            if forward is not None and forward.awaited is not None and args and forward.awaited.is_in(args[0]):
+                note_reader(forward, forward.awaited, path)
+
+        return project
+
+
+def note_reader(forward: Forward, awaited: Awaited, path: str) -> None:
+    """Note that a module reads an attention's output."""
+    known = forward.projections.get(awaited.place, Output((), awaited.shape[-1]))
+    forward.projections[awaited.place] = Output((*known.paths, path), known.d_value)
 
 
 ADVICE = (

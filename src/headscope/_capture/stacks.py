@@ -9,7 +9,7 @@ from dataclasses import replace
 from torch import nn
 
 from headscope._capture.calls import Stack
-from headscope._capture.classes import kind_of
+from headscope._capture.classes import classes_where
 
 CROSS = re.compile(
     r"cross|encoder_attn|encdec|encoder_decoder|multihead_attn|src_attn|encoder_attention", re.IGNORECASE
@@ -35,6 +35,8 @@ class Plan:
         known: module id -> name, for all modules.
         paths: module id -> name, for attention modules.
         stacks: module id -> stack, for attention modules.
+        opaque: ids of modules that, judging by their code, compute attention that capture cannot see: any softmax they
+            run is attention.
         homes: module id -> id of the transformer that the attention module is part of, if it is part of one; each call
             of the transformer starts at its first layer.
     """
@@ -44,8 +46,11 @@ class Plan:
         modules: tuple[tuple[str, nn.Module], ...],
         is_attention: Callable[[nn.Module], bool],
         transformers: Iterable[nn.Module] = (),
+        *,
+        opaque: frozenset[int] = frozenset(),
     ) -> None:
         self.modules = modules
+        self.opaque = opaque
         self.known = {id(module): path for path, module in modules}
         self.paths: dict[int, str] = {}
         self.stacks: dict[int, Stack] = {}
@@ -116,11 +121,11 @@ class Plan:
             self._enter(stack, path, module)
         # Include modules that only look like attention: discovering one later must not change the others' numbers.
         classes = {type(module) for _, module in members}
+        classes |= classes_where(self.modules, lambda kind: kind.may_attend)
         alike = [
             (path, module)
             for path, module in self.modules
-            if (type(module) in classes or kind_of(type(module)).may_attend)
-            and pattern_of(path, self._by_name) == stack.pattern
+            if type(module) in classes and pattern_of(path, self._by_name) == stack.pattern
         ]
         numbers = [getattr(module, "layer_idx", None) for _, module in alike]
         integers = all(isinstance(number, int) and not isinstance(number, bool) for number in numbers)

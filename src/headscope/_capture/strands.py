@@ -70,6 +70,8 @@ class Tape:
 
     def append(self, new: torch.Tensor) -> None:
         """Add tokens at the end."""
+        if not new.shape[1]:
+            return
         used, stop = self.length - self.base, self.length - self.base + new.shape[1]
         if stop > self._buffer.shape[1]:
             room = self._buffer.new_empty(len(new), max(stop, 2 * used), new.shape[2])
@@ -178,7 +180,7 @@ class Strands:
         Args:
             series: the stack, and which call of its transformer it is.
             row: the row of the batch.
-            tensors: the keys and values of all layers of the stack.
+            tensors: the keys and values of all layers of the stack; a new sequence takes them over without a copy.
             fresh: number of tokens that this pass computed; the cache held those before them.
             forward: the pass.
             group: its layers.
@@ -190,7 +192,7 @@ class Strands:
         cached = max(tensor.shape[1] for tensor in known.values())
         continued = self._continued(series, row, known, cached) if cached else None
         if continued is None:
-            strand, end = Strand({part: Tape(tensor, cached) for part, tensor in known.items()}), cached
+            strand, end = Strand({part: Tape(tensor, cached + fresh) for part, tensor in tensors.items()}), cached
             if cached:
                 strand.origins.append(Origin(0, cached, None, None, row))
         else:
@@ -198,9 +200,9 @@ class Strands:
             if fresh and end < strand.length:
                 strand = strand.truncated(end)
             strand.doubtful |= doubtful
-        if fresh:
             for part, tensor in tensors.items():
                 strand.tapes[part].append(tensor[:, tensor.shape[1] - fresh :])
+        if fresh:
             strand.origins.append(Origin(end, end + fresh, forward, weakref.ref(group), row))
         strands = self._all.setdefault(series, [])
         if strand not in strands[-MOST_STRANDS:]:

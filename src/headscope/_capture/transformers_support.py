@@ -10,21 +10,31 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
-from functools import partial, wraps
+from functools import cache, partial, wraps
 from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
+from headscope._capture import in_graph
 from headscope._capture.classes import kind_of, stage_of
 from headscope._capture.masks import RawMask, Rules
-from headscope._capture.operators import Unwatched
+from headscope._capture.operators import Noting, Unwatched
 from headscope._capture.projections import Awaited
 from headscope._capture.rows import kept_queries, score_bound
-from headscope._capture.sessions import LOCK, Seat, deliver, heads_to_silence, recording, register_call, silence
+from headscope._capture.sessions import (
+    LOCK,
+    RUNNING,
+    Seat,
+    deliver,
+    heads_to_silence,
+    recording,
+    register_call,
+    silence,
+)
 from headscope.errors import UnsupportedError
-from headscope.kernels import KernelWatch, autocast_dtype
+from headscope.kernels import autocast_dtype
 from headscope.terms import NO_TERMS, Terms
 
 
@@ -92,23 +102,26 @@ class Installed:
 INSTALLED = Installed()
 
 
+@cache
 def watched(original: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """Wrap an attention function: the same result, but sessions that cover the module observe the call."""
+    """Wrap an attention function: the same result, but sessions that cover the module observe the call.
+
+    A function always gets the same wrapper, so that a graph compiled in one capture is valid in the next.
+    """
 
     @wraps(original)
     def attention(
         module: nn.Module, query: Any, key: Any, value: Any, attention_mask: Any, *args: Any, **kwargs: Any
     ) -> Any:
+        if torch.compiler.is_compiling() or RUNNING.compiled is not None:
+            return in_graph.attention(original, name, module, query, key, value, attention_mask, args, kwargs)
         seats = register_call(module, query.shape[2], key.shape[2], (query.shape, key.shape))
         if not seats:
             return original(module, query, key, value, attention_mask, *args, **kwargs)
         with Unwatched():
             return run_observed(original, name, seats, module, query, key, value, attention_mask, *args, **kwargs)
 
-    if "torch._dynamo" not in sys.modules:
-        return attention
-    untraced: Callable[..., Any] = torch.compiler.disable(attention)  # type: ignore[no-untyped-call]
-    return untraced
+    return attention
 
 
 def run_observed(
@@ -140,14 +153,13 @@ def run_observed(
     recorders, silenced = recording(seats), heads_to_silence(seats)
     if not recorders and not silenced:
         return original(module, query, key, value, attention_mask, *args, **kwargs)
-    watch = KernelWatch()
-    with watch:
+    with Noting() as notes:
         result = original(module, query, key, value, attention_mask, *args, **kwargs)
     with torch.no_grad():
         batch = max(len(query), len(key))
         masking = _masking(name, seats[0], module, query, key, attention_mask, kwargs)
         if recorders:
-            dtype = watch.dtype or product_dtype(name, module, query)
+            dtype = notes.dtype or product_dtype(name, module, query)
             q = query.detach().to(dtype).expand(batch, -1, -1, -1)
             k, v = (x.detach()[:, :, : masking.keys].to(dtype).expand(batch, -1, -1, -1) for x in (key, value))
             deliver(
@@ -156,7 +168,7 @@ def run_observed(
                 q=q,
                 k=k,
                 v=v,
-                kernel_lse=watch.lse(*q.shape[:3]),
+                kernel_lse=notes.lse(*q.shape[:3]),
                 context=result[0].detach().transpose(1, 2),
                 scale=masking.scale,
                 rules=masking.rules,
@@ -171,7 +183,7 @@ def run_observed(
         kept = kept_queries(masking.rules, batch, query)
         result = (silence(result[0].transpose(1, 2), silenced, kept).transpose(1, 2).contiguous(), *result[1:])
     for _, forward, place in recorders:
-        forward.awaited = Awaited.of(result[0], place.stack, place.layer)
+        forward.awaited = Awaited.of(result[0], place.stack, place.layer, reused=RUNNING.compiled is not None)
     return result
 
 

@@ -2,57 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headscope._compare.changes import Change, EffectChange, LabelChange
+from headscope._compare.sentences import effects_sentence, labels_sentence
 from headscope._compare.weights import MEASURES
 from headscope._trace import Named
 from headscope.checkpoint import called
-from headscope.errors import InputError
+from headscope.errors import InputError, MissingExtraError
 from headscope.explain.effects import strongest
 from headscope.statistics import CATALOG
+from headscope.writing import write_atomically
 
 if TYPE_CHECKING:
+    import pyarrow
     from jaxtyping import Float
 
     Heads = Float[np.ndarray, "layers heads"]
-
-
-@dataclass(frozen=True, eq=False)
-class Change:
-    """One statistic of every head in both models; each is (layers, heads).
-
-    Attributes:
-        a: the mean over documents in the first model.
-        b: the mean in the second.
-        change: b - a.
-        low: lower bound of the change's 95 % interval over documents (Student's t, paired); NaN where there is none.
-        high: upper bound.
-    """
-
-    a: Named
-    b: Named
-    change: Named
-    low: Named
-    high: Named
-
-    @property
-    def name(self) -> str:
-        """The statistic."""
-        return self.change.name
-
-    def sure(self) -> np.ndarray:
-        """(layers, heads): True where the interval excludes 0; without an interval, where the change is not 0."""
-        low, high = self.low.array, self.high.array
-        return np.where(np.isnan(low), np.nan_to_num(self.change.array) != 0, (low > 0) | (high < 0))
-
-    def __repr__(self) -> str:
-        seen = self.change.array[np.isfinite(self.change.array)]
-        span = f"{seen.min():+.4g} to {seen.max():+.4g}" if len(seen) else "nothing to measure"
-        return f"change of {self.name}: {span} over heads"
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +42,8 @@ class Comparison:
         outside: embeddings.word, pooler, … -> the relative change.
         left_out: parameters that could not be compared -> the reason.
         statistics: name -> Change; empty without a corpus.
+        labels: a pair of labels for each head; empty unless both sides were surveyed with labels.
+        effects: what silencing each head changes; None unless both sides were surveyed with effects.
         documents: how many documents the statistics are from; 0 between two surveys, whose changes have no intervals.
         notes: what a reader must know: texts that were cut, tokenizers that differ.
     """
@@ -85,6 +59,8 @@ class Comparison:
     statistics: Mapping[str, Change]
     documents: int = 0
     notes: tuple[str, ...] = ()
+    labels: tuple[LabelChange, ...] = ()
+    effects: EffectChange | None = None
 
     @property
     def qk(self) -> Named:
@@ -123,7 +99,11 @@ class Comparison:
         arrays += [np.array(value) for value in self.outside.values()]
         for change in self.statistics.values():
             arrays += [np.nan_to_num(change.change.array), np.isnan(change.a.array) ^ np.isnan(change.b.array)]
-        return bool(self.left_out) or any(bool((array != 0).any()) for array in arrays)
+        if self.effects is not None:
+            arrays.append(np.nan_to_num(self.effects.change.array))
+        if self.left_out or any(label.a != label.b for label in self.labels):
+            return True
+        return any(bool((array != 0).any()) for array in arrays)
 
     def strongest(self, count: int = 10) -> list[tuple[int, int]]:
         """The heads (layer, head) that changed most by `change`, the greatest first."""
@@ -155,11 +135,15 @@ class Comparison:
         """One row for each head: `pandas.DataFrame(comparison.rows())`.
 
         Columns: layer, head, `change`, the names of `weights`, and of each statistic NAME_a, NAME_b, NAME_change,
-        NAME_low, NAME_high.
+        NAME_low, NAME_high. With labels: label_changed, then label, label_kind, label_score, label_low, label_high,
+        label_baseline, label_coverage and label_note, each for _a and _b. With effects: effect_a, effect_a_low,
+        effect_a_high, the same for b, effect_change, effect_low, effect_high.
         """
         columns = {name: named.array for name, named in self.weights.items()}
         for name, change in self.statistics.items():
             columns |= {f"{name}_{of}": getattr(change, of).array for of in ("a", "b", "change", "low", "high")}
+        effects = {} if self.effects is None else {f"effect_{name}": of.array for name, of in self.effects.arrays()}
+        labels = {(label.layer, label.head): label.row() for label in self.labels}
         rank = self.change.array
         return [
             {
@@ -167,11 +151,25 @@ class Comparison:
                 "head": head,
                 "change": float(rank[at, place]),
                 **{name: float(array[at, place]) for name, array in columns.items()},
+                **labels.get((layer, head), {}),
+                **{name: float(array[at, place]) for name, array in effects.items()},
             }
             for at, layer in enumerate(self.layers)
             for place, head in enumerate(self.heads)
             if not np.isnan(rank[at, place])
         ]
+
+    def to_parquet(self, path: str | os.PathLike[str]) -> None:
+        """Write `rows` as a Parquet file.
+
+        Raises:
+            InputError: the file can't be written.
+            MissingExtraError: pyarrow is not installed.
+        """
+        table = self.table()
+        from headscope._survey.table import parquet_bytes
+
+        write_atomically(Path(path), parquet_bytes(table))
 
     def sentences(self) -> tuple[str, ...]:
         """The findings in words, the most important first."""
@@ -182,7 +180,27 @@ class Comparison:
             lines.append(self._weights_sentence())
         if self.statistics:
             lines.append(self._statistics_sentence())
+        if self.labels:
+            lines.append(labels_sentence(self.labels))
+        if self.effects is not None:
+            lines.append(effects_sentence(self.effects, self.layers, self.heads))
         return tuple(lines)
+
+    def table(self) -> pyarrow.Table:
+        """`rows` as a table of pyarrow; missing numbers are null.
+
+        Raises:
+            MissingExtraError: pyarrow is not installed.
+        """
+        try:
+            import pyarrow
+        except ImportError as error:
+            raise MissingExtraError(
+                "pyarrow is not installed", where="Comparison.table", advice="pip install 'headscope[survey]'"
+            ) from error
+        rows = self.rows()
+        names = list(rows[0]) if rows else []
+        return pyarrow.table({name: pyarrow.array([row[name] for row in rows], from_pandas=True) for name in names})
 
     def _weight(self, name: str) -> Named:
         if name not in self.weights:
@@ -195,7 +213,8 @@ class Comparison:
 
     def _compared(self) -> str:
         if not self.weights:
-            return f"{len(self.statistics)} statistics of {self.change.size} heads"
+            more = (", labels" if self.labels else "") + (", effects" if self.effects is not None else "")
+            return f"{len(self.statistics)} statistics{more} of {self.change.size} heads"
         words = "embeddings, heads, feed-forward networks and norms"
         return f"{words}, and {len(self.statistics)} statistics," if self.statistics else words
 
@@ -247,4 +266,4 @@ def percent(value: float) -> str:
     return f"{100 * value:.3g}%" if np.isfinite(value) else "more than any number, from nothing"
 
 
-__all__ = ["MEASURES", "Change", "Comparison"]
+__all__ = ["MEASURES", "Change", "Comparison", "EffectChange", "LabelChange"]

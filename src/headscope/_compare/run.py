@@ -5,13 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from headscope._compare.changes import Change
 from headscope._compare.record import Comparison
-from headscope._compare.texts import statistics_over, survey_changes
+from headscope._compare.texts import statistics_over
 from headscope._compare.weights import check_shapes, weight_changes
 from headscope._survey.result import Survey
 from headscope.errors import InputError
 from headscope.model import Model, open_model
+
+if TYPE_CHECKING:
+    from headscope._compare.surveys import SurveyChanges
 
 Comparable = str | os.PathLike[str] | Model | Survey
 
@@ -22,6 +27,8 @@ def compare(
     corpus: str | os.PathLike[str] | Iterable[str] | None = None,
     *,
     statistics: str | Iterable[str] | None = None,
+    labels: bool = False,
+    effects: int = 0,
     max_length: int | None = None,
     field: str = "text",
 ) -> Comparison:
@@ -36,6 +43,9 @@ def compare(
         model_b: the same; changes are those from a to b.
         corpus: texts, or a corpus on disk as in `hs.survey`; each document is cut at max_length.
         statistics: names of statistics; by default all.
+        labels: with a corpus, label the heads of both models, by surveying both. Two surveys bring their labels along.
+        effects: with a corpus, the number of windows over which silencing each head is measured in both models. Two
+            surveys bring their effects along.
         max_length: cut documents to this many tokens; by default 512, or what the models take.
         field: the field or column of tables that holds the text.
 
@@ -51,18 +61,28 @@ def compare(
             raise InputError(
                 "two surveys were made over their corpora already", where="corpus", advice="leave the corpus out"
             )
-        changes, layers, heads, notes = survey_changes(a, b)
+        if labels or effects:
+            raise InputError(
+                "two surveys have the labels and effects that they were made with",
+                where="labels" if labels else "effects",
+                advice="survey both models again with labels and effects",
+            )
+        from headscope._compare.surveys import survey_changes
+
+        surveys = survey_changes(a, b)
         return Comparison(
             a=str(a.manifest["model"]["name"]),
             b=str(b.manifest["model"]["name"]),
-            layers=layers,
-            heads=heads,
+            layers=surveys.layers,
+            heads=surveys.heads,
             weights={},
             parts={},
             outside={},
             left_out={},
-            statistics=changes,
-            notes=notes,
+            statistics=surveys.statistics,
+            labels=surveys.labels,
+            effects=surveys.effects,
+            notes=surveys.notes,
         )
     if isinstance(a, Survey) or isinstance(b, Survey):
         raise InputError(
@@ -71,16 +91,30 @@ def compare(
             advice="compare two checkpoints with a corpus, or two surveys",
         )
     check_shapes(a, b)
+    for what, wanted in (("statistics", statistics), ("labels", labels), ("effects", effects)):
+        if wanted and corpus is None:
+            raise InputError(f"{what} need texts", where=what, advice="pass a corpus too")
     for model in (a, b):
         model.checkpoint.fetch()
     weights = weight_changes(a, b)
-    changes, documents, notes = {}, 0, ()
+    changes: dict[str, Change] = {}
+    documents, notes = 0, tuple[str, ...]()
+    joined: SurveyChanges | None = None
     if corpus is not None:
+        corpus = corpus if isinstance(corpus, (str, os.PathLike)) else list(corpus)
+        if corpus == "-" and (labels or effects):
+            raise InputError(
+                "labels and effects read the texts several times, and standard input can be read only once",
+                where="corpus",
+                advice="name a file or a folder",
+            )
         changes, documents, notes = statistics_over(
             a, b, corpus, statistics=statistics, max_length=max_length, field=field
         )
-    elif statistics is not None:
-        raise InputError("statistics need texts", where="statistics", advice="pass a corpus too")
+        if labels or effects:
+            from headscope._compare.surveys import surveyed
+
+            joined = surveyed(a, b, corpus, labels=labels, effects=effects, max_length=max_length, field=field)
     sizes = a.anatomy.known()
     return Comparison(
         a=a.name,
@@ -93,7 +127,13 @@ def compare(
         left_out=weights.left_out,
         statistics=changes,
         documents=documents,
-        notes=(*notes, *(f"{name} is not compared: {reason}" for name, reason in weights.left_out.items())),
+        labels=() if joined is None else joined.labels,
+        effects=None if joined is None else joined.effects,
+        notes=(
+            *notes,
+            *(() if joined is None else joined.notes),
+            *(f"{name} is not compared: {reason}" for name, reason in weights.left_out.items()),
+        ),
     )
 
 

@@ -1,4 +1,4 @@
-"""Statistics of two models over the same documents, and of two surveys: means, and differences with their intervals."""
+"""Statistics of two models over the same documents: means, and differences with their intervals."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscope._compare.record import Change
+from headscope._compare.changes import Change
 from headscope._survey.corpus import open_corpus
 from headscope._survey.documents import Document
 from headscope._survey.settings import MAX_DOCUMENT
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from jaxtyping import Float
 
-    from headscope._survey.result import Survey
     from headscope.model import Model
 
 BATCH = 8
@@ -101,44 +100,6 @@ def _mean(
 ) -> Float[np.ndarray, "..."]:
     total = np.where(present, values, 0).sum(0)
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)
-
-
-def survey_changes(a: Survey, b: Survey) -> tuple[dict[str, Change], tuple[int, ...], tuple[int, ...], tuple[str, ...]]:
-    """Two surveys joined by head: name -> Change, the layers, the heads across, notes. Without intervals.
-
-    Raises:
-        InputError: the models have other layers or heads, or the surveys share no statistic.
-    """
-    for what in ("layers", "heads"):
-        if a.aggregates[what] != b.aggregates[what]:
-            counts = [_counted(survey.aggregates) for survey in (a, b)]
-            raise InputError(
-                f"the surveys are of models with different heads: {counts[0]} and {counts[1]}",
-                where="hs.compare(survey_a, survey_b)",
-                advice="compare surveys of models of one shape",
-            )
-    names = [name for name in a if name in b]
-    if not names:
-        raise InputError(
-            "the surveys share no statistic",
-            where="hs.compare(survey_a, survey_b)",
-            advice=f"the first has {', '.join(a)}; survey the second model with some of them",
-        )
-    changes = {}
-    for name in names:
-        first, other = (survey[name].array.astype(np.float64) for survey in (a, b))
-        nothing = np.full(first.shape, np.nan)
-        changes[name] = Change(*(_named(name, array) for array in (first, other, other - first, nothing, nothing)))
-    notes = []
-    if a.manifest["corpus"]["files"] != b.manifest["corpus"]["files"] or a.manifest["counts"] != b.manifest["counts"]:
-        notes.append("the surveys are of different texts: a difference may come from the texts")
-    notes += [f"only one survey has {name}" for name in sorted({*a} ^ {*b})]
-    heads = tuple(sorted({head for row in a.aggregates["heads"] for head in row}))
-    return changes, tuple(a.aggregates["layers"]), heads, tuple(notes)
-
-
-def _counted(aggregates: dict[str, list[list[int]]]) -> str:
-    return f"{len(aggregates['layers'])} layers of {max(map(len, aggregates['heads']), default=0)} heads"
 
 
 def _named(name: str, array: np.ndarray) -> Named:

@@ -7,14 +7,23 @@ and the cheapest goes. (Measuring all of them again would take the square of the
 
 from __future__ import annotations
 
+import io
+import json
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow
+from pyarrow import parquet
 
 from headscope._survey.arrays import array_bytes, kept_array
+from headscope._survey.effect_windows import NAME as WINDOWS
+from headscope._survey.findings import AGAIN
 from headscope._survey.intervals import Resampled
+from headscope._survey.seal import fault
+from headscope._survey.table import part_record
+from headscope.errors import InputError
 from headscope.explain.windows import Output
 
 if TYPE_CHECKING:
@@ -106,6 +115,55 @@ class Measured(NamedTuple):
         return cost(self.output, numbers, self.base[windows])
 
 
+class Changes(NamedTuple):
+    """What silencing each head changes, window by window, as a finished survey's files have it.
+
+    Attributes:
+        windows: document, number in it, and token ids of each window.
+        documents: the number of each window's document.
+        changes: (windows, heads_total).
+    """
+
+    windows: tuple[tuple[str, int, tuple[int, ...]], ...]
+    documents: tuple[int, ...]
+    changes: Float[np.ndarray, "windows heads_total"]
+
+
+def changes_in(folder: Path) -> Changes | None:
+    """Read the windows and the first round of a finished survey; None if their files were removed.
+
+    Raises:
+        InputError: a file is damaged, or the two are of different surveys.
+    """
+    names = (WINDOWS, _round_name(0))
+    if not all((folder / name).exists() for name in names):
+        return None
+    data = [(folder / name).read_bytes() for name in names]
+    problems = [f"{name}: {problem}" for name, of in zip(names, data, strict=True) if (problem := fault(of))]
+    if problems:
+        raise InputError("; ".join(problems), where=str(folder), advice=AGAIN)
+    source = io.BytesIO(data[1])
+    numbers: Float[np.ndarray, "windows heads_and_one"] = np.load(source, allow_pickle=False)
+    if json.loads(source.read())["run"] != part_record(data[0])["run"]:
+        raise InputError(f"{names[0]} and {names[1]} are of different surveys", where=str(folder), advice=AGAIN)
+    rows = parquet.read_table(pyarrow.BufferReader(data[0])).to_pylist()
+    rows.sort(key=lambda row: _order(row["number"], row["rank"]))
+    return Changes(
+        tuple((row["document"], row["window"], tuple(row["ids"])) for row in rows),
+        tuple(row["number"] for row in rows),
+        numbers[:, 1:] - numbers[:, :1],
+    )
+
+
+def _order(number: int, rank: int) -> tuple[int, int]:
+    """The order of windows within a round: those that choose come first."""
+    return number % 2, rank
+
+
+def _round_name(number: int) -> str:
+    return f"effects/round-{number:05}.npy"
+
+
 def cost(
     output: Output, numbers: Float[np.ndarray, "*steps windows"], base: Float[np.ndarray, " windows"]
 ) -> Float[np.ndarray, "*steps windows"]:
@@ -127,7 +185,7 @@ def measure(
     """
     record = workers.described.model["effects"]
     output = Output(record["kind"], record["label"], record["index"])
-    ordered = sorted(windows, key=lambda window: (window.place.number % 2, window.place.rank))
+    ordered = sorted(windows, key=lambda window: _order(window.place.number, window.place.rank))
     choosing = sum(window.place.number % 2 == 0 for window in ordered)
     if not 0 < choosing < len(ordered):
         choosing = len(ordered)
@@ -139,7 +197,7 @@ def measure(
         number: int, silenced: Sequence[Head], chosen: Sequence[Head], held_out: Sequence[Head] | None
     ) -> Float[np.ndarray, "windows heads_and_one"]:
         """The numbers of one round, NaN where nothing is to be measured; `held_out` None leaves those windows out."""
-        name = f"effects/round-{number:05}.npy"
+        name = _round_name(number)
         stamp = {"run": folder.stamp["run"], "round": number, "silenced": silenced, "heads": chosen}
         values = kept_array(folder, name, stamp)
         if values is not None:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -69,7 +70,8 @@ class Folder:
         """
         try:
             make_folder(self.path / "parts")
-            handle = os.open(self.path, os.O_RDONLY)
+            # Windows can't open a folder, and has no locks of this kind.
+            handle = None if sys.platform == "win32" else os.open(self.path, os.O_RDONLY)
         except OSError as error:
             raise InputError(
                 f"could not create the folder: {error.strerror or error}",
@@ -77,16 +79,16 @@ class Folder:
                 advice="name a folder that exists or that you may create",
             ) from error
         try:
-            self._lock(handle)
+            if handle is not None:
+                self._lock(handle)
             yield
         finally:
-            os.close(handle)
+            if handle is not None:
+                os.close(handle)
 
     def _lock(self, handle: int) -> None:
-        try:
-            import fcntl
-        except ImportError:  # Windows has no such locks
-            return
+        import fcntl
+
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

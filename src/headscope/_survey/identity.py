@@ -8,6 +8,7 @@ computed. Short values are spelled out, so that an error can name the difference
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import inspect
 import json
 import math
@@ -20,6 +21,7 @@ from torch import nn
 
 from headscope.checkpoint.tokenizer.panics import library_errors
 from headscope.errors import CheckpointError
+from headscope.statistics.compiled_way import INSTALLED
 
 UNRELATED = {"_name_or_path", "name_or_path", "transformers_version", "id2label", "label2id"}
 """Fields of a config that attention doesn't depend on: paths, versions (recorded elsewhere), class labels."""
@@ -122,13 +124,14 @@ def tokenizer_record(tokenizer: Any) -> dict[str, Any]:
 
 
 def running_record(model: nn.Module, device: str) -> dict[str, Any]:
-    """The way the model runs: attention implementation, precision of matrix products, autocast."""
+    """The way the model runs: attention implementation, precision of matrix products, autocast; what compiles sums."""
     kind = device.partition(":")[0]
     autocast = torch.is_autocast_enabled(kind) if torch.amp.is_autocast_available(kind) else False
     return {
         "attention": getattr(getattr(model, "config", None), "_attn_implementation", None),
         "matmul": torch.get_float32_matmul_precision(),
         "autocast": str(torch.get_autocast_dtype(kind)).removeprefix("torch.") if autocast else None,
+        "numba": importlib.metadata.version("numba") if INSTALLED else None,
     }
 
 

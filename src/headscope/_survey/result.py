@@ -147,10 +147,14 @@ class Survey(Mapping[str, Named]):
         """
         return self._table("lines", "survey with examples=10, or --examples 10")
 
+    def has(self, table: str) -> bool:
+        """Return True if the survey has this table: `labels`, `effects`, `syntax`, …"""
+        return f"{table}.parquet" in self.manifest["files"]
+
     def _table(self, name: str, advice: str) -> pyarrow.Table:
         from pyarrow import parquet
 
-        if f"{name}.parquet" not in self.manifest["files"]:
+        if not self.has(name):
             raise InputError(f"the survey has no {name}", where=str(self.folder), advice=advice)
         return parquet.read_table(self.folder / f"{name}.parquet")
 

@@ -208,6 +208,8 @@ def _source(model: Any, tokenizer: Any, revision: str | None) -> tuple[Source, t
     from headscope.model import Model
 
     if isinstance(model, Model):
+        if revision is None and model.checkpoint.origin == "hub":
+            revision = model.checkpoint.where.rpartition("@")[2]  # the commit that it was opened at
         model = model.name
     if isinstance(model, (str, os.PathLike)):
         if tokenizer is not None:

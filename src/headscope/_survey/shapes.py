@@ -64,16 +64,14 @@ class Shapes:
         if count > 1:
             shares = entropies.double().cpu().numpy()[:, present] / np.log(count)
             self._add(0, shares, cells)
-        for at, distance in enumerate(range(-REACH, REACH + 1)):
-            first, last = max(tile.at, -distance), min(tile.at + n, words - distance)
-            if first >= last:
-                continue
-            rows = slice(first - tile.at, last - tile.at)
-            both = present[rows] & ~silent[first + distance : last + distance]
-            if both.any():
-                weights = tile.maps[:, rows].diagonal(first + distance, 1, 2).double().cpu().numpy()
-                self.weight[cells, at] += weights[:, both].sum(-1)
-                self.pairs[cells, at] += int(both.sum())
+        at = np.arange(tile.at, tile.at + n)[:, None]
+        to = at + np.arange(-REACH, REACH + 1)
+        inside = (to >= 0) & (to < words)
+        to = np.where(inside, to, 0)
+        both = inside & present[:, None] & ~silent[to]
+        near = tile.maps.gather(2, torch.from_numpy(to).to(tile.maps.device).expand(len(tile.maps), -1, -1))
+        self.weight[cells] += (near.double().cpu().numpy() * both).sum(1)
+        self.pairs[cells] += both.sum(0)
 
     def done(self, strongest: Strongest, cells: slice) -> None:
         """All words of one layer of one window were taken."""

@@ -152,8 +152,8 @@ class Spread:
         self._marks, self._words = marks, words
         self._total: dict[str, Float[np.ndarray, " heads"]] = {}
         self._row: Float[torch.Tensor, "heads words"] | None = None
-        counts = np.stack([np.ones(len(words)), marks.punctuation], -1).astype(np.float32)
-        self._counts = torch.from_numpy(counts)
+        self._punctuation = torch.from_numpy(np.flatnonzero(marks.punctuation))
+        self._text = torch.from_numpy(~marks.punctuation)
         self.entropies, self.first, self.sep = np.zeros((3, heads, len(words)))
 
     def take(self, tile: Tile) -> Float[torch.Tensor, "heads n"]:
@@ -161,15 +161,15 @@ class Spread:
         marks, words, maps = self._marks, self._words, tile.maps
         of = slice(tile.at, tile.at + maps.shape[1])
         present = torch.from_numpy(marks.looks[of]).to(maps)
-        total, punctuation = (maps @ self._counts.to(maps)).unbind(-1)
-        total = total.clamp_min(1e-30)
+        total = maps.sum(-1).clamp_min_(1e-30)
+        punctuation = maps.index_select(-1, self._punctuation.to(maps.device)).sum(-1)
         row = ((present / total)[:, None] @ maps)[:, 0]
         self._row = row if self._row is None else self._row + row
         # -sum r log r with r = m / total, without another map of r.
         entropies = total.log() - (maps.clamp_min(1e-37).log_().mul_(maps)).sum(-1) / total
         entropies = (entropies * present).clamp_min_(0)
         self._add("entropy", entropies.sum(-1))
-        self._add("punctuation", (punctuation * present * (1 - self._counts[of, 1]).to(maps)).sum(-1))
+        self._add("punctuation", (punctuation * present * self._text[of].to(maps)).sum(-1))
         columns = tile.weights.index_select(-1, marks.columns.to(maps.device)) @ marks.places.to(maps)
         first, sep, special = words.means(columns, of.start, of.stop).unbind(-1)
         for name, weights in (("first", first), ("sep", sep), ("special", special)):

@@ -75,7 +75,8 @@ def _base(config: Mapping[str, Any], family: Family, kind: str, refuse: Any) -> 
         return None
     field = next((name for name in ("rope_parameters", "rope_scaling") if config.get(name) is not None), "")
     settings = config.get(field) or {}
-    base_field, default = "rope_theta", rotary.base
+    base_field = next((name for name in ("rope_theta", rotary.alias) if name in config), "rope_theta")
+    default = rotary.base
     if rotary.local_base is not None:
         base_field = "global_rope_theta" if kind == GLOBAL else "local_rope_theta"
         default = rotary.base if kind == GLOBAL else rotary.local_base

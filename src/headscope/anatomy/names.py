@@ -57,8 +57,9 @@ def find_bases(names: Mapping[str, str], family: Family) -> tuple[str, ...]:
 
 def placement(prefix: str, family: Family) -> Placement:
     """Return the position of a base model, derived from its prefix."""
-    if f".{prefix}".endswith(f".{family.prefix}"):
-        return Placement(prefix=prefix, outer=prefix.removesuffix(family.prefix), own=True)
+    for usual in (family.prefix, family.published_prefix):
+        if usual is not None and f".{prefix}".endswith(f".{usual}"):
+            return Placement(prefix=prefix, outer=prefix.removesuffix(usual), own=True)
     outer = ""
     while wrapper := next((name for name in WRAPPERS if prefix.startswith(outer + name)), ""):
         outer += wrapper

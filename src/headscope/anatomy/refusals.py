@@ -79,7 +79,8 @@ def prefix_refusals(place: Placement, family: Family, families: Sequence[Family]
             damaged=True,
         )
         for other in families
-        if other.prefix not in (family.prefix, GENERIC_PREFIX) and f".{place.prefix}".endswith(f".{other.prefix}")
+        if other.prefix not in (family.prefix, family.published_prefix, GENERIC_PREFIX)
+        and f".{place.prefix}".endswith(f".{other.prefix}")
     ]
 
 
@@ -142,14 +143,25 @@ def config_refusals(config: Mapping[str, Any], family: Family, base_class: str) 
         )
     if config.get("per_layer_config"):
         refuse("per_layer_config gives layers different sizes", "the parameter table works", heads=True)
+    for name, value in family.computed.items():
+        if config.get(name, value) != value:
+            refuse(f"{name} is {brief(config[name])}: headscope computes {brief(value)} only", CAPTURE_LIVE)
     custom = config.get("auto_map")
-    if isinstance(custom, Mapping) and (classes := [name for name in custom if str(name).startswith("AutoModel")]):
+    mapped = custom if isinstance(custom, Mapping) else {}
+    classes = [str(value) for name, value in mapped.items() if str(name).startswith("AutoModel")]
+    foreign = [name for name in classes if not is_known_code(name, family)]
+    if foreign:
         refuse(
-            f"auto_map says that the model runs custom code ({shortened(str(custom[classes[0]]))}), "
-            "which may compute anything",
-            CAPTURE_LIVE,
+            f"auto_map says that the model runs custom code ({shortened(foreign[0])}), which may compute anything",
+            "heads' slices and the parameter table work; for attention, capture the live model with transformers; or, "
+            "if the weights fit the class of transformers without that code, remove auto_map from config.json",
         )
     return refusals
+
+
+def is_known_code(name: str, family: Family) -> bool:
+    """Return True if a custom class, `repository--module.Class`, computes what the family's table says."""
+    return family.custom_code is not None and name.rpartition("--")[2].startswith(family.custom_code)
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,12 +45,14 @@ class Rotary:
         local_base: the default of rope_theta in local layers.
         pairs: True if dimensions 2i and 2i + 1 are rotated together; False for i and i + d_head / 2.
         when: as in `Spec`.
+        alias: another name of rope_theta, in published configs.
     """
 
     base: float = 10000.0
     local_base: float | None = None
     pairs: bool = False
     when: str | None = None
+    alias: str = "rope_theta"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,10 @@ class Family:
         position_types: the values of position_embedding_type that the encoder computes.
         masked_lm_activation: the activation of the masked-LM transform; None for the config's activation.
         sequence_activation: the activation of the sequence classifier's dense layer, if it has one.
+        published_prefix: the base model's prefix in published files, if it isn't that of the class.
+        custom_code: the beginning of the names of custom classes, in a config's auto_map, that compute what this table
+            says, with the values in `computed`. By default, transformers runs its own class instead of them.
+        computed: field of the custom classes' config -> its only value that the encoder computes.
     """
 
     name: str
@@ -137,6 +143,9 @@ class Family:
     position_types: tuple[str, ...] = ("absolute",)
     masked_lm_activation: str | None = None
     sequence_activation: str | None = None
+    published_prefix: str | None = None
+    custom_code: str | None = None
+    computed: Mapping[str, Any] = field(default_factory=dict)
 
     def holds(self, when: str | None, config: Mapping[str, Any]) -> bool:
         """Return True if a config meets a condition.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from headscope.cli.app import app, opened
+from headscope.cli.app import app, opened, tell_saved
 from headscope.cli.explain import EXPLAIN, Html, Top, check_top, finish
 from headscope.cli.options import number
 from headscope.cli.request import Form, pasted, takes_options
@@ -36,6 +37,17 @@ def compare(
     statistics: Annotated[
         str | None, typer.Option("--statistics", metavar="A,B", help="With CORPUS: some of the statistics.")
     ] = None,
+    labels: Annotated[bool, typer.Option("--labels", help="With CORPUS: label the heads of both models.")] = False,
+    effects: Annotated[
+        int,
+        typer.Option(
+            "--effects", parser=number, metavar="N", help="With CORPUS: silence each head of both over N windows."
+        ),
+    ] = 0,
+    parquet: Annotated[
+        Path | None,
+        typer.Option("--parquet", metavar="FILE", help="Also write a row for each head, with everything, as Parquet."),
+    ] = None,
     max_length: Annotated[
         int | None, typer.Option("--max-length", parser=number, metavar="N", help="Cut documents at N tokens.")
     ] = None,
@@ -61,9 +73,14 @@ def compare(
         b if revision_b is None else opened(b, revision_b),
         corpus,
         statistics=None if statistics is None else [name.strip() for name in statistics.split(",")],
+        labels=labels,
+        effects=effects,
         max_length=max_length,
         field=field,
     )
+    if parquet is not None:
+        result.to_parquet(parquet)
+        tell_saved(parquet, "every head with everything that was compared")
     sheet = compare_sheet(result, top)
     if sheet.look_at is None or not result.weights:
         step = pasted("compare", a, b, "--csv") if not result.weights else pasted("summary", b)

@@ -1,9 +1,11 @@
 """Forward passes in NumPy: from ids to hidden states, with a record of every layer's attention.
 
+    products.py       x W, for few and for many tokens
     weights.py        parameters by role; x W + b; norms
     embedding.py      from ids to the first layer's input
     rotation.py       rotary positions
     distances.py      what MPNet and DeBERTa add to the scores
+    everywhere.py     attention without mask or terms
     nearby.py         attention within a window, in linear time and memory
     convolution.py    DeBERTa v2's convolution beside the first layer
     feed_forward.py   the feed-forward network, plain or gated

@@ -18,6 +18,7 @@ from headscope.attention import EVERYTHING, Mask, attend, join_heads, silent, sp
 from headscope.encoder import distances, embedding, post_norm, pre_norm
 from headscope.encoder.convolution import convolved
 from headscope.encoder.embedding import Input
+from headscope.encoder.everywhere import attend_everywhere
 from headscope.encoder.feed_forward import feed_forward
 from headscope.encoder.nearby import attend_nearby
 from headscope.encoder.rotation import rotate, turns
@@ -145,7 +146,9 @@ class Encoder(Weights):
         """
         mask, scale = self.mask(layer), self.scale
         terms = self.terms(layer, k.shape[1])
-        if mask.everything and (terms.nothing or q.shape[1] == k.shape[1]):
+        if mask.everything and terms.nothing:
+            return attend_everywhere(q, k, v, scale=scale, scratch=self.scratch)
+        if mask.everything and q.shape[1] == k.shape[1]:
             return attend(q, k, v, scale=scale, terms=terms)
         places = np.arange(k.shape[1]) if places is None else places
         return attend_nearby(q, k, v, scale=scale, mask=mask, terms=terms, places=places)

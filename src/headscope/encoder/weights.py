@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import os
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from headscope.encoder.products import rows_product
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -17,6 +21,16 @@ if TYPE_CHECKING:
     from headscope.checkpoint import Checkpoint
 
     Rows = Float[np.ndarray, "tokens width"]
+
+
+SCRATCH_NUMBERS = 1 << 21
+"""Largest array that is kept between layers and texts for intermediate results, 8 MiB."""
+
+NORM_NUMBERS = 1 << 16
+"""Numbers of the rows that a norm passes over at a time: 256 KiB, which stay in a core's cache."""
+
+THREAD_LIMITS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
+"""Environment variables that limit OpenBLAS's threads; the first that is set counts."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +43,27 @@ class Weights:
     checkpoint: Checkpoint
     anatomy: Anatomy
     _cache: dict[str, Float[np.ndarray, "..."]] = field(default_factory=dict, repr=False)
+    _kept: threading.local = field(default_factory=threading.local, repr=False, compare=False)
 
     @cached_property
-    def threads(self) -> ThreadPoolExecutor:
-        """Threads for element-wise work; matrix products use BLAS's threads."""
-        return ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="headscope")
+    def threads(self) -> ThreadPoolExecutor | None:
+        """Threads for element-wise work, as many as BLAS uses for matrix products; None for a single thread."""
+        limit = next((os.environ[name] for name in THREAD_LIMITS if os.environ.get(name, "").isdecimal()), None)
+        count = min(os.cpu_count() or 1, int(limit) or 1 if limit else math.inf)
+        return ThreadPoolExecutor(int(count), thread_name_prefix="headscope") if count > 1 else None
+
+    def scratch(self, purpose: str, shape: tuple[int, ...]) -> Float[np.ndarray, "..."]:
+        """An array to overwrite, valid until this thread's next call for this purpose.
+
+        It is the same memory again, unless it is large: new memory costs as much as two passes over it.
+        """
+        numbers = math.prod(shape)
+        if numbers > SCRATCH_NUMBERS:
+            return np.empty(shape, dtype=np.float32)
+        kept: dict[str, Float[np.ndarray, " n"]] = self._kept.__dict__
+        if purpose not in kept or len(kept[purpose]) < numbers:
+            kept[purpose] = np.empty(numbers, dtype=np.float32)
+        return kept[purpose][:numbers].reshape(shape)
 
     def weight(self, role: str, layer: int | None = None) -> Float[np.ndarray, "..."]:
         """The parameter with this role, in fp32, as stored: a Linear's is (out, in)."""
@@ -56,7 +86,7 @@ class Weights:
         self, x: Float[np.ndarray, "tokens into"], role: str, layer: int | None = None
     ) -> Float[np.ndarray, "tokens out"]:
         """x W + b, with the paper's W = weight.T; b is 0 in families without biases."""
-        product = x @ self.weight(f"{role}.weight", layer).T
+        product = rows_product(x, self.weight(f"{role}.weight", layer))
         if self.anatomy.has(f"{role}.bias", layer):
             product += self.weight(f"{role}.bias", layer)
         return product
@@ -68,11 +98,19 @@ class Weights:
         square, scaled (Zhang and Sennrich 2019, eq. 4).
         """
         eps = np.float32(self.anatomy.setting("norm_eps"))
-        if self.anatomy.family is None or not self.anatomy.family.rms_norm:
-            x -= x.mean(axis=-1, keepdims=True)
-        variance = np.einsum("ij,ij->i", x, x)[:, None] / np.float32(x.shape[-1])
-        x *= 1 / np.sqrt(variance + eps)
-        x *= self.weight(f"{role}.weight", layer)
-        if self.anatomy.has(f"{role}.bias", layer):
-            x += self.weight(f"{role}.bias", layer)
+        centred = self.anatomy.family is None or not self.anatomy.family.rms_norm
+        scale = self.weight(f"{role}.weight", layer)
+        shift = self.weight(f"{role}.bias", layer) if self.anatomy.has(f"{role}.bias", layer) else None
+        width = np.float32(x.shape[-1])
+        ones = np.ones(x.shape[-1], dtype=x.dtype)
+        step = max(1, NORM_NUMBERS // x.shape[-1])
+        for start in range(0, len(x), step):
+            rows = x[start : start + step]
+            if centred:
+                rows -= (rows @ ones / width)[:, None]
+            variance = np.einsum("ij,ij->i", rows, rows) / width
+            rows *= (1 / np.sqrt(variance + eps))[:, None]
+            rows *= scale
+            if shift is not None:
+                rows += shift
         return x

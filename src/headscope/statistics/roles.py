@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -75,6 +76,7 @@ def roles_of_tokens(queries: TokenAxis, keys: TokenAxis, text: str | None, pair:
     )
 
 
+@lru_cache(maxsize=1 << 16)
 def is_punctuation(word: str) -> bool:
     """Return True if all characters are punctuation by BERT's tokenizer: Unicode's P, and ASCII signs like $."""
     return bool(word.strip()) and all(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headscope._compare.sentences import changed_first
 from headscope._compare.weights import MEASURES
 from headscope.checkpoint import called
 from headscope.statistics import CATALOG
@@ -14,6 +15,7 @@ from headscope.view.tables import Column, Table
 from headscope.view.terminal import Drawing, Sheet, blank, notes, prose, table, title
 
 if TYPE_CHECKING:
+    from headscope._compare.changes import EffectChange, HeadLabel
     from headscope._compare.record import Comparison
 
 TOP = 10
@@ -22,7 +24,7 @@ BOTH = ("a", "b", "change", "low", "high")
 
 
 def compare_sheet(result: Comparison, top: int = TOP) -> Sheet:
-    """What differs: a finding, layers and heads as a map, the heads that changed most, the layers' parts."""
+    """What differs: findings, a map, the heads that changed most, labels, effects, the parts of layers."""
     return Sheet(
         record=lambda: _record(result),
         table=lambda: _everyone(result),
@@ -41,6 +43,7 @@ def _record(result: Comparison) -> dict[str, Any]:
         "left_out": dict(result.left_out),
         "layers": _layers(result).records(),
         "documents": result.documents,
+        "effects": None if result.effects is None else {"output": result.effects.output, "unit": result.effects.unit},
         "heads": _everyone(result).records(),
         "notes": result.notes,
     }
@@ -70,6 +73,10 @@ def _drawings(result: Comparison, top: int) -> list[Drawing]:
         if ranked.any():
             drawings += [blank, heat_map(ranked, unit, noun="relative change" if result.weights else "change")]
             drawings += [blank, table(_strongest(result, top))]
+        if any(label.changed for label in result.labels):
+            drawings += [blank, table(_labels(result, top))]
+        if result.effects is not None and result.effects.change.array.any():
+            drawings += [blank, table(_effects(result.effects, result, top))]
         if result.parts:
             drawings += [blank, table(_layers(result))]
         drawings.append(notes(_legend(result)))
@@ -101,6 +108,42 @@ def _strongest(result: Comparison, top: int) -> Table:
     return Table(tuple(columns), tuple(rows))
 
 
+def _labels(result: Comparison, top: int) -> Table:
+    """The heads that are labelled otherwise, the clearest labels first."""
+    columns = (*PLACE, Column("a", "label in a", kind="prose"), Column("b", "label in b", kind="prose"))
+    changed = changed_first(result.labels)
+    rows = tuple((label.layer, label.head, _labelled(label.a), _labelled(label.b)) for label in changed[:top])
+    return Table(columns, rows, title=f"other labels: {len(changed)} of {len(result.labels)} heads")
+
+
+def _labelled(label: HeadLabel) -> str:
+    if label.score is None:
+        return label.label
+    interval = "" if label.low is None or label.high is None else f" ({label.low:.2f} to {label.high:.2f})"
+    return f"{label.label}, {label.score:.2f}{interval}"
+
+
+def _effects(effects: EffectChange, result: Comparison, top: int) -> Table:
+    """The heads whose effect changed most."""
+    columns = (*PLACE, *(Column(name, align="right") for name in ("a", "b", "change")))
+    far = np.nan_to_num(np.abs(effects.change.array), nan=-1.0)
+    rows = []
+    for flat in np.argsort(-far, axis=None, kind="stable")[:top].tolist():
+        at = (flat // far.shape[1], flat % far.shape[1])
+        if far[at] <= 0:
+            break
+        bounds = ((effects.a_low, effects.a_high), (effects.b_low, effects.b_high), (effects.low, effects.high))
+        sides = zip((effects.a, effects.b, effects.change), bounds, strict=True)
+        cells = [_bounded(float(of[at]), float(low[at]), float(high[at])) for of, (low, high) in sides]
+        rows.append((result.layers[at[0]], result.heads[at[1]], *cells))
+    title = f"effects of silencing a head on the {effects.output}, in {effects.unit}, with 95 % intervals"
+    return Table(columns, tuple(rows), title=title)
+
+
+def _bounded(value: float, low: float, high: float) -> str:
+    return f"{value:+.3g}" + ("" if np.isnan(low) else f" ({low:+.3g} to {high:+.3g})")
+
+
 def _legend(result: Comparison) -> list[str]:
     if not result.weights:
         return []
@@ -112,12 +155,14 @@ def _legend(result: Comparison) -> list[str]:
     return [*lines, f"outside the layers: {', '.join(outside)}"] if outside else lines
 
 
-def _seen(value: float) -> float | None:
-    return None if np.isnan(value) else value
+def _seen(value: Any) -> Any:
+    return None if isinstance(value, float) and np.isnan(value) else value
 
 
 def _form(key: str) -> str:
     if key in MEASURES:
         return ".3g"
     name, _, of = key.rpartition("_")
+    if key.startswith("effect_"):
+        return "+.4g"
     return "+.4g" if name in CATALOG and of not in BOTH[:2] else ".4g"

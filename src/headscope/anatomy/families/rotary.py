@@ -304,7 +304,25 @@ NOMIC_BERT = Family(
     },
     base_pooler=False,
     class_names=CLASS_NAMES,
-    rotary=Rotary(base=1000.0),
+    rotary=Rotary(base=1000.0, alias="rotary_emb_base"),
+    published_prefix="bert.",
+    custom_code="modeling_hf_nomic_bert.NomicBert",
+    computed={
+        "activation_function": "swiglu",
+        "causal": False,
+        "mlp_fc1_bias": False,
+        "mlp_fc2_bias": False,
+        "parallel_block": False,
+        "prenorm": False,
+        "qkv_proj_bias": False,
+        "rotary_emb_fraction": 1.0,
+        "rotary_emb_interleaved": False,
+        "rotary_emb_scale_base": None,
+        "rotary_scaling_factor": None,
+        "scale_attn_by_inverse_layer_idx": False,
+        "scale_attn_weights": True,
+        "use_rms_norm": False,
+    },
 )
 
 GTE_LAYER = "encoder.layer.{l}"
@@ -369,6 +387,7 @@ GTE = Family(
     class_names={**CLASS_NAMES, "masked_lm.norm": "lm_head.layer_norm"},
     masked_lm_activation="gelu",
     rotary=Rotary(base=160000.0),
+    published_prefix="new.",
 )
 
 EURO_LAYER = "layers.{l}"
@@ -441,6 +460,8 @@ EUROBERT = Family(
         "mlp_bias": False,
         "classifier_pooling": "late",
     },
+    aliases={"classifier_pooling": "clf_pooling"},
+    custom_code="modeling_eurobert.EuroBert",
     sequence_activation="gelu",
     layer_form="pre_norm",
     rms_norm=True,

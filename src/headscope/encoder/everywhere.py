@@ -1,0 +1,77 @@
+"""Attention of every token to every token, without mask or terms: the softmax in as few passes as possible."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from jaxtyping import Float
+
+    Scratch = Callable[[str, tuple[int, ...]], Float[np.ndarray, "..."]]
+
+TILE_CELLS = 1 << 17
+"""Maximum number of cells of a tile: 512 KiB, which stay in a core's cache through all passes."""
+
+LARGEST_EXPONENT = 85.0
+"""exp of this is below fp32's largest number, e^88.7: a row's sum is kept below it."""
+
+
+def attend_everywhere(
+    q: Float[np.ndarray, "heads queries d_head"],
+    k: Float[np.ndarray, "kv_heads keys d_head"],
+    v: Float[np.ndarray, "kv_heads keys d_value"],
+    *,
+    scale: float,
+    scratch: Scratch,
+) -> tuple[Float[np.ndarray, "heads queries d_value"], Float[np.ndarray, "heads queries"]]:
+    """Contexts (heads, queries, d_value) and log-sum-exps (heads, queries), as `headscope.attention.attend` gives.
+
+    No score exceeds max |q_i| max |k_j| (Cauchy and Schwarz). If exp of that, times the number of keys, is within
+    fp32, the highest score of a row needn't be found and subtracted before exp.
+
+    Args:
+        q: queries.
+        k: all keys.
+        v: all values.
+        scale: factor of q . k.
+        scratch: gives an array to overwrite, by its purpose and shape.
+    """
+    heads, queries, _ = q.shape
+    kv_heads, keys, d_value = v.shape
+    shared = heads // kv_heads
+    context = np.empty((heads, queries, d_value), dtype=q.dtype)
+    lse = np.empty((heads, queries), dtype=q.dtype)
+    scaled = np.multiply(q, np.float32(scale), out=scratch("scaled", q.shape))
+    bound = longest(scaled) * np.repeat(longest(k), shared)
+    small = bound + math.log(keys) < LARGEST_EXPONENT  # False where it is NaN
+    ones = np.ones(keys, dtype=q.dtype)
+    together = max(1, TILE_CELLS // (queries * keys)) if shared == 1 else 1
+    step = max(1, TILE_CELLS // keys)
+    for first in range(0, heads, together):
+        some = slice(first, min(first + together, heads))
+        pairs = some if shared == 1 else slice(first // shared, first // shared + 1)
+        for start in range(0, queries, step):
+            rows = slice(start, min(start + step, queries))
+            tile = scratch("tile", (some.stop - some.start, rows.stop - rows.start, keys))
+            np.matmul(scaled[some, rows], k[pairs].swapaxes(-1, -2), out=tile)
+            highest = None
+            if not small[some].all():
+                highest = tile.max(-1, keepdims=True)
+                tile -= highest
+            np.exp(tile, out=tile)
+            total = tile @ ones
+            mixed = np.matmul(tile, v[pairs], out=context[some, rows])
+            mixed /= total[..., None]
+            np.log(total, out=total)
+            lse[some, rows] = total if highest is None else total + highest[..., 0]
+    return context, lse
+
+
+def longest(x: Float[np.ndarray, "heads tokens d_head"]) -> Float[np.ndarray, " heads"]:
+    """(heads,): the largest norm of a head's vectors."""
+    return np.sqrt(np.einsum("htd,htd->ht", x, x).max(axis=-1))

@@ -1,0 +1,190 @@
+"""Compiled models are captured in their graphs: the same traces as uncompiled, and no graph more than one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from torch import nn
+from torch._dynamo.testing import CompileCounterWithBackend
+
+import headscope as hs
+from families import BY_NAME
+from headscope._capture import capture
+from headscope.errors import UnsupportedError
+
+BERT = BY_NAME["BertModel"]
+
+
+@pytest.fixture(autouse=True)
+def no_graphs() -> None:
+    torch._dynamo.reset()
+
+
+def compiled(model: Any, backend: str = "aot_eager", **options: Any) -> tuple[Any, CompileCounterWithBackend]:
+    counter = CompileCounterWithBackend(backend)
+    return torch.compile(model, backend=counter, fullgraph=True, **options), counter
+
+
+def traces_of(model: Any, call: Callable[..., Any], inputs: dict[str, Any]) -> list[Any]:
+    with torch.no_grad(), capture(model) as captured:
+        call(**inputs)
+    return captured.traces
+
+
+def assert_same(want: list[Any], traces: list[Any], tolerance: float) -> None:
+    assert [(trace.stack, trace.row, trace.tokens) for trace in traces] == [
+        (trace.stack, trace.row, trace.tokens) for trace in want
+    ]
+    for one, other in zip(want, traces, strict=True):
+        assert one.numbers == other.numbers
+        assert one.cut == other.cut
+        assert [key.tokens for key in (one.keys,)] == [key.tokens for key in (other.keys,)]
+        for mine, its in zip(one.layers, other.layers, strict=True):
+            assert (mine.name, mine.stage, mine.scale) == (its.name, its.stage, its.scale)
+            assert (mine.mask.causal, mine.mask.window) == (its.mask.causal, its.mask.window)
+            for part in ("q", "k", "v"):
+                np.testing.assert_allclose(getattr(its, part), getattr(mine, part), rtol=0, atol=tolerance)
+        for layer in one.numbers:
+            np.testing.assert_allclose(
+                np.asarray(other[layer].weights), np.asarray(one[layer].weights), rtol=0, atol=tolerance
+            )
+            np.testing.assert_allclose(other[layer, 1].output, one[layer, 1].output, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize(("backend", "tolerance"), [("aot_eager", 1e-6), ("inductor", 1e-5)])
+def test_same_traces_with_one_graph_more(backend: str, tolerance: float) -> None:
+    model, inputs = BERT.build(), BERT.inputs(padded=True)
+    want = traces_of(model, model, inputs)
+    graph, counter = compiled(model, backend)
+    with torch.no_grad():
+        alone = graph(**inputs).last_hidden_state
+        assert counter.frame_count == 1
+        for _ in range(2):
+            with capture(graph) as captured:
+                output = graph(**inputs).last_hidden_state
+        assert counter.frame_count == 2
+        torch.testing.assert_close(graph(**inputs).last_hidden_state, alone, rtol=0, atol=0)
+        assert counter.frame_count == 2
+    torch.testing.assert_close(output, alone, rtol=0, atol=tolerance)
+    assert_same(want, captured.traces, tolerance)
+    report = captured.traces[0].verify()
+    assert report.agrees
+    assert not report.skipped
+
+
+@pytest.mark.parametrize(
+    "name", ["LlamaModel", "BartModel", "AlbertModel", "T5Model", "GPT2Model", "Gemma2Model", "ViTModel"]
+)
+def test_same_traces_of_other_families(name: str) -> None:
+    family = BY_NAME[name]
+    model, inputs = family.build(), family.inputs(padded=family.takes != "image")
+    want = traces_of(model, model, inputs)
+    graph, counter = compiled(model)
+    assert_same(want, traces_of(model, graph, inputs), 2e-6)
+    assert counter.frame_count == 1
+
+
+def test_dynamic_shapes_need_no_graph_for_each_length() -> None:
+    model = BERT.build()
+    graph, counter = compiled(model, dynamic=True)
+    for length in (7, 9, 12):
+        inputs = {"input_ids": torch.arange(5, 5 + length)[None]}
+        assert_same(traces_of(model, model, inputs), traces_of(graph, graph, inputs), 1e-6)
+    assert counter.frame_count == 1
+
+
+def test_a_model_compiled_in_place_also_with_gradients() -> None:
+    model, inputs = BERT.build(), BERT.inputs(padded=True)
+    want = traces_of(model, model, inputs)
+    counter = CompileCounterWithBackend("aot_eager")
+    model.compile(backend=counter, fullgraph=True)
+    with capture(model) as captured:
+        model(**inputs).last_hidden_state.sum().backward()
+    assert counter.frame_count == 1
+    assert all(parameter.grad is not None for name, parameter in model.named_parameters() if "query" in name)
+    assert_same(want, captured.traces, 1e-6)
+
+
+def test_nothing_is_left_behind() -> None:
+    model, inputs = BERT.build(), BERT.inputs(padded=False)
+    before = [(dict(module._forward_pre_hooks), dict(module._forward_hooks)) for module in model.modules()]
+    graph, _ = compiled(model)
+    call = type(graph).__call__
+    traces_of(graph, graph, inputs)
+    assert [(dict(module._forward_pre_hooks), dict(module._forward_hooks)) for module in model.modules()] == before
+    assert not any(module._forward_pre_hooks_with_kwargs for module in model.modules())
+    assert type(graph).__call__ is call
+
+
+def twice(module: nn.Module, query: Any, key: Any, value: Any, mask: Any, **kwargs: Any) -> tuple[Any, None]:
+    """Attention that returns twice the contexts."""
+    return 2 * torch.softmax(query @ key.mT * kwargs["scaling"], -1).matmul(value).transpose(1, 2).contiguous(), None
+
+
+def test_a_wrong_map_is_noticed_in_a_graph() -> None:
+    transformers.AttentionInterface.register("twice", twice)
+    try:
+        model = BERT.build()
+        model.set_attn_implementation("twice")
+        graph, _ = compiled(model)
+        with pytest.raises(UnsupportedError, match="something other than softmax"):
+            traces_of(graph, graph, BERT.inputs(padded=False))
+    finally:
+        del transformers.AttentionInterface._global_mapping["twice"]
+
+
+class WithMore(nn.Module):
+    """A model whose output attends once more, by hand."""
+
+    def __init__(self, attend: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.model = BERT.build()
+        self.attend = attend
+
+    def forward(self, **inputs: Any) -> torch.Tensor:
+        return self.attend(self.model(**inputs).last_hidden_state)
+
+
+@pytest.mark.parametrize(
+    "attend",
+    [
+        lambda x: torch.softmax(x @ x.mT, -1) @ x,
+        lambda x: (x @ x.mT).softmax(dim=-1) @ x,
+        lambda x: nn.functional.scaled_dot_product_attention(x[:, None], x[:, None], x[:, None])[:, 0],
+    ],
+)
+def test_attention_by_hand_is_missed_in_a_graph(attend: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    model = WithMore(attend)
+    graph, _ = compiled(model)
+    with pytest.raises(UnsupportedError, match="was not recorded"):
+        traces_of(graph, graph, BERT.inputs(padded=False))
+
+
+def test_a_compiled_function_is_an_error() -> None:
+    model, inputs = BERT.build(), BERT.inputs(padded=False)
+    function = torch.compile(lambda: model(**inputs), backend="eager")
+    with pytest.raises(UnsupportedError, match="compiled function"), torch.no_grad(), capture(model):
+        function()
+
+
+def test_heads_of_a_compiled_model_are_not_silenced() -> None:
+    model, inputs = BERT.build(), BERT.inputs(padded=False)
+    graph, _ = compiled(model)
+    with pytest.raises(UnsupportedError, match="can't be silenced"), torch.no_grad(), hs.ablate(graph, {(0, 1)}):
+        graph(**inputs)
+    with torch.no_grad(), hs.ablate(model, {(0, 1)}), capture(model) as captured:
+        model(**inputs)
+    assert captured.traces[0].ablated == {(0, 1)}
+
+
+@pytest.mark.parametrize("model", [nn.TransformerEncoderLayer(8, 2, batch_first=True), nn.MultiheadAttention(8, 2)])
+def test_other_attention_in_a_graph_is_an_error(model: nn.Module) -> None:
+    graph, _ = compiled(model.eval())
+    inputs = (torch.randn(1, 5, 8),) * (3 if isinstance(model, nn.MultiheadAttention) else 1)
+    with pytest.raises(UnsupportedError, match="outside transformers' attention interface"), capture(graph):
+        graph(*inputs)

@@ -1,0 +1,42 @@
+"""Memory of a survey with labels, examples and the site: the same however many documents there are."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+from surveying import ALICE
+
+import headscope as hs
+
+SENTENCES = 60
+"""Enough for every head's lists of pairs to be full, and for every example to have its window."""
+
+
+def peak_of(documents: list[str], out: Path) -> tuple[int, int]:
+    """The most bytes that Python and NumPy held at once, beyond what they held before; and how many parts there were."""
+    tracemalloc.start()
+    try:
+        survey = hs.survey(
+            "-",
+            documents,
+            out=out,
+            length=32,
+            part_size=1_000,
+            threads=1,
+            labels=True,
+            examples=3,
+            statistics=["entropy", "first"],
+        )
+        return tracemalloc.get_traced_memory()[1], len(survey.manifest["parts"])
+    finally:
+        tracemalloc.stop()
+
+
+def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
+    documents = [ALICE[at : at + 110] for at in range(0, 110 * SENTENCES, 110)]
+    hs.survey("-", documents[:9], length=32, labels=True, examples=3, threads=1)  # imports, and what is kept for good
+    once, parts = peak_of(documents, tmp_path / "once")
+    four_times, more_parts = peak_of(documents * 4, tmp_path / "four")
+    assert more_parts >= 3.9 * parts
+    assert four_times <= 1.1 * once

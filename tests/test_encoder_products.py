@@ -1,0 +1,109 @@
+"""Products with weights as they are stored, attention without mask, norms and scratch memory, each against fp64."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import headscope as hs
+from headscope.encoder import everywhere
+from headscope.encoder.everywhere import attend_everywhere
+from headscope.encoder.products import FEW_TOKENS, columns_product, rows_product
+from headscope.encoder.weights import SCRATCH_NUMBERS
+from random_models import ids, made
+
+
+def fresh(_purpose: str, shape: tuple[int, ...]) -> np.ndarray:
+    return np.full(shape, np.nan, dtype=np.float32)
+
+
+@pytest.mark.parametrize("tokens", [1, 12, FEW_TOKENS, FEW_TOKENS + 1, 70])
+@pytest.mark.parametrize("rows", [8, 96, 50])
+@pytest.mark.parametrize("layout", ["whole", "some rows", "transposed"])
+def test_products_are_those_of_fp64(tokens: int, rows: int, layout: str) -> None:
+    generator = np.random.default_rng(rows)
+    x = generator.normal(size=(tokens, 40)).astype(np.float32)
+    stored = generator.normal(size=(rows, 40)).astype(np.float32)
+    if layout == "some rows":
+        stored = np.concatenate([stored, stored, stored])[rows : 2 * rows]
+    elif layout == "transposed":
+        stored = np.asfortranarray(stored)
+    expected = x.astype(np.float64) @ stored.astype(np.float64).T
+    np.testing.assert_allclose(rows_product(x, stored), expected, atol=2e-5)
+    columns = columns_product(stored, x.T, np.full((rows, tokens), np.nan, dtype=np.float32))
+    np.testing.assert_allclose(columns, expected.T, atol=2e-5)
+
+
+@pytest.mark.parametrize("cells", [300, 5000, 1 << 17])
+@pytest.mark.parametrize("kv_heads", [1, 2, 6])
+@pytest.mark.parametrize("size", [0.3, 1.0, 12.0, 300.0])
+def test_attention_is_torchs(monkeypatch: pytest.MonkeyPatch, cells: int, kv_heads: int, size: float) -> None:
+    """Also with scores beyond exp's range in fp32, where the highest score of each row is subtracted."""
+    monkeypatch.setattr(everywhere, "TILE_CELLS", cells)
+    generator = np.random.default_rng(int(size))
+    q = (size * generator.normal(size=(6, 33, 8))).astype(np.float32)
+    k, v = generator.normal(size=(2, kv_heads, 40, 8)).astype(np.float32)
+    context, lse = attend_everywhere(q, k, v, scale=0.35, scratch=fresh)
+    exact = [torch.from_numpy(x.astype(np.float64)) for x in (q, k, v)]
+    expected = torch.nn.functional.scaled_dot_product_attention(*exact, scale=0.35, enable_gqa=True)
+    keys = exact[1].repeat_interleave(6 // kv_heads, 0)
+    sums = torch.logsumexp(0.35 * exact[0] @ keys.transpose(1, 2), -1)
+    np.testing.assert_allclose(context, expected.numpy(), atol=3e-6 * max(1, size))
+    np.testing.assert_allclose(lse, sums.numpy(), atol=1e-6, rtol=1e-6)
+
+
+def test_infinite_numbers_stay_visible() -> None:
+    q, k, v = np.ones((3, 1, 4, 8), dtype=np.float32)
+    q[0, 2, 3] = np.inf
+    k[0, 1, 3] = np.nan
+    context, _ = attend_everywhere(q, k, v, scale=1.0, scratch=fresh)
+    assert np.isnan(context).any()
+
+
+def test_scratch_memory_is_each_threads_own_and_bounded(tmp_path: Path) -> None:
+    made(tmp_path, "Bert")
+    encoder = hs.open(tmp_path).encoder
+    first = encoder.scratch("tile", (4, 5))
+    assert np.shares_memory(first, encoder.scratch("tile", (10,)))
+    assert not np.shares_memory(first, encoder.scratch("scaled", (10,)))
+    elsewhere: list[np.ndarray] = []
+    worker = threading.Thread(target=lambda: elsewhere.append(encoder.scratch("tile", (4, 5))))
+    worker.start()
+    worker.join()
+    assert not np.shares_memory(first, elsewhere[0])
+    large = encoder.scratch("tile", (SCRATCH_NUMBERS + 1,))
+    assert not np.shares_memory(large, encoder.scratch("tile", (SCRATCH_NUMBERS + 1,)))
+
+
+def test_a_trace_holds_no_scratch_memory(tmp_path: Path) -> None:
+    """A second text leaves the first one's trace as it is."""
+    made(tmp_path, "NomicBert", "ForMaskedLM")
+    model = hs.open(tmp_path)
+    trace = model.trace(ids=ids(30), hidden_states=True)
+    copies = [state.array.copy() for state in trace.hidden_states]
+    weights = trace[1].weights[:].copy()
+    model.trace(ids=ids(30, 1), hidden_states=True)
+    for state, copy in zip(trace.hidden_states, copies, strict=True):
+        np.testing.assert_array_equal(state.array, copy)
+    np.testing.assert_array_equal(trace[1].weights[:], weights)
+
+
+@pytest.mark.parametrize(
+    ("settings", "threads"),
+    [({"OMP_NUM_THREADS": "1"}, 1), ({"OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "1"}, 2)],
+)
+def test_threads_are_blas_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], threads: int
+) -> None:
+    made(tmp_path, "Bert")
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    pool = hs.open(tmp_path).encoder.threads
+    assert (1 if pool is None else pool._max_workers) == threads
