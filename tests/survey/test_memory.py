@@ -14,7 +14,7 @@ SENTENCES = 60
 
 
 def peak_of(documents: list[str], out: Path) -> tuple[int, int]:
-    """The most bytes that Python and NumPy held at once, beyond what they held before; and how many parts there were."""
+    """The most bytes that Python and NumPy held at once, beyond what they held before; and how many parts it made."""
     tracemalloc.start()
     try:
         survey = hs.survey(
