@@ -9,7 +9,7 @@ from surveying import ALICE
 
 import headscope as hs
 
-SENTENCES = 60
+SENTENCES = 30
 """Enough for every head's lists of pairs to be full, and for every example to have its window."""
 
 
