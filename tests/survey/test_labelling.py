@@ -84,7 +84,7 @@ def test_near_synonyms_have_a_head_of_their_own(tmp_path: Path) -> None:
     survey = hs.survey(known_heads(tmp_path, [scores[:HEADS], scores[HEADS:]]), treebank, **{**ATLAS, "examples": 0})
     rows = survey.labels.to_pylist()
     assert [row["label"] for row in rows[:2]] == list(tables)
-    assert {row["label"] for row in rows[2:]} <= UNSPECIFIC
+    assert not {row["label"] for row in rows[2:]} & {*tables}  # of noise, nothing about what words mean
     assert rows[1]["score"] > 0.65 > 0.6 > rows[1]["baseline"]
 
 
