@@ -85,6 +85,17 @@ def wanted_scores() -> list[np.ndarray]:
     return found
 
 
+def synonym_scores(sharp: float) -> np.ndarray:
+    """A head that looks for the other word of a cluster, not for the word itself; of several, for the last."""
+    size = LENGTH + len(VOCABULARY)
+    at = {word: LENGTH + place for place, word in enumerate(VOCABULARY)}
+    table = np.zeros((size, size))
+    table[:LENGTH, :LENGTH] = 0.02 * np.arange(LENGTH)
+    for word, other in CLUSTERS:
+        table[at[word], at[other]] = table[at[other], at[word]] = sharp
+    return table
+
+
 def noise_scores(seed: int, heads: int, scale: float = 1.5) -> list[np.ndarray]:
     """Heads that do nothing in particular."""
     generator, size = np.random.default_rng(seed), LENGTH + len(VOCABULARY)
@@ -134,8 +145,7 @@ def drawn_acts(seed: int) -> tuple[list[str], list[list[np.ndarray]]]:
             after = act == "nsubj"  # a subject's verb comes after it, an object's before
             table[position, position] = np.where((gaps > 0) == after, -0.6 * np.abs(gaps), -2 * sharp)
         elif act == "similar meaning":
-            for word, other in CLUSTERS:
-                table[at[word], at[other]] = table[at[other], at[word]] = sharp  # not the word itself
+            table = synonym_scores(sharp)
         if act == "none":
             table = noise_scores(int(drawn.integers(1 << 30)), 1, float(drawn.uniform(0.8, 2)))[0]
         elif act != "broad":

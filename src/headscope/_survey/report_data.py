@@ -59,6 +59,7 @@ def report_data(findings: Findings, tables: Tables) -> dict[str, Any]:
             "length": settings["length"],
             "dtype": printable(str(settings["dtype"])),
             "device": printable(str(settings["device"])),
+            "examples": settings.get("examples", 0),
         },
         "layers": findings.layers,
         "heads": findings.heads,

@@ -10,19 +10,19 @@ import importlib.util
 import math
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
 
-from headscope.kernels import score_blocks
+from headscope.kernels import ScoreBlock, score_blocks
 from headscope.statistics.block_way import FORBIDDEN
 from headscope.statistics.catalog import CELLS
 from headscope.statistics.layer import Layer, Sums
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Float, Int
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -130,7 +130,6 @@ def sums_by_compiled_passes(layer: Layer, names: Collection[str]) -> Sums:
     keys = layer.k.shape[2]
     columns = layer.columns[..., 2:].mT.contiguous()
     count = columns.shape[-2]
-    columns = columns.expand(-1, heads, -1, -1) if columns.shape[1] > 1 else columns
     shared = heads if columns.shape[1] == 1 else 1  # heads that have the same columns
     if len(columns) < batch:
         columns = columns.expand(batch, -1, -1, -1)
@@ -151,30 +150,32 @@ def sums_by_compiled_passes(layer: Layer, names: Collection[str]) -> Sums:
         cells=BLOCK_CELLS,
         least=BLOCK_ROWS,
     ):
-        scores = block.scores.numpy()
-        start, stop = block.heads.start, block.heads.stop
-        place = (block.rows.start, block.keys.start)
-
-        def share(first: int, last: int) -> None:
-            at = slice(start + first, start + last)  # noqa: B023 - the block's threads end before the next block
-            _take(
-                scores[first:last],  # noqa: B023
-                weighing,
-                start + first,  # noqa: B023
-                shared,
-                place,  # noqa: B023
-                ramp,
-                offsets,
-                (sums[at], mixed[at], cells[at]),
-            )
-
-        many = min(threads, stop - start)
-        bounds = [(stop - start) * at // many for at in range(many + 1)]
+        heads_here = block.heads.stop - block.heads.start
+        many = min(threads, heads_here)
+        bounds = [heads_here * at // many for at in range(many + 1)]
+        share = partial(_take_heads, block, weighing, shared, ramp, offsets, (sums, mixed, cells))
         if many == 1:
-            share(0, stop - start)
+            share(0, heads_here)
         else:
             list(_pool(many).map(share, bounds[:-1], bounds[1:]))
     return _named(layer, names, *(torch.from_numpy(array) for array in (sums, mixed, cells)))
+
+
+def _take_heads(
+    block: ScoreBlock,
+    weighing: Float[np.ndarray, "groups columns keys"],
+    shared: int,
+    ramp: Float[np.ndarray, " gaps"],
+    offsets: Int[np.ndarray, " cells"],
+    out: tuple[np.ndarray, np.ndarray, np.ndarray],
+    first: int,
+    last: int,
+) -> None:
+    """The sums of the block's heads from `first` to `last`; the other arguments are those of `_take`."""
+    at = slice(block.heads.start + first, block.heads.start + last)
+    scores = block.scores[first:last].numpy()
+    place = (block.rows.start, block.keys.start)
+    _take(scores, weighing, at.start, shared, place, ramp, offsets, (out[0][at], out[1][at], out[2][at]))
 
 
 @cache

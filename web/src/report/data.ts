@@ -223,7 +223,8 @@ export interface Survey {
   settings: [string, string][];
   versions: [string, string][];
   counts: { documents: number; windows: number; tokens: number };
-  run: { length: number; dtype: string; device: string };
+  /** How the survey was run; of each head, as many best examples were wanted. */
+  run: { length: number; dtype: string; device: string; examples: number };
   /** The numbers of the rows and columns in the model. */
   layers: number[];
   heads: number[];

@@ -20,7 +20,7 @@ export function HeadPage({ survey, head }: { survey: Survey; head: Head }) {
       <Verdict survey={survey} cell={cell} label={label} />
       <div class="sides">
         <div class="long">
-          <section>{head.lines?.length ? <Lines lines={head.lines} /> : <p class="quiet">{say("no_examples")}</p>}</section>
+          <section>{head.lines?.length ? <Lines lines={head.lines} wanted={survey.run.examples} /> : <p class="quiet">{say("no_examples")}</p>}</section>
           {head.lines && <Writes lines={head.lines} />}
           <Relations survey={survey} head={head} />
         </div>

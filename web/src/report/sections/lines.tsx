@@ -28,7 +28,7 @@ export const targetOf = ({ best, weight, first, sep }: Line): "key" | "first" | 
 /** A weight without its zero: .95 */
 export const short = (weight: number): string => (weight >= 0.995 ? "1.0" : weight.toFixed(2).slice(1));
 
-export function Lines({ lines }: { lines: Line[] }) {
+export function Lines({ lines, wanted }: { lines: Line[]; wanted: number }) {
   const box = useRef<HTMLDivElement>(null);
   const [width, setWidth] = useState(0);
   useLayoutEffect(() => {
@@ -52,7 +52,7 @@ export function Lines({ lines }: { lines: Line[] }) {
   return (
     <div ref={box}>
       <div class="row spread">
-        <h2>{say("best")} <small class="quiet">{best.length < 12 ? say("best_few", { n: count(best.length) }) : say("best_key")}</small></h2>
+        <h2>{say("best")} <small class="quiet">{best.length < wanted ? say("best_few", { n: count(best.length) }) : say("best_key")}</small></h2>
         <small class="quiet">{say("ink_key")}</small>
       </div>
       {list(best, "best")}
