@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import pty
@@ -13,6 +14,7 @@ import sys
 
 import pytest
 
+from headscope import cli
 from making import LARGE, bert_checkpoint
 from patience import PATIENCE
 from small_bert import small_bert
@@ -185,3 +187,26 @@ def test_a_stream_that_knows_no_unicode(small):
     assert done.returncode == 0
     assert b"\\u732b" in done.stdout
     assert done.stdout.isascii()
+
+
+def test_a_command_imports_its_own_module_only() -> None:
+    """What one command needs is one module of options; the help and the shell's completion need all of them."""
+    code = (
+        "import sys; from headscope.cli import MODULES, app; "
+        "app({arguments!r}, standalone_mode=False); "
+        "print(*(name for name in MODULES if f'headscope.cli.{{name}}' in sys.modules))"
+    )
+    for arguments, modules in ((["shapes", "-"], "look"), (["--help"], "look run explain compare")):
+        done = subprocess.run(
+            [sys.executable, "-c", code.format(arguments=arguments)], capture_output=True, encoding="utf-8", check=True
+        )
+        assert done.stdout.splitlines()[-1] == modules
+
+
+def test_every_command_has_its_place() -> None:
+    """The table of places names each command once, in its module."""
+    for module, names in cli.MODULES.items():
+        importlib.import_module(f"headscope.cli.{module}")
+        registered = [info.callback for info in cli.app.registered_commands if info.callback is not None]
+        own = [callback.__name__ for callback in registered if callback.__module__ == f"headscope.cli.{module}"]
+        assert tuple(own) == names

@@ -216,21 +216,6 @@ def test_a_roformer_without_its_table_computes_it(tmp_path: Path) -> None:
     np.testing.assert_allclose(model.trace(ids=ids(30)).outputs["last_hidden_state"].array, before, atol=2e-5)
 
 
-def test_nomics_published_config_has_other_names(tmp_path: Path) -> None:
-    """It names custom code, so the forward pass is refused; sizes and heads are read."""
-    made(tmp_path, "NomicBert")
-    config = json.loads((tmp_path / "config.json").read_text())
-    names = {"hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head"}
-    names |= {"intermediate_size": "n_inner", "max_position_embeddings": "n_positions"}
-    config = {names.get(name, name): value for name, value in config.items()}
-    config["auto_map"] = {"AutoModel": "modeling_hf_nomic_bert.NomicBertModel"}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    model = hs.open(tmp_path)
-    assert model.layers[2].heads[3].W_Q.shape == (32, 8)
-    with pytest.raises(UnsupportedError, match="auto_map"):
-        model.trace(ids=[5, 6])
-
-
 def test_effects_beside_a_convolution_are_refused(tmp_path: Path) -> None:
     made(tmp_path, "DebertaV2", conv_kernel_size=3)
     model = hs.open(tmp_path)

@@ -17,10 +17,10 @@ BLOCK = 1 << 14
 """Numbers per block: a block and its scratch space stay in one core's cache."""
 
 FEW_BLOCKS = 4
-"""Up to so many blocks, handing them to threads costs more than the work."""
+"""Up to this number of blocks, handing them to threads costs more than the work."""
 
 NORMAL_LIMIT = np.float32(5.5)
-"""|x| from which on the distribution function's logit is computed as at this limit, times x: Phi is 0 or 1 in fp32."""
+"""|x| from which on r is constant: tanh is -1 or 1 there to within fp32's rounding."""
 
 NORMAL_LOGIT = np.array(
     [1.75617307e-09, -1.32263416e-07, 3.96474530e-06, -5.53061980e-05, -3.25949664e-05, 3.63330846e-02, 7.97884941e-01],

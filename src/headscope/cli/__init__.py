@@ -2,7 +2,48 @@
 
 from __future__ import annotations
 
-from headscope.cli import look, run, explain, compare  # isort: skip  # the commands are what these register, in this order
-from headscope.cli.app import app, main
+from importlib import import_module
+from typing import Any
 
-__all__ = ["app", "compare", "explain", "look", "main", "run"]
+from typer.main import get_command_from_info
+
+from headscope.cli.app import Commands, app, main
+
+__all__ = ["app", "main"]
+
+MODULES = {
+    "look": ("shapes", "summary", "config", "tree", "fit", "head"),
+    "run": ("attend", "verify", "fill", "view", "survey"),
+    "explain": ("effects", "attribute", "similarity"),
+    "compare": ("compare",),
+}
+"""Module of this package -> its commands, in the order of the help."""
+
+PLACES = {name: module for module, names in MODULES.items() for name in names}
+
+
+class LazyCommands(Commands):
+    """The commands; each one's module is imported, and its options are built, when it is looked up.
+
+    A command needs one module; the help, the shell's completion and a suggestion for a mistyped name need all.
+    """
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands."""
+        return list(PLACES)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command by its name. If there is none, return None and load all for a suggestion."""
+        for name in [cmd_name] if cmd_name in PLACES else PLACES:
+            if name not in self.commands:
+                import_module(f"headscope.cli.{PLACES[name]}")
+                info = next(info for info in app.registered_commands if getattr(info.callback, "__name__", "") == name)
+                self.commands[name] = get_command_from_info(
+                    info,
+                    pretty_exceptions_short=app.pretty_exceptions_short,
+                    rich_markup_mode=app.rich_markup_mode,
+                )
+        return self.commands.get(cmd_name)
+
+
+app.info.cls = LazyCommands

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 FEW_TOKENS = 32
-"""Up to so many tokens, weights are multiplied in blocks of rows."""
+"""Weights are multiplied in blocks of rows up to this number of tokens."""
 
 BLOCK_ROWS = 8
 """Rows of a weight in a block. OpenBLAS multiplies without packing if m n k <= 10^6 and m n <= 1200."""
