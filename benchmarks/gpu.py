@@ -1,7 +1,7 @@
 """A GPU: is everything right on it, does capture wait for it, and what does capture cost?
 
-    python benchmarks/cuda.py --json cuda.json                       # on a machine with a GPU
-    python benchmarks/cuda.py --device cpu --tokens 128 --quick      # the same steps on the CPU, at a tiny size
+    python benchmarks/gpu.py --json cuda.json                       # on a machine with a GPU
+    python benchmarks/gpu.py --device cpu --tokens 128 --quick      # the same steps on the CPU, at a tiny size
 
 Not run on CUDA yet. Three parts, each a list of rows that say what was measured:
 
