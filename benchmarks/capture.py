@@ -13,7 +13,9 @@ Peers run in environments of their own, each beside the plain forward pass of tr
     python -m venv bertviz && bertviz/bin/pip install bertviz "transformers<5"
     python benchmarks/capture.py --transformer-lens lens/bin/python --bertviz bertviz/bin/python
 
-A peer that can't do it gets a "no" with its error.
+A peer that can't do it gets a "no" with its error. `--compiled` adds the model compiled with torch.compile, and the
+ratio of a captured compiled pass to a compiled one. With `--threads 1`, the processor's time is what a capture costs;
+its ratio has the 95 % interval of the median over the rounds, which alternate in one process.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import random
 import statistics
 import subprocess
 import sys
@@ -34,6 +37,7 @@ import transformers
 from torch.utils._python_dispatch import TorchDispatchMode
 
 OWN = "sdpa, the model's own forward"
+COMPILED = "the same, compiled"
 LEAST_TIMED = 120
 """Seconds that a peer is given at least; ten more for every round and a thousand tokens."""
 
@@ -56,9 +60,10 @@ def ids_of(tokens: int, device: str) -> torch.Tensor:
     return torch.randint(1000, 20000, (1, tokens), generator=torch.Generator().manual_seed(1)).to(device)
 
 
-def rounds(ways: dict[str, Callable[[], Any]], count: int, device: str) -> dict[str, list[float]]:
-    """Seconds of each way in each round, alternating, after one run of each."""
+def rounds(ways: dict[str, Callable[[], Any]], count: int, device: str) -> tuple[dict[str, list[float]], ...]:
+    """Seconds of each way in each round, alternating, after one run of each: on the clock and of the processor."""
     seconds: dict[str, list[float]] = {name: [] for name in ways}
+    worked: dict[str, list[float]] = {name: [] for name in ways}
     for name in ways:
         ways[name]()
     for _ in range(count):
@@ -66,13 +71,21 @@ def rounds(ways: dict[str, Callable[[], Any]], count: int, device: str) -> dict[
             gc.collect()
             if device == "cuda":
                 torch.cuda.synchronize()
-            start = time.perf_counter()
+            start, begun = time.perf_counter(), time.process_time()
             result = run()
             if device == "cuda":
                 torch.cuda.synchronize()
             seconds[name].append(time.perf_counter() - start)
+            worked[name].append(time.process_time() - begun)
             del result
-    return seconds
+    return seconds, worked
+
+
+def interval(ratios: list[float]) -> tuple[float, float]:
+    """The 95 % interval of the median of paired rounds, from 2,000 resamples of them."""
+    draw = random.Random(0)
+    medians = sorted(statistics.median(draw.choices(ratios, k=len(ratios))) for _ in range(2000))
+    return medians[49], medians[1949]
 
 
 def own_forward(tokens: int, device: str) -> Callable[[], Any]:
@@ -148,7 +161,38 @@ def bertviz_ways(tokens: int, device: str) -> dict[str, Callable[[], Any]]:
     return {OWN: own_forward(tokens, device), "bertviz, the neuron view's BertModel": lambda: model(ids)}
 
 
-WAYS = {"headscope": headscope_ways, "transformer-lens": lens_ways, "bertviz": bertviz_ways}
+def compiled_ways(tokens: int, device: str) -> dict[str, Callable[[], Any]]:
+    """The forward pass, the same compiled, and that under capture, in a graph of its own."""
+    from headscope._capture import capture
+
+    model, ids = bert(tokens).to(device), ids_of(tokens, device)
+    compiled = torch.compile(model, fullgraph=True)
+
+    def captured() -> Any:
+        with capture(compiled) as found:
+            compiled(input_ids=ids)
+        return found
+
+    return {
+        OWN: lambda: model(input_ids=ids),
+        COMPILED: lambda: compiled(input_ids=ids),
+        "headscope, compiled": captured,
+    }
+
+
+def long_ways(tokens: int, device: str) -> dict[str, Callable[[], Any]]:
+    """The forward pass and the same under capture, alone: other ways would build maps of gigabytes."""
+    ways = headscope_ways(tokens, device)
+    return {name: ways[name] for name in (OWN, "headscope")}
+
+
+WAYS = {
+    "headscope": headscope_ways,
+    "long": long_ways,
+    "compiled": compiled_ways,
+    "transformer-lens": lens_ways,
+    "bertviz": bertviz_ways,
+}
 
 
 def peak(run: Callable[[], Any], device: str) -> int:
@@ -186,11 +230,13 @@ def _memory_events(profile: Any) -> list[tuple[int, int]]:
 def measure(who: str, tokens: int, count: int, device: str) -> list[dict[str, Any]]:
     """One row for each way: seconds, ratio to the model's own forward of the same round, peak memory beyond it."""
     ways = WAYS[who](tokens, device)
-    seconds = rounds(ways, count, device)
+    seconds, worked = rounds(ways, count, device)
     base = peak(ways[OWN], device)
     rows = []
     for name, own in seconds.items():
-        ratios = sorted(one / forward for one, forward in zip(own, seconds[OWN], strict=True))
+        basis = COMPILED if who == "compiled" and name not in (OWN, COMPILED) else OWN
+        ratios = sorted(one / forward for one, forward in zip(own, seconds[basis], strict=True))
+        processor = [one / forward for one, forward in zip(worked[name], worked[basis], strict=True)]
         beyond = peak(ways[name], device) - base if name != OWN else 0
         rows.append(
             {
@@ -200,6 +246,9 @@ def measure(who: str, tokens: int, count: int, device: str) -> list[dict[str, An
                 "ratio": statistics.median(ratios),
                 "lowest": ratios[0],
                 "highest": ratios[-1],
+                "processor": statistics.median(processor),
+                "interval": interval(processor),
+                "raw": own,
                 "beyond": beyond,
                 "of_qkv": beyond / (3 * 12 * tokens * 768 * 4),
             }
@@ -270,14 +319,16 @@ def table(report: dict[str, Any]) -> str:
     lines = [
         f"torch {report['torch']}, transformers {report['transformers']}, {report['device']}",
         "",
-        "| tokens | way | time | of the own forward (lowest to highest) | peak beyond the forward | of Q, K, V |",
-        "|---|---|---|---|---|---|",
+        "| tokens | way | time | of the own forward (range) | processor (95 %) | peak beyond it | of Q, K, V |",
+        "|---|---|---|---|---|---|---|",
     ]
     for row in report["times"]:
         if "no" in row:
-            lines.append(f"| {row['tokens']:,} | {row['way']} | no | {row['no']} | | |")
+            lines.append(f"| {row['tokens']:,} | {row['way']} | no | {row['no']} | | | |")
             continue
         span = f"{row['ratio']:.3f} ({row['lowest']:.3f} to {row['highest']:.3f})" if row["way"] != OWN else "1"
+        low, high = row["interval"]
+        span += f" | {row['processor']:.3f} ({low:.3f} to {high:.3f})" if row["way"] != OWN else " | 1"
         memory = f"{row['beyond'] / 1e6:,.1f} MB | {row['of_qkv']:.3f}" if row["way"] != OWN else "| "
         lines.append(f"| {row['tokens']:,} | {row['way']} | {row['seconds'] * 1e3:,.1f} ms | {span} | {memory} |")
     if report["allocations"]:
@@ -305,6 +356,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, nargs="*", default=[8192])
     parser.add_argument("--transformer-lens", type=Path, help="Python of an environment that has transformer_lens")
     parser.add_argument("--bertviz", type=Path, help="Python of an environment that has bertviz")
+    parser.add_argument("--compiled", action="store_true", help="also compile the model, and capture it compiled")
     parser.add_argument("--only", choices=list(WAYS), help="measure this one here, print its rows as JSON")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--markdown", type=Path)
@@ -315,12 +367,16 @@ def main() -> None:
     if options.only:
         rows = [row for n in options.tokens for row in measure(options.only, n, options.rounds, options.device)]
         print(json.dumps(rows))
+        if options.json:
+            options.json.write_text(json.dumps(rows) + "\n")
         return
     device = torch.cuda.get_device_name() if options.device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     report: dict[str, Any] = {"torch": torch.__version__, "transformers": transformers.__version__, "device": device}
     report["times"], report["allocations"] = [], []
     for tokens in options.tokens:
         report["times"] += measure("headscope", tokens, options.rounds, options.device)
+        if options.compiled:
+            report["times"] += measure("compiled", tokens, options.rounds, options.device)
         for who, python in (("transformer-lens", options.transformer_lens), ("bertviz", options.bertviz)):
             if python is not None:
                 report["times"] += measure_peer(python, who, tokens, options)

@@ -87,6 +87,8 @@ class Sizes:
     peers_at_most: dict[int, int]
     pages: dict[int, int]
     peer_pages: dict[int, int]
+    compiled: dict[int, int]
+    long: dict[int, int]
     statistics: dict[int, int]
     plain: dict[int, int]
     surveys: int
@@ -104,6 +106,8 @@ FULL = Sizes(
     peers_at_most={128: 7, 512: 3, 2048: 2},
     pages={64: 3, 128: 3, 512: 3},
     peer_pages={64: 3, 128: 2, 512: 1},
+    compiled={128: 7, 512: 5},
+    long={8192: 2},
     statistics={512: 5, 8192: 3},
     plain={512: 5, 8192: 1},
     surveys=3,
@@ -120,6 +124,8 @@ QUICK = Sizes(
     peers_at_most={16: 1},
     pages={16: 1},
     peer_pages={16: 1},
+    compiled={16: 1},
+    long={32: 1},
     statistics={64: 1},
     plain={64: 1},
     surveys=1,
@@ -379,6 +385,34 @@ def pages(board: Board) -> None:
             add_missing(row)
 
 
+def beside_forward(board: Board, who: str, lengths: dict[int, int], task: str, own: str) -> None:
+    """A capture and the forward pass that it records, of benchmarks/capture.py: alternating in one process."""
+    for tokens, count in lengths.items():
+        row = board.row(f"{who} {tokens}", task.format(tokens=tokens), "s")
+        command = ["capture.py", "--only", who, "--tokens", str(tokens), "--rounds", str(count)]
+        try:
+            found = {one["way"]: one["raw"] for one in told(command, 8 * board.sizes.patience)}
+        except CantError as error:
+            add(row, "headscope", "", [], str(error))
+        else:
+            add(row, "headscope", "", next(raw for way, raw in found.items() if way.startswith("headscope")))
+            add(row, YARDSTICK, "own forward", found[own])
+        add_missing(row)
+        say(f"{who}, {tokens} tokens: {count} rounds")
+
+
+def compiled(board: Board) -> None:
+    """A compiled model, with and without capture."""
+    task = "capture of every head of a compiled BERT-base, {tokens:,} tokens: time"
+    beside_forward(board, "compiled", board.sizes.compiled, task, "the same, compiled")
+
+
+def long(board: Board) -> None:
+    """A long text, whose maps no other tool keeps."""
+    task = "capture of every head, BERT-base, {tokens:,} tokens: time"
+    beside_forward(board, "long", board.sizes.long, task, "sdpa, the model's own forward")
+
+
 def layer_statistics(board: Board) -> None:
     """All statistics of a layer, compared with one call of SDPA on the same tensors and with plain row blocks."""
     for tokens, count in board.sizes.statistics.items():
@@ -417,6 +451,8 @@ SECTIONS: dict[str, Callable[[Board], None]] = {
     "starts": starts,
     "captures": captures,
     "decoders": decoders,
+    "compiled": compiled,
+    "long": long,
     "pages": pages,
     "statistics": layer_statistics,
     "survey": survey,

@@ -234,17 +234,6 @@ def test_dropout_is_reported_and_not_verified() -> None:
     assert {name for name, _ in report.skipped} == {"module output", "eager weights"}
 
 
-def test_compiled_models_run_uncompiled_while_captured() -> None:
-    model, inputs = BERT.build(), BERT.inputs(padded=False)
-    compiled = torch.compile(model, backend="eager")
-    with torch.no_grad(), capture(compiled) as captured:
-        compiled(**inputs)
-    assert len(captured.traces) == 2
-    assert torch.compiler._is_compiling_flag is False
-    with torch.no_grad():
-        compiled(**inputs)
-
-
 def test_captures_that_close_in_another_order_leave_nothing_behind() -> None:
     first, second = capture(BERT.build()), capture(nn.MultiheadAttention(8, 2))
     compiled = torch.compile(lambda x: x + 1, backend=lambda graph, inputs: lambda x: (x + 2,))

@@ -44,6 +44,9 @@ class Selection:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
 
+KINDS = {"cpu"} | {kind for kind in ("cuda", "mps", "xpu") if getattr(torch, kind).is_available()}
+"""The types of devices of this machine."""
+
 Series = tuple[Stack, int]
 
 
@@ -130,7 +133,7 @@ class TraceBuilder:
     def begin(self, forward: Forward) -> None:
         """Start a forward pass."""
         self._open[forward.number] = Copies(Carrier(self.selection.device))
-        forward.autocast = autocast_now({"cpu", *(parameter.device.type for parameter in self.model.parameters())})
+        forward.autocast = autocast_now(KINDS)
 
     def drop(self, forward: Forward) -> None:
         """Discard a forward pass that raised an error."""

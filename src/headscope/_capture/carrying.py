@@ -28,7 +28,7 @@ class Carrier:
         kept = torch.empty(sent.shape, dtype=dtype, pin_memory=True)
         kept.copy_(sent, non_blocking=True)
         stream = torch.cuda.current_stream(x.device)
-        self._under_way.setdefault(stream, torch.cuda.Event()).record(stream)
+        self._under_way.setdefault(stream, torch.cuda.Event()).record(stream)  # type: ignore[no-untyped-call]
         return kept
 
     def wait(self) -> None:

@@ -178,8 +178,9 @@ def excess(call: Call) -> float | None:
         compared are not finite.
     """
     for row, sample in _samples(call):
-        difference = float(_difference(call, row, sample))
-        if difference <= float(_least(call, row)):
+        worst, size = _difference(call, row, sample)
+        difference = float(worst)
+        if difference <= float(size) * _share(call):
             continue
         times = difference / float(_rounding(call, row, sample))
         if not times <= 1:
@@ -189,7 +190,7 @@ def excess(call: Call) -> float | None:
 
 def pending_excess(call: Call) -> torch.Tensor | None:
     """The same as a tensor on the call's device, which nothing waits for; at most 1 if rounding explains the error."""
-    times = [_difference(call, row, sample) / _rounding(call, row, sample) for row, sample in _samples(call)]
+    times = [_difference(call, row, sample)[0] / _rounding(call, row, sample) for row, sample in _samples(call)]
     return torch.stack(times).amax() if times else None
 
 
@@ -204,8 +205,12 @@ def _samples(call: Call) -> Iterator[tuple[int, Sample]]:
             yield row, sample
 
 
-def _difference(call: Call, row: int, sample: Sample) -> torch.Tensor:
-    """The largest difference between recomputed contexts and the module's."""
+def _difference(call: Call, row: int, sample: Sample) -> tuple[torch.Tensor, torch.Tensor]:
+    """The largest difference between recomputed contexts, or outputs, and the module's; and a bound of their size.
+
+    The bound is lower than the size that `_rounding` multiplies, and cheaper: no context is larger than the largest
+    value.
+    """
     q, k, v = call.q[row, :, sample.index].float(), call.k[row].float(), call.v[row].float()
     heads, n, width = q.shape
     shared = (len(k), heads // len(k) * n, width)
@@ -225,12 +230,12 @@ def _difference(call: Call, row: int, sample: Sample) -> torch.Tensor:
     if sample.empty is not None:
         recomputed, observed = (x.masked_fill(sample.empty.to(x.device), 0) for x in (recomputed, observed))
     if call.returned is None or call.projection is None:
-        return _largest(recomputed - observed)
+        return _largest(recomputed - observed), _largest(recomputed)
     weight, bias = call.projection.weight.float(), call.projection.bias
     joined = torch.nn.functional.linear(
         recomputed.transpose(0, 1).flatten(1), weight, None if bias is None else bias.float()
     )
-    return _largest(joined - call.returned[row][sample.index])
+    return _largest(joined - call.returned[row][sample.index]), _largest(recomputed) * weight[0].abs().sum()
 
 
 def _with_terms(
@@ -248,14 +253,6 @@ def _share(call: Call) -> float:
 
 def _eps(call: Call) -> float:
     return torch.finfo(call.context.dtype if call.returned is None else call.returned.dtype).eps
-
-
-def _least(call: Call, row: int) -> torch.Tensor:
-    """A lower bound of `_rounding` from a few values: usually enough, and cheaper than reading all of them."""
-    size = _largest(call.v[row, :, :SAMPLED_QUERIES])
-    if call.returned is not None and call.projection is not None:
-        size = size * call.projection.weight[0].float().abs().sum()
-    return size * _share(call)
 
 
 def _rounding(call: Call, row: int, sample: Sample) -> torch.Tensor:

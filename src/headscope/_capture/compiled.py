@@ -63,8 +63,10 @@ class Received:
                 forward.progress.enter(graph.modules[module])
             elif kind == in_graph.EMBEDDED and any(id(words) == module for words in session.words):
                 forward.embedded.append((forward.calls, x.clone()))  # a graph uses its memory again
-            elif kind == in_graph.READ and forward.awaited is not None and forward.awaited.is_in(x):
-                note_reader(forward, forward.awaited, session.readers[module])
+            elif kind == in_graph.READ and (awaited := forward.awaited) is not None and awaited.is_in(x):
+                path = session.readers.get(module)
+                if path is not None:
+                    note_reader(forward, awaited, path)
 
     def missed(self, x: torch.Tensor, name: str, over: int) -> None:
         """An attention operator or a softmax ran; one inside a function that is read as a whole is not missed."""
@@ -86,19 +88,19 @@ class Received:
         if graph is None:
             return
         graph.inside = False
-        attention, query, key = graph.modules.get(module), tensors["query"], tensors["key"]
-        assert query is not None
-        assert key is not None
-        if attention is None:
+        attention = graph.modules.get(module)
+        query, key, value = tensors["query"], tensors["key"], tensors["value"]
+        if attention is None or query is None or key is None or value is None:
             return
         seats = register_call(attention, query.shape[2], key.shape[2], (tuple(query.shape), tuple(key.shape)))
         if seats:
             ran = (tensors["output"], tensors["weights"])
+
+            def result(*_: Any, **__: Any) -> Any:
+                return ran
+
             with Unwatched():
-                run_observed(
-                    lambda *_, **__: ran, name, seats, attention, query, key, tensors["value"], tensors["mask"],
-                    **settings,
-                )  # fmt: skip
+                run_observed(result, name, seats, attention, query, key, value, tensors["mask"], **settings)
 
 
 RECEIVED = Received()
@@ -148,7 +150,7 @@ def _mark(model: nn.Module, sessions: Iterable[Session]) -> list[nn.Module]:
         words = {id(embedding) for embedding in session.words}
         for _, module in session.plan.modules:
             at = id(module)
-            hooks = [in_graph.note_ids] if at in words else []
+            hooks: list[Callable[..., None]] = [in_graph.note_ids] if at in words else []
             hooks += [in_graph.note_input] if at in session.readers else []
             hooks += [in_graph.note_entry] if at in session.counted and module is not model else []
             for hook in hooks:

@@ -30,7 +30,7 @@ class Hooks:
         """Call `begin(module, args, kwargs)` before all hooks, and `end(module, args, kwargs, output)` in any case."""
         self._side(module._forward_pre_hooks_with_kwargs, begin)
         self._enter(module._forward_pre_hooks, begin)
-        module._forward_pre_hooks.move_to_end(self._key(begin), last=False)
+        module._forward_pre_hooks.move_to_end(self._key(begin), last=False)  # type: ignore[attr-defined]
         self._side(module._forward_hooks_with_kwargs, end)
         self._side(module._forward_hooks_always_called, end)
         self._enter(module._forward_hooks, end)

@@ -102,7 +102,7 @@ def define(receiver: Receiver) -> torch.library.Library:
 
     library = torch.library.Library("headscope", "FRAGMENT")  # type: ignore[no-untyped-call]
     for name, run in (("note", receiver.note), ("missed", receiver.missed), ("attended", attended)):
-        library.define(name + SCHEMAS[name])
+        library.define(name + SCHEMAS[name])  # type: ignore[no-untyped-call]
         library.impl(name, run, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
         torch.library.register_fake(f"headscope::{name}", _nothing, lib=library)
         torch.library._register_effectful_op(f"headscope::{name}", EffectType.ORDERED)
@@ -184,10 +184,11 @@ class Traced(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func in ATTENTION:
-            torch.ops.headscope.missed(args[0].detach(), "scaled_dot_product_attention", -1)
-        elif func in SOFTMAXES:
+        if func in ATTENTION or func in SOFTMAXES:
+            x = args[0] if args else kwargs.get("query", kwargs.get("input"))
             over = args[1] if len(args) > 1 else kwargs.get("dim")
-            if isinstance(over, int):
-                torch.ops.headscope.missed(args[0].detach(), "softmax", over % args[0].dim())
+            if func in ATTENTION:
+                torch.ops.headscope.missed(x.detach(), "scaled_dot_product_attention", -1)
+            elif isinstance(over, int):
+                torch.ops.headscope.missed(x.detach(), "softmax", over % x.dim())
         return func(*args, **kwargs)

@@ -7,8 +7,6 @@ they differ (headscope._capture.checking).
 
 from __future__ import annotations
 
-from functools import cache
-
 from torch import nn
 
 from headscope._capture.readers import bloom, deberta, deberta_v2, falcon, mpnet, mpt, roformer
@@ -29,9 +27,10 @@ READERS = {
 """Name of a class -> its reader."""
 
 
-@cache
 def reader_of(cls: type[nn.Module]) -> Reader | None:
     """The reader of a class of modules; None if it has none."""
+    if not cls.__module__.startswith("transformers."):
+        return None
     return READERS.get(f"{cls.__module__}.{cls.__qualname__}")
 
 
