@@ -37,7 +37,7 @@ HERE = Path(__file__).parent
 NO_FUNCTION = "The tool has no function for this."
 NO_BERT = {
     "attnread": "It reads models with q_proj, k_proj and v_proj, and GPT-2; not BERT.",
-    "neuronscope-cli": "It reads the decoders that HookedTransformer.from_pretrained loads; not BERT.",
+    "neuronscope-cli": "It loads decoders by name; BERT ends in “Please use HookedEncoder to load BERT-style models”.",
 }
 ELSEWHERE = "Not measured on this model; see the rows on BERT."
 NOT_HERE = {
@@ -115,7 +115,7 @@ FULL = Sizes(
     patience=240,
 )
 QUICK = Sizes(
-    gpt2={"n_layer": 2, "n_embd": 768, "n_inner": 768},
+    gpt2={"n_layer": 2},
     decoders={16: 1},
     large=TINY,
     base=TINY,

@@ -109,6 +109,7 @@ def test_a_question_is_answered_shortly(page: str) -> None:
 def test_a_page_has_live_pages_that_open_on_their_point(page: str) -> None:
     """The state that each begins with has fields that the page knows."""
     code = "\n".join(code for _, code in fences(page))
+    ast.parse(code)
     assert re.search(r"\b(page|report)\(", code)
     fields = (
         (ROOT / "web" / "src" / "state.ts").read_text(encoding="utf-8").split("FIELDS = {")[1].split("...APPEARANCE")[0]

@@ -18,6 +18,7 @@ README_PLACE = re.compile(r"<!-- (README(?:\.\w\w)?\.md) -->")
 FRONT = {"README.md": "index.md", "README.ja.md": "ja.md", "README.zh.md": "zh.md"}
 """README -> the page of the site that it is."""
 LANGUAGE = {"README.md": "en", "README.ja.md": "ja", "README.zh.md": "zh"}
+ALONE = {"en": "Open it alone", "ja": "単独で開く", "zh": "单独打开"}
 PICTURE = re.compile(r"!\[([^\]]*)\]\(images/page\.png\)")
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 LIVE_FOLDER = "live"
@@ -74,7 +75,7 @@ def live_picture(says: str, language: str) -> str:
 from walk import minilm, page
 
 trace = minilm().trace("The animal did not cross the street because it was too tired.")
-print(page(trace, "animal", at={state!r}, says={says!r}))
+print(page(trace, "animal", at={state!r}, says={says!r}, alone={ALONE[language]!r}))
 ```"""
 
 

