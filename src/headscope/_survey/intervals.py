@@ -64,8 +64,10 @@ class Moments:
 
     @property
     def share(self) -> float:
-        """Hits / counts; NaN for nothing."""
-        return float(self.sums[0] / self.sums[1]) if self.sums[1] else math.nan
+        """Hits / counts, 0 to 1; NaN for nothing."""
+        if not self.sums[1]:
+            return math.nan
+        return min(max(float(self.sums[0] / self.sums[1]), 0.0), 1.0)  # sums of weights may be off by a rounding
 
     @property
     def error(self) -> float:
@@ -88,7 +90,7 @@ class Moments:
         if n < 2:
             return math.nan, math.nan
         total = self.sums[1]
-        share = min(max(self.share, 0.0), 1.0)  # sums of weights may be off by a rounding
+        share = self.share
         variance = self.error**2
         spread = share * (1 - share)
         effective = min(total, spread / variance) if variance > 0 and spread > 0 else total
