@@ -52,8 +52,10 @@ def test_the_head_is_the_one_that_the_prediction_rests_on(tour):
     line = " ".join(plain_text(tour_drawings(tour), Paper(100)).split())
     assert f"rests most on head {tour.head[1]} of layer {tour.head[0]}" in line
     assert f"is {probability(ablate={tour.head}):.1%} instead of {probability():.1%}" in line
-    row = tour.trace[tour.head].weights[place]
-    assert f"{row.max():.0%} of its weight" in line
+    row = np.array(tour.trace[tour.head].weights[place])
+    row[[0, place, -1]] = 0  # [CLS], [MASK], [SEP]
+    key = int(row.argmax())
+    assert f"[MASK] looks at “{tour.trace.tokens[key]}” more than at any other word: {row[key]:.0%}" in line
 
 
 def test_its_commands_work(tour, tmp_path, monkeypatch):

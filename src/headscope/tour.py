@@ -128,13 +128,13 @@ def finding(tour: Tour, weights: np.ndarray) -> str:
     """Return which head the prediction rests on, by how much, and where the mask looks in it."""
     layer, head = tour.head
     mask = tour.filled.position
-    key = int(weights[mask].argmax())
     tokens = shown_tokens(tour.trace)
-    where = "itself" if key == mask else f"“{tokens[key]}”"
+    words = np.array(tour.trace.queries.special, dtype=bool)
+    key = int(np.where(words, -1.0, weights[mask]).argmax())
     return (
         f"Of all heads “{tour.word}” rests most on head {head} of layer {layer} (both from 0): without it, its "
-        f"probability is {tour.without[layer, head]:.1%} instead of {tour.before:.1%}. There {tokens[mask]} gives "
-        f"{where} {weights[mask, key]:.0%} of its weight."
+        f"probability is {tour.without[layer, head]:.1%} instead of {tour.before:.1%}. There {tokens[mask]} looks at "
+        f"“{tokens[key]}” more than at any other word: {weights[mask, key]:.0%} of its weight."
     )
 
 
