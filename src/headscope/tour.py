@@ -129,8 +129,9 @@ def finding(tour: Tour, weights: np.ndarray) -> str:
     layer, head = tour.head
     mask = tour.filled.position
     tokens = shown_tokens(tour.trace)
-    words = np.array(tour.trace.queries.special, dtype=bool)
-    key = int(np.where(words, -1.0, weights[mask]).argmax())
+    no_words = np.array(tour.trace.queries.special, dtype=bool)
+    no_words[mask] = True
+    key = int(np.where(no_words, -1.0, weights[mask]).argmax())
     return (
         f"Of all heads “{tour.word}” rests most on head {head} of layer {layer} (both from 0): without it, its "
         f"probability is {tour.without[layer, head]:.1%} instead of {tour.before:.1%}. There {tokens[mask]} looks at "
