@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from looking import HOSTILE, Watched, head_of, ranked, until
+from looking import HOSTILE, Watched, eventually, head_of, ranked, until
 
 import headscope as hs
 from headscope.statistics import CATALOG
@@ -326,17 +326,19 @@ def test_compare_two_traces_and_rank_what_changed(watch: Watch, bert: hs.Model, 
     page = watch().open(f"{file.as_uri()}#pane=compare&vs=1&h=1&l=0")
     page.wait_for_selector("[data-test=difference] .ramp")
     assert page.locator("[data-test=changed] li").count() == 4
-    box = page.locator("[data-test=difference] .matrix").bounding_box()
-    assert box is not None
     size = len(one)
-    cell = min((box["width"] - 108) / size, (box["height"] - 72) / size, 54)
-    page.mouse.move(box["x"] + 84 + 6.5 * cell, box["y"] + 66 + 6.5 * cell)
-    numbers = [
-        float(n.replace("−", "-"))
-        for n in re.findall(r"-?[\d.]+(?:e-\d+)?", page.locator("[data-test=three]").inner_text())
-    ]
-    expected = [one[0, 1].weights[6, 6], other[0, 1].weights[6, 6]]
-    np.testing.assert_allclose(numbers, [*expected, expected[0] - expected[1]], atol=CLOSE)
+
+    def pointed() -> list[float]:
+        """The numbers of a cell, once the picture has its place and the pointer is on it."""
+        box = page.locator("[data-test=difference] .matrix").bounding_box()
+        assert box is not None
+        cell = min((box["width"] - 108) / size, (box["height"] - 72) / size, 54)
+        page.mouse.move(box["x"] + 84 + 6.5 * cell, box["y"] + 66 + 6.5 * cell)
+        text = page.locator("[data-test=three]").inner_text()
+        return [float(n.replace("−", "-")) for n in re.findall(r"-?[\d.]+(?:e-\d+)?", text)]
+
+    a, b = (float(trace[0, 1].weights[6, 6]) for trace in (one, other))
+    eventually(page, lambda: pointed() == pytest.approx([a, b, a - b], abs=CLOSE), "the cell's numbers")
     third = bert.trace("The dog sat.").save(tmp_path / "third.safetensors")
     page.set_input_files("[data-test=compare-file]", third)
     until(page, "document.querySelector('[data-test=aligned]').textContent.startsWith('6 of 9 aligned, 1 different')")

@@ -40,7 +40,7 @@ def effects_sentence(effects: EffectChange, layers: Sequence[int], heads: Sequen
     """The head whose effect changed most, of those whose interval excludes 0."""
     sure = np.where(effects.sure(), np.nan_to_num(np.abs(effects.change.array)), 0.0)
     if not sure.any():
-        return f"Silencing a head changes the {effects.output} in no head surely otherwise than before."
+        return f"No effect of silencing a head on the {effects.output} surely changed: every interval contains 0."
     row, column = (int(at) for at in np.unravel_index(sure.argmax(), sure.shape))
     at = (row, column)
     low, high = effects.low[at], effects.high[at]
