@@ -131,6 +131,18 @@ def test_nothing_is_left_behind() -> None:
     assert type(graph).__call__ is call
 
 
+def test_hooks_keep_their_places_after_a_compiled_call() -> None:
+    model, inputs = BERT.build(), BERT.inputs(padded=False)
+    graph, _ = compiled(model)
+    handles = [module.register_forward_pre_hook(lambda *_: None) for module in model.modules()]
+    with torch.no_grad(), capture(graph):
+        before = [list(module._forward_pre_hooks) for module in model.modules()]
+        graph(**inputs)
+        assert [list(module._forward_pre_hooks) for module in model.modules()] == before
+    for handle in handles:
+        handle.remove()
+
+
 def twice(module: nn.Module, query: Any, key: Any, value: Any, mask: Any, **kwargs: Any) -> tuple[Any, None]:
     """Attention that returns twice the contexts."""
     return 2 * torch.softmax(query @ key.mT * kwargs["scaling"], -1).matmul(value).transpose(1, 2).contiguous(), None

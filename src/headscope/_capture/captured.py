@@ -58,15 +58,14 @@ def plan_of(model: nn.Module, *, strict: bool = True) -> Plan:
     if strict:
         refuse_unreadable(name, opaque)
     torch_nn.refuse_own_forwards(name, modules)
-    attending = classes_where(modules, lambda kind: kind.uses_interface or kind.calls_sdpa)
-    transformers = classes_where(modules, lambda kind: kind.is_model)
+    members = [module for _, module in modules]
+    attending = classes_where(members, lambda kind: kind.uses_interface or kind.calls_sdpa)
     plan = Plan(
         modules,
         lambda module: type(module) in attending or torch_nn.is_attention(module) or reads(module),
         [
-            module
-            for _, module in modules
-            if type(module) in transformers or isinstance(module, (nn.TransformerEncoder, nn.TransformerDecoder))
+            *models_in(members),
+            *(module for module in members if isinstance(module, (nn.TransformerEncoder, nn.TransformerDecoder))),
         ],
         opaque=frozenset(id(module) for _, module in opaque),
     )

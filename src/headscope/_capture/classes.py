@@ -64,9 +64,9 @@ def kind_of(cls: type) -> Kind:
     return _kind_of(cls, getattr(cls, "forward", None))
 
 
-def classes_where(modules: Iterable[tuple[str, nn.Module]], test: Callable[[Kind], bool]) -> set[type]:
+def classes_where(modules: Iterable[nn.Module], test: Callable[[Kind], bool]) -> set[type]:
     """The classes of a model's modules whose kind passes a test; a model has many modules of few classes."""
-    return {cls for cls in {type(module) for _, module in modules} if test(kind_of(cls))}
+    return {cls for cls in set(map(type, modules)) if test(kind_of(cls))}
 
 
 @cache
@@ -181,7 +181,7 @@ def _names_of(code: CodeType) -> Iterator[str]:
 def models_in(modules: Iterable[nn.Module]) -> list[nn.Module]:
     """The modules that are transformers models: the model itself and its towers."""
     found = list(modules)
-    models = {cls for cls in set(map(type, found)) if kind_of(cls).is_model}
+    models = classes_where(found, lambda kind: kind.is_model)
     return [module for module in found if type(module) in models]
 
 

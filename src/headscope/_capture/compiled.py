@@ -195,12 +195,10 @@ def _refuse(model: nn.Module, sessions: Iterable[Session]) -> None:
                 continue
             chosen = getattr(getattr(module, "config", None), "_attn_implementation", None)
             if not kind_of(type(module)).uses_interface or chosen == "flex_attention":
-                how = "flex attention" if chosen == "flex_attention" else "outside transformers' attention interface"
+                flex = chosen == "flex_attention"
+                how = "with flex attention" if flex else "outside transformers' attention interface"
                 raise UnsupportedError(
-                    f"{type(module).__name__} attends with {how}: a compiled graph passes on only what it hands to the "
-                    "interface's functions"
-                    if chosen == "flex_attention"
-                    else f"{type(module).__name__} attends {how}, so a compiled graph doesn't pass on its tensors",
+                    f"{type(module).__name__} attends {how}, so a compiled graph doesn't pass on its tensors",
                     where=path or name,
                     advice=UNCOMPILED_ADVICE,
                 )

@@ -18,7 +18,7 @@ class Hooks:
     """
 
     def __init__(self) -> None:
-        self._set: list[tuple[dict[Any, Hook], Any, Hook]] = []
+        self._set: list[tuple[Any, Hook, bool]] = []
         self._sides: list[tuple[dict[Any, bool], Any]] = []
         self._aside = False
 
@@ -29,8 +29,7 @@ class Hooks:
     def around(self, module: nn.Module, begin: Hook, end: Hook) -> None:
         """Call `begin(module, args, kwargs)` before all hooks, and `end(module, args, kwargs, output)` in any case."""
         self._side(module._forward_pre_hooks_with_kwargs, begin)
-        self._enter(module._forward_pre_hooks, begin)
-        module._forward_pre_hooks.move_to_end(self._key(begin), last=False)  # type: ignore[attr-defined]
+        self._enter(module._forward_pre_hooks, begin, first=True)
         self._side(module._forward_hooks_with_kwargs, end)
         self._side(module._forward_hooks_always_called, end)
         self._enter(module._forward_hooks, end)
@@ -38,14 +37,14 @@ class Hooks:
     def put_aside(self) -> None:
         """Remove the hooks until `put_back`."""
         self._aside = True
-        for table, key, _ in self._set:
-            table.pop(key, None)
+        for table, hook, _ in self._set:
+            table.pop(self._key(hook), None)
 
     def put_back(self) -> None:
-        """Set the hooks again that were put aside."""
+        """Set the hooks again that were put aside: those before all others there, the rest at the end."""
         self._aside = False
-        for table, key, hook in self._set:
-            table[key] = hook
+        for table, hook, first in self._set:
+            self._put(table, hook, first)
 
     def remove(self) -> None:
         """Remove all hooks for good."""
@@ -55,11 +54,15 @@ class Hooks:
         self._set.clear()
         self._sides.clear()
 
-    def _enter(self, table: Any, hook: Hook) -> None:
-        key = self._key(hook)
-        self._set.append((table, key, hook))
+    def _enter(self, table: Any, hook: Hook, *, first: bool = False) -> None:
+        self._set.append((table, hook, first))
         if not self._aside:
-            table[key] = hook
+            self._put(table, hook, first)
+
+    def _put(self, table: Any, hook: Hook, first: bool) -> None:
+        table[self._key(hook)] = hook
+        if first:
+            table.move_to_end(self._key(hook), last=False)
 
     def _side(self, table: Any, hook: Hook) -> None:
         table[self._key(hook)] = True

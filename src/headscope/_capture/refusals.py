@@ -59,7 +59,7 @@ WITHOUT_WEIGHTS = {
 
 def opaque_modules(modules: Sequence[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
     """The modules of a model that, judging by their classes, compute attention in a way that capture can't see."""
-    suspected = classes_where(modules, lambda kind: kind.computes_own_attention)
+    suspected = classes_where((module for _, module in modules), lambda kind: kind.computes_own_attention)
     return [
         (path, module)
         for path, module in modules

@@ -121,7 +121,7 @@ class Plan:
             self._enter(stack, path, module)
         # Include modules that only look like attention: discovering one later must not change the others' numbers.
         classes = {type(module) for _, module in members}
-        classes |= classes_where(self.modules, lambda kind: kind.may_attend)
+        classes |= classes_where((module for _, module in self.modules), lambda kind: kind.may_attend)
         alike = [
             (path, module)
             for path, module in self.modules

@@ -156,7 +156,7 @@ def _read(model: Model, role: str, layer: int | None, rows: slice | None = None)
     """A parameter, or some of its rows, in fp64.
 
     Raises:
-        CheckpointError: it holds NaN or infinity, and a change from or to those is no number.
+        CheckpointError: it holds NaN or infinity, and a change from or to those has no value.
     """
     values = read_role(model.checkpoint, model.anatomy, role, layer, rows).astype(np.float64)
     if not np.isfinite(values).all():
