@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +72,7 @@ class Terms:
     @property
     def nothing(self) -> bool:
         """True if the scores are scale * q . k alone."""
-        return all(getattr(self, field.name) is None for field in fields(self))
+        return self is NO_TERMS or all(value is None for value in vars(self).values())
 
     @property
     def adds(self) -> bool:

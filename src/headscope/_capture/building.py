@@ -12,12 +12,13 @@ from torch import nn
 
 from headscope._capture.calls import Call, Forward, Stack
 from headscope._capture.carrying import Carrier
-from headscope._capture.checking import Witness, excess, pending_excess, witness
+from headscope._capture.checking import Probe, excess, first_excess, later_probe, pending_excess, probed_rows
 from headscope._capture.masks import RowRule
 from headscope._capture.naming import Naming
 from headscope._capture.source import CapturedModel
 from headscope._capture.strands import Strands, Stretch
 from headscope._capture.tokens import Vocabulary
+from headscope._capture.witnesses import Witness, witness
 from headscope._trace import Cut, LayerRecord, Named, Outputs, TokenAxis, Trace
 from headscope.attention import Mask
 from headscope.errors import InputError, UnsupportedError
@@ -48,6 +49,9 @@ KINDS = {"cpu"} | {kind for kind in ("cuda", "mps", "xpu") if getattr(torch, kin
 """The types of devices of this machine."""
 
 Series = tuple[Stack, int]
+
+Place = tuple[str, str]
+"""A module's class, and its name and layer."""
 
 
 @dataclass(eq=False)
@@ -98,12 +102,28 @@ class Copies:
         witnesses: makes those of the witnesses, which are always on the CPU.
         groups: the copies.
         pending: on a GPU, each layer's error, which is read when the forward pass is over.
+        probes: on a CPU, the queries that are recomputed when the forward pass is over, each with its layer.
     """
 
     carrier: Carrier
     witnesses: Carrier = field(default_factory=lambda: Carrier(torch.device("cpu")))
     groups: dict[tuple[Any, ...], Group] = field(default_factory=dict)
-    pending: list[tuple[torch.Tensor, str, str]] = field(default_factory=list)
+    pending: list[tuple[torch.Tensor, Place]] = field(default_factory=list)
+    probes: list[tuple[Probe, Place]] = field(default_factory=list)
+
+    def refuse_unexplained(self) -> None:
+        """Raise an error if rounding doesn't explain the errors of these layers.
+
+        Raises:
+            UnsupportedError: a module's output is not softmax(scale Q K^T + mask) V.
+        """
+        for pending, place in self.pending:
+            if not float(pending) <= 1:
+                _refuse(float(pending), *place)
+        wrong = first_excess([probe for probe, _ in self.probes])
+        if wrong is not None:
+            at, times = wrong
+            _refuse(times, *self.probes[at][1])
 
 
 class TraceBuilder:
@@ -143,14 +163,12 @@ class TraceBuilder:
         """Finish a forward pass.
 
         Raises:
-            UnsupportedError: on a GPU, a module's output is not softmax(scale Q K^T + mask) V.
+            UnsupportedError: a module's output is not softmax(scale Q K^T + mask) V.
         """
         copies = self._open.pop(forward.number)
         copies.carrier.wait()
         copies.witnesses.wait()
-        for times, kind, where in copies.pending:
-            if not float(times) <= 1:
-                _refuse(float(times), kind, where)
+        copies.refuse_unexplained()
         groups = list(copies.groups.values())
         forward.analyst.forget()
         for series in dict.fromkeys(group.series for group in groups):
@@ -175,18 +193,19 @@ class TraceBuilder:
             UnsupportedError: the module's output is not softmax(scale Q K^T + mask) V.
         """
         kind = call.q.device.type
-        with torch.no_grad():
-            if not torch.is_autocast_enabled(kind):
+        if torch.is_grad_enabled():
+            with torch.no_grad():
+                self.take(forward, call)
+        elif torch.is_autocast_enabled(kind):
+            with torch.autocast(kind, enabled=False):
                 self._take(forward, call)
-            else:
-                with torch.autocast(kind, enabled=False):
-                    self._take(forward, call)
+        else:
+            self._take(forward, call)
 
     def _take(self, forward: Forward, call: Call) -> None:
         batch, heads, queries, _ = call.q.shape
         chosen = self._heads(call, heads)
         copies = self._open[forward.number]
-        self._check(call, copies)
         key = (call.stack, call.turn, batch, queries, call.k.shape[2])
         groups = copies.groups
         if key not in groups:
@@ -203,8 +222,10 @@ class TraceBuilder:
                 [call.rules.row(row).keys for row in range(batch)],
             )
         group = groups[key]
-        for row in range(batch):
-            group.rows[row].append(self._copy(group, call, row, chosen, copies))
+        layers = [self._copy(group, call, row, chosen, copies) for row in range(batch)]
+        self._check(group, call, layers, copies)
+        for row, layer in zip(group.rows, layers, strict=True):
+            row.append(layer)
 
     def _share(self, forward: Forward, groups: list[Group]) -> None:
         """Store the keys and values of one stack together with those of earlier forward passes."""
@@ -236,14 +257,38 @@ class TraceBuilder:
                 )
         return sorted({head % heads for head in self.selection.heads})
 
-    @staticmethod
-    def _check(call: Call, copies: Copies) -> None:
-        kind, where = type(call.module).__name__, f"{call.path}, layer {call.layer}"
+    def _check(self, group: Group, call: Call, layers: list[LayerCopy], copies: Copies) -> None:
+        """Check a call: at once, or from its copies when the forward pass is over, with the others.
+
+        Raises:
+            UnsupportedError: the module's output is not softmax(scale Q K^T + mask) V.
+        """
+        place = type(call.module).__name__, f"{call.path}, layer {call.layer}"
         if call.q.is_cuda:
             times = pending_excess(call)
-            copies.pending += [] if times is None else [(times, kind, where)]
-        elif (now := excess(call)) is not None:
-            _refuse(now, kind, where)
+            copies.pending += [] if times is None else [(times, place)]
+        elif not self._keeps_all(group, call):
+            if (now := excess(call)) is not None:
+                _refuse(now, *place)
+        else:
+            for row in probed_rows(call):
+                q, k, v = layers[row].tensors.values()
+                assert isinstance(q, torch.Tensor) and isinstance(k, torch.Tensor) and isinstance(v, torch.Tensor)
+                probe = later_probe(call, row, q, k, v)
+                copies.probes += [] if probe is None else [(probe, place)]
+
+    def _keeps_all(self, group: Group, call: Call) -> bool:
+        """Return True if the copies are all that the contexts follow from: in full precision, nothing left out."""
+        keep, rows = self.selection, probed_rows(call)
+        return (
+            keep.heads is None
+            and keep.values
+            and keep.dtype == torch.float32
+            and keep.device.type == "cpu"
+            and call.returned is None
+            and all(group.queries_kept[row] is None and group.keys_kept[row] is None for row in rows)
+            and all(call.terms(row).nothing for row in rows)
+        )
 
     def _copy(self, group: Group, call: Call, row: int, chosen: list[int] | None, copies: Copies) -> LayerCopy:
         rule = call.rules.row(row)

@@ -1,125 +1,35 @@
-"""Check that captured tensors reproduce the module's output: a few queries at capture time, all of them later.
+"""Check that captured tensors reproduce the module's output: a few queries of every call, while the model runs.
 
-At capture time, the contexts of a few queries are recomputed from Q, K, V, the mask's rule and the log-sum-exps, and
-compared with the module's output. Attention that isn't softmax(scale Q K^T + mask) V raises an error immediately.
-
-For every query, a witness is kept: the product of its context with a fixed vector of signs r. If a recomputed context
-c' differs from the module's c, then (c' - c) . r differs from 0 by about |c' - c| (Freivalds 1977), so one number per
-query and head stands for the d_head numbers of a context.
+The contexts of a few queries are recomputed from Q, K, V, the mask's rule and the score terms, and compared with the
+module's output. Attention that isn't softmax(scale Q K^T + mask) V raises an error. A call can be checked at once
+(`excess`), or its queries can be kept as a `Probe` and recomputed together with those of other layers
+(`first_excess`), which takes a third of the time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 
-from headscope.attention import FAR, attend, scores
-from headscope.terms import Terms, add_terms
+from headscope.attention import FAR, scores
+from headscope.terms import NO_TERMS, Terms, add_terms
 
 if TYPE_CHECKING:
-    from headscope._capture.calls import Call
-    from headscope._capture.carrying import Carrier
+    from headscope._capture.calls import Call, Projection
     from headscope._capture.masks import RowRule
-    from headscope._trace import LayerRecord
 
 EPS = torch.finfo(torch.float32).eps
-CPU = torch.device("cpu")
 
 SAMPLED_QUERIES = 4
 """Number of queries recomputed in the first and in the last row of a batch."""
 
-
-@cache
-def signs(size: int, device: torch.device) -> torch.Tensor:
-    """(size,): a fixed pseudorandom vector of 1 and -1."""
-    values = np.where(np.random.default_rng(size).random(size) < 0.5, -1.0, 1.0).astype(np.float32)
-    return torch.from_numpy(values).to(device)
-
-
-@dataclass(frozen=True, eq=False)
-class Witness:
-    """A projection of a module's output onto one direction, kept for verification.
-
-    Attributes:
-        values: (heads, queries): context . r of each head; or (1, queries): output . r, if only the output after the
-            projection could be observed.
-        directions: (heads, d_value): r, or each head's rows of W_O times r.
-        offset: the projection's bias times r.
-        eps: the spacing of numbers around 1 in the model's precision.
-        fused: True if a fused kernel computed the output; it sums scores in fp32.
-        length: |r| times the length of the longest output; None if the output before the projection was observed.
-    """
-
-    values: np.ndarray
-    directions: np.ndarray
-    offset: float
-    eps: float
-    fused: bool
-    length: float | None
-
-    def expect(self, record: LayerRecord) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Compute, in fp64, the `values` that follow from a layer's record.
-
-        Returns:
-            The expected `values`; and, (heads, queries) each, with x_j = v_j . r: the standard deviation of x under the
-            row's weights, the root of its mean square, and sum_j p_ij |v_j|.
-        """
-        assert record.v is not None
-        shared = len(record.q) // len(record.k)
-        q, k, v = (part.astype(np.float64) for part in (record.q, record.k, record.v))
-        projected = np.einsum("hkd,hd->hk", np.repeat(v, shared, 0), self.directions.astype(np.float64))
-        lengths = np.repeat(np.sqrt(np.square(v).sum(-1)), shared, 0)
-        columns = np.stack([projected, np.square(projected), lengths], -1)
-        mixed, _ = attend(q, np.repeat(k, shared, 0), columns, scale=record.scale, mask=record.mask, terms=record.terms)
-        means, squares, gathered = (mixed[..., column] for column in range(3))
-        spread = np.sqrt(np.maximum(squares - np.square(means), 0))
-        values = means if self.length is None else means.sum(0, keepdims=True) + self.offset
-        return values, spread, np.sqrt(squares), gathered
-
-
-def witness(
-    call: Call, row: int, heads: list[int] | None, queries: torch.Tensor | None, carrier: Carrier
-) -> Witness | None:
-    """The witness of one row of the batch; None if the call's output can't be compared.
-
-    Args:
-        carrier: brings its values to the CPU.
-        call: the call.
-        row: the row of the batch.
-        heads: the heads that are kept; None for all.
-        queries: positions that are not padding; None for all.
-    """
-    if call.dropout:
-        return None
-    count, d_value = call.q.shape[1], call.v.shape[-1]
-    eps = float(torch.finfo(call.context.dtype).eps)
-    if call.returned is None:
-        r = signs(d_value, call.context.device)
-        # In the memory layout of the interface's functions: query by query, the heads side by side.
-        values = (call.context[row].transpose(0, 1).float() @ r).T
-        directions = signs(d_value, CPU).expand(count, -1).numpy()
-        offset, length = 0.0, None
-    else:
-        if call.silenced or heads is not None or call.projection is None:
-            return None
-        r = signs(call.returned.shape[-1], call.returned.device)
-        values = (call.returned[row].float() @ r)[None]
-        directions = (r @ call.projection.weight.float()).reshape(count, d_value).cpu().numpy()
-        bias = call.projection.bias
-        offset = 0.0 if bias is None else float(bias.float() @ r)
-        length = float(call.returned[row].float().norm(dim=-1).amax()) * len(r) ** 0.5
-    if heads is not None:
-        values, directions = values[heads], directions[heads]
-    if queries is not None:
-        values = values[:, queries]
-    fused = call.kernel_lse is not None and call.weights is None and call.returned is None
-    return Witness(carrier.copy(values, torch.float32).numpy(), directions, offset, eps, fused, length)
+BATCH_CELLS = 1 << 22
+"""Maximum number of scores of the queries that are recomputed together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,6 +80,34 @@ def _sample(rule: RowRule, queries: int, keys: int, device: torch.device) -> Sam
     return Sample(index, rows, hidden, empty if bool(empty.any()) else None)
 
 
+class Probe(NamedTuple):
+    """A few queries of one row of a call, with all that their contexts are recomputed from.
+
+    Attributes:
+        sample: the queries.
+        q: (heads, n, d_head), of these queries.
+        k, v: (kv_heads, keys, d_head) and (kv_heads, keys, d_value).
+        observed: (heads, n, d_value), the module's contexts; or (n, d_out), its outputs, if there is a projection.
+        projection: the projection inside the module, if only its output could be observed.
+        scale, terms: what scores are made of.
+        queries: number of queries of the row, padding included.
+        eps: the spacing of numbers around 1 in the module's precision.
+        stepwise: True if the module computed scores in its own precision.
+    """
+
+    sample: Sample
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    observed: torch.Tensor
+    projection: Projection | None
+    scale: float
+    terms: Terms
+    queries: int
+    eps: float
+    stepwise: bool
+
+
 def excess(call: Call) -> float | None:
     """Error of the recomputed contexts of a few queries, in multiples of what rounding explains.
 
@@ -177,47 +115,148 @@ def excess(call: Call) -> float | None:
         None if rounding explains the error, and under dropout, where contexts can't be recomputed. NaN if the numbers
         compared are not finite.
     """
-    for row, sample in _samples(call):
-        worst, size = _difference(call, row, sample)
-        difference = float(worst)
-        if difference <= float(size) * _share(call):
-            continue
-        times = difference / float(_rounding(call, row, sample))
-        if not times <= 1:
-            return times
-    return None
+    return next((times for probe in _probes(call) if (times := _excess(probe)) is not None), None)
 
 
 def pending_excess(call: Call) -> torch.Tensor | None:
     """The same as a tensor on the call's device, which nothing waits for; at most 1 if rounding explains the error."""
-    times = [_difference(call, row, sample)[0] / _rounding(call, row, sample) for row, sample in _samples(call)]
+    times = [_difference(probe)[0] / _rounding(probe) for probe in _probes(call)]
     return torch.stack(times).amax() if times else None
 
 
-def _samples(call: Call) -> Iterator[tuple[int, Sample]]:
-    """The first and the last row of a batch, with their samples; none under dropout."""
-    for row in () if call.dropout else sorted({0, len(call.q) - 1}):
-        rule = call.rules.row(row)
-        if rule not in _SAMPLES:
-            _SAMPLES[rule] = _sample(rule, call.q.shape[2], call.k.shape[2], call.q.device)
-        sample = _SAMPLES[rule]
-        if sample is not None:
-            yield row, sample
+def later_probe(call: Call, row: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Probe | None:
+    """A probe that remains valid when the call is over; None if there is nothing to recompute.
+
+    Args:
+        call: a call without terms, whose contexts were observed.
+        row: the row of the batch.
+        q, k, v: copies of the row's queries, keys and values in fp32, which are compared instead of the live ones.
+    """
+    sample = sample_of(call, row)
+    if sample is None:
+        return None
+    observed = call.context[row, :, sample.index].clone()
+    return _probe(call, sample, q[:, sample.index], k, v, observed, NO_TERMS)
 
 
-def _difference(call: Call, row: int, sample: Sample) -> tuple[torch.Tensor, torch.Tensor]:
+def first_excess(probes: Sequence[Probe]) -> tuple[int, float] | None:
+    """The first of several probes whose error rounding doesn't explain: its index, and the error as in `excess`.
+
+    The probes are those of `later_probe`. Those of the same sizes are recomputed together.
+    """
+    alike: dict[tuple[Any, ...], list[int]] = {}
+    for at, probe in enumerate(probes):
+        key = (id(probe.sample), probe.q.shape, probe.k.shape, probe.v.shape, probe.observed.dtype)
+        alike.setdefault(key, []).append(at)
+    for places in alike.values():
+        most = max(1, BATCH_CELLS // max(1, probes[places[0]].q[..., 0].numel() * probes[places[0]].k.shape[1]))
+        for start in range(0, len(places), most):
+            part = places[start : start + most]
+            if _explained([probes[at] for at in part]):
+                continue
+            for at in part:
+                times = _excess(probes[at])
+                if times is not None:
+                    return at, times
+    return None
+
+
+def sample_of(call: Call, row: int) -> Sample | None:
+    """The queries of a row of the batch that are recomputed; None if none can be."""
+    rule = call.rules.row(row)
+    if rule not in _SAMPLES:
+        _SAMPLES[rule] = _sample(rule, call.q.shape[2], call.k.shape[2], call.q.device)
+    return _SAMPLES[rule]
+
+
+def probed_rows(call: Call) -> tuple[int, ...]:
+    """The first and the last row of a batch; none under dropout."""
+    if call.dropout:
+        return ()
+    return (0,) if len(call.q) == 1 else (0, len(call.q) - 1)
+
+
+def _probes(call: Call) -> Iterator[Probe]:
+    for row in probed_rows(call):
+        sample = sample_of(call, row)
+        if sample is None:
+            continue
+        if call.returned is None or call.projection is None:
+            observed = call.context[row, :, sample.index]
+        else:
+            observed = call.returned[row][sample.index]
+        yield _probe(call, sample, call.q[row, :, sample.index], call.k[row], call.v[row], observed, call.terms(row))
+
+
+def _probe(
+    call: Call,
+    sample: Sample,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    observed: torch.Tensor,
+    terms: Terms,
+) -> Probe:
+    return Probe(
+        sample,
+        q.float(),
+        k.float(),
+        v.float(),
+        observed,
+        None if call.returned is None else call.projection,
+        call.scale,
+        terms,
+        call.q.shape[2],
+        torch.finfo(call.context.dtype if call.returned is None else call.returned.dtype).eps,
+        call.weights is not None or call.returned is not None or call.unfused,
+    )
+
+
+def _excess(probe: Probe) -> float | None:
+    worst, size = _difference(probe)
+    difference = float(worst)
+    if difference <= float(size) * _share(probe.eps):
+        return None
+    times = difference / float(_rounding(probe))
+    return None if times <= 1 else times
+
+
+def _explained(probes: Sequence[Probe]) -> bool:
+    """Return True if rounding certainly explains the errors of these probes, which are of the same sizes."""
+    sample, eps = probes[0].sample, probes[0].eps
+    heads, n, width = probes[0].q.shape
+    kv_heads, keys, d_value = probes[0].v.shape
+    rows = heads // kv_heads * n
+    cells = probes[0].q.new_empty(len(probes), kv_heads, rows, keys)
+    for scores, probe in zip(cells, probes, strict=True):
+        q, k = probe.q.reshape(kv_heads, rows, width), probe.k.transpose(1, 2)
+        torch.baddbmm(scores, q, k, beta=0, alpha=probe.scale, out=scores)
+    if sample.hidden is not None:
+        cells.view(-1, heads, n, keys).add_(sample.hidden)
+    weights = torch.softmax(cells, -1)
+    recomputed = cells.new_empty(len(probes), kv_heads, rows, d_value)
+    for weight, context, probe in zip(weights, recomputed, probes, strict=True):
+        torch.bmm(weight, probe.v, out=context)
+    recomputed = recomputed.view(-1, heads, n, d_value)
+    observed = torch.stack([probe.observed for probe in probes])
+    if sample.empty is not None:
+        recomputed, observed = (x.masked_fill(sample.empty, 0) for x in (recomputed, observed))
+    worst, size = (x.flatten(1).abs().amax(1) for x in (recomputed - observed, recomputed))
+    return bool((worst <= size * _share(eps)).all())
+
+
+def _difference(probe: Probe) -> tuple[torch.Tensor, torch.Tensor]:
     """The largest difference between recomputed contexts, or outputs, and the module's; and a bound of their size.
 
     The bound is lower than the size that `_rounding` multiplies, and cheaper: no context is larger than the largest
     value.
     """
-    q, k, v = call.q[row, :, sample.index].float(), call.k[row].float(), call.v[row].float()
+    sample, q, k, v, terms = probe.sample, probe.q, probe.k, probe.v, probe.terms
     heads, n, width = q.shape
     shared = (len(k), heads // len(k) * n, width)
-    cells = torch.bmm((q * call.scale).reshape(shared), k.transpose(1, 2))
-    terms = call.terms(row)
+    cells = torch.bmm((q * probe.scale).reshape(shared), k.transpose(1, 2))
     if not terms.nothing:
-        cells = _with_terms(cells.view(heads, n, -1), q, k, call, terms, sample).view(*shared[:2], -1)
+        cells = _with_terms(cells.view(heads, n, -1), probe).view(*shared[:2], -1)
     if sample.hidden is not None:
         cells.view(heads, n, -1).add_(sample.hidden.to(q.device))
     if terms.sinks is None:
@@ -226,36 +265,35 @@ def _difference(call: Call, row: int, sample: Sample) -> tuple[torch.Tensor, tor
         sinks = terms.sinks.to(cells)[:, None, None].expand(-1, n, 1).reshape(len(k), -1, 1)
         weights = torch.softmax(torch.cat([cells, sinks], -1), -1)[..., :-1]
     recomputed = torch.bmm(weights, v).view(heads, n, -1)
-    observed = call.context[row, :, sample.index]
+    observed = probe.observed
+    if sample.empty is not None and probe.projection is None:
+        observed = observed.masked_fill(sample.empty.to(observed.device), 0)
     if sample.empty is not None:
-        recomputed, observed = (x.masked_fill(sample.empty.to(x.device), 0) for x in (recomputed, observed))
-    if call.returned is None or call.projection is None:
+        recomputed = recomputed.masked_fill(sample.empty.to(recomputed.device), 0)
+    if probe.projection is None:
         return _largest(recomputed - observed), _largest(recomputed)
-    weight, bias = call.projection.weight.float(), call.projection.bias
+    weight, bias = probe.projection.weight.float(), probe.projection.bias
     joined = torch.nn.functional.linear(
         recomputed.transpose(0, 1).flatten(1), weight, None if bias is None else bias.float()
     )
-    return _largest(joined - call.returned[row][sample.index]), _largest(recomputed) * weight[0].abs().sum()
+    return _largest(joined - observed), _largest(recomputed) * weight[0].abs().sum()
 
 
-def _with_terms(
-    cells: torch.Tensor, q: torch.Tensor, k: torch.Tensor, call: Call, terms: Terms, sample: Sample
-) -> torch.Tensor:
+def _with_terms(cells: torch.Tensor, probe: Probe) -> torch.Tensor:
     """The sampled queries' scores, (heads, n, keys), with the terms and the cap."""
-    columns, sizes = np.arange(k.shape[1]), (call.q.shape[2], k.shape[1])
-    return add_terms(cells, q * call.scale, k, terms, scale=call.scale, rows=sample.rows, columns=columns, sizes=sizes)
+    columns, sizes = np.arange(probe.k.shape[1]), (probe.queries, probe.k.shape[1])
+    scaled = probe.q * probe.scale
+    return add_terms(
+        cells, scaled, probe.k, probe.terms, scale=probe.scale, rows=probe.sample.rows, columns=columns, sizes=sizes
+    )
 
 
-def _share(call: Call) -> float:
+def _share(eps: float) -> float:
     """Lower bound of the error that rounding explains, as a share of the largest value."""
-    return 1e-4 + 4 * _eps(call)
+    return 1e-4 + 4 * eps
 
 
-def _eps(call: Call) -> float:
-    return torch.finfo(call.context.dtype if call.returned is None else call.returned.dtype).eps
-
-
-def _rounding(call: Call, row: int, sample: Sample) -> torch.Tensor:
+def _rounding(probe: Probe) -> torch.Tensor:
     """The error that rounding explains.
 
     Scores are sums in fp32: their error is the spacing of fp32 times |q| |k|, plus that of the number that shifts a
@@ -263,27 +301,26 @@ def _rounding(call: Call, row: int, sample: Sample) -> torch.Tensor:
     half precision a large shift leaves little of the scores: the weights then don't follow from Q and K, and the
     attention is refused.
     """
-    q, k, v = call.q[row, :, sample.index].float(), call.k[row].float(), call.v[row].float()
+    sample, q, k, v, terms = probe.sample, probe.q, probe.k, probe.v, probe.terms
     longest_q, longest_k = (x.norm(dim=-1).amax() for x in (q, k))
-    terms = call.terms(row)
-    reach = abs(call.scale) * longest_q * longest_k
+    reach = abs(probe.scale) * longest_q * longest_k
     if not terms.nothing:
-        reach = reach + float(terms.mapped(_on_cpu).reach(float(longest_q), float(longest_k), call.scale))
-    share = _share(call) + 8 * EPS * reach
-    if call.weights is not None or call.returned is not None or call.unfused:
-        raw = scores(q, k, scale=call.scale)
-        raw = raw if terms.nothing else _with_terms(raw, q, k, call, terms, sample)
+        reach = reach + float(terms.mapped(_on_cpu).reach(float(longest_q), float(longest_k), probe.scale))
+    share = _share(probe.eps) + 8 * EPS * reach
+    if probe.stepwise:
+        raw = scores(q, k, scale=probe.scale)
+        raw = raw if terms.nothing else _with_terms(raw, probe)
         if sample.hidden is not None:
             hidden = sample.hidden.to(raw.device)
             raw = raw + hidden.masked_fill(hidden.abs() > FAR, 0)
-        share = share + 2 * _eps(call) * _largest(raw)
+        share = share + 2 * probe.eps * _largest(raw)
     if sample.hidden is not None:
         shift = sample.hidden.amax(-1)
         largest = shift.masked_fill(shift == float("-inf"), 0).abs().amax().to(v.device)
         share = share + (largest * EPS).clamp(max=1.0)
     size = _largest(v).clamp(min=1e-30)
-    if call.returned is not None and call.projection is not None:
-        size = size * call.projection.weight.float().abs().sum(1).amax()
+    if probe.projection is not None:
+        size = size * probe.projection.weight.float().abs().sum(1).amax()
     return share * size
 
 

@@ -209,13 +209,11 @@ def _scales_queries(cls: Any) -> bool:
 
 def stage_of(module: nn.Module, scale: float, d_head: int) -> str:
     """State of q and k when they reach the attention function: "projected", "scaled" or "rotated"."""
-    switched_off = any(
-        getattr(module, name, True) in (None, False) for name in ("rotary_embeddings", "use_rope", "rotary_emb")
-    )
-    kind = getattr(module, "position_embedding_type", "rotary")
     cls: type = type(module)
-    if kind_of(cls).rotates and not switched_off and "rot" in str(kind):
-        return "rotated"
+    if kind_of(cls).rotates and "rot" in str(getattr(module, "position_embedding_type", "rotary")):
+        switches = ("rotary_embeddings", "use_rope", "rotary_emb")
+        if not any(getattr(module, name, True) in (None, False) for name in switches):
+            return "rotated"
     if scale == 1.0 and d_head != 1 and _scales_queries(cls):
         return "scaled"
     return "projected"

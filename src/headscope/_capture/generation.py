@@ -16,7 +16,7 @@ import torch
 
 from headscope._capture.building import Group, LayerCopy, Series, TraceBuilder, records_of
 from headscope._capture.calls import Forward
-from headscope._capture.checking import Witness
+from headscope._capture.witnesses import Witness
 from headscope._capture.growing_masks import Piece, grown, stacked
 from headscope._capture.growing_terms import TermsPiece, grown_terms
 from headscope._capture.source import CapturedModel

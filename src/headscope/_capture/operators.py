@@ -1,9 +1,10 @@
 """Observe every attention operator and every softmax that runs in a watched thread, under whatever name it is called.
 
 PyTorch selects an operator's kernel by dispatch keys, and a thread can carry an additional key beside those of its
-tensors. None of PyTorch's operators has a kernel under `PreDispatch`, so a thread that carries this key runs as before,
-at no cost, except for the operators to which `install` gave such a kernel. These kernels call an observer, which runs
-the original operator. Aliases, tables of functions, `torch.ops` and TorchScript all go through here.
+tensors. None of PyTorch's operators has a kernel under `KEY`, and `install` lets them fall through it, so a thread that
+carries this key runs as before, at no cost, except for the operators to which `install` gave such a kernel. These
+kernels call an observer, which runs the original operator. Aliases, tables of functions, `torch.ops` and TorchScript
+all go through here.
 """
 
 from __future__ import annotations
@@ -22,7 +23,15 @@ from torch._C import DispatchKey
 from headscope.kernels import FUSED as FUSED_KERNELS
 from headscope.kernels import KernelNotes
 
-KEY = DispatchKey.PreDispatch
+FALLS_THROUGH = hasattr(torch.library.Library, "fallback")
+"""False in versions of PyTorch in which no key but PreDispatch can be used from Python."""
+
+KEY_NAME = "TESTING_ONLY_GenericMode" if FALLS_THROUGH else "PreDispatch"
+"""A key above all others, in the order in which they are looked at, that nothing in PyTorch uses. Every operator has a
+kernel under PreDispatch that only passes on to the next key, which takes a microsecond; about 1 % of a forward pass of
+128 tokens."""
+
+KEY: DispatchKey = torch._C._parse_dispatch_key(KEY_NAME)
 
 SDPA = torch.ops.aten.scaled_dot_product_attention.default
 """PyTorch's attention as one operator, above the fused kernels and the unfused one."""
@@ -96,7 +105,7 @@ class Noting:
 
 
 class Operators:
-    """The operators that have a kernel under `PreDispatch`. One instance for the whole process, never undone.
+    """The operators that have a kernel under `KEY`. One instance for the whole process, never undone.
 
     The kernels are inactive in threads that are not watched, so there is nothing to restore.
     """
@@ -111,6 +120,9 @@ class Operators:
         if len(sys.modules) == self._modules:
             return
         self._modules = len(sys.modules)
+        if FALLS_THROUGH and "_" not in self._libraries:
+            self._libraries["_"] = torch.library.Library("_", "IMPL")  # type: ignore[no-untyped-call]
+            self._libraries["_"].fallback(torch.library.fallthrough_kernel, KEY_NAME)
         observed = [op.name() for op in (SDPA, *SOFTMAX)]
         names: list[str] = torch._C._dispatch_get_all_op_names()
         observed += [name for name in names if FUSED.search(name) and not NOT_FORWARD.search(name)]
@@ -141,7 +153,7 @@ class Operators:
 
         if space not in self._libraries:
             self._libraries[space] = torch.library.Library(space, "IMPL")  # type: ignore[no-untyped-call]
-        self._libraries[space].impl(op, kernel, KEY.name, with_keyset=True)  # type: ignore[no-untyped-call]
+        self._libraries[space].impl(op, kernel, KEY_NAME, with_keyset=True)  # type: ignore[no-untyped-call]
 
 
 def _pass_on(hop: Any, observer: Observer, *args: Any, **kwargs: Any) -> Any:

@@ -14,7 +14,7 @@ from headscope.errors import TraceError
 
 if TYPE_CHECKING:
     from headscope._capture.calls import Forward, Stack
-    from headscope._capture.checking import Witness
+    from headscope._capture.witnesses import Witness
     from headscope._trace import Named
 
 

@@ -29,7 +29,7 @@ from headscope.attention import FAR
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from headscope._capture.checking import Witness
+    from headscope._capture.witnesses import Witness
     from headscope._trace import LayerRecord, Trace
 
 EPS = float(np.finfo(np.float32).eps)
