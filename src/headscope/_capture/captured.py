@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import ExitStack
 from types import TracebackType
@@ -15,15 +16,14 @@ from torch import nn
 from headscope._capture import compiled, inside, sdpa_watch, torch_nn, transformers_support
 from headscope._capture.building import Selection, TraceBuilder
 from headscope._capture.calls import Call, Consumer, Forward, Stack, Unrecorded
-from headscope._capture.classes import classes_where, kind_of, models_in, word_embeddings
+from headscope._capture.classes import kind_of, models_in, word_embeddings
 from headscope._capture.generation import Sequences
+from headscope._capture.plans import has_modules, plan_of
 from headscope._capture.readers import reads
-from headscope._capture.refusals import WITHOUT_WEIGHTS, opaque_modules, refuse_unreadable
 from headscope._capture.sessions import Listener, Session
-from headscope._capture.stacks import Plan
 from headscope._capture.tokens import vocabulary
 from headscope._trace import Trace
-from headscope.errors import InputError, UnsupportedError, first_line
+from headscope.errors import InputError, first_line
 
 DTYPES = {
     None: torch.float32,
@@ -32,52 +32,6 @@ DTYPES = {
     torch.float32: torch.float32,
     torch.float16: torch.float16,
 }
-
-NO_KNOWN_WAY = "no module uses transformers' attention interface, nn.MultiheadAttention or scaled_dot_product_attention"
-
-
-def plan_of(model: nn.Module, *, strict: bool = True) -> Plan:
-    """The attention modules of a model, checked before anything runs.
-
-    Args:
-        model: the model.
-        strict: True to raise an error even if only one of its attention modules can't be captured.
-
-    Raises:
-        UnsupportedError: the model has attention that can't be captured, or no attention at all.
-    """
-    name = type(model).__name__
-    if isinstance(model, nn.DataParallel) and len(model.device_ids) > 1:
-        raise UnsupportedError(
-            f"nn.DataParallel runs replicas of the model on {len(model.device_ids)} devices, which can't be captured",
-            where=name,
-            advice="capture the wrapped model: with hs.capture(model.module): model.module(**inputs)",
-        )
-    modules = tuple(model.named_modules())
-    opaque = opaque_modules(modules)
-    if strict:
-        refuse_unreadable(name, opaque)
-    torch_nn.refuse_own_forwards(name, modules)
-    members = [module for _, module in modules]
-    attending = classes_where(members, lambda kind: kind.uses_interface or kind.calls_sdpa)
-    plan = Plan(
-        modules,
-        lambda module: type(module) in attending or torch_nn.is_attention(module) or reads(module),
-        [
-            *models_in(members),
-            *(module for module in members if isinstance(module, (nn.TransformerEncoder, nn.TransformerDecoder))),
-        ],
-        opaque=frozenset(id(module) for _, module in opaque),
-    )
-    if not plan.paths:
-        model_type = getattr(getattr(model, "config", None), "model_type", "")
-        reason = WITHOUT_WEIGHTS.get(model_type, NO_KNOWN_WAY)
-        raise UnsupportedError(
-            f"{name} has no attention that can be captured: {reason}",
-            where=name,
-            advice="capture a model that uses one of these",
-        )
-    return plan
 
 
 class Watching:
@@ -106,7 +60,7 @@ class Watching:
                 advice="create a new one: with hs.capture(model) as captured",
             )
         modules = [module for _, module in self.plan.modules]
-        if [id(module) for module in self.model.modules()] != [id(module) for module in modules]:
+        if not has_modules(self.model, self.plan):
             raise InputError(
                 f"modules of {type(self.model).__name__} were replaced after this capture was created",
                 where="with",
@@ -197,6 +151,7 @@ class Captured(Watching):
 
     def __init__(self, model: nn.Module, builder: TraceBuilder, *, strict: bool) -> None:
         super().__init__(model, builder, strict=strict)
+        builder.expected = Counter(self.plan.stacks.values())
         self._builder = builder
         self._built: dict[int, list[Trace]] = {}
 

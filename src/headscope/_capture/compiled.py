@@ -64,7 +64,7 @@ class Received:
             elif kind == in_graph.EMBEDDED and any(id(words) == module for words in session.words):
                 forward.embedded.append((forward.calls, x.clone()))  # a graph uses its memory again
             elif kind == in_graph.READ and (awaited := forward.awaited) is not None and awaited.is_in(x):
-                path = session.readers.get(module)
+                path = session.plan.readers.get(module)
                 if path is not None:
                     note_reader(forward, awaited, path)
 
@@ -151,7 +151,7 @@ def _mark(model: nn.Module, sessions: Iterable[Session]) -> list[nn.Module]:
         for _, module in session.plan.modules:
             at = id(module)
             hooks: list[Callable[..., None]] = [in_graph.note_ids] if at in words else []
-            hooks += [in_graph.note_input] if at in session.readers else []
+            hooks += [in_graph.note_input] if at in session.plan.readers else []
             hooks += [in_graph.note_entry] if at in session.counted and module is not model else []
             for hook in hooks:
                 key = (KEY, hook.__name__)

@@ -16,12 +16,12 @@ import torch
 
 from headscope._capture.building import Group, LayerCopy, Series, TraceBuilder, records_of
 from headscope._capture.calls import Forward
-from headscope._capture.witnesses import Witness
 from headscope._capture.growing_masks import Piece, grown, stacked
 from headscope._capture.growing_terms import TermsPiece, grown_terms
 from headscope._capture.source import CapturedModel
 from headscope._capture.strands import Origin, Stretch
 from headscope._capture.tokens import joined, part
+from headscope._capture.witnesses import Witness
 from headscope._trace import Cut, Trace
 from headscope.attention import Mask
 from headscope.errors import UnsupportedError

@@ -18,7 +18,6 @@ from types import TracebackType
 from typing import Any
 
 import torch
-from torch._C import DispatchKey
 
 from headscope.kernels import FUSED as FUSED_KERNELS
 from headscope.kernels import KernelNotes
@@ -31,7 +30,7 @@ KEY_NAME = "TESTING_ONLY_GenericMode" if FALLS_THROUGH else "PreDispatch"
 kernel under PreDispatch that only passes on to the next key, which takes a microsecond; about 1 % of a forward pass of
 128 tokens."""
 
-KEY: DispatchKey = torch._C._parse_dispatch_key(KEY_NAME)
+KEY: Any = torch._C._parse_dispatch_key(KEY_NAME)
 
 SDPA = torch.ops.aten.scaled_dot_product_attention.default
 """PyTorch's attention as one operator, above the fused kernels and the unfused one."""
@@ -122,7 +121,7 @@ class Operators:
         self._modules = len(sys.modules)
         if FALLS_THROUGH and "_" not in self._libraries:
             self._libraries["_"] = torch.library.Library("_", "IMPL")  # type: ignore[no-untyped-call]
-            self._libraries["_"].fallback(torch.library.fallthrough_kernel, KEY_NAME)
+            self._libraries["_"].fallback(torch.library.fallthrough_kernel, KEY_NAME)  # type: ignore[no-untyped-call]
         observed = [op.name() for op in (SDPA, *SOFTMAX)]
         names: list[str] = torch._C._dispatch_get_all_op_names()
         observed += [name for name in names if FUSED.search(name) and not NOT_FORWARD.search(name)]

@@ -20,7 +20,7 @@ from headscope._capture import operators
 from headscope._capture.calls import Call, Forward, Stack, Unrecorded
 from headscope._capture.hooks import Hook, Hooks
 from headscope._capture.progress import Missed, Place
-from headscope._capture.projections import Output, may_read
+from headscope._capture.projections import Output
 from headscope.checkpoint.json_text import few
 from headscope.errors import UnsupportedError
 
@@ -155,7 +155,6 @@ class Session:
         stray: number of attention calls outside any forward pass.
         hooks: the session's hooks on the model's modules.
         counted: ids of the modules whose entries are counted.
-        readers: id of a module that may read an attention's output -> its name.
         words: the embeddings whose input ids are the tokens.
     """
 
@@ -180,7 +179,6 @@ class Session:
         self.thread = threading.get_ident()
         self.hooks = Hooks()
         self.counted: set[int] = set()
-        self.readers: dict[int, str] = {}
         self.words: list[nn.Embedding] = []
         self._open: dict[int, tuple[nn.Module, Forward]] = {}
         self._numbers = itertools.count()
@@ -222,13 +220,12 @@ class Session:
             self.hooks.around(module, begin, end)
         begun = {id(module) for module in starts}
         counted = {*self.plan.paths, *self.plan.homes.values()} - begun
-        enter, embed = self._enter, self._embed
-        for path, module in self.plan.modules:
+        enter, embed, project = self._enter, self._embed, self._projecting()
+        for _, module in self.plan.modules:
             if id(module) in counted:
                 self.hooks.before(module, enter)
-            if may_read(module):
-                self.hooks.before(module, self._projecting(path))
-                self.readers[id(module)] = path
+            if id(module) in self.plan.readers:
+                self.hooks.before(module, project)
         for module in words:
             self.hooks.before(module, embed)
         self.counted, self.words = counted | begun, words
@@ -337,14 +334,14 @@ class Session:
         if forward is not None and args and not args[0].is_floating_point():
             forward.embedded.append((forward.calls, args[0].detach()))
 
-    def _projecting(self, path: str) -> Hook:
+    def _projecting(self) -> Hook:
         """A hook that notes a module as a reader of the last attention's output."""
-        running, this_thread = self._open, threading.get_ident
+        running, this_thread, names = self._open, threading.get_ident, self.plan.readers
 
         def project(module: nn.Module, args: tuple[Any, ...]) -> None:
             _, forward = running.get(this_thread(), (None, None))
             if forward is not None and forward.awaited is not None and args and forward.awaited.is_in(args[0]):
-                note_reader(forward, forward.awaited, path)
+                note_reader(forward, forward.awaited, names[id(module)])
 
         return project
 

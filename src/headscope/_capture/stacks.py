@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from dataclasses import replace
+from functools import cached_property
 
 from torch import nn
 
 from headscope._capture.calls import Stack
 from headscope._capture.classes import classes_where
+from headscope._capture.projections import may_read
 
 CROSS = re.compile(
     r"cross|encoder_attn|encdec|encoder_decoder|multihead_attn|src_attn|encoder_attention", re.IGNORECASE
@@ -39,6 +42,7 @@ class Plan:
             run is attention.
         homes: module id -> id of the transformer that the attention module is part of, if it is part of one; each call
             of the transformer starts at its first layer.
+        readers: module id -> name, for modules that may read an attention's output.
     """
 
     def __init__(
@@ -55,7 +59,7 @@ class Plan:
         self.paths: dict[int, str] = {}
         self.stacks: dict[int, Stack] = {}
         self.homes: dict[int, int] = {}
-        self._by_name = dict(modules)
+        self.readers = {id(module): path for path, module in modules if may_read(module)}
         self._numbers: dict[int, int] = {}
         self._names: list[str] = []
         self._transformers = {id(transformer) for transformer in transformers}
@@ -66,6 +70,24 @@ class Plan:
         names = _names(list(members))
         for pattern, stack_members in members.items():
             self._add(Stack(pattern, names[pattern], _is_cross(pattern)), stack_members)
+
+    def over(self, modules: tuple[tuple[str, nn.Module], ...]) -> Plan:
+        """The same plan as a copy, over the same modules or, to hold none of them, over ()."""
+        plan = copy(self)
+        plan.modules = modules
+        plan.__dict__.pop("_by_name", None)
+        for name in ("paths", "stacks", "homes", "_numbers", "_names"):
+            setattr(plan, name, copy(getattr(self, name)))
+        return plan
+
+    @cached_property
+    def _by_name(self) -> dict[str, nn.Module]:
+        return dict(self.modules)
+
+    @property
+    def numbered(self) -> Mapping[int, int]:
+        """Module id -> layer number, for attention modules and those that look like them."""
+        return self._numbers
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -160,8 +160,8 @@ def run_observed(
         masking = _masking(name, seats[0], module, query, key, attention_mask, kwargs)
         if recorders:
             dtype = notes.dtype or product_dtype(name, module, query)
-            q = query.detach().to(dtype).expand(batch, -1, -1, -1)
-            k, v = (x.detach()[:, :, : masking.keys].to(dtype).expand(batch, -1, -1, -1) for x in (key, value))
+            q = _read(query, query.shape[2], dtype, batch)
+            k, v = _read(key, masking.keys, dtype, batch), _read(value, masking.keys, dtype, batch)
             deliver(
                 module,
                 recorders,
@@ -185,6 +185,16 @@ def run_observed(
     for _, forward, place in recorders:
         forward.awaited = Awaited.of(result[0], place.stack, place.layer, reused=RUNNING.compiled is not None)
     return result
+
+
+def _read(x: torch.Tensor, tokens: int, dtype: torch.dtype, batch: int) -> torch.Tensor:
+    """The first tokens of queries, keys or values, as the product of queries and keys reads them."""
+    x = x.detach()
+    if x.shape[2] > tokens:
+        x = x[:, :, :tokens]
+    if x.dtype != dtype:
+        x = x.to(dtype)
+    return x if len(x) == batch else x.expand(batch, -1, -1, -1)
 
 
 def _layer_terms(kwargs: dict[str, Any]) -> Terms:

@@ -18,7 +18,7 @@ from headscope.attention import attend
 
 if TYPE_CHECKING:
     from headscope._capture.calls import Call
-    from headscope._capture.carrying import Carrier
+    from headscope._capture.carrying import Carrier, Room
     from headscope._trace import LayerRecord
 
 CPU = torch.device("cpu")
@@ -79,16 +79,22 @@ class Witness:
 
 
 def witness(
-    call: Call, row: int, heads: list[int] | None, queries: torch.Tensor | None, carrier: Carrier
+    call: Call,
+    row: int,
+    heads: list[int] | None,
+    queries: torch.Tensor | None,
+    carrier: Carrier,
+    room: Room | None = None,
 ) -> Witness | None:
     """The witness of one row of the batch; None if the call's output can't be compared.
 
     Args:
-        carrier: brings its values to the CPU.
         call: the call.
         row: the row of the batch.
         heads: the heads that are kept; None for all.
         queries: positions that are not padding; None for all.
+        carrier: brings its values to the CPU.
+        room: memory for values that are computed there.
     """
     if call.dropout:
         return None
@@ -97,7 +103,9 @@ def witness(
     if call.returned is None:
         r = signs(d_value, call.context.device)
         # In the memory layout of the interface's functions: query by query, the heads side by side.
-        values = (call.context[row].transpose(0, 1).float() @ r).T
+        contexts = call.context[row].transpose(0, 1).reshape(-1, d_value)
+        out = None if room is None else room.new((len(contexts),), torch.float32)
+        values = torch.mv(contexts.float(), r, out=out).view(-1, count).T
         directions = same_signs(count, d_value)
         offset, length = 0.0, None
     else:
@@ -114,4 +122,5 @@ def witness(
     if queries is not None:
         values = values[:, queries]
     fused = call.kernel_lse is not None and call.weights is None and call.returned is None
-    return Witness(carrier.copy(values, torch.float32).numpy(), directions, offset, eps, fused, length)
+    kept = values if values.device == CPU else carrier.copy(values, torch.float32)
+    return Witness(kept.numpy(), directions, offset, eps, fused, length)
