@@ -1,0 +1,227 @@
+"""Plans of models are used again only while the model stays as it is; errors of layers come at the end of the pass."""
+
+from __future__ import annotations
+
+import gc
+import mmap
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from families import BY_NAME
+from headscope._capture import capture
+from headscope._capture.carrying import LARGE, MOST_SPARE, Pages, Room
+from headscope._capture.plans import KEPT, plan_of
+from headscope.errors import UnsupportedError
+
+BERT = BY_NAME["BertModel"]
+
+
+class Attention(nn.Module):
+    """Attention over one sequence, as in a hand-written model."""
+
+    def __init__(self, width: int = 16, factor: float = 1.0) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(width, 3 * width)
+        self.factor = factor
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = (part.unflatten(-1, (2, -1)).transpose(1, 2) for part in self.qkv(x).chunk(3, -1))
+        return nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2) * self.factor
+
+
+class UnreadableAttention(Attention):
+    """Attention that capture can't see."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.qkv(x).chunk(3, -1)
+        weights: torch.Tensor = torch.softmax(q @ k.transpose(1, 2), -1)
+        return weights @ v
+
+
+def two_layers() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(Attention(), Attention())
+
+
+def traced(model: nn.Module) -> tuple[int, ...]:
+    """The layers that a capture records."""
+    with torch.no_grad(), capture(model) as captured:
+        model(torch.randn(1, 5, 16))
+    return captured.trace.numbers
+
+
+def test_a_plan_is_used_again() -> None:
+    model = two_layers()
+    first, second = plan_of(model), plan_of(model)
+    assert [path for path, _ in second.modules] == [path for path, _ in model.named_modules()]
+    assert all(module is model.get_submodule(path) for path, module in second.modules)
+    assert (first.paths, first.stacks, first.homes) == (second.paths, second.stacks, second.homes)
+    # What one capture adds to its plan is not in another's.
+    assert first.paths is not second.paths
+    assert [first.number(module) for module in model] == [second.number(module) for module in model] == [0, 1]
+
+
+def test_a_replaced_module_is_seen() -> None:
+    model = two_layers()
+    assert traced(model) == (0, 1)
+    model[1] = nn.Identity()
+    assert traced(model) == (0,)
+    model[1] = UnreadableAttention()
+    with pytest.raises(UnsupportedError, match="UnreadableAttention computes its attention itself"):
+        capture(model)
+    model[1] = Attention()
+    model.append(Attention())
+    assert traced(model) == (0, 1, 2)
+
+
+def test_a_replaced_child_of_a_child_is_seen() -> None:
+    model = BERT.build()
+    inputs = BERT.inputs(padded=False)
+    dense = model.encoder.layer[0].attention.output
+    for _ in range(2):
+        with torch.no_grad(), capture(model) as captured:
+            model(**inputs)
+        old = captured.traces[0].source.W_O(0, 1)
+        dense.dense = nn.Linear(dense.dense.in_features, dense.dense.out_features)
+    assert id(dense.dense) in plan_of(model).readers
+    with torch.no_grad(), capture(model) as captured:
+        model(**inputs)
+    d_head = len(old)
+    expected = dense.dense.weight.detach().T[d_head : 2 * d_head].numpy()
+    np.testing.assert_array_equal(captured.traces[0].source.W_O(0, 1), expected)
+
+
+def test_a_changed_forward_or_class_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = two_layers()
+    assert traced(model) == (0, 1)
+    with monkeypatch.context() as changed:
+        changed.setattr(Attention, "forward", UnreadableAttention.forward)
+        with pytest.raises(UnsupportedError):
+            capture(model)
+    assert traced(model) == (0, 1)
+    model[0].__class__ = UnreadableAttention
+    with pytest.raises(UnsupportedError, match="UnreadableAttention"):
+        capture(model)
+
+
+def test_a_changed_layer_number_is_seen() -> None:
+    model = two_layers()
+    assert traced(model) == (0, 1)
+    model[0].layer_idx, model[1].layer_idx = 4, 7
+    assert traced(model) == (4, 7)
+
+
+def test_a_changed_setting_of_a_reader_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    family = BY_NAME["MPNetModel"]
+    model, inputs = family.build(), family.inputs(padded=False)
+    with torch.no_grad(), capture(model) as captured:
+        model(**inputs)
+    assert captured.traces
+    from headscope._capture.readers import READERS
+
+    name = next(name for name in READERS if name.endswith("MPNetSelfAttention"))
+    refusing = type(READERS[name])(**{**vars(READERS[name]), "refusal": lambda module: "it is told so"})
+    monkeypatch.setitem(READERS, name, refusing)
+    with pytest.raises(UnsupportedError, match="it is told so"):
+        capture(model)
+
+
+def test_strict_and_lenient_plans_are_apart() -> None:
+    model = nn.Sequential(Attention(), UnreadableAttention())
+    capture(model, strict=False)
+    with pytest.raises(UnsupportedError):
+        capture(model)
+
+
+def test_a_plan_keeps_no_model_alive() -> None:
+    model = two_layers()
+    plan_of(model)
+    at, gone = (id(model), True), weakref.ref(model[0])
+    assert at in KEPT
+    del model
+    gc.collect()
+    assert gone() is None
+    assert at not in KEPT
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+def test_the_wrong_layer_is_named_within_the_call(layer: int) -> None:
+    from transformers import AttentionInterface
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    def twice(module: Any, *args: Any, **kwargs: Any) -> Any:
+        context, weights = sdpa_attention_forward(module, *args, **kwargs)
+        return (context * 2 if module is wrong else context), weights
+
+    AttentionInterface.register("twice", twice)
+    try:
+        model = BERT.build()
+        model.set_attn_implementation("twice")
+        wrong = model.encoder.layer[layer].attention.self
+        inputs = BERT.inputs(padded=False)
+        with torch.no_grad(), capture(model) as captured:
+            with pytest.raises(UnsupportedError, match="computes something other than softmax") as error:
+                model(**inputs)
+            assert f"encoder.layer.{layer}.attention.self, layer {layer}" in str(error.value)
+            assert not captured.traces
+            wrong = model
+            model(**inputs)
+        assert all(trace.verify().agrees for trace in captured.traces)
+    finally:
+        del AttentionInterface._global_mapping["twice"]
+
+
+def test_numbers_that_are_not_finite_raise_within_the_call() -> None:
+    model, inputs = BERT.build(), BERT.inputs(padded=False)
+    with torch.no_grad():
+        model.encoder.layer[1].attention.self.value.bias[3] = float("nan")
+    with torch.no_grad(), capture(model), pytest.raises(UnsupportedError, match="not finite"):
+        model(**inputs)
+
+
+def test_traces_outlive_later_captures() -> None:
+    """Pages are used again only when no trace refers to them."""
+    torch.manual_seed(0)
+    model = nn.Sequential(Attention(256), Attention(256))
+    inputs = [torch.randn(1, 1024, 256) for _ in range(3)]
+    kept, expected = [], []
+    with torch.no_grad():
+        for x in inputs:
+            with capture(model) as captured:
+                model(x)
+            kept.append(captured.trace[0, 1].q)
+            expected.append(model[0].qkv(x)[0, :, 128:256].numpy())
+            del captured
+            gc.collect()
+    for q, right in zip(kept, expected, strict=True):
+        np.testing.assert_allclose(q, right, atol=1e-5)
+
+
+def test_pages_are_used_again_when_nothing_refers_to_them() -> None:
+    pages, size = Pages(), LARGE
+    first = pages.tensor(size, torch.float32)
+    at, part = first.data_ptr(), first[5:].view(-1)[:7].numpy()
+    del first
+    second = pages.tensor(size, torch.float32)
+    assert second.data_ptr() != at
+    del part, second
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        assert pages.tensor(size, torch.float32).data_ptr() == at
+    large = [pages.tensor(MOST_SPARE // 4 - LARGE, torch.uint8) for _ in range(8)]
+    assert sum(len(held) for held, _ in pages._held) <= MOST_SPARE
+    assert len({tensor.data_ptr() for tensor in large}) == 8
+
+
+def test_room_for_more_copies_than_expected() -> None:
+    room = Room(2)
+    parts = [torch.randn(3, 4 + at % 2, 5).transpose(0, 1) for at in range(9)]
+    copies = [room.copy(part, torch.float32) for part in parts]
+    assert all(torch.equal(part, made) and made.is_contiguous() for part, made in zip(parts, copies, strict=True))
+    half = room.copy(parts[0], torch.float16)
+    assert half.dtype == torch.float16
+    assert torch.equal(half, parts[0].half())
