@@ -3,8 +3,8 @@
     python benchmarks/encoder.py [--rounds 9] [--threads 1] [--layers 4] [--json FILE]
 
 The table has the median of the ratios within each round, with the lowest and the highest. The model has BERT-base's
-widths, random weights and a few layers. The time is processor time; the three alternate. ONNX Runtime is a yardstick: it
-gives the last hidden state, and no queries, keys, values or weights. It requires onnxruntime and onnx (pip install
+widths, random weights and a few layers. The time is processor time; the three alternate. ONNX Runtime is a yardstick:
+it gives the last hidden state, and no queries, keys, values or weights. It requires onnxruntime and onnx (pip install
 onnxruntime onnx).
 """
 
