@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import mmap
 import weakref
 from typing import Any
 
@@ -14,7 +13,6 @@ from torch import nn
 
 from families import BY_NAME
 from headscope._capture import capture
-from headscope._capture.carrying import LARGE, MOST_SPARE, Pages, Room
 from headscope._capture.plans import KEPT, plan_of
 from headscope.errors import UnsupportedError
 
@@ -182,46 +180,3 @@ def test_numbers_that_are_not_finite_raise_within_the_call() -> None:
         model.encoder.layer[1].attention.self.value.bias[3] = float("nan")
     with torch.no_grad(), capture(model), pytest.raises(UnsupportedError, match="not finite"):
         model(**inputs)
-
-
-def test_traces_outlive_later_captures() -> None:
-    """Pages are used again only when no trace refers to them."""
-    torch.manual_seed(0)
-    model = nn.Sequential(Attention(256), Attention(256))
-    inputs = [torch.randn(1, 1024, 256) for _ in range(3)]
-    kept, expected = [], []
-    with torch.no_grad():
-        for x in inputs:
-            with capture(model) as captured:
-                model(x)
-            kept.append(captured.trace[0, 1].q)
-            expected.append(model[0].qkv(x)[0, :, 128:256].numpy())
-            del captured
-            gc.collect()
-    for q, right in zip(kept, expected, strict=True):
-        np.testing.assert_allclose(q, right, atol=1e-5)
-
-
-def test_pages_are_used_again_when_nothing_refers_to_them() -> None:
-    pages, size = Pages(), LARGE
-    first = pages.tensor(size, torch.float32)
-    at, part = first.data_ptr(), first[5:].view(-1)[:7].numpy()
-    del first
-    second = pages.tensor(size, torch.float32)
-    assert second.data_ptr() != at
-    del part, second
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        assert pages.tensor(size, torch.float32).data_ptr() == at
-    large = [pages.tensor(MOST_SPARE // 4 - LARGE, torch.uint8) for _ in range(8)]
-    assert sum(len(held) for held, _ in pages._held) <= MOST_SPARE
-    assert len({tensor.data_ptr() for tensor in large}) == 8
-
-
-def test_room_for_more_copies_than_expected() -> None:
-    room = Room(2)
-    parts = [torch.randn(3, 4 + at % 2, 5).transpose(0, 1) for at in range(9)]
-    copies = [room.copy(part, torch.float32) for part in parts]
-    assert all(torch.equal(part, made) and made.is_contiguous() for part, made in zip(parts, copies, strict=True))
-    half = room.copy(parts[0], torch.float16)
-    assert half.dtype == torch.float16
-    assert torch.equal(half, parts[0].half())

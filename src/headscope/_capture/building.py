@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from headscope._capture.calls import Call, Forward, Stack
-from headscope._capture.carrying import Carrier, Room
-from headscope._capture.checking import Recomputed, excess, first_excess, pending_excess, probed_rows, recomputed
+from headscope._capture.carrying import Carrier
+from headscope._capture.checking import Probe, excess, first_excess, later_probe, pending_excess, probed_rows
 from headscope._capture.masks import RowRule
 from headscope._capture.naming import Naming
 from headscope._capture.source import CapturedModel
@@ -77,7 +77,6 @@ class Group:
     rows: list[list[LayerCopy]]
     queries_kept: list[np.ndarray | None]
     keys_kept: list[np.ndarray | None]
-    rooms: list[dict[str, Room]]
     masks: dict[tuple[int, int], Mask] = field(default_factory=dict)
     terms: dict[tuple[int, int], Terms] = field(default_factory=dict)
 
@@ -103,14 +102,14 @@ class Copies:
         witnesses: makes those of the witnesses, which are always on the CPU.
         groups: the copies.
         pending: on a GPU, each layer's error, which is read when the forward pass is over.
-        recomputed: on a CPU, each layer's recomputed contexts, which are compared when the forward pass is over.
+        probes: on a CPU, the queries that are recomputed when the forward pass is over, each with its layer.
     """
 
     carrier: Carrier
     witnesses: Carrier = field(default_factory=lambda: Carrier(torch.device("cpu")))
     groups: dict[tuple[Any, ...], Group] = field(default_factory=dict)
     pending: list[tuple[torch.Tensor, Place]] = field(default_factory=list)
-    recomputed: list[tuple[Recomputed, Place]] = field(default_factory=list)
+    probes: list[tuple[Probe, Place]] = field(default_factory=list)
 
     def refuse_unexplained(self) -> None:
         """Raise an error if rounding doesn't explain the errors of these layers.
@@ -121,10 +120,10 @@ class Copies:
         for pending, place in self.pending:
             if not float(pending) <= 1:
                 _refuse(float(pending), *place)
-        wrong = first_excess([layer for layer, _ in self.recomputed])
+        wrong = first_excess([probe for probe, _ in self.probes])
         if wrong is not None:
             at, times = wrong
-            _refuse(times, *self.recomputed[at][1])
+            _refuse(times, *self.probes[at][1])
 
 
 class TraceBuilder:
@@ -132,7 +131,6 @@ class TraceBuilder:
 
     Attributes:
         finished: the finished forward passes, each with its copies.
-        expected: stack -> number of its layers, as far as it is known before anything runs.
     """
 
     silencing = False
@@ -145,7 +143,6 @@ class TraceBuilder:
         self.finished: list[tuple[Forward, list[Group]]] = []
         self.seen_layers: set[int] = set()
         self.strands = Strands()
-        self.expected: Mapping[Stack, int] = {}
         self._open: dict[int, Copies] = {}
 
     @property
@@ -223,7 +220,6 @@ class TraceBuilder:
                 [[] for _ in range(batch)],
                 self._queries_kept(call, groups),
                 [call.rules.row(row).keys for row in range(batch)],
-                self._rooms(call),
             )
         group = groups[key]
         layers = [self._copy(group, call, row, chosen, copies) for row in range(batch)]
@@ -262,7 +258,7 @@ class TraceBuilder:
         return sorted({head % heads for head in self.selection.heads})
 
     def _check(self, group: Group, call: Call, layers: list[LayerCopy], copies: Copies) -> None:
-        """Check a call: at once, or from its copies, to be compared when the forward pass is over, with the others.
+        """Check a call: at once, or from its copies when the forward pass is over, with the others.
 
         Raises:
             UnsupportedError: the module's output is not softmax(scale Q K^T + mask) V.
@@ -277,8 +273,8 @@ class TraceBuilder:
         else:
             for row in probed_rows(call):
                 q, k, v = layers[row].tensors.values()
-                layer = recomputed(call, row, q, k, v, group.rooms[row]["rest"])  # type: ignore[arg-type]
-                copies.recomputed += [] if layer is None else [(layer, place)]
+                probe = later_probe(call, row, q, k, v)  # type: ignore[arg-type]
+                copies.probes += [] if probe is None else [(probe, place)]
 
     def _keeps_all(self, group: Group, call: Call) -> bool:
         """Return True if the copies are all that the contexts follow from: in full precision, nothing left out."""
@@ -289,7 +285,6 @@ class TraceBuilder:
             and keep.dtype == torch.float32
             and keep.device.type == "cpu"
             and call.returned is None
-            and "rest" in group.rooms[0]
             and all(group.queries_kept[row] is None and group.keys_kept[row] is None for row in rows)
             and all(call.terms(row).nothing for row in rows)
         )
@@ -303,15 +298,13 @@ class TraceBuilder:
         kv_chosen = None if chosen is None else [head * kv_heads // heads for head in chosen]
         keep = self.selection
 
-        rooms = group.rooms[row]
-
-        def copy(name: str, numbers: list[int] | None, places: torch.Tensor | None) -> torch.Tensor:
-            part = getattr(call, name)[row]
-            if numbers is not None:
-                part = part[numbers]
+        def copy(
+            x: torch.Tensor, numbers: list[int] | None, places: torch.Tensor | None, dtype: torch.dtype
+        ) -> torch.Tensor:
+            part = x[row] if numbers is None else x[row][numbers]
             if places is not None:
                 part = part.index_select(1, places)
-            return rooms[name].copy(part, keep.dtype) if rooms else copies.carrier.copy(part, keep.dtype)
+            return copies.carrier.copy(part, dtype)
 
         return LayerCopy(
             call={
@@ -324,26 +317,13 @@ class TraceBuilder:
                 "numbers": None if chosen is None else tuple(chosen),
             },
             tensors={
-                "q": copy("q", chosen, at_queries),
-                "k": copy("k", kv_chosen, at_keys),
-                "v": copy("v", kv_chosen, at_keys) if keep.values else None,
+                "q": copy(call.q, chosen, at_queries, keep.dtype),
+                "k": copy(call.k, kv_chosen, at_keys, keep.dtype),
+                "v": copy(call.v, kv_chosen, at_keys, keep.dtype) if keep.values else None,
             },
-            witness=witness(call, row, chosen, at_queries, copies.witnesses, rooms.get("rest")),
+            witness=witness(call, row, chosen, at_queries, copies.witnesses),
             silenced=call.silenced,
         )
-
-    def _rooms(self, call: Call) -> list[dict[str, Room]]:
-        """For each row, the memory of q, that of k and v, which a growing cache leaves, and that of small results.
-
-        There is none for a pass with cached keys, of which only the new ones stay.
-        """
-        if self.selection.device.type != "cpu" or call.q.is_cuda or call.k.shape[2] > call.q.shape[2]:
-            return [{} for _ in call.q]
-        layers = self.expected.get(call.stack, 1)
-        layers = layers if self.selection.layers is None else min(layers, len(self.selection.layers))
-        pairs = 2 * layers if self.selection.values else layers
-        rooms = [(Room(layers), Room(pairs), Room(3 * layers)) for _ in call.q]
-        return [{"q": queries, "k": others, "v": others, "rest": rest} for queries, others, rest in rooms]
 
     def _terms(self, group: Group, call: Call, row: int, chosen: list[int] | None) -> Terms:
         """A copy of the terms over the positions that are kept, with the tables of the chosen heads."""

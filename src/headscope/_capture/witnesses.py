@@ -18,7 +18,7 @@ from headscope.attention import attend
 
 if TYPE_CHECKING:
     from headscope._capture.calls import Call
-    from headscope._capture.carrying import Carrier, Room
+    from headscope._capture.carrying import Carrier
     from headscope._trace import LayerRecord
 
 CPU = torch.device("cpu")
@@ -84,7 +84,6 @@ def witness(
     heads: list[int] | None,
     queries: torch.Tensor | None,
     carrier: Carrier,
-    room: Room | None = None,
 ) -> Witness | None:
     """The witness of one row of the batch; None if the call's output can't be compared.
 
@@ -94,7 +93,6 @@ def witness(
         heads: the heads that are kept; None for all.
         queries: positions that are not padding; None for all.
         carrier: brings its values to the CPU.
-        room: memory for values that are computed there.
     """
     if call.dropout:
         return None
@@ -104,8 +102,7 @@ def witness(
         r = signs(d_value, call.context.device)
         # In the memory layout of the interface's functions: query by query, the heads side by side.
         contexts = call.context[row].transpose(0, 1).reshape(-1, d_value)
-        out = None if room is None else room.new((len(contexts),), torch.float32)
-        values = torch.mv(contexts.float(), r, out=out).view(-1, count).T
+        values = torch.mv(contexts.float(), r).view(-1, count).T
         directions = same_signs(count, d_value)
         offset, length = 0.0, None
     else:
