@@ -13,10 +13,10 @@ from headscope.errors import UnsupportedError
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-BLOCK = 1 << 14
+BLOCK = 1 << 15
 """Numbers per block: a block and its scratch space stay in one core's cache."""
 
-FEW_BLOCKS = 4
+FEW_BLOCKS = 2
 """Up to this number of blocks, handing them to threads costs more than the work."""
 
 NORMAL_LIMIT = np.float32(5.5)
@@ -120,7 +120,7 @@ def activate(name: str, x: Float[np.ndarray, "..."], threads: ThreadPoolExecutor
             where="config.json",
             advice=f"known activations: {', '.join(ACTIVATIONS)}; otherwise capture the live model in torch",
         )
-    flat = x.reshape(-1)
+    flat = x.reshape(-1) if x.flags.c_contiguous else x.T.reshape(-1)
 
     def work(start: int) -> None:
         flat[start : start + BLOCK] = function(flat[start : start + BLOCK])

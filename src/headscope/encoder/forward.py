@@ -80,7 +80,7 @@ class Encoder(Weights):
 
     def feed_forward(self, x: Tokens, layer: int) -> Tokens:
         """The layer's feed-forward network, each token alone."""
-        return feed_forward(self, x, layer)
+        return np.array(feed_forward(self, x, layer), order="C")
 
     def attention_input(self, x: Tokens, layer: int) -> Tokens:
         """The input of a layer's queries, keys and values: its input, or in pre-norm layers the norm of that."""
@@ -107,15 +107,29 @@ class Encoder(Weights):
         return cos[:tokens], sin[:tokens]
 
     def split(
-        self, projected: Float[np.ndarray, "tokens width"], role: str, angles: tuple[Angles, Angles] | None
+        self,
+        product: Float[np.ndarray, "tokens width"],
+        role: str,
+        layer: int,
+        angles: tuple[Angles, Angles] | None,
     ) -> Heads:
         """(heads, tokens, d_head): queries, keys or values, rotated by the angles of these tokens.
 
         Values turn only in RoFormers whose config says rotary_value.
+
+        Args:
+            product: x W, without the bias.
+            role: of the Linear.
+            layer: the layer.
+            angles: those of these tokens; None if the layer doesn't rotate.
         """
         sizes, family = self.anatomy.known(), self.anatomy.family
-        heads = sizes.heads if role == "layer.query" else sizes.kv_heads
-        x = np.ascontiguousarray(split_heads(projected, heads))
+        split = split_heads(product, sizes.heads if role == "layer.query" else sizes.kv_heads)
+        if self.anatomy.has(f"{role}.bias", layer):
+            bias = self.weight(f"{role}.bias", layer).reshape(len(split), 1, -1)
+            x = np.add(split, bias, order="C")
+        else:
+            x = np.array(split, order="C")
         if angles is None or family is None or family.rotary is None:
             return x
         if role == "layer.value" and not self.anatomy.config.get("rotary_value"):
@@ -191,12 +205,14 @@ class Encoder(Weights):
         """
         sizes = self.anatomy.known()
         mask = self.mask(layer)
-        projected = {role: self.linear(x, role, layer) for role in PROJECTIONS}
+        product = self.product(x, PROJECTIONS, layer)
+        ends = np.cumsum([width * sizes.d_head for width in (sizes.heads, sizes.kv_heads)])
+        projected = dict(zip(PROJECTIONS, np.split(product, ends, axis=1), strict=True))
         joined = np.empty((len(x), sizes.d_heads), dtype=x.dtype)
         records = []
         for text in texts:
             angles = self.angles(layer, text.stop - text.start)
-            q, k, v = (self.split(part[text], role, angles) for role, part in projected.items())
+            q, k, v = (self.split(part[text], role, layer, angles) for role, part in projected.items())
             context, lse = self.attend(q, k, v, layer)
             for head in silenced:
                 context[head] = silent(context[head], method)
