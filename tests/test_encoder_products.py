@@ -13,7 +13,8 @@ import headscope as hs
 from headscope.encoder import copies, everywhere
 from headscope.encoder.copies import BEYOND, PRODUCTS_BEFORE, Copies
 from headscope.encoder.everywhere import attend_everywhere
-from headscope.encoder.products import FEW_TOKENS, block_rows, empty_aligned, few_product, is_aligned, many_product
+from headscope.encoder.memory import empty_aligned, is_aligned
+from headscope.encoder.products import FEW_TOKENS, block_rows, few_product, many_product
 from headscope.encoder.weights import SCRATCH_NUMBERS
 from random_models import ids, made
 

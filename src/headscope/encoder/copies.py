@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscope.encoder.products import empty_aligned, is_aligned
+from headscope.encoder.memory import empty_aligned, is_aligned
 
 if TYPE_CHECKING:
     from jaxtyping import Float

@@ -6,10 +6,11 @@ weight is then multiplied in blocks of some rows, which BLAS multiplies where th
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from headscope.encoder.memory import aligned
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -22,9 +23,6 @@ UNPACKED_PRODUCTS, UNPACKED_CELLS = 10**6, 1200
 
 BLOCK_ROWS = 64
 """Maximum number of rows of a weight in a block."""
-
-CACHE_LINE = 64
-"""Bytes. Vectors that begin elsewhere are read from two lines each: a tenth of the time for 12 tokens."""
 
 
 def block_rows(out: int, into: int, tokens: int) -> int:
@@ -51,29 +49,3 @@ def many_product(
 ) -> Float[np.ndarray, "out tokens"]:
     """(x W).T for many tokens: one column for each, the faster order."""
     return np.matmul(stored, x.T, out=out)
-
-
-def empty_aligned(shape: tuple[int, ...]) -> Float[np.ndarray, "..."]:
-    """An array to fill that begins at a line of the cache."""
-    numbers, step = math.prod(shape), CACHE_LINE // np.dtype(np.float32).itemsize
-    memory = np.empty(numbers + step, dtype=np.float32)
-    first = -_address(memory) % CACHE_LINE // memory.itemsize
-    return memory[first : first + numbers].reshape(shape)
-
-
-def aligned(x: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-    """The array, or a copy that begins at a line of the cache, row after row."""
-    if x.flags.c_contiguous and is_aligned(x):
-        return x
-    copy = empty_aligned(x.shape)
-    copy[...] = x
-    return copy
-
-
-def is_aligned(x: Float[np.ndarray, "..."]) -> bool:
-    """Return True if an array begins at a line of the cache."""
-    return _address(x) % CACHE_LINE == 0
-
-
-def _address(x: Float[np.ndarray, "..."]) -> int:
-    return int(x.__array_interface__["data"][0])

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headscope.encoder.copies import Copies
-from headscope.encoder.products import FEW_TOKENS, empty_aligned, few_product, many_product
+from headscope.encoder.memory import empty_aligned
+from headscope.encoder.products import FEW_TOKENS, few_product, many_product
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Hashable, Iterator, Sequence
 
     from jaxtyping import Float
 
@@ -46,6 +47,9 @@ class Weights:
     checkpoint: Checkpoint
     anatomy: Anatomy
     _cache: dict[str, Float[np.ndarray, "..."]] = field(default_factory=dict, repr=False)
+    _looked_up: dict[Hashable, tuple[Hashable, list[Float[np.ndarray, "..."]]]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
     _copies: Copies = field(default_factory=Copies, repr=False, compare=False)
     _kept: threading.local = field(default_factory=threading.local, repr=False, compare=False)
 
@@ -102,14 +106,13 @@ class Weights:
 
         It is valid until this thread's next product with these roles.
         """
-        parameters = [self.anatomy.parameter(f"{role}.weight", layer) for role in roles]
-        key = tuple((row.stored, row.rows) for row in parameters)
-        stored = [self.read(row) for row in parameters]
+        key, stored = self._linears(tuple(roles), layer)
         tokens, width = len(x), sum(map(len, stored))
         if tokens > FEW_TOKENS:
             transposed = self._copies.transposed(key, stored)
             if transposed is not None:
-                return np.matmul(x, transposed, out=self.scratch(roles[0], (tokens, width)))
+                row = width if len(stored) == 1 else transposed.strides[0] // transposed.itemsize  # as in the copy
+                return np.matmul(x, transposed, out=self.scratch(roles[0], (tokens, row))[:, :width])
             columns = self.scratch(roles[0], (width, tokens))
             for weight, part in _parts(stored):
                 many_product(x, weight, out=columns[part])
@@ -119,6 +122,14 @@ class Weights:
         for weight, part in _parts(stored if copy is None else [copy]):
             few_product(x, weight, out=product[:, part])
         return product
+
+    def _linears(self, roles: tuple[str, ...], layer: int | None) -> tuple[Hashable, list[Float[np.ndarray, "_ into"]]]:
+        """What identifies the weights of these roles, and the weights as stored."""
+        if (roles, layer) not in self._looked_up:
+            parameters = [self.anatomy.parameter(f"{role}.weight", layer) for role in roles]
+            key = tuple((row.stored, row.rows) for row in parameters)
+            self._looked_up[roles, layer] = key, [self.read(row) for row in parameters]
+        return self._looked_up[roles, layer]
 
     def norm(self, x: Rows, role: str, layer: int | None = None) -> Rows:
         """The family's norm, in place.
