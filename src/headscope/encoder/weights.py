@@ -41,7 +41,8 @@ THREAD_LIMITS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 class Weights:
     """The parameters of a checkpoint, in fp32.
 
-    fp32 parameters are used in place, in the mapped file; narrower dtypes are upcast once and cached.
+    fp32 parameters are used in place, in the mapped file; narrower dtypes are upcast once and cached. Weights that are
+    multiplied more often are copied: see copies.py.
     """
 
     checkpoint: Checkpoint
