@@ -2,7 +2,7 @@
 
 For few tokens a copy is (out, in), as stored, but begins at a line of the cache, which weights in a file rarely do; for
 many tokens it is (in, out). Either way, products take about 10 % less. A copy pays for itself within 3 more texts of
-128 tokens, or 11 of 12. A first text copies nothing.
+128 tokens, or 11 of 12. A first text copies nothing, unless layers share their weights.
 """
 
 from __future__ import annotations
