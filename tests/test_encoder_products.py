@@ -10,10 +10,11 @@ import pytest
 import torch
 
 import headscope as hs
+from headscope._trace import LayerRecord
 from headscope.encoder import copies, everywhere
 from headscope.encoder.copies import BEYOND, PRODUCTS_BEFORE, Copies
 from headscope.encoder.everywhere import attend_everywhere
-from headscope.encoder.memory import empty_aligned, is_aligned
+from headscope.encoder.memory import Room, empty_aligned, is_aligned
 from headscope.encoder.products import FEW_TOKENS, block_rows, few_product, many_product
 from headscope.encoder.weights import SCRATCH_NUMBERS
 from random_models import ids, made
@@ -57,6 +58,28 @@ def test_memory_begins_at_a_cache_line(shape: tuple[int, ...]) -> None:
     arrays = [empty_aligned(shape) for _ in range(5)]
     assert all(is_aligned(array) and array.shape == shape and array.flags.c_contiguous for array in arrays)
     assert not is_aligned(np.frombuffer(bytes(256), np.uint8)[1:65])
+
+
+def test_arrays_in_a_room_lie_one_after_another() -> None:
+    room = Room(26)
+    first, second = room.take((2, 4)), room.take((3, 6))
+    first[...], second[...] = 1, 2
+    assert first.shape == (2, 4)
+    np.testing.assert_array_equal(first, 1)
+    assert second.__array_interface__["data"][0] - first.__array_interface__["data"][0] == first.nbytes
+
+
+@pytest.mark.parametrize("family", ["Bert", "EuroBert"])
+def test_the_room_of_a_text_is_as_large_as_its_queries_keys_and_values(tmp_path: Path, family: str) -> None:
+    made(tmp_path, family)
+    layers = hs.open(tmp_path).trace(ids=ids(9)).layers
+    ends = [array.__array_interface__["data"][0] + array.nbytes for layer in layers for array in layer_arrays(layer)]
+    starts = [array.__array_interface__["data"][0] for layer in layers for array in layer_arrays(layer)]
+    assert starts[1:] == ends[:-1]
+
+
+def layer_arrays(layer: LayerRecord) -> tuple[np.ndarray, ...]:
+    return layer.q, layer.k, layer.v
 
 
 def test_copies_are_the_weights_side_by_side() -> None:
