@@ -12,6 +12,7 @@ import pytest
 import torch
 from test_compiled import check_backend
 from test_families import PADDABLE, assert_same_weights, eager_attentions
+from test_generation import agrees_with, eager, generated, model_of
 from torch import nn
 from torch.nn.attention import flex_attention as flex
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -69,6 +70,19 @@ def test_weights_are_the_eager_ones(family: Any, padding: str) -> None:
     assert all(trace.verify().agrees for trace in captured.traces)
 
 
+@pytest.mark.parametrize("name", ["llama", "mistral", "gemma3"])
+def test_generation(name: str) -> None:
+    model = model_of(name)
+    model.set_attn_implementation("flex_attention")
+    with torch.compiler.set_stance("force_eager"):
+        captured, final, mask = generated(model, 3)
+    attentions = eager(model, final[:, :-1], mask[:, :-1])
+    assert len(captured.generations) == 3
+    for row, trace in enumerate(captured.generations):
+        agrees_with(trace, attentions, row)
+        assert all(record.mask.bias is None and record.mask.causal for record in trace.layers)
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("name", ["BertModel", "Gemma2Model"])
 def test_compiled_by_transformers_as_without_a_capture(name: str) -> None:
@@ -102,6 +116,19 @@ def test_log_sum_exps_beside_the_output_are_no_weights(name: str, monkeypatch: p
         model(**inputs)
     assert_same_weights(captured, eager_attentions(model, inputs, family.stacks), 1e-4)
     assert ("sinks" in captured.traces[0][0].terms.named) == (name in SINKS)
+
+
+@pytest.mark.parametrize("kv_heads", [4, 2])
+def test_log_sum_exps_are_natural_above_the_operator_and_in_powers_of_2_in_it(kv_heads: int) -> None:
+    """What flex_attention returns is ln 2 times what its operator computes: capture uses neither."""
+    q, k, v = torch.randn(2, 4, 9, 8), torch.randn(2, kv_heads, 9, 8), torch.randn(2, kv_heads, 9, 8)
+    naive = (q @ k.repeat_interleave(4 // kv_heads, 1).mT / 8**0.5).logsumexp(-1)
+    aux = flex.AuxRequest(lse=True)
+    _, returned = flex.flex_attention(q, k, v, enable_gqa=True, return_aux=aux)
+    torch.testing.assert_close(returned.lse, naive)
+    plain = flex._create_empty_block_mask(q, k).as_tuple()
+    _, of_operator, _ = torch.ops.higher_order.flex_attention(q, k, v, flex._identity, plain, 8**-0.5, {})
+    torch.testing.assert_close(of_operator * np.log(2), naive)
 
 
 HEADS, TOKENS = 4, 9

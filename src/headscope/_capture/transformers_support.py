@@ -48,6 +48,7 @@ class Installed:
     def __init__(self) -> None:
         self._users = 0
         self._undo: list[Callable[[], None]] = []
+        self._renew: list[Callable[[], None]] = []
         self._modeling: set[str] = set()
 
     def enter(self, attention: Iterable[nn.Module]) -> None:
@@ -71,7 +72,14 @@ class Installed:
                 for undo in reversed(self._undo):
                     undo()
                 self._undo.clear()
+                self._renew.clear()
                 self._modeling.clear()
+
+    def renew(self) -> None:
+        """Replace functions again that were registered anew: transformers does so when it loads a kernel."""
+        with LOCK:
+            for renew in self._renew:
+                renew()
 
     def _replace_in_tables(self) -> None:
         from transformers import AttentionInterface
@@ -100,7 +108,12 @@ class Installed:
             if table.get(key) is replacement:
                 table[key] = original
 
+        def renew() -> None:
+            if table.get(key) is original:
+                table[key] = replacement
+
         self._undo.append(undo)
+        self._renew.append(renew)
 
 
 INSTALLED = Installed()
@@ -171,6 +184,8 @@ def run_observed(
         return original(module, query, key, value, attention_mask, *args, **kwargs)
     with _as_compiled() if name == FLEX else Noting() as notes:
         result = original(module, query, key, value, attention_mask, *args, **kwargs)
+    if name == FLASH:
+        INSTALLED.renew()
     with torch.no_grad():
         batch = max(len(query), len(key))
         masking = _masking(name, seats[0], module, query, key, attention_mask, kwargs)
