@@ -2,9 +2,10 @@
 
     python benchmarks/encoder.py [--rounds 9] [--threads 1] [--layers 4] [--json FILE]
 
-It requires onnxruntime and onnx (pip install onnxruntime onnx). The model has BERT-base's widths, random weights and a
-few layers. The time is processor time; the three alternate. ONNX Runtime is a yardstick: it gives the last hidden
-state, and no queries, keys, values or weights.
+The table has the median of the ratios within each round, with the lowest and the highest. The model has BERT-base's
+widths, random weights and a few layers. The time is processor time; the three alternate. ONNX Runtime is a yardstick:
+it gives the last hidden state, and no queries, keys, values or weights. It requires onnxruntime and onnx (pip install
+onnxruntime onnx).
 """
 
 from __future__ import annotations
@@ -20,9 +21,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from measure import in_turn, limit_threads
+
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 TOKENS = (12, 128, 512)
+
+OURS, PEERS = "headscope", ("ONNX Runtime", "transformers eager")
 
 
 def export(module: Any, path: Path) -> None:
@@ -57,30 +62,15 @@ def export(module: Any, path: Path) -> None:
         )
 
 
-def measure(calls: dict[str, Callable[[], object]], rounds: int, times: int) -> dict[str, list[float]]:
-    """Seconds of processor time of each call, round by round, in turn, after one warm-up of each."""
-    for call in calls.values():
-        call(), call()
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(rounds):
-        for name, call in calls.items():
-            started = time.process_time()
-            for _ in range(times):
-                call()
-            seconds[name].append((time.process_time() - started) / times)
-    return seconds
-
-
 def main() -> None:
     """Measure, and print one Markdown table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--json", type=Path, help="also write the figures there")
+    parser.add_argument("--json", type=Path, help="also write every round's seconds there")
     options = parser.parse_args()
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[name] = str(options.threads)
+    limit_threads(options.threads)
     import numpy as np
     import onnxruntime
     import torch
@@ -88,12 +78,11 @@ def main() -> None:
 
     import headscope as hs
 
-    torch.set_num_threads(options.threads)
     torch.manual_seed(0)
     config = BertConfig(vocab_size=5000, num_hidden_layers=options.layers, attn_implementation="eager")
     theirs = BertModel(config).eval()
-    figures: dict[int, dict[str, list[float]]] = {}
-    head = ("tokens", "headscope, with its trace", "× ONNX Runtime", "× transformers, eager", "largest difference")
+    figures: list[dict[str, Any]] = []
+    head = ("tokens", "headscope, with its trace", *(f"× {peer}" for peer in PEERS), "largest difference")
     print(f"| {' | '.join(head)} |\n|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as made:
         theirs.save_pretrained(made)
@@ -114,18 +103,20 @@ def main() -> None:
                     return theirs(batch, attention_mask=torch.ones_like(batch))
 
             calls: dict[str, Callable[[], object]] = {
-                "headscope": lambda row=row: ours.trace(ids=row),  # type: ignore[misc]
-                "onnxruntime": lambda feed=feed: session.run(None, feed),  # type: ignore[misc]
-                "transformers": run_torch,
+                OURS: lambda row=row: ours.trace(ids=row),  # type: ignore[misc]
+                PEERS[0]: lambda feed=feed: session.run(None, feed),  # type: ignore[misc]
+                PEERS[1]: run_torch,
             }
-            seconds = figures[tokens] = measure(calls, options.rounds, 8 if tokens < 100 else 1)
+            times = 8 if tokens < 100 else 1
+            seconds = in_turn(calls, rounds=options.rounds, clock=time.process_time, times=times, warm_ups=2)
+            figures += [{"tokens": tokens, "way": way, "raw": raw} for way, raw in seconds.items()]
             state = ours.trace(ids=row).outputs["last_hidden_state"].array
             difference = np.abs(state - session.run(None, feed)[0][0]).max()
             cells = []
-            for peer in ("onnxruntime", "transformers"):
-                ratios = [a / b for a, b in zip(seconds["headscope"], seconds[peer], strict=True)]
+            for peer in PEERS:
+                ratios = [a / b for a, b in zip(seconds[OURS], seconds[peer], strict=True)]
                 cells.append(f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
-            milliseconds = statistics.median(seconds["headscope"]) * 1e3
+            milliseconds = statistics.median(seconds[OURS]) * 1e3
             print(f"| {tokens} | {milliseconds:.1f} ms | {cells[0]} | {cells[1]} | {difference:.1e} |", flush=True)
     if options.json:
         options.json.write_text(json.dumps(figures, indent=1))

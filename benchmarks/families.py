@@ -19,7 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from measure import Pair, pair_calls
+from measure import Pair, limit_threads, pair_calls
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
@@ -104,11 +104,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=list(FAMILIES), choices=list(FAMILIES))
     parser.add_argument("--json", type=Path, help="also write the figures there")
     options = parser.parse_args()
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[name] = str(options.threads)
-    import torch
-
-    torch.set_num_threads(options.threads)
+    limit_threads(options.threads)
     print("| family | " + " | ".join(f"{tokens} tokens: ours / theirs" for tokens in TOKENS) + " |")
     print("|---|" + "---|" * len(TOKENS))
     figures = {}

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 CLOCK = os.environ.get("HEADSCOPE_BENCHMARK_CLOCK", "wall")
@@ -86,15 +86,47 @@ def pair_calls(
     clock: Callable[[], float] = now,
 ) -> Pair:
     """Alternate two functions within this process, after one warm-up of each, by the clock above or another."""
+    seconds = in_turn({"ours": ours, "theirs": theirs}, rounds=rounds, clock=clock)
+    return _pair(seconds["ours"], seconds["theirs"], None)
 
-    def seconds(call: Callable[[], object]) -> float:
-        started = clock()
-        call()
-        return clock() - started
 
-    ours(), theirs()
-    runs = [(seconds(ours), seconds(theirs)) for _ in range(rounds)]
-    return _pair([one for one, _ in runs], [other for _, other in runs], None)
+def in_turn(
+    calls: Mapping[str, Callable[[], object]],
+    *,
+    rounds: int,
+    clock: Callable[[], float] = now,
+    times: int = 1,
+    warm_ups: int = 1,
+) -> dict[str, list[float]]:
+    """Seconds of each function in each round, in which the functions follow one another.
+
+    Args:
+        calls: the functions, by name.
+        rounds: number of rounds.
+        clock: seconds; by default, of the clock above.
+        times: number of calls in a row in each round, whose mean is the round's figure: more for short functions.
+        warm_ups: number of calls of each function before the first round.
+    """
+    for call in calls.values():
+        for _ in range(warm_ups):
+            call()
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            started = clock()
+            for _ in range(times):
+                call()
+            seconds[name].append((clock() - started) / times)
+    return seconds
+
+
+def limit_threads(count: int) -> None:
+    """Limit the threads of BLAS and of torch; to be called before either is imported."""
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = str(count)
+    import torch
+
+    torch.set_num_threads(count)
 
 
 def _pair(ours: list[float], theirs: list[float], megabytes: tuple[float, float] | None) -> Pair:

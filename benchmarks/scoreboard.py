@@ -5,9 +5,9 @@
     python benchmarks/scoreboard.py --peers FOLDER --json smoke.json --quick          # tiny sizes, about two minutes
     python benchmarks/scoreboard_pages.py results.json                                # the docs and READMEs show it
 
-Run it with the Python that has headscope, torch, transformers, pyarrow and playwright. Peers get environments of their
-own under FOLDER, from the pins in benchmarks/peers, and keep them. Results are written after every section.
-benchmarks/README.md says what each row measures.
+Run it with the Python that has headscope, torch, transformers, pyarrow, playwright, onnx and onnxruntime. Peers get
+environments of their own under FOLDER, from the pins in benchmarks/peers, and keep them. Results are written after
+every section. benchmarks/README.md says what each row measures.
 """
 
 from __future__ import annotations
@@ -87,6 +87,7 @@ class Sizes:
     peers_at_most: dict[int, int]
     pages: dict[int, int]
     peer_pages: dict[int, int]
+    encoder: tuple[str, ...]
     compiled: dict[int, int]
     long: dict[int, int]
     statistics: dict[int, int]
@@ -106,6 +107,7 @@ FULL = Sizes(
     peers_at_most={128: 7, 512: 3, 2048: 2},
     pages={64: 3, 128: 3, 512: 3},
     peer_pages={64: 3, 128: 2, 512: 1},
+    encoder=("--layers", "12", "--rounds", "7"),
     compiled={128: 7, 512: 5},
     long={8192: 2},
     statistics={512: 5, 8192: 3},
@@ -124,6 +126,7 @@ QUICK = Sizes(
     peers_at_most={16: 1},
     pages={16: 1},
     peer_pages={16: 1},
+    encoder=("--layers", "1", "--rounds", "1"),
     compiled={16: 1},
     long={32: 1},
     statistics={64: 1},
@@ -401,6 +404,21 @@ def beside_forward(board: Board, who: str, lengths: dict[int, int], task: str, o
         say(f"{who}, {tokens} tokens: {count} rounds")
 
 
+def encoder(board: Board) -> None:
+    """headscope's own forward pass in NumPy, with the trace of every head; one thread, processor time."""
+    found: dict[int, dict[str, list[float]]] = {}
+    for one in told(["encoder.py", *board.sizes.encoder], 8 * board.sizes.patience):
+        found.setdefault(one["tokens"], {})[one["way"]] = one["raw"]
+    for tokens, ways in found.items():
+        task = f"trace of every head with the NumPy encoder, BERT-base, {tokens} tokens: time of one core"
+        row = board.row(f"encoder {tokens}", task, "s")
+        add(row, "headscope", "", ways["headscope"])
+        add(row, "transformers", "eager", ways["transformers eager"])
+        add(row, YARDSTICK, "ONNX Runtime", ways["ONNX Runtime"])
+        add_missing(row)
+    say("encoder")
+
+
 def compiled(board: Board) -> None:
     """A compiled model, with and without capture."""
     task = "capture of every head of a compiled BERT-base, {tokens:,} tokens: time"
@@ -451,6 +469,7 @@ SECTIONS: dict[str, Callable[[Board], None]] = {
     "starts": starts,
     "captures": captures,
     "decoders": decoders,
+    "encoder": encoder,
     "compiled": compiled,
     "long": long,
     "pages": pages,

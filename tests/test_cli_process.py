@@ -210,3 +210,14 @@ def test_every_command_has_its_place() -> None:
         registered = [info.callback for info in cli.app.registered_commands if info.callback is not None]
         own = [callback.__name__ for callback in registered if callback.__module__ == f"headscope.cli.{module}"]
         assert tuple(own) == names
+
+
+def test_nothing_is_collected_at_exit() -> None:
+    code = (
+        "import gc, sys; from headscope.__main__ import main; sys.argv = ['headscope', '--version']\n"
+        "try: main()\n"
+        "except SystemExit: print(gc.get_freeze_count(), len(gc.get_objects()))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment(), check=True)
+    frozen, left = map(int, run.stdout.split()[-2:])
+    assert frozen > 10 * left

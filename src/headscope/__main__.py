@@ -13,13 +13,16 @@ def leave(number: int, frame: object) -> None:
 
 
 def main() -> None:
-    """Run the command line. Starting makes much and drops nothing, so collecting garbage meanwhile would only cost."""
+    """Run the command line. Starting makes much and drops nothing, and the end needs no memory: neither collects."""
     if getsignal(SIGINT) is default_int_handler:
         signal(SIGINT, leave)
     gc.set_threshold(100_000, 20, 20)
     from headscope.cli import main as run
 
-    run()
+    try:
+        run()
+    finally:
+        gc.freeze()  # Python collects several times at exit: 15 of the 95 ms of `headscope shapes`
 
 
 if __name__ == "__main__":

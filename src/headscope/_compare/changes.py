@@ -11,6 +11,11 @@ import numpy as np
 from headscope._trace import Named
 
 
+def per_head(name: str, array: np.ndarray) -> Named:
+    """A value for each head, with its axes."""
+    return Named(name, ("layers", "heads"), array)
+
+
 @dataclass(frozen=True, eq=False)
 class Change:
     """One statistic of every head in both models; each is (layers, heads).

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headscope._compare.changes import LABEL_FIELDS, HeadLabel, LabelChange
+from headscope._compare.sentences import lacking
 
 if TYPE_CHECKING:
     from headscope._survey.result import Survey
@@ -14,8 +15,7 @@ def label_changes(a: Survey, b: Survey) -> tuple[tuple[LabelChange, ...], tuple[
     """A pair for each head, the first layer's first, and notes; none unless both surveys have labels."""
     having = [survey.has("labels") for survey in (a, b)]
     if not all(having):
-        missing = "first" if having[1] else "second"
-        return (), (f"labels are not compared: the {missing} survey has none (--labels)",) if any(having) else ()
+        return (), lacking("labels", "--labels", having)
     first, other = (
         {
             (row["layer"], row["head"]): HeadLabel(*(row[name] for name in LABEL_FIELDS))

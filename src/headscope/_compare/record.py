@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headscope._compare.changes import Change, EffectChange, LabelChange
+from headscope._compare.changes import Change, EffectChange, LabelChange, per_head
 from headscope._compare.sentences import effects_sentence, labels_sentence
 from headscope._compare.weights import MEASURES
 from headscope._trace import Named
@@ -88,9 +88,9 @@ class Comparison:
         statistic over all heads of both models.
         """
         if self.weights:
-            return Named("change", ("layers", "heads"), np.fmax(self.qk.array, self.ov.array))
+            return per_head("change", np.fmax(self.qk.array, self.ov.array))
         far = np.stack([np.abs(far_of(change)) for change in self.statistics.values()])
-        return Named("change", ("layers", "heads"), np.fmax.reduce(far, axis=0))
+        return per_head("change", np.fmax.reduce(far, axis=0))
 
     @property
     def differs(self) -> bool:

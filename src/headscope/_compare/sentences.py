@@ -27,6 +27,13 @@ def changed_first(labels: Sequence[LabelChange]) -> list[LabelChange]:
     return sorted(changed, key=lambda label: (-max(_margin(label.a), _margin(label.b)), label.layer, label.head))
 
 
+def lacking(what: str, option: str, having: Sequence[bool]) -> tuple[str, ...]:
+    """A note that a column is not compared, where only one of two surveys has it."""
+    if all(having) or not any(having):
+        return ()
+    return (f"{what} are not compared: the {'first' if having[1] else 'second'} survey has none ({option})",)
+
+
 def labelled(label: HeadLabel) -> str:
     """A label with its score: “previous word” (0.92)."""
     return "no label" if label.score is None else f"“{label.label}” ({label.score:.2f})"

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscope._compare.changes import Change, EffectChange, LabelChange
+from headscope._compare.changes import Change, EffectChange, LabelChange, per_head
 from headscope._compare.effects import effect_changes
 from headscope._compare.labels import label_changes
 from headscope._survey.findings import heads_across
-from headscope._trace import Named
 from headscope.errors import InputError
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ def survey_changes(a: Survey, b: Survey) -> SurveyChanges:
         first, other = (survey[name].array.astype(np.float64) for survey in (a, b))
         nothing = np.full(first.shape, np.nan)
         arrays = (first, other, other - first, nothing, nothing)
-        changes[name] = Change(*(Named(name, ("layers", "heads"), array) for array in arrays))
+        changes[name] = Change(*(per_head(name, array) for array in arrays))
     notes = []
     if a.manifest["corpus"]["files"] != b.manifest["corpus"]["files"] or a.manifest["counts"] != b.manifest["counts"]:
         notes.append("the surveys are of different texts: a difference may come from the texts")

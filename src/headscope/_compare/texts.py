@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscope._compare.changes import Change
+from headscope._compare.changes import Change, per_head
 from headscope._survey.corpus import open_corpus
 from headscope._survey.documents import Document
 from headscope._survey.settings import MAX_DOCUMENT
-from headscope._trace import Named
 from headscope.errors import InputError
 from headscope.explain.intervals import t_975
 from headscope.statistics.catalog import chosen
@@ -90,7 +89,7 @@ def _changes(
     half = np.array([np.nan if n < 2 else t_975(n - 1) / np.sqrt(n) for n in range(len(a) + 1)])[count]
     half = half * np.sqrt(squares / np.maximum(count - 1, 1))
     return {
-        name: Change(*(_named(name, array[at]) for array in (mean_a, mean_b, change, change - half, change + half)))
+        name: Change(*(per_head(name, array[at]) for array in (mean_a, mean_b, change, change - half, change + half)))
         for at, name in enumerate(names)
     }
 
@@ -100,7 +99,3 @@ def _mean(
 ) -> Float[np.ndarray, "..."]:
     total = np.where(present, values, 0).sum(0)
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)
-
-
-def _named(name: str, array: np.ndarray) -> Named:
-    return Named(name, ("layers", "heads"), array)

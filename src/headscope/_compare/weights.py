@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from headscope._compare.changes import per_head
 from headscope._compare.products import largest_angle, product_change, vector_change
 from headscope._trace import Named
 from headscope.anatomy.heads import read_role
@@ -102,7 +103,7 @@ def weight_changes(a: Model, b: Model) -> WeightChanges:
     check_shapes(a, b)
     layers = range(a.anatomy.known().layers)
     by_layer = [_heads_of(a, b, layer) for layer in layers]
-    heads = {name: Named(name, ("layers", "heads"), np.stack([row[name] for row in by_layer])) for name in MEASURES}
+    heads = {name: per_head(name, np.stack([row[name] for row in by_layer])) for name in MEASURES}
     parts = {
         name: Named(name, ("layers",), np.array([_change(a, b, _roles(a, stems, at), at) for at in layers]))
         for name, stems in PARTS.items()

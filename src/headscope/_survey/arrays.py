@@ -25,14 +25,20 @@ def array_bytes(array: Float[np.ndarray, "..."], record: Mapping[str, Any]) -> b
     return sealed(sink.getvalue())
 
 
+def array_and_record(data: bytes) -> tuple[Float[np.ndarray, "..."], dict[str, Any]]:
+    """What `array_bytes` wrote; the caller has checked the seal."""
+    source = io.BytesIO(data)
+    array: Float[np.ndarray, "..."] = np.load(source, allow_pickle=False)
+    record: dict[str, Any] = json.loads(source.read())
+    return array, record
+
+
 def kept_array(folder: Folder, name: str, record: Mapping[str, Any]) -> Float[np.ndarray, "..."] | None:
     """An array of the folder with that record; None if there is none. A damaged or foreign file is set aside."""
     data = folder.read(name)
     if data is None:
         return None
-    source = io.BytesIO(data)
-    array: Float[np.ndarray, "..."] = np.load(source, allow_pickle=False)
-    written = json.loads(source.read())
+    array, written = array_and_record(data)
     if {key: written.get(key) for key in record} == json.loads(json.dumps(dict(record))):
         return array
     folder.set_aside(name, "it is of another window, or of another survey")

@@ -7,8 +7,6 @@ and the cheapest goes. (Measuring all of them again would take the square of the
 
 from __future__ import annotations
 
-import io
-import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,7 +15,7 @@ import numpy as np
 import pyarrow
 from pyarrow import parquet
 
-from headscope._survey.arrays import array_bytes, kept_array
+from headscope._survey.arrays import array_and_record, array_bytes, kept_array
 from headscope._survey.effect_windows import NAME as WINDOWS
 from headscope._survey.findings import AGAIN
 from headscope._survey.intervals import Resampled
@@ -142,9 +140,8 @@ def changes_in(folder: Path) -> Changes | None:
     problems = [f"{name}: {problem}" for name, of in zip(names, data, strict=True) if (problem := fault(of))]
     if problems:
         raise InputError("; ".join(problems), where=str(folder), advice=AGAIN)
-    source = io.BytesIO(data[1])
-    numbers: Float[np.ndarray, "windows heads_and_one"] = np.load(source, allow_pickle=False)
-    if json.loads(source.read())["run"] != part_record(data[0])["run"]:
+    numbers, record = array_and_record(data[1])
+    if record["run"] != part_record(data[0])["run"]:
         raise InputError(f"{names[0]} and {names[1]} are of different surveys", where=str(folder), advice=AGAIN)
     rows = parquet.read_table(pyarrow.BufferReader(data[0])).to_pylist()
     rows.sort(key=lambda row: _order(row["number"], row["rank"]))
