@@ -72,40 +72,33 @@ class BatchCells:
         compute: computes cells.
         shape: the sizes.
         dtype, device: of the cells.
-        source: the objects that `compute` was made from; maps of the same source are equal.
     """
 
     compute: Compute
     shape: tuple[int, int, int, int]
     dtype: torch.dtype
     device: torch.device
-    source: tuple[Any, ...]
 
     @classmethod
-    def of(cls, compute: Compute, sizes: tuple[int, int, int, int], device: torch.device, source: Any) -> BatchCells:
+    def of(cls, compute: Compute, sizes: tuple[int, int, int, int], device: torch.device) -> BatchCells:
         """Find out on which axes the cells depend, from the memory layout of the first cell.
 
         Args:
             compute: computes cells; torch.vmap expands the axes that a function ignores.
             sizes: (batch, heads, queries, keys).
             device: of the cells.
-            source: the objects that `compute` was made from.
         """
         batch, heads = (torch.arange(size, device=device) for size in sizes[:2])
         first = torch.zeros(1, dtype=torch.int64, device=device)
         cell = compute(batch, heads, first, first)
         shape = (*(1 if cell.stride(axis) == 0 else sizes[axis] for axis in (0, 1)), *sizes[2:])
-        return cls(compute, (shape[0], shape[1], shape[2], shape[3]), cell.dtype, device, tuple(source))
+        return cls(compute, (shape[0], shape[1], shape[2], shape[3]), cell.dtype, device)
 
     def __len__(self) -> int:
         return self.shape[0]
 
     def __getitem__(self, row: int) -> Cells:
         return Cells(self.compute, row, self.shape[1:], self.dtype, self.device)
-
-    def same(self, other: BatchCells) -> bool:
-        """Return True if both were made from the same objects."""
-        return self.shape == other.shape and all(a is b for a, b in zip(self.source, other.source, strict=True))
 
     def rows(self) -> Iterator[Cells]:
         """The map of each row of the batch; a single one if all have the same."""

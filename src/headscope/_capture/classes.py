@@ -17,6 +17,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 SDPA_NAME = "scaled_dot_product_attention"
 FLEX_NAME = "flex_attention"
+"""Names of PyTorch's functions and operators; that of flex attention is also its name in transformers' interface."""
 
 OWN_SOFTMAX = {
     "softmax",
@@ -120,7 +121,8 @@ def _leads_to_sdpa(cls: type) -> bool:
         if id(thing) in visited:
             continue
         visited[id(thing)] = thing
-        thing = getattr(thing, "_torchdynamo_orig_callable", thing)  # flex_attention is usually compiled
+        if isinstance(thing, FunctionType):
+            thing = vars(thing).get("_torchdynamo_orig_callable", thing)  # flex_attention is usually compiled
         if thing is scaled_dot_product_attention or _is_flex(thing) or _names_sdpa(thing):
             return True
         if isinstance(thing, dict):
@@ -146,16 +148,18 @@ def _leads_to_sdpa(cls: type) -> bool:
 
 def _is_flex(thing: Any) -> bool:
     """Return True for PyTorch's flex_attention, whose module is slow to import."""
-    return getattr(thing, "__name__", None) == FLEX_NAME and thing.__module__ == "torch.nn.attention.flex_attention"
+    return (
+        isinstance(thing, FunctionType)
+        and thing.__name__ == FLEX_NAME
+        and thing.__module__ == "torch.nn.attention.flex_attention"
+    )
 
 
 def _names_sdpa(thing: Any) -> bool:
     """Return True for the names of PyTorch's attention, and for the operator itself: torch.ops.aten.…."""
-    return (
-        thing in (SDPA_NAME, FLEX_NAME)
-        if isinstance(thing, str)
-        else isinstance(thing, OPERATOR) and SDPA_NAME in str(thing)
-    )
+    if isinstance(thing, str):
+        return thing in (SDPA_NAME, FLEX_NAME)
+    return isinstance(thing, OPERATOR) and SDPA_NAME in str(thing)
 
 
 def _names_of_function(function: FunctionType) -> Iterator[str]:

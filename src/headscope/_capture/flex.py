@@ -15,17 +15,14 @@ from typing import Any
 import torch
 
 from headscope._capture import score_mods
-from headscope._capture.cells import BatchCells, Cells, Compute
+from headscope._capture.cells import BatchCells, Compute
 from headscope._capture.levels import NEGLIGIBLE
-from headscope._capture.masks import RawMask
+from headscope._capture.masks import Deferred, RawMask
 from headscope._capture.score_mods import Place, Scoring
 from headscope.errors import UnsupportedError
 
 LIBRARY = "torch.nn.attention.flex_attention"
 """The module of PyTorch in which flex attention lives."""
-
-NAME = "flex_attention"
-"""Its name in transformers' interface, and the name of its operator."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +85,10 @@ class Flexed:
         )
 
     def raw(self, sizes: tuple[int, int, int, int], device: torch.device, where: str) -> RawMask:
+        """The mask and the bias over a map, to be read once for all layers that share them. See `read`."""
+        return RawMask(deferred=Deferred(self.source, sizes, lambda: self.read(sizes, device, where)))
+
+    def read(self, sizes: tuple[int, int, int, int], device: torch.device, where: str) -> RawMask:
         """The mask and the bias over a map, as functions of their cells.
 
         Args:
@@ -101,13 +102,13 @@ class Flexed:
         self._check_blocks(sizes, device, where)
         conditions = [*([] if self.mask_mod is None else [self.mask_mod]), *self.scoring.allowed]
         bias = self.scoring.bias
-        mask = _cells(_every(conditions), sizes, device, self.source) if conditions else None
+        mask = _cells(_every(conditions), sizes, device) if conditions else None
         if bias is None:
             return RawMask(mask=mask)
-        added = _cells(bias, sizes, device, self.source)
+        added = _cells(bias, sizes, device)
         if all(bool((block > NEGLIGIBLE).all()) for cells in added.rows() for _, block in cells.blocks()):
             return RawMask(mask=mask, bias=added)
-        return RawMask(mask=_cells(_masked(bias, conditions), sizes, device, self.source))
+        return RawMask(mask=_cells(_masked(bias, conditions), sizes, device))
 
     def _check_blocks(self, sizes: tuple[int, int, int, int], device: torch.device, where: str) -> None:
         """Compare the blocks that kernels visit with the function that decides about cells."""
@@ -117,19 +118,16 @@ class Flexed:
         if partial is None:
             return
         whole = torch.zeros_like(partial) if full is None else full
-        allowed = None if self.mask_mod is None else _cells(self.mask_mod, sizes, device, self.source)
-        for row in range(max(len(partial), 1 if allowed is None else len(allowed))):
-            listed, unmasked = (blocks[row if len(blocks) > 1 else 0] for blocks in (partial | whole, whole))
-            if allowed is None and bool(listed.all()):
-                continue
-            cells = (
-                Cells(_everywhere, row, (1, *sizes[2:]), torch.bool, device)
-                if allowed is None
-                else allowed[row if len(allowed) > 1 else 0]
-            )
-            for rows, block in cells.blocks():
-                visited, skipped = (_spread(blocks, rows, sizes[3], self.block_size) for blocks in (listed, unmasked))
-                if bool((block & ~visited).any()) or bool((~block & skipped).any()):
+        lists = torch.stack([partial | whole, whole], 1)
+        lists = lists[:1] if bool((lists == lists[:1]).all()) else lists
+        if self.mask_mod is None and bool(lists[:, 0].all()):
+            return
+        allowed = _cells(self.mask_mod or _anything, sizes, device)
+        for row in range(max(len(lists), len(allowed))):
+            listed = lists[row if len(lists) > 1 else 0]
+            for rows, block in allowed[row if len(allowed) > 1 else 0].blocks():
+                visited, unmasked = (_spread(blocks, rows, sizes[3], self.block_size) for blocks in listed)
+                if bool((block & ~visited).any()) or bool((~block & unmasked).any()):
                     raise UnsupportedError(
                         f"a block mask contradicts itself: its mask_mod and its list of blocks of {self.block_size[0]} "
                         f"queries and {self.block_size[1]} keys allow different cells among queries {rows.start} to "
@@ -139,8 +137,8 @@ class Flexed:
                     )
 
 
-def _everywhere(*axes: torch.Tensor) -> torch.Tensor:
-    return torch.ones([len(axis) for axis in axes], dtype=torch.bool, device=axes[0].device)
+def _anything(*place: torch.Tensor) -> torch.Tensor:
+    return torch.ones((), dtype=torch.bool, device=place[0].device)
 
 
 def _every(conditions: list[Place]) -> Place:
@@ -161,7 +159,7 @@ def _masked(bias: Place, conditions: list[Place]) -> Place:
     return numbers
 
 
-def _cells(function: Place, sizes: tuple[int, int, int, int], device: torch.device, source: Any) -> BatchCells:
+def _cells(function: Place, sizes: tuple[int, int, int, int], device: torch.device) -> BatchCells:
     """The cells of a function of one place, computed for many places at once."""
     from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
 
@@ -174,7 +172,7 @@ def _cells(function: Place, sizes: tuple[int, int, int, int], device: torch.devi
             return mapped(*axes)
 
     computed: Compute = compute
-    return BatchCells.of(computed, sizes, device, source)
+    return BatchCells.of(computed, sizes, device)
 
 
 def _block_map(count: torch.Tensor | None, indices: torch.Tensor | None, keys: int, size: int) -> torch.Tensor | None:

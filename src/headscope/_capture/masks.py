@@ -26,6 +26,30 @@ from headscope.terms import NO_TERMS, Terms
 
 
 @dataclass(frozen=True, eq=False)
+class Deferred:
+    """A mask that takes a pass over its cells to be read at all: layers that share it read it once.
+
+    Attributes:
+        source: the objects that it was made from; masks of the same source are equal.
+        sizes: (batch, heads, queries, keys).
+        read: reads it.
+    """
+
+    source: tuple[Any, ...]
+    sizes: tuple[int, int, int, int]
+    read: Callable[[], RawMask]
+
+    def same(self, other: Deferred | None) -> bool:
+        """Return True if both were made from the same objects."""
+        return (
+            other is not None
+            and self.sizes == other.sizes
+            and len(self.source) == len(other.source)
+            and all(a is b for a, b in zip(self.source, other.source, strict=True))
+        )
+
+
+@dataclass(frozen=True, eq=False)
 class RawMask:
     """A mask as the model passes it to its attention.
 
@@ -34,8 +58,7 @@ class RawMask:
         bias: (1 or batch, 1 or heads, 1 or queries, keys), a position bias, also added.
         keys: (batch, keys), True where a key may be looked at.
         causal, window: as in Mask.
-
-    The mask and the bias of flex attention are functions of their cells.
+        deferred: another mask, to be read first. Those of flex attention are functions of their cells.
     """
 
     mask: torch.Tensor | BatchCells | None = None
@@ -43,6 +66,14 @@ class RawMask:
     keys: torch.Tensor | None = None
     causal: bool = False
     window: tuple[int | None, int | None] | None = None
+    deferred: Deferred | None = None
+
+    def read(self) -> RawMask:
+        """The mask itself, with what this one adds to a deferred one."""
+        if self.deferred is None:
+            return self
+        mask = self.deferred.read()
+        return mask if self.bias is None else replace(mask, bias=self.bias)
 
     @classmethod
     def causal_from_the_first(cls, queries: int, keys: int, bias: torch.Tensor | None = None) -> RawMask:
@@ -56,6 +87,7 @@ class RawMask:
         return (
             self.causal == other.causal
             and self.window == other.window
+            and (self.deferred.same(other.deferred) if self.deferred is not None else other.deferred is None)
             and all(
                 _equal(getattr(self, name), getattr(other, name), by_value=name != "bias")
                 for name in ("mask", "bias", "keys")
@@ -67,7 +99,7 @@ def _equal(a: torch.Tensor | BatchCells | None, b: torch.Tensor | BatchCells | N
     if a is None or b is None or a is b:
         return a is b
     if isinstance(a, BatchCells) or isinstance(b, BatchCells):
-        return isinstance(a, BatchCells) and isinstance(b, BatchCells) and a.same(b)
+        return False
     if a.shape != b.shape or a.dtype != b.dtype or a.device != b.device:
         return False
     if a.data_ptr() == b.data_ptr() and a.stride() == b.stride():
@@ -206,6 +238,7 @@ def find_rules(
     Args:
         exact: True if only -inf counts as masked, not numbers that are merely far below the others.
     """
+    raw = raw.read()
     parts = [part for part in (raw.mask, raw.bias, raw.keys) if part is not None]
     shared = all(len(part) == 1 or (isinstance(part, torch.Tensor) and part.stride(0) == 0) for part in parts)
     rows = []

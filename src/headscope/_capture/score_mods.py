@@ -154,8 +154,9 @@ class _Path:
         """The score after an operator on its path."""
         target, args = node.target, node.args
         scores = [arg for arg in args if isinstance(arg, Node) and arg in self._forms]
+        name = str(target).removesuffix(".default")
         if len(scores) != 1:
-            self._refuse("it uses the score several times")
+            self._refuse(f"it {'uses the score several times, in' if scores else 'changes the score with'} {name}")
         form, first = self._forms[scores[0]], args[0] is scores[0]
         other = args[1 if first else 0] if len(args) > 1 else None
         alpha = float(node.kwargs.get("alpha", 1))  # type: ignore[arg-type]
@@ -185,7 +186,6 @@ class _Path:
                 return replace(form, masks=(*form.masks, (args[0], kept)))  # type: ignore[arg-type]
         if target in (aten.masked_fill.Scalar, aten.masked_fill.Tensor) and self._number(args[2]) == float("-inf"):
             return replace(form, masks=(*form.masks, (args[1], False)))  # type: ignore[arg-type]
-        name = str(target).removesuffix(".default")
         after = " after its soft cap" if form.cap is not None else " after a mask" if form.masks else ""
         return self._refuse(f"it changes the score with {name}{after}")
 

@@ -15,7 +15,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from headscope._capture import flex, torch_nn
+from headscope._capture import torch_nn
+from headscope._capture.classes import FLEX_NAME
+from headscope._capture.flex import Flexed
 from headscope._capture.operators import OPERATORS, SDPA, SOFTMAX, Run
 from headscope._capture.progress import Missed
 from headscope._capture.sessions import RUNNING, Seat, Session, register_call
@@ -36,7 +38,7 @@ def observe(op: Any, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     if not RUNNING.forwards:
         return run(*args, **kwargs)
     running = list(_modules_that_run())
-    flexes = op.name() == flex.NAME
+    flexes = op.name() == FLEX_NAME
     if (op is SDPA or flexes) and running:
         module = running[0]
         seats = _seats(module, args, kwargs)
@@ -106,7 +108,7 @@ def _read(run: Run, seats: list[Seat], module: nn.Module, args: tuple[Any, ...],
 
 def _read_flex(run: Run, seats: list[Seat], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run flex_attention's operator and let its sessions observe it as a call of transformers' interface."""
-    reading = flex.Flexed.of_operator(args, seats[0].session.plan.paths[id(module)])
+    reading = Flexed.of_operator(args, seats[0].session.plan.paths[id(module)])
     others: list[Any] = []
 
     def as_the_interface(*_: Any, **__: Any) -> tuple[Any, None]:

@@ -21,7 +21,7 @@ from torch import nn
 
 from headscope._capture import in_graph
 from headscope._capture.cells import BatchCells
-from headscope._capture.classes import kind_of, stage_of
+from headscope._capture.classes import FLEX_NAME, kind_of, stage_of
 from headscope._capture.flex import Flexed
 from headscope._capture.masks import RawMask, Rules
 from headscope._capture.operators import Noting, Unwatched
@@ -118,13 +118,13 @@ class Installed:
 
 INSTALLED = Installed()
 
-FLASH, FLEX = "flash_attention", "flex_attention"
-"""The names of transformers' functions for these libraries, whatever the names of their kernels."""
+FLASH = "flash_attention"
+"""The name of transformers' function for FlashAttention, whatever the names of its kernels."""
 
 
 def _known_as(original: Callable[..., Any], key: str) -> str:
     """The name that says how a function masks. Kernels from the hub are called by their repositories."""
-    names = {"flash_attention_forward": FLASH, "flex_attention_forward": FLEX}
+    names = {"flash_attention_forward": FLASH, "flex_attention_forward": FLEX_NAME}
     function: Any = original.func if isinstance(original, partial) else original
     if getattr(function, "__module__", "").startswith("transformers.integrations."):
         return names.get(getattr(function, "__name__", ""), key)
@@ -145,10 +145,14 @@ def watched(original: Callable[..., Any], name: str) -> Callable[..., Any]:
         if torch.compiler.is_compiling() or RUNNING.compiled is not None:
             return in_graph.attention(original, name, module, query, key, value, attention_mask, args, kwargs)
         seats = register_call(module, query.shape[2], key.shape[2], (query.shape, key.shape))
-        if not seats:
-            return original(module, query, key, value, attention_mask, *args, **kwargs)
-        with Unwatched():
-            return run_observed(original, name, seats, module, query, key, value, attention_mask, *args, **kwargs)
+        if seats:
+            with Unwatched():
+                result = run_observed(original, name, seats, module, query, key, value, attention_mask, *args, **kwargs)
+        else:
+            result = original(module, query, key, value, attention_mask, *args, **kwargs)
+        if name == FLASH:
+            INSTALLED.renew()
+        return result
 
     return attention
 
@@ -182,10 +186,8 @@ def run_observed(
     recorders, silenced = recording(seats), heads_to_silence(seats)
     if not recorders and not silenced:
         return original(module, query, key, value, attention_mask, *args, **kwargs)
-    with _as_compiled() if name == FLEX else Noting() as notes:
+    with _as_compiled() if name == FLEX_NAME else Noting() as notes:
         result = original(module, query, key, value, attention_mask, *args, **kwargs)
-    if name == FLASH:
-        INSTALLED.renew()
     with torch.no_grad():
         batch = max(len(query), len(key))
         masking = _masking(name, seats[0], module, query, key, attention_mask, kwargs)
@@ -272,6 +274,8 @@ def _masking(
     queries = query.shape[2]
     raw, keys = raw_mask(name, module, query, key, mask, kwargs)
     cross = seat.place.stack.cross
+    if not cross and queries < keys:
+        raw = raw.read()
     if not cross and queries < keys and raw.mask is not None:
         keys = used_keys(raw.mask[..., :keys] if isinstance(raw.mask, torch.Tensor) else raw.mask, queries)
     same_tokens = not cross and queries <= keys
@@ -329,7 +333,7 @@ def raw_mask(
             where=type(module).__name__,
             advice='switch the attention implementation first: model.set_attn_implementation("sdpa")',
         )
-    if name == FLEX:
+    if name == FLEX_NAME:
         # Only a block mask masks: a tensor is added, whatever its type, the same for all heads, and nothing is causal.
         added = None if mask is None else mask[:, :1, :, :keys]
         return RawMask(mask=added if added is None or added.is_floating_point() else added.float(), bias=bias), keys
