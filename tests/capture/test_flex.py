@@ -313,6 +313,15 @@ def test_heads_of_ones_own_flex_attention_are_silenced() -> None:
         torch.testing.assert_close(model(x), x + model.out.bias)
 
 
+def test_a_graph_of_the_whole_model_is_refused_by_name() -> None:
+    model, inputs = BY_NAME["BertModel"].build(), BY_NAME["BertModel"].inputs(padded=True)
+    model.set_attn_implementation("flex_attention")
+    graph = torch.compile(model, backend="aot_eager")
+    message = r"BertSelfAttention attends with flex attention[\s\S]*uncompiled, where transformers still compiles"
+    with torch.no_grad(), pytest.raises(UnsupportedError, match=message), capture(graph):
+        graph(**inputs)
+
+
 UNREAD: dict[str, tuple[Mod, str]] = {
     "another function": (lambda s, b, h, i, j: s.relu(), r"changes the score with aten\.relu"),
     "a factor for each head": (lambda s, b, h, i, j: s * SLOPES[h], r"aten\.mul\.Tensor"),
@@ -333,9 +342,12 @@ UNREAD: dict[str, tuple[Mod, str]] = {
 
 
 @pytest.mark.parametrize("name", UNREAD)
-def test_other_score_mods_are_named(name: str) -> None:
+def test_other_score_mods_are_named_unless_nobody_wants_their_layer(name: str) -> None:
     mod, message = UNREAD[name]
-    model = nn.Sequential(Flexible(mod=mod)).eval()
+    model = nn.Sequential(Flexible(mod=mod), Flexible()).eval()
+    with torch.no_grad(), capture(model, layers=[1]) as captured:
+        model(torch.randn(2, TOKENS, 32))
+    assert captured.traces[0].numbers == (1,)
     with (
         torch.no_grad(),
         pytest.raises(UnsupportedError, match=rf"{message}[\s\S]*where: 0[\s\S]*sdpa"),

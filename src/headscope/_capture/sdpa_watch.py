@@ -20,7 +20,7 @@ from headscope._capture.classes import FLEX_NAME
 from headscope._capture.flex import Flexed
 from headscope._capture.operators import OPERATORS, SDPA, SOFTMAX, Run
 from headscope._capture.progress import Missed
-from headscope._capture.sessions import RUNNING, Seat, Session, register_call
+from headscope._capture.sessions import RUNNING, Seat, Session, heads_to_silence, recording, register_call
 from headscope._capture.transformers_support import run_observed
 from headscope.errors import UnsupportedError
 
@@ -108,6 +108,8 @@ def _read(run: Run, seats: list[Seat], module: nn.Module, args: tuple[Any, ...],
 
 def _read_flex(run: Run, seats: list[Seat], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run flex_attention's operator and let its sessions observe it as a call of transformers' interface."""
+    if not recording(seats) and not heads_to_silence(seats):
+        return run(*args, **kwargs)
     reading = Flexed.of_operator(args, seats[0].session.plan.paths[id(module)])
     others: list[Any] = []
 
