@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from test_compiled import check_backend
 from test_families import PADDABLE, assert_same_weights, eager_attentions
 from test_generation import agrees_with, eager, generated, model_of
@@ -292,11 +294,48 @@ def test_ways_to_call_it(cls: type[Flexible], options: dict[str, Any]) -> None:
     assert_as_the_formula([cls(**options)], lambda s: s, MASKS["none"][1], ())
 
 
+STEPS: tuple[Mod, ...] = (
+    lambda s, b, h, i, j: s + 1.5,
+    lambda s, b, h, i, j: torch.sub(s, SLOPES[h] * (j - i), alpha=2),
+    lambda s, b, h, i, j: TABLE[h, j - i + TOKENS - 1] - s,
+    lambda s, b, h, i, j: (i > j) + s,
+    lambda s, b, h, i, j: s * -0.5,
+    lambda s, b, h, i, j: 3 * s / CAP,
+    lambda s, b, h, i, j: -s,
+    lambda s, b, h, i, j: torch.tanh(s),
+    lambda s, b, h, i, j: s.masked_fill(i < j, float("-inf")),
+    lambda s, b, h, i, j: torch.where(j > 2, -float("inf"), s),
+    lambda s, b, h, i, j: s.relu(),
+    lambda s, b, h, i, j: s * SLOPES[h],
+    lambda s, b, h, i, j: torch.where(s > 0, s, -float("inf")),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps=st.lists(st.sampled_from(range(len(STEPS))), max_size=5))
+def test_any_chain_of_operators_is_read_truly_or_not_at_all(steps: list[int]) -> None:
+    def mod(score: torch.Tensor, *place: torch.Tensor) -> torch.Tensor:
+        for step in steps:
+            score = STEPS[step](score, *place)
+        return score
+
+    try:
+        scoring = score_mods.read(mod, (), torch.device("cpu"), "here")
+    except UnsupportedError:
+        return
+    assert not {10, 11, 12} & {*steps}
+    assert_does(mod, scoring)
+
+
 @pytest.mark.parametrize("name", MODS)
 def test_what_is_read_of_a_score_mod_holds_for_every_score(name: str) -> None:
-    mod, generator = MODS[name][0], torch.Generator().manual_seed(7)
-    scoring = score_mods.read(mod, (), torch.device("cpu"), "here")
-    for _ in range(50):
+    assert_does(MODS[name][0], score_mods.read(MODS[name][0], (), torch.device("cpu"), "here"))
+
+
+def assert_does(mod: Mod, scoring: score_mods.Scoring) -> None:
+    """Compare what was read with the function, at random scores and places."""
+    generator = torch.Generator().manual_seed(7)
+    for _ in range(20):
         score = torch.randn((), generator=generator) * 10
         place = [torch.randint(0, size, (), generator=generator) for size in (1, HEADS, TOKENS, TOKENS)]
         expected = scoring.factor * score + (0 if scoring.bias is None else scoring.bias(*place))
