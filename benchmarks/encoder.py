@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from measure import in_turn, limit_threads
+from measure import WARM, in_turn, limit_threads
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
@@ -108,7 +108,7 @@ def main() -> None:
                 PEERS[1]: run_torch,
             }
             times = 8 if tokens < 100 else 1
-            seconds = in_turn(calls, rounds=options.rounds, clock=time.process_time, times=times, warm_ups=2)
+            seconds = in_turn(calls, rounds=options.rounds, clock=time.process_time, times=times, warm_ups=WARM)
             figures += [{"tokens": tokens, "way": way, "raw": raw} for way, raw in seconds.items()]
             state = ours.trace(ids=row).outputs["last_hidden_state"].array
             difference = np.abs(state - session.run(None, feed)[0][0]).max()

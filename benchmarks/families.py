@@ -19,7 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from measure import Pair, limit_threads, pair_calls
+from measure import WARM, Pair, limit_threads, pair_calls
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
@@ -91,6 +91,7 @@ def forward(stem: str, layers: int, folder: Path, rounds: int) -> dict[int, Pair
             run_theirs,
             rounds=rounds,
             clock=time.process_time,
+            warm_ups=WARM,
         )
     return pairs
 

@@ -84,9 +84,10 @@ def pair_calls(
     *,
     rounds: int,
     clock: Callable[[], float] = now,
+    warm_ups: int = 1,
 ) -> Pair:
-    """Alternate two functions within this process, after one warm-up of each, by the clock above or another."""
-    seconds = in_turn({"ours": ours, "theirs": theirs}, rounds=rounds, clock=clock)
+    """Alternate two functions within this process; arguments as for `in_turn`."""
+    seconds = in_turn({"ours": ours, "theirs": theirs}, rounds=rounds, clock=clock, warm_ups=warm_ups)
     return _pair(seconds["ours"], seconds["theirs"], None)
 
 
@@ -118,6 +119,10 @@ def in_turn(
                 call()
             seconds[name].append((clock() - started) / times)
     return seconds
+
+
+WARM = 5
+"""Warm-ups of a forward pass: headscope's encoder copies a weight when it has been multiplied three times."""
 
 
 def limit_threads(count: int) -> None:

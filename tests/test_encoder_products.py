@@ -10,9 +10,12 @@ import pytest
 import torch
 
 import headscope as hs
-from headscope.encoder import everywhere
+from headscope._trace import LayerRecord
+from headscope.encoder import copies, everywhere
+from headscope.encoder.copies import BEYOND, PRODUCTS_BEFORE, Copies
 from headscope.encoder.everywhere import attend_everywhere
-from headscope.encoder.products import FEW_TOKENS, columns_product, rows_product
+from headscope.encoder.memory import Room, empty_aligned, is_aligned
+from headscope.encoder.products import FEW_TOKENS, block_rows, few_product, many_product
 from headscope.encoder.weights import SCRATCH_NUMBERS
 from random_models import ids, made
 
@@ -33,9 +36,97 @@ def test_products_are_those_of_fp64(tokens: int, rows: int, layout: str) -> None
     elif layout == "transposed":
         stored = np.asfortranarray(stored)
     expected = x.astype(np.float64) @ stored.astype(np.float64).T
-    np.testing.assert_allclose(rows_product(x, stored), expected, atol=2e-5)
-    columns = columns_product(stored, x.T, np.full((rows, tokens), np.nan, dtype=np.float32))
+    wide = np.full((tokens, 3 * rows), np.nan, dtype=np.float32)
+    np.testing.assert_allclose(few_product(x, stored, wide[:, rows : 2 * rows]), expected, atol=2e-5)
+    assert np.isnan(wide[:, :rows]).all()
+    assert np.isnan(wide[:, 2 * rows :]).all()
+    columns = many_product(x, stored, np.full((rows, tokens), np.nan, dtype=np.float32))
     np.testing.assert_allclose(columns, expected.T, atol=2e-5)
+
+
+@pytest.mark.parametrize(("out", "into"), [(768, 768), (3072, 768), (768, 3072), (1152, 768), (1024, 4096), (50, 40)])
+@pytest.mark.parametrize("tokens", [1, 12, 32])
+def test_blocks_divide_a_weight_and_are_small_enough_for_blas(out: int, into: int, tokens: int) -> None:
+    rows = block_rows(out, into, tokens)
+    assert out % 4 != 0 if rows == 0 else out % rows == 0
+    assert rows * tokens <= 1200
+    assert rows * tokens * into <= 10**6
+
+
+@pytest.mark.parametrize("shape", [(1,), (3, 5), (12, 768)])
+def test_memory_begins_at_a_cache_line(shape: tuple[int, ...]) -> None:
+    arrays = [empty_aligned(shape) for _ in range(5)]
+    assert all(is_aligned(array) and array.shape == shape and array.flags.c_contiguous for array in arrays)
+    assert not is_aligned(np.frombuffer(bytes(256), np.uint8)[1:65])
+
+
+def test_arrays_in_a_room_lie_one_after_another() -> None:
+    room = Room(26)
+    first, second = room.take((2, 4)), room.take((3, 6))
+    first[...], second[...] = 1, 2
+    assert first.shape == (2, 4)
+    np.testing.assert_array_equal(first, 1)
+    assert second.__array_interface__["data"][0] - first.__array_interface__["data"][0] == first.nbytes
+
+
+@pytest.mark.parametrize("family", ["Bert", "EuroBert"])
+def test_the_room_of_a_text_is_as_large_as_its_queries_keys_and_values(tmp_path: Path, family: str) -> None:
+    made(tmp_path, family)
+    layers = hs.open(tmp_path).trace(ids=ids(9)).layers
+    ends = [array.__array_interface__["data"][0] + array.nbytes for layer in layers for array in layer_arrays(layer)]
+    starts = [array.__array_interface__["data"][0] for layer in layers for array in layer_arrays(layer)]
+    assert starts[1:] == ends[:-1]
+
+
+def layer_arrays(layer: LayerRecord) -> tuple[np.ndarray, ...]:
+    return layer.q, layer.k, layer.v
+
+
+def test_copies_are_the_weights_side_by_side() -> None:
+    kept, stored = Copies(), [np.arange(rows * 40, dtype=np.float32).reshape(rows, 40) for rows in (8, 96, 70)]
+    below = np.concatenate(stored)
+    for _ in range(PRODUCTS_BEFORE):
+        assert kept.as_stored("a", stored) is None
+        assert kept.transposed("a", stored) is None
+    copy, transposed = kept.as_stored("a", stored), kept.transposed("a", stored)
+    assert copy is not None
+    assert transposed is not None
+    np.testing.assert_array_equal(copy, below)
+    np.testing.assert_array_equal(transposed, below.T)
+    assert is_aligned(copy)
+    assert is_aligned(transposed)
+    assert transposed.strides[0] >= (174 + BEYOND) * 4
+    assert transposed.strides[0] // 64 % 2 == 1
+    assert kept.as_stored("a", stored) is copy
+
+
+def test_a_weight_that_begins_at_a_cache_line_needs_no_copy_as_stored() -> None:
+    weight = empty_aligned((8, 16))
+    assert Copies().as_stored("a", [weight]) is weight
+
+
+def test_copies_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = empty_aligned((32, 100))
+    monkeypatch.setattr(copies, "COPIED_BYTES", 4 * 100 * (32 + BEYOND))
+    kept = Copies()
+    for _ in range(PRODUCTS_BEFORE + 2):
+        first, second = kept.transposed("a", [weight]), kept.transposed("b", [weight])
+    assert first is not None
+    assert second is None
+
+
+@pytest.mark.parametrize("family", ["Bert", "Albert", "ModernBert", "EuroBert", "DebertaV2"])
+@pytest.mark.parametrize("tokens", [9, FEW_TOKENS + 9])
+def test_later_texts_are_as_the_first(tmp_path: Path, family: str, tokens: int) -> None:
+    """The first texts multiply by weights as stored, later ones by copies."""
+    made(tmp_path, family)
+    model = hs.open(tmp_path)
+    traces = [model.trace(ids=ids(tokens), hidden_states=True) for _ in range(PRODUCTS_BEFORE + 2)]
+    assert len(model.encoder._copies._made) > 0
+    for first, last in zip(traces[0].hidden_states, traces[-1].hidden_states, strict=True):
+        np.testing.assert_allclose(last.array, first.array, atol=2e-5)
+    for layer in range(len(traces[0].layers)):
+        np.testing.assert_allclose(traces[-1][layer].weights[:], traces[0][layer].weights[:], atol=2e-5)
 
 
 @pytest.mark.parametrize("cells", [300, 5000, 1 << 17])

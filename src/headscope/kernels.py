@@ -18,7 +18,8 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from headscope.attention import EVERYTHING, Mask
+from headscope.attention import EVERYTHING, Mask, scores
+from headscope.errors import UnsupportedError
 from headscope.terms import NO_TERMS, Terms, add_terms
 
 aten = torch.ops.aten
@@ -64,11 +65,13 @@ class KernelNotes:
 
     Attributes:
         calls: number of fused kernels that ran.
+        kernel: name of the last one.
         dtype: dtype of the last one's queries, after any cast by autocast.
     """
 
     def __init__(self) -> None:
         self.calls = 0
+        self.kernel = ""
         self.dtype: torch.dtype | None = None
         self._lse: torch.Tensor | None = None
 
@@ -100,6 +103,7 @@ class KernelNotes:
                 kwargs = {**kwargs, "compute_log_sumexp": True}
         result = run(*args, **kwargs)
         self.calls += 1
+        self.kernel = kernel.name()
         self.dtype = args[0].dtype
         self._lse = result[1]
         return result
@@ -184,6 +188,7 @@ def attend_with_lse(
                 )
             lse_of_kernel = watch.notes.lse(q.shape[0], q.shape[1], queries)
             if lse_of_kernel is not None:
+                check_log_sum_exps(watch.notes.kernel, lse_of_kernel, q, k, scale=scale, mask=mask)
                 if unseen is None:
                     return context, lse_of_kernel
                 return (
@@ -191,6 +196,49 @@ def attend_with_lse(
                     lse_of_kernel.masked_fill(unseen.expand(lse_of_kernel.shape), float("-inf")),
                 )
     return _attend_in_blocks(q, k, v, scale, mask, terms)
+
+
+_CHECKED: set[tuple[str, str, torch.dtype]] = set()
+"""Kernels whose log-sum-exps have been compared with their definition, with the device's type and the precision."""
+
+
+def check_log_sum_exps(
+    kernel: str, lse: torch.Tensor, q: torch.Tensor, k: torch.Tensor, *, scale: float, mask: Mask = EVERYTHING
+) -> None:
+    """Compare a query's log-sum-exp with its definition, once for each kernel, type of device and precision.
+
+    Kernels compute in powers of 2. One that returns its log-sum-exps so (as the operator below flex_attention does) is
+    off by a factor of ln 2.
+
+    Args:
+        kernel: its name.
+        lse: (batch, heads, queries), what it returned.
+        q, k: (batch, heads, queries, d_head) and (batch, kv_heads, keys, d_head).
+        scale: factor of q . k.
+        mask: the mask; calls with a bias are not compared, as a bias may shift whole rows.
+
+    Raises:
+        UnsupportedError: the log-sum-exp is another number.
+    """
+    place = (kernel, q.device.type, q.dtype)
+    if place in _CHECKED or mask.bias is not None or not lse.numel() or not k.numel():
+        return
+    wide = torch.promote_types(q.dtype, torch.float32)
+    last, sizes = q.shape[2] - 1, (q.shape[2], k.shape[2])
+    row = scores(
+        q[0, :1, last:].to(wide), k[0, :1].to(wide), scale=scale, mask=mask, rows=np.array([last]), sizes=sizes
+    )
+    expected, returned = float(row.logsumexp(-1)), float(lse[0, 0, last])
+    if math.isinf(expected) or abs(expected) < 1:
+        return  # another call tells more
+    if not abs(returned - expected) <= 0.05 * abs(expected):
+        base = ": it counts in powers of 2" if abs(returned * math.log(2) - expected) <= 0.05 * abs(expected) else ""
+        raise UnsupportedError(
+            f"{kernel} returned the log-sum-exp {returned:.4g} for a query whose scores have {expected:.4g}{base}",
+            where=f"{q.dtype} on {q.device.type}",
+            advice="choose another kernel: with torch.nn.attention.sdpa_kernel(SDPBackend.MATH)",
+        )
+    _CHECKED.add(place)
 
 
 @dataclass(frozen=True, eq=False)

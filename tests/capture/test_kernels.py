@@ -9,8 +9,11 @@ import transformers
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from headscope._capture import capture
+from headscope._capture.masks import RowRule, Rules
+from headscope._capture.rows import log_sum_exps
 from headscope.attention import EVERYTHING, Mask, attend
-from headscope.kernels import KernelWatch, attend_with_lse, is_fused
+from headscope.errors import UnsupportedError
+from headscope.kernels import KernelNotes, KernelWatch, attend_with_lse, is_fused
 
 KEYS = np.array([True] * 7 + [False] * 2)
 MASKS = {
@@ -54,6 +57,28 @@ def test_what_is_common_is_fused(name: str) -> None:
     with watch:
         attend_with_lse(q, q, q, scale=0.5, mask=MASKS[name])
     assert is_fused(q, q, q, None, False, 0.5)
+
+
+@pytest.mark.parametrize(("factor", "message"), [(1 / np.log(2), "in powers of 2"), (3.0, "returned the log-sum-exp")])
+@pytest.mark.parametrize("name", ["everything", "causal", "padding"])
+def test_log_sum_exps_of_another_base_are_an_error(
+    name: str, factor: float, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of the operator below flex_attention, whose log-sum-exps are in powers of 2."""
+    monkeypatch.setattr("headscope.kernels._CHECKED", set())
+    q = torch.randn(2, 4, 9, 8, generator=torch.Generator().manual_seed(0))
+    attend_with_lse(q, q, q, scale=0.5, mask=MASKS[name])
+    right = KernelNotes.lse
+    monkeypatch.setattr("headscope.kernels._CHECKED", set())
+    monkeypatch.setattr(KernelNotes, "lse", lambda *given: right(*given) * factor)  # type: ignore[operator]
+    with pytest.raises(UnsupportedError, match=rf"flash_attention_for_cpu[\s\S]*{message}[\s\S]*sdpa_kernel"):
+        attend_with_lse(q, q, q, scale=0.5, mask=MASKS[name])
+    _, lse = attend_with_lse(q, q, q, scale=0.5, mask=Mask(window=(8, 8)))  # computed in blocks
+    rules = Rules((RowRule(EVERYTHING),))
+    log_sum_exps(lse, q, q, q, 0.5, rules)
+    monkeypatch.setattr("headscope.kernels._CHECKED", set())
+    with pytest.raises(UnsupportedError, match=rf"the model's kernel[\s\S]*{message}"):
+        log_sum_exps(lse * factor, q, q, q, 0.5, rules)
 
 
 def test_other_widths_of_values_go_in_blocks() -> None:

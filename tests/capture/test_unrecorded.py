@@ -12,7 +12,6 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
-from torch.nn.attention.flex_attention import flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
@@ -157,14 +156,6 @@ class ByKernel(Base):
         return found
 
 
-class ByFlex(Base):
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # uncompiled on purpose
-            found: torch.Tensor = flex_attention(q, k, v)
-        return found
-
-
 class ByFastPath(Base):
     """PyTorch's fused kernel of a whole multi-head attention."""
 
@@ -181,7 +172,6 @@ LISTED = {
     ByEinsum: "aten::_softmax",
     ByLogSumExp: "aten::logsumexp",
     ByKernel: "aten::_scaled_dot_product_flash_attention_for_cpu",
-    ByFlex: "flex_attention",
     ByFastPath: "aten::_native_multi_head_attention",
 }
 
@@ -267,8 +257,8 @@ def test_what_no_code_names_is_read_where_its_layer_can_be_told() -> None:
 
 @pytest.mark.parametrize("cls", list(LISTED))
 def test_what_is_not_recorded_raises_at_the_end_of_the_forward_pass(cls: type[Base], mode: None) -> None:
-    if cls in (ByFastPath, ByFlex) and torch.is_grad_enabled():
-        cls = ByHand  # these kernels have no gradient on a CPU
+    if cls is ByFastPath and torch.is_grad_enabled():
+        cls = ByHand  # this kernel has no gradient
     model, x = model_of(Base, cls, Base), torch.randn(1, 7, 32)
     captured = capture(model)
     message = rf"{LISTED[cls]} in 1 \({cls.__name__}\)[\s\S]*strict=False"

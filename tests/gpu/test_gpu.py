@@ -48,3 +48,13 @@ def test_everything_agrees_on_the_gpu(tokens: int) -> None:
 def test_capture_waits_for_no_layer() -> None:
     few, many = (row["waits"] for row in gpu.waits("cuda", 128, quick=False))
     assert few == many
+
+
+@pytest.mark.cuda
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_flex_attention_agrees_on_the_gpu(dtype: torch.dtype, padded: bool) -> None:
+    model, inputs = gpu.bert(200, 2, True, dtype, "cuda"), gpu.inputs_of(200, "cuda", padded=padded)
+    model.set_attn_implementation("flex_attention")
+    assert gpu.check_traces(gpu.captured_of(model, inputs)) == ""

@@ -11,17 +11,15 @@ from collections.abc import Callable, Iterator
 
 import torch
 
+from headscope._capture.cells import BLOCK_CELLS, Cells
 from headscope._capture.levels import NEGLIGIBLE
 from headscope.terms import Terms
-
-BLOCK_CELLS = 1 << 20
-"""Maximum number of cells of a bias that are compared at once."""
 
 Allowed = Callable[[slice], torch.Tensor]
 """Rows of the map -> (1, n, keys), True for the cells that the mask allows."""
 
 
-def terms_of(bias: torch.Tensor, queries: int, allowed: Allowed | None = None) -> Terms | None:
+def terms_of(bias: torch.Tensor | Cells, queries: int, allowed: Allowed | None = None) -> Terms | None:
     """The terms that a bias consists of; None if it depends on more than the key or the distance.
 
     Args:
@@ -29,7 +27,7 @@ def terms_of(bias: torch.Tensor, queries: int, allowed: Allowed | None = None) -
         queries: number of queries.
         allowed: the cells to compare; None for all, which must then be finite.
     """
-    if bias.stride(1) == 0:
+    if isinstance(bias, torch.Tensor) and bias.stride(1) == 0:
         bias = bias[:, :1]
     by_key = _by_key(bias, allowed)
     if by_key is not None:
@@ -42,13 +40,13 @@ def _small(table: torch.Tensor) -> bool:
     return bool((table.abs() < -NEGLIGIBLE).all())
 
 
-def _blocks(bias: torch.Tensor) -> Iterator[slice]:
+def _blocks(bias: torch.Tensor | Cells) -> Iterator[slice]:
     step = max(1, BLOCK_CELLS // max(1, len(bias) * bias.shape[2]))
     for start in range(0, bias.shape[1], step):
         yield slice(start, min(start + step, bias.shape[1]))
 
 
-def _by_key(bias: torch.Tensor, allowed: Allowed | None) -> torch.Tensor | None:
+def _by_key(bias: torch.Tensor | Cells, allowed: Allowed | None) -> torch.Tensor | None:
     """(1 or heads, keys), the number of each key; None if the rows differ."""
     if allowed is None:
         table = bias[:, -1]
@@ -62,7 +60,7 @@ def _by_key(bias: torch.Tensor, allowed: Allowed | None) -> torch.Tensor | None:
     return table.float() if same and _small(table) else None
 
 
-def _by_distance(bias: torch.Tensor) -> Terms | None:
+def _by_distance(bias: torch.Tensor | Cells) -> Terms | None:
     """The number of each distance, as a table of distinct columns; None if a diagonal has different numbers."""
     queries, keys = bias.shape[1:]
     table = torch.cat([bias[:, :, 0].flip(1), bias[:, 0, 1:]], 1)

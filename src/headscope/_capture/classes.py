@@ -16,6 +16,8 @@ from torch._ops import OpOverload, OpOverloadPacket
 from torch.nn.functional import scaled_dot_product_attention
 
 SDPA_NAME = "scaled_dot_product_attention"
+FLEX_NAME = "flex_attention"
+"""Names of PyTorch's functions and operators; that of flex attention is also its name in transformers' interface."""
 
 OWN_SOFTMAX = {
     "softmax",
@@ -43,8 +45,9 @@ class Kind:
     Attributes:
         is_model: True if it is a transformers model, whose parts compute the attention.
         uses_interface: True if it looks up its attention function in transformers' interface.
-        calls_sdpa: True if it calls PyTorch's scaled_dot_product_attention, as many hand-written modules do.
-        may_bypass: True if it calls scaled_dot_product_attention but its code has another way to attend as well.
+        calls_sdpa: True if it calls PyTorch's scaled_dot_product_attention or flex_attention, as many hand-written
+            modules do.
+        may_bypass: True if it calls one of these but its code has another way to attend as well.
         computes_own_attention: True if it is named like attention and computes it in a way that capture can't see.
         rotates: True if its code rotates queries and keys.
         may_attend: True if its name or its code mentions attention or a softmax.
@@ -77,7 +80,7 @@ def _kind_of(cls: type, forward: object) -> Kind:
     named = ATTENTION.search(cls.__name__) is not None
     custom = not is_model and not cls.__module__.startswith("torch.")
     uses_interface = not is_model and "ALL_ATTENTION_FUNCTIONS" in used
-    calls_sdpa = custom and not uses_interface and (SDPA_NAME in used or _leads_to_sdpa(cls))
+    calls_sdpa = custom and not uses_interface and (bool({SDPA_NAME, FLEX_NAME} & used) or _leads_to_sdpa(cls))
     return Kind(
         is_model=is_model,
         uses_interface=uses_interface,
@@ -118,7 +121,9 @@ def _leads_to_sdpa(cls: type) -> bool:
         if id(thing) in visited:
             continue
         visited[id(thing)] = thing
-        if thing is scaled_dot_product_attention or _names_sdpa(thing):
+        if isinstance(thing, FunctionType):
+            thing = vars(thing).get("_torchdynamo_orig_callable", thing)  # flex_attention is usually compiled
+        if thing is scaled_dot_product_attention or _is_flex(thing) or _names_sdpa(thing):
             return True
         if isinstance(thing, dict):
             waiting += thing.values()
@@ -141,9 +146,20 @@ def _leads_to_sdpa(cls: type) -> bool:
     return False
 
 
+def _is_flex(thing: Any) -> bool:
+    """Return True for PyTorch's flex_attention, whose module is slow to import."""
+    return (
+        isinstance(thing, FunctionType)
+        and thing.__name__ == FLEX_NAME
+        and thing.__module__ == "torch.nn.attention.flex_attention"
+    )
+
+
 def _names_sdpa(thing: Any) -> bool:
-    """Return True for the name of PyTorch's attention, and for the operator itself: torch.ops.aten.…."""
-    return thing == SDPA_NAME if isinstance(thing, str) else isinstance(thing, OPERATOR) and SDPA_NAME in str(thing)
+    """Return True for the names of PyTorch's attention, and for the operator itself: torch.ops.aten.…."""
+    if isinstance(thing, str):
+        return thing in (SDPA_NAME, FLEX_NAME)
+    return isinstance(thing, OPERATOR) and SDPA_NAME in str(thing)
 
 
 def _names_of_function(function: FunctionType) -> Iterator[str]:

@@ -200,7 +200,7 @@ def _refuse(model: nn.Module, sessions: Iterable[Session]) -> None:
                 raise UnsupportedError(
                     f"{type(module).__name__} attends {how}, so a compiled graph doesn't pass on its tensors",
                     where=path or name,
-                    advice=UNCOMPILED_ADVICE,
+                    advice=UNCOMPILED_ADVICE + (", where transformers still compiles flex attention" if flex else ""),
                 )
 
 

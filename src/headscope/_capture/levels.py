@@ -12,10 +12,8 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
+from headscope._capture.cells import BLOCK_CELLS, Cells
 from headscope.errors import UnsupportedError
-
-BLOCK_CELLS = 1 << 20
-"""Maximum number of cells of a mask that are read at once."""
 
 NEGLIGIBLE = -1e4
 """Cells this far below the highest of their row are masked: libraries write -10000, -1e9, the lowest float or -inf."""
@@ -31,16 +29,18 @@ class Levels:
     """The mask of one row of the batch.
 
     Attributes:
-        mask: (1 or heads, rows, keys): bool, or numbers added to the scores. A single row applies to all queries.
+        mask: (1 or heads, rows, keys): bool, or numbers added to the scores. A single row applies to all queries. The
+            mask of flex attention is a function of its cells.
         negligible: distance below the highest value of its row at which a cell is masked.
         top: (1 or heads, rows), the highest value of each row; None if the mask is bool.
         relied: the smallest distance at which a finite number was taken as masked, which is valid as long as no two
             scores of a row are further apart. Infinity if there was none.
     """
 
-    def __init__(self, mask: torch.Tensor, negligible: float, where: str) -> None:
+    def __init__(self, mask: torch.Tensor | Cells, negligible: float, where: str) -> None:
         self.mask = mask
         self.negligible = negligible
+        self._where = where
         self.top: torch.Tensor | None = None
         self.relied = float("inf")
         self._shifted = False
@@ -74,14 +74,25 @@ class Levels:
         """(n,): True for rows with cells that are neither 0 nor masked."""
         below = self._below(rows)
         if below is None:
-            return self.mask.new_zeros(rows.stop - rows.start)
+            return torch.zeros(rows.stop - rows.start, dtype=torch.bool, device=self.mask.device)
         return ((self.mask[:, rows] != 0) & (below > self.negligible)).any(-1).any(0)
 
     def bias(self) -> torch.Tensor:
         """(1 or heads, rows, keys): the mask in fp32, -inf where masked; finite numbers stay finite.
 
         fp64 preserves a score next to shifts that would erase it in fp32, so a row's shift is subtracted there.
+
+        Raises:
+            UnsupportedError: the mask exists only as a function of its cells.
         """
+        if isinstance(self.mask, Cells):
+            raise UnsupportedError(
+                "flex attention's mask or score_mod follows no rule: a trace keeps causal masks, windows, padding and "
+                "numbers by key or by distance, and no map of all pairs that the model never made",
+                where=self._where,
+                advice="pass the mask as a tensor, which is kept as it is: with scaled_dot_product_attention, or in "
+                'transformers with model.set_attn_implementation("sdpa")',
+            )
         if self.top is None:
             return torch.zeros(self.mask.shape, device=self.mask.device).masked_fill_(~self.mask, float("-inf"))
         limits = torch.finfo(torch.float32)

@@ -13,14 +13,40 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 
 from headscope._capture.biases import terms_of
-from headscope._capture.levels import BLOCK_CELLS, NEGLIGIBLE, UNDERFLOW, Levels
+from headscope._capture.cells import BLOCK_CELLS, BatchCells, Cells
+from headscope._capture.levels import NEGLIGIBLE, UNDERFLOW, Levels
 from headscope.attention import Mask
 from headscope.terms import NO_TERMS, Terms
+
+
+@dataclass(frozen=True, eq=False)
+class Deferred:
+    """A mask that takes a pass over its cells to be read at all: layers that share it read it once.
+
+    Attributes:
+        source: the objects that it was made from; masks of the same source are equal.
+        sizes: (batch, heads, queries, keys).
+        read: reads it.
+    """
+
+    source: tuple[Any, ...]
+    sizes: tuple[int, int, int, int]
+    read: Callable[[], RawMask]
+
+    def same(self, other: Deferred | None) -> bool:
+        """Return True if both were made from the same objects."""
+        return (
+            other is not None
+            and self.sizes == other.sizes
+            and len(self.source) == len(other.source)
+            and all(a is b for a, b in zip(self.source, other.source, strict=True))
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,13 +58,22 @@ class RawMask:
         bias: (1 or batch, 1 or heads, 1 or queries, keys), a position bias, also added.
         keys: (batch, keys), True where a key may be looked at.
         causal, window: as in Mask.
+        deferred: another mask, to be read first. Those of flex attention are functions of their cells.
     """
 
-    mask: torch.Tensor | None = None
-    bias: torch.Tensor | None = None
+    mask: torch.Tensor | BatchCells | None = None
+    bias: torch.Tensor | BatchCells | None = None
     keys: torch.Tensor | None = None
     causal: bool = False
     window: tuple[int | None, int | None] | None = None
+    deferred: Deferred | None = None
+
+    def read(self) -> RawMask:
+        """The mask itself, with what this one adds to a deferred one."""
+        if self.deferred is None:
+            return self
+        mask = self.deferred.read()
+        return mask if self.bias is None else replace(mask, bias=self.bias)
 
     @classmethod
     def causal_from_the_first(cls, queries: int, keys: int, bias: torch.Tensor | None = None) -> RawMask:
@@ -52,6 +87,7 @@ class RawMask:
         return (
             self.causal == other.causal
             and self.window == other.window
+            and (self.deferred.same(other.deferred) if self.deferred is not None else other.deferred is None)
             and all(
                 _equal(getattr(self, name), getattr(other, name), by_value=name != "bias")
                 for name in ("mask", "bias", "keys")
@@ -59,9 +95,11 @@ class RawMask:
         )
 
 
-def _equal(a: torch.Tensor | None, b: torch.Tensor | None, by_value: bool) -> bool:
+def _equal(a: torch.Tensor | BatchCells | None, b: torch.Tensor | BatchCells | None, by_value: bool) -> bool:
     if a is None or b is None or a is b:
         return a is b
+    if isinstance(a, BatchCells) or isinstance(b, BatchCells):
+        return False
     if a.shape != b.shape or a.dtype != b.dtype or a.device != b.device:
         return False
     if a.data_ptr() == b.data_ptr() and a.stride() == b.stride():
@@ -200,26 +238,27 @@ def find_rules(
     Args:
         exact: True if only -inf counts as masked, not numbers that are merely far below the others.
     """
+    raw = raw.read()
     parts = [part for part in (raw.mask, raw.bias, raw.keys) if part is not None]
-    shared = all(len(part) == 1 or part.stride(0) == 0 for part in parts)
+    shared = all(len(part) == 1 or (isinstance(part, torch.Tensor) and part.stride(0) == 0) for part in parts)
     rows = []
     relied = float("inf")
     for index in range(1 if shared else batch):
         at = {
             name: None if part is None else part[index if len(part) > 1 else 0]
-            for name, part in (("mask", raw.mask), ("bias", raw.bias), ("keys", raw.keys))
+            for name, part in (("mask", raw.mask), ("bias", raw.bias))
         }
         mask, terms = Mask(raw.causal, raw.window), NO_TERMS
-        allowed_keys = None if at["keys"] is None else at["keys"].bool().cpu().numpy()
+        allowed_keys = None if raw.keys is None else raw.keys[index if len(raw.keys) > 1 else 0].bool().cpu().numpy()
         if at["mask"] is not None:
-            levels = _levels(at["mask"][..., :keys], float("-inf") if exact else NEGLIGIBLE, where)
+            levels = _levels(_first(at["mask"], keys), float("-inf") if exact else NEGLIGIBLE, where)
             rule, terms = _rule(levels, queries, keys, tokens)
             relied = min(relied, levels.relied)
             mask = replace(rule, causal=rule.causal or raw.causal, window=rule.window or raw.window)
             if rule.keys is not None:
                 allowed_keys = rule.keys if allowed_keys is None else allowed_keys & rule.keys
         if at["bias"] is not None:
-            bias = at["bias"][..., :keys]
+            bias = _first(at["bias"], keys)
             if bool(bias.any()):
                 additional = terms_of(bias, queries)
                 if additional is not None and terms.nothing:
@@ -282,15 +321,30 @@ def _row_blocks(queries: int, keys: int) -> Iterator[np.ndarray]:
         yield np.arange(start, min(start + step, queries))
 
 
-def _levels(mask: torch.Tensor, negligible: float, where: str) -> Levels:
+def _first(part: torch.Tensor | Cells, keys: int) -> Any:
+    """The part of a map for the first keys."""
+    return part.of(keys=keys) if isinstance(part, Cells) else part[..., :keys]
+
+
+def _levels(mask: torch.Tensor | Cells, negligible: float, where: str) -> Levels:
     """The mask of one row of the batch, (1 or heads, 1 or queries, keys), with identical rows and heads merged."""
+    if isinstance(mask, Cells):
+        levels = Levels(mask, negligible, where)
+        return Levels(mask.of(heads=1), negligible, where) if _alike(levels) else levels
     if mask.shape[-2] == 1 or mask.stride(-2) == 0:
         mask = mask[:, :1]
     if mask.stride(0) == 0:
         mask = mask[:1]
     levels = Levels(mask, negligible, where)
-    alike = len(mask) > 1 and all(bool((mask[1:, rows] == mask[:1, rows]).all()) for rows in levels.blocks())
-    return Levels(mask[:1], negligible, where) if alike else levels
+    return Levels(mask[:1], negligible, where) if _alike(levels) else levels
+
+
+def _alike(levels: Levels) -> bool:
+    """Return True if there are several heads and all have the same mask."""
+    mask = levels.mask
+    return len(mask) > 1 and all(
+        bool((part[1:] == part[:1]).all()) for part in (mask[:, rows] for rows in levels.blocks())
+    )
 
 
 def _rule(levels: Levels, queries: int, keys: int, tokens: slice | None) -> tuple[Mask, Terms]:

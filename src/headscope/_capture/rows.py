@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from headscope.kernels import attend_with_lse
+from headscope.kernels import attend_with_lse, check_log_sum_exps
 from headscope.terms import NO_TERMS, Terms
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ def log_sum_exps(
     batch, _, queries, _ = q.shape
     if lse is None:
         _, lse = contexts(q, k, v.to(q.dtype), scale, rules, terms)
+    elif rules.row(0).with_terms(terms).nothing:
+        check_log_sum_exps("the model's kernel", lse, q, k, scale=scale, mask=rules.row(0).mask)
     if all(row.unseen is None for row in rules.rows):
         return lse
     rows = [

@@ -1,6 +1,7 @@
 """Attention outside transformers' interface and nn.MultiheadAttention, observed as it runs.
 
-Calls of PyTorch's scaled_dot_product_attention are read, whichever module makes them and under whatever name. Other
+Calls of PyTorch's scaled_dot_product_attention and flex_attention are read, whichever module makes them and under
+whatever name. Other
 fused attention, and softmaxes that may be attention, are noted in the forward pass, which reports at its end what was
 not read.
 """
@@ -15,9 +16,11 @@ import torch
 from torch import nn
 
 from headscope._capture import torch_nn
+from headscope._capture.classes import FLEX_NAME
+from headscope._capture.flex import Flexed
 from headscope._capture.operators import OPERATORS, SDPA, SOFTMAX, Run
 from headscope._capture.progress import Missed
-from headscope._capture.sessions import RUNNING, Seat, Session, register_call
+from headscope._capture.sessions import RUNNING, Seat, Session, heads_to_silence, recording, register_call
 from headscope._capture.transformers_support import run_observed
 from headscope.errors import UnsupportedError
 
@@ -35,11 +38,12 @@ def observe(op: Any, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     if not RUNNING.forwards:
         return run(*args, **kwargs)
     running = list(_modules_that_run())
-    if op is SDPA and running:
+    flexes = op.name() == FLEX_NAME
+    if (op is SDPA or flexes) and running:
         module = running[0]
         seats = _seats(module, args, kwargs)
         if seats:
-            return _read(run, seats, module, args, kwargs)
+            return (_read_flex if flexes else _read)(run, seats, module, args, kwargs)
     for session, forward in RUNNING.forwards:
         missed = _missed(session, running, op, args, kwargs)
         if missed is not None:
@@ -100,6 +104,31 @@ def _read(run: Run, seats: list[Seat], module: nn.Module, args: tuple[Any, ...],
         is_causal=bool(arguments.get("is_causal", False)),
     )
     return result[0].squeeze(2) if one_head else result[0].transpose(1, 2)
+
+
+def _read_flex(run: Run, seats: list[Seat], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run flex_attention's operator and let its sessions observe it as a call of transformers' interface."""
+    if not recording(seats) and not heads_to_silence(seats):
+        return run(*args, **kwargs)
+    reading = Flexed.of_operator(args, seats[0].session.plan.paths[id(module)])
+    others: list[Any] = []
+
+    def as_the_interface(*_: Any, **__: Any) -> tuple[Any, None]:
+        output, *others[:] = run(*args, **kwargs)
+        return output.transpose(1, 2).contiguous(), None
+
+    result = run_observed(
+        as_the_interface,
+        "scaled_dot_product_attention",
+        seats,
+        module,
+        *args[:3],
+        reading,
+        scaling=args[5] * reading.scoring.factor,
+        softcap=reading.scoring.cap,
+        is_causal=False,
+    )
+    return result[0].transpose(1, 2), *others
 
 
 def _with_four_axes(mask: torch.Tensor | None, one_head: bool) -> torch.Tensor | None:

@@ -9,7 +9,9 @@ choice of implementation are left as the model has them.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache, partial, wraps
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -18,7 +20,9 @@ import torch
 from torch import nn
 
 from headscope._capture import in_graph
-from headscope._capture.classes import kind_of, stage_of
+from headscope._capture.cells import BatchCells
+from headscope._capture.classes import FLEX_NAME, kind_of, stage_of
+from headscope._capture.flex import Flexed
 from headscope._capture.masks import RawMask, Rules
 from headscope._capture.operators import Noting, Unwatched
 from headscope._capture.projections import Awaited
@@ -44,6 +48,7 @@ class Installed:
     def __init__(self) -> None:
         self._users = 0
         self._undo: list[Callable[[], None]] = []
+        self._renew: list[Callable[[], None]] = []
         self._modeling: set[str] = set()
 
     def enter(self, attention: Iterable[nn.Module]) -> None:
@@ -67,7 +72,14 @@ class Installed:
                 for undo in reversed(self._undo):
                     undo()
                 self._undo.clear()
+                self._renew.clear()
                 self._modeling.clear()
+
+    def renew(self) -> None:
+        """Replace functions again that were registered anew: transformers does so when it loads a kernel."""
+        with LOCK:
+            for renew in self._renew:
+                renew()
 
     def _replace_in_tables(self) -> None:
         from transformers import AttentionInterface
@@ -89,17 +101,34 @@ class Installed:
 
     def _swap(self, table: dict[str, Any], key: str) -> None:
         original = table[key]
-        replacement = watched(original, key)
+        replacement = watched(original, _known_as(original, key))
         table[key] = replacement
 
         def undo() -> None:
             if table.get(key) is replacement:
                 table[key] = original
 
+        def renew() -> None:
+            if table.get(key) is original:
+                table[key] = replacement
+
         self._undo.append(undo)
+        self._renew.append(renew)
 
 
 INSTALLED = Installed()
+
+FLASH = "flash_attention"
+"""The name of transformers' function for FlashAttention, whatever the names of its kernels."""
+
+
+def _known_as(original: Callable[..., Any], key: str) -> str:
+    """The name that says how a function masks. Kernels from the hub are called by their repositories."""
+    names = {"flash_attention_forward": FLASH, "flex_attention_forward": FLEX_NAME}
+    function: Any = original.func if isinstance(original, partial) else original
+    if getattr(function, "__module__", "").startswith("transformers.integrations."):
+        return names.get(getattr(function, "__name__", ""), key)
+    return key
 
 
 @cache
@@ -116,10 +145,14 @@ def watched(original: Callable[..., Any], name: str) -> Callable[..., Any]:
         if torch.compiler.is_compiling() or RUNNING.compiled is not None:
             return in_graph.attention(original, name, module, query, key, value, attention_mask, args, kwargs)
         seats = register_call(module, query.shape[2], key.shape[2], (query.shape, key.shape))
-        if not seats:
-            return original(module, query, key, value, attention_mask, *args, **kwargs)
-        with Unwatched():
-            return run_observed(original, name, seats, module, query, key, value, attention_mask, *args, **kwargs)
+        if seats:
+            with Unwatched():
+                result = run_observed(original, name, seats, module, query, key, value, attention_mask, *args, **kwargs)
+        else:
+            result = original(module, query, key, value, attention_mask, *args, **kwargs)
+        if name == FLASH:
+            INSTALLED.renew()
+        return result
 
     return attention
 
@@ -153,13 +186,13 @@ def run_observed(
     recorders, silenced = recording(seats), heads_to_silence(seats)
     if not recorders and not silenced:
         return original(module, query, key, value, attention_mask, *args, **kwargs)
-    with Noting() as notes:
+    with _as_compiled() if name == FLEX_NAME else Noting() as notes:
         result = original(module, query, key, value, attention_mask, *args, **kwargs)
     with torch.no_grad():
         batch = max(len(query), len(key))
         masking = _masking(name, seats[0], module, query, key, attention_mask, kwargs)
         if recorders:
-            dtype = notes.dtype or product_dtype(name, module, query)
+            dtype = (notes and notes.dtype) or product_dtype(name, module, query)
             q = _read(query, query.shape[2], dtype, batch)
             k, v = _read(key, masking.keys, dtype, batch), _read(value, masking.keys, dtype, batch)
             deliver(
@@ -168,13 +201,13 @@ def run_observed(
                 q=q,
                 k=k,
                 v=v,
-                kernel_lse=notes.lse(*q.shape[:3]),
+                kernel_lse=notes and notes.lse(*q.shape[:3]),
                 context=result[0].detach().transpose(1, 2),
                 scale=masking.scale,
                 rules=masking.rules,
                 stage=stage_of(module, masking.scale, query.shape[-1]),
                 own=masking.same_tokens,
-                weights=result[1] if len(result) > 1 and isinstance(result[1], torch.Tensor) else None,
+                weights=_weights(result),
                 silenced=frozenset(silenced),
                 dropout=float(kwargs.get("dropout") or 0.0),
                 layer_terms=_layer_terms(kwargs),
@@ -195,6 +228,19 @@ def _read(x: torch.Tensor, tokens: int, dtype: torch.dtype, batch: int) -> torch
     if x.dtype != dtype:
         x = x.to(dtype)
     return x if len(x) == batch else x.expand(batch, -1, -1, -1)
+
+
+@contextmanager
+def _as_compiled() -> Iterator[None]:
+    """Let transformers compile flex attention as it does outside of a capture: uncompiled, it builds the whole map."""
+    with torch.compiler.set_stance("default"):
+        yield
+
+
+def _weights(result: tuple[Any, ...]) -> torch.Tensor | None:
+    """(batch, heads, queries, keys) if a function returns them; flex attention returns log-sum-exps instead."""
+    second = result[1] if len(result) > 1 else None
+    return second if isinstance(second, torch.Tensor) and second.dim() == 4 else None
 
 
 def _layer_terms(kwargs: dict[str, Any]) -> Terms:
@@ -238,8 +284,10 @@ def _masking(
     queries = query.shape[2]
     raw, keys = raw_mask(name, module, query, key, mask, kwargs)
     cross = seat.place.stack.cross
+    if not cross and queries < keys:
+        raw = raw.read()
     if not cross and queries < keys and raw.mask is not None:
-        keys = used_keys(raw.mask[..., :keys], queries)
+        keys = used_keys(raw.mask[..., :keys] if isinstance(raw.mask, torch.Tensor) else raw.mask, queries)
     same_tokens = not cross and queries <= keys
     scaling = kwargs.get("scaling")
     scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
@@ -284,13 +332,23 @@ def raw_mask(
     bias = kwargs.get("position_bias")
     causal = kwargs.get("is_causal")
     causal = getattr(module, "is_causal", True) if causal is None else causal
+    flexed = Flexed.of(mask)
+    if flexed is not None:
+        sizes = (max(len(query), len(key)), query.shape[1], queries, keys)
+        raw = flexed.raw(sizes, query.device, type(module).__name__)
+        return (raw if bias is None else replace(raw, bias=bias)), keys
     if mask is not None and not isinstance(mask, torch.Tensor):
         raise UnsupportedError(
             f"{name} masks with a {type(mask).__name__}, which capture can't read",
             where=type(module).__name__,
             advice='switch the attention implementation first: model.set_attn_implementation("sdpa")',
         )
-    if name.startswith("flash"):
+    if name == FLEX_NAME:
+        # Only a block mask masks: a tensor is added, whatever its type, the same for all heads, and nothing is causal.
+        added = None if mask is None else mask[:, :1, :, :keys]
+        return RawMask(mask=added if added is None or added.is_floating_point() else added.float(), bias=bias), keys
+    if name.startswith("flash") or (mask is not None and mask.dim() == 2):
+        keys = keys if mask is None else min(keys, mask.shape[-1])
         width = kwargs.get("sliding_window")
         window = None if width is None or keys <= width else (int(width) - 1, None if causal else int(width) - 1)
         return RawMask(keys=mask, causal=bool(causal) and queries > 1, window=window, bias=bias), keys
@@ -302,14 +360,23 @@ def raw_mask(
     return RawMask(mask=mask, bias=bias), keys
 
 
-def used_keys(mask: torch.Tensor, queries: int) -> int:
+def used_keys(mask: torch.Tensor | BatchCells, queries: int) -> int:
     """Number of keys without the trailing ones that no query sees, which are the unused slots of a static cache.
 
     In a numeric mask, only -inf and the lowest finite number count as masked, and only in rows that also hold other
     values.
     """
+    if isinstance(mask, torch.Tensor):
+        last = _last_seen(mask)
+    else:
+        last = max(_last_seen(block) for cells in mask.rows() for _, block in cells.blocks())
+    return max(queries, last + 1 if last >= 0 else mask.shape[-1])
+
+
+def _last_seen(mask: torch.Tensor) -> int:
+    """The last key that a query sees; -1 if none sees any."""
     seen = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min
     if mask.dtype != torch.bool:
         seen = seen | ~seen.any(-1, keepdim=True)
     places = seen.flatten(0, -2).any(0).nonzero()
-    return max(queries, int(places[-1]) + 1 if len(places) else mask.shape[-1])
+    return int(places[-1]) if len(places) else -1

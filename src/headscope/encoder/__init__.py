@@ -1,6 +1,8 @@
 """Forward passes in NumPy: from ids to hidden states, with a record of every layer's attention.
 
+    memory.py         memory that begins at a cache line; the room for a text's Q, K and V
     products.py       x W, for few and for many tokens
+    copies.py         copies of weights for models that read more than a few texts
     weights.py        parameters by role; x W + b; norms
     embedding.py      from ids to the first layer's input
     rotation.py       rotary positions

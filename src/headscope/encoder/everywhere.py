@@ -43,7 +43,7 @@ def attend_everywhere(
     heads, queries, _ = q.shape
     kv_heads, keys, d_value = v.shape
     shared = heads // kv_heads
-    context = np.empty((heads, queries, d_value), dtype=q.dtype)
+    context = np.empty((queries, heads, d_value), dtype=q.dtype).swapaxes(0, 1)  # in the order of join_heads
     lse = np.empty((heads, queries), dtype=q.dtype)
     scaled = np.multiply(q, np.float32(scale), out=scratch("scaled", q.shape))
     bound = longest(scaled) * np.repeat(longest(k), shared)

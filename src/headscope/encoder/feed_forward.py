@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headscope.activations import activate
-from headscope.encoder.products import columns_product
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def feed_forward(weights: Weights, x: Tokens, layer: int) -> Tokens:
-    """The plain network, or the gated one if the family has a gate.
+    """The plain network, or the gated one if the family has a gate; valid until this thread's next call.
 
     Plain: activation(x W_1 + b_1) W_2 + b_2 (Vaswani et al. 2017, eq. 2).
     Gated: (activation(x W_g) * (x W_1)) W_2, with biases where the family has them (Shazeer 2020, eq. 6: GEGLU with
@@ -26,24 +25,18 @@ def feed_forward(weights: Weights, x: Tokens, layer: int) -> Tokens:
     """
     activation = str(weights.anatomy.setting("activation"))
     gated = weights.anatomy.has("layer.ffn_gate.weight", layer)
-    columns = x.T  # (d_model, tokens): BLAS multiplies fastest where the tokens are the columns
-    middle = _into(weights, columns, "layer.ffn_gate" if gated else "layer.ffn_in", layer)
+    middle = _linear(weights, x, "layer.ffn_gate" if gated else "layer.ffn_in", layer)
     activate(activation, middle, weights.threads)
     if gated:
-        middle *= _into(weights, columns, "layer.ffn_in", layer)
-    stored = weights.weight("layer.ffn_out.weight", layer)
-    out = columns_product(stored, middle, weights.scratch("layer.ffn_out", (len(stored), len(x)))).T
-    if weights.anatomy.has("layer.ffn_out.bias", layer):
-        return np.add(out, weights.weight("layer.ffn_out.bias", layer), order="C")
-    return np.ascontiguousarray(out)
+        middle *= _linear(weights, x, "layer.ffn_in", layer)
+    return _linear(weights, middle, "layer.ffn_out", layer)
 
 
-def _into(
-    weights: Weights, columns: Float[np.ndarray, "d_model tokens"], role: str, layer: int
-) -> Float[np.ndarray, "d_ffn tokens"]:
-    """(d_ffn, tokens): (x W + b).T, in memory that the next layer overwrites."""
-    stored = weights.weight(f"{role}.weight", layer)
-    middle = columns_product(stored, columns, weights.scratch(role, (len(stored), columns.shape[1])))
+def _linear(
+    weights: Weights, x: Float[np.ndarray, "tokens into"], role: str, layer: int
+) -> Float[np.ndarray, "tokens out"]:
+    """x W + b, in the product's memory."""
+    product = weights.product(x, (role,), layer)
     if weights.anatomy.has(f"{role}.bias", layer):
-        middle += weights.weight(f"{role}.bias", layer)[:, None]
-    return middle
+        product += weights.weight(f"{role}.bias", layer)
+    return product

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +21,7 @@ from headscope.encoder.convolution import convolved
 from headscope.encoder.embedding import Input
 from headscope.encoder.everywhere import attend_everywhere
 from headscope.encoder.feed_forward import feed_forward
+from headscope.encoder.memory import Room
 from headscope.encoder.nearby import attend_nearby
 from headscope.encoder.rotation import rotate, turns
 from headscope.encoder.weights import Weights
@@ -80,7 +82,7 @@ class Encoder(Weights):
 
     def feed_forward(self, x: Tokens, layer: int) -> Tokens:
         """The layer's feed-forward network, each token alone."""
-        return feed_forward(self, x, layer)
+        return np.array(feed_forward(self, x, layer), order="C")
 
     def attention_input(self, x: Tokens, layer: int) -> Tokens:
         """The input of a layer's queries, keys and values: its input, or in pre-norm layers the norm of that."""
@@ -107,20 +109,38 @@ class Encoder(Weights):
         return cos[:tokens], sin[:tokens]
 
     def split(
-        self, projected: Float[np.ndarray, "tokens width"], role: str, angles: tuple[Angles, Angles] | None
+        self,
+        product: Float[np.ndarray, "tokens width"],
+        role: str,
+        layer: int,
+        angles: tuple[Angles, Angles] | None,
+        room: Room | None = None,
     ) -> Heads:
         """(heads, tokens, d_head): queries, keys or values, rotated by the angles of these tokens.
 
         Values turn only in RoFormers whose config says rotary_value.
+
+        Args:
+            product: x W, without the bias.
+            role: of the Linear.
+            layer: the layer.
+            angles: those of these tokens; None if the layer doesn't rotate.
+            room: memory for the result.
         """
         sizes, family = self.anatomy.known(), self.anatomy.family
-        heads = sizes.heads if role == "layer.query" else sizes.kv_heads
-        x = np.ascontiguousarray(split_heads(projected, heads))
-        if angles is None or family is None or family.rotary is None:
-            return x
+        split = split_heads(product, sizes.heads if role == "layer.query" else sizes.kv_heads)
+        out = np.empty(split.shape, split.dtype) if room is None else room.take(split.shape)
+        rotary = None if angles is None or family is None else family.rotary
         if role == "layer.value" and not self.anatomy.config.get("rotary_value"):
-            return x
-        return rotate(x, *angles, pairs=family.rotary.pairs)
+            rotary = None
+        x = out if rotary is None else self.scratch("split", split.shape)
+        if self.anatomy.has(f"{role}.bias", layer):
+            np.add(split, self.weight(f"{role}.bias", layer).reshape(len(split), 1, -1), out=x)
+        else:
+            x[...] = split
+        if rotary is not None and angles is not None:
+            rotate(x, *angles, pairs=rotary.pairs, out=out)
+        return out
 
     def mask(self, layer: int) -> Mask:
         """The keys that the layer's queries see: all, or those within the window of a local layer."""
@@ -182,35 +202,59 @@ class Encoder(Weights):
         return distances.disentangled(settings, self._relative[layer], tokens)
 
     def self_attention(
-        self, x: Tokens, layer: int, texts: Sequence[slice], silenced: Iterable[int] = (), method: str = "zero"
+        self,
+        x: Tokens,
+        layer: int,
+        texts: Sequence[slice],
+        silenced: Iterable[int] = (),
+        method: str = "zero",
+        rooms: Sequence[Room] = (),
     ) -> tuple[Tokens, list[LayerRecord]]:
         """MultiHead(X) = Concat(head_1 .. head_h) W^O + b_O for each text separately, and the record of each text.
 
         head_i = softmax(Q_i K_i^T / sqrt(d_head)) V_i; of a silenced head what `attention.silent` leaves. (Vaswani et
         al. 2017, 3.2.)
+
+        Args:
+            x: the tokens of all texts.
+            layer: the layer.
+            texts: the rows of each text.
+            silenced: heads.
+            method: how heads are silenced.
+            rooms: memory for each text's queries, keys and values; by default, new memory for each array.
         """
         sizes = self.anatomy.known()
         mask = self.mask(layer)
-        projected = {role: self.linear(x, role, layer) for role in PROJECTIONS}
-        joined = np.empty((len(x), sizes.d_heads), dtype=x.dtype)
-        records = []
-        for text in texts:
+        product = self.product(x, PROJECTIONS, layer)
+        keys, values = sizes.heads * sizes.d_head, (sizes.heads + sizes.kv_heads) * sizes.d_head  # first columns
+        parts = (product[:, :keys], product[:, keys:values], product[:, values:])
+        joined, records = [], []
+        for text, room in zip_longest(texts, rooms):
             angles = self.angles(layer, text.stop - text.start)
-            q, k, v = (self.split(part[text], role, angles) for role, part in projected.items())
+            q, k, v = (
+                self.split(part[text], role, layer, angles, room) for role, part in zip(PROJECTIONS, parts, strict=True)
+            )
             context, lse = self.attend(q, k, v, layer)
             for head in silenced:
                 context[head] = silent(context[head], method)
-            joined[text] = join_heads(context)
+            joined.append(join_heads(context))
             stage = "projected" if angles is None else "rotated"
             terms = self.terms(layer, text.stop - text.start)
             records.append(LayerRecord(q, k, v, lse, self.scale, mask, stage, terms=terms))
-        return self.linear(joined, "layer.attention_output", layer), records
+        heads = joined[0] if len(joined) == 1 else np.concatenate(joined)
+        return self.linear(heads, "layer.attention_output", layer), records
 
     def layer(
-        self, x: Tokens, layer: int, texts: Sequence[slice], silenced: Iterable[int] = (), method: str = "zero"
+        self,
+        x: Tokens,
+        layer: int,
+        texts: Sequence[slice],
+        silenced: Iterable[int] = (),
+        method: str = "zero",
+        rooms: Sequence[Room] = (),
     ) -> tuple[Tokens, list[LayerRecord]]:
         """One layer's output, and the record of each text. Arguments as for `self_attention`; `x` is left as it is."""
-        summed, records = self.self_attention(self.attention_input(x, layer), layer, texts, silenced, method)
+        summed, records = self.self_attention(self.attention_input(x, layer), layer, texts, silenced, method, rooms)
         summed += x
         out = self.after_attention(summed, layer)
         if layer == 0 and self.anatomy.has("convolution.weight"):
@@ -237,7 +281,8 @@ class Encoder(Weights):
             InputError: an id is beyond the vocabulary, or a text is longer than the position table.
             CheckpointError: a parameter is missing.
         """
-        layers = self.anatomy.computable().layers
+        sizes = self.anatomy.computable()
+        layers = sizes.layers
         self.checkpoint.fetch()
         for sequence in sequences:
             self.check(sequence)
@@ -249,10 +294,12 @@ class Encoder(Weights):
                 for forward_pass, text in zip(passes, texts, strict=True):
                     forward_pass.hidden.append(x[text].copy())
 
+        numbers = layers * (sizes.heads + 2 * sizes.kv_heads) * sizes.d_head  # of each token
+        rooms = [Room(len(sequence.ids) * numbers) for sequence in sequences]
         x = self.embed(sequences)
         for layer in range(layers):
             keep(x)
-            x, records = self.layer(x, layer, texts, [head for at, head in ablate if at == layer])
+            x, records = self.layer(x, layer, texts, [head for at, head in ablate if at == layer], rooms=rooms)
             for forward_pass, record in zip(passes, records, strict=True):
                 forward_pass.layers.append(record)
             if progress is not None:

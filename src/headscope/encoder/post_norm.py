@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from headscope.encoder.feed_forward import feed_forward
 
 if TYPE_CHECKING:
-    import numpy as np
     from jaxtyping import Float
 
     from headscope.encoder.weights import Weights
@@ -27,6 +28,4 @@ def attention_input(_weights: Weights, x: Tokens, _layer: int) -> Tokens:
 def after_attention(weights: Weights, summed: Tokens, layer: int) -> Tokens:
     """The layer's output from x + Attention(x), which is overwritten."""
     x = weights.norm(summed, "layer.attention_norm", layer)
-    out = feed_forward(weights, x, layer)
-    out += x
-    return weights.norm(out, "layer.output_norm", layer)
+    return weights.norm(np.add(feed_forward(weights, x, layer), x, order="C"), "layer.output_norm", layer)

@@ -50,7 +50,7 @@ def turns(weights: Weights, base: float, tokens: int) -> tuple[Angles, Angles]:
     return np.cos(wide).astype(np.float32), np.sin(wide).astype(np.float32)
 
 
-def rotate(x: Heads, cos: Angles, sin: Angles, *, pairs: bool) -> Heads:
+def rotate(x: Heads, cos: Angles, sin: Angles, *, pairs: bool, out: Heads | None = None) -> Heads:
     """(heads, tokens, d_head): every pair (a, b) becomes (a cos - b sin, b cos + a sin).
 
     Args:
@@ -58,11 +58,12 @@ def rotate(x: Heads, cos: Angles, sin: Angles, *, pairs: bool) -> Heads:
         cos: cosines of these tokens' angles.
         sin: sines of these tokens' angles.
         pairs: True if dimensions 2i and 2i + 1 form a pair; False for i and i + d_head / 2.
+        out: other memory for the result.
     """
     half = x.shape[-1] // 2
     first, second = (slice(0, None, 2), slice(1, None, 2)) if pairs else (slice(0, half), slice(half, None))
     a, b = x[..., first], x[..., second]
-    turned = np.empty_like(x)
+    turned = np.empty_like(x) if out is None else out
     np.multiply(a, cos, out=turned[..., first])
     turned[..., first] -= b * sin
     np.multiply(b, cos, out=turned[..., second])

@@ -12,9 +12,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscope.encoder.products import rows_product
+from headscope.encoder.copies import Copies
+from headscope.encoder.memory import empty_aligned
+from headscope.encoder.products import FEW_TOKENS, few_product, many_product
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator, Sequence
+
     from jaxtyping import Float
 
     from headscope.anatomy import Anatomy, Parameter
@@ -37,12 +41,17 @@ THREAD_LIMITS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 class Weights:
     """The parameters of a checkpoint, in fp32.
 
-    fp32 parameters are used in place, in the mapped file; narrower dtypes are upcast once and cached.
+    fp32 parameters are used in place, in the mapped file; narrower dtypes are upcast once and cached. Weights that are
+    multiplied more often are copied: see copies.py.
     """
 
     checkpoint: Checkpoint
     anatomy: Anatomy
     _cache: dict[str, Float[np.ndarray, "..."]] = field(default_factory=dict, repr=False)
+    _looked_up: dict[Hashable, tuple[Hashable, list[Float[np.ndarray, "..."]]]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+    _copies: Copies = field(default_factory=Copies, repr=False, compare=False)
     _kept: threading.local = field(default_factory=threading.local, repr=False, compare=False)
 
     @cached_property
@@ -62,7 +71,7 @@ class Weights:
             return np.empty(shape, dtype=np.float32)
         kept: dict[str, Float[np.ndarray, " n"]] = self._kept.__dict__
         if purpose not in kept or len(kept[purpose]) < numbers:
-            kept[purpose] = np.empty(numbers, dtype=np.float32)
+            kept[purpose] = empty_aligned((numbers,))
         return kept[purpose][:numbers].reshape(shape)
 
     def weight(self, role: str, layer: int | None = None) -> Float[np.ndarray, "..."]:
@@ -86,10 +95,42 @@ class Weights:
         self, x: Float[np.ndarray, "tokens into"], role: str, layer: int | None = None
     ) -> Float[np.ndarray, "tokens out"]:
         """x W + b, with the paper's W = weight.T; b is 0 in families without biases."""
-        product = rows_product(x, self.weight(f"{role}.weight", layer))
+        product = self.product(x, (role,), layer)
         if self.anatomy.has(f"{role}.bias", layer):
-            product += self.weight(f"{role}.bias", layer)
+            return np.add(product, self.weight(f"{role}.bias", layer), order="C")
+        return np.array(product, order="C")
+
+    def product(
+        self, x: Float[np.ndarray, "tokens into"], roles: Sequence[str], layer: int | None = None
+    ) -> Float[np.ndarray, "tokens out"]:
+        """x W for the W of these roles side by side, in the order in memory in which BLAS is fastest.
+
+        It is valid until this thread's next product with these roles.
+        """
+        key, stored = self._linears(tuple(roles), layer)
+        tokens, width = len(x), sum(map(len, stored))
+        if tokens > FEW_TOKENS:
+            transposed = self._copies.transposed(key, stored)
+            if transposed is not None:
+                row = width if len(stored) == 1 else transposed.strides[0] // transposed.itemsize  # as in the copy
+                return np.matmul(x, transposed, out=self.scratch(roles[0], (tokens, row))[:, :width])
+            columns = self.scratch(roles[0], (width, tokens))
+            for weight, part in _parts(stored):
+                many_product(x, weight, out=columns[part])
+            return columns.T
+        copy = self._copies.as_stored(key, stored)
+        product = self.scratch(roles[0], (tokens, width))
+        for weight, part in _parts(stored if copy is None else [copy]):
+            few_product(x, weight, out=product[:, part])
         return product
+
+    def _linears(self, roles: tuple[str, ...], layer: int | None) -> tuple[Hashable, list[Float[np.ndarray, "_ into"]]]:
+        """What identifies the weights of these roles, and the weights as stored."""
+        if (roles, layer) not in self._looked_up:
+            parameters = [self.anatomy.parameter(f"{role}.weight", layer) for role in roles]
+            key = tuple((row.stored, row.rows) for row in parameters)
+            self._looked_up[roles, layer] = key, [self.read(row) for row in parameters]
+        return self._looked_up[roles, layer]
 
     def norm(self, x: Rows, role: str, layer: int | None = None) -> Rows:
         """The family's norm, in place.
@@ -114,3 +155,11 @@ class Weights:
             if shift is not None:
                 rows += shift
         return x
+
+
+def _parts(stored: Sequence[Float[np.ndarray, "_ into"]]) -> Iterator[tuple[Float[np.ndarray, "_ into"], slice]]:
+    """Each weight with its part of the product with all of them."""
+    first = 0
+    for weight in stored:
+        yield weight, slice(first, first + len(weight))
+        first += len(weight)

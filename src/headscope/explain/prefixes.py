@@ -131,7 +131,7 @@ def _contexts(
     inputs = encoder.attention_input(keys, layer)
     rows = inputs if queries is keys else encoder.attention_input(queries, layer)
     q, k, v = (
-        encoder.split(encoder.linear(x, role, layer), role, turns)
+        encoder.split(encoder.product(x, (role,), layer), role, layer, turns)
         for x, role, turns in (
             (rows, "layer.query", of_queries),
             (inputs, "layer.key", angles),

@@ -1,0 +1,461 @@
+"""Flex attention of transformers and of modules of one's own, against eager attention and the formula."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_compiled import check_backend
+from test_families import PADDABLE, assert_same_weights, eager_attentions
+from test_generation import agrees_with, eager, generated, model_of
+from torch import nn
+from torch.nn.attention import flex_attention as flex
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import AttentionInterface
+from transformers.integrations import flex_attention as integration
+
+from families import BY_NAME, FAMILIES
+from headscope._capture import ablate, capture, score_mods
+from headscope._capture.cells import BLOCK_CELLS
+from headscope._capture.flex import Flexed
+from headscope._capture.masks import find_rules
+from headscope.errors import UnsupportedError
+
+NO_FLEX = ("SplinterModel", "LayoutLMModel", "MarkupLMModel", "DPRQuestionEncoder", "GPT2Model", "GPTBigCodeModel")
+NO_FLEX += ("StableLmModel", "MiMoV2FlashModel", "SwitchTransformersModel", "BeitModel")
+SINKS = ("GptOssModel", "FlintModel", "OpenAIPrivacyFilterModel")
+ONE_ROW = ("T5Model", "MT5Model", "UMT5Model")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:flex_attention called without:UserWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+READ = [family for family in FAMILIES if family.name not in (*NO_FLEX, *SINKS)]
+
+
+@pytest.fixture(autouse=True)
+def uncompiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Flex attention without a compiler, which also spares the tests its time; tests named compiled have one."""
+    if "compiled" not in request.node.name:
+        monkeypatch.setattr(integration.WrappedFlexAttention, "__call__", lambda self: flex.flex_attention)
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize(
+    ("family", "padding"),
+    [(family, "right" if family in PADDABLE else "none") for family in READ]
+    + [(BY_NAME[name], padding) for name in ("BertModel", "LlamaModel", "Gemma2Model") for padding in ("none", "left")],
+    ids=str,
+)
+def test_weights_are_the_eager_ones(family: Any, padding: str) -> None:
+    """T5's position bias has one row, from which transformers' score_mod takes that of the row of the batch."""
+    model = family.build()
+    model.set_attn_implementation("flex_attention")
+    inputs = family.inputs(padded=padding != "none", left=padding == "left")
+    if family.name in ONE_ROW:
+        inputs = {name: value[:1] for name, value in inputs.items()}
+    with torch.no_grad(), torch.compiler.set_stance("force_eager"):
+        alone = model(**inputs)
+        with capture(model) as captured:
+            watched = model(**inputs)
+    for name, value in alone.items():
+        if isinstance(value, torch.Tensor):
+            assert torch.equal(value, watched[name])
+    assert_same_weights(captured, eager_attentions(model, inputs, family.stacks), 1e-4)
+    assert all(trace.verify().agrees for trace in captured.traces)
+
+
+@pytest.mark.parametrize("name", ["llama", "mistral", "gemma3"])
+def test_generation(name: str) -> None:
+    model = model_of(name)
+    model.set_attn_implementation("flex_attention")
+    with torch.compiler.set_stance("force_eager"):
+        captured, final, mask = generated(model, 3)
+    attentions = eager(model, final[:, :-1], mask[:, :-1])
+    assert len(captured.generations) == 3
+    for row, trace in enumerate(captured.generations):
+        agrees_with(trace, attentions, row)
+        assert all(record.mask.bias is None and record.mask.causal for record in trace.layers)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("name", ["BertModel", "Gemma2Model"])
+def test_compiled_by_transformers_as_without_a_capture(name: str) -> None:
+    check_backend("inductor")
+    family = BY_NAME[name]
+    model, inputs = family.build(), family.inputs(padded=True)
+    model.set_attn_implementation("flex_attention")
+    with torch.no_grad():
+        alone = model(**inputs).last_hidden_state
+        with capture(model) as captured:
+            torch.testing.assert_close(model(**inputs).last_hidden_state, alone, rtol=0, atol=0)
+    assert_same_weights(captured, eager_attentions(model, inputs, family.stacks), 1e-4)
+
+
+def as_on_a_gpu() -> Callable[..., Any]:
+    """transformers' function with the branch that it takes everywhere but on a CPU: it returns log-sum-exps, too."""
+    source = inspect.getsource(integration.flex_attention_forward).replace('query.device.type != "cpu"', "True")
+    space = vars(integration).copy()
+    exec(source, space)
+    function: Callable[..., Any] = space["flex_attention_forward"]
+    return function
+
+
+@pytest.mark.parametrize("name", ["BertModel", "LlamaModel", *SINKS])
+def test_log_sum_exps_beside_the_output_are_no_weights(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    family = BY_NAME[name]
+    model, inputs = family.build(), family.inputs(padded=True)
+    model.set_attn_implementation("flex_attention")
+    monkeypatch.setitem(AttentionInterface._global_mapping, "flex_attention", as_on_a_gpu())
+    with torch.no_grad(), capture(model) as captured:
+        model(**inputs)
+    assert_same_weights(captured, eager_attentions(model, inputs, family.stacks), 1e-4)
+    assert ("sinks" in captured.traces[0][0].terms.named) == (name in SINKS)
+
+
+@pytest.mark.parametrize("kv_heads", [4, 2])
+def test_log_sum_exps_are_natural_above_the_operator_and_in_powers_of_2_in_it(kv_heads: int) -> None:
+    """What flex_attention returns is ln 2 times what its operator computes: capture uses neither."""
+    q, k, v = torch.randn(2, 4, 9, 8), torch.randn(2, kv_heads, 9, 8), torch.randn(2, kv_heads, 9, 8)
+    naive = (q @ k.repeat_interleave(4 // kv_heads, 1).mT / 8**0.5).logsumexp(-1)
+    aux = flex.AuxRequest(lse=True)
+    _, returned = flex.flex_attention(q, k, v, enable_gqa=True, return_aux=aux)
+    torch.testing.assert_close(returned.lse, naive)
+    plain = flex._create_empty_block_mask(q, k).as_tuple()
+    _, of_operator, _ = torch.ops.higher_order.flex_attention(q, k, v, flex._identity, plain, 8**-0.5, {})
+    torch.testing.assert_close(of_operator * np.log(2), naive)
+
+
+HEADS, TOKENS = 4, 9
+SLOPES = torch.tensor([0.5, 0.25, 0.125, 0.0625])
+TABLE = torch.randn(HEADS, 2 * TOKENS - 1, generator=torch.Generator().manual_seed(3))
+NUMBERS = torch.randn(HEADS, TOKENS, generator=torch.Generator().manual_seed(4))
+CAP = torch.tensor(3.0)
+LOWER = torch.zeros(TOKENS, TOKENS).masked_fill(torch.ones(TOKENS, TOKENS).triu(1).bool(), float("-inf"))
+REAL = torch.ones(2, TOKENS, dtype=torch.bool)
+REAL[1, 6:] = False
+ROWS, COLUMNS = torch.arange(TOKENS)[:, None], torch.arange(TOKENS)
+"""Queries and keys of the formulas below."""
+
+Mod = Callable[..., torch.Tensor]
+Formula = Callable[[torch.Tensor], torch.Tensor]
+MODS: dict[str, tuple[Mod, Formula, tuple[str, ...]]] = {
+    "alibi": (
+        lambda s, b, h, i, j: s + SLOPES[h] * (j - i),
+        lambda s: s + SLOPES[:, None, None] * (COLUMNS - ROWS),
+        ("by_distance",),
+    ),
+    "alibi by key": (
+        lambda s, b, h, i, j: s + SLOPES[h] * j,
+        lambda s: s + SLOPES[:, None, None] * COLUMNS,
+        ("by_key",),
+    ),
+    "relative bias": (
+        lambda s, b, h, i, j: s + TABLE[h, j - i + TOKENS - 1],
+        lambda s: s + TABLE[:, COLUMNS - ROWS + TOKENS - 1],
+        ("by_distance",),
+    ),
+    "number of each key": (
+        lambda s, b, h, i, j: NUMBERS[h][j] + s,
+        lambda s: s + NUMBERS[:, None],
+        ("by_key",),
+    ),
+    "cap": (lambda s, b, h, i, j: 3 * torch.tanh(s / 3), lambda s: 3 * torch.tanh(s / 3), ("cap",)),
+    "cap in a tensor": (lambda s, b, h, i, j: CAP * torch.tanh(s / CAP), lambda s: 3 * torch.tanh(s / 3), ("cap",)),
+    "cap of the sum": (
+        lambda s, b, h, i, j: torch.tanh((s + SLOPES[h] * (j - i)) * 0.25) * 4,
+        lambda s: 4 * torch.tanh((s + SLOPES[:, None, None] * (COLUMNS - ROWS)) / 4),
+        ("by_distance", "cap"),
+    ),
+    "factor": (lambda s, b, h, i, j: s * 0.5 - 1, lambda s: s / 2 - 1, ("by_key",)),
+    "causal": (
+        lambda s, b, h, i, j: torch.where(i >= j, s, -float("inf")),
+        lambda s: s.masked_fill(ROWS < COLUMNS, float("-inf")),
+        (),
+    ),
+    "causal as numbers": (lambda s, b, h, i, j: s + LOWER[i, j], lambda s: s + LOWER, ()),
+    "causal after alibi": (
+        lambda s, b, h, i, j: (s + SLOPES[h] * (j - i)).masked_fill(i < j, float("-inf")),
+        lambda s: (s + SLOPES[:, None, None] * (COLUMNS - ROWS)).masked_fill(ROWS < COLUMNS, float("-inf")),
+        ("by_distance",),
+    ),
+    "identity": (lambda s, b, h, i, j: s.float().clone(), lambda s: s, ()),
+}
+
+
+def causal(b: torch.Tensor, h: torch.Tensor, i: torch.Tensor, j: torch.Tensor) -> torch.Tensor:
+    return i >= j
+
+
+def window(b: torch.Tensor, h: torch.Tensor, i: torch.Tensor, j: torch.Tensor) -> torch.Tensor:
+    return (i - j).abs() <= 2
+
+
+def padding(b: torch.Tensor, h: torch.Tensor, i: torch.Tensor, j: torch.Tensor) -> torch.Tensor:
+    return REAL[b, j]
+
+
+MASKS: dict[str, tuple[Any, torch.Tensor]] = {
+    "none": (None, torch.ones(2, 1, TOKENS, TOKENS, dtype=torch.bool)),
+    "causal": (causal, (ROWS >= COLUMNS).expand(2, 1, -1, -1)),
+    "window": (window, ((ROWS - COLUMNS).abs() <= 2).expand(2, 1, -1, -1)),
+    "padding": (padding, REAL[:, None, None].expand(-1, -1, TOKENS, -1)),
+    "causal and padding": (flex.and_masks(causal, padding), (ROWS >= COLUMNS) & REAL[:, None, None]),
+}
+
+
+class Flexible(nn.Module):
+    """Four heads of 8, or fewer of keys and values."""
+
+    def __init__(self, *, kv_heads: int = HEADS, mod: Mod | None = None, mask: Any = None, **options: Any) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.kv_heads, self.mod, self.mask, self.options = kv_heads, mod, mask, options
+        self.into = nn.Linear(32, 32 + 16 * kv_heads)
+        self.out = nn.Linear(32, 32)
+        with torch.no_grad():
+            self.into.weight.mul_(4)
+
+    def parts(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        sizes = (32, 8 * self.kv_heads, 8 * self.kv_heads)
+        return tuple(part.unflatten(-1, (-1, 8)).transpose(1, 2) for part in self.into(x).split(sizes, -1))
+
+    def attend(self, *given: Any, **options: Any) -> Any:
+        return flex.flex_attention(*given, **options)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        shared = {"enable_gqa": True} if self.kv_heads < HEADS else {}
+        mixed = self.attend(*self.parts(x), score_mod=self.mod, block_mask=self.mask, **shared, **self.options)
+        return x + self.out((mixed[0] if isinstance(mixed, tuple) else mixed).transpose(1, 2).flatten(2))
+
+
+class Compiled(Flexible):
+    """As PyTorch's documentation has it."""
+
+    def attend(self, *given: Any, **options: Any) -> Any:
+        return COMPILED(*given, **options)
+
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # PyTorch deprecates what its compiler calls
+    COMPILED = torch.compile(flex.flex_attention)
+
+
+def block_mask(mask_mod: Any, size: int = TOKENS, rows: int | None = 2, blocks: int = 128) -> Any:
+    return flex.create_block_mask(mask_mod, rows, None, size, size, device="cpu", BLOCK_SIZE=blocks)
+
+
+def assert_as_the_formula(layers: list[Flexible], formula: Formula, allowed: torch.Tensor, names: Any = None) -> None:
+    """Capture these layers in a row, and compare every cell with the formula."""
+    model, x = nn.Sequential(*layers).eval(), torch.randn(2, TOKENS, 32)
+    with torch.no_grad(), torch.compiler.set_stance("force_eager"):
+        alone = model(x)
+        with capture(model) as captured:
+            assert torch.equal(model(x), alone)
+        for number, layer in enumerate(layers):
+            q, k, _ = layer.parts(x)
+            raw = q @ k.repeat_interleave(HEADS // len(k[0]), 1).mT * layer.options.get("scale", 8**-0.5)
+            weights = formula(raw).masked_fill(~allowed, float("-inf")).softmax(-1)
+            for row, trace in enumerate(captured.traces):
+                kept = slice(0, len(trace.keys))
+                np.testing.assert_allclose(trace[number].weights[:], weights[row, :, kept, kept], atol=2e-6)
+                assert names is None or trace[number].terms.named == names
+                assert trace[number].mask.bias is None
+                written = sum(trace[number, head].output for head in range(HEADS)) + layer.out.bias.numpy()
+                np.testing.assert_allclose(written, (layer(x) - x)[row, kept], atol=1e-5)
+            x = layer(x)
+    assert captured.unrecorded == ()
+    assert all(trace.verify().agrees for trace in captured.traces)
+
+
+@pytest.mark.parametrize("kv_heads", [4, 2])
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("name", MODS)
+def test_score_mods_that_are_score_terms(name: str, mask: str, kv_heads: int) -> None:
+    mod, formula, terms = MODS[name]
+    mask_mod, allowed = MASKS[mask]
+    given = None if mask_mod is None else block_mask(mask_mod)
+    layers = [Flexible(kv_heads=kv_heads, mod=mod, mask=given), Flexible(kv_heads=kv_heads, mod=mod, mask=given)]
+    assert_as_the_formula(layers, formula, allowed, terms)
+
+
+@pytest.mark.parametrize("cls", [Flexible, Compiled])
+@pytest.mark.parametrize("options", [{}, {"scale": 0.2}, {"return_aux": flex.AuxRequest(lse=True)}], ids=str)
+def test_ways_to_call_it(cls: type[Flexible], options: dict[str, Any]) -> None:
+    mod, formula, terms = MODS["cap of the sum"]
+    assert_as_the_formula([cls(mod=mod, mask=block_mask(causal), **options)], formula, MASKS["causal"][1], terms)
+    assert_as_the_formula([cls(**options)], lambda s: s, MASKS["none"][1], ())
+
+
+STEPS: tuple[Mod, ...] = (
+    lambda s, b, h, i, j: s + 1.5,
+    lambda s, b, h, i, j: torch.sub(s, SLOPES[h] * (j - i), alpha=2),
+    lambda s, b, h, i, j: TABLE[h, j - i + TOKENS - 1] - s,
+    lambda s, b, h, i, j: (i > j) + s,
+    lambda s, b, h, i, j: s * -0.5,
+    lambda s, b, h, i, j: 3 * s / CAP,
+    lambda s, b, h, i, j: -s,
+    lambda s, b, h, i, j: torch.tanh(s),
+    lambda s, b, h, i, j: s.masked_fill(i < j, float("-inf")),
+    lambda s, b, h, i, j: torch.where(j > 2, -float("inf"), s),
+    lambda s, b, h, i, j: s.relu(),
+    lambda s, b, h, i, j: s * SLOPES[h],
+    lambda s, b, h, i, j: torch.where(s > 0, s, -float("inf")),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps=st.lists(st.sampled_from(range(len(STEPS))), max_size=5))
+def test_any_chain_of_operators_is_read_truly_or_not_at_all(steps: list[int]) -> None:
+    def mod(score: torch.Tensor, *place: torch.Tensor) -> torch.Tensor:
+        for step in steps:
+            score = STEPS[step](score, *place)
+        return score
+
+    try:
+        scoring = score_mods.read(mod, (), torch.device("cpu"), "here")
+    except UnsupportedError:
+        return
+    assert not {10, 11, 12} & {*steps}
+    assert_does(mod, scoring)
+
+
+@pytest.mark.parametrize("name", MODS)
+def test_what_is_read_of_a_score_mod_holds_for_every_score(name: str) -> None:
+    assert_does(MODS[name][0], score_mods.read(MODS[name][0], (), torch.device("cpu"), "here"))
+
+
+def assert_does(mod: Mod, scoring: score_mods.Scoring) -> None:
+    """Compare what was read with the function, at random scores and places."""
+    generator = torch.Generator().manual_seed(7)
+    for _ in range(20):
+        score = torch.randn((), generator=generator) * 10
+        place = [torch.randint(0, size, (), generator=generator) for size in (1, HEADS, TOKENS, TOKENS)]
+        expected = scoring.factor * score + (0 if scoring.bias is None else scoring.bias(*place))
+        if scoring.cap is not None:
+            expected = scoring.cap * torch.tanh(expected / scoring.cap)
+        if not all(bool(condition(*place)) for condition in scoring.allowed):
+            expected = torch.tensor(float("-inf"))
+        torch.testing.assert_close(mod(score, *place), expected)
+
+
+def test_heads_of_ones_own_flex_attention_are_silenced() -> None:
+    model, x = Flexible(mask=block_mask(causal)).eval(), torch.randn(2, TOKENS, 32)
+    with torch.no_grad(), ablate(model, [(0, head) for head in range(HEADS)]):
+        torch.testing.assert_close(model(x), x + model.out.bias)
+
+
+def test_a_graph_of_the_whole_model_is_refused_by_name() -> None:
+    model, inputs = BY_NAME["BertModel"].build(), BY_NAME["BertModel"].inputs(padded=True)
+    model.set_attn_implementation("flex_attention")
+    graph = torch.compile(model, backend="aot_eager")
+    message = r"BertSelfAttention attends with flex attention[\s\S]*uncompiled, where transformers still compiles"
+    with torch.no_grad(), pytest.raises(UnsupportedError, match=message), capture(graph):
+        graph(**inputs)
+
+
+UNREAD: dict[str, tuple[Mod, str]] = {
+    "another function": (lambda s, b, h, i, j: s.relu(), r"changes the score with aten\.relu"),
+    "a factor for each head": (lambda s, b, h, i, j: s * SLOPES[h], r"aten\.mul\.Tensor"),
+    "a number after the cap": (
+        lambda s, b, h, i, j: 3 * torch.tanh(s / 3) + SLOPES[h] * j,
+        r"aten\.add\.Tensor after its soft cap",
+    ),
+    "two scores": (lambda s, b, h, i, j: s + s.tanh(), "uses the score several times"),
+    "a mask before the cap": (
+        lambda s, b, h, i, j: torch.tanh(s.masked_fill(i < j, float("-inf"))),
+        r"aten\.tanh after a mask",
+    ),
+    "a finite mask": (lambda s, b, h, i, j: torch.where(i < j, -5.0, s), r"aten\.where\.self"),
+    "no score": (lambda s, b, h, i, j: SLOPES[h] * j, "doesn't depend on the score"),
+    "whole numbers": (lambda s, b, h, i, j: s.to(torch.int32).float(), r"_to_copy"),
+    "a negative cap": (lambda s, b, h, i, j: -3 * torch.tanh(s), r"soft cap is -3"),
+}
+
+
+@pytest.mark.parametrize("name", UNREAD)
+def test_other_score_mods_are_named_unless_nobody_wants_their_layer(name: str) -> None:
+    mod, message = UNREAD[name]
+    model = nn.Sequential(Flexible(mod=mod), Flexible()).eval()
+    with torch.no_grad(), capture(model, layers=[1]) as captured:
+        model(torch.randn(2, TOKENS, 32))
+    assert captured.traces[0].numbers == (1,)
+    with (
+        torch.no_grad(),
+        pytest.raises(UnsupportedError, match=rf"{message}[\s\S]*where: 0[\s\S]*sdpa"),
+        capture(model),
+    ):
+        model(torch.randn(2, TOKENS, 32))
+
+
+DOCUMENTS = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 2, 2]] * 2)
+
+
+@pytest.mark.parametrize(
+    ("mod", "mask"),
+    [
+        (None, lambda b, h, i, j: DOCUMENTS[b, i] == DOCUMENTS[b, j]),
+        (None, lambda b, h, i, j: (i >= j) | (h == 0)),
+        (lambda s, b, h, i, j: s + LOWER.nan_to_num(neginf=1.0)[i, j] * i, causal),
+    ],
+    ids=["packed documents", "one head sees more", "numbers without a rule"],
+)
+def test_what_follows_no_rule_is_never_kept_as_a_map(mod: Any, mask: Any) -> None:
+    model = Flexible(mod=mod, mask=flex.create_block_mask(mask, 2, HEADS, TOKENS, TOKENS, device="cpu")).eval()
+    message = r"follows no rule[\s\S]*scaled_dot_product"
+    with torch.no_grad(), pytest.raises(UnsupportedError, match=message), capture(model):
+        model(torch.randn(2, TOKENS, 32))
+
+
+def test_blocks_that_contradict_the_function_are_refused() -> None:
+    """Compiled kernels would skip the second block of keys, and the uncompiled form doesn't."""
+    count, indices = torch.ones(1, 1, 2, dtype=torch.int32), torch.zeros(1, 1, 2, 2, dtype=torch.int32)
+    mask = flex.BlockMask.from_kv_blocks(count, indices, BLOCK_SIZE=128, seq_lengths=(256, 256))
+    model = Flexible(mask=mask).eval()
+    message = r"contradicts itself[\s\S]*create_block_mask"
+    with torch.no_grad(), pytest.raises(UnsupportedError, match=message), capture(model):
+        model(torch.randn(1, 256, 32))
+
+
+class Largest(TorchDispatchMode):
+    """Notes the size of the largest tensor that an operator returns."""
+
+    cells = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor) and result.untyped_storage().nbytes() > result.element_size():
+            self.cells = max(self.cells, result.numel())
+        return result
+
+
+@pytest.mark.parametrize("mask_mod", [causal, window], ids=["causal", "window"])
+def test_a_long_mask_is_read_in_blocks(mask_mod: Any) -> None:
+    size = 3000
+    mask = block_mask(mask_mod, size, rows=1)
+    reading = Flexed.of(mask)
+    assert reading is not None
+    with Largest() as largest:
+        raw = reading.raw((3, 12, size, size), torch.device("cpu"), "here")
+        rules = find_rules(raw, 3, size, size, slice(0, size))
+    assert rules.shared
+    assert rules.row(0).mask.causal == (mask_mod is causal)
+    assert rules.row(0).mask.window == (None if mask_mod is causal else (2, 2))
+    assert largest.cells <= BLOCK_CELLS < size * size
+
+
+def test_layers_that_share_a_mask_read_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, read = [], Flexed.read
+    monkeypatch.setattr(Flexed, "read", lambda *given: calls.append(1) or read(*given))  # type: ignore[func-returns-value]
+    mask = block_mask(causal)
+    model = nn.Sequential(*(Flexible(mod=MODS["alibi"][0], mask=mask) for _ in range(3))).eval()
+    with torch.no_grad(), capture(model):
+        model(torch.randn(2, TOKENS, 32))
+    assert len(calls) == 1
