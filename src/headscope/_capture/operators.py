@@ -22,15 +22,22 @@ import torch
 from headscope.kernels import FUSED as FUSED_KERNELS
 from headscope.kernels import KernelNotes
 
-FALLS_THROUGH = hasattr(torch.library.Library, "fallback")
-"""False in versions of PyTorch in which no key but PreDispatch can be used from Python."""
 
-KEY_NAME = "TESTING_ONLY_GenericMode" if FALLS_THROUGH else "PreDispatch"
-"""A key above all others, in the order in which they are looked at, that nothing in PyTorch uses. Every operator has a
-kernel under PreDispatch that only passes on to the next key, which takes a microsecond; about 1 % of a forward pass of
-128 tokens."""
+def _key() -> tuple[str, Any]:
+    """A dispatch key that watches a thread, and its name.
 
-KEY: Any = torch._C._parse_dispatch_key(KEY_NAME)
+    Above all others, in the order in which they are looked at, is one that nothing in PyTorch uses. Versions without
+    it, or that can't let operators fall through it, have PreDispatch: every operator has a kernel there that only
+    passes on to the next key, which takes a microsecond; about 1 % of a forward pass of 128 tokens.
+    """
+    key: Any = torch._C._parse_dispatch_key(UNUSED)  # None if there is none of this name
+    if key is not None and hasattr(torch.library.Library, "fallback"):
+        return UNUSED, key
+    return "PreDispatch", torch._C.DispatchKey.PreDispatch
+
+
+UNUSED = "TESTING_ONLY_GenericMode"
+KEY_NAME, KEY = _key()
 
 SDPA = torch.ops.aten.scaled_dot_product_attention.default
 """PyTorch's attention as one operator, above the fused kernels and the unfused one."""
@@ -119,7 +126,7 @@ class Operators:
         if len(sys.modules) == self._modules:
             return
         self._modules = len(sys.modules)
-        if FALLS_THROUGH and "_" not in self._libraries:
+        if KEY_NAME == UNUSED and "_" not in self._libraries:
             self._libraries["_"] = torch.library.Library("_", "IMPL")  # type: ignore[no-untyped-call]
             self._libraries["_"].fallback(torch.library.fallthrough_kernel, KEY_NAME)  # type: ignore[no-untyped-call]
         observed = [op.name() for op in (SDPA, *SOFTMAX)]
