@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -180,3 +181,26 @@ def test_numbers_that_are_not_finite_raise_within_the_call() -> None:
         model.encoder.layer[1].attention.self.value.bias[3] = float("nan")
     with torch.no_grad(), capture(model), pytest.raises(UnsupportedError, match="not finite"):
         model(**inputs)
+
+
+def bounds(arrays: list[np.ndarray]) -> tuple[int, int]:
+    """Where these arrays begin and end in memory."""
+    starts = [array.__array_interface__["data"][0] for array in arrays]
+    return min(starts), max(start + array.nbytes for start, array in zip(starts, arrays, strict=True))
+
+
+def test_copies_of_a_row_lie_in_one_piece() -> None:
+    """So they leave no room for temporary tensors between them, and none of another row is kept with them."""
+    model = BERT.build()
+    with torch.no_grad(), capture(model) as captured:
+        model(**BERT.inputs(padded=True))
+    pieces = []
+    for trace in captured.traces:
+        queries = [layer.q for layer in trace.layers]
+        others = [array for layer in trace.layers for array in (layer.k, layer.v)]
+        for arrays in (queries, others):
+            begin, end = bounds(arrays)
+            assert end - begin == sum(array.nbytes for array in arrays)
+            pieces.append((begin, end))
+    pieces.sort()
+    assert all(end <= begin for (_, end), (begin, _) in pairwise(pieces))

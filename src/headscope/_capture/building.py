@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from headscope._capture.calls import Call, Forward, Stack
-from headscope._capture.carrying import Carrier
+from headscope._capture.carrying import Carrier, Room
 from headscope._capture.checking import Probe, excess, first_excess, later_probe, pending_excess, probed_rows
 from headscope._capture.masks import RowRule
 from headscope._capture.naming import Naming
@@ -77,6 +77,7 @@ class Group:
     rows: list[list[LayerCopy]]
     queries_kept: list[np.ndarray | None]
     keys_kept: list[np.ndarray | None]
+    rooms: list[dict[str, Room]]
     masks: dict[tuple[int, int], Mask] = field(default_factory=dict)
     terms: dict[tuple[int, int], Terms] = field(default_factory=dict)
 
@@ -131,6 +132,7 @@ class TraceBuilder:
 
     Attributes:
         finished: the finished forward passes, each with its copies.
+        expected: stack -> number of its attention modules.
     """
 
     silencing = False
@@ -143,6 +145,7 @@ class TraceBuilder:
         self.finished: list[tuple[Forward, list[Group]]] = []
         self.seen_layers: set[int] = set()
         self.strands = Strands()
+        self.expected: Mapping[Stack, int] = {}
         self._open: dict[int, Copies] = {}
 
     @property
@@ -220,6 +223,7 @@ class TraceBuilder:
                 [[] for _ in range(batch)],
                 self._queries_kept(call, groups),
                 [call.rules.row(row).keys for row in range(batch)],
+                self._rooms(call),
             )
         group = groups[key]
         layers = [self._copy(group, call, row, chosen, copies) for row in range(batch)]
@@ -296,15 +300,15 @@ class TraceBuilder:
         at_keys = _places(group.keys_kept[row], device)
         heads, kv_heads = call.q.shape[1], call.k.shape[1]
         kv_chosen = None if chosen is None else [head * kv_heads // heads for head in chosen]
-        keep = self.selection
+        keep, rooms = self.selection, group.rooms[row]
 
-        def copy(
-            x: torch.Tensor, numbers: list[int] | None, places: torch.Tensor | None, dtype: torch.dtype
-        ) -> torch.Tensor:
-            part = x[row] if numbers is None else x[row][numbers]
+        def copy(name: str, numbers: list[int] | None, places: torch.Tensor | None) -> torch.Tensor:
+            part = getattr(call, name)[row]
+            if numbers is not None:
+                part = part[numbers]
             if places is not None:
                 part = part.index_select(1, places)
-            return copies.carrier.copy(part, dtype)
+            return rooms.get(name, copies.carrier).copy(part, keep.dtype)
 
         return LayerCopy(
             call={
@@ -317,13 +321,25 @@ class TraceBuilder:
                 "numbers": None if chosen is None else tuple(chosen),
             },
             tensors={
-                "q": copy(call.q, chosen, at_queries, keep.dtype),
-                "k": copy(call.k, kv_chosen, at_keys, keep.dtype),
-                "v": copy(call.v, kv_chosen, at_keys, keep.dtype) if keep.values else None,
+                "q": copy("q", chosen, at_queries),
+                "k": copy("k", kv_chosen, at_keys),
+                "v": copy("v", kv_chosen, at_keys) if keep.values else None,
             },
             witness=witness(call, row, chosen, at_queries, copies.witnesses),
             silenced=call.silenced,
         )
+
+    def _rooms(self, call: Call) -> list[dict[str, Room]]:
+        """For each row, the room of its queries, and that of its keys and values, which a growing cache may replace.
+
+        There is none on a GPU, and none for a pass with cached keys, of which only the new ones stay.
+        """
+        if self.selection.device.type != "cpu" or call.q.device.type != "cpu" or call.k.shape[2] > call.q.shape[2]:
+            return [{} for _ in call.q]
+        layers = self.expected.get(call.stack, 1)
+        layers = layers if self.selection.layers is None else min(layers, len(self.selection.layers))
+        rooms = [(Room(layers), Room(2 * layers if self.selection.values else layers)) for _ in call.q]
+        return [{"q": queries, "k": others, "v": others} for queries, others in rooms]
 
     def _terms(self, group: Group, call: Call, row: int, chosen: list[int] | None) -> Terms:
         """A copy of the terms over the positions that are kept, with the tables of the chosen heads."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import ExitStack
 from types import TracebackType
@@ -150,6 +151,7 @@ class Captured(Watching):
 
     def __init__(self, model: nn.Module, builder: TraceBuilder, *, strict: bool) -> None:
         super().__init__(model, builder, strict=strict)
+        builder.expected = Counter(self.plan.stacks.values())
         self._builder = builder
         self._built: dict[int, list[Trace]] = {}
 
