@@ -170,6 +170,7 @@ def looked_at(browser: Browser, address: str) -> dict[str, float]:
     page.goto(address, wait_until="commit")
     page.wait_for_selector("html[data-painted]")
     painted = float(page.evaluate("document.documentElement.dataset.painted")) / 1000
+    page.evaluate("location.hash = 'mode=both'")  # a long text opens as text
     settled(page)
     keys = ["ArrowRight", "ArrowDown"] * 4
     near, far = page.evaluate(CHANGES, [keys, [[n, 11 - n] for n in range(1, 10)]])

@@ -2,7 +2,7 @@
 
     python benchmarks/scoreboard.py --peers FOLDER --json results.json
     python benchmarks/scoreboard.py --peers FOLDER --json results.json --resume       # continue an interrupted run
-    python benchmarks/scoreboard.py --peers FOLDER --json smoke.json --quick          # tiny sizes, about two minutes
+    python benchmarks/scoreboard.py --peers FOLDER --json smoke.json --quick          # tiny sizes, some minutes
     python benchmarks/scoreboard_pages.py results.json                                # the docs and READMEs show it
 
 Run it with the Python that has headscope, torch, transformers, pyarrow, playwright, onnx and onnxruntime. Peers get
