@@ -410,7 +410,7 @@ def encoder(board: Board) -> None:
     for one in told(["encoder.py", *board.sizes.encoder], 8 * board.sizes.patience):
         found.setdefault(one["tokens"], {})[one["way"]] = one["raw"]
     for tokens, ways in found.items():
-        task = f"trace of every head with the NumPy encoder, BERT-base, {tokens} tokens: time of one core"
+        task = f"NumPy encoder with its trace, BERT-base, {tokens} tokens: time of one core"
         row = board.row(f"encoder {tokens}", task, "s")
         add(row, "headscope", "", ways["headscope"])
         add(row, "transformers", "eager", ways["transformers eager"])

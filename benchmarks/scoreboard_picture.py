@@ -67,7 +67,7 @@ def picture(report: dict[str, Any]) -> Figure:
     axes.minorticks_off()
     for side in axes.spines.values():
         side.set_visible(False)
-    axes.set_xlabel("how many times as much as headscope it needs (headscope's figure: in brackets)", color=INK)
+    axes.set_xlabel("times as much as headscope (its figure: in brackets)", color=INK)
     marks = [
         Line2D([], [], marker=marker, color=colour, linestyle="", markersize=5, label=tool)
         for tool, (marker, colour) in MARKERS.items()
