@@ -7,11 +7,11 @@ cells and then compared with every cell, a block of queries at a time; if any ce
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import torch
 
-from headscope._capture.cells import BLOCK_CELLS, Cells
+from headscope._capture.cells import Cells, row_blocks
 from headscope._capture.levels import NEGLIGIBLE
 from headscope.terms import Terms
 
@@ -40,22 +40,16 @@ def _small(table: torch.Tensor) -> bool:
     return bool((table.abs() < -NEGLIGIBLE).all())
 
 
-def _blocks(bias: torch.Tensor | Cells) -> Iterator[slice]:
-    step = max(1, BLOCK_CELLS // max(1, len(bias) * bias.shape[2]))
-    for start in range(0, bias.shape[1], step):
-        yield slice(start, min(start + step, bias.shape[1]))
-
-
 def _by_key(bias: torch.Tensor | Cells, allowed: Allowed | None) -> torch.Tensor | None:
     """(1 or heads, keys), the number of each key; None if the rows differ."""
     if allowed is None:
         table = bias[:, -1]
-        same = all(bool((bias[:, rows] == table[:, None]).all()) for rows in _blocks(bias))
+        same = all(bool((bias[:, rows] == table[:, None]).all()) for rows in row_blocks(*bias.shape))
     else:
         table = torch.full_like(bias[:, 0], float("-inf"))
-        for rows in _blocks(bias):
+        for rows in row_blocks(*bias.shape):
             table = torch.maximum(table, bias[:, rows].masked_fill(~allowed(rows), float("-inf")).amax(1))
-        same = all(bool(((bias[:, rows] == table[:, None]) | ~allowed(rows)).all()) for rows in _blocks(bias))
+        same = all(bool(((bias[:, rows] == table[:, None]) | ~allowed(rows)).all()) for rows in row_blocks(*bias.shape))
         table = table.masked_fill(table == float("-inf"), 0)  # keys that no query sees
     return table.float() if same and _small(table) else None
 
@@ -66,7 +60,7 @@ def _by_distance(bias: torch.Tensor | Cells) -> Terms | None:
     table = torch.cat([bias[:, :, 0].flip(1), bias[:, 0, 1:]], 1)
     if not _small(table):
         return None
-    for rows in _blocks(bias):
+    for rows in row_blocks(*bias.shape):
         # Query i sees the distances of keys 0, 1, … in the columns from queries - 1 - i on.
         expected = table[:, queries - rows.stop : queries + keys - 1 - rows.start].unfold(1, keys, 1).flip(1)
         if not torch.equal(bias[:, rows], expected):

@@ -19,6 +19,13 @@ Compute = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], tor
 """Indices of rows of the batch, heads, queries and keys -> their cells, (batch, heads, queries, keys)."""
 
 
+def row_blocks(heads: int, queries: int, keys: int) -> Iterator[slice]:
+    """All rows of a map, in blocks of at most BLOCK_CELLS cells, but at least a row."""
+    step = max(1, BLOCK_CELLS // max(1, heads * keys))
+    for start in range(0, queries, step):
+        yield slice(start, min(start + step, queries))
+
+
 @dataclass(frozen=True, eq=False)
 class Cells:
     """The map of one row of the batch, (heads, queries, keys). Indexing computes and returns a tensor.
@@ -54,9 +61,7 @@ class Cells:
 
     def blocks(self) -> Iterator[tuple[slice, torch.Tensor]]:
         """All rows with their cells, in blocks."""
-        step = max(1, BLOCK_CELLS // max(1, self.shape[0] * self.shape[2]))
-        for start in range(0, self.shape[1], step):
-            rows = slice(start, min(start + step, self.shape[1]))
+        for rows in row_blocks(*self.shape):
             yield rows, self[:, rows]
 
     def any(self) -> bool:

@@ -266,10 +266,10 @@ def _difference(probe: Probe) -> tuple[torch.Tensor, torch.Tensor]:
         weights = torch.softmax(torch.cat([cells, sinks], -1), -1)[..., :-1]
     recomputed = torch.bmm(weights, v).view(heads, n, -1)
     observed = probe.observed
-    if sample.empty is not None and probe.projection is None:
-        observed = observed.masked_fill(sample.empty.to(observed.device), 0)
     if sample.empty is not None:
-        recomputed = recomputed.masked_fill(sample.empty.to(recomputed.device), 0)
+        empty = sample.empty.to(recomputed.device)
+        recomputed = recomputed.masked_fill(empty, 0)
+        observed = observed.masked_fill(empty, 0) if probe.projection is None else observed
     if probe.projection is None:
         return _largest(recomputed - observed), _largest(recomputed)
     weight, bias = probe.projection.weight.float(), probe.projection.bias

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from headscope._capture.cells import BLOCK_CELLS, Cells
+from headscope._capture.cells import Cells, row_blocks
 from headscope.errors import UnsupportedError
 
 NEGLIGIBLE = -1e4
@@ -57,9 +57,7 @@ class Levels:
 
     def blocks(self) -> Iterator[slice]:
         """All rows, in blocks."""
-        step = max(1, BLOCK_CELLS // max(1, self.mask.shape[2] * len(self.mask)))
-        for start in range(0, self.mask.shape[1], step):
-            yield slice(start, min(start + step, self.mask.shape[1]))
+        return row_blocks(*self.mask.shape)
 
     def allowed(self, rows: slice) -> torch.Tensor:
         """(1 or heads, n, keys): True for the cells of these rows that are not masked."""

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from headscope._capture.biases import terms_of
-from headscope._capture.cells import BLOCK_CELLS, BatchCells, Cells
+from headscope._capture.cells import BatchCells, Cells, row_blocks
 from headscope._capture.levels import NEGLIGIBLE, UNDERFLOW, Levels
 from headscope.attention import Mask
 from headscope.terms import NO_TERMS, Terms
@@ -316,9 +316,7 @@ def _unseen(mask: Mask, queries: int, keys: int) -> np.ndarray | None:
 
 
 def _row_blocks(queries: int, keys: int) -> Iterator[np.ndarray]:
-    step = max(1, BLOCK_CELLS // max(1, keys))
-    for start in range(0, queries, step):
-        yield np.arange(start, min(start + step, queries))
+    return (np.arange(rows.start, rows.stop) for rows in row_blocks(1, queries, keys))
 
 
 def _first(part: torch.Tensor | Cells, keys: int) -> Any:
