@@ -15,7 +15,8 @@ Peers run in environments of their own, each beside the plain forward pass of tr
 
 A peer that can't do it gets a "no" with its error. `--compiled` adds the model compiled with torch.compile, and the
 ratio of a captured compiled pass to a compiled one. With `--threads 1`, the processor's time is what a capture costs;
-its ratio has the 95 % interval of the median over the rounds, which alternate in one process.
+its ratio has the 95 % interval of the median over the rounds, which alternate in one process. `--only mask` and
+`--only foreign` measure what the checks of masks and of functions that aren't transformers' own cost.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from typing import Any
 
 import torch
 import transformers
+from torch.nn.functional import scaled_dot_product_attention as sdpa
 from torch.utils._python_dispatch import TorchDispatchMode
 
 OWN = "sdpa, the model's own forward"
@@ -96,7 +98,7 @@ def own_forward(tokens: int, device: str) -> Callable[[], Any]:
 
 def headscope_ways(tokens: int, device: str) -> dict[str, Callable[[], Any]]:
     """The forward pass, the same watched and under capture, and transformers' own way to the weights."""
-    from headscope._capture import capture, operators, sdpa_watch
+    from headscope.live import capture, operators, sdpa_watch
 
     model, eager, ids = bert(tokens).to(device), bert(tokens).to(device), ids_of(tokens, device)
     eager.set_attn_implementation("eager")
@@ -163,7 +165,7 @@ def bertviz_ways(tokens: int, device: str) -> dict[str, Callable[[], Any]]:
 
 def compiled_ways(tokens: int, device: str) -> dict[str, Callable[[], Any]]:
     """The forward pass, the same compiled, and that under capture, in a graph of its own."""
-    from headscope._capture import capture
+    from headscope.live import capture
 
     model, ids = bert(tokens).to(device), ids_of(tokens, device)
     compiled = torch.compile(model, fullgraph=True)
@@ -186,9 +188,57 @@ def long_ways(tokens: int, device: str) -> dict[str, Callable[[], Any]]:
     return {name: ways[name] for name in (OWN, "headscope")}
 
 
+def mask_ways(tokens: int, device: str) -> dict[str, Callable[[], Any]]:
+    """The same with an additive mask of all pairs, which a capture looks at in every layer."""
+    from headscope.live import capture
+
+    model, ids = bert(tokens).to(device), ids_of(tokens, device)
+    mask = torch.zeros(1, 1, tokens, tokens, device=device)
+    mask[..., tokens // 2 :] = float("-inf")
+
+    def captured() -> Any:
+        with capture(model) as found:
+            model(input_ids=ids, attention_mask=mask)
+        return found
+
+    return {OWN: lambda: model(input_ids=ids, attention_mask=mask), "headscope": captured}
+
+
+def foreign_ways(tokens: int, device: str) -> dict[str, Callable[[], Any]]:
+    """The same with functions of other code: one operator, and two, of which every query is compared."""
+    from headscope.live import capture
+
+    def in_parts(count: int) -> Callable[..., Any]:
+        def attend(module: Any, q: Any, k: Any, v: Any, mask: Any, **given: Any) -> Any:
+            parts = [sdpa(part, k, v) for part in q.split(-(-q.shape[2] // count), 2)]
+            return torch.cat(parts, 2).transpose(1, 2).contiguous(), None
+
+        return attend
+
+    model, ids = bert(tokens).to(device), ids_of(tokens, device)
+    for name, count in (("one operator", 1), ("two operators", 2)):
+        transformers.AttentionInterface.register(name, in_parts(count))
+
+    def run(name: str, *, watched: bool) -> Any:
+        model.set_attn_implementation(name)
+        if not watched:
+            return model(input_ids=ids)
+        with capture(model) as found:
+            model(input_ids=ids)
+        return found
+
+    return {
+        OWN: lambda: run("two operators", watched=False),
+        "headscope, one operator": lambda: run("one operator", watched=True),
+        "headscope, two operators": lambda: run("two operators", watched=True),
+    }
+
+
 WAYS = {
     "headscope": headscope_ways,
     "long": long_ways,
+    "mask": mask_ways,
+    "foreign": foreign_ways,
     "compiled": compiled_ways,
     "transformer-lens": lens_ways,
     "bertviz": bertviz_ways,
@@ -290,7 +340,7 @@ class Allocated(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def largest_allocations(tokens: int, padded: bool) -> dict[str, Any]:
     """Tensors as large as a map in a forward pass of two layers, by the model alone and while it is captured."""
-    from headscope._capture import capture
+    from headscope.live import capture
 
     model, ids = bert(tokens, layers=2, heads=2), ids_of(tokens, "cpu")
     inputs = {"input_ids": ids}

@@ -44,9 +44,9 @@ import torch
 import transformers
 
 import headscope as hs
-from headscope.explain.gradients import gradients, integrated_gradients
-from headscope.explain.intervals import mean_interval
-from headscope.explain.runs import last_states
+from headscope.heads.intervals import mean_interval
+from headscope.runs.gradients import gradients, integrated_gradients
+from headscope.runs.texts import last_states
 
 REMOVED = tuple(range(10, 100, 10))
 ERASER = (1, 5, 10, 20, 50)
@@ -151,7 +151,7 @@ def train(base: Path, task: Task, folder: Path, *, epochs: int, rate: float, bat
     torch.manual_seed(seed)
     names = dict(enumerate(task.labels))
     module = transformers.AutoModelForSequenceClassification.from_pretrained(
-        base, id2label=names, num_labels=len(names)
+        base, trust_remote_code=False, id2label=names, num_labels=len(names)
     )
     model = hs.open(base)
     padding = model.tokenizer.pad_id or 0
@@ -302,7 +302,7 @@ def agreement(first: np.ndarray, second: np.ndarray) -> float:
 def randomised(folder: Path, task: Task, seed: int) -> None:
     """Write the same classifier with random weights beside its tokenizer."""
     torch.manual_seed(1000 + seed)
-    config = transformers.AutoConfig.from_pretrained(folder)
+    config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
     transformers.AutoModelForSequenceClassification.from_config(config).save_pretrained(folder / "random")
     for path in folder.iterdir():
         if path.is_file() and path.name not in ("config.json", "model.safetensors"):
@@ -315,7 +315,7 @@ def evaluate(folder: Path, task: Task, texts: int, seed: int, steps: int) -> dic
     randomised(folder, task, seed)
     other = hs.open(folder / "random")
     module, blank = (
-        transformers.AutoModelForSequenceClassification.from_pretrained(place).eval()
+        transformers.AutoModelForSequenceClassification.from_pretrained(place, trust_remote_code=False).eval()
         for place in (folder, folder / "random")
     )
     noise = scorers(other, blank, seed + 1, steps)

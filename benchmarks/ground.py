@@ -31,7 +31,7 @@ print(sum(parameter.numel() for parameter in model.parameters()))
 ATTENTIONS = """
 import torch
 from transformers import AutoTokenizer, BertModel
-tokenizer = AutoTokenizer.from_pretrained({folder!r})
+tokenizer = AutoTokenizer.from_pretrained({folder!r}, trust_remote_code=False)
 model = BertModel.from_pretrained({folder!r}, attn_implementation="eager").eval()
 with torch.inference_mode():
     outputs = model(**tokenizer({text!r}, return_tensors="pt"), output_attentions=True)
@@ -122,7 +122,7 @@ def main() -> None:
             rounds=options.rounds,
         )
         attend = pair_processes(
-            headscope("attend", str(base), text, "--layer", "3", "--head", "5"),
+            headscope("attend", str(base), text, "--heads", "3.5"),
             [sys.executable, "-c", ATTENTIONS.format(folder=str(base), text=text)],
             rounds=options.rounds,
         )

@@ -20,8 +20,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from headscope.statistics import Roles, reference_statistics
-from headscope.statistics.fast import fast_statistics
+from headscope.heads import Roles
+from headscope.heads.fast import fast_statistics
+from headscope.heads.norms import LayerArrays
+from headscope.heads.reference import reference_statistics
 from measure import now, pair_calls
 
 HEADS, D_HEAD = 12, 64
@@ -52,7 +54,7 @@ def measure(tokens: int, rounds: int, plain: bool) -> dict[str, Any]:
         return torch.nn.functional.scaled_dot_product_attention(q[None], k[None], v[None], scale=scale)
 
     def ours() -> object:
-        return fast_statistics(q, k, v, scale=scale, roles=roles, W_O=W_O)
+        return fast_statistics(LayerArrays(q, k, v, scale, W_O=W_O), roles)
 
     with torch.no_grad():
         sdpa()
@@ -74,7 +76,7 @@ def measure(tokens: int, rounds: int, plain: bool) -> dict[str, Any]:
     }
     if plain:
         started = now()
-        reference_statistics(q.numpy(), k.numpy(), v.numpy(), scale=scale, roles=roles, W_O=W_O.numpy())
+        reference_statistics(LayerArrays(q.numpy(), k.numpy(), v.numpy(), scale, W_O=W_O.numpy()), roles)
         result["plain_s"] = now() - started
     return result
 

@@ -35,9 +35,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headscope._trace import LayerRecord, TokenAxis, Trace
-from headscope.attention import attend
-from headscope.view.html import LargePageWarning
+from headscope.attention.scores import attend
+from headscope.page.html import LargePageWarning
+from headscope.results.arrays import TokenAxis
+from headscope.traces import LayerRecord, Trace
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Route
@@ -278,7 +279,7 @@ def page_row(browser: Browser, root: str, folder: Path, trace: Trace, what: str,
 
 def serve(tokens: int) -> None:
     """Serve a page of 22 layers x 12 heads, until the process is ended."""
-    from headscope.view.server import serve as run
+    from headscope.page.server import serve as run
 
     trace = made(tokens, layers=22, lse=False).replaced(source=WithModel(768, 64))
     print(json.dumps({"trace": sum(record.nbytes for record in trace.layers)}), flush=True)

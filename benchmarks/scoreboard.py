@@ -196,7 +196,7 @@ def starts(board: Board) -> None:
     commands |= {tool: [board.pythons.get(tool, ""), "-c", code.format(folder=folder)] for tool, code in SHAPES.items()}
     raced(board, "shapes", "cold start to every shape, BERT-large", commands, memory=True)
     folder = str(board.checkpoint("base", board.sizes.base))
-    commands = {"headscope": headscope("attend", folder, text, "--layer", str(LAYER), "--head", str(HEAD))}
+    commands = {"headscope": headscope("attend", folder, text, "--heads", f"{LAYER}.{HEAD}")}
     for tool, code in ONE_HEAD.items():
         filled = code.format(folder=folder, text=text, layer=LAYER, head=HEAD)
         commands[tool] = [board.pythons.get(tool, ""), "-c", filled]

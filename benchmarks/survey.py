@@ -33,13 +33,13 @@ from pyarrow import parquet
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
-from headscope._survey.corpus import open_corpus
-from headscope._survey.documents import Part, parts
-from headscope._survey.loading import Source
-from headscope._survey.replica import Replica
-from headscope._survey.settings import DTYPES, settings
-from headscope._survey.windows import Window, batches
-from headscope.statistics import CATALOG
+from headscope.atlas.corpus import open_corpus
+from headscope.atlas.documents import CorpusPart, parts
+from headscope.atlas.loading import ModelSource
+from headscope.atlas.replica import Replica
+from headscope.atlas.settings import DTYPES, SurveySettings
+from headscope.heads import CATALOG
+from headscope.heads.windows import Window, batches
 from measure import now
 
 LEFT_OUT = ("other_sentence",)
@@ -193,9 +193,10 @@ def main() -> None:
         "batch_tokens": options.batch_tokens,
         "part_size": 1 << 40,
     }
-    chosen = settings(**common)
-    source = Source("random BERT", None, (model, tokenizer))
-    replica, labelling = Replica(source, chosen), Replica(source, settings(**common, labels=True, examples=10))
+    chosen = SurveySettings(**common).resolved()
+    source = ModelSource("random BERT", None, (model, tokenizer))
+    replica = Replica(source, chosen)
+    labelling = Replica(source, SurveySettings(**common, labels=True, examples=10).resolved())
     corpus = open_corpus(documents(options.windows, options.length, options.vocab))
     (part,) = parts(corpus.documents("text", 1 << 40), chosen.part_size)
     windows = replica.cutter.cut([one.text for one in part.documents])
@@ -253,7 +254,7 @@ def main() -> None:
     )
 
 
-def run_part(replica: Replica, part: Part) -> bytes:
+def run_part(replica: Replica, part: CorpusPart) -> bytes:
     """A part's Parquet bytes."""
     return replica.run(part, {"run": "benchmark", "survey": {}})[0]
 

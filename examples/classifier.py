@@ -18,8 +18,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from headscope._capture import capture
-from headscope._trace import Trace
+from headscope.live import capture
+from headscope.traces import Trace
 
 AUTHORS = ("Austen", "Melville")
 FOLDER = Path(__file__).parent

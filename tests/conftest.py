@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,11 @@ from shape_checks import check_shapes
 for name in ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
     os.environ.pop(name, None)
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    # Each worker has a core, and threads that wait for one another burn what the others need. NumPy and PyTorch read
+    # these once, when they are imported; so does a process that a test starts.
+    os.environ.setdefault(name, "1")
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 os.environ |= {"NO_PROXY": "*", "no_proxy": "*"}
 os.environ |= dict.fromkeys(("HF_HUB_DOWNLOAD_TIMEOUT", "HF_HUB_ETAG_TIMEOUT"), str(PATIENCE))
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -38,3 +44,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--refresh-screens", action="store_true", help="write tests/view/screens anew; look at the diff")
+
+
+@pytest.fixture(scope="session")
+def known_survey(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished survey of heads that do known things: labels, examples, syntax, distances, a site. To be read only."""
+    import headscope as hs
+    from known_heads import known_heads, known_treebank
+
+    folder = tmp_path_factory.mktemp("known")
+    options: dict[str, Any] = {"labels": True, "examples": 4, "head_distances": 2, "length": 32, "part_size": 20_000}
+    treebank = known_treebank(folder / "t.conllu")
+    return hs.survey(known_heads(folder), treebank, out=folder / "out", threads=1, **options).folder

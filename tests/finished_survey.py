@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headscope._survey.findings import FORMAT
-from headscope.statistics import CATALOG
+from headscope.atlas.findings import FORMAT
+from headscope.heads import CATALOG
 
 ROOF = {"entropy": 5.0, "effective_tokens": 60.0, "distance": 70.0, "norm": 12.0}
 LEVELS = {"min": 0.0, "q05": 0.05, "q25": 0.25, "q50": 0.5, "q75": 0.75, "q95": 0.95, "max": 1.0}

@@ -29,38 +29,6 @@ WIDTH = 64
 HEADS = 12
 SHARP = 9.0
 
-LABELS = (
-    "previous word",
-    "next word",
-    "2 words to the right",
-    "same word elsewhere",
-    "punctuation",
-    "the first token",
-    "[SEP]",
-    "broad",
-    "rest of the word",
-    "the same words for all",
-    "nsubj: from the dependent to its head, or just the nearest VERB after",
-    "none",
-)
-"""What the heads of layer 0 are built to do, the last of them nothing. All heads of layer 1 are noise."""
-
-
-ACTS = (
-    "position",
-    "same word elsewhere",
-    "punctuation",
-    "the first token",
-    "[SEP]",
-    "rest of the word",
-    "the same words for all",
-    "broad",
-    "nsubj",
-    "obj",
-    "similar meaning",
-)
-"""What heads may be built to do."""
-
 
 def wanted_scores() -> list[np.ndarray]:
     """For each head of layer 0 the scores, query by key, of (positions, words) with themselves."""
@@ -85,78 +53,14 @@ def wanted_scores() -> list[np.ndarray]:
     return found
 
 
-def synonym_scores(sharp: float) -> np.ndarray:
-    """A head that looks for the other word of a cluster, not for the word itself; of several, for the last."""
-    size = LENGTH + len(VOCABULARY)
-    at = {word: LENGTH + place for place, word in enumerate(VOCABULARY)}
-    table = np.zeros((size, size))
-    table[:LENGTH, :LENGTH] = 0.02 * np.arange(LENGTH)
-    for word, other in CLUSTERS:
-        table[at[word], at[other]] = table[at[other], at[word]] = sharp
-    return table
-
-
 def noise_scores(seed: int, heads: int, scale: float = 1.5) -> list[np.ndarray]:
     """Heads that do nothing in particular."""
     generator, size = np.random.default_rng(seed), LENGTH + len(VOCABULARY)
     return [generator.normal(size=(size, size), scale=scale) for _ in range(heads)]
 
 
-def drawn_acts(seed: int) -> tuple[list[str], list[list[np.ndarray]]]:
-    """Two layers of heads, each with an act drawn at random, as sure of it as chance has it, and noise on top.
-
-    Returns:
-        What each head was built to do, `none` for noise alone, and the scores.
-    """
-    drawn = np.random.default_rng(seed)
-    size = LENGTH + len(VOCABULARY)
-    at = {word: LENGTH + place for place, word in enumerate(VOCABULARY)}
-    position = slice(0, LENGTH)
-    gaps = np.arange(LENGTH)[None] - np.arange(LENGTH)[:, None]
-    labels: list[str] = []
-    scores: list[np.ndarray] = []
-    for head in range(2 * HEADS):
-        table = np.zeros((size, size))
-        sharp = float(drawn.uniform(6, 12))
-        act = ACTS[int(drawn.integers(len(ACTS)))] if head % 3 else "none"
-        if act == "position":
-            offset = int(drawn.choice([-4, -3, -2, -1, 1, 2, 3, 4]))
-            table[position, position] = sharp * np.eye(LENGTH, k=offset)
-            side = "left" if offset < 0 else "right"
-            act = {-1: "previous word", 1: "next word"}.get(offset, f"{abs(offset)} words to the {side}")
-        elif act == "same word elsewhere":
-            for word in (*NOUNS, *VERBS, *ADJECTIVES[:2]):
-                table[at[word], at[word]] = sharp
-        elif act == "punctuation":
-            table[position, [at[","], at["."]]] = sharp
-        elif act == "the first token":
-            table[position, 0] = sharp
-        elif act == "[SEP]":
-            table[position, at["[SEP]"]] = sharp
-        elif act == "rest of the word":
-            table[at["tir"], at["##ed"]] = table[at["##ed"], at["tir"]] = sharp
-        elif act == "the same words for all":
-            order = drawn.permutation([*NOUNS, *VERBS])
-            for word, much in zip(order, np.linspace(0, sharp / 1.5, 10), strict=True):
-                table[position, at[word]] = much
-        elif act in ("nsubj", "obj"):
-            nouns, verbs = [at[noun] for noun in NOUNS], [at[verb] for verb in VERBS]
-            table[np.ix_(nouns, verbs)] = sharp
-            after = act == "nsubj"  # a subject's verb comes after it, an object's before
-            table[position, position] = np.where((gaps > 0) == after, -0.6 * np.abs(gaps), -2 * sharp)
-        elif act == "similar meaning":
-            table = synonym_scores(sharp)
-        if act == "none":
-            table = noise_scores(int(drawn.integers(1 << 30)), 1, float(drawn.uniform(0.8, 2)))[0]
-        elif act != "broad":
-            table += drawn.normal(size=(size, size), scale=0.15)
-        labels.append(act)
-        scores.append(table)
-    return labels, [scores[:HEADS], scores[HEADS:]]
-
-
 def known_heads(folder: Path, scores: list[list[np.ndarray]] | None = None) -> Path:
-    """The checkpoint: LABELS and noise, or heads with these scores in two layers."""
+    """The checkpoint: heads that do what wanted_scores says and noise, or heads with these scores in two layers."""
     (folder / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n", encoding="utf-8")
     config = BertConfig(
         vocab_size=len(VOCABULARY),

@@ -1,7 +1,8 @@
 """jaxtyping's annotations, checked by beartype while the tests run.
 
 headscope imports jaxtyping for type checkers only, so that a person's import stays quick. Here the names of each
-module's TYPE_CHECKING block are brought in, and every function and method that stands in its file is wrapped.
+module's TYPE_CHECKING block are brought in, and every function and method that stands in its file is wrapped. A call is
+checked when its function is first given arguments of these shapes: to check every call takes as long as all the rest.
 """
 
 from __future__ import annotations
@@ -9,38 +10,37 @@ from __future__ import annotations
 import ast
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
+from functools import wraps
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
+import numpy as np
 from beartype import beartype
 from jaxtyping import jaxtyped
 
 CHECKED = (
-    "headscope.terms",
-    "headscope.attention",
-    "headscope.activations",
-    "headscope._compare.products",
-    "headscope._trace.arrays",
+    "headscope.attention.terms",
+    "headscope.attention.scores",
+    "headscope.attention.activations",
+    "headscope.heads.compare.products",
+    "headscope.results.arrays",
     "headscope.encoder.weights",
     "headscope.encoder.embedding",
     "headscope.encoder.rotation",
     "headscope.encoder.distances",
     "headscope.encoder.nearby",
-    "headscope.encoder.convolution",
-    "headscope.encoder.feed_forward",
-    "headscope.encoder.post_norm",
-    "headscope.encoder.pre_norm",
+    "headscope.encoder.layer_forms",
     "headscope.encoder.forward",
     "headscope.encoder.tops",
+    "headscope.explain.propagation",
+    "headscope.explain.readout",
     "headscope.explain.alti",
-    "headscope.explain.intervals",
-    "headscope.explain.knockout",
-    "headscope.explain.linearised",
-    "headscope.explain.prefixes",
-    "headscope.explain.sentence",
-    "headscope.explain.similarity",
+    "headscope.heads.intervals",
+    "headscope.runs.knockout",
+    "headscope.runs.engine",
+    "headscope.encoder.pooling",
 )
 
 
@@ -51,13 +51,38 @@ def check_shapes() -> None:
     for module in modules:
         bring_in_annotations(module)
         for holder, name, function in own_functions(module):
-            wrapped = jaxtyped(function, typechecker=beartype)
+            wrapped = checked_once_a_shape(function)
             replaced[id(function)] = wrapped
             setattr(holder, name, wrapped)
     for loaded in [module for name, module in sys.modules.items() if name.startswith("headscope")]:
         for name, value in list(vars(loaded).items()):
             if id(value) in replaced:
                 setattr(loaded, name, replaced[id(value)])
+
+
+def checked_once_a_shape(function: FunctionType) -> Any:
+    """The function, whose annotations are checked whenever it is given arguments of other shapes than before."""
+    checked: Any = jaxtyped(function, typechecker=beartype)
+    seen: set[Hashable] = set()
+
+    @wraps(function)
+    def call(*args: Any, **named: Any) -> Any:
+        shapes = (*map(shape_of, args), *((name, shape_of(value)) for name, value in named.items()))
+        if shapes in seen:
+            return function(*args, **named)
+        seen.add(shapes)
+        return checked(*args, **named)
+
+    return call
+
+
+def shape_of(value: Any) -> Hashable:
+    """What an annotation can tell of an argument."""
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, np.ndarray) or hasattr(type(value), "__torch_function__"):
+        return type(value), tuple(value.shape), value.dtype
+    return type(value)
 
 
 def bring_in_annotations(module: ModuleType) -> None:

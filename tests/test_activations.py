@@ -9,9 +9,9 @@ import pytest
 import torch
 from transformers.activations import ACT2FN
 
-from headscope.activations import ACTIVATIONS, BLOCK, FEW_BLOCKS, activate, gelu
 from headscope.anatomy import rules
 from headscope.anatomy.modules import ACTIVATION_CLASSES
+from headscope.attention.activations import ACTIVATIONS, BLOCK, FEW_BLOCKS, activate, gelu, slope
 from headscope.errors import UnsupportedError
 
 X = np.concatenate([np.linspace(-12, 12, 200_001), [-1e30, 1e30, 0.0, -0.0, 1e-30]]).astype(np.float32)
@@ -32,13 +32,22 @@ def test_gelu_is_exact_to_fp32_everywhere() -> None:
 def test_each_is_what_transformers_computes_under_that_name(name: str) -> None:
     x = X[np.abs(X) < 20]
     expected = ACT2FN[name](torch.from_numpy(x)).numpy()
-    np.testing.assert_allclose(ACTIVATIONS[name](x), expected, atol=2e-6, rtol=2e-6)
+    np.testing.assert_allclose(ACTIVATIONS[name][0](x), expected, atol=2e-6, rtol=2e-6)
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_each_slope_is_autograds(name: str) -> None:
+    x = X[(np.abs(X) < 20) & (X != 0)]
+    wide = torch.from_numpy(x).double().requires_grad_()
+    (expected,) = torch.autograd.grad(ACT2FN[name](wide).sum(), wide)
+    np.testing.assert_allclose(slope(name, x), expected.numpy(), atol=2e-6)
+    assert np.isfinite(slope(name, X)).all()
 
 
 @pytest.mark.parametrize("size", [1, BLOCK - 1, BLOCK, 2 * BLOCK + 3, FEW_BLOCKS * BLOCK + 1])
 def test_blocks_cover_the_array_in_place(size: int) -> None:
     x = np.linspace(-3, 3, size, dtype=np.float32).reshape(1, size)
-    expected = ACTIVATIONS["gelu"](x.copy())
+    expected = gelu(x.copy())
     with ThreadPoolExecutor(2) as threads:
         activate("gelu", x, threads)
     np.testing.assert_array_equal(x, expected)

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headscope.attention import Mask, attend, entropy, join_heads, scores, split_heads, weights
+from headscope.attention.scores import Mask, attend, entropy, join_heads, scores, split_heads, weights
 from headscope.errors import InputError
 
 MASKS = {

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 import headscope as hs
 from broken_models import PLACES, broken_bert
-from headscope._trace import broken_line
 from headscope.cli import app
-from headscope.view.page_trace import page_bytes
+from headscope.page.trace import page_bytes
+from headscope.traces import broken_line
 
 pytestmark = pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered:RuntimeWarning")
 
@@ -122,7 +122,7 @@ def test_every_view_of_a_head_says_nan(folders: dict[str, Path], place: str) -> 
         chosen = ["-L", layer, "-H", head]
         weights = json.loads(run("attend", folders[place], TEXT, *chosen, "--json").stdout)["weights"]
         assert any(weight is None for row in weights for weight in row) == broken
-        for more in ([], ["--top", 2], ["-q", 0], ["--threshold", 0.7]):
+        for more in ([], ["--top", 2], ["-q", 0], ["--set", "threshold=0.7"]):
             assert (
                 "NaN" in run("attend", folders[place], TEXT, *chosen, *more).stdout
             ) == broken or place == "overflowing query"
@@ -150,8 +150,8 @@ def test_files_hold_nan_too(folders: dict[str, Path], tmp_path: Path) -> None:
 @places
 def test_statistics_are_nan_where_the_weights_are(folders: dict[str, Path], place: str, engine: str) -> None:
     table = hs.open(folders[place]).trace(TEXT).statistics(engine=engine)
-    nan = tuple((layer, head) for layer, head in ALL if np.isnan(table["entropy"][layer, head]))
-    assert nan == table.broken == REACHED[place]
+    nan = {(layer, head) for layer, head in ALL if np.isnan(table["entropy"][layer, head])}
+    assert nan == table.broken == set(REACHED[place])
     assert ("their weights are NaN" in repr(table)) == bool(nan)
 
 
@@ -159,8 +159,8 @@ def test_a_mean_over_the_other_queries_is_no_mean() -> None:
     """Behind a causal mask only the queries from the broken token on are NaN: the head's mean is, too."""
     from dataclasses import replace
 
-    from headscope._trace import Trace
-    from headscope.attention import Mask, attend
+    from headscope.attention.scores import Mask, attend
+    from headscope.traces import Trace
 
     whole = hs.open("-").trace(TEXT)
     causal = Mask(causal=True)
@@ -202,7 +202,7 @@ def test_the_page_can_be_made(folders: dict[str, Path], place: str, tmp_path: Pa
 
 
 def test_the_served_page_has_no_outcomes_of_nan(folders: dict[str, Path]) -> None:
-    from headscope.view.outcomes import outcomes, shifts
+    from headscope.runs.outcomes import outcomes, shifts
 
     model = hs.open(folders["query"])
     trace = model.trace("the [MASK] sat")

@@ -87,6 +87,7 @@ def masked_accuracy(model: hs.Model) -> float:
     return right / total
 
 
+@pytest.mark.slow  # reads a book; the weights are those that are committed
 def test_it_guesses_hidden_pieces_of_a_book_it_never_saw(model: hs.Model) -> None:
     found = masked_accuracy(model)
     assert found >= 0.37

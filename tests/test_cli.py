@@ -52,7 +52,7 @@ def answer(*args: str):
 
 def test_shapes_json_is_the_promised_form(published):
     found = answer("shapes", published)
-    assert list(found) == ["model", "total", "parameters", "extra", "total_with_extra"]
+    assert list(found) == ["schema", "version", "model", "total", "parameters", "extra", "total_with_extra"]
     assert found["model"] == published
     assert found["total"] == 109_482_240
     assert len(found["parameters"]) == 199
@@ -253,9 +253,9 @@ COMMANDS = {
     "config": (),
     "tree": (),
     "fit": ("BertForSequenceClassification",),
-    "head": ("1", "0"),
-    "attend": ("the cat's hat", "--pair", "she sat", "--ablate", "0.1", "--max-length", "9"),
-    "verify": ("5 6 7", "--ids"),
+    "head": ("1.0",),
+    "attend": ("the cat's hat", "--pair", "she sat", "--ablate", "0.1", "--set", "max_length=9"),
+    "verify": ("5 6 7", "--set", "ids=true"),
     "fill": ("the [MASK] sat",),
 }
 
@@ -276,26 +276,26 @@ def test_the_next_step_can_be_pasted(small, command):
 
 
 def test_a_step_after_a_long_text_is_about_the_model(small):
-    *_, last = run("attend", small, 100 * "cat ", "--max-length", "9").stdout.splitlines()
+    *_, last = run("attend", small, 100 * "cat ", "--set", "max_length=9").stdout.splitlines()
     assert last == f"next: headscope summary {shlex.quote(small)}"
 
 
 @pytest.mark.parametrize("command", ["attend", "verify", "fill", "view"])
 def test_every_command_takes_a_text_in_the_same_ways(small, command):
     text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", run(command, "--help").stdout).split())
-    for option in ("MODEL", "TEXT", "--pair", "--words", "--ids", "--max-length", "--ablate", "--revision"):
+    for option in ("MODEL", "TEXT", "--pair", "--ablate", "--set", "max_length=N", "words=true|false"):
         assert option in text
 
 
 def test_shapes_at_a_terminal_shows_layers_that_are_alike_once(published):
-    from headscope.view.anatomy_sheets import shapes_sheet
-    from headscope.view.terminal import Paper, plain_text
+    from headscope.screens.anatomy_sheets import shapes_sheet
+    from headscope.screens.terminal import Paper, plain_text
 
     sheet, every = (shapes_sheet(hs.open(published), every=every) for every in (False, True))
     terminal, pipe = (plain_text(sheet.drawings, Paper(width=120, folds=folds)) for folds in (True, False))
     assert "encoder.layer.0-11.attention.self.query.weight" in terminal
     assert "7,077,888" in terminal  # 12 x 768 x 768
-    assert "199 parameters, 109,482,240 numbers" in terminal.splitlines()
+    assert "199 tensors, 109,482,240 parameters" in terminal.splitlines()
     assert terminal.count("\n") < 45
     for whole in (pipe, plain_text(every.drawings, Paper(width=120))):
         assert whole.count("encoder.layer.") == 192
@@ -318,14 +318,22 @@ def test_fill_with_a_head_silenced(small):
     assert [piece["probability"] for piece in silenced["pieces"]] == pytest.approx(by_hand.probabilities)
 
 
+@pytest.mark.parametrize("form", ["json", "csv", "markdown"])
+def test_a_form_has_a_short_option(small, form):
+    assert run("shapes", small, "--as", form).stdout == run("shapes", small, f"--{form}").stdout
+    short, long = (run("head", small, "9.9", *form, code=2).stdout for form in ([f"--{form}"], [f"--as={form}"]))
+    assert short == long
+    assert short.startswith("{") is (form == "json")
+
+
 # Errors: what, where, what to do; exit code 2; no traceback; nothing on stdout
 
 
 def refused(*args: str) -> str:
     result = run(*args, code=2)
-    assert result.stdout == ""
+    assert result.stdout == "" or "--json" in args
     assert "Traceback" not in result.stderr
-    assert result.stderr.startswith("error: ")
+    assert re.sub(r"(?m)\A(  \S.*\n)+", "", result.stderr).startswith("error: ")  # settings may be listed first
     assert "what to do: " in result.stderr
     assert ESCAPE not in result.stderr
     return result.stderr
@@ -335,31 +343,48 @@ def refused(*args: str) -> str:
     ("args", "said"),
     [
         (["attend", "{small}", ""], "is empty"),
-        (["attend", "{small}", "the", "--layer", "2"], "no layer 2"),
-        (["attend", "{small}", "the", "--layer", "0", "--head", "2"], "no head 2"),
-        (["attend", "{small}", "the", "--head", "1"], "--layer"),
-        (["attend", "{small}", "the", "--layer", "0", "--query", "the"], "--query requires one head"),
+        (["attend", "{small}", "the", "--heads", "2"], "no layer 2"),
+        (["attend", "{small}", "the", "--heads", "0.2"], "no head 2"),
+        (["attend", "{small}", "the", "--head", "1"], "-H requires -L"),
+        (["attend", "{small}", "the", "--heads", "0.1", "-L", "1"], "exclude each other"),
+        (["attend", "{small}", "the", "--heads", "0.1,1"], "can't be shown together"),
+        (["attend", "{small}", "the", "--heads", "0.1,1.0", "--save", "x.npz"], "--save writes one head"),
+        (["attend", "{small}", "the", "--heads", ","], "no head was given"),
+        (["attend", "{small}", "the", "--heads", "x.1"], "'x.1' is not a head"),
+        (["attend", "{small}", "the", "--heads", "0", "--top", "2"], "requires a head, and a layer is selected"),
+        (["attend", "{small}", "the cat", "-q", "dog"], "no token 'dog'"),
         (["attend", "{small}", "the cat", "-L", "0", "-H", "0", "-q", "dog"], "no token 'dog'"),
-        (["attend", "{small}", "the", "-L", "0", "-H", "0", "--threshold", "70"], "is not between 0 and 1"),
+        (["attend", "{small}", "the", "--heads", "0.0", "--set", "threshold=70"], "is not between 0 and 1"),
         (["attend", "{small}", "the", "-L", "0", "-H", "0", "--top", "0"], "no key to show"),
-        (["attend", "{small}", "the", "-L", "0", "-H", "0", "--from", "9"], "no token 9"),
-        (["attend", "{small}", "the", "--scale", "log"], "unknown scale 'log'"),
-        (["attend", "{small}", "the", "--ablate", "3"], "is not a head"),
+        (["attend", "{small}", "the", "--heads", "0.0", "--set", "start=9"], "no token 9"),
+        (["attend", "{small}", "the", "--set", "scale=log"], "unknown scale 'log'"),
+        (["attend", "{small}", "the", "--ablate", "x"], "is not a head"),
+        (["attend", "{small}", "the", "--ablate", "3"], "no layer 3"),
         (["attend", "{small}", "the", "--ablate", "0.7"], "no head 7"),
-        (["attend", "{small}", "1 x", "--ids"], "'x' is not a token id"),
-        (["view", "{small}", "cat", "--html", "cat.html", "--layers", "0,x"], "'x' is not a layer"),
+        (["attend", "{small}", "1 x", "--set", "ids=true"], "'x' is not a token id"),
+        (["view", "{small}", "cat", "--html", "cat.html", "--heads", "0,x"], "'x' is not a head"),
+        (["view", "{small}", "cat", "--html", "cat.html", "--heads", "0.0,1.1"], "the same heads of each"),
+        (["view", "{small}", "cat", "--set", "runs=false"], "runs requires --html"),
         (["view", "{small}", "cat", "--heads", "0"], "--heads requires --html"),
-        (["attend", "{small}", "999", "--ids"], "999"),
-        (["attend", "{small}", " ", "--words"], "no word was given"),
-        (["attend", "{small}", "1", "--ids", "--words"], "both words and ids"),
-        (["attend", "{small}", "1", "--ids", "--pair", "x"], "--pair can't be combined"),
+        (["attend", "{small}", "999", "--set", "ids=true"], "999"),
+        (["attend", "{small}", " ", "--set", "words=true"], "no word was given"),
+        (["attend", "{small}", "1", "--set", "ids=true", "--set", "words=true"], "both words and ids"),
+        (["attend", "{small}", "1", "--set", "ids=true", "--pair", "x"], "--pair can't be combined"),
         (["attend", "{small}", "the cat " * 30], "62"),
         (["attend", "{small}", "the", "--save", "x.png"], "unsupported suffix"),
         (["attend", "{small}", "the", "--save", "/nowhere/x.npz"], "can't be written"),
         (["attend", "{small}", "the", "--json", "--csv"], "exclude each other"),
-        (["head", "{small}", "0", "-9"], "-9"),
-        (["head", "{small}", "0", "2"], "no head 2"),
-        (["head", "{small}", "0", "1", "--save", "x.csv"], "unsupported suffix"),
+        (["attend", "{small}", "the", "--as", "csv", "--json"], "exclude each other"),
+        (["attend", "{small}", "the", "--set", "lenght=3"], "there is no setting 'lenght'"),
+        (["attend", "{small}", "the", "--set", "max_length"], "'max_length' has no value"),
+        (["attend", "{small}", "the", "--set", "max_length=3.5"], "'3.5' is not a whole number"),
+        (["attend", "{small}", "the", "--set", "max_length=0"], "max_length is 0"),
+        (["attend", "{small}", "the", "--set", "ids=perhaps"], "'perhaps' is not true or false"),
+        (["attend", "{small}", "the", "--set", "start=1", "--set", "start=2"], "start is set twice"),
+        (["head", "{small}", "0"], "0 is not one head"),
+        (["head", "{small}", "0.-9"], "-9"),
+        (["head", "{small}", "0.2"], "no head 2"),
+        (["head", "{small}", "0.1", "--save", "x.csv"], "unsupported suffix"),
         (["fit", "{small}", "BertForEverything"], "no class 'BertForEverything'"),
         (["fill", "{small}", "the cat"], "no [MASK]"),
         (["fill", "{small}", "the [MASK]", "--top", "0"], "top is 0"),
@@ -369,8 +394,6 @@ def refused(*args: str) -> str:
 )
 def test_refusals(args, said, small, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    if "-9" in args:
-        args = [*args[:2], "--", *args[2:]]
     assert said in refused(*(arg.format(small=small) for arg in args))
     assert not list(tmp_path.iterdir())
 
@@ -394,7 +417,7 @@ def test_another_family_has_its_table_and_no_heads(tmp_path):
     assert "gpt2" in run("summary", str(tmp_path)).stdout
     run("tree", str(tmp_path))
     run("config", str(tmp_path))
-    for command in (["head", "0", "0"], ["attend", "text"], ["verify", "text"], ["fill", "text"]):
+    for command in (["head", "0.0"], ["attend", "text"], ["verify", "text"], ["fill", "text"]):
         refused(command[0], str(tmp_path), *command[1:])
 
 
@@ -423,7 +446,7 @@ def test_wrong_usage_exits_with_2(small):
         ["head", small, "x", "0"],
     ):
         result = run(*args, code=2)
-        assert result.stdout == ""
+        assert result.stdout == "" or "--json" in args
         assert "Traceback" not in result.stderr
 
 
@@ -467,13 +490,13 @@ def test_one_statistic_of_every_head(small):
     for layer, head in np.ndindex(2, 2):
         p = np.asarray(trace[layer, head].weights, dtype=np.float64)
         entropies[layer, head] = -(p * np.log(p, where=p > 0, out=np.zeros_like(p))).sum(1).mean()
-    text = run("attend", small, TEXT, "--heads", "entropy").stdout
+    text = run("attend", small, TEXT, "--statistic", "entropy").stdout
     grid = [line.split()[2:] for line in text.splitlines() if re.match(r"layer +\d", line)]
     np.testing.assert_allclose(np.array(grid, dtype=float), entropies, atol=0.006)
     layer, head = np.unravel_index(entropies.argmax(), (2, 2))
     assert f"Layer {layer}, head {head} spreads its weight widest" in text
-    record = answer("attend", small, TEXT, "--heads", "entropy")
+    record = answer("attend", small, TEXT, "--statistic", "entropy")
     assert record["statistic"] == "entropy"
     assert [row["entropy"] for row in record["heads"]] == pytest.approx(entropies.ravel().tolist(), abs=1e-5)
-    assert "unknown statistic 'banana'" in run("attend", small, TEXT, "--heads", "banana", code=2).stderr
-    assert "--heads shows all heads" in run("attend", small, TEXT, "--heads", "entropy", "-L", "0", code=2).stderr
+    assert "unknown statistic 'banana'" in run("attend", small, TEXT, "--statistic", "banana", code=2).stderr
+    assert "of all heads" in run("attend", small, TEXT, "--statistic", "entropy", "--heads", "0", code=2).stderr

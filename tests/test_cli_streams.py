@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from making import sparse_safetensors, write_config
+from patience import PATIENCE
 from small_bert import small_bert
 
 HEADSCOPE = f"{sys.executable} -m headscope"
-GUARD = 1800
 LONG = "9" * 5000
 COMMANDS = {
     "help": "--help",
@@ -42,7 +42,7 @@ def shell(line: str, **more: str) -> subprocess.CompletedProcess[bytes]:
         env=env,
         capture_output=True,
         stdin=subprocess.DEVNULL,
-        timeout=GUARD,
+        timeout=PATIENCE,
     )
 
 
@@ -103,22 +103,24 @@ def test_an_environment_of_odd_numbers(small: str, name: str, value: str) -> Non
 
 
 NUMBERS = [
-    "attend {small} {n} --ids",
-    "attend {small} '5 -{n}' --ids",
+    "attend {small} {n} --set ids=true",
+    "attend {small} '5 -{n}' --set ids=true",
     "attend {small} cat --ablate {n}.0",
     "attend {small} cat --ablate 0.{n}",
-    "attend {small} cat --layer {n}",
+    "attend {small} cat --heads {n}",
     "attend {small} cat -L 0 -H {n}",
-    "attend {small} cat -L 0 -H 0 -q {n}",
-    "attend {small} cat -L 0 -H 0 --from {n}",
-    "attend {small} cat -L 0 -H 0 --threshold {n}",
+    "attend {small} cat --heads 0.{n}",
+    "attend {small} cat --heads 0.0 -q {n}",
+    "attend {small} cat --heads 0.0 --set start={n}",
+    "attend {small} cat --heads 0.0 --set threshold={n}",
     "head {small} {n} 0",
-    "head {small} 0 {n}",
+    "head {small} {n}.0",
+    "head {small} 0.{n}",
     "view {small} cat --html /dev/null/x --layers {n}",
-    "view {small} cat --html /dev/null/x --heads {n}",
-    "view {small} cat --no-open --port {n}",
-    "survey {small} {small} --out {small}/out --threads {n}",
-    "survey {small} {small} --out {small}/out --length {n}",
+    "view {small} cat --html /dev/null/x --heads 0.{n}",
+    "view {small} cat --no-browser --set port={n}",
+    "survey {small} {small} --out {small}/out --set threads={n}",
+    "survey {small} {small} --out {small}/out --set length={n}",
 ]
 
 
@@ -135,7 +137,7 @@ def test_numbers_of_any_size_are_refused_in_words(small: str, command: str, digi
     assert isinstance(result.exception, SystemExit)
 
 
-@pytest.mark.parametrize("command", ["attend {small} cat --max-length {n}", "fill {small} [MASK] --top {n}"])
+@pytest.mark.parametrize("command", ["attend {small} cat --set max_length={n}", "fill {small} [MASK] --top {n}"])
 def test_a_limit_may_be_of_any_size_that_is_read(small: str, command: str) -> None:
     from typer.testing import CliRunner
 
@@ -175,7 +177,7 @@ def test_ctrl_c_while_modules_are_imported(small: str, command: str) -> None:
             [sys.executable, "-c", INTERRUPTED.format(at=at, args=args)],
             capture_output=True,
             stdin=subprocess.DEVNULL,
-            timeout=GUARD,
+            timeout=PATIENCE,
             env={**os.environ, "HF_HUB_OFFLINE": "1"},
         )
         assert done.stderr == b"", (at, done.stderr)
@@ -191,7 +193,7 @@ def test_a_warning_of_a_library_is_printable() -> None:
         "from headscope.cli.streams import prepare; prepare(); import warnings; "
         "warnings.warn('a\\x1b[31m\\u202eb\\nc'); raise ValueError('a\\x1b[31mb')"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=GUARD)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=PATIENCE)
     assert done.returncode == 1
     assert b"a\\x1b[31m\\u202eb\n" in done.stderr
     assert b"ValueError: a\\x1b[31mb" in done.stderr

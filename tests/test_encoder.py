@@ -13,8 +13,8 @@ import torch
 import transformers
 
 import headscope as hs
-from headscope._trace import Trace
 from headscope.errors import HeadscopeError, InputError, UnsupportedError
+from headscope.traces import Trace
 from random_models import FAMILIES, WITH_SEGMENTS, ids, made, run
 
 CLASSES = [

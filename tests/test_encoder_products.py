@@ -10,13 +10,22 @@ import pytest
 import torch
 
 import headscope as hs
-from headscope._trace import LayerRecord
-from headscope.encoder import copies, everywhere
-from headscope.encoder.copies import BEYOND, PRODUCTS_BEFORE, Copies
+from headscope.encoder import everywhere, products
 from headscope.encoder.everywhere import attend_everywhere
-from headscope.encoder.memory import Room, empty_aligned, is_aligned
-from headscope.encoder.products import FEW_TOKENS, block_rows, few_product, many_product
+from headscope.encoder.products import (
+    BEYOND,
+    FEW_TOKENS,
+    PRODUCTS_BEFORE,
+    Copies,
+    QKVBuffer,
+    block_rows,
+    empty_aligned,
+    few_product,
+    is_aligned,
+    many_product,
+)
 from headscope.encoder.weights import SCRATCH_NUMBERS
+from headscope.traces import LayerRecord
 from random_models import ids, made
 
 
@@ -60,9 +69,9 @@ def test_memory_begins_at_a_cache_line(shape: tuple[int, ...]) -> None:
     assert not is_aligned(np.frombuffer(bytes(256), np.uint8)[1:65])
 
 
-def test_arrays_in_a_room_lie_one_after_another() -> None:
-    room = Room(26)
-    first, second = room.take((2, 4)), room.take((3, 6))
+def test_arrays_in_a_buffer_lie_one_after_another() -> None:
+    buffer = QKVBuffer(26)
+    first, second = buffer.take((2, 4)), buffer.take((3, 6))
     first[...], second[...] = 1, 2
     assert first.shape == (2, 4)
     np.testing.assert_array_equal(first, 1)
@@ -70,7 +79,7 @@ def test_arrays_in_a_room_lie_one_after_another() -> None:
 
 
 @pytest.mark.parametrize("family", ["Bert", "EuroBert"])
-def test_the_room_of_a_text_is_as_large_as_its_queries_keys_and_values(tmp_path: Path, family: str) -> None:
+def test_the_buffer_of_a_text_is_as_large_as_its_queries_keys_and_values(tmp_path: Path, family: str) -> None:
     made(tmp_path, family)
     layers = hs.open(tmp_path).trace(ids=ids(9)).layers
     ends = [array.__array_interface__["data"][0] + array.nbytes for layer in layers for array in layer_arrays(layer)]
@@ -107,7 +116,7 @@ def test_a_weight_that_begins_at_a_cache_line_needs_no_copy_as_stored() -> None:
 
 def test_copies_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     weight = empty_aligned((32, 100))
-    monkeypatch.setattr(copies, "COPIED_BYTES", 4 * 100 * (32 + BEYOND))
+    monkeypatch.setattr(products, "COPIED_BYTES", 4 * 100 * (32 + BEYOND))
     kept = Copies()
     for _ in range(PRODUCTS_BEFORE + 2):
         first, second = kept.transposed("a", [weight]), kept.transposed("b", [weight])
@@ -122,7 +131,7 @@ def test_later_texts_are_as_the_first(tmp_path: Path, family: str, tokens: int) 
     made(tmp_path, family)
     model = hs.open(tmp_path)
     traces = [model.trace(ids=ids(tokens), hidden_states=True) for _ in range(PRODUCTS_BEFORE + 2)]
-    assert len(model.encoder._copies._made) > 0
+    assert len(model.encoder.copies._made) > 0
     for first, last in zip(traces[0].hidden_states, traces[-1].hidden_states, strict=True):
         np.testing.assert_allclose(last.array, first.array, atol=2e-5)
     for layer in range(len(traces[0].layers)):

@@ -15,8 +15,9 @@ from safetensors.torch import load_file, save_file
 import headscope as hs
 from headscope.anatomy.heads import HEAD_SLICES
 from headscope.encoder import Input
-from headscope.errors import HeadscopeError, UnsupportedError
-from headscope.explain.prefixes import changed_states, keep
+from headscope.errors import ConfigError, HeadscopeError, UnsupportedError
+from headscope.runs.edits import Edit
+from headscope.runs.engine import NumpyRunner
 from random_models import FAMILIES, WITH_SEGMENTS, ids, made, run
 
 SHAPES: dict[str, list[tuple[str, dict[str, Any]]]] = {
@@ -146,21 +147,32 @@ def test_heads_are_slices_of_what_is_stored(tmp_path: Path, stem: str) -> None:
     assert model.layers[0].expansion_rate > 0
 
 
-@pytest.mark.parametrize("stem", BEYOND_BERT)
-def test_effects_are_those_of_silenced_forward_passes(tmp_path: Path, stem: str) -> None:
-    """Effects restart from kept layers; silencing the head in a whole forward pass gives the same numbers."""
-    made(tmp_path, stem)
+@pytest.mark.parametrize(("stem", "config"), CASES)
+def test_runs_are_those_of_silenced_forward_passes(tmp_path: Path, stem: str, config: dict[str, Any]) -> None:
+    """Runs restart from kept layers; silencing the heads in a whole forward pass gives the same numbers."""
+    made(tmp_path, stem, **config)
     model = hs.open(tmp_path)
-    row = np.array(ids(21), dtype=np.int64)
-    kept = keep(model.encoder, Input(row, np.zeros_like(row)))
-    for layer, head in ((0, 1), (1, 0)):
-        silent = np.zeros_like(kept.layers[layer].contexts[head : head + 1])
-        whole = model.trace(ids=row.tolist(), ablate={(layer, head)}).outputs["last_hidden_state"].array
-        np.testing.assert_allclose(
-            changed_states(model.encoder, kept, layer, [head], silent, None)[0], whole, atol=3e-5, rtol=3e-5
-        )
-        one = changed_states(model.encoder, kept, layer, [head], silent, 13)[0, 0]
-        np.testing.assert_allclose(one, whole[13], atol=3e-5, rtol=3e-5)
+    texts = [Input(row, np.zeros_like(row)) for row in (np.array(ids(size), dtype=np.int64) for size in (21, 9))]
+    last = model.anatomy.known().layers - 1
+    sets: list[set[tuple[int, int]]] = [{(0, 1)}, {(1, 0)}, {(last, 1)}, {(0, 0), (1, 1)}, {(0, 1), (last, 0)}]
+    edits = [frozenset(Edit(*head) for head in heads) for heads in sets]
+    wholes = [
+        [model.trace(ids=text.ids.tolist(), ablate=heads).outputs["last_hidden_state"].array for text in texts]
+        for heads in sets
+    ]
+    runner = NumpyRunner(model)
+    for kept in (True, False):
+        base = runner.base(texts, contexts=kept)
+        for places in (None, [np.array([2, 13]), np.array([0])]):
+            for runs, hidden in runner.states(base, edits, places):
+                for at, which in enumerate(runs):
+                    for text, states in enumerate(hidden):
+                        whole = wholes[which][text] if places is None else wholes[which][text][places[text]]
+                        np.testing.assert_allclose(states[at], whole, atol=3e-5, rtol=3e-5)
+    without = runner.base(texts, edits=frozenset({Edit(last, 0)}), contexts=False)
+    ((_, hidden),) = runner.states(without, [frozenset({Edit(0, 1)})])
+    for text, states in enumerate(hidden):
+        np.testing.assert_allclose(states[0], wholes[4][text], atol=3e-5, rtol=3e-5)
 
 
 @pytest.mark.parametrize(
@@ -202,6 +214,42 @@ def test_shapes_that_are_not_computed_are_named(tmp_path: Path, stem: str, confi
         hs.open(tmp_path).trace(ids=[5, 6])
 
 
+def without(folder: Path, *names: str) -> hs.Model:
+    """The model, with these fields taken out of its config."""
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({name: config[name] for name in config if name not in names}))
+    return hs.open(folder)
+
+
+def test_a_deberta_that_does_not_say_how_long_its_texts_are(tmp_path: Path) -> None:
+    """Its class takes 512; there is no table of positions that could tell."""
+    row = ids(40)
+    made(tmp_path / "64", "DebertaV2")
+    stated = made(tmp_path / "512", "DebertaV2", max_position_embeddings=512)
+    other = hs.open(tmp_path / "64").trace(ids=row)[2, 1].weights[:]
+    model = without(tmp_path / "512", "max_position_embeddings", "max_relative_positions")
+    assert model.anatomy.longest_text == 512
+    trace = model.trace(ids=row)
+    weights = trace[2, 1].weights[:]
+    np.testing.assert_allclose(weights, run(stated.module, [list(row)]).attentions[2][0, 1], atol=2e-5)
+    assert np.abs(weights - other).max() > 1e-4  # buckets up to 512 are not those up to 64
+    assert trace.verify().agrees
+
+
+def test_numbers_without_a_default_are_named_where_they_are_missing(tmp_path: Path) -> None:
+    made(tmp_path, "Esm")
+    with pytest.raises(ConfigError, match=r"config\.json has no mask_token_id"):
+        without(tmp_path, "mask_token_id").trace(ids=ids(5))
+
+
+@pytest.mark.parametrize("buckets", [1, 200])
+def test_buckets_that_their_distances_do_not_fill(tmp_path: Path, buckets: int) -> None:
+    """log((longest - 1) / (buckets / 2)) is no positive number: transformers gives rows at random."""
+    made(tmp_path, "DebertaV2", position_buckets=buckets)
+    with pytest.raises(HeadscopeError, match=f"{buckets} buckets can't hold distances up to 64"):
+        hs.open(tmp_path).trace(ids=ids(5))
+
+
 def test_a_roformer_without_its_table_computes_it(tmp_path: Path) -> None:
     checkpoint = made(tmp_path, "RoFormer")
     file, name = tmp_path / "model.safetensors", "encoder.embed_positions.weight"
@@ -214,11 +262,3 @@ def test_a_roformer_without_its_table_computes_it(tmp_path: Path) -> None:
     model = hs.open(tmp_path)
     assert model.anatomy.missing == ()
     np.testing.assert_allclose(model.trace(ids=ids(30)).outputs["last_hidden_state"].array, before, atol=2e-5)
-
-
-def test_effects_beside_a_convolution_are_refused(tmp_path: Path) -> None:
-    made(tmp_path, "DebertaV2", conv_kernel_size=3)
-    model = hs.open(tmp_path)
-    row = np.array(ids(5), dtype=np.int64)
-    with pytest.raises(UnsupportedError, match="convolution"):
-        keep(model.encoder, Input(row, np.zeros_like(row)))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import signal
 import subprocess
 import sys
 import tarfile
+import urllib.request
 import zipfile
 from pathlib import Path
 
@@ -25,7 +28,7 @@ def test_a_wheel_has_the_bundled_model_and_the_page(tmp_path: Path) -> None:
     for name in ("config.json", "model.safetensors", "tokenizer.json"):
         assert f"headscope/models/tiny/{name}" in names
     assert "headscope/py.typed" in names
-    assert "headscope/view/static/page.html" in names
+    assert "headscope/page/static/page.html" in names
     assert not any(name.startswith(("tests", "training", "web")) for name in names)
 
 
@@ -41,3 +44,40 @@ def test_an_sdist_has_every_file_of_the_repository(tmp_path: Path) -> None:
                 assert "/".join(parts) in packed
     loose = {file.name for file in REPOSITORY.iterdir() if file.is_file()}
     assert {name for name in loose if name.endswith((".md", ".cff", ".toml", ".yml")) or name == "LICENSE"} <= packed
+
+
+READ_ONLY = """
+import errno, os, sys
+
+def audit(event, args):
+    writes = event == "open" and isinstance(args[2], int) and args[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+    if (writes and args[0] != os.devnull) or event in ("os.mkdir", "os.rename", "os.remove", "shutil.copyfile"):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+sys.addaudithook(audit)
+sys.argv = ["headscope", "view", "-", "The cat sat on the mat.", "--no-browser"]
+from headscope.__main__ import main
+
+main()
+"""
+
+
+def test_the_page_is_served_from_a_filesystem_that_cannot_be_written() -> None:
+    """As in the container."""
+    command = [sys.executable, "-B", "-c", READ_ONLY]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        said = server.stdout.readline()
+        address = re.search(r"http://\S+", said)
+        assert address is not None, said
+        with urllib.request.urlopen(address[0]) as page:
+            assert b"cat" in page.read()
+        server.send_signal(signal.SIGINT)
+        assert server.wait() == 0
+
+
+def test_the_container_has_a_user_without_rights_and_the_server() -> None:
+    lines = (REPOSITORY / "Containerfile").read_text(encoding="utf-8").splitlines()
+    assert "USER 65534:65534" in lines
+    assert any("[view]" in line for line in lines)
+    assert any("--read-only --cap-drop=all" in line for line in lines)

@@ -9,11 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headscope.attention import Mask
-from headscope.statistics import CATALOG, Roles
-from headscope.statistics.catalog import LANGUAGES, WEIGHTS_ONLY
-from headscope.statistics.measurable import allowed_counts
-from headscope.statistics.reference import FORMULAS, head_means
+from headscope.attention.scores import Mask
+from headscope.heads import CATALOG, Roles
+from headscope.heads.catalog import WEIGHTS_ONLY
+from headscope.heads.measure import measure
+from headscope.heads.norms import LayerArrays
+from headscope.heads.reference import FORMULAS, over_queries
+from headscope.heads.roles import allowed_counts
+from headscope.results.measure import LANGUAGES
 
 ROOT = Path(__file__).parent.parent
 SIZE, HEADS, D = 11, 3, 8
@@ -47,6 +50,11 @@ def written_out(weights: np.ndarray, roles: Roles, allowed: np.ndarray, padding:
     return {name: float(np.mean(values)) if values else float("nan") for name, values in rows.items()}
 
 
+def head_means(layer: LayerArrays, roles: Roles, names: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """Each head's statistics in the precision of q and k."""
+    return {name: over_queries(values) for name, values in measure(layer, roles, names, dtype=None).items()}
+
+
 def roles_for(queries: int) -> Roles:
     """[CLS] a , b [SEP] c d [SEP] . e [SEP]: two texts, one more separator."""
     special = np.isin(np.arange(SIZE), (0, 4, 7, 10))
@@ -76,12 +84,12 @@ def roles_for(queries: int) -> Roles:
 @pytest.mark.parametrize("queries", [SIZE, 4, 1])
 @pytest.mark.parametrize("cells", [1 << 18, 40])
 def test_blocks_agree_with_the_whole_map(mask: Mask, queries: int, cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headscope.attention.TILE_CELLS", cells)
+    monkeypatch.setattr("headscope.attention.scores.TILE_CELLS", cells)
     generator = np.random.default_rng(1)
     q = generator.normal(size=(HEADS, queries, D)).astype(np.float32)
     k = generator.normal(size=(HEADS, SIZE, D)).astype(np.float32)
     roles = roles_for(queries)
-    means = head_means(q, k, scale=0.5, roles=roles, mask=mask, names=WEIGHTS_ONLY)
+    means = head_means(LayerArrays(q, k, scale=0.5, mask=mask), roles, WEIGHTS_ONLY)
     scores = 0.5 * np.einsum("hnd,hmd->hnm", q.astype(np.float64), k.astype(np.float64))
     allowed = mask.allowed(np.arange(queries), np.arange(SIZE), (queries, SIZE))
     allowed = np.ones((queries, SIZE), bool) if allowed is None else allowed
@@ -101,13 +109,13 @@ def test_a_query_that_a_bias_leaves_no_key_is_out_and_positions_are_in_self_atte
     bias = np.zeros((1, SIZE, SIZE), np.float32)
     bias[:, 3] = -np.inf
     names = ("strongest", "previous", "next", "same", "distance", "offset", "first")
-    means = head_means(q, k, scale=0.5, roles=Roles.none(SIZE, SIZE), mask=Mask(bias=bias), names=names)
+    means = head_means(LayerArrays(q, k, scale=0.5, mask=Mask(bias=bias)), Roles.none(SIZE, SIZE), names)
     kept = np.delete(np.arange(SIZE), 3)
     powers = np.exp(0.5 * (q[0] @ k[0].T).astype(np.float64))
     weights = powers / powers.sum(-1, keepdims=True)
     assert means["strongest"][0] == pytest.approx(weights[kept].max(-1).mean(), abs=1e-5)
     apart = Roles(**{**vars(Roles.none(SIZE, SIZE)), "aligned": False})
-    crossed = head_means(q, k, scale=0.5, roles=apart, names=names)
+    crossed = head_means(LayerArrays(q, k, scale=0.5), apart, names)
     assert {name for name, values in crossed.items() if np.isnan(values).all()} == set(names) - {"strongest", "first"}
 
 

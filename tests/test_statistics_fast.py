@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,15 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from headscope import kernels
-from headscope.attention import Mask
+from headscope.attention import kernels
+from headscope.attention.scores import Mask
 from headscope.errors import InputError
-from headscope.statistics import CATALOG, Roles, compiled_way, reference_statistics
-from headscope.statistics.compiled_way import INSTALLED, usable
-from headscope.statistics.fast import fast_statistics, prepare
-from headscope.statistics.layer import Layer
-from headscope.statistics.measurable import allowed_counts
-from headscope.statistics.norms import gram_of
+from headscope.heads import CATALOG, Roles
+from headscope.heads.fast import fast_statistics, prepare
+from headscope.heads.norms import LayerArrays, gram_of
+from headscope.heads.reference import reference_statistics
+from headscope.heads.roles import allowed_counts
 
 MASKS = {
     "everything": lambda n: Mask(),
@@ -54,9 +52,19 @@ def drawn(
     }
 
 
+def plain_of(
+    q: Any, k: Any, v: Any = None, *, roles: Any, names: Any = None, compute: Any = reference_statistics, **more: Any
+) -> dict[str, Any]:
+    return compute(LayerArrays(q, k, v, **more), roles, names)
+
+
+def fast_of(*arrays: Any, **options: Any) -> dict[str, Any]:
+    return plain_of(*arrays, compute=fast_statistics, **options)
+
+
 def both(arrays: dict[str, np.ndarray], **options: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    plain = reference_statistics(**arrays, **options)
-    fast = fast_statistics(**{name: torch.from_numpy(array) for name, array in arrays.items()}, **options)
+    plain = plain_of(**arrays, **options)
+    fast = fast_of(**{name: torch.from_numpy(array) for name, array in arrays.items()}, **options)
     return plain, {name: found.numpy() for name, found in fast.items()}
 
 
@@ -131,7 +139,7 @@ def test_fewer_queries_than_keys(mask: Mask) -> None:
     plain, fast = both(arrays, scale=0.35, mask=mask, roles=roles)
     agree(plain, fast, 9)
     if mask.causal:
-        everything = reference_statistics(**drawn(9), scale=0.35, mask=mask, roles=whole)
+        everything = plain_of(**drawn(9), scale=0.35, mask=mask, roles=whole)
         for name, found in plain.items():
             np.testing.assert_allclose(found, everything[name][:, -4:], err_msg=name)
 
@@ -167,7 +175,7 @@ def written_out(p: np.ndarray, i: int, allowed: int, roles: Roles, lengths: np.n
 def test_plain_agrees_with_the_definitions(mask: str) -> None:
     n, arrays, roles = 11, drawn(11, kv_heads=2), roles_for(11)
     rule = MASKS[mask](n)
-    found = reference_statistics(**arrays, scale=0.35, mask=rule, roles=roles)
+    found = plain_of(**arrays, scale=0.35, mask=rule, roles=roles)
     q, k, v, W_O = (arrays[name].astype(np.float64) for name in ("q", "k", "v", "W_O"))
     allowed = rule.allowed(np.arange(n), np.arange(n), (n, n))
     allowed = np.ones((n, n), dtype=bool) if allowed is None else allowed
@@ -185,13 +193,13 @@ def test_plain_counts_a_bias_and_fast_refuses_it() -> None:
     arrays, n = drawn(6), 6
     forbidden = np.triu(np.ones((n, n), dtype=bool), 1)
     bias = np.where(forbidden, -np.inf, 0).astype(np.float32)[None]
-    by_rule = reference_statistics(**arrays, scale=0.35, mask=Mask(causal=True), roles=roles_for(n))
-    by_bias = reference_statistics(**arrays, scale=0.35, mask=Mask(bias=bias), roles=roles_for(n))
+    by_rule = plain_of(**arrays, scale=0.35, mask=Mask(causal=True), roles=roles_for(n))
+    by_bias = plain_of(**arrays, scale=0.35, mask=Mask(bias=bias), roles=roles_for(n))
     for name, found in by_bias.items():
         np.testing.assert_allclose(found, by_rule[name], err_msg=name)
     q, k = torch.from_numpy(arrays["q"]), torch.from_numpy(arrays["k"])
     with pytest.raises(InputError, match="with an additive bias"):
-        fast_statistics(q, k, scale=0.35, mask=Mask(bias=torch.from_numpy(bias)), roles=roles_for(n))
+        fast_of(q, k, scale=0.35, mask=Mask(bias=torch.from_numpy(bias)), roles=roles_for(n))
 
 
 @pytest.mark.parametrize("mask", MASKS)
@@ -205,21 +213,21 @@ def test_allowed_keys_are_counted_without_a_map(mask: str, queries: int, keys: i
 
 def test_half_precision_is_widened() -> None:
     arrays = {name: torch.from_numpy(array).half() for name, array in drawn(30).items()}
-    fast = fast_statistics(**arrays, scale=0.35, roles=roles_for(30))
-    plain = reference_statistics(**{name: one.numpy() for name, one in arrays.items()}, scale=0.35, roles=roles_for(30))
+    fast = fast_of(**arrays, scale=0.35, roles=roles_for(30))
+    plain = plain_of(**{name: one.numpy() for name, one in arrays.items()}, scale=0.35, roles=roles_for(30))
     agree(plain, {name: found.numpy() for name, found in fast.items()}, 30)
 
 
 def test_only_what_is_asked_for_comes_back() -> None:
     arrays = drawn(5)
     q, k = arrays["q"], arrays["k"]
-    assert list(reference_statistics(q, k, scale=1.0, roles=roles_for(5), names=["same", "entropy"])) == [
+    assert list(plain_of(q, k, scale=1.0, roles=roles_for(5), names=["same", "entropy"])) == [
         "entropy",
         "same",
     ]
-    fast = fast_statistics(torch.from_numpy(q), torch.from_numpy(k), scale=1.0, roles=roles_for(5))
+    fast = fast_of(torch.from_numpy(q), torch.from_numpy(k), scale=1.0, roles=roles_for(5))
     assert set(CATALOG) - set(fast) == {"norm", "norm_special"}
-    for compute in (reference_statistics, fast_statistics):
+    for compute in (plain_of, fast_of):
         with pytest.raises(InputError, match="unknown statistic 'banana'"):
             compute(q, k, scale=1.0, roles=roles_for(5), names=["banana"])
         with pytest.raises(InputError, match="norm_special requires v and W_O"):
@@ -248,7 +256,7 @@ def test_no_tensor_grows_faster_than_the_text(mask: str) -> None:
     for n in (1500, 6000):
         arrays = {name: torch.from_numpy(array) for name, array in drawn(n, heads=1, kv_heads=1).items()}
         with Largest() as watch:
-            fast_statistics(**arrays, scale=0.35, mask=MASKS[mask](n), roles=roles_for(n))
+            fast_of(**arrays, scale=0.35, mask=MASKS[mask](n), roles=roles_for(n))
         sizes.append(watch.numel)
     assert sizes[1] <= 4.1 * sizes[0]
     assert sizes[1] <= max(65 * 6000, kernels.BLOCK_CELLS["cpu"])
@@ -268,7 +276,7 @@ def stacked(rows: list[dict[str, np.ndarray]]) -> dict[str, torch.Tensor]:
     return {name: torch.from_numpy(np.stack([one[name] for one in rows])) for name in ("q", "k", "v")}
 
 
-@pytest.mark.parametrize("way", ["compiled", "blocks", "fused"])
+@pytest.mark.parametrize("way", ["blocks", "fused"])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("kv_heads", [4, 2])
 def test_a_batch_is_its_rows(way: str, causal: bool, kv_heads: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,12 +288,12 @@ def test_a_batch_is_its_rows(way: str, causal: bool, kv_heads: int, monkeypatch:
     W_O = rows[0]["W_O"]
     masks = [Mask(causal=causal, keys=keys) for keys in (None, np.arange(n) < 17, np.arange(n) >= 6)]
     roles = [roles_for(n), Roles.none(n, n), roles_for(n)]
-    prepared = prepare(roles)
+    prepared, layer = prepare(roles), LayerArrays(**stacked(rows), scale=0.35, mask=masks)
     for _ in range(2):  # what is kept of the masks serves again
-        found = prepared.of(**stacked(rows), scale=0.35, mask=masks, gram=gram_of(torch.from_numpy(W_O)), way=way)
+        found = prepared.of(layer, gram=gram_of(torch.from_numpy(W_O)), way=way)
         assert found.shape == (len(CATALOG), 3, 4, n)
     for at, (row, mask, of) in enumerate(zip(rows, masks, roles, strict=True)):
-        plain = reference_statistics(**row | {"W_O": W_O}, scale=0.35, mask=mask, roles=of)
+        plain = plain_of(**row | {"W_O": W_O}, scale=0.35, mask=mask, roles=of)
         agree(plain, dict(zip(prepared.names, found[:, at].numpy(), strict=True)), n)
 
 
@@ -293,62 +301,23 @@ def test_a_batch_is_its_rows(way: str, causal: bool, kv_heads: int, monkeypatch:
 @pytest.mark.parametrize("n", [1, 2, 40, 1100])
 def test_all_ways_agree(mask: str, n: int) -> None:
     arrays = {name: torch.from_numpy(array) for name, array in drawn(n, kv_heads=2, spread=2).items()}
-    arrays["gram"] = gram_of(arrays.pop("W_O"))
+    gram = gram_of(arrays.pop("W_O"))
     prepared = prepare(roles_for(n))
-    names = ["blocks", "fused", "compiled"][: 3 if INSTALLED or n < 100 else 2]  # uncompiled, it is plain Python
-    ways = [prepared.of(**arrays, scale=0.35, mask=MASKS[mask](n), way=way).numpy() for way in names]
-    for other in ways[1:]:
-        agree(*(dict(zip(prepared.names, found, strict=True)) for found in (ways[0], other)), n)
+    layer = LayerArrays(**arrays, scale=0.35, mask=MASKS[mask](n))
+    ways = [prepared.of(layer, gram=gram, way=way).numpy() for way in ("blocks", "fused")]
+    agree(*(dict(zip(prepared.names, found, strict=True)) for found in ways), n)
 
 
-@pytest.mark.parametrize("way", ["compiled", "blocks", "fused"])
+@pytest.mark.parametrize("way", ["blocks", "fused"])
 @pytest.mark.parametrize("mask", ["everything", "causal"])
 def test_each_statistic_alone_is_that_of_all(way: str, mask: str) -> None:
     arrays = {name: torch.from_numpy(array) for name, array in drawn(40, kv_heads=2).items()}
-    arrays["gram"] = gram_of(arrays.pop("W_O"))
-    rule = MASKS[mask](40)
-    together = prepare(roles_for(40)).of(**arrays, scale=0.35, mask=rule, way=way)
+    gram = gram_of(arrays.pop("W_O"))
+    layer = LayerArrays(**arrays, scale=0.35, mask=MASKS[mask](40))
+    together = prepare(roles_for(40)).of(layer, gram=gram, way=way)
     for name, expected in zip(CATALOG, together, strict=True):
-        (alone,) = prepare(roles_for(40), [name]).of(**arrays, scale=0.35, mask=rule, way=way)
+        (alone,) = prepare(roles_for(40), [name]).of(layer, gram=gram, way=way)
         torch.testing.assert_close(alone, expected, equal_nan=True)
-
-
-@pytest.mark.parametrize("far", [0, 30, 120])
-def test_compiled_powers_are_powers_of_two(far: float) -> None:
-    """Against NumPy's exp2 in fp64: p to 3e-7, and 0 below the normal numbers."""
-    row = np.concatenate([-np.linspace(0, far + 8, 301), [0, -126.5, -1e30]]).astype(np.float32)
-    exact = np.exp2(row.astype(np.float64))
-    gaps = np.arange(len(row), dtype=np.float32) - 100
-    powers = row.copy()
-    total, entropy, squares, offset, distance = compiled_way._raised(powers, gaps, np.float32(0))
-    np.testing.assert_allclose(powers[:-2], exact[:-2], rtol=3e-7, atol=2.0**-126)
-    assert (powers[-2:] == 0).all()
-    near = {"rtol": 3e-6}
-    np.testing.assert_allclose(total, exact.sum(), **near)
-    np.testing.assert_allclose(entropy, (exact * row)[:-1].sum(), **near)
-    np.testing.assert_allclose(squares, np.square(exact).sum(), **near)
-    np.testing.assert_allclose(distance, (exact * np.abs(gaps)).sum(), **near)
-    np.testing.assert_allclose(offset, (exact * gaps).sum(), rtol=3e-6, atol=1e-3)
-
-
-def test_what_the_compiled_way_takes() -> None:
-    """Threads change no bit; NaN, fp64 and other devices are left to the other ways."""
-    arrays = {name: torch.from_numpy(array) for name, array in drawn(17).items() if name in "qkv"}
-    prepared = prepare(roles_for(17), ["entropy", "cls", "distance"])
-    before = torch.get_num_threads()
-    try:
-        tables = []
-        for threads in (1, 3):
-            torch.set_num_threads(threads)
-            tables.append(prepared.of(**arrays, scale=0.3, way="compiled"))
-    finally:
-        torch.set_num_threads(before)
-    assert torch.equal(*tables)
-    columns = torch.ones(1, 1, 17, 2)
-    layer = Layer(arrays["q"][None], arrays["k"][None], 0.3, 8, Mask(), columns, True)
-    assert usable(layer)
-    assert not usable(replace(layer, q=layer.q.double()))
-    assert not usable(replace(layer, q=torch.full_like(layer.q, torch.nan)))
 
 
 def test_batches_that_are_none_are_refused() -> None:
@@ -357,9 +326,9 @@ def test_batches_that_are_none_are_refused() -> None:
         prepare([roles_for(5), roles_for(6)])
     prepared = prepare([roles_for(5)] * 2, ["entropy", "norm"])
     with pytest.raises(InputError, match="norm requires v and W_O"):
-        prepared.of(q, q, scale=1.0)
+        prepared.of(LayerArrays(q, q))
     prepared = prepare([roles_for(5)] * 2, ["entropy"])
     with pytest.raises(InputError, match="2 masks of 2 kinds"):
-        prepared.of(q, q, scale=1.0, mask=[Mask(), Mask(causal=True)])
+        prepared.of(LayerArrays(q, q, mask=[Mask(), Mask(causal=True)]))
     with pytest.raises(InputError, match="don't match 2 x 5 queries"):
-        prepared.of(q[:1], q[:1], scale=1.0)
+        prepared.of(LayerArrays(q[:1], q[:1]))

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import headscope as hs
-from headscope._trace import LayerRecord, TokenAxis, Trace
 from headscope.errors import InputError, TraceError
-from headscope.statistics import CATALOG, roles_of
-from headscope.statistics.roles import is_punctuation
+from headscope.heads import CATALOG, roles_of
+from headscope.heads.roles import is_punctuation
+from headscope.results.arrays import TokenAxis
+from headscope.traces import LayerRecord, Trace
 from small_bert import small_bert
 
 NORMS = {"norm", "norm_special"}
@@ -127,7 +128,7 @@ def test_one_text_has_no_other_sentence(model: hs.Model) -> None:
 
 
 def test_head_distances_are_the_jensen_shannon_distance(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
-    from headscope.statistics import head_distances as part  # the function; its module holds TILE_CELLS
+    from headscope.heads.distances import head_distances as part  # the function; its module holds TILE_CELLS
 
     monkeypatch.setitem(part.__globals__, "TILE_CELLS", 40)
     found = trace.head_distances()
@@ -194,8 +195,9 @@ def test_layers_may_differ_in_heads() -> None:
     trace = Trace(model="made", queries=whole.queries, layers=[record, fewer], outputs={})
     found = trace.statistics("entropy")
     assert found.heads == ((0, 1), (1,))
-    assert found["entropy"][1, 0] == found["entropy"][0, 1]
-    assert np.isnan(found["entropy"][1, 1])
+    assert found["entropy"][1, 1] == found["entropy"][0, 1]  # each head in the column of its number
+    assert np.isnan(found["entropy"][1, 0])
+    assert [(row["layer"], row["head"]) for row in found.rows()] == [(0, 0), (0, 1), (1, 1)]
 
 
 @pytest.mark.parametrize(

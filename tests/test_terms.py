@@ -9,14 +9,16 @@ import pytest
 import torch
 
 import headscope as hs
-from headscope._trace import LayerRecord, TokenAxis, Trace
-from headscope.attention import Mask, attend, entropy, log_sum_exps, scores, softmax_rows
+from headscope.attention.kernels import attend_with_lse
+from headscope.attention.scores import Mask, attend, entropy, log_sum_exps, scores, softmax_rows
+from headscope.attention.terms import TABLES, Terms
 from headscope.errors import TraceError
-from headscope.kernels import attend_with_lse
-from headscope.statistics import Roles
-from headscope.statistics.fast import fast_statistics
-from headscope.statistics.reference import reference_statistics
-from headscope.terms import TABLES, Terms
+from headscope.heads import Roles
+from headscope.heads.fast import fast_statistics
+from headscope.heads.norms import LayerArrays
+from headscope.heads.reference import reference_statistics
+from headscope.results.arrays import TokenAxis
+from headscope.traces import LayerRecord, Trace
 
 HEADS, KV_HEADS, D = 4, 2, 8
 SIZES = ((5, 5), (3, 9), (150, 150), (9, 4), (1, 1))
@@ -45,7 +47,7 @@ def made(kind: str, queries: int, keys: int, seed: int = 0) -> tuple[np.ndarray,
 
 
 def cell_by_cell(q: np.ndarray, k: np.ndarray, scale: float, terms: Terms) -> np.ndarray:
-    """The formula at the top of headscope/terms.py."""
+    """The formula at the top of headscope/attention/terms.py."""
     heads, queries, _ = q.shape
     keys = k.shape[1]
     s = np.zeros((heads, queries, keys))
@@ -165,18 +167,10 @@ def test_fast_statistics_are_the_definitions(kind: str, mask: str) -> None:
     rows = [made(kind, *sizes, seed=seed) for seed in (1, 2)]
     q, k, v = (torch.from_numpy(np.stack([row[part] for row in rows])) for part in range(3))
     W_O = np.random.default_rng(5).normal(size=(HEADS, D, 16))
-    fast = fast_statistics(
-        q,
-        k,
-        v,
-        scale=0.3,
-        roles=[token_roles] * 2,
-        mask=rule,
-        terms=[row[3].mapped(torch.from_numpy) for row in rows],
-        W_O=torch.from_numpy(W_O),
-    )
+    terms = [row[3].mapped(torch.from_numpy) for row in rows]
+    fast = fast_statistics(LayerArrays(q, k, v, 0.3, rule, terms, torch.from_numpy(W_O)), [token_roles] * 2)
     for at, row in enumerate(rows):
-        plain = reference_statistics(*row[:3], scale=0.3, roles=token_roles, mask=rule, terms=row[3], W_O=W_O)
+        plain = reference_statistics(LayerArrays(*row[:3], 0.3, rule, row[3], W_O), token_roles)
         for name, values in plain.items():
             np.testing.assert_allclose(fast[name][at], values, atol=1e-6, err_msg=name)
         allowed = rule.allowed(*map(np.arange, sizes), sizes)

@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 import headscope as hs
 from headscope.cli import app
 from headscope.errors import UnsupportedError
-from headscope.tour import SENTENCE, proof, take_tour, tour_drawings
+from headscope.screens.labels import width
+from headscope.screens.terminal import Paper, plain_text
+from headscope.screens.tour import SENTENCE, proof, take_tour, tour_drawings
 from headscope.verify import Check, Report
-from headscope.view.labels import width
-from headscope.view.terminal import Paper, plain_text
 from small_bert import small_bert
 
 
@@ -37,7 +37,7 @@ def test_it_shows_what_it_promises(tour):
     assert "2 layers of 2 heads" in text
     assert "»[MASK]«" in text
     assert "Verified: " in text
-    assert text.count("\n  headscope ") == 4
+    assert text.count("\n  headscope ") == 5
 
 
 def test_the_head_is_the_one_that_the_prediction_rests_on(tour):
@@ -63,7 +63,7 @@ def test_its_commands_work(tour, tmp_path, monkeypatch):
     folder = tour.model.checkpoint.where
     lines = plain_text(tour_drawings(tour), Paper(100)).splitlines()
     commands = [shlex.split(line.split("   ")[0]) for line in lines if line.startswith("  headscope ")]
-    assert [command[1] for command in commands] == ["effects", "attend", "view", "summary"]
+    assert [command[1] for command in commands] == ["effects", "attend", "view", "summary", "live"]
     for command in commands[:3]:
         arguments = [folder if part == "-" else part for part in command[1:]]
         assert CliRunner().invoke(app, arguments).exit_code == 0, command

@@ -12,8 +12,8 @@ import torch
 from transformers import BertConfig, BertModel
 
 import headscope as hs
-from headscope._trace import Trace
 from headscope.errors import InputError
+from headscope.traces import Trace
 
 LAYERS, HEADS, TOKENS = 3, 4, 9
 

@@ -23,12 +23,14 @@ ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 sys.path.insert(0, str(DOCS / "tools"))
 
+import blocks  # noqa: E402
 import hooks  # noqa: E402
 import walk  # noqa: E402
 
 SETTINGS: dict[str, Any] = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
 PAGES = ["bert-large", "parameters", "architecture", "one-head", "multihead-attention", "classifier"]
-PAGES += ["effects", "attribution", "similarity", "finetuning", "atlas", "contacts"]
+PAGES += ["effects", "attribution", "similarity", "finetuning", "atlas", "contacts", "export", "ranking", "confused"]
+PAGES += ["ship"]
 RUN = [*(f"walkthroughs/{page}" for page in PAGES), "recipes"]
 QUESTIONS = ["checkpoint", "head", "answer", "similarity", "finetuning", "heads", "trust"]
 WITH_LIVE_PAGES = [*(f"walkthroughs/{page}" for page in PAGES), *(f"questions/{page}" for page in QUESTIONS), "gallery"]
@@ -54,15 +56,16 @@ def fences(page: str) -> list[tuple[str, str]]:
 
 def test_every_page_has_its_place_in_the_nav() -> None:
     there = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")}
-    assert set(pages(SETTINGS["nav"])) == there
+    languages = {page for page in there if re.search(r"\b(ja|zh)\.md$", page)}
+    assert set(pages(SETTINGS["nav"])) == there - languages
+    assert [entry["link"] for entry in SETTINGS["extra"]["alternate"]] == ["index.html", "ja.html", "zh.html"]
     assert [page for page in pages(SETTINGS["nav"]) if page.startswith("walkthroughs/")][1:] == [
-        f"walkthroughs/{page}.md" for page in PAGES
+        f"walkthroughs/{page}.md" for page in (*PAGES[:12], "live", *PAGES[12:])
     ]
 
 
 def test_the_build_runs_the_code_and_ci_runs_the_build() -> None:
     assert "docs/tools/hooks.py" in SETTINGS["hooks"]
-    assert any("markdown-exec" in plugin for plugin in SETTINGS["plugins"] if isinstance(plugin, dict))
     assert SETTINGS["theme"]["font"] is False
     lines = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
     assert [line for line in lines if "mkdocs build --strict" in line and "--quiet" not in line and line[0] != "#"], (
@@ -125,6 +128,7 @@ def test_a_live_page_is_written_once_and_found_from_its_page(tmp_path: Path) -> 
     second = walk.page(trace, "test-page", says="another")
     assert [file.name for file in walk.LIVE.iterdir()] == ["test-page.html"]
     assert 'src="live:test-page.html#l=0&amp;h=1" title="a point" loading="lazy"' in first
+    assert list(walk.USED) == ["test-page.html"]
     deep = hooks.on_page_content(first + second, SimpleNamespace(url="questions/head.html"))
     assert "live:" not in deep
     assert deep.count('"../live/test-page.html') == 4  # two frames, and two links to open them alone
@@ -137,10 +141,71 @@ def test_a_live_page_is_written_once_and_found_from_its_page(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("page", ["index", "ja", "zh"])
 def test_the_front_page_is_live(page: str) -> None:
-    front = hooks.on_page_markdown((DOCS / f"{page}.md").read_text(encoding="utf-8"))
+    front = hooks.with_readme((DOCS / f"{page}.md").read_text(encoding="utf-8"))
     assert "images/page.png" not in front
     (code,) = [code for _, options, code in FENCE.findall(front) if "exec=" in options]
     assert "page(trace" in code
+
+
+PAGE_WITH_BLOCKS = """# A page
+
+```python exec="on" source="above" session="x" result="text"
+seen = [*globals().get("seen", []), 1]
+print("<1>")
+```
+
+- In a list:
+
+    ```python exec="on" html="on" session="x"
+    print(f"<p>{seen}</p>")
+    ```
+
+```python
+not_run()
+```
+"""
+
+
+def test_blocks_are_run_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "KEPT", tmp_path)
+    text, html = blocks.expand(PAGE_WITH_BLOCKS, "a/page.md")
+    assert text.startswith('# A page\n\n```python\nseen = [*globals().get("seen", []), 1]\n')
+    assert "````text\n<1>\n````" in text
+    assert "\n    <!-- block 1 -->\n" in text
+    assert text.endswith("```python\nnot_run()\n```\n")
+    assert html == {"<!-- block 1 -->": "<p>[1]</p>\n"}
+    hooks.HTML["a/page.html"] = html
+    page = SimpleNamespace(url="a/page.html")
+    assert hooks.on_page_content("<p>before</p><!-- block 1 -->", page) == "<p>before</p><p>[1]</p>\n"
+    monkeypatch.setattr(blocks, "run", None)  # a second build takes what the first kept
+    assert blocks.expand(PAGE_WITH_BLOCKS, "a/page.md") == (text, html)
+    with pytest.raises(TypeError):
+        blocks.expand(PAGE_WITH_BLOCKS.replace("<1>", "<2>"), "a/page.md")
+
+
+def test_a_kept_page_has_its_live_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "KEPT", tmp_path / "kept")
+    monkeypatch.setattr(walk, "LIVE", tmp_path / "live")
+    walk.LIVE.mkdir()
+    code = "from walk import minilm, page\n\nprint(page(minilm().trace('A cat.'), 'cat', says='x'))\n"
+    blocks.expand(f'```python exec="on" html="on" session="x"\n{code}```\n', "cat.md")
+    (walk.LIVE / "cat.html").unlink()
+    blocks.expand(f'```python exec="on" html="on" session="x"\n{code}```\n', "cat.md")
+    assert (walk.LIVE / "cat.html").stat().st_size > 10_000
+
+
+def test_a_block_that_raises_ends_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "KEPT", tmp_path)
+    with pytest.raises(RuntimeError, match=r"a\.md: block 1 raised AssertionError"):
+        blocks.expand('```python exec="on" session="x"\nassert False\n```\n', "a.md")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_word_of_the_glossary_has_a_tooltip_where_it_is_first_used() -> None:
+    words = dict(re.findall(r"^\*\[([^]]+)\]: (.*)$", hooks.tooltips(), re.MULTILINE))
+    assert {"mass", "nats", "lse", "pinned", "rests on", "expansion", "principal angle", "DecompX"} <= words.keys()
+    twice = '<abbr title="a">lse</abbr> and <abbr title="a">lse</abbr>, <abbr title="b">nats</abbr>'
+    assert hooks.at_first_use(twice) == '<abbr title="a">lse</abbr> and lse, <abbr title="b">nats</abbr>'
 
 
 def test_the_published_numbers_are_asserted() -> None:
@@ -190,10 +255,10 @@ def test_readme_links_lead_to_pages_of_the_site() -> None:
     assert hooks.site_links(readme) == (
         "[view](view.md) ![a](images/a.png) `examples/` how (`x.md`) [out](https://a.org/b)"
     )
-    front = hooks.on_page_markdown((DOCS / "index.md").read_text(encoding="utf-8"))
+    front = hooks.with_readme((DOCS / "index.md").read_text(encoding="utf-8"))
     assert front.startswith("# headscope")
     assert "](docs/" not in front
-    assert hooks.on_page_markdown("another page") == "another page"
+    assert hooks.with_readme("another page") == "another page"
 
 
 @pytest.mark.parametrize(
@@ -223,6 +288,19 @@ def test_a_style_sheet_that_asks_another_host_is_found(tmp_path: Path) -> None:
 def test_a_command_that_fails_is_no_result() -> None:
     with pytest.raises(RuntimeError, match="ended with 2"):
         walk.terminal("headscope", "shapes", "no-such-folder-anywhere/at-all/really")
+
+
+def test_a_screen_is_the_same_in_a_window_of_any_width() -> None:
+    """A line that wraps in some windows stops the build; lines that don't can be picked from among those that do."""
+    with pytest.raises(RuntimeError, match="prints other lines in 100 columns than in 80"):
+        walk.printed("headscope summary -")
+    assert walk.printed("headscope summary - | grep counted")[0] == "layers     4, counted from 0 to 3"
+
+
+def test_consoles_and_doctests_in_the_docs_are_made_by_running_them() -> None:
+    """`walk.screen` writes them; what stands in the page itself could have been typed by hand."""
+    for path in DOCS.rglob("*.md"):
+        assert not re.search(r"^ *```(console|pycon)", path.read_text(encoding="utf-8"), re.MULTILINE), path
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from headscope import writing
+from headscope import files
 from headscope.errors import InputError
-from headscope.writing import remove_partial_files, write_atomically
+from headscope.files import remove_partial_files, write_atomically
 
 
 def mode(path: Path) -> int:
@@ -54,7 +54,7 @@ def test_a_device_is_written_to(tmp_path: Path) -> None:
     assert os.readlink(tmp_path / "null") == "/dev/null"
     after = os.stat("/dev/null")
     assert (after.st_ino, after.st_mode, after.st_rdev) == (before.st_ino, before.st_mode, before.st_rdev)
-    with pytest.raises(InputError, match="No space left"):
+    with pytest.raises(InputError, match="the disk is full"):
         write_atomically(tmp_path / "full", b"x")
     assert os.readlink(tmp_path / "full") == "/dev/full"
 
@@ -84,14 +84,14 @@ def test_what_cannot_be_written_to_is_named(tmp_path: Path, monkeypatch: pytest.
         with pytest.raises(InputError, match="can't be written"):
             write_atomically(tmp_path / name, b"x")
     (tmp_path / "locked").write_bytes(b"before")
-    monkeypatch.setattr(writing.os, "access", lambda *_: False)  # root may write everywhere
+    monkeypatch.setattr(files.os, "access", lambda *_: False)  # root may write everywhere
     with pytest.raises(InputError, match="read-only"):
         write_atomically(tmp_path / "locked", b"x")
     assert (tmp_path / "locked").read_bytes() == b"before"
 
 
 def test_standard_output_keeps_what_stands_before(tmp_path: Path) -> None:
-    code = "from pathlib import Path; from headscope.writing import write_atomically as w; print('first')\n"
+    code = "from pathlib import Path; from headscope.files import write_atomically as w; print('first')\n"
     code += "w(Path('/dev/stdout'), b'second\\n'); w(Path('/dev/fd/1'), b'third\\n'); print('last')"
     with open(tmp_path / "out", "wb") as out:
         subprocess.run([sys.executable, "-c", code], stdout=out, check=True)
@@ -105,7 +105,7 @@ def test_an_existing_file_keeps_its_mode_and_a_new_one_gets_the_umask(tmp_path: 
         path.chmod(bits)
         write_atomically(path, b"after")
         assert (mode(path), path.read_bytes()) == (bits, b"after")
-    code = "import os, sys; from pathlib import Path; from headscope.writing import write_atomically\n"
+    code = "import os, sys; from pathlib import Path; from headscope.files import write_atomically\n"
     code += "os.umask(int(sys.argv[1], 8)); write_atomically(Path(sys.argv[2]), b'x')"
     for umask, expected in (("022", 0o644), ("077", 0o600), ("000", 0o666)):
         path = tmp_path / f"new-{umask}"
@@ -122,20 +122,20 @@ def test_another_group_gets_nothing_that_was_not_its(tmp_path: Path, monkeypatch
     def refuse(*_: object) -> None:
         raise PermissionError
 
-    monkeypatch.setattr(writing.os, "chown", refuse)
+    monkeypatch.setattr(files.os, "chown", refuse)
     made = partial.stat()
     for bits, expected in ((0o660, 0o600), (0o664, 0o644), (0o640, 0o600)):
         status = SimpleNamespace(st_mode=stat.S_IFREG | bits, st_uid=made.st_uid + 1, st_gid=made.st_gid + 1)
-        writing._keep_attributes(str(partial), target, status)
+        files._keep_attributes(str(partial), target, status)
         assert mode(partial) == expected
 
 
 def test_an_access_list_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = {"user.origin": b"here", "system.posix_acl_access": b"list", "security.capability": b"powers"}
     given: dict[str, bytes] = {}
-    monkeypatch.setattr(writing.os, "listxattr", lambda _: list(kept))
-    monkeypatch.setattr(writing.os, "getxattr", lambda _, name: kept[name])
-    monkeypatch.setattr(writing.os, "setxattr", lambda _, name, value: given.update({name: value}))
+    monkeypatch.setattr(files.os, "listxattr", lambda _: list(kept))
+    monkeypatch.setattr(files.os, "getxattr", lambda _, name: kept[name])
+    monkeypatch.setattr(files.os, "setxattr", lambda _, name, value: given.update({name: value}))
     (tmp_path / "x").write_bytes(b"before")
     write_atomically(tmp_path / "x", b"after")
     assert given == {"user.origin": b"here", "system.posix_acl_access": b"list"}
@@ -174,24 +174,24 @@ def test_threads_get_their_modes(tmp_path: Path) -> None:
 
 
 WRITER = """
-import os, sys, time
+import os, signal, sys
 from pathlib import Path
-from headscope import writing
+from headscope import files
 
 def wait(*paths):
     print("writing", flush=True)
-    time.sleep(600)
+    signal.pause()
 
-writing.os.replace = wait
-writing.write_atomically(Path(sys.argv[1]), b"half")
+files.os.replace = wait
+files.write_atomically(Path(sys.argv[1]), b"half")
 """
 
 
 def test_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
-    """But not what a living one is writing, and nothing that only looks like it."""
+    """But not what a living one is files, and nothing that only looks like it."""
     target = tmp_path / "trace.safetensors"
     target.write_bytes(b"before")
-    others = (".trace.safetensors.0a1b2c3d", ".x.partial", f".x.{writing.MACHINE}-0123.partial", "x.partial")
+    others = (".trace.safetensors.0a1b2c3d", ".x.partial", f".x.{files.MACHINE}-0123.partial", "x.partial")
     for name in others:
         (tmp_path / name).write_bytes(b"mine")
     writers = [
@@ -204,12 +204,12 @@ def test_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
             assert writer.stdout.readline() == b"writing\n"
         partial = set(names(tmp_path)) - {*others, target.name}
         assert len(partial) == 2
-        assert all(writing.PARTIAL.fullmatch(name) for name in partial)
+        assert all(files.PARTIAL.fullmatch(name) for name in partial)
         remove_partial_files(tmp_path)
         assert partial < set(names(tmp_path))
         writers[0].send_signal(signal.SIGKILL)
         writers[0].wait()
-        code = "import sys; from pathlib import Path; from headscope.writing import write_atomically\n"
+        code = "import sys; from pathlib import Path; from headscope.files import write_atomically\n"
         code += "write_atomically(Path(sys.argv[1]), b'after')"
         subprocess.run([sys.executable, "-c", code, str(tmp_path / "another")], check=True)
         assert len(set(names(tmp_path)) - {*others, target.name, "another"}) == 1
@@ -225,7 +225,7 @@ def test_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
 def test_a_partial_file_that_was_removed_before_it_was_locked_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flock, turns = writing.fcntl.flock, []
+    flock, turns = files.fcntl.flock, []
 
     def late(handle: int, operation: int) -> None:
         turns.append(operation)
@@ -234,7 +234,7 @@ def test_a_partial_file_that_was_removed_before_it_was_locked_is_made_again(
         flock(handle, operation)
 
     write_atomically(tmp_path / "x", b"")  # the folder has been looked at
-    monkeypatch.setattr(writing.fcntl, "flock", late)
+    monkeypatch.setattr(files.fcntl, "flock", late)
     write_atomically(tmp_path / "x", b"whole")
     assert names(tmp_path) == ["x"]
     assert (tmp_path / "x").read_bytes() == b"whole"

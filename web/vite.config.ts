@@ -1,7 +1,7 @@
 // Builds each page as one HTML file without any address in it, and pins its own script and style by hash.
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
-import { build, defineConfig, type Plugin, type Rolldown } from "vite";
+import { build, defineConfig, type LibraryOptions, type Plugin, type Rolldown } from "vite";
 
 const hash = (text: string): string => `'sha256-${createHash("sha256").update(text, "utf8").digest("base64")}'`;
 
@@ -38,6 +38,7 @@ function oneFile(name: string): Plugin {
       const bare = String(page.source)
         .replace(/\s*<script[^>]*src=[^>]*><\/script>/g, "")
         .replace(/\s*<link[^>]*>/g, "");
+      if (name === "page") this.emitFile({ type: "asset", fileName: "words.json", source: wordsBeside() });
       page.source = bare
         .replace("<!--headscope:policy-->", () => `<meta http-equiv="Content-Security-Policy" content="${policy}">`)
         .replace("<!--headscope:style-->", () => `<style>${style}</style>`)
@@ -74,31 +75,47 @@ const asFunction: Plugin = {
 const entries = (code: string): [string, string][] =>
   [...code.matchAll(/^  (\w+):\s*("(?:[^"\\\n]|\\.)*"),$/gm)].map(([, name, text]) => [name, text]);
 
-/** The names of words are in a page once: a table in another language is a list, in the order of the English one. */
+/** The texts of a language's table, in the order of the English one. */
+function texts(file: string): string[] {
+  const code = readFileSync(file, "utf-8");
+  const names = entries(readFileSync(file.replace(/\w+\.ts$/, "en.ts"), "utf-8")).map(([name]) => name);
+  const table = new Map(entries(code));
+  const missing = names.find((name) => !table.has(name));
+  if (missing || names.length !== table.size || names.length !== code.match(/^  \w+:/gm)?.length) {
+    throw new Error(`${file}: ${missing ?? "a line"} is missing, or not of the form \`name: "text",\``);
+  }
+  return names.map((name) => JSON.parse(table.get(name)!) as string);
+}
+
+/** The page's words in other languages: not in its code, but data that Python embeds. */
+const wordsBeside = (): string =>
+  JSON.stringify(Object.fromEntries(["ja", "zh"].map((language) => [language, texts(`src/words/${language}.ts`)])))
+    .replace(/[<>&]/g, (letter) => `\\u${letter.charCodeAt(0).toString(16).padStart(4, "0")}`);
+
+/** The names of words are in a report once: a table in another language is a list, in the order of the English one. */
 const namesOnce: Plugin = {
   name: "names-once",
   enforce: "pre",
-  transform(code, id) {
+  transform(_, id) {
     const language = /words\/(ja|zh)\.ts$/.exec(id)?.[1];
     if (!language) return null;
-    const names = entries(readFileSync(id.replace(/\w+\.ts$/, "en.ts"), "utf-8")).map(([name]) => name);
-    const table = new Map(entries(code));
-    const missing = names.find((name) => !table.has(name));
-    if (missing || names.length !== table.size || names.length !== code.match(/^  \w+:/gm)?.length) {
-      throw new Error(`${id}: ${missing ?? "a line"} is missing, or not of the form \`name: "text",\``);
-    }
-    const texts = names.map((name) => table.get(name)).join(",");
-    return `import { en } from "./en"; const texts = [${texts}]; export const ${language} = Object.fromEntries(Object.keys(en).map((name, n) => [name, texts[n]]));`;
+    return `import { en } from "./en"; const texts = ${JSON.stringify(texts(id))}; export const ${language} = Object.fromEntries(Object.keys(en).map((name, n) => [name, texts[n]]));`;
   },
 };
 
-/** One build for each page, and one for the notebook's widget: `vite build --mode report`. The first empties the folder. */
+/** What is no page: the notebook's widget, and the encoder, which a page with a model starts as a worker. */
+const SCRIPTS = {
+  widget: { entry: "src/widget.ts", formats: ["es"], fileName: () => "widget.js" },
+  encoder: { entry: "src/encoder/index.ts", formats: ["iife"], name: "encoder", fileName: () => "encoder.js" },
+} satisfies Record<string, LibraryOptions>;
+
+/** One build for each page, and one for each script: `vite build --mode report`. The first empties the folder. */
 export default defineConfig(({ mode }) => {
-  if (mode === "widget") {
+  if (mode in SCRIPTS) {
     return {
       build: {
-        lib: { entry: "src/widget.ts", formats: ["es"], fileName: () => "widget.js" },
-        outDir: "../src/headscope/view/static",
+        lib: SCRIPTS[mode as keyof typeof SCRIPTS],
+        outDir: "../src/headscope/page/static",
         emptyOutDir: false,
         target: "es2022",
         reportCompressedSize: false,
@@ -110,7 +127,7 @@ export default defineConfig(({ mode }) => {
     plugins: [asFunction, namesOnce, oneFile(name)],
     build: {
       rolldownOptions: { input: `${name}.html` },
-      outDir: "../src/headscope/view/static",
+      outDir: "../src/headscope/page/static",
       emptyOutDir: name === "page",
       target: "es2022",
       modulePreload: false,

@@ -39,7 +39,7 @@ ONE_HEAD = {
     "transformers": """
 import torch
 from transformers import AutoTokenizer, BertModel
-tokenizer = AutoTokenizer.from_pretrained({folder!r})
+tokenizer = AutoTokenizer.from_pretrained({folder!r}, trust_remote_code=False)
 model = BertModel.from_pretrained({folder!r}, attn_implementation="eager").eval()
 with torch.inference_mode():
     outputs = model(**tokenizer({text!r}, return_tensors="pt"), output_attentions=True)
@@ -54,7 +54,7 @@ print(activations["pattern", {layer}][0, {head}])
     "torchlens": """
 import torchlens as tl
 from transformers import AutoTokenizer, BertModel
-tokenizer = AutoTokenizer.from_pretrained({folder!r})
+tokenizer = AutoTokenizer.from_pretrained({folder!r}, trust_remote_code=False)
 model = BertModel.from_pretrained({folder!r}, attn_implementation="eager").eval()
 ids = tokenizer({text!r}, return_tensors="pt").input_ids
 log = tl.trace(model, ids, save=tl.func("softmax"))
@@ -65,8 +65,8 @@ print(log[labels[{layer}]].out[0, {head}])
 from transformers import AutoModel, AutoTokenizer, utils
 from bertviz import head_view
 utils.logging.set_verbosity_error()
-tokenizer = AutoTokenizer.from_pretrained({folder!r})
-model = AutoModel.from_pretrained({folder!r}, output_attentions=True)
+tokenizer = AutoTokenizer.from_pretrained({folder!r}, trust_remote_code=False)
+model = AutoModel.from_pretrained({folder!r}, trust_remote_code=False, output_attentions=True)
 inputs = tokenizer.encode({text!r}, return_tensors="pt")
 attention = model(inputs)[-1]
 tokens = tokenizer.convert_ids_to_tokens(inputs[0])
@@ -79,23 +79,25 @@ OF_DECODER = {
     "headscope": """
 import headscope as hs
 from transformers import AutoModel, AutoTokenizer
-trace = hs.trace(AutoModel.from_pretrained({folder!r}).eval(), AutoTokenizer.from_pretrained({folder!r}), {text!r})
+model = AutoModel.from_pretrained({folder!r}, trust_remote_code=False).eval()
+trace = hs.trace(model, AutoTokenizer.from_pretrained({folder!r}, trust_remote_code=False), {text!r})
 print(trace[{layer}, {head}].weights[:])
 """,
     "transformers": """
 import torch
 from transformers import AutoModel, AutoTokenizer
-model = AutoModel.from_pretrained({folder!r}, attn_implementation="eager").eval()
+model = AutoModel.from_pretrained({folder!r}, trust_remote_code=False, attn_implementation="eager").eval()
 with torch.inference_mode():
-    outputs = model(**AutoTokenizer.from_pretrained({folder!r})({text!r}, return_tensors="pt"), output_attentions=True)
+    tokenizer = AutoTokenizer.from_pretrained({folder!r}, trust_remote_code=False)
+    outputs = model(**tokenizer({text!r}, return_tensors="pt"), output_attentions=True)
 print(outputs.attentions[{layer}][0, {head}])
 """,
     "TransformerLens": ONE_HEAD["TransformerLens"],
     "attnread": """
 from attnread import extract_attention
 from transformers import AutoModelForCausalLM, AutoTokenizer
-model = AutoModelForCausalLM.from_pretrained({folder!r}).eval().requires_grad_(False)
-inputs = AutoTokenizer.from_pretrained({folder!r})({text!r}, return_tensors="pt")
+model = AutoModelForCausalLM.from_pretrained({folder!r}, trust_remote_code=False).eval().requires_grad_(False)
+inputs = AutoTokenizer.from_pretrained({folder!r}, trust_remote_code=False)({text!r}, return_tensors="pt")
 print(extract_attention(model, inputs, heads=[({layer}, {head})])["text", {layer}, {head}])
 """,
 }
@@ -105,8 +107,8 @@ OF_LAYERS = {
     "headscope": """
 import headscope as hs
 from transformers import AutoModelForCausalLM, AutoTokenizer
-model = AutoModelForCausalLM.from_pretrained({folder!r}).eval()
-print(hs.trace(model, AutoTokenizer.from_pretrained({folder!r}), {text!r}).statistics())
+model = AutoModelForCausalLM.from_pretrained({folder!r}, trust_remote_code=False).eval()
+print(hs.trace(model, AutoTokenizer.from_pretrained({folder!r}, trust_remote_code=False), {text!r}).statistics())
 """,
     "neuronscope-cli": """
 import sys
@@ -125,9 +127,9 @@ def of_headscope(folder: str) -> Ways:
     """Queries, keys and values of every head, from the model's fast attention; or only what weights need."""
     from transformers import AutoModel
 
-    from headscope._capture import capture
+    from headscope.live import capture
 
-    model = AutoModel.from_pretrained(folder).eval()
+    model = AutoModel.from_pretrained(folder, trust_remote_code=False).eval()
 
     def captured(ids: Any, values: bool) -> Any:
         with capture(model, values=values) as outputs:
@@ -145,7 +147,7 @@ def of_transformers(folder: str) -> Ways:
     """Every head's weights."""
     from transformers import AutoModel
 
-    model = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
+    model = AutoModel.from_pretrained(folder, trust_remote_code=False, attn_implementation="eager").eval()
 
     def captured(ids: Any) -> Any:
         outputs = model(input_ids=ids, output_attentions=True)
@@ -205,7 +207,7 @@ def of_attnread(folder: str) -> Ways:
     from attnread import extract_attention
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(folder).eval().requires_grad_(False)
+    model = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=False).eval().requires_grad_(False)
 
     def captured(ids: Any) -> Any:
         patterns = extract_attention(model, {"input_ids": ids})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sys
@@ -11,6 +12,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+HTML: dict[str, dict[str, str]] = {}
+"""Page -> place in it -> the HTML that belongs there."""
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parent.parent
 
@@ -19,8 +22,11 @@ FRONT = {"README.md": "index.md", "README.ja.md": "ja.md", "README.zh.md": "zh.m
 """README -> the page of the site that it is."""
 LANGUAGE = {"README.md": "en", "README.ja.md": "ja", "README.zh.md": "zh"}
 ALONE = {"en": "Open it alone", "ja": "単独で開く", "zh": "单独打开"}
-PICTURE = re.compile(r"!\[([^\]]*)\]\(images/page\.png\)")
+PICTURE = re.compile(r"\[?!\[([^\]]*)\]\(images/page\.png\)(?:\]\([^)]*\))?")
+HEADING = re.compile(r"\A# headscope\n\n.*\n\n\*\*(.*?)[.。]?\*\*\n")
+"""A README's name, its languages (for which the site has a switch), and what headscope is for."""
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
+ABBREVIATION = re.compile(r'<abbr title="[^"]*">([^<]*)</abbr>')
 LIVE_FOLDER = "live"
 """Of the site: the pages that others embed."""
 OUTSIDE = re.compile(r"^\s*(?:[a-z][a-z0-9+.-]*:)?//", re.IGNORECASE)
@@ -46,7 +52,9 @@ NOT_LOADED = {"canonical", "next", "prev", "alternate"}
 
 
 def on_config(config: Any) -> Any:
-    """Let the pages import their helpers."""
+    """Let the pages import their helpers, and compute in one thread: others would wait, at the full cost of a core."""
+    for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):  # before NumPy and torch are imported
+        os.environ.setdefault(threads, "1")
     if str(FOLDER) not in sys.path:
         sys.path.insert(0, str(FOLDER))
     from walk import LIVE
@@ -58,14 +66,54 @@ def on_config(config: Any) -> Any:
     return config
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Insert a README into a page that includes it, with the page itself instead of its picture."""
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Insert a README into a page that includes it, then the code of the page's blocks and what they print."""
+    from blocks import expand
+
+    text, HTML[page.url] = expand(with_readme(markdown), page.file.src_path)
+    in_english = not re.search(r"\b(ja|zh)\.md$", page.file.src_path)
+    return text + (tooltips() if in_english and page.file.src_path != "glossary.md" else "")
+
+
+def tooltips() -> str:
+    """The glossary's words as abbreviations, which Markdown marks wherever they are used."""
+    rows = re.findall(
+        r"^\| ([^|]+) \| ([A-Z][^|]+) \|$", (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8"), re.M
+    )
+    return "\n\n" + "\n".join(f"*[{word}]: {meaning}" for word, meaning in rows) + "\n"
+
+
+def at_first_use(content: str) -> str:
+    """A page's tooltips without those of words that it has used before."""
+    used = set[str]()
+
+    def kept(match: re.Match[str]) -> str:
+        if match[1] in used:
+            return match[1]
+        used.add(match[1])
+        return match[0]
+
+    return ABBREVIATION.sub(kept, content)
+
+
+def with_readme(markdown: str) -> str:
+    """A page with the README that it includes, which has the page itself instead of its picture."""
 
     def readme(match: re.Match[str]) -> str:
         text = site_links((ROOT / match[1]).read_text(encoding="utf-8"))
+        text = HEADING.sub(lambda found: f"# {found[1]}\n\n{strip_block(LANGUAGE[match[1]])}\n", text)
         return PICTURE.sub(lambda picture: live_picture(picture[1], LANGUAGE[match[1]]), text)
 
     return README_PLACE.sub(readme, markdown)
+
+
+def strip_block(language: str) -> str:
+    """The code that puts the strip on a front page."""
+    return f"""```python exec="on" html="on" session="front {language}"
+from strip import strip
+
+print(strip({language!r}))
+```"""
 
 
 def live_picture(says: str, language: str) -> str:
@@ -80,16 +128,21 @@ print(page(trace, "animal", at={state!r}, says={says!r}, alone={ALONE[language]!
 
 
 def on_page_content(content: str, page: Any, **_: Any) -> str:
-    """Address the live pages that walk.page embedded, as seen from this page."""
+    """Put the HTML that blocks printed in its place, and address the live pages as seen from this page."""
     from walk import LIVE_PLACE
 
+    content = at_first_use(content)
+    for place, html in HTML.pop(page.url, {}).items():
+        content = content.replace(place, html)
     return content.replace(f'="{LIVE_PLACE}', f'="{"../" * page.url.count("/")}{LIVE_FOLDER}/')
 
 
 def on_post_build(config: Any, **_: Any) -> None:
     """Copy the live pages to the site, and fail the build if a page would load anything from another host."""
+    from strip import MODEL, model_script
     from walk import LIVE
 
+    (LIVE / MODEL).write_text(model_script(), encoding="utf-8")
     shutil.copytree(LIVE, Path(config["site_dir"], LIVE_FOLDER), dirs_exist_ok=True)
     outside = [f"{path}: {address}" for path, address in outside_addresses(Path(config["site_dir"]))]
     if outside:

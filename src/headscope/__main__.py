@@ -1,4 +1,4 @@
-"""Where the `headscope` command and `python -m headscope` begin."""
+"""Entry point of the `headscope` command and of `python -m headscope`."""
 
 import gc
 import os

@@ -16,6 +16,32 @@ Each message says what was found, where, and what to do.
 from __future__ import annotations
 
 
+def install(*extras: str) -> str:
+    """Return the command that installs optional dependencies of this headscope, from where it was itself installed.
+
+    Args:
+        extras: names of extras, such as "torch"; each is named once.
+    """
+    import json
+    import os
+    import shlex
+    from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
+    wanted = f"[{','.join(dict.fromkeys(extras))}]"
+    try:
+        origin = json.loads(distribution("headscope").read_text("direct_url.json") or "{}")
+        url = str(origin.get("url", ""))
+        path = url2pathname(urlsplit(url).path) if url.startswith("file:") else ""
+        editable = bool(origin.get("dir_info", {}).get("editable"))
+    except (PackageNotFoundError, OSError, ValueError, AttributeError):
+        path, editable = "", False
+    if path and os.path.exists(path):
+        return f"pip install {'-e ' * editable}{shlex.quote(path + wanted)}"
+    return f"pip install 'headscope{wanted}'"
+
+
 class HeadscopeError(Exception):
     """Base class of headscope's errors: what was found, where, and what to do about it.
 

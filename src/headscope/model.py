@@ -3,60 +3,80 @@
 from __future__ import annotations
 
 import os
+import shutil
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, overload
 
-from headscope import upward
 from headscope.anatomy import Anatomy, Component, Layer, Parameters, check_index, layers_of, read_anatomy
 from headscope.checkpoint import Checkpoint, called, open_checkpoint
 from headscope.errors import InputError
+from headscope.late import late
 
 if TYPE_CHECKING:
     import numpy as np
     from jaxtyping import Float
 
-    from headscope._trace import Named, Trace
     from headscope.anatomy.fit import Fit
     from headscope.anatomy.glossary import ConfigTable
-    from headscope.anatomy.heads import Counted
-    from headscope.anatomy.memory import Memory
+    from headscope.anatomy.heads import CheckedSequence
+    from headscope.anatomy.record import Memory
     from headscope.anatomy.tree import Node
-    from headscope.checkpoint.sentence import Pooling
     from headscope.checkpoint.tokenizer import Encoded, Tokenizer
-    from headscope.encoder import Encoder, Tops
-    from headscope.explain.attribution import Attribution
-    from headscope.explain.effects import Effects, EffectsOverTexts
-    from headscope.explain.similarity import TokenSimilarity
-    from headscope.explain.target import Wanted
-    from headscope.filling import Filled
-    from headscope.verify import Report
+    from headscope.encoder import Encoder
+    from headscope.encoder.tops import Tops
+    from headscope.results.arrays import Named
+    from headscope.results.effects import Effects, EffectsOverTexts, Wanted
+    from headscope.results.explained import Attribution, Filled, Pooling
+    from headscope.results.prediction import Prediction
+    from headscope.results.report import Report
+    from headscope.traces import Trace
 
 BATCH_TOKENS = 4096
 """Maximum number of tokens in one batch of texts."""
 
 
-def open_model(name: str | os.PathLike[str] = "-", *, revision: str | None = None) -> Model:
+def open_model(
+    name: str | os.PathLike[str] | Any = "-",
+    *,
+    revision: str | None = None,
+    tokenizer: str | os.PathLike[str] | Any = None,
+) -> Model:
     """Open a checkpoint: read its header and config, but no weights.
 
     Args:
-        name: a hub id, a folder, a file, or `-` for the bundled model.
+        name: a hub id, a folder, a file, or `-` for the bundled model; or a model in memory: an object of
+            sentence-transformers, a pipeline or a model of transformers. It is saved to a temporary folder as it is
+            now; what is changed in it later isn't seen.
         revision: a branch, tag or commit; for hub ids only.
+        tokenizer: a folder with a tokenizer's files, or another checkpoint's name, for weights without a tokenizer; for
+            a model of transformers in memory also its tokenizer.
 
     Raises:
         NotFoundError: there is no such checkpoint.
-        InputError: `name` is not a string or a path.
+        InputError: `name` is nothing of this kind.
         CheckpointError: the files are damaged or contradict each other.
         ConfigError: the config lacks a size or holds an impossible one.
     """
-    if not isinstance(name, (str, os.PathLike)):
-        raise InputError(
-            f"`name` must be a string or a path, got {type(name).__name__}",
-            where="open",
-            advice="pass a hub id, a folder or a file; for a model in memory, use hs.capture",
-        )
-    checkpoint = open_checkpoint(name, revision=revision)
-    return Model(checkpoint, read_anatomy(checkpoint))
+    if isinstance(name, (str, os.PathLike)):
+        checkpoint = open_checkpoint(name, revision=revision)
+        return Model(checkpoint, read_anatomy(checkpoint), tokenizer=tokenizer)
+    if isinstance(name, Model):
+        return name
+    from headscope.checkpoint.memory import save_held
+
+    folder, shown = save_held(name, tokenizer)
+    try:
+        checkpoint = open_checkpoint(folder)
+        checkpoint.name = shown
+        elsewhere = tokenizer if isinstance(tokenizer, (str, os.PathLike)) else None
+        model = Model(checkpoint, read_anatomy(checkpoint), tokenizer=elsewhere)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    weakref.finalize(model, shutil.rmtree, folder, ignore_errors=True)
+    return model
 
 
 class Model:
@@ -67,9 +87,12 @@ class Model:
         anatomy: the meaning of their tensors.
     """
 
-    def __init__(self, checkpoint: Checkpoint, anatomy: Anatomy) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint, anatomy: Anatomy, *, tokenizer: str | os.PathLike[str] | None = None
+    ) -> None:
         self.checkpoint = checkpoint
         self.anatomy = anatomy
+        self._tokenizer_from = tokenizer
 
     @property
     def name(self) -> str:
@@ -115,7 +138,7 @@ class Model:
 
     def memory(self) -> tuple[Memory, ...]:
         """Bytes at fp32, fp16, bf16 and int8, and as stored."""
-        from headscope.anatomy.memory import memory
+        from headscope.anatomy.record import memory
 
         return memory(self.anatomy)
 
@@ -132,16 +155,23 @@ class Model:
         return fit(self.anatomy, class_name)
 
     @cached_property
-    def layers(self) -> Counted[Layer]:
+    def layers(self) -> CheckedSequence[Layer]:
         """The layers, counted from 0; each access to `layers[0].heads[3].W_Q` reads it from the file."""
         return layers_of(self.checkpoint, self.anatomy)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The checkpoint's tokenizer."""
-        from headscope.checkpoint.tokenizer import load_tokenizer
+        """The checkpoint's tokenizer, or the one that `hs.open` was given.
 
-        return load_tokenizer(self.checkpoint)
+        Raises:
+            NotFoundError: there is no such folder or checkpoint.
+            InputError: the tokenizer has more tokens than the model has embeddings.
+        """
+        from headscope.checkpoint.tokenizer import borrowed_tokenizer, load_tokenizer
+
+        if self._tokenizer_from is None:
+            return load_tokenizer(self.checkpoint)
+        return borrowed_tokenizer(self._tokenizer_from, self.checkpoint, self.anatomy.known().vocab)
 
     @cached_property
     def encoder(self) -> Encoder:
@@ -153,7 +183,7 @@ class Model:
     @cached_property
     def tops(self) -> Tops:
         """The heads on top of the base model."""
-        from headscope.encoder import Tops
+        from headscope.encoder.tops import Tops
 
         return Tops(self.encoder)
 
@@ -186,9 +216,10 @@ class Model:
             return self.tops.compute(name, last_hidden_state)
         if not self.pooling.stated:
             return None
-        from headscope._trace import Named
+        from headscope.encoder.pooling import sentence_embedding
+        from headscope.results.arrays import Named
 
-        return Named(name, ("d_model",), upward.sentence_embedding(last_hidden_state, self.pooling))
+        return Named(name, ("d_model",), sentence_embedding(last_hidden_state, self.pooling))
 
     @overload
     def trace(
@@ -293,6 +324,7 @@ class Model:
         """
         return (self.trace(text, pair) if isinstance(text, str) else text).verify(reference=reference)
 
+    @late("headscope.runs.filling:fill")
     def fill(
         self,
         text: str,
@@ -302,14 +334,20 @@ class Model:
         max_length: int | None = None,
         ablate: Iterable[tuple[int, int]] = (),
     ) -> tuple[Filled, ...]:
-        """Return the best tokens for each mask of a text, with their probabilities. See headscope.filling."""
-        return upward.fill(self, text, pair, top=top, max_length=max_length, ablate=ablate)
+        """Return the best tokens for each mask of a text, with their probabilities. See headscope.runs.filling."""
+        raise NotImplementedError
 
-    def token_similarity(
-        self, a: str, b: str, *, rerun: bool = False, max_length: int | None = None
-    ) -> TokenSimilarity:
-        """Find the tokens that make two texts alike: the parts of a cosine. See headscope.explain.similarity."""
-        return upward.token_similarity(self, a, b, rerun=rerun, max_length=max_length)
+    @late("headscope.runs.predicting:predict")
+    def predict(
+        self,
+        text: str,
+        pair: str | None = None,
+        *,
+        max_length: int | None = None,
+        ablate: Iterable[tuple[int, int]] = (),
+    ) -> Prediction:
+        """Return a classifier's classes for a text, with their probabilities. See headscope.runs.predicting."""
+        raise NotImplementedError
 
     @overload
     def effects(
@@ -335,20 +373,20 @@ class Model:
         patch_from: list[str] | None = None,
         max_length: int | None = None,
     ) -> EffectsOverTexts: ...
+    @late("headscope.runs.effects:effects_on")
     def effects(self, text: str | list[str], target: Wanted = None, **options: Any) -> Effects | EffectsOverTexts:
-        """Silence (or patch) each head in turn, and read one output: exact. See headscope.explain.effects.
+        """Silence (or patch) each head in turn, and read one output: exact. See headscope.runs.effects.
 
         Args:
             text: a text, or a list of texts for their mean with a 95 % interval.
             target: the output; by default the best word at the first mask, else the predicted class, else the text's
-                vector. headscope.explain.target lists the possible targets.
-            options: options of effects and effects_over_texts in headscope.explain.effects: pair, method (zero, mean,
+                vector. headscope.runs.targets lists the possible targets.
+            options: options of effects and effects_over_texts in headscope.runs.effects: pair, method (zero, mean,
                 gradient), patch_from, edge, max_length, progress.
         """
-        if isinstance(text, list):
-            return upward.effects_over_texts(self, text, target, **options)
-        return upward.effects(self, text, target, **options)
+        raise NotImplementedError
 
+    @late("headscope.explain.attribution:attribute")
     def attribute(
         self,
         text: str,
@@ -358,18 +396,20 @@ class Model:
         pair: str | None = None,
         max_length: int | None = None,
         steps: int = 32,
+        check: bool = True,
     ) -> Attribution:
         """Attribute one output to the input tokens. See headscope.explain.attribution.
 
         Args:
             text: the text.
             target: the output, as in `effects`.
-            method: decompx, alti, attention_gradient or integrated_gradients.
+            method: decompx, alti or integrated_gradients.
             pair: a second text for the same input.
             max_length: cut longer texts to this many tokens.
             steps: number of integration points for integrated gradients.
+            check: also mask the three strongest words for real.
         """
-        return upward.attribute(self, text, target, method=method, pair=pair, max_length=max_length, steps=steps)
+        raise NotImplementedError
 
     def _heads(self, ablate: Iterable[tuple[int, int]]) -> frozenset[tuple[int, int]]:
         """Return the heads as pairs of indices from 0, after checking that the model has them."""
@@ -424,8 +464,9 @@ class Model:
         """Run the encoder over all inputs, in batches, and return their traces."""
         import numpy as np
 
-        from headscope._trace import Named, Outputs, TokenAxis, Trace
         from headscope.encoder import Input
+        from headscope.results.arrays import Named, TokenAxis
+        from headscope.traces import Outputs, Trace
 
         traces: list[Trace] = []
         for batch in _batches([len(tokens.ids) for tokens in encoded]):

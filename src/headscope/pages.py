@@ -17,7 +17,22 @@ TITLE = "<title>headscope</title>"
 @cache
 def template(name: str) -> str:
     """Return a built page without data: `page` or `report`. They are built from web/ and committed."""
-    return (files("headscope") / "view" / "static" / f"{name}.html").read_text(encoding="utf-8")
+    return (files("headscope") / "page" / "static" / f"{name}.html").read_text(encoding="utf-8")
+
+
+@cache
+def words() -> bytes:
+    """Return the page's words in the languages that its code lacks, as an element for `filled`."""
+    content = (files("headscope") / "page" / "static" / "words.json").read_bytes()
+    return b'<script type="application/json" id="hs-words">%b</script>\n' % content
+
+
+@cache
+def script(name: str) -> bytes:
+    """Return a built script that is no page: `encoder`, which a page with a model starts as a worker."""
+    content = (files("headscope") / "page" / "static" / f"{name}.js").read_bytes()
+    assert b"</script" not in content.lower()
+    return content
 
 
 def filled(name: str, *, title: str, elements: Iterable[bytes]) -> bytes:
@@ -65,6 +80,16 @@ def json_element(name: str, value: Any) -> bytes:
     return f'<script type="application/json" id="{name}">{inert(value)}</script>\n'.encode()
 
 
+def inert_element(name: str, content: bytes) -> bytes:
+    """Return bytes for the page's script: an element with id `name` that runs nothing.
+
+    Args:
+        name: its id.
+        content: base64, or a built script.
+    """
+    return b'<script type="application/octet-stream" id="%b">%b</script>\n' % (name.encode(), content)
+
+
 def inert(value: Any) -> str:
     """Return JSON that can neither close its script element nor open a comment in it.
 
@@ -77,6 +102,13 @@ def inert(value: Any) -> str:
 
 def printable(text: str) -> str:
     """Return text with unprintable characters (direction overrides, controls) escaped, such as `\\u202e`."""
+    if text.isprintable():
+        return text
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
     )
+
+
+def all_printable(texts: Iterable[str]) -> list[str]:
+    """Return each text as `printable` does."""
+    return [text if text.isprintable() else printable(text) for text in texts]

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,28 +20,31 @@ import numpy as np
 
 import headscope as hs
 from attacks import mutations as ways
+from attacks.parity_files import answers, npy_files, onnx_files, read_answer, read_npy, read_onnx
 from attacks.pickle_files import ARCHIVES, GOOD, LEGACY_DATA, PICKLES, UNSAFE, legacy, state, storage, tensor
 from attacks.safetensors_files import shards
 from finished_survey import finished
-from headscope._survey.findings import FIELDS, read_findings
-from headscope._survey.result import Survey
-from headscope._watch.files import read_steps, table_of, write_table
+from headscope.atlas.contents import FIELDS
+from headscope.atlas.findings import file_record, read_findings
+from headscope.atlas.pair_readers import pair_of, read_pairs
+from headscope.atlas.result import Survey
+from headscope.attention.terms import Terms
 from headscope.checkpoint.entry import DTYPE_BITS, TensorEntry
+from headscope.checkpoint.files import Folder, check_span
 from headscope.checkpoint.pickle_header import read_pickle_header
-from headscope.checkpoint.place import Folder
 from headscope.checkpoint.reading import read_tensor
 from headscope.checkpoint.safetensors_header import read_safetensors_header
-from headscope.checkpoint.source import check_span
 from headscope.checkpoint.tokenizer import load_tokenizer
 from headscope.checkpoint.weights import read_weights
 from headscope.errors import HeadscopeError, UnsupportedError
-from headscope.terms import Terms
-from headscope.view.anatomy_sheets import shapes_sheet, summary_sheet
-from headscope.view.config_sheets import config_sheet, tree_sheet
-from headscope.view.overview_sheets import overview_sheet
-from headscope.view.page_trace import page_file
-from headscope.view.report_sheets import fit_sheet
-from headscope.view.terminal import Sheet, put, put_machine
+from headscope.files import BLANK, MARK, sealed
+from headscope.heads.watch.steps import read_steps, table_of, write_steps
+from headscope.page.trace import page_file
+from headscope.screens.anatomy_sheets import shapes_sheet, summary_sheet
+from headscope.screens.config_sheets import config_sheet, tree_sheet
+from headscope.screens.overview_sheets import overview_sheet
+from headscope.screens.report_sheets import fit_sheet
+from headscope.screens.terminal import Sheet, put, put_machine
 from making import SIZES, header_bytes
 from small_bert import VOCABULARY, small_bert
 
@@ -62,7 +66,7 @@ class Reader:
 
 @dataclass
 class InMemory:
-    """A Source of these bytes."""
+    """A ModelSource of these bytes."""
 
     data: bytes
     remote: bool = False
@@ -150,6 +154,31 @@ def read_sentence(folder: Path) -> None:
     str(model.pooling)
 
 
+def scoring_files(folder: Path) -> list[bytes]:
+    """config_sentence_transformers.json beside a bi-encoder."""
+    (folder / "modules.json").write_bytes(modules_files(folder)[0])
+    prompts = {"query": "query: ", "document": ""}
+    return [json.dumps({"model_type": "SentenceTransformer", "prompts": prompts, "similarity_fn_name": "dot"}).encode()]
+
+
+def late_files(folder: Path) -> list[bytes]:
+    """sentence_bert_config.json of a late-interaction model."""
+    small_bert(folder)
+    modules = [{"idx": 0, "name": "0", "path": "", "type": "st.Transformer"}]
+    modules.append({"idx": 1, "name": "1", "path": "1_MultiVectorMask", "type": "st.MultiVectorMask"})
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "1_MultiVectorMask").mkdir(exist_ok=True)
+    (folder / "1_MultiVectorMask" / "config.json").write_text(
+        '{"skiplist_words": ["."], "skiplist_tasks": ["document"]}'
+    )
+    expansion = {"strategy": "fixed", "attend": True, "length": 12, "token": None}
+    return [json.dumps({"query_length": 12, "document_length": 20, "query_expansion": expansion}).encode()]
+
+
+def read_matching(folder: Path) -> None:
+    repr(hs.match(folder, "the cat", "the mat", check=False))
+
+
 def read_index(folder: Path) -> None:
     weights = read_weights(Folder(folder), "model.safetensors.index.json")
     assert set(weights.tensors) <= {"a", "b"}
@@ -235,6 +264,46 @@ def read_survey(folder: Path) -> None:
     assert read_findings(folder / "survey").distances is not None
 
 
+def survey_model_files(folder: Path) -> list[bytes]:
+    """Each file of a checkpoint that a survey loads, after its name; the others are whole."""
+    from torch import from_numpy, save
+
+    wordpiece = tokenizer_json_files(folder)[0]
+    model = hs.open(small_bert(folder))
+    (folder / "vocab.txt").unlink()
+    (folder / "tokenizer.json").write_bytes(wordpiece)
+    save(
+        {name: from_numpy(np.array(model.checkpoint.read(name))) for name in model.checkpoint.tensors}, folder / BINARY
+    )
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer", "model_max_length": 24}')
+    names = ("config.json", "model.safetensors", BINARY, "tokenizer.json", "tokenizer_config.json")
+    return [name.encode() + b"\0" + (folder / name).read_bytes() for name in names]
+
+
+BINARY = "pytorch_model.bin"
+
+
+def read_survey_model(data: bytes, folder: Path) -> None:
+    """The model as a survey loads, checks and runs it."""
+    from headscope.atlas.loading import ModelSource
+    from headscope.atlas.replica import Replica
+    from headscope.atlas.settings import SurveySettings
+
+    name, _, content = data.partition(b"\0")
+    path, weights = folder / name.decode(), folder / "model.safetensors"
+    whole = path.read_bytes()
+    path.write_bytes(content)
+    if path.name == BINARY:
+        weights.rename(folder / "aside")  # it would be read instead
+    try:
+        replica = Replica(ModelSource(str(folder)), SurveySettings(device="cpu", dtype="fp32", length=8).resolved())
+        assert replica.described.model["class"].endswith("Model")
+    finally:
+        if path.name == BINARY:
+            (folder / "aside").rename(weights)
+        path.write_bytes(whole)
+
+
 def survey_files(name: str) -> Callable[[Path], list[bytes]]:
     """A file of a finished survey, the others of which are whole."""
 
@@ -245,11 +314,86 @@ def survey_files(name: str) -> Callable[[Path], list[bytes]]:
     return prepare
 
 
+def stranger_files(folder: Path) -> list[bytes]:
+    """Each file of a survey with everything in it, after its name."""
+    text = (Path(__file__).parent.parent / "data" / "treebank" / "en_pud-first20.conllu").read_text(encoding="utf-8")
+    (folder / "texts.conllu").write_text(text, encoding="utf-8")
+    survey = stranger_survey(folder)
+    files = sorted(path for path in survey.folder.rglob("*") if path.suffix in (".json", ".parquet", ".npy"))
+    return [f"{path.relative_to(survey.folder)}".encode() + b"\0" + path.read_bytes() for path in files]
+
+
+def stranger_survey(folder: Path) -> Survey:
+    """The survey of a small model over a treebank, made or resumed."""
+    model = folder / "model"
+    if not model.exists():
+        model.mkdir()
+        small_bert(model)
+    options = {"labels": True, "examples": 2, "effects": 4, "head_distances": 2, "part_size": 400, "report": False}
+    return hs.survey(model, folder / "texts.conllu", out=folder / "survey", statistics=["same", "norm"], **options)
+
+
+def read_stranger(data: bytes, folder: Path) -> None:
+    """A survey whose hashes a stranger made right, as Python, the screen, the site and a comparison read it."""
+    name, _, content = data.partition(b"\0")
+    place, path = folder / "survey", folder / "survey" / name.decode()
+    whole = {one: one.read_bytes() for one in {path, place / "manifest.json"}}
+    path.write_bytes(resealed(content))
+    if path.name != "manifest.json":
+        manifest = json.loads(whole[place / "manifest.json"])
+        for listed in (manifest["files"], {part["name"]: part for part in manifest["parts"]}):
+            if name.decode() in listed:
+                listed[name.decode()].update(file_record(path))
+        (place / "manifest.json").write_bytes(resealed(json.dumps(manifest).encode()))
+    try:
+        use_survey(Survey(place))
+    finally:
+        for one, before in whole.items():
+            one.write_bytes(before)
+
+
+def resealed(data: bytes) -> bytes:
+    """The bytes with the hash that belongs to them, if they have room for one."""
+    at = data.rfind(MARK)
+    blank = data[:at] + BLANK + data[at + len(BLANK) :]
+    return sealed(blank) if at >= 0 and len(blank) == len(data) else data
+
+
+def use_survey(survey: Survey) -> None:
+    """Read everything; a table that can't be read doesn't keep the next from being read."""
+    from headscope.atlas.report import site_pages
+    from headscope.screens.survey_sheet import survey_sheet
+
+    repr(survey)
+    uses: list[Callable[[], object]] = [
+        *(partial(survey.measure, name, field) for name in survey for field in FIELDS),
+        *(partial(getattr, survey, name) for name in ("syntax", "labels", "effects", "removal", "relations", "lines")),
+        lambda: [str(example) for examples in survey.examples.values() for example in examples],
+        lambda: survey.distributions,
+        survey.rows,
+        lambda: draw(survey_sheet(survey)),
+        lambda: list(site_pages(survey.folder, read_findings(survey.folder))),
+        lambda: repr(hs.compare(survey, survey)),
+    ]
+    refusals = [error for use in uses if (error := refusal_of(use)) is not None]
+    if refusals:
+        raise refusals[0]
+
+
+def refusal_of(use: Callable[[], object]) -> HeadscopeError | None:
+    """Our error, if one is raised."""
+    try:
+        use()
+    except HeadscopeError as error:
+        return error
+    return None
+
+
 def watch_files(folder: Path) -> list[bytes]:
     """What `hs.watch` writes: two steps of four heads."""
     steps = {step: np.full((4, 1), float(step)) for step in (0, 5)}
     heads = [(layer, head) for layer in range(2) for head in range(2)]
-    write_table(table_of(steps, heads, ["entropy"]), folder / "heads.parquet")
+    write_steps(table_of(steps, heads, ["entropy"]), folder / "heads.parquet")
     return [(folder / "heads.parquet").read_bytes()]
 
 
@@ -490,7 +634,30 @@ def with_terms(trace: hs.Trace) -> hs.Trace:
 BYTES_AND_JSON = (ways.mutate_bytes, ways.mutate_json)
 BYTES_AND_LINES = (ways.mutate_bytes, ways.mutate_lines)
 
+
+def pair_files(name: str) -> Callable[[Path], list[bytes]]:
+    """Pairs of texts with labels."""
+    rows = [("the cat", "a dog, asleep", 1), ("she sat", "her hat", 0)]
+    lines = [json.dumps({"query": query, "document": text, "label": label}) for query, text, label in rows]
+    table = ["query,document,label", *(f'"{query}","{text}",{label}' for query, text, label in rows)]
+    return lambda _: ["\n".join(lines if name.endswith(".jsonl") else table).encode()]
+
+
+def read_matched(path: Path) -> None:
+    for document in read_pairs(path):
+        pair = pair_of(document)
+        assert pair.query.strip()
+        assert pair.document.strip()
+        assert pair.label in (0, 1, None)
+
+
 READERS: dict[str, Reader] = {
+    **{
+        name: Reader(
+            pair_files(name), BYTES_AND_LINES, in_file(name, lambda folder, name=name: read_matched(folder / name))
+        )
+        for name in ("pairs.jsonl", "pairs.csv")
+    },
     "safetensors": Reader(safetensors_files, (ways.mutate_bytes, ways.mutate_header), read_safetensors),
     "pickle-zip": Reader(zip_files, (ways.mutate_bytes, ways.mutate_archive, ways.mutate_archive), read_pickle),
     "pickle-legacy": Reader(legacy_files, (ways.mutate_bytes,), read_pickle),
@@ -507,6 +674,12 @@ READERS: dict[str, Reader] = {
     },
     "modules.json": Reader(modules_files, BYTES_AND_JSON, in_file("modules.json", read_sentence)),
     "1_Pooling/config.json": Reader(pooling_files, BYTES_AND_JSON, in_file("1_Pooling/config.json", read_sentence)),
+    "sentence_transformers": Reader(
+        scoring_files, BYTES_AND_JSON, in_file("config_sentence_transformers.json", read_matching)
+    ),
+    "sentence_bert_config.json": Reader(
+        late_files, BYTES_AND_JSON, in_file("sentence_bert_config.json", read_matching)
+    ),
     "trace": Reader(
         trace_files,
         (ways.mutate_bytes, ways.mutate_header, ways.mutate_about, ways.mutate_about),
@@ -521,5 +694,13 @@ READERS: dict[str, Reader] = {
     "survey similarity": Reader(
         survey_files("similarity.parquet"), (ways.mutate_bytes,), in_file("survey/similarity.parquet", read_survey)
     ),
+    "survey by a stranger": Reader(stranger_files, (ways.mutate_named,), read_stranger),
+    "survey model": Reader(survey_model_files, (ways.mutate_named,), read_survey_model),
+    "vectors": Reader(npy_files, (ways.mutate_bytes,), in_file("v.npy", read_npy)),
+    "onnx": Reader(onnx_files, (ways.mutate_bytes,), in_file("m.onnx", read_onnx)),
+    **{
+        name: Reader(partial(answers, form), BYTES_AND_JSON, partial(read_answer, form))
+        for name, form in (("endpoint of OpenAI's form", "embeddings"), ("endpoint of TEI's form", "embed"))
+    },
     "watch": Reader(watch_files, (ways.mutate_bytes,), in_file("heads.parquet", read_watch)),
 }

@@ -9,15 +9,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import headscope as hs
 from attacks.readers import READERS, TokenizerFiles, draw, read_config
+from headscope.atlas.store import array_and_record, array_bytes
 from headscope.checkpoint.tokenizer import load_tokenizer
-from headscope.checkpoint.tokenizer.panics import library_errors
-from headscope.errors import CheckpointError, ConfigError, HeadscopeError, UnsupportedError
-from headscope.view.anatomy_sheets import summary_sheet
-from headscope.view.page_trace import page_file
+from headscope.checkpoint.tokenizer.backend import library_errors
+from headscope.errors import CheckpointError, ConfigError, HeadscopeError, InputError, UnsupportedError
+from headscope.page.trace import page_file
+from headscope.screens.anatomy_sheets import summary_sheet
 from small_bert import VOCABULARY, small_bert
 
 EXTREMES = [float("nan"), float("inf"), -float("inf"), 10**99, -(10**99), 0, -1, 0.5, True, None, "", "x" * 300]
@@ -181,3 +183,12 @@ def test_an_option_of_mecab_that_is_not_unicode(tmp_path: Path) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     with pytest.raises(HeadscopeError):
         hs.open(folder).trace("the cat")
+
+
+def test_an_infinite_effect_in_the_survey_of_a_stranger(tmp_path: Path) -> None:
+    """The change from infinity was a warning and NaN."""
+    reader = READERS["survey by a stranger"]
+    name, _, content = next(data for data in reader.prepare(tmp_path) if data.startswith(b"effects/")).partition(b"\0")
+    array, record = array_and_record(content)
+    with pytest.raises(InputError, match="an infinite number among the effects"):
+        reader.read(name + b"\0" + array_bytes(np.full_like(array, np.inf), record), tmp_path)

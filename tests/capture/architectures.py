@@ -13,9 +13,9 @@ from types import ModuleType
 from torch import nn
 from transformers import models
 
-from headscope._capture.classes import kind_of, names_used
-from headscope._capture.readers import reader_of
-from headscope._capture.refusals import REASONS, WITHOUT_WEIGHTS
+from headscope.live.classes import kind_of, names_used
+from headscope.live.readers import reader_of
+from headscope.live.refusals import REASONS, WITHOUT_WEIGHTS
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ PROVEN = {
 
 
 def as_markdown(listed: list[Architecture], compared: set[str]) -> str:
-    """The tables of docs/capture.md, collapsed.
+    """The tables of docs/reference/architectures.md, collapsed.
 
     Args:
         compared: architectures whose weights the tests compare with transformers' eager attention.
@@ -107,17 +107,17 @@ def as_markdown(listed: list[Architecture], compared: set[str]) -> str:
             refused.append(f"| {each.name} | {classes} | {'; '.join(reasons) or 'computes its attention itself'} |")
         else:
             none.append(each.name)
-    silent = [f"{name} ({WITHOUT_WEIGHTS[name]})" if name in WITHOUT_WEIGHTS else name for name in none]
+    silent = [f"| {name} | {WITHOUT_WEIGHTS.get(name, '')} |" for name in none]
     proven = sum(each.reads and each.name in compared for each in listed)
     return "\n\n".join(
         [
             f"Of {len(listed)} architectures, {len(read)} are read, {proven} of which the tests compare cell by cell; "
             f"{len(refused)} have attention classes without a reader; {len(none)} have no attention of their own.",
-            "Proven: " + "; ".join(f"**{name}**, {meaning}" for name, meaning in PROVEN.items()) + ".",
+            "Proven:\n\n" + "\n".join(f"- **{name}**: {meaning}." for name, meaning in PROVEN.items()),
             _table(f"Read ({len(read)})", ("architecture", "proven", "notes"), read),
             _table(f"Not read ({len(refused)})", ("architecture", "classes", "why"), refused),
-            f"<details markdown><summary>Without attention of their own ({len(none)})</summary>\n\n"
-            f"Whether a model inside is read depends on that model: {', '.join(silent)}.\n\n</details>",
+            "Whether a model inside one without attention of its own is read depends on that model.",
+            _table(f"Without attention of their own ({len(none)})", ("architecture", "why"), silent),
         ]
     )
 

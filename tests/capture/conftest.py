@@ -1,16 +1,18 @@
-"""Run on one thread: the models here are tiny, and two threads would wait for each other."""
+"""What tests of captures need: attention functions that are gone after a test."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
-import torch
 
 
-@pytest.fixture(autouse=True, scope="package")
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+@pytest.fixture
+def registered() -> Iterator[None]:
+    """Removes the attention functions that a test registers."""
+    from transformers import AttentionInterface
+
+    before = dict(AttentionInterface._global_mapping)
     yield
-    torch.set_num_threads(threads)
+    AttentionInterface._global_mapping.clear()
+    AttentionInterface._global_mapping.update(before)

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from headscope._capture import capture
-from headscope._trace import Trace, load
 from headscope.errors import UnsupportedError
-from headscope.statistics import statistics
+from headscope.heads.measure import statistics
+from headscope.live import capture
+from headscope.traces import Trace, load
 
 LEAST = torch.finfo(torch.float32).min
 INF = float("inf")
@@ -117,6 +117,21 @@ def test_a_query_that_sees_no_key_in_one_head_alone() -> None:
     mask[0, 1, 4] = False
     (trace,) = captured(q, k, v, mask)
     assert_right([trace], q, k, mask, 2e-6)
+    assert trace.verify(reference=False).agrees
+
+
+@pytest.mark.parametrize("level", [-1e9, LEAST])
+@pytest.mark.parametrize("padding", [[2], [1, 2], [2, 4], [0, 2], [0, 2, 4]])
+@pytest.mark.parametrize("numbers", [False, True])
+def test_whole_rows_of_padding_between_others(level: float, padding: list[int], numbers: bool) -> None:
+    """The trace keeps what stands between tokens; such a query looks at every key alike, padding too."""
+    q, k, v = drawn(1, 2, 5)
+    mask = torch.randn(5, 5, generator=torch.Generator().manual_seed(0)) if numbers else torch.zeros(5, 5)
+    mask[padding] = level
+    mask[:, padding] = level
+    (trace,) = captured(q, k, v, mask[None, None])
+    assert_right([trace], q, k, mask.expand(1, 2, 5, 5), 2e-6)
+    assert_statistics(trace)
     assert trace.verify(reference=False).agrees
 
 

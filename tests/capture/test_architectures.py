@@ -1,4 +1,4 @@
-"""The architectures of transformers listed in docs/capture.md are those that capture supports."""
+"""The architectures of transformers listed in docs/reference/architectures.md are those that capture supports."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import transformers
 from architectures import architectures, as_markdown
 
 from families import FAMILIES
-from headscope._capture.readers import READERS
-from headscope._capture.refusals import REASONS
+from headscope.live.readers import READERS
+from headscope.live.refusals import REASONS
 
-DOCS = Path(__file__).parents[2] / "docs" / "capture.md"
+DOCS = Path(__file__).parents[2] / "docs" / "reference" / "architectures.md"
 BLOCK = re.compile(r"(<!-- architectures of transformers (\S+) -->\n).*(\n<!-- end -->)", re.DOTALL)
 
 
+@pytest.mark.slow  # imports every architecture of transformers
 def test_the_documented_architectures_are_those_of_the_installed_version(pytestconfig: pytest.Config) -> None:
     """`pytest --refresh-screens` rewrites the lists. They are compared if the documented version is installed."""
     installed = list(architectures())

@@ -17,8 +17,8 @@ from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
 from families import BY_NAME, DECODER, FAMILIES, TEXT, VISION, Family, here
-from headscope._capture import Call, Forward, Stack, capture, feed
 from headscope.errors import InputError, UnsupportedError
+from headscope.live import Call, Forward, Stack, capture, feed
 
 BERT = BY_NAME["BertModel"]
 
@@ -231,7 +231,7 @@ def test_dropout_is_reported_and_not_verified() -> None:
         model(**BERT.inputs(padded=False))
     report = captured.traces[0].verify()
     assert report.agrees
-    assert {name for name, _ in report.skipped} == {"module output", "eager weights"}
+    assert {name for name, _ in report.skipped} == {"module output", "tokens", "eager weights"}
 
 
 def test_captures_that_close_in_another_order_leave_nothing_behind() -> None:
@@ -254,7 +254,7 @@ def test_a_trace_goes_to_another_process_without_its_model() -> None:
     np.testing.assert_array_equal(again[1, 2].weights[:], captured.trace[1, 2].weights[:])
     report = again.verify()
     assert report.agrees
-    assert report.skipped == (("eager weights", "the model no longer exists"),)
+    assert dict(report.skipped) == dict.fromkeys(("tokens", "eager weights"), "the model no longer exists")
     assert copy.deepcopy(captured.trace).verify().skipped == captured.trace.verify().skipped
 
 
@@ -288,14 +288,14 @@ def test_generation_with_a_cache() -> None:
 
 @pytest.mark.parametrize("name", here("T5Model", "BartModel"))
 def test_the_kept_trace_can_be_saved(name: str, tmp_path: Any) -> None:
-    import headscope._trace
+    import headscope.traces
 
     family = BY_NAME[name]
     model = family.build()
     with torch.no_grad(), capture(model) as captured:
         model(**family.inputs(padded=True))
     cross = captured["cross"][1]
-    again = headscope._trace.load(cross.save(tmp_path / "cross.safetensors"))
+    again = headscope.traces.load(cross.save(tmp_path / "cross.safetensors"))
     assert (again.stack, again.keys.tokens) == ("cross", cross.keys.tokens)
     np.testing.assert_array_equal(np.asarray(again[1, 1].weights), np.asarray(cross[1, 1].weights))
 

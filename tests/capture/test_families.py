@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from families import FAMILIES, Family
-from headscope._capture import capture
+from headscope.live import capture
 
 PADDABLE = [family for family in FAMILIES if family.takes not in ("image", "audio", "features")]
 

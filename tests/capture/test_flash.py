@@ -20,8 +20,9 @@ from transformers import AttentionInterface, AttentionMaskInterface, modeling_fl
 from transformers.integrations import hub_kernels
 
 from families import BY_NAME
-from headscope._capture import capture
 from headscope.errors import UnsupportedError
+from headscope.live import capture
+from products import pairwise
 
 HUB = "kernels-community/flash-attn2"
 HUB_3 = "kernels-community/vllm-flash-attn3"
@@ -55,11 +56,10 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> Loaded:
     return build
 
 
-@pytest.mark.parametrize("padding", ["none", "right", "left"])
-@pytest.mark.parametrize(
-    "family", ["BertModel", "ModernBertModel", "LlamaModel", "MistralModel", "Gemma2Model", "GptOssModel", "BartModel"]
-)
-@pytest.mark.parametrize("name", NAMES)
+FAMILIES = ("BertModel", "ModernBertModel", "LlamaModel", "MistralModel", "Gemma2Model", "GptOssModel", "BartModel")
+
+
+@pytest.mark.parametrize(("name", "family", "padding"), pairwise(NAMES, FAMILIES, ("none", "right", "left")))
 def test_weights_are_the_eager_ones(name: str, family: str, padding: str, loaded: Loaded) -> None:
     if family == "GptOssModel" and "3" not in name:
         name = HUB_3  # FlashAttention 2 has no sinks

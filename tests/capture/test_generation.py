@@ -24,8 +24,8 @@ from transformers import (
 )
 
 import headscope as hs
-from headscope._trace import Trace
 from headscope.errors import InputError, UnsupportedError
+from headscope.traces import Trace
 
 SIZES = {
     "hidden_size": 32,
@@ -138,7 +138,7 @@ def test_the_passes_of_a_generation_are_one_causal_map(name: str, way: str, rows
         agrees_with(trace, attentions, row)
         assert trace.verify(against=attentions).agrees
         report = trace.verify()
-        assert [check.name for check in report.checks] == ["row sums", "module output", "weights (eager)"]
+        assert [check.name for check in report.checks] == ["row sums", "module output", "tokens", "weights (eager)"]
         assert report.agrees, report
         assert all(record.mask.bias is None and record.mask.causal for record in trace.layers)
     if rows == 1:
@@ -146,6 +146,9 @@ def test_the_passes_of_a_generation_are_one_causal_map(name: str, way: str, rows
     else:
         with pytest.raises(InputError, match="3 sequences were generated"):
             captured.generation
+    with pytest.raises(InputError) as error:
+        captured.trace
+    assert "captured.generation, the prompt and all steps" in str(error.value.advice)
 
 
 def test_windows_are_windows_in_the_whole_map() -> None:

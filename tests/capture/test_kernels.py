@@ -8,12 +8,12 @@ import torch
 import transformers
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from headscope._capture import capture
-from headscope._capture.masks import RowRule, Rules
-from headscope._capture.rows import log_sum_exps
-from headscope.attention import EVERYTHING, Mask, attend
+from headscope.attention.kernels import KernelNotes, KernelWatch, attend_with_lse, is_fused
+from headscope.attention.scores import EVERYTHING, Mask, attend
 from headscope.errors import UnsupportedError
-from headscope.kernels import KernelNotes, KernelWatch, attend_with_lse, is_fused
+from headscope.live import capture
+from headscope.live.masks import RowRule, Rules
+from headscope.live.rows import log_sum_exps
 
 KEYS = np.array([True] * 7 + [False] * 2)
 MASKS = {
@@ -65,18 +65,18 @@ def test_log_sum_exps_of_another_base_are_an_error(
     name: str, factor: float, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As of the operator below flex_attention, whose log-sum-exps are in powers of 2."""
-    monkeypatch.setattr("headscope.kernels._CHECKED", set())
+    monkeypatch.setattr("headscope.attention.kernels._CHECKED", set())
     q = torch.randn(2, 4, 9, 8, generator=torch.Generator().manual_seed(0))
     attend_with_lse(q, q, q, scale=0.5, mask=MASKS[name])
     right = KernelNotes.lse
-    monkeypatch.setattr("headscope.kernels._CHECKED", set())
+    monkeypatch.setattr("headscope.attention.kernels._CHECKED", set())
     monkeypatch.setattr(KernelNotes, "lse", lambda *given: right(*given) * factor)  # type: ignore[operator]
     with pytest.raises(UnsupportedError, match=rf"flash_attention_for_cpu[\s\S]*{message}[\s\S]*sdpa_kernel"):
         attend_with_lse(q, q, q, scale=0.5, mask=MASKS[name])
     _, lse = attend_with_lse(q, q, q, scale=0.5, mask=Mask(window=(8, 8)))  # computed in blocks
     rules = Rules((RowRule(EVERYTHING),))
     log_sum_exps(lse, q, q, q, 0.5, rules)
-    monkeypatch.setattr("headscope.kernels._CHECKED", set())
+    monkeypatch.setattr("headscope.attention.kernels._CHECKED", set())
     with pytest.raises(UnsupportedError, match=rf"the model's kernel[\s\S]*{message}"):
         log_sum_exps(lse * factor, q, q, q, 0.5, rules)
 

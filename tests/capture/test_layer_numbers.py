@@ -10,8 +10,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import headscope as hs
 from families import BY_NAME
-from headscope._capture import ablate, capture
 from headscope.errors import InputError
+from headscope.live import ablate, capture
 
 
 class Attention(nn.Module):

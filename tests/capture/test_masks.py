@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from headscope._capture.masks import Analyst, RawMask, find_rules
-from headscope._capture.transformers_support import raw_mask
-from headscope.attention import Mask
+from headscope.attention.scores import Mask
+from headscope.live.masks import Analyst, RawMask, find_rules
+from headscope.live.observed import raw_mask
 
 
 def cells(mask: Mask, queries: int, keys: int) -> np.ndarray:

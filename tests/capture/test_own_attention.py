@@ -13,9 +13,9 @@ from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from families import BY_NAME
-from headscope._capture import ablate, capture
-from headscope._capture.classes import kind_of
 from headscope.errors import InputError, UnsupportedError
+from headscope.live import ablate, capture
+from headscope.live.classes import kind_of
 
 
 def attended(*given: Any, **options: Any) -> torch.Tensor:

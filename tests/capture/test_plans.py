@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 from families import BY_NAME
-from headscope._capture import capture
-from headscope._capture.plans import KEPT, plan_of
 from headscope.errors import UnsupportedError
+from headscope.live import capture
+from headscope.live.plans import KEPT, plan_of
 
 BERT = BY_NAME["BertModel"]
 
@@ -121,7 +121,7 @@ def test_a_changed_setting_of_a_reader_is_seen(monkeypatch: pytest.MonkeyPatch) 
     with torch.no_grad(), capture(model) as captured:
         model(**inputs)
     assert captured.traces
-    from headscope._capture.readers import READERS
+    from headscope.live.readers import READERS
 
     name = next(name for name in READERS if name.endswith("MPNetSelfAttention"))
     refusing = type(READERS[name])(**{**vars(READERS[name]), "refusal": lambda module: "it is told so"})

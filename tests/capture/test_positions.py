@@ -11,8 +11,8 @@ import torch
 from transformers import BertConfig, BertModel, MistralConfig, MistralModel
 
 import headscope as hs
-from headscope._trace import Cut, Trace
 from headscope.errors import InputError, TraceError
+from headscope.traces import Cut, Trace
 
 SIZES = {
     "hidden_size": 32,
@@ -100,7 +100,7 @@ def test_the_page_measures_the_same(tmp_path: Path) -> None:
     """The numbers in the page's data and the saved file keep the positions too."""
     from safetensors.numpy import load
 
-    from headscope.view.page_trace import page_bytes
+    from headscope.page.trace import page_bytes
 
     model, inputs = bert(), batch({0: [4, 5, 6]})
     (trace,) = captured(model, inputs)
@@ -221,5 +221,5 @@ def test_an_empty_text_in_a_list_is_named(tmp_path: Path) -> None:
     model = hs.open(small_bert(tmp_path))
     with pytest.raises(InputError, match=r"text\[1\]: text is empty"):
         model.trace(["the cat", "", "the mat"])
-    with pytest.raises(InputError, match=r"pair\[2\]: pair has only white space"):
+    with pytest.raises(InputError, match=r"pair\[2\]: the pair has no tokens"):
         model.trace(["the cat", "the dog", "the mat"], ["sat", "sat", "  "])

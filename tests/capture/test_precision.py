@@ -13,9 +13,9 @@ from torch.nn.functional import multi_head_attention_forward, scaled_dot_product
 from transformers import AttentionInterface
 
 from families import BY_NAME, here
-from headscope._capture import capture
-from headscope._capture.transformers_support import product_dtype
-from headscope._trace import Trace, load
+from headscope.live import capture
+from headscope.live.observed import product_dtype
+from headscope.traces import Trace, load
 
 HALVES = [torch.bfloat16, torch.float16]
 
@@ -175,7 +175,7 @@ def test_weights_are_as_exact_as_eager_attention_s(tokens: int, dtype: torch.dty
 
 
 def test_log_sum_exps_are_computed_on_demand_and_saved_in_fp64(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from headscope._trace import layer_record
+    from headscope.traces import parts
 
     calls = []
 
@@ -183,8 +183,8 @@ def test_log_sum_exps_are_computed_on_demand_and_saved_in_fp64(tmp_path: Any, mo
         calls.append(args[0].shape)
         return original(*args, **kwargs)
 
-    original: Callable[..., Any] = layer_record.log_sum_exps
-    monkeypatch.setattr(layer_record, "log_sum_exps", counted)
+    original: Callable[..., Any] = parts.log_sum_exps
+    monkeypatch.setattr(parts, "log_sum_exps", counted)
     family = BY_NAME["BertModel"]
     model = family.build()
     with torch.no_grad(), capture(model) as captured:
@@ -205,7 +205,8 @@ def test_log_sum_exps_are_computed_on_demand_and_saved_in_fp64(tmp_path: Any, mo
 def test_memory_of_log_sum_exps_is_linear() -> None:
     import tracemalloc
 
-    from headscope.attention import TILE_CELLS, Mask, log_sum_exps
+    from headscope.attention.scores import Mask, log_sum_exps
+    from headscope.results.tiled import TILE_CELLS
 
     rng = np.random.default_rng(0)
     q, k = (rng.normal(size=(2, 6000, 4)).astype("f4") for _ in range(2))
@@ -227,7 +228,7 @@ WRONG: dict[str, Callable[[Any, dict[str, Any]], tuple[Any, dict[str, Any]]]] = 
 @pytest.mark.parametrize("dtype", [torch.float32, *HALVES])
 @pytest.mark.parametrize("wrong", [*WRONG, "the mask"])
 def test_a_capture_of_something_wrong_is_refused(wrong: str, dtype: torch.dtype) -> None:
-    """An attention function that changes its q, k, v, scale or mask before computing."""
+    """An attention function that changes its q, k, v, scale or mask, and then computes by hand."""
     from headscope.errors import UnsupportedError
 
     def other(module: Any, q: Any, k: Any, v: Any, mask: Any, **given: Any) -> Any:
@@ -235,8 +236,9 @@ def test_a_capture_of_something_wrong_is_refused(wrong: str, dtype: torch.dtype)
             mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).tril()[None, None]
         else:
             (q, k, v), given = WRONG[wrong]((q, k, v), given)
-        out = scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=given["scaling"])
-        return out.transpose(1, 2).contiguous(), None
+        scores = q @ k.mT * given["scaling"]
+        scores = scores if mask is None else scores.masked_fill(~mask, float("-inf"))
+        return (scores.softmax(-1) @ v).transpose(1, 2).contiguous(), None
 
     AttentionInterface.register("other", other)
     try:

@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 from families import BY_NAME, FAMILIES, Family
-from headscope._capture import ablate, capture
 from headscope.errors import TraceError, UnsupportedError
-from headscope.view.page_trace import page_bytes
+from headscope.live import ablate, capture
+from headscope.page.trace import page_bytes
 
 
 def given_by_projections(model: nn.Module) -> tuple[dict[str, list[torch.Tensor]], list[Any]]:

@@ -12,13 +12,15 @@ import transformers
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from families import DEBERTA, DEBERTA_V2, DECODER, FAMILIES, T5, TEXT, Family
-from headscope._capture import ablate, capture, inside
-from headscope._capture.calls import Call, Forward, Stack
-from headscope._capture.captured import feed
-from headscope._capture.readers import READERS, reader_of
 from headscope.errors import UnsupportedError
-from headscope.statistics import roles_of
-from headscope.statistics.fast import fast_statistics
+from headscope.heads import roles_of
+from headscope.heads.fast import fast_statistics
+from headscope.heads.norms import LayerArrays
+from headscope.live import ablate, capture, inside
+from headscope.live.calls import Call, Forward
+from headscope.live.captured import feed
+from headscope.live.readers import READERS, reader_of
+from headscope.live.stacks import Stack
 
 NAMES = ("Deberta", "MPNet", "RoFormer", "Bloom", "Mpt", "Falcon")
 READ = [family for family in FAMILIES if family.name.startswith(NAMES)]
@@ -57,7 +59,7 @@ def test_terms_are_tables_and_every_check_agrees(family: Family) -> None:
         assert trace.layers[0].mask.bias is None
         report = trace.verify()
         assert report.agrees, report
-        assert [check.name for check in report.checks] == ["row sums", "module output", "weights (eager)"]
+        assert [check.name for check in report.checks] == ["row sums", "module output", "tokens", "weights (eager)"]
     assert not captured.unrecorded
 
 
@@ -169,7 +171,7 @@ def test_falcons_alibi_is_counted_as_it_was(implementation: str, left: bool) -> 
         np.testing.assert_allclose(trace[1].weights[:], scores.softmax(-1), atol=1e-5)
         report = trace.verify()
         assert report.agrees
-        assert bool(report.skipped) == (implementation == "sdpa")
+        assert [name for name, _ in report.skipped] == ["eager weights"] * (implementation == "sdpa")
 
 
 class Largest(TorchDispatchMode):
@@ -286,16 +288,14 @@ class Measured:
 
     def take(self, forward: Forward, call: Call) -> None:
         shared = call.rules.shared
-        self.layers.append(
-            fast_statistics(
-                call.q,
-                call.k,
-                scale=call.scale,
-                roles=self.roles,
-                mask=call.mask(0) if shared else [call.mask(row) for row in range(len(call.q))],
-                terms=call.terms(0) if shared else [call.terms(row) for row in range(len(call.q))],
-            )
+        layer = LayerArrays(
+            call.q,
+            call.k,
+            scale=call.scale,
+            mask=call.mask(0) if shared else [call.mask(row) for row in range(len(call.q))],
+            terms=call.terms(0) if shared else [call.terms(row) for row in range(len(call.q))],
         )
+        self.layers.append(fast_statistics(layer, self.roles))
 
 
 @pytest.mark.parametrize("family", [READ[0], READ[8], *READ[11:12], *WITH_TERMS[1:2]], ids=str)

@@ -15,9 +15,10 @@ from torch import nn
 
 import headscope as hs
 from families import BY_NAME, here
-from headscope._capture import capture
-from headscope._trace import LayerRecord, Trace
+from headscope.live import capture
+from headscope.traces import LayerRecord, Trace
 from headscope.verify import Check, Report, Worst
+from products import pairwise
 from random_models import ids, made
 
 PRECISIONS = ["fp32", "bf16", "fp16", "autocast bf16", "autocast fp16", "kept in fp16", "bf16, kept in fp16"]
@@ -55,16 +56,16 @@ def traced(name: str, precision: str, implementation: str = "sdpa") -> list[Trac
     return captured.traces
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
-@pytest.mark.parametrize(
-    "name", here("BertModel", "RobertaModel", "LlamaModel", "MistralModel", "ModernBertModel", "GPT2Model", "T5Model")
-)
+RIGHT = here("BertModel", "RobertaModel", "LlamaModel", "MistralModel", "ModernBertModel", "GPT2Model", "T5Model")
+
+
+@pytest.mark.parametrize(("name", "implementation", "precision"), pairwise(RIGHT, ("sdpa", "eager"), PRECISIONS))
 def test_every_right_capture_agrees(name: str, implementation: str, precision: str) -> None:
     for trace in traced(name, precision, implementation):
         report = trace.verify()  # outside autocast, as users call it
         assert report.agrees, report
-        assert not [name for name, _ in report.skipped]
+        # Which id enters is undecided where all do, as after an encoder.
+        assert {name for name, _ in report.skipped} <= ({"tokens"} if trace.stack == "cross" else set())
 
 
 class Injected:

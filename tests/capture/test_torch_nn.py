@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from headscope._capture import capture
 from headscope.errors import UnsupportedError
+from headscope.live import ablate, capture
 
 
 def amplified(module: nn.Module) -> Any:
@@ -211,6 +211,78 @@ def test_nested_encoder_with_padding_keeps_its_fast_path_away(norm_first: bool, 
     assert [len(trace.layers) for trace in captured.traces] == [3, 3]
     assert captured.traces[1].tokens == tuple(f"w{n}" for n in ids[1, :4].tolist())
     assert captured.traces[0].layers[2].name == "inner.encoder.layers.2.self_attn"
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_nested_tensors(mode: Any) -> None:
+    """PyTorch takes them on its fast path only, which a capture switches off."""
+    torch.manual_seed(0)
+    model = nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 4, 48, batch_first=True), 2).eval()
+    rows = [torch.randn(length, 32) for length in (7, 3, 5)]
+    nested = torch.nested.nested_tensor(rows)
+    with mode():
+        alone = model(nested)
+        with capture(model) as captured:
+            watched = model(nested)
+        for before, after in zip(alone.unbind(), watched.unbind(), strict=True):
+            torch.testing.assert_close(before, after)
+        for x, trace in zip((row[None] for row in rows), captured.traces, strict=True):
+            for layer, block in enumerate(model.layers):
+                weights = block.self_attn(x, x, x, average_attn_weights=False)[1]  # type: ignore[union-attr,operator]
+                np.testing.assert_allclose(trace[layer].weights[...], weights[0], atol=1e-6)
+                x = block(x)
+            assert trace.verify().agrees
+        with ablate(model, [(1, head) for head in range(4)]):
+            silent = model(nested)
+    assert silent.is_nested
+    assert not torch.allclose(silent.unbind()[0], alone.unbind()[0])
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+def test_nested_queries_over_other_keys_are_refused() -> None:
+    attention = nn.MultiheadAttention(8, 2, batch_first=True).eval()
+    x, y = (torch.nested.nested_tensor([torch.randn(3, 8), torch.randn(2, 8)]) for _ in range(2))
+    with torch.no_grad(), pytest.raises(UnsupportedError, match="nested queries to other keys"), capture(attention):
+        attention(x, y, y)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
+@pytest.mark.parametrize("transform", ["vmap", "grad", "jacrev"])
+@pytest.mark.parametrize("inside", [False, True])
+def test_transforms_of_torch_func_are_named(transform: str, inside: bool) -> None:
+    class Transformed(nn.Module):
+        """A model that uses the transform itself."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.TransformerEncoderLayer(32, 4, 48, batch_first=True)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return run(self.layer, x) if inside else self.layer(x)
+
+    def run(part: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        if transform == "vmap":
+            return torch.func.vmap(part)(x[None])
+        found: torch.Tensor = getattr(torch.func, transform)(lambda x: part(x).sum())(x)
+        return found
+
+    model, x = Transformed().eval(), torch.randn(2, 5, 32)
+    name = "vmap" if transform == "vmap" else "grad"
+    with pytest.raises(UnsupportedError, match=rf"runs in torch\.func\.{name}"), capture(model):
+        model(x) if inside else run(model, x)
+    with torch.no_grad(), capture(model) as captured:
+        model.layer(x) if inside else model(x)
+    assert len(captured.traces) == 2
+
+
+def test_heads_are_silenced_in_transforms_of_torch_func() -> None:
+    torch.manual_seed(0)
+    model, x = nn.TransformerEncoderLayer(32, 4, 48, batch_first=True).eval(), torch.randn(2, 5, 32)
+    leaf = x.clone().requires_grad_()
+    with ablate(model, [(0, 1)]):
+        expected = torch.autograd.grad(model(leaf).sum(), leaf)[0]
+        torch.testing.assert_close(torch.func.grad(lambda x: model(x).sum())(x), expected)
 
 
 def test_transformer_has_three_stacks() -> None:

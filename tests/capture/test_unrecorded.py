@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import sys
 import warnings
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -17,9 +19,10 @@ from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 import headscope as hs
 from families import BY_NAME
-from headscope._capture import ablate, capture
-from headscope._capture.operators import KEY
 from headscope.errors import UnsupportedError
+from headscope.live import ablate, capture
+from headscope.live.classes import kind_of
+from headscope.live.operators import KEY
 
 KERNELS = {"fast": scaled_dot_product_attention}
 BY_PARTIAL = functools.partial(sdpa, dropout_p=0.0)
@@ -100,10 +103,65 @@ class ByBackend(Base):
 class InAttribute(Base):
     """The function is set from outside, so no code of the class names it."""
 
-    kernel: Callable[..., torch.Tensor]
+    kernel: Any
 
     def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return self.kernel(q, k, v)
+        found: torch.Tensor = self.kernel(q, k, v)
+        return found
+
+
+class InSettings(Base):
+    """The function is in an object that is not looked into."""
+
+    settings: Any
+
+    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.settings.kernel(q, k, v)
+        return found
+
+
+class InTable(Base):
+    """The class has a table of functions."""
+
+    kernels: ClassVar = {"fast": sdpa, "other": None}
+
+    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.kernels["fast"](q, k, v)
+        return found
+
+
+class Given(InAttribute):
+    """The constructor is given the function, or what leads to it."""
+
+    def __init__(self, kernel: Any = sdpa) -> None:
+        super().__init__()
+        self.kernel = kernel
+
+
+class GivenPartial(Given):
+    def __init__(self) -> None:
+        super().__init__(functools.partial(first))
+
+
+class GivenMethod(Given):
+    def __init__(self) -> None:
+        super().__init__(Caller().run)
+
+
+class GivenObject(Given):
+    def __init__(self) -> None:
+        super().__init__(Caller())
+
+
+class Caller:
+    def __init__(self) -> None:
+        self.way = sdpa
+
+    def __call__(self, *given: torch.Tensor) -> torch.Tensor:
+        return self.way(*given)
+
+    def run(self, *given: torch.Tensor) -> torch.Tensor:
+        return second(*given)
 
 
 class Scripted(Base):
@@ -126,7 +184,10 @@ def _scripted() -> Any:
         return torch.jit.script(kernel)
 
 
-READ = [Alias, HelperOfHelper, Table, Partial, ByGetattr, ByOperator, ByBackend, Scripted]
+READ = [
+    *(Alias, HelperOfHelper, Table, Partial, ByGetattr, ByOperator, ByBackend, InTable, InAttribute),
+    *(Given, GivenPartial, GivenMethod, GivenObject, Scripted),
+]
 
 
 class ByHand(Base):
@@ -150,6 +211,48 @@ class ByLogSumExp(Base):
         return (scores - scores.logsumexp(-1, keepdim=True)).exp() @ v
 
 
+class BySigmoid(Base):
+    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return torch.sigmoid(q @ k.mT / 8**0.5) @ v
+
+
+class ByReluAndEinsum(Base):
+    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return torch.einsum("bqhk,bhkd->bhqd", torch.einsum("bhqd,bhkd->bqhk", q, k).relu(), v)
+
+
+class ByExp(Base):
+    """A softmax written with exp and a sum."""
+
+    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        weights = (q @ k.mT / 8**0.5).exp()
+        return weights / weights.sum(-1, keepdim=True) @ v
+
+
+class ByBias(Base):
+    """Scores made by an operator that adds a bias."""
+
+    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        heads = [x.flatten(0, 1) for x in (q, k, v)]
+        scores = torch.baddbmm(torch.ones(1), heads[0], heads[1].mT)
+        return torch.bmm(torch.clamp(scores, 0, 1), heads[2]).view(q.shape)
+
+
+class Linearly(Base):
+    """Linear attention makes no map at all."""
+
+    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return torch.einsum("bhqd,bhde->bhqe", q.softmax(-1), torch.einsum("bhkd,bhke->bhde", k, v))
+
+
+class InWindows(Base):
+    """A softmax over fewer keys than any recorded call has."""
+
+    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        parts = zip(*(x.split(4, 2) for x in (q, k, v)), strict=True)
+        return torch.cat([torch.softmax(a @ b.mT, -1) @ c for a, b, c in parts], 2)
+
+
 class ByKernel(Base):
     def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         found: torch.Tensor = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v)[0]
@@ -171,6 +274,12 @@ LISTED = {
     ByHand: "aten::_softmax",
     ByEinsum: "aten::_softmax",
     ByLogSumExp: "aten::logsumexp",
+    BySigmoid: "aten::bmm",
+    ByReluAndEinsum: "aten::bmm",
+    ByExp: "aten::bmm",
+    ByBias: "aten::bmm",
+    Linearly: "aten::bmm",
+    InWindows: "aten::_softmax",
     ByKernel: "aten::_scaled_dot_product_flash_attention_for_cpu",
     ByFastPath: "aten::_native_multi_head_attention",
 }
@@ -182,6 +291,8 @@ def model_of(*classes: type[Base]) -> nn.Sequential:
     for one in model:
         if isinstance(one, InAttribute):
             one.kernel = sdpa
+        if isinstance(one, InSettings):
+            one.settings = SimpleNamespace(kernel=sdpa)
     return model
 
 
@@ -240,7 +351,7 @@ def test_gradients_flow_as_they_would(cls: type[Base]) -> None:
 
 def test_what_no_code_names_is_read_where_its_layer_can_be_told() -> None:
     """Alone it is a stack; among others that were numbered without it, it is listed."""
-    model, x = model_of(InAttribute, InAttribute), torch.randn(1, 7, 32)
+    model, x = model_of(InSettings, InSettings), torch.randn(1, 7, 32)
     blocks = nn.ModuleDict({"seen": Base(), "others": model}).eval()
     blocks.forward = lambda x: blocks["others"](blocks["seen"](x))  # type: ignore[method-assign]
     with torch.no_grad():
@@ -250,9 +361,31 @@ def test_what_no_code_names_is_read_where_its_layer_can_be_told() -> None:
         for layer, one in enumerate(model):
             hidden, weights = by_hand(one, hidden)
             np.testing.assert_allclose(captured["others"][0][layer, 3].weights[:], weights[0, 3], atol=1e-6)
-    mixed = model_of(Base, InAttribute, Base)
-    with torch.no_grad(), pytest.raises(UnsupportedError, match=r"in 1 \(InAttribute\)"), capture(mixed):
+    mixed = model_of(Base, InSettings, Base)
+    with torch.no_grad(), pytest.raises(UnsupportedError, match=r"in 1 \(InSettings\)"), capture(mixed):
         mixed(x)
+
+
+def test_a_model_whose_only_attention_is_given_to_it() -> None:
+    """Its own code names no attention, and neither does that of the models around it."""
+
+    class Around(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.Sequential(Given(sdpa), Given(sdpa))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            found: torch.Tensor = self.layers(x)
+            return found
+
+    model, x = Around().eval(), torch.randn(1, 7, 32)
+    with torch.no_grad(), capture(model) as captured:
+        model(x)
+    assert (captured.stacks, captured.trace.numbers) == (("self",), (0, 1))
+    model.layers[1].kernel = lambda q, k, v: v  # type: ignore[assignment]
+    with torch.no_grad(), capture(model) as captured:
+        model(x)
+    assert captured.trace.numbers == (0,)
 
 
 @pytest.mark.parametrize("cls", list(LISTED))
@@ -276,7 +409,8 @@ def test_what_is_not_recorded_is_listed_with_strict_false(cls: type[Base], tmp_p
         with capture(model, strict=False) as captured:
             assert torch.equal(model(x), alone)
     trace = captured.trace
-    assert trace.numbers == (0, 2)  # the missing layer's number stays unused
+    last = 2 if kind_of(cls).may_attend else 1
+    assert trace.numbers == (0, last)  # the missing layer's number stays unused if its code shows that it may attend
     assert trace.unrecorded == (f"{LISTED[cls]} in 1 ({cls.__name__})",)
     assert f"unrecorded attention: {LISTED[cls]} in 1" in repr(trace)
     assert hs.load(trace.save(tmp_path / "one.safetensors")).unrecorded == trace.unrecorded
@@ -284,7 +418,7 @@ def test_what_is_not_recorded_is_listed_with_strict_false(cls: type[Base], tmp_p
         hidden, weights = by_hand(model[0], x)
         np.testing.assert_allclose(trace[0, 1].weights[:], weights[0, 1], atol=1e-6)
         _, weights = by_hand(model[2], model[1](hidden))
-    np.testing.assert_allclose(trace[2, 1].weights[:], weights[0, 1].detach(), atol=1e-6)
+    np.testing.assert_allclose(trace[last, 1].weights[:], weights[0, 1].detach(), atol=1e-6)
 
 
 def test_a_report_on_an_incomplete_trace_has_a_note() -> None:
@@ -316,8 +450,24 @@ class Gated(Base):
         return sdpa(q, k, v) * torch.softmax(q, -1)
 
 
-def test_a_softmax_over_other_axes_is_not_attention() -> None:
-    model, x = model_of(Gated, Gated), torch.randn(1, 7, 32)
+class Experts(Base):
+    """Products of batches of matrices that mix no tokens, one of them as large as a map."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down, self.square = (
+            nn.Parameter(torch.randn(2, *size)) for size in ((32, 48), (48, 32), (32, 7))
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        both = super().forward(x).expand(2, -1, -1)
+        assert torch.bmm(both, self.square).shape == (2, 7, 7)
+        return torch.bmm(torch.bmm(both, self.up).sigmoid(), self.down).mean(0, keepdim=True)
+
+
+@pytest.mark.parametrize("cls", [Gated, Experts])
+def test_a_softmax_over_other_axes_is_not_attention(cls: type[Base]) -> None:
+    model, x = model_of(cls, cls), torch.randn(1, 7, 32)
     with torch.no_grad(), capture(model) as captured:
         model(x).log_softmax(-1)
     assert captured.unrecorded == ()
@@ -357,6 +507,31 @@ def test_changes_between_forward_passes_are_noticed() -> None:
         with pytest.raises(UnsupportedError, match=r"_softmax in 1 \(Turning\)"):
             model(torch.randn(1, 9, 32))
     assert [trace.numbers for trace in captured.traces] == [(0, 1)]
+
+
+def test_an_operator_that_is_defined_after_a_capture_is_noticed() -> None:
+    """As in a cell of a notebook: nothing is imported between the two captures."""
+
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        weights = np.exp(np.einsum("bhqd,bhkd->bhqk", q.numpy(), k.numpy()) / 8**0.5)
+        weights /= weights.sum(-1, keepdims=True)
+        return torch.from_numpy(np.einsum("bhqk,bhkd->bhqd", weights, v.numpy()))
+
+    class InCell(Base):
+        def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            found: torch.Tensor = torch.ops.notebook.some_attention(q, k, v)
+            return found
+
+    model, x = model_of(Base, InCell), torch.randn(1, 5, 32)
+    with torch.no_grad():
+        with capture(model[0]):
+            model[0](x)
+        modules = len(sys.modules)
+        for _ in range(2):  # the cell is run again
+            torch.library.custom_op("notebook::some_attention", attend, mutates_args=())
+            assert len(sys.modules) == modules
+            with pytest.raises(UnsupportedError, match=r"notebook::some_attention in 1 \(InCell\)"), capture(model):
+                model(x)
 
 
 def test_a_module_that_the_model_does_not_know_is_listed() -> None:
@@ -415,7 +590,7 @@ def test_another_models_forward_inside_a_capture_is_not_watched() -> None:
 
 def test_bert_is_not_slowed_by_a_kernel_of_ours() -> None:
     """The interface's functions are read without an observer: no operator of a BERT layer passes through one."""
-    from headscope._capture import sdpa_watch
+    from headscope.live import sdpa_watch
 
     seen: list[str] = []
     family = BY_NAME["BertModel"]

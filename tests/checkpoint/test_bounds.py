@@ -24,7 +24,6 @@ from hypothesis import strategies as st
 from tokenizer_folders import Folder
 
 import headscope as hs
-from headscope._trace import is_trace
 from headscope.checkpoint.json_text import (
     MOST_ITEMS,
     MOST_LEVELS,
@@ -35,6 +34,7 @@ from headscope.checkpoint.json_text import (
 )
 from headscope.checkpoint.tokenizer import load_tokenizer
 from headscope.errors import HeadscopeError, InputError, TraceError
+from headscope.traces import is_trace
 from making import header_bytes, write_safetensors
 from small_bert import VOCABULARY, small_bert
 
@@ -183,7 +183,7 @@ def test_nesting_is_refused_whatever_the_recursion_limit() -> None:
 
 def test_a_trace_that_could_not_be_read_again_is_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = hs.open(small_bert(tmp_path / "model")).trace("the cat sat")
-    check = "headscope._trace.file.check_structure"
+    check = "headscope.traces.file.check_structure"
     monkeypatch.setattr(check, lambda data: check_structure(data, 20))
     with pytest.raises(InputError, match="a trace of 5 tokens can't be saved: it has"):
         trace.save(tmp_path / "t.safetensors")

@@ -13,10 +13,12 @@ import numpy as np
 import pytest
 from huggingface_hub import constants
 
+import headscope as hs
 from headscope.checkpoint import open_checkpoint
 from headscope.errors import CheckpointError, HeadscopeError, NotFoundError
 from hub_server import HubServer, go_offline, serve
 from making import LARGE, bert_checkpoint, write_config, write_safetensors
+from small_bert import small_bert
 
 QUERY = "encoder.layer.3.attention.self.query.weight"
 
@@ -278,3 +280,16 @@ def test_a_whole_process_by_its_environment(hub: HubServer, tmp_path: Path) -> N
             check=False,
         )
         assert expected in done.stdout + done.stderr
+
+
+def test_a_survey_of_a_hub_id_is_that_of_its_folder(hub: HubServer, tmp_path: Path) -> None:
+    folder = small_bert(hub.root / "owner" / "bert")
+    expected = hs.survey(folder, ["the cat sat"], statistics="same", report=False)
+    result = hs.survey("owner/bert", ["the cat sat"], statistics="same", report=False)
+    np.testing.assert_array_equal(result["same"], expected["same"])
+    assert result.manifest["model"]["name"] == "owner/bert"
+    assert result.manifest["model"]["sha256"] == expected.manifest["model"]["sha256"]
+    with pytest.MonkeyPatch.context() as patch:
+        go_offline(patch)
+        again = hs.survey("owner/bert", ["the cat sat"], statistics="same", report=False)
+    np.testing.assert_array_equal(again["same"], expected["same"])

@@ -202,7 +202,7 @@ def test_any_text(kinds: dict[str, Tokenizer], kind: str, text: str, pair: str |
     try:
         encoded = kinds[kind].encode(text, pair)
     except InputError as error:
-        reasons = ("is empty", "white space", "has no tokens", "surrogate")
+        reasons = ("is empty", "has no tokens", "surrogate")
         assert any(reason in str(error) for reason in reasons)  # noqa: PT017
         return
     assert {len(field) for field in vars(encoded).values()} == {len(encoded)}

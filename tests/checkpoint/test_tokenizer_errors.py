@@ -25,7 +25,7 @@ def tokenizer(tmp_path: Path) -> Tokenizer:
 
 INPUTS: dict[str, tuple[Callable[[Tokenizer], Any], str]] = {
     "empty": (lambda t: t.encode(""), "text is empty"),
-    "space": (lambda t: t.encode(" \n\u3000"), "has only white space (3 characters)"),
+    "space": (lambda t: t.encode(" \n\u3000"), "the text has no tokens"),
     "empty pair": (lambda t: t.encode("the", ""), "pair is empty"),
     "no text": (lambda t: t.encode(None), "NoneType"),
     "list as text": (lambda t: t.encode(["the"]), "expected a string"),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tokenizer_folders import BERT_SPECIALS, Folder, folder_with, unigram_json, write_json
 
 from headscope.checkpoint.tokenizer import load_tokenizer
-from headscope.checkpoint.tokenizer.panics import library_errors
+from headscope.checkpoint.tokenizer.backend import library_errors
 from headscope.errors import CheckpointError, HeadscopeError, UnsupportedError
 
 SMALL = [*BERT_SPECIALS, "the", "cat", "##s"]

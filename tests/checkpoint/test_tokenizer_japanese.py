@@ -10,7 +10,7 @@ import pytest
 from tokenizer_folders import BERT_SPECIALS, folder_with
 
 from headscope.checkpoint.tokenizer import Tokenizer, load_tokenizer
-from headscope.errors import InputError, MissingExtraError, UnsupportedError
+from headscope.errors import InputError, MissingExtraError, UnsupportedError, install
 
 JAPANESE = [*BERT_SPECIALS, "猫", "は", "走る", "##る", "ガ", "走"]
 
@@ -25,7 +25,7 @@ def test_japanese_without_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     tokenizer = japanese(tmp_path)
     with pytest.raises(MissingExtraError, match="fugashi") as caught:
         tokenizer.encode("猫は走る")
-    assert "pip install 'headscope[japanese]'" in str(caught.value)
+    assert install("japanese") in str(caught.value)
     assert "words=" in str(caught.value)
     assert tokenizer.encode_words(["猫", "は", "走る", "ｶﾞ", "[MASK]", "##る"]).ids == (2, 5, 6, 7, 9, 4, 8, 3)
     assert tokenizer.encode_ids([5, 6]).tokens == ("猫", "は")
@@ -37,7 +37,7 @@ def test_japanese_without_its_dictionary(tmp_path: Path, monkeypatch: pytest.Mon
         monkeypatch.setitem(sys.modules, name, None)
         with pytest.raises(MissingExtraError, match="dictionary") as caught:
             japanese(tmp_path / name, mecab_kwargs={"mecab_dic": name}).encode("猫")
-        assert "headscope[japanese]" in str(caught.value)
+        assert install("japanese") in str(caught.value)
     system = japanese(
         tmp_path / "system", mecab_kwargs={"mecab_dic": None, "mecab_option": "-d nowhere -r nowhere/mecabrc"}
     )

@@ -84,7 +84,7 @@ SEQUENCES = [
     "M K T A Y",
     "MK<mask>AY",
     "MKTax bYZ-.",
-    "mkt",
+    "m k t",
     "<null_1>J1",
     "A" * 300,
 ]

@@ -20,6 +20,7 @@ from tokenizer_folders import (
 )
 
 from headscope.checkpoint.tokenizer import Encoded, Tokenizer, load_tokenizer
+from headscope.errors import InputError
 
 transformers = pytest.importorskip("transformers")
 
@@ -142,6 +143,25 @@ def test_texts(both: Both) -> None:
         encoded = ours.encode(text)
         expected = assert_same(encoded, reference, text)
         assert list(encoded.spans) == spans_of(expected), text
+
+
+BLANKS = (" ", "  ", "\n", " \t\r\n", "\u3000", "\u00a0 ")
+
+
+def test_white_space(both: Both) -> None:
+    """Byte-level vocabularies have tokens for it; a text that the others drop raises an error."""
+    ours, reference = both
+    read = []
+    for text in BLANKS:
+        if reference(text, add_special_tokens=False)["input_ids"]:
+            encoded = ours.encode(text)
+            assert list(encoded.spans) == spans_of(assert_same(encoded, reference, text)), text
+            assert_same(ours.encode("The cat", text), reference, "The cat", text, first_words=2)
+            read.append(text)
+        else:
+            with pytest.raises(InputError, match="the text has no tokens"):
+                ours.encode(text)
+    assert len(read) == (len(BLANKS) if type(reference).__name__ == "RobertaTokenizer" else 0)
 
 
 @pytest.mark.parametrize("max_length", [None, 30, 14, 13, 12, 9, 8, 7, 6])

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import transformers
 
 import headscope as hs
 from compare.models import edited, scaled
-from headscope._compare.weights import MEASURES
-from headscope.errors import CheckpointError, InputError
+from finished_survey import finished
+from headscope.errors import CheckpointError, InputError, install
+from headscope.heads.compare.weights import MEASURES
 from random_models import made, random_model
 from small_bert import small_bert
 
@@ -224,8 +224,8 @@ def test_a_vocabulary_that_grew_is_left_out_and_said(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="BertModel can't be compared"):
-        hs.compare(transformers.BertModel(transformers.BertConfig(num_hidden_layers=1)), "-")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="Linear can't be opened"):
+        hs.compare(torch.nn.Linear(2, 2), "-")
     with pytest.raises(InputError, match="statistics need texts"):
         hs.compare("-", "-", statistics="entropy")
     with pytest.raises(InputError, match="no document"):
@@ -267,6 +267,24 @@ def test_weights_are_compared_without_torch() -> None:
     code = "import sys, headscope as hs; hs.compare('-', '-', ['A cat.']); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+@pytest.mark.parametrize("option", ["labels=True", "effects=3"])
+def test_labels_and_effects_say_that_they_need_torch(option: str) -> None:
+    """A traceback came, after both models had run over the corpus."""
+    code = f"import sys; sys.modules['torch'] = None; import headscope as hs; hs.compare('-', '-', ['a'], {option})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "MissingExtraError: torch is not installed" in done.stderr
+    assert install("torch", "survey") in done.stderr
+
+
+def test_two_surveys_are_compared_without_torch(tmp_path: Path) -> None:
+    names = [str(finished(tmp_path / name)) for name in ("a", "b")]
+    code = (
+        f"import sys; sys.modules['torch'] = None; import headscope as hs; print(hs.compare(*map(hs.Survey, {names})))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout
 
 
 def test_every_measure_has_a_meaning_and_an_array() -> None:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import headscope as hs
 from compare.models import edited, scaled
 from headscope.cli import app
-from headscope.view.labels import width
+from headscope.screens.labels import width
 
 LINES = ["She took off her hat.", "He sat down on the mat, and slept.", "The cat looked at the dog!"]
 QUERY = "encoder.layer.1.attention.self.query.weight"
@@ -48,15 +48,27 @@ def test_the_screen_begins_with_the_finding(other: str, corpus: str) -> None:
     assert "What changed most: layer 1, head 2, its QK by 50%" in " ".join(lines)
     assert "on 3 documents" in " ".join(lines)
     assert next(line for line in lines if line.startswith("layer  1")).split()[2:] == ["·", "·", "+100", "·"]
-    assert f"next: headscope head {other} 1 2" in text
+    assert f"next: headscope head {other} 1.2" in text
     assert max(width(line) for line in lines if not line.startswith("next")) <= 80
 
 
 def test_json_and_csv_hold_what_python_has(other: str, corpus: str) -> None:
-    found = json.loads(run("-", other, corpus, "--field", "body", "--statistics", "entropy, first", "--json").stdout)
+    found = json.loads(run("-", other, corpus, "--field", "body", "--statistic", "entropy, first", "--json").stdout)
     result = hs.compare("-", other, LINES, statistics=["entropy", "first"])
     assert list(found) == [
-        *("a", "b", "differs", "findings", "outside", "left_out", "layers", "documents", "effects"),
+        *(
+            "schema",
+            "version",
+            "a",
+            "b",
+            "differs",
+            "findings",
+            "outside",
+            "left_out",
+            "layers",
+            "documents",
+            "effects",
+        ),
         *("heads", "notes"),
     ]
     assert found["differs"] is True
@@ -74,6 +86,11 @@ def test_markdown_has_a_line_for_each_head(other: str) -> None:
     lines = run("-", other, "--markdown").stdout.splitlines()
     assert len(lines) == 2 + 16
     assert lines[0].startswith("| layer | head | change | qk | ov |")
+
+
+def test_a_table_of_the_heads_that_changed_most(other: str) -> None:
+    rows = list(csv.DictReader(io.StringIO(run("-", other, "--csv", "--top", "1").stdout)))
+    assert [(row["layer"], row["head"]) for row in rows] == [("1", "2")]
 
 
 def test_a_model_and_itself(tmp_path: Path) -> None:
@@ -123,7 +140,7 @@ def test_two_surveys(other: str, tmp_path: Path) -> None:
     [
         (("-", "no-such-folder/at/all"), "no-such-folder"),
         (("-", "-", "--top", "0"), "--top 0"),
-        (("-", "-", "--statistics", "entropy"), "statistics need texts"),
+        (("-", "-", "--statistic", "entropy"), "statistics need texts"),
         (("-", "-", "no-such-corpus"), "no such file or folder"),
         (("-", "-", "--json", "--csv"), "exclude each other"),
     ],

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy.linalg import subspace_angles
 
-from headscope._compare.products import largest_angle, product_change, vector_change
+from headscope.heads.compare.products import largest_angle, product_change
+from headscope.heads.distances import relative
 
 HEADS, D_HEAD, D_MODEL = 3, 5, 17
 
@@ -84,5 +85,5 @@ def test_planes_at_a_known_angle() -> None:
 def test_what_came_from_nothing_changed_without_bound() -> None:
     zero, some = np.zeros((1, D_HEAD, D_MODEL)), rows(0)[:1]
     assert product_change(zero, zero, some, some) == np.inf
-    assert vector_change(np.zeros((2, 3)), np.array([[0.0, 0, 0], [0, 1, 0]])).tolist() == [0, np.inf]
-    np.testing.assert_allclose(vector_change(np.array([[3.0, 4.0]]), np.array([[3.0, 5.0]])), [0.2])
+    assert relative(np.zeros((2, 3)), np.array([[0.0, 0, 0], [0, 1, 0]])).tolist() == [0, np.inf]
+    np.testing.assert_allclose(relative(np.array([[3.0, 4.0]]), np.array([[3.0, 5.0]])), [0.2])

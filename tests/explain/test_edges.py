@@ -12,8 +12,8 @@ import torch
 import headscope as hs
 from explain.tops import TEXT, readable
 from headscope.errors import InputError
-from headscope.explain.effects import effects_of
-from headscope.explain.runs import encoded_trace
+from headscope.runs.effects import effects_of
+from headscope.runs.texts import encoded_trace
 from random_models import run
 
 D_HEAD = 8
@@ -78,7 +78,7 @@ def test_layers_arrive_from_the_last_to_the_first(tmp_path: Path) -> None:
     )
     assert (list(arrived), steps) == ([2, 1, 0], [(0, 3), (1, 3), (2, 3), (3, 3)])
     np.testing.assert_array_equal(np.stack([arrived[layer] for layer in range(3)]), result.change)
-    np.testing.assert_array_equal(result.change, model.effects(TEXT).change)
+    np.testing.assert_allclose(result.change, model.effects(TEXT).change, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import csv
-import hashlib
 import io
 import json
-import re
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,11 +16,10 @@ from typer.testing import CliRunner
 import headscope as hs
 from explain.tops import TEXT, readable
 from headscope.cli import app
-from headscope.view.explain_sheets import attribution_sheet, effects_sheet, similarity_sheet
-from headscope.view.inked import heat_map, inked_text, signed_style
-from headscope.view.labels import width
-from headscope.view.screen_html import screen_html
-from headscope.view.terminal import Paper, lines_of, plain_text
+from headscope.screens.explain_sheets import attribution_sheet, effects_sheet
+from headscope.screens.inked import heat_map, inked_text, signed_style
+from headscope.screens.labels import width
+from headscope.screens.terminal import Paper, lines_of, plain_text
 from small_bert import small_bert
 
 MASKED = "she took off her [MASK] and sat down ."
@@ -75,16 +71,16 @@ def test_effects_in_json_and_csv(small: str) -> None:
 def test_targets_by_options(small: str, tagger: str) -> None:
     assert answer("effects", small, MASKED, "--target", "hat")["target"]["label"] == "hat"
     assert answer("attribute", small, MASKED, "--target", "hat", "--at", "5")["target"]["position"] == 5
-    assert answer("attribute", small, MASKED, "--vector")["target"]["kind"] == "embedding"
+    assert answer("attribute", small, MASKED, "--set", "vector=true")["target"]["kind"] == "embedding"
     like = answer("attribute", small, MASKED, "--like", "her hat")
-    assert like["total"] == pytest.approx(hs.open(small).token_similarity(MASKED, "her hat").cosine, abs=1e-6)
+    assert like["total"] == pytest.approx(hs.match(small, MASKED, "her hat").scores[0], abs=1e-6)
     label = answer("attribute", tagger, TEXT, "--target", "good", "--at", "4")["target"]
     assert (label["kind"], label["label"], label["position"]) == ("token", "good", 4)
     assert answer("attribute", tagger, TEXT, "--target", "1", "--at", "4")["target"]["label"] == "fair"
 
 
 def test_attributions_in_json_and_csv(small: str) -> None:
-    for method in ("decompx", "alti", "attention_gradient", "integrated_gradients"):
+    for method in ("decompx", "alti", "integrated_gradients"):
         result = hs.open(small).attribute(MASKED, method=method)
         record = answer("attribute", small, MASKED, "--method", method)
         np.testing.assert_allclose([item["score"] for item in record["tokens"]], result.scores, atol=1e-6)
@@ -97,16 +93,23 @@ def test_attributions_in_json_and_csv(small: str) -> None:
     assert "took" in screen
 
 
-def test_similarity_in_json_and_csv(small: str) -> None:
-    result = hs.open(small).token_similarity("the cat sat", "her hat", rerun=True)
-    record = answer("similarity", small, "the cat sat", "her hat", "--rerun")
-    np.testing.assert_allclose(record["cells"], result.cells)
-    np.testing.assert_allclose(record["rerun_a"], result.rerun_a)
-    assert record["pooling"]["stated"] is False
-    rows = list(csv.DictReader(io.StringIO(run("similarity", small, "the cat sat", "her hat", "--csv").stdout)))
-    assert len(rows) == result.cells.size
-    assert sum(float(row["part"]) for row in rows) == pytest.approx(result.cosine)
-    assert "rerun_a" not in answer("similarity", small, "the cat sat", "her hat")
+@pytest.mark.parametrize(
+    ("args", "size"),
+    [
+        (["effects", MASKED], lambda row: abs(float(row["change"]))),
+        (["attribute", MASKED], lambda row: abs(float(row["score"]))),
+    ],
+)
+def test_tables_of_the_top_few(small: str, args: list[str], size: Callable[[dict[str, str]], float]) -> None:
+    """The strongest rows of the whole table, the strongest first, in CSV and in Markdown; JSON has all."""
+    command, *texts = args
+
+    def rows(*more: str) -> list[dict[str, str]]:
+        return list(csv.DictReader(io.StringIO(run(command, small, *texts, "--csv", *more).stdout)))
+
+    assert rows("--top", "2") == sorted(rows(), key=size, reverse=True)[:2]
+    assert len(run(command, small, *texts, "--markdown", "--top", "2").stdout.splitlines()) == 2 + 2
+    assert answer(command, small, *texts, "--top", "2") == answer(command, small, *texts)
 
 
 @pytest.mark.parametrize(
@@ -114,14 +117,13 @@ def test_similarity_in_json_and_csv(small: str) -> None:
     [
         (["effects", "{small}"], "TEXT is missing"),
         (["effects", "{small}", "the", "--target", "hat"], "the text has no [MASK]"),
-        (["effects", "{small}", MASKED, "--target", "hat", "--vector"], "exclude each other"),
+        (["effects", "{small}", MASKED, "--target", "hat", "--set", "vector=true"], "exclude each other"),
         (["effects", "{small}", MASKED, "--at", "5"], "--at requires --target"),
         (["effects", "{small}", MASKED, "--top", "0"], "leaves nothing"),
         (["effects", "{small}", MASKED, "--method", "x"], "can't be changed by 'x'"),
-        (["effects", "{small}", MASKED, "--patch-from", "the cat"], "one to patch from 4"),
+        (["effects", "{small}", MASKED, "--set", "patch_from=the cat"], "one to patch from 4"),
         (["attribute", "{small}", MASKED, "--method", "x"], "no method 'x'"),
         (["attribute", "{small}", "cat " * 40], "42 tokens, the model takes 24"),
-        (["similarity", "{small}", "", "the"], "empty"),
     ],
 )
 def test_refusals(small: str, args: list[str], message: str) -> None:
@@ -135,7 +137,6 @@ def test_screens_fit(small: str, paper: Paper) -> None:
     sheets = (
         effects_sheet("x", model.effects(MASKED)),
         attribution_sheet("x", model.attribute(MASKED)),
-        similarity_sheet("x", model.token_similarity("the cat sat on the mat", "she took off her hat")),
     )
     for sheet in sheets:
         for line in lines_of(sheet.drawings, paper):
@@ -157,36 +158,12 @@ def test_ink_is_signed() -> None:
 
 
 def test_a_hostile_token_is_no_markup(small: str) -> None:
-    result = hs.open(small).token_similarity("the cat", "the mat")
-    axis = replace(result.axis_a, tokens=("[CLS]", "\x1b[31m", "[red]", "[SEP]"), spans=(None,) * 4)
-    sheet = similarity_sheet("x", replace(result, axis_a=axis))
+    result = hs.open(small).attribute(MASKED)
+    axis = replace(
+        result.axis, tokens=("[CLS]", "\x1b[31m", "[red]", *result.tokens[3:]), spans=(None,) * len(result.axis)
+    )
+    sheet = attribution_sheet("x", replace(result, axis=axis))
     assert "\x1b" not in plain_text(sheet.drawings, Paper())
     assert sheet.table is not None
     assert "\x1b" not in sheet.table().csv()
-    assert list(sheet.record()["tokens_a"]) == list(axis.tokens)
-
-
-@pytest.mark.parametrize("command", ["effects", "attribute", "similarity"])
-def test_a_screen_as_an_offline_page(command: str, tmp_path: Path) -> None:
-    """One file that loads nothing, with token text as text."""
-    texts = ("the <b>cat</b> [MASK]", "a cat") if command == "similarity" else ("the <img src=x> [MASK] sat",)
-    path = tmp_path / "answer.html"
-    result = CliRunner().invoke(app, [command, "-", *texts, "--html", str(path)])
-    assert result.exit_code == 0, result.output
-    assert str(path) in result.stderr
-    page = path.read_text(encoding="utf-8")
-    assert "default-src 'none'; style-src 'sha256-" in page
-    assert not re.search(r"<(img|b|script|link)\b|https?:|url\(", page)
-    style = re.search(r"<style>(.*?)</style>", page, re.DOTALL)
-    assert style is not None
-    digest = base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode()
-    assert f"'sha256-{digest}'" in page
-    assert page.count("<span") > 10
-
-
-def test_text_on_such_a_page_is_never_markup() -> None:
-    hostile = "</pre><script>alert(1)</script><img src=x onerror=alert(1)>&lt;"
-    page = screen_html([inked_text([hostile, "a"], np.array([1.0, -1.0]))], title=hostile).decode()
-    assert "<script" not in page
-    assert "<img" not in page
-    assert page.count("&lt;script&gt;") == 2
+    assert [row["token"] for row in sheet.record()["tokens"]] == list(axis.tokens)

@@ -1,8 +1,9 @@
-"""Findings and expansion rates in the commands' answers; and docs/explain.md's examples are what the models give."""
+"""Findings and expansion rates in the commands' answers; and the guide's examples are what the models give."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,14 @@ from typer.testing import CliRunner
 
 import headscope as hs
 from headscope.cli import app
+from headscope.results.explained import Attribution
+from headscope.screens.explain_sheets import attribution_sheet
+from headscope.screens.terminal import Paper, plain_text
 from naive_layers import MINILM
 from small_bert import small_bert
 
-GUIDE = (Path(__file__).parents[2] / "docs" / "explain.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+GUIDE, DETAIL = [(DOCS / name).read_text(encoding="utf-8") for name in ("explain.md", "reference/explaining.md")]
 TEXT = "She took off her hat and sat down, tired."
 
 
@@ -26,8 +31,8 @@ def answer(*given: object) -> dict[str, object]:
 @pytest.mark.parametrize("chosen", [(), ("-L", 1), ("-L", 1, "-H", 0), ("-L", 1, "-H", 0, "--query", 3)])
 def test_attend_opens_with_findings(tmp_path: Path, chosen: tuple[object, ...]) -> None:
     folder = small_bert(tmp_path)
-    every = hs.open(folder).trace(TEXT).findings(layers=chosen[1:2] or None)
-    expected = [one.as_dict() for one in every if len(chosen) < 4 or any(cell.head == 0 for cell in one.cells)]
+    every = hs.open(folder).trace(TEXT).findings(layers=chosen[1:2] or None, most=None)
+    expected = [one.as_dict() for one in every if len(chosen) < 4 or any(cell.head == 0 for cell in one.cells)][:5]
     assert expected
     assert answer("attend", folder, TEXT, *chosen)["findings"] == json.loads(json.dumps(expected))
     screen = CliRunner().invoke(app, ["attend", str(folder), TEXT, *map(str, chosen)], env={"COLUMNS": "200"}).stdout
@@ -45,8 +50,32 @@ def test_summary_and_head_have_expansion_rates() -> None:
 
 
 def test_the_guide_shows_what_the_models_give() -> None:
-    for finding in hs.open(MINILM).trace(TEXT).findings()[:3]:
+    for finding in hs.open(MINILM).trace(TEXT).findings():
         assert finding.sentence in GUIDE
+        assert finding.sentence in DETAIL
     promotion = hs.open().trace("She took off her [MASK] and sat down by the fire.")[3].promotes(5, top=5)
     for line in repr(promotion).splitlines():
-        assert line in GUIDE
+        assert line in DETAIL
+
+
+def test_amounts_that_cancel_are_shown_as_ranks() -> None:
+    """And a share that masking contradicts is marked."""
+    result = hs.open(MINILM).attribute(TEXT)
+    paper = Paper(width=100)
+
+    def screen(shown: Attribution) -> str:
+        return plain_text(attribution_sheet("x", shown).drawings, paper)
+
+    plain = screen(result)
+    assert f"kappa {result.kappa:.2f}" in plain
+    assert f"{result.checks[0].share:+.4f}" in plain
+    assert f"{result.checks[0].change:+.4f}" in plain
+    assert "!" not in plain
+    wrong = tuple(replace(part, change=-part.share) for part in result.checks)
+    cancelling = replace(result, total=result.total / 100, checks=wrong)
+    ranked = screen(cancelling)
+    assert f"{cancelling.kappa:.1f}: parts" in ranked
+    assert f"{result.checks[0].share:+.4f}" not in ranked
+    assert [line.split()[2:4] for line in ranked.splitlines() if " ! " in f"{line} "][:2] == [["+", "1"], ["+", "2"]]
+    assert f"contradicts the share's sign: {wrong[0].label}" in " ".join(ranked.split())
+    assert "even the ranks may be noise" in " ".join(screen(replace(result, total=result.total / 1e5)).split())

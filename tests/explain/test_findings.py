@@ -13,10 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headscope as hs
-from headscope._trace import LayerRecord, TokenAxis, Trace
+from headscope.errors import InputError
 from headscope.explain import finding_measures
-from headscope.explain.finding_rules import LEAST_SURPRISE, MOST_OF_A_KIND, THRESHOLDS, surprise
-from headscope.explain.findings import Finding, findings, ranked
+from headscope.explain import findings as findings_module
+from headscope.explain.finding_measures import surprise
+from headscope.explain.findings import LEAST_SURPRISE, MOST_OF_A_KIND, findings, ranked
+from headscope.heads.kinds import FINDINGS
+from headscope.results.arrays import TokenAxis
+from headscope.results.finding import Cell, Finding
+from headscope.traces import LayerRecord, Trace
 from naive_layers import MINILM, minilm, naive_layers
 from random_models import ids, made, random_model
 from small_bert import small_bert
@@ -57,7 +62,7 @@ def mixed(pattern: np.ndarray, share: float) -> np.ndarray:
 
 def kinds(trace: Trace) -> dict[str, list[Finding]]:
     found: dict[str, list[Finding]] = {}
-    for one in trace.findings():
+    for one in trace.findings(most=None):
         found.setdefault(one.kind, []).append(one)
     return found
 
@@ -70,17 +75,15 @@ def test_heads_that_read_a_neighbour(kind: str, offset: int) -> None:
     has = (at + offset >= 0) & (at + offset < len(WORDS))
     weight = p[0, at[has], at[has] + offset].mean()
     expected = p[0].mean(0)[at[has] + offset].mean()
-    assert (one.kind, [(cell.layer, cell.head, cell.query, cell.key) for cell in one.cells]) == (
-        kind,
-        [(0, 1, None, None)],
-    )
+    (cell,) = one.cells
+    assert (one.kind, cell.layer, cell.head) == (kind, 0, 1)
+    assert cell.query is not None
+    assert cell.key == cell.query + offset
     assert one.numbers == pytest.approx({"weight": weight, "expected": expected}, rel=1e-5)
     assert one.surprise == pytest.approx(surprise(weight, expected), rel=1e-4)
     assert str(one) == one.sentence
-    place = {"previous": "the previous token", "next": "the next token", "same": "the token itself"}[kind]
-    assert one.sentence == (
-        f"Layer 0, head 1: {weight:.0%} of its weight on {place}; {expected:.0%} if the query did not matter."
-    )
+    where = {"previous": "the one before", "next": "the one after", "same": "themselves"}[kind]
+    assert one.sentence == f"Words look at {where}: head 0.1, {weight:.0%} of its weight."
 
 
 def test_the_same_word_elsewhere() -> None:
@@ -92,7 +95,7 @@ def test_the_same_word_elsewhere() -> None:
     average = p[0].mean(0)
     assert one.numbers["weight"] == pytest.approx(p[0, first, second], rel=1e-5)
     assert one.numbers["expected"] == pytest.approx(average[[first, second]].mean(), rel=1e-5)
-    assert "on other tokens of the same word" in one.sentence
+    assert one.sentence.startswith("A repeated word looks at its other place: head 0.0, ")
 
 
 def test_links_are_between_content_words_that_are_neither_neighbours_nor_equal() -> None:
@@ -113,9 +116,8 @@ def test_links_are_between_content_words_that_are_neither_neighbours_nor_equal()
     offset.remove(weight)
     assert one.numbers == pytest.approx({"weight": weight, "expected": max(others, np.mean(offset))}, rel=1e-4)
     assert one.sentence == (
-        f"Layer 0, head 0: “guests” ({cell.query}) puts {weight:.0%} of its weight on “house” ({cell.key}); "
-        f"{one.numbers['expected']:.0%} is usual for this head."
-    )
+        f"“guests” looks at “house”: head 0.0, weight {weight:.2f}; {one.numbers['expected']:.2f} is usual for it."
+    ).replace(" 0.", " .").replace("head .", "head 0.")
 
 
 def test_a_head_that_always_looks_that_far_links_nothing() -> None:
@@ -151,15 +153,75 @@ def test_heads_that_look_alike_query_by_query() -> None:
 def test_without_W_O_sentences_speak_of_weights_only() -> None:
     sink = np.zeros((len(WORDS), len(WORDS)))
     sink[:, -1] = 1
-    found = kinds(planted(np.concatenate([uniform(3), mixed(sink, 0.9)])))
-    (one,) = found["sep"]
+    (one,) = kinds(planted(np.concatenate([uniform(3), mixed(sink, 0.9)])))["sink"]
     share = mixed(sink, 0.9)[0, :, -1].mean()
     average = (share + 3 / len(WORDS)) / 4
-    assert one.numbers == pytest.approx({"weight": share, "average": average}, rel=1e-5)
-    assert (
-        one.sentence
-        == f"Layer 0, head 3: {share:.0%} of its weight on [SEP], the average head {average:.0%} (weights only)."
+    assert one.numbers == pytest.approx({"heads": 1, "of": 4, "weight": share, "average": average}, rel=1e-5)
+    assert one.sentence == (
+        f"1 of 4 heads rests on [SEP]: {share:.0%} of its weight, the average head {average:.0%} (weights only)."
     )
+    assert one.tokens == ("[SEP]",)
+
+
+def test_all_sinks_are_one_finding() -> None:
+    first, last = np.zeros((2, len(WORDS), len(WORDS)))
+    first[:, 0], last[:, -1] = 1, 1
+    trace = planted(
+        np.concatenate([mixed(last, 0.8), uniform(2), mixed(first, 0.7)]), np.tile(mixed(first, 0.9), (2, 1, 1))
+    )
+    (one,) = kinds(trace)["sink"]
+    assert one.sentence.startswith("4 of 6 heads rest on [CLS] or [SEP]: ")
+    assert one.tokens == ("[CLS]", "[SEP]")
+    assert [(cell.layer, cell.head) for cell in one.cells] == [(1, 0), (1, 1), (0, 0), (0, 3)]
+    assert one.cells[0].key == 0
+    assert one.cells[0].query is not None
+
+
+def test_a_pronoun_says_what_it_stands_for() -> None:
+    """Its link back counts more than a stronger one forwards; a word is told once; the unknown links nothing."""
+    tokens = ["[CLS]", "the", "horse", "that", "[UNK]", "saw", "ran", "because", "it", "felt", "the", "rain", "[SEP]"]
+    place = {word: at for at, word in enumerate(tokens)}
+    pattern = np.zeros((3, len(tokens), len(tokens)))
+    pattern[0, place["it"], place["horse"]] = 1
+    pattern[1, place["it"], place["rain"]] = 1
+    pattern[2, place["ran"], place["[UNK]"]] = pattern[2, place["[UNK]"], place["rain"]] = 1
+    layers = np.concatenate([mixed(one, share) for one, share in zip(pattern, (0.7, 0.75, 0.9), strict=True)])
+    found = kinds(planted(uniform(1, len(tokens)), layers, tokens=tokens))
+    (one,) = found["link"]
+    assert one.sentence.startswith("“it” looks at “horse”: head 1.0, weight .7")
+
+
+def without(cell: Cell, ids: tuple[int, ...]) -> torch.Tensor:
+    """(S, d_model): transformers' last hidden states if one query of one head can't see one key."""
+    module = minilm()
+    layer = naive_layers(module, ids)[cell.layer]
+    row = layer.p[cell.head, cell.query].clone()
+    row[cell.key] = 0
+    width = layer.v.shape[-1]
+
+    def cut(_: object, __: object, output: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        output[0][0, cell.query, cell.head * width : (cell.head + 1) * width] = row / row.sum() @ layer.v[cell.head]
+        return output
+
+    hook = module.encoder.layer[cell.layer].attention.self.register_forward_hook(cut)
+    try:
+        return naive_layers(module, ids)[-1].output
+    finally:
+        hook.remove()
+
+
+def test_a_link_that_moves_nothing_comes_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = hs.open(MINILM).trace("The animal did not cross the street because it was too tired.")
+    first, second, *_ = [one for one in trace.findings() if one.kind == "link"]
+    assert first.sentence.startswith("“it” looks at “animal”: head 3.1, weight .69")
+    states = naive_layers(minilm(), trace.ids)[-1].output
+    for one in (first, second):
+        (cell,) = one.cells
+        with torch.no_grad():
+            cosine = torch.cosine_similarity(states, without(cell, trace.ids), dim=-1)[cell.query]
+        assert one.numbers["moved"] == pytest.approx(1 - float(cosine), abs=1e-5)
+    monkeypatch.setattr(findings_module, "LEAST_MOVED", (first.numbers["moved"] + second.numbers["moved"]) / 2)
+    assert [one.cells for one in trace.findings()[:2]] == [second.cells, first.cells]
 
 
 class Writes:
@@ -190,11 +252,9 @@ def test_what_heads_write() -> None:
     p = np.concatenate([mixed(sink, 0.9), uniform(2)])
     lengths = np.linalg.norm(v, axis=-1)
     written = p[0] * lengths[0]
-    (rests,) = found["cls"]
+    (rests,) = found["sink"]
     assert rests.numbers["written"] == pytest.approx((written[:, 0] / written.sum(-1)).mean(), rel=1e-4)
-    assert f"of its weight on [CLS], {rests.numbers['written']:.0%} of what it writes." in rests.sentence or (
-        "under 1%" in rests.sentence
-    )
+    assert rests.sentence.endswith(" of what it writes.")
     long = np.linalg.norm(p @ v, axis=-1).mean(-1) * [1, 1, 0.001]
     (silent,) = [one for one in found["negligible"] if one.cells[0].head == 2]
     assert silent.numbers == pytest.approx({"length": long[2], "ratio": long[2] / long.mean()}, rel=1e-4)
@@ -238,16 +298,19 @@ def test_a_real_model_against_transformers() -> None:
     found = kinds(trace)
     with torch.no_grad():
         layers = naive_layers(minilm(), trace.ids)
-        for one in found["cls"]:
-            layer, head = layers[one.cells[0].layer], one.cells[0].head
-            lengths = layer.sent[head].norm(dim=-1)
-            assert one.numbers["weight"] == pytest.approx(float(layer.p[head, :, 0].mean()), abs=1e-5)
-            assert one.numbers["written"] == pytest.approx(float((lengths[:, 0] / lengths.sum(-1)).mean()), abs=1e-5)
+        (one,) = found["sink"]
+        lengths = [layers[cell.layer].sent[cell.head].norm(dim=-1) for cell in one.cells]
+        weight = [float(layers[cell.layer].p[cell.head, :, 0].mean()) for cell in one.cells]
+        assert one.numbers["weight"] == pytest.approx(np.mean(weight), abs=1e-5)
+        written = [float((length[:, 0] / length.sum(-1)).mean()) for length in lengths]
+        assert one.numbers["written"] == pytest.approx(np.mean(written), abs=1e-5)
+        resting = sum(int((layer.p[:, :, 0].mean(-1) > 0.5).sum()) for layer in layers)
+        assert one.numbers["heads"] == resting
         for one in found["previous"]:
             weights = layers[one.cells[0].layer].p[one.cells[0].head]
             assert one.numbers["weight"] == pytest.approx(float(weights.diagonal(-1).mean()), abs=1e-5)
-    assert "Layer 2, head 7: 89% of its weight on [CLS], 11% of what it writes." in [str(one) for one in found["cls"]]
-    assert len({one.kind for one in trace.findings()[:3]}) == 3
+    assert len(trace.findings()) == 5
+    assert [one.kind for one in trace.findings()[-3:]] == ["previous", "next", "sink"]
 
 
 def test_a_captured_model_says_the_same_as_an_opened_one(tmp_path: Path) -> None:
@@ -262,15 +325,15 @@ def test_a_captured_model_says_the_same_as_an_opened_one(tmp_path: Path) -> None
     keyed = random_model("Bert", is_decoder=True)
     with hs.capture(keyed) as captured:
         keyed(input_ids=torch.tensor([text]))
-    assert all(one.kind in THRESHOLDS for one in captured.trace.findings())
+    assert all(one.kind in {*FINDINGS, "sink"} for one in captured.trace.findings())
 
 
 def test_small_blocks_give_the_same_findings(monkeypatch: pytest.MonkeyPatch) -> None:
-    from headscope.explain import rows
+    from headscope.explain import residual
 
     trace = hs.open().trace(TEXT)
     whole = [one.as_dict() for one in trace.findings()]
-    monkeypatch.setattr(rows, "TILE_CELLS", 1)
+    monkeypatch.setattr(residual, "TILE_CELLS", 1)
     monkeypatch.setattr(finding_measures, "TILE_CELLS", 1)
     again = [one.as_dict() for one in trace.findings()]
     assert [one["sentence"] for one in again] == [one["sentence"] for one in whole]
@@ -282,10 +345,20 @@ def test_they_are_json_and_ranked() -> None:
     found = hs.open().trace(TEXT).findings()
     assert json.loads(json.dumps([one.as_dict() for one in found]))[0]["sentence"] == found[0].sentence
     assert all(one.surprise >= LEAST_SURPRISE for one in found)
-    many = [Finding("link", str(at), {}, (), 3.0 - at / 10) for at in range(12)] + [Finding("cls", "cls", {}, (), 1.6)]
-    order = [one.sentence for one in ranked(many)]
-    assert order[:3] == ["0", "cls", "1"]
-    assert len(order) == MOST_OF_A_KIND + 1
+    many = [Finding("link", str(at), {}, (), 1.0 + at / 10) for at in range(12)]
+    more = [Finding(kind, kind, {}, (), 0.2) for kind in ("alike", "sink", "next", "previous")]
+    order = [one.sentence for one in ranked([*many, *more])]
+    assert order[:8] == ["0", "1", "previous", "next", "sink", "alike", "2", "3"]
+    assert len(order) == MOST_OF_A_KIND + 4
+
+
+def test_most_says_how_many() -> None:
+    trace = hs.open(MINILM).trace(TEXT)
+    every = trace.findings(most=None)
+    assert trace.findings() == every[:5]
+    assert trace.findings(most=0) == ()
+    with pytest.raises(InputError, match="-1 findings"):
+        trace.findings(most=-1)
 
 
 @given(st.floats(0, 1), st.floats(0, 1))
@@ -305,7 +378,7 @@ def test_cross_attention_has_neither_neighbours_nor_links() -> None:
         layers=[LayerRecord(q, k, None, None, 1.0)],
         outputs={},
     )
-    assert {one.kind for one in findings(trace)} <= {"cls", "sep", "punctuation", "alike"}
+    assert {one.kind for one in findings(trace)} <= {"sink", "alike"}
 
 
 def test_memory_grows_with_the_text_and_not_with_its_square() -> None:

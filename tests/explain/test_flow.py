@@ -118,10 +118,10 @@ def test_value_zeroing_is_the_layer_run_without_each_value(both: SimpleNamespace
 
 
 def test_value_zeroing_in_blocks_is_value_zeroing(both: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    from headscope.explain import value_zeroing
+    from headscope.explain import mixing
 
     whole = both.trace.value_zeroing(1, 2).array
-    monkeypatch.setattr(value_zeroing, "BLOCK_KEYS", 3)
+    monkeypatch.setattr(mixing, "BLOCK_KEYS", 3)
     np.testing.assert_allclose(both.trace.value_zeroing(1, 2).array, whole, rtol=1e-3, atol=1e-11)
 
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from headscope._trace import LayerRecord, TokenAxis, Trace
-from headscope.attention import EVERYTHING, Mask
+from headscope.attention.scores import EVERYTHING, Mask
 from headscope.errors import InputError
+from headscope.results.arrays import TokenAxis
+from headscope.traces import LayerRecord, Trace
 
 SCALE = 0.5
 

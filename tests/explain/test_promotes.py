@@ -12,8 +12,8 @@ from torch import nn
 
 import headscope as hs
 from headscope.errors import InputError, TraceError, UnsupportedError
-from headscope.explain.parts import walk
 from headscope.explain.promotes import along_the_residual
+from headscope.explain.residual import walk
 from naive_layers import MINILM, naive_layers
 from random_models import ids, made, random_model
 

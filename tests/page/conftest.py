@@ -12,6 +12,7 @@ import pytest
 from looking import HOSTILE, Watched
 
 import headscope as hs
+from patience import PATIENCE
 from small_bert import VOCABULARY, small_bert
 
 if TYPE_CHECKING:
@@ -33,13 +34,17 @@ def browser() -> Iterator[Browser]:
         pytest.skip(message)
     playwright = pytest.importorskip("playwright.sync_api")
     with playwright.sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=result, args=FLAGS.split())
+        started = driver.chromium.launch(executable_path=result, args=FLAGS.split(), timeout=PATIENCE * 1000)
         yield started
         started.close()
 
 
+WIDE = {"width": 1680, "height": 900}
+"""A page in which the lines have both of their sides."""
+
+
 def opened(browser: Browser, **options: object) -> Watched:
-    return Watched(browser.new_context(**{"viewport": {"width": 1280, "height": 800}, "locale": "en-GB", **options}))
+    return Watched(browser.new_context(**{"viewport": WIDE, "locale": "en-GB", **options}), tools=True)
 
 
 @pytest.fixture(scope="session")
@@ -66,7 +71,7 @@ def watch(browser: Browser, usual: Watched) -> Iterator[Callable[..., Watched]]:
         if watched is usual:
             watched.page.goto("about:blank")
             # the next test finds it as it was
-            watched.page.set_viewport_size({"width": 1280, "height": 720})
+            watched.page.set_viewport_size(WIDE)
             watched.page.emulate_media(media="null", forced_colors="null", color_scheme="null")
         else:
             watched.page.context.close()

@@ -60,7 +60,7 @@ def brought(kind: str, page: str = "page") -> str:
     Args:
         page: which of the built pages.
     """
-    contents = json.dumps(base64.b64encode(font(kind, pages.template(page))).decode())
+    contents = json.dumps(base64.b64encode(font(kind, pages.template(page) + pages.words().decode())).decode())
     return f"""(() => {{
       const face = new FontFace("Brought", Uint8Array.from(atob({contents}), (one) => one.charCodeAt(0)));
       document.fonts.add(face);

@@ -16,11 +16,17 @@ HOSTILE = ("</script><img src=x onerror=alert(1)>", "<!--<script>", "&lt;b&gt;",
 """Tokens that would act, if anything took them for markup."""
 
 
+OPTIONS = "try { localStorage.setItem('headscope.tools', '1'); } catch {}"
+"""Opens the page with its options unfolded, as a reader leaves it who needs them."""
+
+
 class Watched:
     """A page, and everything that it asked for or complained of."""
 
-    def __init__(self, context: BrowserContext) -> None:
+    def __init__(self, context: BrowserContext, *, tools: bool = False) -> None:
         context.set_default_timeout(PATIENCE * 1000)
+        if tools:
+            context.add_init_script(OPTIONS)
         self.page: Page = context.new_page()
         self.asked: list[str] = []
         self.said: list[str] = []
@@ -70,3 +76,10 @@ def ranked(page: Page) -> dict[int, float]:
     page.wait_for_selector("[data-test=ranked] li[data-weight]")
     rows = page.locator("[data-test=ranked] li[data-weight]").all()
     return {int(row.get_attribute("data-column") or 0): float(row.get_attribute("data-weight") or 0) for row in rows}
+
+
+def retype(page: Page, text: str) -> None:
+    """Another text in the box of a served page, which stands behind a button."""
+    if not page.locator("[data-test=text]").count():
+        page.locator("[data-test=change-text]").click()
+    page.fill("[data-test=text]", text)

@@ -52,8 +52,8 @@ def _running(command: list[str], port: int, folder: Path, **more: str) -> Iterat
                 time.sleep(0.1)
         yield address
     finally:
-        server.terminate()
-        server.wait(PATIENCE)
+        server.kill()  # one that is asked to end may wait for its kernel for ever; without it, the kernel ends itself
+        server.wait()
 
 
 @contextmanager
@@ -72,6 +72,9 @@ def lab(folder: Path, cells: list[str], *, dark: bool = False) -> Iterator[str]:
     settings = folder / "config" / THEMES
     settings.mkdir(parents=True)
     (settings / "notification.jupyterlab-settings").write_text('{"fetchNews": "false", "checkForUpdates": false}')
+    options = {"ServerApp": {"tornado_settings": {"ws_ping_interval": 0}}, "LabApp": {"expose_app_in_browser": True}}
+    options["MappingKernelManager"] = {"kernel_info_timeout": PATIENCE}
+    (folder / "config" / "jupyter_server_config.json").write_text(json.dumps(options))
     if dark:
         (settings / "themes.jupyterlab-settings").write_text('{"theme": "JupyterLab Dark"}')
     port = _free_port()

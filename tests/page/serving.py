@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import headscope as hs
-from headscope.view.server import HOST, Session, application
+from headscope.page.server import HOST, Session, application
 from patience import PATIENCE
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from looking import Watched, until
 
 import headscope as hs
 from broken_models import broken_bert
-from headscope.view.tables import FORMULA, guarded
+from headscope.screens.tables import FORMULA, guarded
 from small_bert import VOCABULARY, small_bert
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ ROOT = Path(__file__).parents[2]
 
 def saved(page: Page, kind: str) -> bytes:
     with page.expect_download() as download:
+        page.locator(".save summary").click()
         page.locator(".save").get_by_role("button", name=kind, exact=True).click()
     return Path(download.value.path()).read_bytes()
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
-from looking import Watched, until
+from looking import Watched, retype, until
 from serving import Served, start
 
 import headscope as hs
 from explain.tops import TEXT, readable
-from headscope.view import server
+from headscope.page import server
 from patience import PATIENCE
 from random_models import Made, run
 
@@ -121,6 +121,21 @@ def press_run(page: Page) -> None:
     page.wait_for_selector("[data-test=runs] .here")
 
 
+TILES = """(([rows, columns]) => {
+  const canvas = document.querySelector(".heads canvas");
+  const ratio = canvas.width / canvas.clientWidth;
+  const across = Math.min(96, (canvas.clientWidth - 20) / columns);
+  const down = (canvas.clientHeight - 16) / rows;
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  return Array.from({ length: rows * columns }, (_, n) => {
+    const [x, y] = [20 + (n % columns) * across + across / 2 - 2, 16 + Math.floor(n / columns) * down + 6];
+    const at = 4 * (Math.round(y * ratio) * canvas.width + Math.round(x * ratio));
+    return [...data.subarray(at, at + 3)];
+  });
+})"""
+"""Colours of the tiles of a grid that shows effects."""
+
+
 def test_each_head_in_turn(watch: Watch, served: Served, model: hs.Model, made: Made) -> None:
     ids, best = word_of(model, made)
     base = logits(made, ids)[best]
@@ -138,6 +153,17 @@ def test_each_head_in_turn(watch: Watch, served: Served, model: hs.Model, made: 
     headline = page.locator("[data-test=headline]").inner_text()
     assert headline.startswith(f"{names.split()[0]} matters most")
     assert f"{abs(expected.flat[order[0]]):.3f}" in headline
+    # one rule of signs: more is green and less is purple, in the bars as in the grid
+    bars = page.evaluate(
+        "[...document.querySelectorAll('.effects span')]"
+        ".map((one) => [Number(one.dataset.value), getComputedStyle(one.querySelector('i')).backgroundColor])"
+    )
+    np.testing.assert_allclose([value for value, _ in bars], np.sort(expected.ravel()), atol=6e-4)
+    assert {colour for value, colour in bars if value > 0} <= {"rgb(0, 128, 74)"}
+    assert {colour for value, colour in bars if value < 0} <= {"rgb(138, 63, 157)"}
+    for value, (red, green, blue) in zip(expected.ravel(), page.evaluate(f"{TILES}([{LAYERS}, {HEADS}])"), strict=True):
+        if abs(value) > np.abs(expected).max() / 20:
+            assert green > max(red, blue) if value > 0 else green < min(red, blue)
     ranks = page.locator("[data-test=ranks] [data-head]").all()
     assert [str(row.get_attribute("data-head")) for row in ranks] == names.split()[: len(ranks)]
     weights = [float(model.trace(TEXT)[n // HEADS, n % HEADS].weights[2, 5]) for n in range(LAYERS * HEADS)]
@@ -240,12 +266,9 @@ def test_a_token_is_replaced_and_another_masked(watch: Watch, served: Served, mo
 
 def test_attribution_as_ink(watch: Watch, served: Served, model: hs.Model, made: Made) -> None:
     ids, best = word_of(model, made)
-    output = made.module(torch.tensor([ids]), output_attentions=True)
-    score = output.logits[0, ids.index(4), best]
-    slopes = torch.autograd.grad(score, output.attentions)
-    total = float(score.detach())
-    expected = sum((a * g).sum((0, 1, 2)) for a, g in zip(output.attentions, slopes, strict=True)).detach().numpy()
-    page = watch().open(f"{served.session.address()}#pane=causes&way=attention_gradient")
+    total = float(made.module(torch.tensor([ids])).logits[0, ids.index(4), best].detach())
+    expected = model.attribute(TEXT, method="alti").scores
+    page = watch().open(f"{served.session.address()}#pane=causes&way=alti")
     press_run(page)
 
     def inked() -> list[float]:
@@ -296,12 +319,12 @@ def test_runs_survive_a_reload_and_say_when_they_are_stale(watch: Watch, served:
     assert page.locator("[data-test=made] .stale").count() == 0
     page.locator("[data-test=compare]").click()
     page.wait_for_selector("[data-test=difference] canvas")
-    assert page.locator("[role=tab]").count() == 2
+    assert page.locator("[data-test=tab]").count() == 2
     page.keyboard.press("3")
     page.locator("[data-test=runs] button").nth(1).click()
     until(page, "document.querySelector('[data-test=headline]').textContent.includes('matters most')")
     before = page.locator("[data-test=headline]").inner_text()
-    page.fill("[data-test=text]", OTHER)
+    retype(page, OTHER)
     page.locator("[data-test=text]").press("Enter")
     page.wait_for_selector("[data-test=made] .stale")
     assert "made on" in page.locator("[data-test=made]").inner_text()
@@ -319,11 +342,12 @@ def test_runs_survive_a_reload_and_say_when_they_are_stale(watch: Watch, served:
     page.goto("about:blank")
     page.goto(f"{served.session.address()}#pane=causes")
     page.wait_for_selector("[data-test=runs] li >> nth=2")
-    assert page.locator("[role=tab]").count() == 0
+    assert page.locator("[data-test=tab]").count() == 0
     page.locator("[data-test=runs] .stale").click()
-    until(page, "document.querySelectorAll('[role=tab]').length === 2")
+    until(page, "document.querySelectorAll('[data-test=tab]').length === 2")
     until(page, "document.querySelectorAll('[data-test=made] .stale').length === 0")
     assert page.locator("[data-test=headline]").inner_text() == again
+    page.locator("[data-test=change-text]").click()
     assert page.input_value("[data-test=text]") == OTHER
 
 
@@ -373,8 +397,8 @@ def test_layers_are_shown_as_they_come_and_a_study_is_cancelled(
 
 def test_the_answer_is_plain_json(served: Served, model: hs.Model) -> None:
     """No number that JSON lacks, such as NaN, is ever sent."""
-    from headscope.view.questions import question_of
-    from headscope.view.runs import answer
+    from headscope.page.questions import question_of
+    from headscope.page.runs import answer
 
     name, trace = next(iter(served.session.traces.items()))
     for way in ({"kind": "heads", "method": "zero"}, {"kind": "tokens", "method": "alti"}):

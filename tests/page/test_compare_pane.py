@@ -14,7 +14,7 @@ import pytest
 from looking import Watched, head_of, ranked, until
 
 import headscope as hs
-from headscope.view.html import to_html
+from headscope.page.html import to_html
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -115,7 +115,7 @@ def test_head_a_against_b_of_one_text(watch: Watch, one: hs.Trace, alone: Path) 
     page.locator("[data-test=ranks] [data-head]").nth(1).click(modifiers=["Shift"])
     a, b = weights(one, *first), weights(one, *second)
     np.testing.assert_allclose(three(page), [a[9, 2], b[9, 2], a[9, 2] - b[9, 2]], atol=CLOSE)
-    assert f"Layer {second[0]} · Head {second[1]}" in page.locator("[data-test=second] h3").inner_text()
+    assert f"Head {second[0]}.{second[1]}" in page.locator("[data-test=second] h2").inner_text()
     assert page.locator("[data-test=changed]").count() == 0
     for (x, y), key in zip(bars(page), sorted(np.argsort(-np.maximum(a[9], b[9]), kind="stable")[:14]), strict=True):
         assert (x, y) == (pytest.approx(a[9, key], abs=CLOSE), pytest.approx(b[9, key], abs=CLOSE))
@@ -123,10 +123,10 @@ def test_head_a_against_b_of_one_text(watch: Watch, one: hs.Trace, alone: Path) 
     page.wait_for_selector("html[data-painted]")
     np.testing.assert_allclose(three(page), [a[9, 2], b[9, 2], a[9, 2] - b[9, 2]], atol=CLOSE)
     page.locator("[data-test=swap]").click()
-    until(page, f"document.querySelector('[data-test=second] h3').textContent.includes('Head {first[1]}')")
+    until(page, f"document.querySelector('[data-test=second] h2').textContent.includes('Head {first[0]}.{first[1]}')")
     np.testing.assert_allclose(three(page), [b[9, 2], a[9, 2], b[9, 2] - a[9, 2]], atol=CLOSE)
     page.select_option("[data-test=head-B]", label="0.0")
-    until(page, "document.querySelector('[data-test=second] h3').textContent.includes('Layer 0 · Head 0')")
+    until(page, "document.querySelector('[data-test=second] h2').textContent.includes('Head 0.0')")
     zero = weights(one, 0, 0)[9, 2]
     np.testing.assert_allclose(three(page), [b[9, 2], zero, b[9, 2] - zero], atol=CLOSE)
 
@@ -139,8 +139,8 @@ def test_shift_click_on_a_tile_sets_b(watch: Watch, bert: hs.Model, tmp_path: Pa
         page,
         "location.hash.includes('lb=0') && location.hash.includes('hb=1') && location.hash.includes('pane=compare')",
     )
-    assert "Layer 0 · Head 1" in page.locator("[data-test=second] h3").inner_text()
-    assert "Layer 1 · Head 0" in page.locator("[data-test=first] h3").inner_text()
+    assert "Head 0.1" in page.locator("[data-test=second] h2").inner_text()
+    assert "Head 1.0" in page.locator("[data-test=first] h2").inner_text()
 
 
 def test_how_two_sentences_differ(watch: Watch, one: hs.Trace, model: hs.Model, two: Path) -> None:
@@ -150,9 +150,9 @@ def test_how_two_sentences_differ(watch: Watch, one: hs.Trace, model: hs.Model, 
     page.locator("[data-test=pane-compare]").click()
     a, b = weights(one, 3, 1), weights(other, 3, 1)
     np.testing.assert_allclose(three(page), [a[9, 2], b[9, 2], a[9, 2] - b[9, 2]], atol=CLOSE)
-    first, second = (page.locator(f"[data-test={name}] h3 bdi").inner_text() for name in ("first", "second"))
+    first, second = (page.locator(f"[data-test={name}] h2 bdi").inner_text() for name in ("first", "second"))
     assert (first, second) == ("… was too tired.", "… was too wide.")
-    tabs = page.locator("[role=tab]")
+    tabs = page.locator("[data-test=tab]")
     assert [tabs.nth(n).inner_text() for n in (0, 1)] == [first, second]
     assert str(tabs.nth(0).get_attribute("title")).split("\n") == [first, TIRED]
     until(page, "document.querySelector('[data-test=changed]').getAttribute('aria-busy') === 'false'")
@@ -202,7 +202,7 @@ COLOURS = """(([name, cells]) => {
 })"""
 
 
-def test_the_difference_is_purple_where_a_is_larger_and_green_where_b_is(
+def test_the_difference_is_green_where_a_is_larger_and_purple_where_b_is(
     watch: Watch, one: hs.Trace, model: hs.Model, unequal: Path
 ) -> None:
     """The picture itself: the sign of A - B at each aligned cell, and grey across a gap."""
@@ -226,10 +226,11 @@ def test_the_difference_is_purple_where_a_is_larger_and_green_where_b_is(
         if np.isnan(value):
             assert max(red, green, blue) - min(red, green, blue) < 20
         elif value > most / 8:
+            assert green > red
+            assert green > blue
+        elif value < -most / 8:
             assert red > green
             assert blue > green
-        elif value < -most / 8:
-            assert green > red
 
 
 def test_another_text_in_b_has_a_s_head_again(watch: Watch, one: hs.Trace, model: hs.Model, two: Path) -> None:
@@ -238,8 +239,8 @@ def test_another_text_in_b_has_a_s_head_again(watch: Watch, one: hs.Trace, model
     np.testing.assert_allclose(three(page), [a, b, a - b], atol=CLOSE)
     page.set_input_files("[data-test=compare-file]", model.trace(VERY).save(two.with_name("very.safetensors")))
     until(page, "location.hash.includes('vs=2') && !location.hash.includes('lb=')")
-    until(page, "document.querySelectorAll('[role=tab]').length === 3")
-    until(page, "document.querySelector('[data-test=second] h3').textContent.includes('Layer 1 · Head 0')")
+    until(page, "document.querySelectorAll('[data-test=tab]').length === 3")
+    until(page, "document.querySelector('[data-test=second] h2').textContent.includes('Head 1.0')")
     b = weights(model.trace(VERY), 1, 0)[4, 3]
     until(page, f"Math.abs(Number(document.querySelector('[data-test=three] b').textContent) - {a - b}) < {CLOSE}")
 
@@ -248,7 +249,7 @@ def test_b_keeps_its_head_as_a_moves_on(watch: Watch, one: hs.Trace, alone: Path
     page = watch().open(alone.as_uri() + "#pane=compare&l=1&h=0&vs=0&lb=2&hb=3&q=4&k=3")
     page.keyboard.press("ArrowRight")
     until(page, "location.hash.includes('l=2') || location.hash.includes('h=1')")
-    layer, head = (int(n) for n in re.findall(r"\d+", page.locator("[data-test=first] h3 .quiet").inner_text()))
+    layer, head = (int(n) for n in re.findall(r"\d+", page.locator("[data-test=first] h2 .quiet").inner_text()))
     a, b = weights(one, layer, head)[4, 3], weights(one, 2, 3)[4, 3]
     np.testing.assert_allclose(three(page), [a, b, a - b], atol=CLOSE)
 
@@ -306,14 +307,14 @@ def test_the_mean_of_a_layer_is_one_click(watch: Watch, one: hs.Trace, alone: Pa
     page.wait_for_selector("html[data-painted]")
     assert head_of(page) == "Mean of layer 3"
     page.locator("[data-test=together-clear]").click()
-    assert head_of(page) == "Layer 3 · Head 1"
+    assert head_of(page) == "Head 3.1"
 
 
 def test_stacks_of_attention_are_named(watch: Watch, one: hs.Trace, tmp_path: Path) -> None:
     traces = [replace(one, stack=stack, source=None) for stack in ("encoder", "decoder", "cross")]
     page = watch().open(to_html(traces, tmp_path / "stacks.html").as_uri())
-    tabs = page.locator("[role=tab]")
-    until(page, "document.querySelectorAll('[role=tab]').length === 3")
+    tabs = page.locator("[data-test=tab]")
+    until(page, "document.querySelectorAll('[data-test=tab]').length === 3")
     titles = [str(tabs.nth(n).get_attribute("title")).split("\n")[1] for n in range(3)]
     assert titles == [f"{name} · {TIRED}" for name in ("encoder", "decoder", "cross-attention")]
     assert [tabs.nth(n).inner_text().split(" ")[0] for n in range(3)] == ["encoder", "decoder", "cross-attention"]

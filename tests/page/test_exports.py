@@ -18,7 +18,7 @@ from looking import HOSTILE, Watched
 from test_room import made
 
 import headscope as hs
-from headscope.attention import Mask
+from headscope.attention.scores import Mask
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -32,6 +32,7 @@ STATE = "#l=1&h=1&q=4&k=3"
 
 def saved(page: Page, kind: str) -> Path:
     with page.expect_download() as download:
+        page.locator(".save summary").click()
         page.locator(".save").get_by_role("button", name=kind, exact=True).click()
     assert download.value.suggested_filename.endswith(f".{kind.lower()}")
     return Path(download.value.path())
@@ -152,7 +153,7 @@ def test_a_zoomed_export_says_its_part(watch: Watch, tmp_path: Path) -> None:
     page = watch().open(f"{trace.to_html(tmp_path / 'long.html').as_uri()}#h=1&q=12&k=14&box=10.12.6&mode=matrix")
     contents = json.loads(saved(page, "JSON").read_text(encoding="utf-8"))
     np.testing.assert_allclose(contents["weights"], np.asarray(trace[0, 1].weights)[10:16, 12:18], atol=CLOSE)
-    assert "Rows 10 to 15, columns 12 to 17 of 40 x 40" in contents["caption"]
+    assert "Rows 10 to 15, columns 12 to 17 of 40 × 40" in contents["caption"]
     assert "Lines:" not in contents["caption"]
     drawn = figure(page)
     pinned = cells(drawn, 6)[2 * 6 + 2]

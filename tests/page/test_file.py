@@ -15,8 +15,8 @@ import pytest
 from looking import HOSTILE, Watched, eventually, head_of, ranked, until
 
 import headscope as hs
-from headscope.statistics import CATALOG
-from headscope.view import html
+from headscope.heads import CATALOG
+from headscope.page import html
 from small_bert import VOCABULARY, small_bert
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def test_numbers_on_screen_are_the_trace_s(watch: Watch, cat: hs.Trace, cat_file
     page = watch().open(f"{cat_file.as_uri()}#l={layer}&h={head}&q=4&k=3")
     weights = np.asarray(cat[layer, head].weights)
     displayed = ranked(page)
-    assert len(displayed) == 10
+    assert len(displayed) == 8
     for key, weight in displayed.items():
         assert weight == pytest.approx(weights[4, key], abs=CLOSE)
     assert max(displayed, key=lambda key: displayed[key]) == int(weights[4].argmax())
@@ -62,17 +62,26 @@ def test_numbers_on_screen_are_the_trace_s(watch: Watch, cat: hs.Trace, cat_file
     assert score == pytest.approx(cat[layer, head].scores[4, 3], abs=2e-2)
 
 
+def test_a_file_opens_on_the_state_that_it_was_given(watch: Watch, cat: hs.Trace, tmp_path: Path) -> None:
+    content, line = html.offline_page(cat, notify=pytest.fail, state="l=1&h=1&q=4")
+    (tmp_path / "cat.html").write_bytes(content)
+    page = watch().open((tmp_path / "cat.html").as_uri())
+    until(page, "location.hash === '#l=1&h=1&q=4'")
+    assert head_of(page) == "Head 1.1"
+    assert "opens at #l=1&h=1&q=4" in line
+
+
 def test_grid_chooses_sorts_and_finds_the_extreme(watch: Watch, cat_file: Path) -> None:
     page = watch().open(f"{cat_file.as_uri()}#l=1&h=1")
     page.select_option("[data-test=statistic]", "previous")
     page.keyboard.press("Escape")
     page.locator("[data-test=head]").click()
     page.keyboard.press("e")
-    assert head_of(page) == "Layer 0 · Head 0"
+    assert head_of(page) == "Head 0.0"
     page.select_option("[data-test=statistic]", "next")
     page.locator("[data-test=head]").click()
     page.keyboard.press("e")
-    assert head_of(page) == "Layer 1 · Head 0"
+    assert head_of(page) == "Head 1.0"
     page.select_option("[data-test=order]", "high")
     grid = page.locator(".heads").bounding_box()
     assert grid is not None
@@ -80,7 +89,7 @@ def test_grid_chooses_sorts_and_finds_the_extreme(watch: Watch, cat_file: Path) 
     reading = page.locator("[data-test=reading]").inner_text().split("\n")
     assert reading[0] == "1.0"
     page.mouse.click(grid["x"] + 160, grid["y"] + 30)
-    assert head_of(page) != "Layer 1 · Head 0"
+    assert head_of(page) != "Head 1.0"
 
 
 def test_hover_previews_and_click_pins(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
@@ -104,13 +113,13 @@ def test_hover_previews_and_click_pins(watch: Watch, cat: hs.Trace, cat_file: Pa
 
 
 def test_keyboard_alone(watch: Watch, cat_file: Path) -> None:
-    page = watch().open(cat_file.as_uri())
+    page = watch().open(f"{cat_file.as_uri()}#l=0&h=0")
     press = page.keyboard.press
     press("ArrowRight")
     press("ArrowDown")
-    assert head_of(page) == "Layer 1 · Head 1"
+    assert head_of(page) == "Head 1.1"
     press("ArrowLeft")
-    assert head_of(page) == "Layer 1 · Head 0"
+    assert head_of(page) == "Head 1.0"
     press("/")
     page.keyboard.type("cat")
     press("Enter")
@@ -119,17 +128,23 @@ def test_keyboard_alone(watch: Watch, cat_file: Path) -> None:
     assert status.first.inner_text() == "cat"
     press("j")
     assert status.first.inner_text() == "sat"
+    key = page.evaluate("Number(/k=(\\d+)/.exec(location.hash)[1])")
+    press("K")
+    until(page, f"location.hash.includes('k={key - 1}')")
     press("J")
-    press("J")
-    assert status.all_inner_texts() == ["sat", "the"]
+    assert status.count() == 2
     page.wait_for_selector("[data-test=cell]")
     opened = page.locator(".step:not(.shut)")
+    assert opened.count() == 0
+    press("Enter")
     assert opened.count() == 7
     for wanted in (1, 2, 3):
         press("Enter")
         assert opened.count() == wanted
     press("Escape")
     assert opened.count() == 7
+    press("Escape")
+    assert opened.count() == 0
     press("Escape")
     press("Escape")
     assert status.count() == 0
@@ -146,7 +161,7 @@ def test_keyboard_alone(watch: Watch, cat_file: Path) -> None:
 
 
 def test_state_is_in_the_url_and_survives_a_reload(watch: Watch, cat_file: Path) -> None:
-    page = watch().open(cat_file.as_uri())
+    page = watch().open(f"{cat_file.as_uri()}#l=0&h=0")
     for key in ("ArrowDown", "l", "s", "w", "j", "J"):
         page.keyboard.press(key)
     page.select_option("[data-test=statistic]", "same")
@@ -158,10 +173,10 @@ def test_state_is_in_the_url_and_survives_a_reload(watch: Watch, cat_file: Path)
     page.reload()
     page.wait_for_selector("html[data-painted]")
     page.wait_for_selector("[data-test=value]")
-    assert (page.url, head_of(page)) == (before, "Layer 1 · Head 0")
+    assert (page.url, head_of(page)) == (before, "Head 1.0")
     assert page.locator("[data-test=status]").inner_text() == status
     page.evaluate("location.hash = 'l=0&h=1&mode=matrix&mass=x&theme=%3Cb%3E'")
-    until(page, "document.querySelector('[data-test=head]').textContent === 'Layer 0 · Head 1'")
+    until(page, "document.querySelector('[data-test=head]').textContent === 'Head 0.1'")
 
 
 def test_filters_say_what_they_do(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
@@ -190,10 +205,10 @@ def test_filters_say_what_they_do(watch: Watch, cat: hs.Trace, cat_file: Path) -
 
 def test_three_languages_and_both_themes(watch: Watch, cat_file: Path) -> None:
     page = watch(locale="ja-JP", color_scheme="dark").open(cat_file.as_uri())
-    assert head_of(page) == "層 0 · ヘッド 0"
+    assert head_of(page) == "ヘッド 0.0"
     assert page.evaluate("[document.documentElement.lang, document.documentElement.dataset.theme]") == ["ja", "dark"]
     page.select_option("[data-test=language]", "zh")
-    assert head_of(page) == "第 0 层 · 第 0 头"
+    assert head_of(page) == "头 0.0"
     page.locator("[data-test=theme]").click()
     assert page.evaluate("document.documentElement.dataset.theme") == "light"
     until(page, "location.hash.includes('lang=zh')")
@@ -201,6 +216,7 @@ def test_three_languages_and_both_themes(watch: Watch, cat_file: Path) -> None:
 
 def saved(page: Page, kind: str) -> Path:
     with page.expect_download() as download:
+        page.locator(".save summary").click()
         page.locator(".save").get_by_role("button", name=kind, exact=True).click()
     assert download.value.suggested_filename.endswith(f"layer0-head1.{kind.lower()}")
     return Path(download.value.path())
@@ -237,6 +253,7 @@ def test_tokens_are_text_never_markup(watch: Watch, hostile: hs.Trace, tmp_path:
     page.wait_for_selector("[data-test=numbers] td")
     assert page.locator("#page img, #page script").count() == 0
     with page.expect_download() as download:
+        page.locator(".save summary").click()
         page.locator(".save").get_by_role("button", name="SVG").click()
     svg = Path(download.value.path()).read_text(encoding="utf-8")
     assert "<img" not in svg
@@ -253,14 +270,14 @@ def test_a_very_long_piece_pushes_no_number_out_of_sight(watch: Watch, tmp_path:
     page.wait_for_selector("[data-test=weight]")
     for panel, number in (
         (".picture", "[data-test=value]"),
-        (".cell", "[data-test=cell] b"),
+        (".cell", "[data-test=weight]"),
         (".inspector", ".ranked b"),
     ):
         outer, inner = (page.locator(one).first.bounding_box() for one in (panel, number))
         assert outer is not None
         assert inner is not None
         assert outer["x"] <= inner["x"] <= inner["x"] + inner["width"] <= outer["x"] + outer["width"]
-    assert page.locator(".looks").inner_text().split("\n")[0] == f"“\u2068{'a' * 20}…\u2069” attends to"
+    assert page.locator("h2.looks").inner_text().split("\n")[0] == f"“\u2068{'a' * 20}…\u2069” attends to"
     page.keyboard.press("t")
     box = page.locator("[data-test=numbers] td:not(thead td)").first.bounding_box()
     assert box is not None
@@ -283,8 +300,9 @@ def test_the_help_holds_the_focus_and_gives_it_back(watch: Watch, cat_file: Path
 
 def test_more_keys_than_queries_are_all_there(watch: Watch, tmp_path: Path) -> None:
     """Cross-attention: two queries, 30 keys; no neighbours, and no number where there is none."""
-    from headscope._trace import LayerRecord, TokenAxis, Trace
-    from headscope.attention import attend
+    from headscope.attention.scores import attend
+    from headscope.results.arrays import TokenAxis
+    from headscope.traces import LayerRecord, Trace
 
     def axis(name: str, size: int) -> TokenAxis:
         no = (None,) * size
@@ -319,7 +337,7 @@ def test_a_pressed_button_can_be_read_under_the_pointer(watch: Watch, cat_file: 
 
 
 def test_compare_two_traces_and_rank_what_changed(watch: Watch, bert: hs.Model, tmp_path: Path) -> None:
-    from headscope.view.html import to_html
+    from headscope.page.html import to_html
 
     one, other = bert.trace("The cat sat on the mat."), bert.trace("The cat sat on the hat.")
     file = to_html([one, other], tmp_path / "two.html")
@@ -345,7 +363,7 @@ def test_compare_two_traces_and_rank_what_changed(watch: Watch, bert: hs.Model, 
 
 
 def test_change_and_distance_come_from_real_rows(watch: Watch, bert: hs.Model, tmp_path: Path) -> None:
-    from headscope.view.html import to_html
+    from headscope.page.html import to_html
 
     one, other = bert.trace("The cat sat on the mat."), bert.trace("The cat sat on the hat.", ablate=[(0, 1)])
     file = to_html([one, other], tmp_path / "two.html", dtype="fp32")
@@ -381,7 +399,7 @@ def test_the_grid_is_a_table_too(watch: Watch, cat: hs.Trace, cat_file: Path) ->
 def test_a_part_of_a_model_keeps_its_numbers(watch: Watch, cat: hs.Trace, cat_file: Path, tmp_path: Path) -> None:
     part = cat.to_html(tmp_path / "part.html", layers=[1], heads=[1])
     page = watch().open(f"{part.as_uri()}#q=4")
-    assert head_of(page) == "Layer 1 · Head 1"
+    assert head_of(page) == "Head 1.1"
     assert "layers 1 and heads 1" in page.locator("[data-test=part]").inner_text()
     for key, weight in ranked(page).items():
         assert weight == pytest.approx(cat[1, 1].weights[4, key], abs=CLOSE)
@@ -413,7 +431,7 @@ def test_unknown_words_and_right_to_left_text(watch: Watch, bert: hs.Model, tmp_
     at = trace.tokens.index("[UNK]")
     token = page.locator(".left .token").nth(at)
     assert token.get_attribute("title") == f"{at}: [UNK] ({trace.ids[at]}) قطة"
-    assert page.locator(".typed bdi").inner_text() == "The قطة sat."
+    assert page.locator(".said-word bdi").all_inner_texts()[1:-1] == ["The", "قطة", "sat", "."]
     order = page.locator(".left .token bdi").all_inner_texts()
     assert order.index("the") < order.index("sat")
     tops = [box["y"] for box in (one.bounding_box() for one in page.locator(".left .token").all()) if box]
@@ -423,10 +441,12 @@ def test_unknown_words_and_right_to_left_text(watch: Watch, bert: hs.Model, tmp_
 def test_without_values_the_page_says_how_to_have_them(watch: Watch, cat: hs.Trace, tmp_path: Path) -> None:
     file = cat.to_html(tmp_path / "small.html", values=False)
     page = watch().open(f"{file.as_uri()}#q=4&k=3")
-    page.wait_for_selector("[data-test=cell]")
+    page.wait_for_selector("[data-test=open-chain]")
+    page.keyboard.press("Enter")
     text = page.locator(".step").nth(5).inner_text()
-    assert "--values" in text
-    assert "|v W_O|" in text
+    assert "--set values=true" in text
+    norm = page.locator("[data-test=norm]").text_content()
+    assert float(str(norm)) > 0
 
 
 BLOCKED = {
@@ -492,8 +512,9 @@ def test_anatomy_draws_the_model(watch: Watch, bert: hs.Model, cat: hs.Trace, ca
 
 def test_a_long_text_is_computed_where_it_is_looked_at(watch: Watch, tmp_path: Path) -> None:
     """1,500 tokens: more cells than the page ever holds at once, and more bytes than one element does."""
-    from headscope._trace import LayerRecord, TokenAxis, Trace
-    from headscope.attention import attend
+    from headscope.attention.scores import attend
+    from headscope.results.arrays import TokenAxis
+    from headscope.traces import LayerRecord, Trace
 
     generator = np.random.default_rng(3)
     size = 1500
@@ -525,4 +546,4 @@ def test_a_long_text_is_computed_where_it_is_looked_at(watch: Watch, tmp_path: P
     assert size_of_page < 1500
     page.keyboard.press("t")
     until(page, "document.querySelector('[data-test=numbers] td:last-child')?.textContent.length > 2")
-    assert "1,500 x 1,500" in page.locator("[data-test=numbers] caption").inner_text()
+    assert "1,500 × 1,500" in page.locator("[data-test=numbers] caption").inner_text()

@@ -103,7 +103,7 @@ def test_hiding_special_tokens_hides_them_in_the_thumbnails(watch: Watch, tmp_pa
     """A head that rests on [CLS] has a dark column; without special tokens it has none, and the note says so."""
     trace = hs.open("-").trace("The animal did not cross the street because it was too tired.")
     page = watch().open(f"{trace.to_html(tmp_path / 'animal.html').as_uri()}#h=1&by=entropy")
-    note = page.locator(".grid > p").last
+    note = page.locator(".grid")
     before = pictures(page)
     assert "filters" not in note.inner_text()
     page.locator("[data-test=special]").check()

@@ -10,7 +10,7 @@ import pytest
 from looking import Watched, head_of, until
 
 import headscope as hs
-from headscope.view import html
+from headscope.page import html
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -48,7 +48,7 @@ def test_back_undoes_pins_heads_panes_and_filters(watch: Watch, cat_file: Path) 
     for parts in reversed(states[:-1]):
         page.evaluate("history.back()")
         at(page, *parts)
-    assert head_of(page) == "Layer 1 · Head 1"
+    assert head_of(page) == "Head 1.1"
     assert page.locator(".token.pinned").count() == 0
     assert not page.locator("[data-test=special]").is_checked()
     for parts in states[1:]:
@@ -61,7 +61,7 @@ def test_back_undoes_pins_heads_panes_and_filters(watch: Watch, cat_file: Path) 
 
 
 def test_a_drag_and_a_held_key_are_one_step_and_sliders_are_none(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
-    page = watch(viewport={"width": 1280, "height": 800}).open(f"{cat_file.as_uri()}#l=1&h=1")
+    page = watch(viewport={"width": 1680, "height": 800}).open(f"{cat_file.as_uri()}#l=1&h=1")
     at(page, "l=1", "h=1")
     start = page.evaluate("history.length")
     left = page.locator(".left .token")
@@ -95,7 +95,7 @@ def test_a_drag_and_a_held_key_are_one_step_and_sliders_are_none(watch: Watch, c
 def test_another_text_is_a_step_and_so_is_the_way_back(watch: Watch, bert: hs.Model, tmp_path: Path) -> None:
     file = html.to_html([bert.trace("The cat sat."), bert.trace("The dog sat down!")], tmp_path / "two.html")
     page = watch().open(f"{file.as_uri()}#h=1")
-    page.locator("[role=tab]").nth(1).click()
+    page.locator("[data-test=tab]").nth(1).click()
     at(page, "d=1", "h=1")
     page.evaluate("history.back()")
     until(page, "document.querySelectorAll('.tab')[0].classList.contains('on')")
@@ -155,6 +155,6 @@ def test_a_page_in_another_s_frame_leaves_its_history_alone(watch: Watch, cat_fi
     frame.wait_for_selector("html[data-painted]")
     before = watched.page.evaluate("history.length")
     for place in (2, 3):
-        frame.locator(".left .token").nth(place).click()
+        frame.locator(".said-word").nth(place).click()
     until(frame, "location.hash === '#h=1&q=3'")
     assert watched.page.evaluate("history.length") == before

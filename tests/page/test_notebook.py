@@ -15,7 +15,7 @@ from looking import HOSTILE, Watched
 
 import headscope as hs
 from headscope.errors import InputError
-from headscope.view import notebook
+from headscope.page import notebook
 
 Watch = Callable[..., Watched]
 
@@ -39,10 +39,10 @@ def test_two_traces_on_one_page_keep_to_themselves(
     frames[0].locator("[data-test=head]").click()
     page.keyboard.press("ArrowRight")
     assert [frame.locator("[data-test=head]").inner_text() for frame in frames] == [
-        "Layer 0 · Head 1",
-        "Layer 0 · Head 0",
+        "Head 0.1",
+        "Head 0.0",
     ]
-    frames[0].locator(".left .token").nth(2).click()
+    frames[0].locator(".said-word").nth(2).click()
     frames[0].wait_for_selector("[data-test=ranked] li[data-weight]")
     first = frames[0].locator("[data-test=ranked] li[data-weight]").first
     weights = cells[0][0, 1].weights[2]

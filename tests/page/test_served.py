@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
-from looking import HOSTILE, Watched, head_of, ranked, until
+from looking import HOSTILE, Watched, head_of, ranked, retype, until
 from serving import Served, serving, start
 
 import headscope as hs
-from headscope.view.questions import Question
-from headscope.view.runs import rerun
-from headscope.view.server import HOST
+from headscope.page.questions import Question
+from headscope.page.runs import rerun
+from headscope.page.server import HOST
 from patience import PATIENCE
 
 Watch = Callable[..., Watched]
@@ -45,22 +45,19 @@ def ask(
 
 def test_another_text_is_run_and_kept_as_a_tab(watch: Watch, bert: hs.Model, served: Served) -> None:
     page = watch().open(served.session.address())
-    page.fill("[data-test=text]", "The dog sat down!")
+    retype(page, "The dog sat down!")
     page.keyboard.press("Enter")
-    page.wait_for_selector("[role=tab] >> nth=1")
+    page.wait_for_selector("[data-test=tab] >> nth=1")
     until(page, "document.querySelector('.tab.on').textContent.includes('dog')")
-    page.keyboard.press("Escape")
-    page.locator("[data-test=head]").click()
-    for key in ("ArrowDown", "j", "j"):
-        page.keyboard.press(key)
-    assert head_of(page) == "Layer 1 · Head 0"
+    page.evaluate("location.hash = '#d=1&l=1&q=1'")
+    until(page, "document.querySelector('[data-test=head]').textContent === 'Head 1.0'")
     weights = bert.trace("The dog sat down!")[1, 0].weights[1]
     for column, weight in ranked(page).items():
         assert weight == pytest.approx(weights[column], abs=1e-3)
-    page.fill("[data-test=text]", "   ")
+    retype(page, "   ")
     page.locator("[data-test=text]").press("Enter")
     assert "empty" in page.locator("[role=alert]").inner_text()
-    page.fill("[data-test=text]", "the " * 100)
+    retype(page, "the " * 100)
     page.locator("[data-test=text]").press("Enter")
     until(page, "document.querySelector('[role=alert]').textContent.includes('at most')")
     assert "what to do: shorten the text" in page.locator("[role=alert]").inner_text()
@@ -84,7 +81,7 @@ def test_silence_a_head_and_mask_a_token(watch: Watch, bert: hs.Model, served: S
     np.testing.assert_array_equal(best.outputs["last_hidden_state"].array, again.outputs["last_hidden_state"].array)
     assert again.tokens[2] == "[MASK]"
     assert again.words == base.words
-    assert page.locator("[role=tab]").count() == 2
+    assert page.locator("[data-test=tab]").count() == 2
 
 
 def test_before_and_after_stay_apart_whichever_is_looked_at(watch: Watch, served: Served) -> None:
@@ -107,7 +104,7 @@ def test_before_and_after_stay_apart_whichever_is_looked_at(watch: Watch, served
     until(page, "document.querySelector('[data-test=changed]').getAttribute('aria-busy') === 'false'")
     assert page.locator("[data-test=changed]").inner_text() == ranked_heads
     assert tokens.nth(2).inner_text() == "cat"
-    page.fill("[data-test=text]", "The dog!")
+    retype(page, "The dog!")
     page.locator("[data-test=text]").press("Enter")
     until(page, "document.querySelectorAll('[data-test=tokens] button').length === 5")
     assert page.locator("[data-test=tokens] [aria-pressed=true]").count() == 0
@@ -173,20 +170,20 @@ def test_a_cut_connection_is_said_and_the_picture_stays(watch: Watch, bert: hs.M
     watched = watch(quiet=False)
     page = watched.open(running.session.address())
     running.stop()
-    page.fill("[data-test=text]", "The dog sat.")
+    retype(page, "The dog sat.")
     page.locator("[data-test=text]").press("Enter")
     until(page, "document.querySelector('[role=alert]').textContent.includes('start')")
     assert "headscope view" in page.locator("[role=alert]").inner_text()
     page.locator("[data-test=head]").click()
     page.keyboard.press("ArrowRight")
-    assert head_of(page) == "Layer 0 · Head 1"
+    assert head_of(page) == "Head 0.1"
 
 
 def test_hostile_tokens_served(watch: Watch, hostile: hs.Trace) -> None:
     with serving(hostile) as session:
         page = watch().open(session.address())
         assert page.locator(".left .token bdi").all_inner_texts()[1:4] == list(HOSTILE[:3])
-        page.fill("[data-test=text]", HOSTILE[0])
+        retype(page, HOSTILE[0])
         page.locator("[data-test=text]").press("Enter")
-        page.wait_for_selector("[role=tab] >> nth=1")
+        page.wait_for_selector("[data-test=tab] >> nth=1")
         assert page.locator("#page img, #page script").count() == 0

@@ -17,10 +17,10 @@ from serving import Served, start
 
 import headscope as hs
 from headscope.errors import InputError
-from headscope.view import server
-from headscope.view.html import to_html, write_page
-from headscope.view.runs import KEPT_RUNS, Runs, cost_of_effects, is_cheap
-from headscope.view.server import HOST
+from headscope.page import server
+from headscope.page.html import offline_page, to_html
+from headscope.page.runs import KEPT_RUNS, Runs, cost_of_effects, is_cheap
+from headscope.page.server import HOST
 from patience import PATIENCE
 
 TEXT = "The cat took off her [MASK]."
@@ -71,6 +71,10 @@ def test_layers_are_streamed_and_the_run_is_listed(served: Served, bert: hs.Mode
         ({"kind": "heads", "method": "edge", "edge": [0, 99]}, "no token 99"),
         ({"kind": "edge", "edge": [0, 9, 1, 1]}, "9"),
         ({"kind": "edge", "edge": [0, 0, True, 1]}, "whole numbers"),
+        ({"kind": "edge", "edge": [0, -1, 1, 1]}, "[0, -1, 1, 1]' is not a list of 4 whole numbers from 0"),
+        ({"kind": "edge", "edge": [0, 0, 1, -1]}, "whole numbers from 0"),
+        ({"kind": "edge", "edge": [2**70, 0, 1, 1]}, "whole numbers from 0"),
+        ({"kind": "heads", "method": "edge", "edge": [-1, 1]}, "whole numbers from 0"),
         ({"kind": "heads", "method": "patch"}, "patch_from is not a text"),
         ({"kind": "heads", "method": "patch", "patch_from": "x" * 200_000}, "patch_from is not a text"),
         ({"kind": "heads", "method": "patch", "patch_from": "The cat."}, "tokens"),
@@ -188,13 +192,13 @@ def test_a_file_has_runs_where_they_are_cheap(bert: hs.Model, tmp_path: Any, mon
     # 4 heads in 2 layers: one pass to keep, half a layer's pass for each of layer 1, less for layer 0's attention
     encoder = sum(parameter.count for parameter in bert.parameters if "encoder.layer" in parameter.name)
     assert cost == pytest.approx(2 * encoder * len(trace.queries) * (1 + 1 + 4 / 3))
-    _, line = write_page(trace, tmp_path / "with.html", notify=pytest.fail)
+    _, line = offline_page(trace, notify=pytest.fail)
     assert "the effect of silencing each of its 4 heads" in line
-    monkeypatch.setattr("headscope.view.runs.CHEAP", cost - 1)
+    monkeypatch.setattr("headscope.page.runs.CHEAP", cost - 1)
     assert not is_cheap(bert, trace)
-    _, line = write_page(trace, tmp_path / "without.html", notify=pytest.fail)
+    _, line = offline_page(trace, notify=pytest.fail)
     assert "silencing" not in line
-    _, line = write_page(trace, tmp_path / "with.html", notify=pytest.fail, runs=True)
+    _, line = offline_page(trace, notify=pytest.fail, runs=True)
     assert "silencing" in line
     trace.save(tmp_path / "trace.safetensors")
     with pytest.raises(InputError, match="need the model"):

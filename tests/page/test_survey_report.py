@@ -15,8 +15,8 @@ from fonts import FACTORS, brought
 from looking import HOSTILE, Watched, unreadable, until
 
 from finished_survey import finished
-from headscope._survey.report import write_report
-from headscope.statistics import CATALOG
+from headscope.atlas.report import write_report
+from headscope.heads import CATALOG
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -53,7 +53,7 @@ def test_the_report_shows_the_aggregates_and_asks_for_nothing(tmp_path: Path, wa
     head = max(range(len(means[strongest])), key=lambda at: abs(means[strongest][at]))
     column = head if strongest != 1 or head < 2 else head + 1
     colour = colour_of(page, f"[data-test=cells] [data-cell='{4 * strongest + column}']")
-    assert colour == ("rgb(129, 56, 151)" if means[strongest][head] > 0 else "rgb(3, 113, 56)")
+    assert colour == ("rgb(0, 128, 74)" if means[strongest][head] > 0 else "rgb(138, 63, 157)")
 
     page.locator("[data-statistic=sep]").first.click()
     page.wait_for_selector("[data-test=page]")
@@ -76,7 +76,7 @@ def test_every_cell_has_its_mean_and_its_place_on_the_scale(tmp_path: Path, watc
     np.testing.assert_allclose([float(text) for text in texts], entropies, atol=6e-4)
     order = np.argsort(entropies)
     assert page.locator("[data-test=low]").inner_text() == "0.000"
-    assert colour_of(page, f"[data-test=cells] [data-cell='{order[-1]}']") == "rgb(32, 35, 47)"
+    assert colour_of(page, f"[data-test=cells] [data-cell='{order[-1]}']") == "rgb(19, 34, 61)"
     page.select_option("[data-test=scale]", "range")
     assert page.locator("[data-test=low]").inner_text() == f"{min(entropies):.3f}"
     assert colour_of(page, f"[data-test=cells] [data-cell='{order[0]}']") == "rgb(255, 255, 255)"
@@ -202,10 +202,10 @@ def test_dark_is_a_palette_of_its_own_and_paper_is_light(tmp_path: Path, watch: 
     entropies = np.ravel(statistics_of(folder)["entropy"]["mean"])
     strongest = f"[data-test=cells] [data-cell='{entropies.argmax()}']"
     page = watch(color_scheme="dark", viewport={"width": 1000, "height": 700}).open(write_report(folder).as_uri())
-    assert colour_of(page, "body") == "rgb(13, 16, 20)"
-    assert colour_of(page, strongest) == "rgb(223, 250, 255)"
+    assert colour_of(page, "body") == "rgb(16, 19, 24)"
+    assert colour_of(page, strongest) == "rgb(230, 243, 255)"
     page.emulate_media(media="print")
-    assert colour_of(page, strongest) == "rgb(32, 35, 47)"
+    assert colour_of(page, strongest) == "rgb(19, 34, 61)"
     assert page.locator("[data-test=statistic]").is_hidden()
     page.emulate_media(media="screen")
     for theme in ("light", "dark", "dark"):

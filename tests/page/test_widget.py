@@ -16,12 +16,12 @@ from notebooks import frame_of, lab, marimo
 
 import headscope as hs
 from headscope.errors import HeadscopeError
-from headscope.view import page_measures
+from headscope.heads import grid
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-    from headscope.view.widget import TraceWidget
+    from headscope.page.widget import TraceWidget
 
 Watch = Callable[..., Watched]
 
@@ -31,7 +31,7 @@ if importlib.util.find_spec("anywidget") is None and not os.environ.get("HEADSCO
 
 @pytest.fixture
 def in_jupyter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headscope.view.notebook.in_jupyter", lambda: True)
+    monkeypatch.setattr("headscope.page.notebook.in_jupyter", lambda: True)
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def widget(cat: hs.Trace, in_jupyter: None) -> TraceWidget:
 
 
 def test_its_selection_is_checked_and_observed(cat: hs.Trace, widget: TraceWidget) -> None:
-    assert widget.selection == (0, 0, None, None)
+    assert widget.selection[:2] == (0, 0)  # and the cell that a fresh page has pinned
     seen: list[Any] = []
     widget.observe(lambda change: seen.append(change.new), names="selection")
     widget.selection = (1, 0, 3, None)
@@ -70,7 +70,7 @@ def test_it_begins_on_the_finding_that_a_fresh_page_has_pinned(in_jupyter: None)
 def test_a_large_trace_stays_in_the_kernel(bert: hs.Model, in_jupyter: None, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = bert.trace("The cat sat on the mat.")
     whole = len(trace.view()._page)
-    monkeypatch.setattr("headscope.view.widget.EMBEDDED_UP_TO", 10)
+    monkeypatch.setattr("headscope.page.widget.EMBEDDED_UP_TO", 10)
     widget = trace.view()
     assert len(widget._page) < whole
     sent: list[tuple[Any, list[bytes]]] = []
@@ -127,23 +127,25 @@ def test_the_page_and_the_model_follow_each_other(watch: Watch, cat: hs.Trace, w
     until(frame, "document.documentElement.dataset.theme === 'dark'")
     until(page, f"JSON.stringify(model.traits.selection) === '{json.dumps(widget.selection, separators=(',', ':'))}'")
     page.evaluate("model.set('selection', [1, 1, 2, 0])")
-    until(frame, "document.querySelector('[data-test=head]').textContent === 'Layer 1 · Head 1'")
+    until(frame, "document.querySelector('[data-test=head]').textContent === 'Head 1.1'")
     frame.wait_for_selector("[data-test=weight]")
     weight = float(frame.locator("[data-test=weight]").inner_text())
     assert weight == pytest.approx(float(cat[1, 1].weights[2, 0]), abs=1e-3)
     frame.locator("[data-test=head]").click()
     page.keyboard.press("ArrowLeft")
     until(page, "model.traits.selection.join() === '1,0,2,0'")
+    frame.locator("[data-test=tools]").click()
     frame.locator("[data-test=special]").check()
     until(page, "model.traits.state.includes('special=0')")
     # the notebook is loaded again: the model has kept everything
     state, selection = page.evaluate("[model.traits.state, model.traits.selection]")
     widget.state, widget.selection = state, selection
     frame = shown(page, widget)
-    assert frame.locator("[data-test=head]").inner_text() == "Layer 1 · Head 0"
+    assert frame.locator("[data-test=head]").inner_text() == "Head 1.0"
+    frame.locator("[data-test=tools]").click()
     assert frame.locator("[data-test=special]").is_checked()
     page.evaluate("model.set('state', 'l=0&h=1')")
-    until(frame, "document.querySelector('[data-test=head]').textContent === 'Layer 0 · Head 1'")
+    until(frame, "document.querySelector('[data-test=head]').textContent === 'Head 0.1'")
     until(page, "model.traits.selection.slice(0, 2).join() === '0,1'")
     # and follows the notebook's theme
     page.evaluate("document.body.style.background = '#fff'")
@@ -166,13 +168,13 @@ def test_messages_that_are_not_the_page_s_change_nothing(watch: Watch, widget: T
         "document.querySelector('iframe').contentWindow.postMessage({ headscope: { selection: [7, 7, 7, 7] } }, '*')"
     )
     page.evaluate("document.querySelector('iframe').contentWindow.postMessage({ headscope: { state: 'l=99' } }, '*')")
-    until(frame, "document.querySelector('[data-test=head]').textContent === 'Layer 1 · Head 0'")  # there is no 99
+    until(frame, "document.querySelector('[data-test=head]').textContent === 'Head 1.0'")  # there is no 99
 
 
 def test_a_large_trace_is_looked_at_in_parts(
     watch: Watch, bert: hs.Model, in_jupyter: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_measures, "MEASURED_CELLS", 60)
+    monkeypatch.setattr(grid, "MEASURED_CELLS", 60)
     trace = bert.trace("The cat sat on the mat.")
     widget = trace.view()
     wants: list[str] = []
@@ -189,7 +191,7 @@ def test_a_large_trace_is_looked_at_in_parts(
         wants.append(content["request"]["want"])
         return sent[0]
 
-    page = watch(viewport={"width": 1280, "height": 800}).page
+    page = watch(viewport={"width": 1680, "height": 800}).page
     page.expose_function("answer", answer)
     frame = shown(page, widget)
     frame.wait_for_selector("[data-test=awaited]", state="detached")
@@ -213,32 +215,28 @@ w""",
 ]
 
 
+RUN = """async (number) => {
+  const book = jupyterapp.shell.currentWidget;
+  await book.sessionContext.ready;
+  book.content.activeCellIndex = number;
+  await jupyterapp.commands.execute("notebook:run-cell");
+}"""
+
+
 def run_cell(page: Page, number: int) -> str:
-    """Run a cell of a JupyterLab notebook, and return what it printed."""
-    cell = page.locator(".jp-Notebook .jp-CodeCell").nth(number)
-    prompt = cell.locator(".jp-InputPrompt")
-
-    def runs() -> bool:
-        if prompt.inner_text().strip() != "[ ]:":
-            return True
-        cell.locator(".jp-InputArea-editor").click()  # before the kernel is there, nothing runs
-        page.keyboard.press("Control+Enter")
-        return False
-
-    eventually(page, runs, "the cell runs")
-    if number == 0:
-        return ""
-    output = cell.locator(".jp-OutputArea-output pre")
-    output.wait_for()
-    return output.inner_text()
+    """Run a cell of a JupyterLab notebook once its kernel is there, and return what it printed."""
+    page.evaluate(RUN, number)
+    return page.locator(".jp-Notebook .jp-CodeCell").nth(number).locator(".jp-OutputArea-output").first.inner_text()
 
 
+@pytest.mark.slow  # starts a whole JupyterLab; marimo and the page of the widget are tested without it
 def test_in_jupyterlab(watch: Watch, tmp_path: Path) -> None:
     with lab(tmp_path, BOOK, dark=True) as address:
         watched = watch(quiet=False, viewport={"width": 1440, "height": 1100})
         page = watched.page
         page.goto(address)
         page.wait_for_selector(".jp-Notebook .jp-CodeCell >> nth=2")
+        until(page, "jupyterapp.shell.currentWidget?.sessionContext !== undefined")
         until(page, "document.body.dataset.jpThemeName === 'JupyterLab Dark'")
         run_cell(page, 0)
         frame = frame_of(page)
@@ -255,15 +253,16 @@ def test_in_jupyterlab(watch: Watch, tmp_path: Path) -> None:
             return frame.locator("[data-test=head]").inner_text() != head
 
         eventually(page, moves, "another head by its key")
-        layer, number = (int(part.split()[1]) for part in frame.locator("[data-test=head]").inner_text().split(" · "))
+        layer, number = map(int, frame.locator("[data-test=head]").inner_text().removeprefix("Head ").split("."))
         until(page, f"self.heard?.selection?.slice(0, 2).join() === '{layer},{number}'")  # and the kernel, next
         printed = run_cell(page, 1)
         assert printed.startswith(f"seen ({layer}, {number}, ")
         assert printed.count(f"({layer}, {number}, ") == 2
         weight = float(run_cell(page, 2).split()[1])
-        until(frame, "document.querySelector('[data-test=head]').textContent === 'Layer 2 · Head 1'")
+        until(frame, "document.querySelector('[data-test=head]').textContent === 'Head 2.1'")
         frame.wait_for_selector("[data-test=weight]")
         assert float(frame.locator("[data-test=weight]").inner_text()) == pytest.approx(weight, abs=1e-3)
+        frame.locator("[data-test=tools]").click()  # a frame without an origin remembers nothing
         frame.locator("[data-test=special]").check()
         until(page, "self.heard?.state?.includes('special=0')")
         page.locator(".jp-Notebook .jp-CodeCell").nth(1).locator(".jp-InputArea-editor").click()
@@ -273,7 +272,8 @@ def test_in_jupyterlab(watch: Watch, tmp_path: Path) -> None:
         page.wait_for_selector(".lm-DockPanel-tabBar .lm-TabBar-tab:not(.jp-mod-dirty)")
         page.reload()
         again = frame_of(page)
-        assert again.locator("[data-test=head]").inner_text() == "Layer 2 · Head 1"
+        assert again.locator("[data-test=head]").inner_text() == "Head 2.1"
+        again.locator("[data-test=tools]").click()
         assert again.locator("[data-test=special]").is_checked()
 
 
@@ -306,7 +306,7 @@ def test_in_marimo(watch: Watch, tmp_path: Path) -> None:
         frame.locator("[data-test=head]").click()
         page.keyboard.press("ArrowRight")
         page.keyboard.press("ArrowDown")
-        layer, head = (int(part.split()[1]) for part in frame.locator("[data-test=head]").inner_text().split(" · "))
+        layer, head = map(int, frame.locator("[data-test=head]").inner_text().removeprefix("Head ").split("."))
         page.wait_for_selector(f"text=selected [{layer}, {head}")
         page.get_by_text("choose").click()
-        until(frame, "document.querySelector('[data-test=head]').textContent === 'Layer 2 · Head 1'")
+        until(frame, "document.querySelector('[data-test=head]').textContent === 'Head 2.1'")

@@ -1,8 +1,8 @@
 // Complaints about the page: one for each text or control that sticks out, is cut off, or lies on another.
 () => {
   /** What may be wider than its place, because it scrolls sideways by itself. */
-  const SIDEWAYS = ".steps, .across, .gridtable, .numbers";
-  const UNSEEN = ".unseen, .skip, .said, .none, svg, option, noscript, [aria-hidden=true]";
+  const SIDEWAYS = ".across, .gridtable, .numbers";
+  const UNSEEN = ".unseen, .tucked, .skip, .said, .none, svg, option, noscript, [aria-hidden=true]";
   const complaints = new Set();
 
   const classes = (element) => [...element.classList].map((one) => `.${one}`).join("");
@@ -36,6 +36,23 @@
     if (seen(element) && box.width > 2) parts.push({ box, element, text, from: element.parentElement });
   }
 
+  // The same boxes stand around many texts.
+  const boxes = new Map();
+  const boxOf = (element) => {
+    if (!boxes.has(element)) {
+      const { display, overflowX, overflowY, textOverflow } = getComputedStyle(element);
+      boxes.set(element, {
+        frame: display === "contents" || display === "inline" ? null : element.getBoundingClientRect(),
+        clips: overflowX !== "visible",
+        overflowY,
+        shortens: textOverflow === "ellipsis",
+        ends: overflowX !== "visible" || element.matches(".panel, button"),
+        sideways: element.matches(SIDEWAYS),
+      });
+    }
+    return boxes.get(element);
+  };
+
   // Outwards from each: what cuts it off?
   const left = [];
   for (const part of parts) {
@@ -44,23 +61,20 @@
     let [across, down] = [true, true]; // not inside anything that scrolls so far
     let [cut, whole] = [null, false];
     for (let outer = part.from; outer !== root; outer = outer.parentElement) {
-      whole ||= outer.title.includes(part.text);
-      const style = getComputedStyle(outer);
-      if (style.display === "contents" || style.display === "inline") continue;
-      const frame = outer.getBoundingClientRect();
-      const clips = style.overflowX !== "visible";
-      const ends = clips || outer.matches(".panel, button");
+      whole ||= (outer.title ?? "").includes(part.text);
+      const { frame, clips, overflowY, shortens, ends, sideways } = boxOf(outer);
+      if (!frame) continue;
       if (ends && across && (here.right > frame.right + 1 || here.left < frame.left - 1)) {
-        if (style.textOverflow === "ellipsis") cut ??= outer;
-        else if (!outer.matches(SIDEWAYS)) complaints.add(`${called(part)} sticks out of ${name(outer)}`);
+        if (shortens) cut ??= outer;
+        else if (!sideways) complaints.add(`${called(part)} sticks out of ${name(outer)}`);
       }
-      if (style.overflowY === "hidden" && down && (here.bottom > frame.bottom + 2 || here.top < frame.top - 2)) {
+      if (overflowY === "hidden" && down && (here.bottom > frame.bottom + 2 || here.top < frame.top - 2)) {
         complaints.add(`${called(part)} is cut off by the edge of ${name(outer)}`);
       }
-      if (outer.matches(SIDEWAYS)) across = false;
-      if (style.overflowY === "auto" || style.overflowY === "scroll") down = false;
+      if (sideways) across = false;
+      if (overflowY === "auto" || overflowY === "scroll") down = false;
       if (clips) [here.left, here.right] = [Math.max(here.left, frame.left), Math.min(here.right, frame.right)];
-      if (style.overflowY !== "visible") {
+      if (overflowY !== "visible") {
         [here.top, here.bottom] = [Math.max(here.top, frame.top), Math.min(here.bottom, frame.bottom)];
       }
     }
@@ -68,14 +82,17 @@
     if (here.right - here.left > 1 && here.bottom - here.top > 1) left.push({ ...part, here });
   }
 
-  // What may lie over a panel's end as it scrolls.
-  const over = ({ element }) => element.closest(".save, dialog") !== null;
+  // What lies on another? From the top down, so that only neighbours are compared.
+  const over = ({ element }) => element.closest(".save, dialog") !== null; // what may lie over a panel's end as it scrolls
+  left.sort((a, b) => a.here.top - b.here.top);
   left.forEach((a, n) => {
-    for (const b of left.slice(n + 1)) {
-      if (a.element.contains(b.element) || b.element.contains(a.element) || over(a) || over(b)) continue;
+    for (let at = n + 1; at < left.length && left[at].here.top < a.here.bottom - 4; at++) {
+      const b = left[at];
       const across = Math.min(a.here.right, b.here.right) - Math.max(a.here.left, b.here.left);
-      const down = Math.min(a.here.bottom, b.here.bottom) - Math.max(a.here.top, b.here.top);
-      if (across > 2 && down > 4) complaints.add(`${called(a)} and ${called(b)} overlap`);
+      const down = Math.min(a.here.bottom, b.here.bottom) - b.here.top;
+      if (across <= 2 || down <= 4 || over(a) || over(b)) continue;
+      if (a.element.contains(b.element) || b.element.contains(a.element)) continue;
+      complaints.add(`${called(a)} and ${called(b)} overlap`);
     }
   });
   return [...complaints];

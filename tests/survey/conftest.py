@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from surveying import ALICE, OPTIONS
+from surveying import ALICE, OPTIONS, SENTENCES, TREEBANK
 
 import headscope as hs
-from headscope._survey.result import Survey
+from headscope.atlas.result import Survey
 
 
 @pytest.fixture(scope="session")
@@ -30,3 +32,18 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Survey:
     """The survey of that corpus, uninterrupted."""
     return hs.survey("-", corpus, out=tmp_path_factory.mktemp("whole") / "out", head_distances=2, **OPTIONS)
+
+
+@pytest.fixture(scope="session")
+def treebank_survey(tmp_path_factory: pytest.TempPathFactory) -> Survey:
+    """A survey of twenty sentences with their trees, with examples, in many parts."""
+    return hs.survey("-", TREEBANK, out=tmp_path_factory.mktemp("sentences") / "out", **SENTENCES)
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[Any]:
+    """One Ray for all tests: starting takes longest."""
+    from clusters import running_cluster
+
+    with running_cluster() as cluster:
+        yield cluster

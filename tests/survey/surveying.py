@@ -1,16 +1,77 @@
-"""Shared by the tests of surveys: a text, small options, and a folder as bytes."""
+"""Shared by the tests of surveys: a text, small options, a folder as bytes, and a death in the middle of a survey."""
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+import pytest
+
+from headscope import files as writing
 
 ALICE = (Path(__file__).parent.parent / "data" / "alice.txt").read_text(encoding="utf-8")
 
 OPTIONS: dict[str, Any] = {"length": 32, "part_size": 500, "max_document": 10_000, "threads": 1, "report": False}
 """Small windows and parts, so that there are many of both. One thread, as in Ray's workers."""
 
+TREEBANK = Path(__file__).parent.parent / "data" / "treebank" / "en_pud-first20.conllu"
+SENTENCES: dict[str, Any] = {**OPTIONS, "statistics": "entropy", "examples": 4, "length": 96, "part_size": 5000}
+"""Options of the survey of the treebank that several tests look at."""
+
+TOUCHING = ("open", "os.listdir", "os.mkdir", "os.remove", "os.rename", "os.scandir")
+"""Audit events of calls that touch files."""
+
 
 def contents(folder: Path) -> dict[str, bytes]:
     """Every file of a folder, by its name."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+class Died(BaseException):
+    """The process is as good as killed: it touches no file from now on."""
+
+
+_watching: list[Callable[[str, tuple[Any, ...]], None]] = []
+
+
+@cache
+def _watch_files() -> None:
+    """Show every call that touches a file to the last of _watching; there is no way to stop this."""
+
+    def audit(event: str, args: tuple[Any, ...]) -> None:
+        if _watching and event in TOUCHING:
+            _watching[-1](event, args)
+
+    sys.addaudithook(audit)
+
+
+@contextmanager
+def dying(name: str, files: int = 1, calls: int = 0) -> Iterator[None]:
+    """Die in the block, and leave the files as a kill does: every call that touches one fails from then on.
+
+    Args:
+        name: how the names of the files begin that are counted.
+        files: die when that many of them are about to get their names.
+        calls: how many calls that touch files to let pass then.
+    """
+    _watch_files()
+
+    def count(event: str, args: tuple[Any, ...]) -> None:
+        nonlocal files, calls
+        files -= event == "os.rename" and os.path.basename(args[1]).startswith(name)
+        calls -= files <= 0
+        if calls < 0:
+            raise Died
+
+    _watching.append(count)
+    try:
+        with pytest.raises(Died):
+            yield
+    finally:
+        _watching.remove(count)
+        writing._cleaned.clear()  # the next process has seen no folder yet

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from pyarrow import parquet
 
-from headscope._survey.aggregates import MEASURES, aggregate, aggregates_parquet, aggregates_record, measures
-from headscope._survey.seal import fault
-from headscope._survey.table import part_bytes, part_record
+from headscope.atlas.aggregates import MEASURES, aggregate, aggregates_parquet, aggregates_record, measures
+from headscope.atlas.store import part_bytes, part_record
+from headscope.files import fault
 
 HEADS = ((0, 0), (0, 1), (2, 0))
 STATISTICS = ("entropy", "offset")

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 import headscope as hs
-from headscope._survey.conllu import read_conllu
-from headscope._survey.corpus import open_corpus
-from headscope._survey.documents import Document, Refused
+from headscope.atlas.corpus import open_corpus
+from headscope.atlas.documents import Document, Refused, read_conllu
 from headscope.errors import InputError
 
 TREEBANK = Path(__file__).parent.parent / "data" / "treebank" / "en_pud-first20.conllu"

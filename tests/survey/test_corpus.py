@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from headscope._survey.corpus import Corpus, open_corpus
-from headscope._survey.documents import Document, Refused, parts
+from headscope.atlas.corpus import Corpus, open_corpus
+from headscope.atlas.documents import Document, Refused, parts
 from headscope.errors import InputError
 
 TEXTS = ["One.", "Zwei, bitte.", "三。", 'four "quoted", with a comma', "five\nlines\n\nof text"]

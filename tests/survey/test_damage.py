@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow
 import pytest
+from pyarrow import parquet
 from surveying import OPTIONS, contents
 
 import headscope as hs
-from headscope._survey.result import Survey
-from headscope._survey.seal import BLANK, DamageWarning, fault, sealed
-from headscope._survey.table import part_record
+from headscope.atlas.findings import DamageWarning
+from headscope.atlas.result import Survey
+from headscope.atlas.store import array_bytes, part_record, sealed_parquet
 from headscope.errors import InputError
+from headscope.files import BLANK, MARK, fault, sealed
 
 MANIFEST = "manifest.json"
 
@@ -202,6 +207,49 @@ def test_matrices_that_changed_places(whole, copy, corpus):
     assert is_whole(copy, whole)
 
 
+PART, MATRIX = "parts/part-00000.parquet", "similarity/window-00000.npy"
+
+
+def rows_of(data: bytes) -> pyarrow.Table:
+    return parquet.read_table(pyarrow.BufferReader(data))
+
+
+STRANGE: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
+    "no table": (PART, lambda _: sealed(b"a text " + BLANK)),
+    "no record": (PART, lambda data: sealed_parquet(rows_of(data))),
+    "a record of no survey": (PART, lambda data: sealed_parquet(rows_of(data), {})),
+    "a record without counts": (
+        PART,
+        lambda data: sealed_parquet(rows_of(data), {"run": part_record(data)["run"], "survey": {}, "part": 0}),
+    ),
+    "a negative count": (PART, lambda data: sealed_parquet(rows_of(data), {**part_record(data), "windows": -1})),
+    "a column less": (PART, lambda data: sealed_parquet(rows_of(data).drop_columns("same"), part_record(data))),
+    "no array": (MATRIX, lambda _: sealed(b"a text " + BLANK)),
+    "an array of objects": (MATRIX, lambda data: sealed(re.sub(b"'<f[48]'", b"'|O' ", data).replace(*seal_of(data)))),
+    "a matrix of no survey": (MATRIX, lambda _: array_bytes(np.zeros((16, 16)), {})),
+}
+"""A file of a survey, and other contents for it, all with the right hash."""
+
+
+def seal_of(data: bytes) -> tuple[bytes, bytes]:
+    """A file's mark with its hash, and without."""
+    at = data.rindex(MARK)
+    return data[at : at + len(BLANK)], BLANK
+
+
+@pytest.mark.parametrize("manifest", [True, False])
+@pytest.mark.parametrize("case", STRANGE)
+def test_what_a_stranger_sealed_is_made_again(whole, copy, corpus, case, manifest):
+    name, change = STRANGE[case]
+    (copy / name).write_bytes(change((copy / name).read_bytes()))
+    assert fault((copy / name).read_bytes()) is None
+    if not manifest:
+        (copy / MANIFEST).unlink()
+    lines = resume(copy, corpus)
+    assert str(copy / name) in lines[-1]
+    assert is_whole(copy, whole)
+
+
 def test_a_document_named_like_a_seal_is_no_seal(tmp_path):
     """Names stand in a part before and after its rows; the seal is found all the same."""
     name = BLANK.decode()
@@ -213,7 +261,7 @@ def test_a_document_named_like_a_seal_is_no_seal(tmp_path):
     assert fault(data) is None
     assert BLANK in data
     assert part_record(data)["refused"][0]["document"] == f"{name}."
-    assert set(found.rows()["document"].to_pylist()) == {name}
+    assert set(found.windows()["document"].to_pylist()) == {name}
     assert fault((tmp_path / "out" / MANIFEST).read_bytes()) is None
     assert [one["name"] for one in Survey(tmp_path / "out").manifest["corpus"]["files"]] == [name, f"{name}."]
 

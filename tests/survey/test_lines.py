@@ -8,21 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from surveying import ALICE, OPTIONS
+from surveying import ALICE, SENTENCES, TREEBANK
 from transformers import AutoModel, AutoTokenizer
 
 import headscope as hs
-from headscope._survey.lines import AROUND
-from headscope._survey.shapes import BINS, REACH
+from headscope.atlas.lines import AROUND
+from headscope.atlas.shapes import BINS, REACH
 from headscope.checkpoint.resolve import BUNDLED
-
-TREEBANK = Path(__file__).parent.parent / "data" / "treebank" / "en_pud-first20.conllu"
-ATLAS: dict[str, Any] = {**OPTIONS, "statistics": "entropy", "examples": 4, "length": 96, "part_size": 5000}
 
 
 @pytest.fixture(scope="module")
-def survey(tmp_path_factory: pytest.TempPathFactory) -> hs.Survey:
-    return hs.survey("-", TREEBANK, out=tmp_path_factory.mktemp("lines") / "out", **ATLAS)
+def survey(treebank_survey: hs.Survey) -> hs.Survey:
+    return treebank_survey
 
 
 class Naive:
@@ -171,7 +168,7 @@ def test_every_head_s_relations_are_those_of_loops(survey: hs.Survey, naive: Nai
 
 def test_text_has_lines_too_and_the_bytes_repeat(tmp_path: Path) -> None:
     """Windows of running text, whose words are as the tokenizer cuts them."""
-    surveys = [hs.survey("-", [ALICE[:3000], ALICE[3000:5000]], out=tmp_path / str(at), **ATLAS) for at in (0, 1)]
+    surveys = [hs.survey("-", [ALICE[:1500], ALICE[3000:4000]], out=tmp_path / str(at), **SENTENCES) for at in (0, 1)]
     for name in ("lines", "distributions"):
         first, second = ((survey.folder / f"{name}.parquet").read_bytes() for survey in surveys)
         assert first == second

@@ -5,9 +5,11 @@ from __future__ import annotations
 import tracemalloc
 from pathlib import Path
 
+import pytest
 from surveying import ALICE
 
 import headscope as hs
+from headscope.atlas import choices
 from small_bert import small_bert
 
 SENTENCES = 30
@@ -34,11 +36,12 @@ def peak_of(model: str, documents: list[str], out: Path) -> tuple[int, int]:
         tracemalloc.stop()
 
 
-def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
+def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choices, "SAMPLE_WORDS", 150)  # so that the samples of words, too, are full at once
     documents = [ALICE[at : at + 110] for at in range(0, 110 * SENTENCES, 110)]
     model = str(small_bert(tmp_path / "model"))
     hs.survey(model, documents[:9], length=24, labels=True, examples=3, threads=1)  # imports, and what is kept for good
     once, parts = peak_of(model, documents, tmp_path / "once")
     four_times, more_parts = peak_of(model, documents * 4, tmp_path / "four")
     assert more_parts == 4 * parts
-    assert four_times <= 1.1 * once
+    assert four_times <= 1.25 * once  # what is kept of four times the documents would be four times as much

@@ -18,14 +18,14 @@ import pytest
 
 from finished_survey import finished
 from headscope import pages
-from headscope._survey.findings import read_findings
-from headscope._survey.report import write_report
-from headscope._survey.result import Survey
-from headscope._survey.wording import extremes, rounded
+from headscope.atlas.findings import read_findings
+from headscope.atlas.report import write_report
+from headscope.atlas.result import Survey
+from headscope.atlas.wording import extremes, rounded
 from headscope.errors import InputError
-from headscope.statistics import CATALOG
-from headscope.view.survey_sheet import survey_sheet
-from headscope.view.terminal import put
+from headscope.heads import CATALOG
+from headscope.screens.survey_sheet import survey_sheet
+from headscope.screens.terminal import put
 
 HOSTILE = ("</script><img src=x onerror=alert(1)>", "<!--<script>", "&lt;b&gt;", '"><svg onload=alert(1)>', "\u202eabc")
 

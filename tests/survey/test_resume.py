@@ -6,60 +6,36 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from surveying import OPTIONS, contents
+from surveying import OPTIONS, contents, dying
 
 import headscope as hs
-from headscope._survey.folder import Folder
-from headscope._survey.seal import DamageWarning
+from headscope.atlas.findings import DamageWarning
+from headscope.atlas.folder import Folder
 from headscope.errors import InputError
-from known_heads import known_treebank
+from known_heads import VOCABULARY, known_treebank
 from patience import PATIENCE
+from small_bert import small_bert
 
-FORKING = """
+KILLED = """
 import os, signal, sys
-import torch, transformers, transformers.models.bert.modeling_bert
 import headscope as hs
-import headscope._survey.run, headscope._survey.replica, headscope._survey.aggregates
-corpus, out, options = sys.argv[1], sys.argv[2], eval(sys.argv[3])
-print("ready", flush=True)
 
-def killed(name, renames, events):
-    def count(event, args):
-        nonlocal renames, events
-        if event == "os.rename" and os.path.basename(args[1]).startswith(name):
-            renames -= 1
-        if renames <= 0 and event in ("open", "os.listdir", "os.mkdir", "os.remove", "os.rename", "os.scandir"):
-            events -= 1
-            if events < 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-    return count
+def kill(event, args):
+    if event == "os.rename" and os.path.basename(args[1]) == "part-00002.parquet":
+        os.kill(os.getpid(), signal.SIGKILL)
 
-for line in sys.stdin:
-    child = os.fork()
-    if child == 0:
-        if line.split():
-            name, renames, events = line.split()
-            sys.addaudithook(killed(name, int(renames), int(events)))
-        try:
-            hs.survey("-", corpus, out=out, **options)
-        except BaseException as error:
-            print(error, file=sys.stderr, flush=True)
-            os._exit(1)
-        os._exit(0)
-    print(os.waitpid(child, 0)[1], flush=True)
+sys.addaudithook(kill)
+hs.survey("-", sys.argv[1], out=sys.argv[2], **eval(sys.argv[3]))
 """
-"""A process that has imported everything, and makes a process of its own for each survey: importing takes longest.
-
-A line that it reads begins one, and says when it dies: how files begin, after how many of them to count, and how many
-calls that touch files to let pass. An empty line: never."""
+"""A process that is killed when it is about to give its third part its name."""
 
 EVERYTHING: dict[str, Any] = {
     **OPTIONS,
+    "length": 24,
     "part_size": 1700,
     "statistics": ["entropy"],
     "labels": True,
@@ -69,74 +45,66 @@ EVERYTHING: dict[str, Any] = {
 }
 
 
-class Surveys:
-    """Surveys in processes that can be killed."""
-
-    def __init__(self, corpus: Path, out: Path, options: dict[str, Any]) -> None:
-        self.out = out
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", FORKING, str(corpus), str(out), repr(options)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            bufsize=1,
-        )
-        assert self._line() == "ready"
-
-    def run(self, name: str = "", renames: int = 1, events: int = 0) -> int:
-        """The status with which a survey ends; when it dies: after so many files that begin so, and calls more."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{name} {renames} {events}\n" if name else "\n")
-        return int(self._line())
-
-    def parts(self) -> int:
-        return len(list(self.out.glob("parts/part-*.parquet")))
-
-    def close(self) -> None:
-        self._process.communicate(timeout=PATIENCE)
-
-    def _line(self) -> str:
-        assert self._process.stdout is not None
-        return self._process.stdout.readline().strip()
+def test_killed_and_run_again(corpus: Path, whole: hs.Survey, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    options = {"head_distances": 2, **OPTIONS}
+    words = [sys.executable, "-c", KILLED, str(corpus), str(out), repr(options)]
+    died = subprocess.run(words, capture_output=True, timeout=PATIENCE, check=False)
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    assert sorted(path.name for path in out.glob("parts/part-*")) == ["part-00000.parquet", "part-00001.parquet"]
+    hs.survey("-", corpus, out=out, **options)
+    assert contents(out) == contents(whole.folder)
 
 
-@pytest.fixture
-def surveys(corpus: Path, tmp_path: Path) -> Iterator[Surveys]:
-    built = Surveys(corpus, tmp_path / "out", {"head_distances": 2, **OPTIONS})
-    yield built
-    built.close()
-
-
-def test_killed_at_random_moments_and_run_again(surveys, whole):
+def test_died_at_random_moments_and_run_again(corpus: Path, whole: hs.Survey, tmp_path: Path) -> None:
+    out = tmp_path / "out"
     moments = random.Random(6)
     total = len(whole.manifest["parts"])
     for target in (0, 1, 2, 3, total - 2, total - 1, total):
-        assert surveys.run("part-", target - surveys.parts(), moments.randrange(8)) == signal.SIGKILL
-        finished = {path: path.stat().st_ino for path in surveys.out.glob("parts/part-*.parquet")}
-    (surveys.out / "parts" / ".part-00001.parquet.x7k2").write_bytes(b"half a part")
-    assert surveys.run() == 0
-    assert contents(surveys.out) == contents(whole.folder)
+        done = len(list(out.glob("parts/part-*.parquet")))
+        with dying("part-", target - done, moments.randrange(8)):
+            hs.survey("-", corpus, out=out, head_distances=2, **OPTIONS)
+        finished = {path: path.stat().st_ino for path in out.glob("parts/part-*.parquet")}
+    (out / "parts" / ".part-00001.parquet.x7k2").write_bytes(b"half a part")
+    hs.survey("-", corpus, out=out, head_distances=2, **OPTIONS)
+    assert contents(out) == contents(whole.folder)
     assert all(path.stat().st_ino == inode for path, inode in finished.items())
 
 
-def test_killed_with_everything_on_and_run_again(tmp_path):
+@pytest.mark.slow
+def test_died_with_everything_on_and_run_again(tmp_path: Path) -> None:
     """Examples, labels, lines, distributions, relations, effects, the site: each is byte for byte what it would be."""
     corpus = known_treebank(tmp_path / "known.conllu", documents=8)
-    whole = hs.survey("-", corpus, out=tmp_path / "whole", **EVERYTHING)
+    model = small_bert(tmp_path, vocabulary=(*VOCABULARY, "horses"))
+    whole = hs.survey(model, corpus, out=tmp_path / "whole", **EVERYTHING)
     assert len(whole.manifest["parts"]) > 2
-    surveys = Surveys(corpus, tmp_path / "out", EVERYTHING)
+    out = tmp_path / "out"
     moments = random.Random(8)
-    for name, renames in (
-        *(("part-", 1), ("texts-", 1), ("round-", 3), ("relations.parquet", 1), ("distributions.parquet", 1)),
-        *(("labels.parquet", 1), ("examples.parquet", 1), ("lines.parquet", 1), ("index.html", 1), ("head-", 3)),
+    for name, files in (
+        *(
+            ("syntax-", 1),
+            ("heads-", 2),
+            ("choices-", 1),
+            ("part-", 1),
+            ("pairs-", 1),
+            ("texts-", 1),
+            ("windows.parquet", 1),
+        ),
+        *(("round-", 3), ("effects.parquet", 1), ("removal.parquet", 1), ("relations.parquet", 1)),
+        *(("distributions.parquet", 1), ("labels.parquet", 1), ("examples.parquet", 1), ("lines.parquet", 1)),
+        *(("manifest.json", 1), ("index.html", 1), ("head-", 3)),
     ):
-        assert surveys.run(name, renames, moments.randrange(4)) == signal.SIGKILL, name
-    assert surveys.run() == 0
-    surveys.close()
+        with dying(name, files, moments.randrange(4)):
+            hs.survey(model, corpus, out=out, **EVERYTHING)
+        if name == "round-":
+            rounds = {path: path.stat().st_ino for path in out.glob("effects/round-*")}
+    hs.survey(model, corpus, out=out, **EVERYTHING)
+    assert len(rounds) >= 2
+    assert all(path.stat().st_ino == inode for path, inode in rounds.items())
     expected = contents(whole.folder)
     names = ("labels", "examples", "lines", "distributions", "syntax", "relations", "effects", "removal")
-    assert {f"{name}.parquet" for name in names} | {"site/index.html", "site/head-3-3.html"} <= {*expected}
-    result = contents(surveys.out)
+    assert {f"{name}.parquet" for name in names} | {"site/index.html", "site/head-1-1.html"} <= {*expected}
+    result = contents(out)
     assert {*result} == {*expected}
     assert [name for name in expected if result[name] != expected[name]] == []
 
@@ -235,10 +203,29 @@ def test_no_folder_is_opened_on_windows(tmp_path, monkeypatch):
     def refusing(path, *flags):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("headscope._survey.durable.sync_folder", lambda path: None)
+    monkeypatch.setattr("headscope.files.sync_folder", lambda path: None)
     monkeypatch.setattr("os.open", refusing)
     with pytest.raises(InputError, match="Permission denied"), Folder(tmp_path / "out").locked():
         pass
     monkeypatch.setattr("sys.platform", "win32")
     with Folder(tmp_path / "out").locked():
         assert (tmp_path / "out" / "parts").is_dir()
+
+
+def test_a_finished_survey_is_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is there and undamaged is read; what is missing is made again, and is the same."""
+    import headscope.atlas.collect as collect
+
+    texts = ["the cat sat on the mat", "a dog ran"]
+    first = hs.survey("-", texts, out=tmp_path / "out", labels=True, report=False)
+    labels = (tmp_path / "out" / "labels.parquet").read_bytes()
+    gathered: list[int] = []
+    own = collect.gather
+    monkeypatch.setattr(collect, "gather", lambda *given: (gathered.append(1), own(*given)))
+    again = hs.survey("-", texts, out=tmp_path / "out", labels=True, report=False)
+    assert gathered == []
+    assert again.labels.equals(first.labels)
+    (tmp_path / "out" / "labels.parquet").unlink()
+    hs.survey("-", texts, out=tmp_path / "out", labels=True, report=False)
+    assert gathered == [1]
+    assert (tmp_path / "out" / "labels.parquet").read_bytes() == labels

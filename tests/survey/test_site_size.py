@@ -12,9 +12,9 @@ import pyarrow
 from pyarrow import parquet
 
 from finished_survey import finished, write_manifest
-from headscope._survey import examples, labelling, lines, relations, shapes, syntax
-from headscope._survey.report import write_report, write_site
-from headscope._survey.shapes import BINS, HISTOGRAMS, REACH
+from headscope.atlas import examples, lines, relations, shapes, syntax, verdicts
+from headscope.atlas.report import write_report, write_site
+from headscope.atlas.shapes import BINS, HISTOGRAMS, REACH
 
 LIMIT = 30_000_000
 HEADS = 12
@@ -28,7 +28,7 @@ def add_tables(folder: Path) -> None:
     word = "".join(drawn.choices("abcdefghijklmnop", k=7))
     text = " ".join([word] * 400)
     tables: dict[str, tuple[Any, list[dict[str, Any]]]] = {
-        "labels": (labelling.COLUMNS, []),
+        "labels": (verdicts.COLUMNS, []),
         "examples": (examples.COLUMNS, []),
         "lines": (lines.COLUMNS, []),
         "distributions": (shapes.COLUMNS, []),
@@ -41,8 +41,8 @@ def add_tables(folder: Path) -> None:
         kept.append({column: values.get(column, filler(kind)) for column, kind in columns})
 
     def filler(kind: pyarrow.DataType) -> Any:
-        if pyarrow.types.is_string(kind):
-            return word
+        if pyarrow.types.is_string(kind) or pyarrow.types.is_boolean(kind):
+            return word if pyarrow.types.is_string(kind) else False
         return (
             []
             if pyarrow.types.is_list(kind)
@@ -54,8 +54,9 @@ def add_tables(folder: Path) -> None:
     for layer in range(HEADS):
         for head in range(HEADS):
             place = {"layer": layer, "head": head}
-            label = "obj: from the dependent to its head, or just the nearest VERB before"
-            add("labels", **place, label=label, note="", rule="nearest VERB before", also=[label] * 4)
+            clauses = {"line": ["pairs", "pairs", "words"], "query": ["DET", "", ""], "key": ["NOUN", "", "VERB"]}
+            clauses |= {"relation": ["", "offset-1", ""], "side": ["ahead3", "", ""]}
+            add("labels", **place, **clauses, note="", kind="class")
             for rank in range(18):
                 kind = "best" if rank < 12 else "random"
                 where = {**place, "kind": kind, "rank": rank % 12, "query": 30, "key": 330}

@@ -10,8 +10,8 @@ from surveying import OPTIONS
 
 import headscope as hs
 from headscope.errors import InputError
-from headscope.view.survey_sheet import survey_sheet
-from headscope.view.terminal import put
+from headscope.screens.survey_sheet import survey_sheet
+from headscope.screens.terminal import put
 
 ATLAS = {**OPTIONS, "statistics": "entropy", "labels": True, "examples": 2, "effects": 3, "part_size": 10**6}
 

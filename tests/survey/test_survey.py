@@ -9,12 +9,24 @@ import numpy as np
 import pytest
 import torch
 from pyarrow import parquet
-from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, T5Config, T5Model, ViTConfig, ViTModel
+from transformers import (
+    AutoModel,
+    AutoTokenizer,
+    BertConfig,
+    BertModel,
+    GPT2Config,
+    GPT2Model,
+    T5Config,
+    T5Model,
+    ViTConfig,
+    ViTModel,
+)
 
 import headscope as hs
 from headscope.checkpoint.resolve import BUNDLED
-from headscope.errors import InputError, NotFoundError, UnsupportedError
-from headscope.statistics import CATALOG, head_distances
+from headscope.errors import CheckpointError, InputError, NotFoundError, UnsupportedError
+from headscope.heads import CATALOG
+from headscope.heads.distances import head_distances
 from small_bert import small_bert
 
 
@@ -129,7 +141,7 @@ def test_aggregates_are_numpys_over_the_rows(whole):
     with pytest.raises(InputError, match="has no 'banana'"):
         whole["banana"]
     assert "windows" in repr(whole)
-    assert whole.rows().num_rows == 16 * len(every)
+    assert whole.windows().num_rows == 16 * len(every)
 
 
 def test_the_manifest_tells_what_was_done(whole, corpus):
@@ -167,6 +179,9 @@ def test_similarity_is_the_mean_over_windows_chosen_by_hash(whole, windows):
 
 def test_a_live_model_gives_the_same_and_is_left_as_it_was(whole, corpus, tokenizer):
     model = AutoModel.from_pretrained(BUNDLED).train()
+    frozen = model.encoder.layer[1].eval()  # as in fine-tuning: part of the model stays in eval mode
+    modes = [module.training for module in model.modules()]
+    assert modes.count(False) == len(list(frozen.modules())) > 10
     threads = torch.get_num_threads()
     result = hs.survey(
         model,
@@ -179,7 +194,7 @@ def test_a_live_model_gives_the_same_and_is_left_as_it_was(whole, corpus, tokeni
         report=False,
     )
     assert list(result) == ["sep", "norm"]
-    assert model.training
+    assert [module.training for module in model.modules()] == modes
     assert torch.get_num_threads() == threads
     assert result.manifest["model"]["sha256"] == whole.manifest["model"]["sha256"]
     for name in result:
@@ -188,6 +203,21 @@ def test_a_live_model_gives_the_same_and_is_left_as_it_was(whole, corpus, tokeni
     assert folder.exists()
     del result
     assert not folder.exists()
+
+
+def test_distances_of_a_live_model_in_training_are_those_in_evaluation(whole, corpus, tokenizer):
+    """They were measured with dropout, and differed from run to run."""
+    model = AutoModel.from_pretrained(BUNDLED).train()
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.5
+    settings = {"length": 32, "max_document": 10_000, "statistics": ["same"], "head_distances": 2, "report": False}
+    result = hs.survey(model, corpus, tokenizer=tokenizer, **settings)
+    measured, expected = (
+        parquet.read_table(one.folder / "similarity.parquet")["distance"].to_numpy() for one in (result, whole)
+    )
+    assert measured == pytest.approx(expected, abs=1e-5)
+    assert all(module.training for module in model.modules())
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
@@ -212,7 +242,7 @@ def test_texts_in_memory_and_batches(whole):
 
 def test_a_decoder_has_no_special_tokens(tmp_path):
     """GPT-2 of random weights: causal, no [CLS]; its W_O is a Conv1D."""
-    from transformers import GPT2Config, GPT2Model, PreTrainedTokenizerFast
+    from transformers import PreTrainedTokenizerFast
 
     torch.manual_seed(0)
     model = GPT2Model(GPT2Config(vocab_size=64, n_positions=16, n_embd=16, n_layer=2, n_head=2)).eval()
@@ -228,7 +258,8 @@ def test_a_decoder_has_no_special_tokens(tmp_path):
     with torch.inference_mode(), hs.capture(model) as captured:
         model(input_ids=torch.tensor([ids]))
     expected = captured.trace.statistics(["entropy", "norm"])
-    rows = result.rows().filter(result.rows().column("document").cast("string").to_numpy(zero_copy_only=False) == "1")
+    windows = result.windows()
+    rows = windows.filter(windows.column("document").cast("string").to_numpy(zero_copy_only=False) == "1")
     for name in expected:
         assert rows.column(name).to_numpy().reshape(2, 2) == pytest.approx(expected[name].array, abs=1e-5)
 
@@ -279,7 +310,7 @@ def letters():
 
 
 def test_what_cannot_be_surveyed_is_refused_in_words(tmp_path, tokenizer, corpus):
-    with pytest.raises(NotFoundError, match="finds no model"):
+    with pytest.raises(NotFoundError, match="there is no"):
         hs.survey(str(tmp_path / "none"), ["text"])
     with pytest.raises(InputError, match="without a tokenizer"):
         hs.survey(
@@ -324,8 +355,16 @@ def test_a_checkpoint_that_lacks_weights_is_refused(tmp_path):
     weights = load_file(tmp_path / "model.safetensors")
     del weights["encoder.layer.2.attention.self.key.weight"]
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(UnsupportedError, match=r"lacks 1 of the model's weights.*layer\.2\.attention\.self\.key"):
+    with pytest.raises(CheckpointError, match=r"lacks 1 of BertModel's parameters.*layer\.2\.attention\.self\.key"):
         hs.survey(str(tmp_path), ["text"])
+    decoder = tmp_path / "decoder"  # of a family that headscope doesn't open
+    AutoTokenizer.from_pretrained(BUNDLED).save_pretrained(decoder)
+    GPT2Model(GPT2Config(vocab_size=2048, n_embd=16, n_layer=2, n_head=2, n_positions=32)).save_pretrained(decoder)
+    weights = load_file(decoder / "model.safetensors")
+    del weights["h.1.attn.c_attn.weight"]
+    save_file(weights, decoder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(UnsupportedError, match=r"lacks 1 of the model's weights.*h\.1\.attn\.c_attn\.weight"):
+        hs.survey(str(decoder), ["text"])
 
 
 def test_a_corpus_without_a_readable_document_leaves_nothing_behind(tmp_path):
@@ -361,3 +400,20 @@ def test_the_number_of_parameters_is_that_of_the_page(tmp_path: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(folder)
     live = hs.survey(model, ["the cat sat on the mat"], tokenizer=tokenizer, length=8, threads=1)
     assert live.manifest["model"]["parameters"] == checkpoint.parameters.total
+
+
+def test_a_table_has_one_measure_of_every_statistic(whole):
+    means, tops = whole.table(), whole.table(measure="q95")
+    assert list(means) == list(whole)
+    assert means.layers == tuple(whole.aggregates["layers"])
+    for name in whole:
+        np.testing.assert_array_equal(means[name], whole[name])
+        np.testing.assert_array_equal(tops[name], whole.measure(name, "q95"))
+    row = means.rows()[5]
+    assert (row["layer"], row["head"], row["entropy"]) == (1, 1, whole["entropy"][1, 1])
+    np.testing.assert_equal(whole.rows()[5], row)
+    assert whole.arrow().column_names == list(row)
+    np.testing.assert_array_equal(whole.arrow()["entropy"].to_numpy(), np.ravel(whole["entropy"]))
+    with pytest.raises(InputError, match="no measure 'median'"):
+        whole.table(measure="median")
+    assert (np.nan_to_num(means.minus(means)["entropy"]) == 0).all()

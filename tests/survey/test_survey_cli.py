@@ -8,8 +8,8 @@ import sys
 
 from surveying import contents
 
-from headscope._survey.progress import clock, described
-from headscope._survey.run import Tally
+from headscope.atlas.progress import clock, described
+from headscope.atlas.run import Tally
 from patience import PATIENCE
 
 HEADSCOPE = [sys.executable, "-m", "headscope", "survey", "-"]
@@ -30,7 +30,7 @@ runpy.run_module("headscope", run_name="__main__", alter_sys=True)
 """
 """`python -m headscope`, interrupted as the second part is about to get its name."""
 
-ASKED = ["--length", "32", "--part-size", "500", "--max-document", "10000", "--threads", "1"]
+ASKED = [*("--set", "length=32", "--set", "part_size=500", "--set", "max_document=10000", "--set", "threads=1")]
 
 
 def run(*args: str, given: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
@@ -38,7 +38,7 @@ def run(*args: str, given: bytes | None = None) -> subprocess.CompletedProcess[b
 
 
 def test_the_same_files_as_in_python(corpus, whole, tmp_path):
-    done = run(str(corpus), "--out", str(tmp_path / "out"), *ASKED, "--head-distances", "2")
+    done = run(str(corpus), "--out", str(tmp_path / "out"), *ASKED, "--set", "head_distances=2")
     assert done.returncode == 0, done.stderr.decode()
     assert done.stderr == b""
     result = contents(tmp_path / "out")
@@ -57,17 +57,19 @@ def test_the_same_files_as_in_python(corpus, whole, tmp_path):
 
 
 def test_standard_input_and_json(tmp_path):
-    done = run("-", "--out", str(tmp_path / "out"), "--statistics", "cls, sep", "--json", given=b"The cat sat.")
+    done = run("-", "--out", str(tmp_path / "out"), "--statistic", "cls, sep", "--json", given=b"The cat sat.")
     assert done.returncode == 0, done.stderr.decode()
     record = json.loads(done.stdout)
-    assert record == json.loads((tmp_path / "out" / "aggregates.json").read_bytes())
+    aggregates = json.loads((tmp_path / "out" / "aggregates.json").read_bytes())
+    assert record == {**aggregates, "schema": "headscope/survey", "version": 1}
     assert record["windows"] == 1
     assert list(record["statistics"]) == ["cls", "sep"]
 
 
 def test_an_interrupted_survey_says_how_to_resume(corpus, whole, tmp_path):
     out = tmp_path / "out"
-    requested = ["survey", "-", str(corpus), "--out", str(out), *ASKED, "--head-distances", "2", "--no-report"]
+    requested = ["survey", "-", str(corpus), "--out", str(out), *ASKED]
+    requested += ["--set", "head_distances=2", "--set", "report=false"]
     done = subprocess.run([sys.executable, "-c", INTERRUPTED, *requested], capture_output=True, timeout=PATIENCE)
     assert done.returncode == 130, done.stderr
     parts = len(list(out.glob("parts/part-*.parquet")))
@@ -94,7 +96,7 @@ def test_progress_in_words():
 
 def test_the_command_line_starts_without_what_a_survey_needs():
     code = (
-        "import sys; from headscope.cli import app; import headscope._survey; "
+        "import sys; from headscope.cli import app; import headscope.atlas; "
         "print(sorted({'torch', 'transformers', 'pyarrow', 'ray', 'numpy'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE)

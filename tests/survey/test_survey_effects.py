@@ -1,28 +1,26 @@
-"""Effects over a corpus: naive loops over transformers with the head's slice changed; removal, intervals, kills."""
+"""Effects over a corpus: naive loops over transformers with the head's slice changed; removal, intervals."""
 
 from __future__ import annotations
 
 import hashlib
-import signal
-import subprocess
-import sys
+from collections.abc import Collection
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from surveying import OPTIONS, contents
+from surveying import OPTIONS
 from transformers import AutoTokenizer
 from typer.testing import CliRunner
 
 import headscope as hs
 from explain.tops import WORDS, readable
-from headscope._survey.effects import CANDIDATES
-from headscope._survey.intervals import Resampled
+from headscope.atlas.effects import CANDIDATES
 from headscope.cli.app import app
 from headscope.errors import HeadscopeError, InputError, UnsupportedError
-from patience import PATIENCE
+from headscope.heads.intervals import Resampled
 
 LAYERS, HEADS, WIDTH = 3, 4, 8
 LENGTH = 16
@@ -57,8 +55,9 @@ class Naive:
     def __init__(self, folder: Path, module: Any, kind: str, method: str = "zero") -> None:
         self.module, self.kind, self.method = module, kind, method
         self.mask = AutoTokenizer.from_pretrained(folder).mask_token_id
+        self.outputs = cache(self._outputs)
 
-    def outputs(self, ids: list[int], silenced: set[Head]) -> Any:
+    def _outputs(self, ids: tuple[int, ...], silenced: frozenset[Head]) -> Any:
         def change(_: Any, given: tuple[torch.Tensor], layer: int) -> tuple[torch.Tensor]:
             context = given[0].clone()
             for at, head in silenced:
@@ -73,24 +72,25 @@ class Naive:
             for at, layer in enumerate(self.module.bert.encoder.layer)
         ]
         with torch.no_grad():
-            outputs = self.module(torch.tensor([ids]), output_hidden_states=True)
+            outputs = self.module(torch.tensor([list(ids)]), output_hidden_states=True)
         for hook in hooks:
             hook.remove()
         return outputs
 
-    def number(self, window: tuple[int, str, int, list[int]], silenced: set[Head]) -> float:
+    def number(self, window: tuple[int, str, int, list[int]], silenced: Collection[Head]) -> float:
         _, name, at, ids = window
         if self.kind == "loss":
             places = list(range(1, len(ids) - 1))
             places.sort(key=lambda place: hashlib.sha256(f"{name}\0{at}\0{place}".encode()).digest())
             places = places[: max(1, round(0.15 * len(places)))]
-            masked = [self.mask if place in places else index for place, index in enumerate(ids)]
-            logits = self.outputs(masked, silenced).logits[0, places].double()
+            masked = tuple(self.mask if place in places else index for place, index in enumerate(ids))
+            logits = self.outputs(masked, frozenset(silenced)).logits[0, places].double()
             return float(torch.nn.functional.cross_entropy(logits, torch.tensor([ids[place] for place in places])))
-        plain, changed = self.outputs(ids, set()), self.outputs(ids, silenced)
-        if self.kind == "embedding":
+        plain, changed = (self.outputs(tuple(ids), frozenset(chosen)) for chosen in ((), silenced))
+        if self.kind.startswith("embedding"):
             a, b = (outputs.hidden_states[-1][0].double().mean(0) for outputs in (plain, changed))
-            return 1 - float(torch.nn.functional.cosine_similarity(a, b, dim=0))
+            distance = 1 - float(torch.nn.functional.cosine_similarity(a, b, dim=0))
+            return float(a @ b / (a @ a)) if self.kind == "embedding" else distance
         index = int(plain.logits[0].argmax()) if self.kind == "class" else int(self.kind)
         return float(changed.logits[0, index])
 
@@ -99,6 +99,7 @@ CASES = [
     ("ForMaskedLM", None, "zero", "loss"),
     ("ForMaskedLM", None, "mean", "loss"),
     ("ForMaskedLM", "embedding", "zero", "embedding"),
+    ("ForMaskedLM", "embedding_distance", "zero", "embedding_distance"),
     ("ForSequenceClassification", None, "zero", "class"),
     ("ForSequenceClassification", "good", "mean", "2"),
 ]
@@ -133,7 +134,7 @@ def check_removal(survey: hs.Survey, windows: list[Any], naive: Naive, base: np.
 
     def cost(places: list[int], silenced: set[Head]) -> float:
         change = np.array([naive.number(windows[at], silenced) - base[at] for at in places])
-        return float((np.abs(change) if naive.kind not in ("loss", "embedding") else change).mean())
+        return float((np.abs(change) if naive.kind not in ("loss", "embedding_distance") else change).mean())
 
     removed: set[Head] = set()
     latest = {(layer, head): cost(choosing, {(layer, head)}) for layer in range(LAYERS) for head in range(HEADS)}
@@ -196,7 +197,7 @@ def test_one_document(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"effects": 3, "effects_method": "halve"}, InputError, "can't be silenced by 'halve'"),
+        ({"effects": 3, "effects_method": "halve"}, InputError, "unknown effects_method 'halve'"),
         ({"effects": 0, "effects_output": "loss"}, InputError, "say how effects are measured, and none are"),
         ({"effects": 3, "effects_output": "class"}, UnsupportedError, "no sequence classifier"),
         ({"effects": -1}, InputError, "effects is -1"),
@@ -221,30 +222,9 @@ def test_a_live_model_and_one_without_masks(tmp_path: Path) -> None:
         _ = hs.survey(tmp_path, corpus(), **OPTIONS).effects
 
 
-KILLED = """
-import os, signal, sys
-import headscope as hs
-def count(event, args):
-    if event == "os.rename" and os.path.basename(args[1]) == sys.argv[3]:
-        os.kill(os.getpid(), signal.SIGKILL)
-sys.addaudithook(count)
-hs.survey(sys.argv[1], open(sys.argv[4], encoding="utf-8").read().splitlines(), out=sys.argv[2], **eval(sys.argv[5]))
-"""
-"""A process that dies when it is about to put a file in its place."""
-
-
-@pytest.mark.parametrize("file", ["windows.parquet", "round-00005.npy", "removal.parquet"])
-def test_killed_and_resumed(tmp_path: Path, file: str) -> None:
+def test_other_settings_are_refused(tmp_path: Path) -> None:
     readable(tmp_path, "Bert", "ForMaskedLM")
-    (tmp_path / "texts").write_text("\n".join(corpus()), encoding="utf-8")
-    whole = hs.survey(tmp_path, corpus(), out=tmp_path / "whole", **EFFECTS)
-    given = [str(tmp_path), str(tmp_path / "out"), file, str(tmp_path / "texts"), repr(EFFECTS)]
-    died = subprocess.run([sys.executable, "-c", KILLED, *given], capture_output=True, timeout=PATIENCE, check=False)
-    assert died.returncode == -signal.SIGKILL, died.stderr
-    rounds = {path: path.stat().st_ino for path in (tmp_path / "out" / "effects").glob("round-*.npy")}
     hs.survey(tmp_path, corpus(), out=tmp_path / "out", **EFFECTS)
-    assert contents(tmp_path / "out") == contents(whole.folder)
-    assert all(path.stat().st_ino == inode for path, inode in rounds.items())
     with pytest.raises(InputError, match="effects was 9, is 8"):
         hs.survey(tmp_path, corpus(), out=tmp_path / "out", **{**EFFECTS, "effects": 8})
 
@@ -255,7 +235,7 @@ def test_the_command(tmp_path: Path) -> None:
     for number, text in enumerate(["A cat sat on the mat.", "She took off her hat.", "The dog ran home."] * 2):
         (tmp_path / "texts" / f"{number}.txt").write_text(text, encoding="utf-8")
     words = ["survey", "-", str(tmp_path / "texts"), "--out", str(tmp_path / "out"), "--effects", "6"]
-    result = CliRunner().invoke(app, [*words, "--no-report", "--threads", "1", "--statistics", "entropy"])
+    result = CliRunner().invoke(app, [*words, "--set", "report=false", "--set", "threads=1", "--statistic", "entropy"])
     assert result.exit_code == 0, result.output
     row = max(hs.Survey(tmp_path / "out").effects.to_pylist(), key=lambda row: abs(row["change"]))
     said = " ".join(result.output.split())

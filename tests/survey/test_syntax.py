@@ -19,24 +19,22 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, BertTokenizerFast, GPT2Config, GPT2Model
 
 import headscope as hs
-from headscope._survey.conllu import read_conllu
-from headscope._survey.documents import Document
-from headscope._survey.intervals import Moments
-from headscope._survey.syntax import COLUMNS, DIRECTIONS, LEAST
-from headscope._survey.windows import Cutter
+from headscope.atlas.documents import Document, Sentence, read_conllu
+from headscope.atlas.shapes import Strongest
+from headscope.atlas.syntax import COLUMNS, DIRECTIONS, HITS, LEAST, Pairs, SyntaxCounts
+from headscope.atlas.words import Tile, Words, cut_trees
 from headscope.checkpoint.resolve import BUNDLED
 from headscope.checkpoint.tokenizer import load_tokenizer
 from headscope.errors import InputError
-from headscope.view.survey_sheet import survey_sheet
-from headscope.view.terminal import put
+from headscope.heads.intervals import Moments
+from headscope.heads.windows import Cutter
+from headscope.screens.survey_sheet import survey_sheet
+from headscope.screens.terminal import put
 
 TREEBANK = Path(__file__).parent.parent / "data" / "treebank" / "en_pud-first20.conllu"
 SMALL = {**OPTIONS, "length": 96, "part_size": 5000}
 
 Tree = tuple[list[str], list[int], list[str]]
-
-PREPOSITION = "case>head"
-"""What labels derive from the trees, and the table of syntax leaves out: a preposition to its head's head."""
 
 
 def read_trees(path: Path) -> list[list[Tree]]:
@@ -67,12 +65,6 @@ def naive(model: Any, tokenizer: Any, documents: list[list[Tree]]) -> dict[tuple
                 (word, head - 1, relation)
                 for word, (head, relation) in enumerate(zip(heads, relations, strict=True))
                 if head and tokens_of[word] and tokens_of[head - 1]
-            ]
-            pairs += [
-                (word, heads[head - 1] - 1, PREPOSITION)
-                for word, (head, relation) in enumerate(zip(heads, relations, strict=True))
-                if relation.split(":")[0] == "case" and heads[head - 1] and tokens_of[word]
-                if tokens_of[heads[head - 1] - 1]
             ]
             for direction in DIRECTIONS:
                 for word, head, relation in pairs:
@@ -126,9 +118,7 @@ def check(survey: hs.Survey, model: Any, tokenizer: Any, documents: list[list[Tr
     # The table.
     table = survey.syntax
     assert [(field.name, field.type) for field in table.schema] == list(COLUMNS)
-    kept = {
-        claim: entry for claim, entry in expected.items() if sum(entry["counts"]) >= LEAST and claim[0] != PREPOSITION
-    }
+    kept = {claim: entry for claim, entry in expected.items() if sum(entry["counts"]) >= LEAST}
     rows = {(row["relation"], row["direction"]): row for row in table.to_pylist()}
     assert set(rows) == set(kept)
     assert kept
@@ -215,7 +205,7 @@ def test_minilm(tmp_path: Path) -> None:
 
 def test_tiles(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A window in many tiles gives what it gives in one."""
-    import headscope._survey.words as words
+    import headscope.atlas.words as words
 
     whole = hs.survey("-", TREEBANK, out=tmp_path / "whole", statistics="entropy", **SMALL)
     monkeypatch.setattr(words.tiles, "__defaults__", (900,))
@@ -266,7 +256,7 @@ def test_words_as_our_own_tokenizer_cuts_them(kind: str, tmp_path: Path) -> None
     count = 0
     for document in read_conllu(TREEBANK, "t", field="text", max_document=10**7):
         assert isinstance(document, Document)
-        windows, refused = cutter.cut_trees([(0, at, tree) for at, tree in enumerate(document.sentences)])
+        windows, refused = cut_trees(cutter, [(0, at, tree) for at, tree in enumerate(document.sentences)])
         assert not refused
         for window, tree in zip(windows, document.sentences, strict=True):
             encoded = ours.encode_words(tree.words)
@@ -356,3 +346,34 @@ def test_intervals_at_the_ends() -> None:
     assert moments.share == 1
     assert high == 1
     assert 0.2 < low < 0.9
+
+
+def test_the_directions_of_the_documented_example() -> None:
+    """docs/reference/labels.md: the weights of three words, and which direction is right for which relation."""
+    text = (
+        (Path(__file__).parents[2] / "docs" / "reference" / "labels.md")
+        .read_text(encoding="utf-8")
+        .split("For example, let")[1]
+    )
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
+    forms, weights = tuple(lines[0][1:]), [[float(cell or "nan") for cell in line[1:]] for line in lines[2:5]]
+    stated = {line[0].strip("`"): [cell.partition(":")[0] == "right" for cell in line[1:]] for line in lines[7:9]}
+    sentence = Sentence(1, forms, ("DET", "NOUN", "VERB"), (1, 2, -1), ("det", "nsubj", "root"))
+    words = Words(np.array([-1, 0, 1, 2, -1]), forms, sentence)
+    maps = torch.tensor([weights]).nan_to_num()
+    strongest = Strongest(words, 1, maps)
+    strongest.take(Tile(0, 0, slice(1, 4), maps, maps.clone()))
+    counts, pairs = SyntaxCounts(1), Pairs(sentence, words)
+    rows = counts.begin(0, pairs)
+    counts.take(rows, pairs, strongest.done(), slice(0, 1))
+    table = parquet.read_table(io.BytesIO(counts.file({}, {0: 0}))).to_pylist()
+    found = {row["relation"]: [bool(row[name][0]) for name in HITS] for row in table}
+    # The authors' way: argmax over each word's row, of the map or of its transpose; and for a head's row, its own.
+    plain = np.nan_to_num(np.array(weights))
+    by_hand = {
+        relation: [plain[word].argmax() == head, plain.T[word].argmax() == head, plain[head].argmax() == word]
+        for word, (head, relation) in enumerate(zip(sentence.heads, sentence.relations, strict=True))
+        if head >= 0
+    }
+    assert stated == found == by_hand
+    assert {"det", "nsubj"} == set(stated)

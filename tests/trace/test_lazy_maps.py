@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headscope._trace import LayerRecord, LazyMap, TokenAxis, Trace
-from headscope.attention import Mask, attend
+from headscope.attention.scores import Mask, attend
 from headscope.errors import HeadscopeError, InputError
+from headscope.results.arrays import LazyMap, TokenAxis
+from headscope.traces import LayerRecord, Trace
 
 LAYERS, HEADS, KV_HEADS, TOKENS, WIDTH = 3, 4, 2, 11, 8
 
@@ -227,7 +228,7 @@ def test_maps_are_what_the_paper_says(kind: str) -> None:
 @pytest.mark.parametrize("cells", [1 << 18, 40], ids=["at once", "some rows"])
 @pytest.mark.parametrize("expression", STILL_MAPS)
 def test_what_is_cell_by_cell_stays_a_map(expression: str, cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headscope._trace.tiled.TILE_CELLS", cells)
+    monkeypatch.setattr("headscope.results.tiled.TILE_CELLS", cells)
     for lazy in MAPS.values():
         actual, expected = STILL_MAPS[expression](lazy), STILL_MAPS[expression](np.asarray(lazy))
         assert isinstance(actual, LazyMap)
@@ -242,8 +243,8 @@ def test_what_is_cell_by_cell_stays_a_map(expression: str, cells: int, monkeypat
 def test_what_numpy_gives_of_a_map_is_what_it_gives_of_its_array(
     expression: str, cells: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headscope._trace.tiled.TILE_CELLS", cells)
-    monkeypatch.setattr("headscope._trace.reductions.TILE_CELLS", cells)
+    monkeypatch.setattr("headscope.results.tiled.TILE_CELLS", cells)
+    monkeypatch.setattr("headscope.results.reductions.TILE_CELLS", cells)
     for lazy in MAPS.values():
         actual, expected = NUMBERS[expression](lazy), NUMBERS[expression](np.asarray(lazy))
         assert not isinstance(actual, LazyMap)

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headscope._trace import LayerRecord, TokenAxis, Trace, load
 from headscope.errors import InputError
+from headscope.results.arrays import TokenAxis
+from headscope.traces import LayerRecord, Trace, load
 
 
 def some_layers() -> Trace:

@@ -16,9 +16,10 @@ from hypothesis.extra.numpy import arrays
 from safetensors.numpy import load_file, save_file
 
 import headscope as hs
-from headscope._trace import LayerRecord, LazyMap, Named, TokenAxis, Trace
-from headscope.attention import Mask
+from headscope.attention.scores import Mask
 from headscope.errors import InputError, TraceError
+from headscope.results.arrays import LazyMap, Named, TokenAxis
+from headscope.traces import LayerRecord, Trace
 from random_models import ids, made
 
 
@@ -95,7 +96,7 @@ def test_a_map_is_summed_up_in_blocks_as_its_array_is(whole: np.ndarray, axis: i
 
     lazy = LazyMap("cells", (7, 4), tile)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("headscope._trace.tiled.TILE_CELLS", cells)
+        patch.setattr("headscope.results.tiled.TILE_CELLS", cells)
         for name in ("sum", "mean", "max", "min", "argmax"):
             np.testing.assert_allclose(getattr(lazy, name)(axis), getattr(whole, name)(axis))
         np.testing.assert_allclose(np.sum(lazy, axis=axis), whole.sum(axis))
@@ -134,7 +135,7 @@ def test_a_map_iterates_and_converts(trace: Trace) -> None:
     whole = np.asarray(trace[0, 1].weights)
     assert whole.shape == (11, 11)
     np.testing.assert_allclose(whole.sum(-1), 1, atol=1e-5)
-    np.testing.assert_allclose(np.stack(list(trace[0, 1].weights)), whole, atol=1e-6)
+    np.testing.assert_allclose(np.stack(list(trace[0, 1].weights)), whole, rtol=1e-5, atol=1e-6)
     assert np.asarray(trace[0, 1].weights, dtype=np.float64).dtype == np.float64
     with pytest.raises(ValueError, match="no array to share"):
         np.array(trace[0, 1].weights, copy=False)
@@ -368,8 +369,8 @@ def test_saving_is_all_or_nothing(tmp_path: Path, trace: Trace, monkeypatch: pyt
     def fail(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("headscope.writing.os.replace", fail)
-    with pytest.raises(InputError, match="No space left"):
+    monkeypatch.setattr("headscope.files.os.replace", fail)
+    with pytest.raises(InputError, match="the disk is full"):
         trace.save(path, dtype="fp16")
     assert path.read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == ["t.safetensors"]

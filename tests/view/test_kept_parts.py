@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 import headscope as hs
-from headscope._trace import LayerRecord, TokenAxis, Trace
 from headscope.errors import InputError
-from headscope.view.attention_sheets import attend_sheet
-from headscope.view.page_trace import page_bytes
-from headscope.view.patterns import all_patterns
-from headscope.view.saving import save_attention
-from headscope.view.terminal import Paper, plain_text
+from headscope.heads.measure import all_patterns
+from headscope.page.trace import page_bytes
+from headscope.results.arrays import TokenAxis
+from headscope.screens.attention_sheets import attend_sheet
+from headscope.screens.saving import save_attention
+from headscope.screens.terminal import Paper, plain_text
+from headscope.traces import LayerRecord, Trace
 
 NUMBERS = (0, 5)
 HEADS = (1, 3)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headscope.view.labels import clip, clusters, encodable, fold, hold_direction, pad, printable, width, wrap
+from headscope.screens.labels import clip, clusters, encodable, fold, hold_direction, pad, printable, width, wrap
 
 FAMILY = "👨‍👩‍👧"
 

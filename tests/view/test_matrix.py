@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headscope.view.labels import width
-from headscope.view.matrix import SHADES, bars, colour_of, each_query, inked, matrix, shade_of, strongest, style_of
-from headscope.view.terminal import Paper, lines_of, plain_text
+from headscope.screens.labels import width
+from headscope.screens.matrix import SHADES, bars, colour_of, each_query, inked, matrix, shade_of, strongest, style_of
+from headscope.screens.terminal import Paper, lines_of, plain_text
 
 WEIGHTS = np.array([[0.9, 0.1, 0.0], [0.25, 0.75, 0.0], [0.01, 0.0, 0.99]], np.float32)
 NAMES = ("[CLS]", "cat", "猫")

@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 import headscope as hs
-from headscope._trace import LayerRecord, TokenAxis, Trace
-from headscope.attention import Mask
+from headscope.attention.scores import Mask
 from headscope.errors import InputError
-from headscope.view import page_measures, parts
-from headscope.view.parts import header_bytes, is_large, part
+from headscope.heads import grid
+from headscope.page import parts
+from headscope.page.parts import header_bytes, is_large, part
+from headscope.results.arrays import TokenAxis
+from headscope.traces import LayerRecord, Trace
 
 TOKENS, HEADS, KEY_HEADS, WIDTH = 23, 4, 2, 5
 RANDOM = np.random.default_rng(7)
@@ -183,15 +185,15 @@ def test_what_the_heads_write_at_a_query() -> None:
 
 @pytest.mark.parametrize("name", MASKS)
 def test_statistics_of_some_heads_are_from_every_nth_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_measures, "MEASURED_CELLS", TOKENS**2 // 2)
-    monkeypatch.setattr(page_measures, "RUN", 2)
+    monkeypatch.setattr(grid, "MEASURED_CELLS", TOKENS**2 // 2)
+    monkeypatch.setattr(grid, "RUN", 2)
     trace = trace_with(MASKS[name])
     assert is_large(trace)
     answer = numbers(trace, want="measures", layer=0, heads=[1, 4])
     assert not trace.layers[0].has_lse
     broken, rest = answer[:3], answer[3:]
     assert not broken.any()
-    names = list(page_measures.WEIGHTS_ONLY)
+    names = list(grid.WEIGHTS_ONLY)
     table = dict(zip(names, rest[: 3 * len(names)].reshape(-1, 3), strict=True))
     thumbs = rest[3 * len(names) :].reshape(3, TOKENS, TOKENS)
     rows = [row for row in range(TOKENS) if row // 2 % 3 == 0]
@@ -205,8 +207,8 @@ def test_statistics_of_some_heads_are_from_every_nth_run(name: str, monkeypatch:
 
 
 def test_heads_whose_numbers_are_nan_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_measures, "MEASURED_CELLS", TOKENS**2 // 4)
-    monkeypatch.setattr(page_measures, "RUN", 1)
+    monkeypatch.setattr(grid, "MEASURED_CELLS", TOKENS**2 // 4)
+    monkeypatch.setattr(grid, "RUN", 1)
     trace = trace_with(MASKS["causal"])
     record = trace.layers[0]
     q = record.q.copy()
@@ -245,6 +247,7 @@ BAD: list[dict[str, Any]] = [
     {"want": "masses", "layer": 0, "queries": [], "keys": [1]},
     {"want": "masses", "layer": 0, "queries": [1], "keys": [TOKENS]},
     {"want": "masses", "layer": 0, "queries": [1.5], "keys": [1]},
+    {"want": "masses", "layer": 0, "queries": [2**70], "keys": [1]},
     {"want": "tile", "layer": 0, "head": 0, "box": [0, 1, 0], "height": 1, "width": 1},
     {"want": "tile", "layer": 0, "head": 0, "box": [0, TOKENS + 1, 0, 1], "height": 1, "width": 1},
     {"want": "tile", "layer": 0, "head": 0, "box": [3, 3, 0, 1], "height": 1, "width": 1},

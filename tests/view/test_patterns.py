@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headscope._trace import LayerRecord, TokenAxis, Trace
-from headscope.attention import Mask
-from headscope.view.patterns import Pattern, all_patterns
+from headscope.attention.scores import Mask
+from headscope.heads.kinds import Pattern
+from headscope.heads.measure import all_patterns
+from headscope.results.arrays import TokenAxis
+from headscope.traces import LayerRecord, Trace
 
 TOKENS = ("[CLS]", "a", "b", "[SEP]", "c", "[SEP]")
 SIZE = len(TOKENS)

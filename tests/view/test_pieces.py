@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from headscope._trace.token_axis import TokenAxis
 from headscope.errors import InputError
-from headscope.view.pieces import find_token, labels
+from headscope.results.arrays import TokenAxis
+from headscope.screens.pieces import find_token, labels
 
 
 def axis(*rows):

@@ -9,8 +9,8 @@ import pytest
 
 import headscope as hs
 from headscope.errors import InputError
-from headscope.view import saving
-from headscope.view.saving import save_arrays, save_attention
+from headscope.screens import saving
+from headscope.screens.saving import save_arrays, save_attention
 from small_bert import small_bert
 
 

@@ -11,14 +11,14 @@ import pytest
 
 import headscope as hs
 from headscope.model import Model
+from headscope.screens.anatomy_sheets import shapes_sheet, summary_sheet
+from headscope.screens.attention_sheets import attend_sheet
+from headscope.screens.config_sheets import config_sheet, tree_sheet
+from headscope.screens.labels import width
+from headscope.screens.matrix import matrix
+from headscope.screens.report_sheets import fit_sheet, head_sheet, verify_sheet
+from headscope.screens.terminal import Paper, plain_text, put
 from headscope.verify import Check, Report
-from headscope.view.anatomy_sheets import shapes_sheet, summary_sheet
-from headscope.view.attention_sheets import attend_sheet
-from headscope.view.config_sheets import config_sheet, tree_sheet
-from headscope.view.labels import width
-from headscope.view.matrix import matrix
-from headscope.view.report_sheets import fit_sheet, head_sheet, verify_sheet
-from headscope.view.terminal import Paper, plain_text, put
 from making import bert_checkpoint
 from small_bert import small_bert
 
@@ -78,7 +78,7 @@ SHEETS = {
 
 
 def shown(text: str) -> str:
-    from headscope.view.labels import printable
+    from headscope.screens.labels import printable
 
     return printable(text)
 

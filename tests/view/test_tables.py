@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from headscope.view.tables import Column, Table, json_text, shape_text
+from headscope.screens.tables import Column, Table, json_text, shape_text
 
 COLUMNS = (
     Column("name", "parameter", kind="code"),

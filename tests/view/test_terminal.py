@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headscope.view.labels import width
-from headscope.view.tables import Column, Table
-from headscope.view.terminal import Paper, Sheet, bar, plain_text, prose, put, put_machine, table, title
+from headscope.screens.labels import width
+from headscope.screens.tables import Column, Table
+from headscope.screens.terminal import Paper, Sheet, bar, plain_text, prose, put, put_machine, table, title
 
 WIDE = Table(
     (

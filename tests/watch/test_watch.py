@@ -15,8 +15,8 @@ import torch
 from pyarrow import parquet
 
 import headscope as hs
-from headscope.errors import InputError
-from headscope.statistics import CATALOG
+from headscope.errors import InputError, install
+from headscope.heads import CATALOG
 from watch.training import TEXTS, Examples, classifier, tokenizer
 
 
@@ -156,7 +156,7 @@ def test_without_torch_it_says_what_to_install() -> None:
     code = "import sys; sys.modules['torch'] = None; import headscope as hs; hs.watch"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "MissingExtraError: watching a model while it trains needs torch" in done.stderr
-    assert "pip install 'headscope[survey]'" in done.stderr
+    assert install("survey") in done.stderr
 
 
 def test_a_block_that_fails_measures_nothing_more(spelled: Any) -> None:
@@ -180,6 +180,9 @@ def test_the_file_has_a_row_per_step_layer_and_head(spelled: Any, tmp_path: Path
         assert parquet.read_table(path).num_rows == 4  # written as soon as it is measured
         watch.step(2)
     table = parquet.read_table(path)
+    assert watch.arrow().equals(table)
+    with pytest.warns(DeprecationWarning, match=r"Watch.table\(\) is now Watch.arrow\(\)"):
+        assert watch.table().equals(table)
     assert table.column_names == ["step", "layer", "head", "entropy", "sep"]
     assert table["step"].to_pylist() == [0] * 4 + [2] * 4
     assert table["layer"].to_pylist() == [0, 0, 1, 1] * 2
@@ -208,7 +211,7 @@ def test_patterns_count_every_head_by_where_most_of_its_weight_is(spelled: Any) 
         even = means["normalised_entropy"][place] >= 0.9
         wanted[best if means[best][place] >= 0.4 else "even" if even else "mixed"] += 1
     assert watch.patterns() == [dict(wanted)]
-    with pytest.raises(InputError, match="'previous' is not watched"):
+    with pytest.raises(InputError, match="no 'previous': it is not watched"):
         hs.watch(model, TEXTS, tokenizer=spelled, statistics="entropy").patterns()
 
 
@@ -232,8 +235,8 @@ def test_long_texts_are_cut_into_windows(spelled: Any) -> None:
     long = " ".join(TEXTS * 4)
     with hs.watch(classifier(), [long], tokenizer=spelled, every=1, length=16, statistics="first") as watch:
         watch.step(0)
-    assert len(watch._reader.windows) > 1
-    assert all(len(window) <= 16 for window in watch._reader.windows)
+    assert len(watch._texts.windows) > 1
+    assert all(len(window) <= 16 for window in watch._texts.windows)
 
 
 @pytest.mark.parametrize(

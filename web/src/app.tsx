@@ -2,7 +2,8 @@
 import { say } from "./words";
 import * as state from "./state";
 import { remarks } from "./opening";
-import { doc, failure } from "./store";
+import { start } from "./remote";
+import { column, doc, failure, row } from "./store";
 import { Anatomy } from "./panels/anatomy";
 import { Cell } from "./panels/cell";
 import { Causes } from "./panels/causes";
@@ -13,6 +14,8 @@ import { Grid } from "./panels/grid";
 import { HeadPane } from "./panels/headpane";
 import { Help } from "./panels/help";
 import { Inspector } from "./panels/inspector";
+import { Live } from "./panels/live";
+import { Ribbon } from "./panels/ribbon";
 import { Share } from "./panels/share";
 import { Sign } from "./panels/sign";
 import { Top } from "./panels/top";
@@ -21,17 +24,19 @@ const PANES = { head: HeadPane, compare: Compare, causes: Causes, anatomy: Anato
 
 export function App() {
   const Pane = PANES[state.pane.value];
+  const opened = state.chain.value && state.pane.value === "head" && row.value !== null && column.value !== null;
   const [left, right] = [widths.left.value, widths.right.value];
   const chosen = { ...(left !== null && { "--left": `${left}px` }), ...(right !== null && { "--right": `${right}px` }) };
   return (
     <>
-      <a class="skip" href="#" onClick={(event) => { event.preventDefault(); document.getElementById("head")?.scrollIntoView(); }}>{say("skip")}</a>
       <Top />
+      {start.value.model && doc.value && <Live />}
       {failure.value && <p class="trouble" role="alert">{failure.value} <button onClick={() => { failure.value = null; }}>{say("close")}</button></p>}
-      {doc.value && <Findings />}
-      {doc.value && <div class={`columns at-${state.pane.value}`} style={chosen}>
-        <Grid /><Divider side="left" /><Pane />{state.pane.value === "head" && <><Cell /><Divider side="right" /></>}<Inspector />
-      </div>}
+      {doc.value && <Ribbon />}
+      {doc.value && state.pane.value === "head" && !opened && <Findings />}
+      {doc.value && <main class={`columns at-${state.pane.value}${opened ? " opened" : ""}`} style={{ "--across": doc.value.info.heads, ...chosen }}>
+        <Grid /><Divider side="left" /><Pane />{state.pane.value === "head" && <><Cell key={doc.value.id} /><Divider side="right" /></>}<Inspector />
+      </main>}
       <p class="said" role="status" aria-live="polite">{state.status.value || remarks.value.map(({ word, parts }) => say(word, parts)).join(" ")}
         {!state.status.value && remarks.value.length > 0 && <Sign class="plain" says={say("close")} onClick={() => { remarks.value = []; }}>×</Sign>}</p>
       <Help />

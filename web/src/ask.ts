@@ -1,7 +1,7 @@
 // A question of cause and effect, a run that answers it, and both in words.
 import { number, say, type Word } from "./words";
 
-/** A change of the text's run and the output that is read, as the server takes them (headscope/view/questions.py). */
+/** A change of the text's run and the output that is read, as the server takes them (headscope/page/questions.py). */
 export interface Ask {
   kind: "change" | "edge" | "heads" | "tokens";
   method: string;
@@ -33,6 +33,8 @@ export interface Target {
 /** Numbers of every head; of a changed run; of every token. */
 export interface Result {
   change: number[][];
+  /** The probability or cosine with each head changed, where the output has one (`Target.aside`). */
+  aside?: number[][] | null;
   base: number;
   before?: number;
   after?: number;
@@ -48,7 +50,7 @@ export interface Result {
   gap: number | null;
 }
 
-/** A run as the server keeps it (headscope/view/runs.py). */
+/** A run as the server keeps it (headscope/page/runs.py). */
 export interface Run {
   id: string;
   /** The trace of the unchanged text. */

@@ -43,6 +43,13 @@ export const betweenSets = computed<Question | null>(() => {
 type Side = "row" | "column";
 const setOf = (side: Side): Signal<readonly number[]> => (side === "row" ? state.from : state.to);
 
+/** Pin a token, or let it go where the reader pinned it before. */
+export function pin(side: Side, place: number, { tokens }: { tokens: readonly number[] }): void {
+  const again = (side === "row" ? row : column).peek() === place && !state.found[side];
+  state.found[side] = false;
+  (side === "row" ? state.query : state.key).value = again ? null : tokens[0];
+}
+
 /** Put tokens into a set, or take them out where all are in it; the grid is asked about it. */
 export function choose(side: Side, places: readonly number[], toggle = true): void {
   const held = setOf(side);

@@ -1,4 +1,4 @@
-// The catalog of statistics, whose names, units and ranges come from Python (headscope/statistics/catalog.py).
+// The catalog of statistics, whose names, units and ranges come from Python (headscope/heads/catalog.py).
 import { signal } from "@preact/signals";
 import { isWord, say, spoken } from "./words";
 

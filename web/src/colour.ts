@@ -1,4 +1,4 @@
-// Colours: one sequential map for weights, one diverging map for differences, one hue for each head. All in OKLCH.
+// Colours: one sequential map for weights, one diverging map for differences, one hue for each of several heads.
 
 export type RGB = [number, number, number];
 
@@ -28,45 +28,49 @@ const BROKEN: RGB = [214, 0, 60];
 
 export const css = ([r, g, b]: RGB): string => `rgb(${r} ${g} ${b})`;
 
-/** The map at weights 0, ¼, ½, ¾ and 1 of its square root: even steps of lightness, and 0 is the panel's own colour. */
-const STOPS = {
-  light: [[255, 255, 255], [152, 200, 245], [81, 138, 213], [54, 82, 141], [32, 35, 47]],
-  dark: [[19, 23, 29], [44, 68, 124], [62, 126, 204], [118, 190, 250], [223, 250, 255]],
+type Stops = [at: number, colour: RGB][];
+
+/** The map at these square roots of weights: 0 is the pane's own colour, and a weight below .05 still looks like paper. */
+const STOPS: Record<"light" | "dark", Stops> = {
+  light: [[0, [255, 255, 255]], [0.15, [238, 244, 251]], [0.3, [205, 224, 246]], [0.52, [126, 174, 230]], [0.78, [47, 98, 181]], [1, [19, 34, 61]]],
+  dark: [[0, [16, 19, 24]], [0.15, [22, 32, 47]], [0.3, [29, 53, 87]], [0.52, [47, 102, 176]], [0.78, [111, 178, 245]], [1, [230, 243, 255]]],
 };
 
-/** 256 colours from the background to the strongest, so that they work in grey, too. */
-function ramp(dark: boolean): Uint8Array {
-  const stops = STOPS[dark ? "dark" : "light"];
-  return Uint8Array.from({ length: 256 * 3 }, (_, n) => {
-    const t = Math.floor(n / 3) / 63.75;
-    const at = Math.min(3, Math.floor(t));
-    return Math.round(stops[at][n % 3] + (t - at) * (stops[at + 1][n % 3] - stops[at][n % 3]));
-  });
+/** The one rule of signs: more, above 0, is green; less, below 0, is purple. base.css has the same as --more and --less. */
+export const SIGN: Record<"light" | "dark", { more: RGB; less: RGB }> = {
+  light: { more: [0, 128, 74], less: [138, 63, 157] },
+  dark: { more: [91, 214, 156], less: [217, 154, 240] },
+};
+
+const themed = (dark: boolean) => (dark ? "dark" : "light");
+
+function mixed(stops: Stops, t: number): RGB {
+  const next = Math.max(1, stops.findIndex(([at]) => t <= at));
+  const [[from, a], [to, b]] = [stops[next - 1], stops[next]];
+  return a.map((byte, n) => Math.round(byte + ((t - from) / (to - from)) * (b[n] - byte))) as RGB;
 }
 
-/** 511 colours from green through white (0) to purple: neither is the colour of weights, nor that of the selection. */
-function divergingRamp(): Uint8Array {
-  const out = new Uint8Array(511 * 3);
-  for (let n = 0; n < 511; n++) {
-    const t = (n - 255) / 255;
-    const size = Math.abs(t);
-    out.set(t === 0 ? [255, 255, 255] : oklch(1 - 0.52 * size, 0.16 * size ** 0.8, t < 0 ? 152 : 318), n * 3);
-  }
-  return out;
+/** 256 colours from the pane's own to the strongest, so that they work in grey, too. */
+function ramp(dark: boolean): Uint8Array {
+  return Uint8Array.from(Array.from({ length: 256 }, (_, n) => mixed(STOPS[themed(dark)], n / 255)).flat());
+}
+
+/** 511 colours from less through the pane's own (0) to more: neither is the colour of weights, nor that of the selection. */
+function divergingRamp(dark: boolean): Uint8Array {
+  const { more, less } = SIGN[themed(dark)];
+  const zero = STOPS[themed(dark)][0][1];
+  return Uint8Array.from(Array.from({ length: 511 }, (_, n) => mixed([[0, zero], [1, n < 255 ? less : more]], Math.abs(n - 255) / 255)).flat());
 }
 
 const ramps = new Map<string, Uint8Array>();
 
-export function sequential(dark: boolean): Uint8Array {
-  const name = dark ? "dark" : "light";
-  if (!ramps.has(name)) ramps.set(name, ramp(dark));
+function cached(name: string, make: () => Uint8Array): Uint8Array {
+  if (!ramps.has(name)) ramps.set(name, make());
   return ramps.get(name)!;
 }
 
-export function diverging(): Uint8Array {
-  if (!ramps.has("diverging")) ramps.set("diverging", divergingRamp());
-  return ramps.get("diverging")!;
-}
+export const sequential = (dark: boolean): Uint8Array => cached(`weights, ${dark}`, () => ramp(dark));
+export const diverging = (dark: boolean): Uint8Array => cached(`signed, ${dark}`, () => divergingRamp(dark));
 
 const entry = (map: Uint8Array, n: number): RGB => [map[3 * n], map[3 * n + 1], map[3 * n + 2]];
 
@@ -75,11 +79,11 @@ export const sequentialAt = (t: number, dark: boolean): RGB =>
   Number.isNaN(t) ? BROKEN : entry(sequential(dark), Math.round(255 * Math.min(1, Math.max(0, t))));
 
 /** A signed number's colour at t, -1 to 1. */
-export const divergingAt = (t: number): RGB =>
-  Number.isNaN(t) ? BROKEN : entry(diverging(), 255 + Math.round(255 * Math.min(1, Math.max(-1, t))));
+export const divergingAt = (t: number, dark: boolean): RGB =>
+  Number.isNaN(t) ? BROKEN : entry(diverging(dark), 255 + Math.round(255 * Math.min(1, Math.max(-1, t))));
 
 export const sequentialCss = (t: number, dark: boolean): string => css(sequentialAt(t, dark));
-export const divergingCss = (t: number): string => css(divergingAt(t));
+export const divergingCss = (t: number, dark: boolean): string => css(divergingAt(t, dark));
 
 /** Relative luminance, 0 to 1 (WCAG 2.2). */
 export function luminance(colour: RGB): number {
@@ -93,11 +97,6 @@ export const inkOn = (colour: RGB): string => (luminance(colour) > 0.179 ? "#000
 /** A head's colour: equal lightness, and hues spread over the whole circle, so that all differ. */
 export function headColour(head: number, heads: number, dark: boolean): string {
   return css(oklch(dark ? 0.78 : 0.52, 0.13, 20 + (360 * head) / heads));
-}
-
-/** A layer's colour: equal lightness, hues from green over blue to pink, which the pin's orange is not among. */
-export function layerColour(layer: number, layers: number, dark: boolean): string {
-  return css(oklch(dark ? 0.76 : 0.55, dark ? 0.11 : 0.125, 150 + (190 * layer) / Math.max(1, layers - 1)));
 }
 
 /** Position of a weight on the map, 0 to 1. Log covers four decades. */
@@ -127,7 +126,7 @@ export function paint(
   data: Float32Array, most: number, scale: "sqrt" | "linear" | "log", dark: boolean, signed: boolean,
 ): Uint8ClampedArray<ArrayBuffer> {
   const out = new Uint32Array(data.length);
-  const colours = palette(signed ? diverging() : sequential(dark));
+  const colours = palette(signed ? diverging(dark) : sequential(dark));
   const share = most > 0 ? 1 / most : 0;
   const [root, log] = [scale === "sqrt", scale === "log"];
   const broken = pixel(BROKEN);

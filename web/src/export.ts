@@ -2,7 +2,7 @@
 import { captionOf, settings, type Caption, type Window } from "./caption";
 import { strongestKeys } from "./trace/strongest";
 import { engine } from "./trace/engine";
-import { layerColour, onScale, sequentialCss } from "./colour";
+import { onScale, sequentialCss } from "./colour";
 import { csvCell, download, escaped, plainPart } from "./files";
 import { toShare } from "./hash";
 import { maskOf } from "./masking";
@@ -97,7 +97,6 @@ function wrapped(text: string, wide: number): string[] {
 /** An SVG for a paper: white background, the chosen scale, tokens, the pinned cell, a legend, and a caption. */
 export async function figure(): Promise<string> {
   const { picture, caption, rows, columns, data, height: down, width: across, pin: [pinRow, pinColumn], hidden } = await seen(MOST_CELLS);
-  const info = doc.value!.info;
   const withMatrix = state.mode.value !== "lines";
   const pooled = down !== rows.length || across !== columns.length;
   const withLines = state.mode.value !== "matrix" && !pooled && rows.length <= 200 && columns.length <= 200;
@@ -110,7 +109,7 @@ export async function figure(): Promise<string> {
   const frame = (left: number, top: number, wide: number, high: number, line: number): string =>
     `<rect x="${left.toFixed(1)}" y="${top.toFixed(1)}" width="${wide.toFixed(1)}" height="${high.toFixed(1)}" fill="none" stroke="${PIN}" stroke-width="${line}"/>`;
   if (withLines) {
-    const colour = layerColour(at.value.layer, info.layers.length, false);
+    const colour = "#2f62b5";
     const y = (n: number): number => 52 + n * 18;
     rows.forEach((label, n) => parts.push(text(label, n === pinRow, `x="${x + 120}" y="${y(n) + 4}" text-anchor="end"`)));
     columns.forEach((label, n) => parts.push(text(label, n === pinColumn, `x="${x + 300}" y="${y(n) + 4}"`)));

@@ -12,7 +12,7 @@ export function download(content: BlobPart, type: string, name: string): void {
 /** A part of a file's name: the last part of a model's name, without characters that file systems reject. */
 export const plainPart = (name: string): string => name.split(/[\\/]/).pop()!.replace(/[^\w.-]+/g, "-") || "headscope";
 
-/** A cell of CSV, quoted and protected from being run as a formula. src/headscope/view/tables.py has the same rule. */
+/** A cell of CSV, quoted and protected from being run as a formula. src/headscope/screens/tables.py has the same rule. */
 export const csvCell = (value: string): string => `"${(/^[=+\-@\t\r\n＝＋－＠]/.test(value) ? `'${value}` : value).replace(/"/g, '""')}"`;
 
 /** Text of an SVG that is written as a string; characters not allowed in XML are replaced. */

@@ -2,11 +2,11 @@
 import * as state from "./state";
 import { clearSets } from "./asking";
 import { column, doc, lookAt, row, shown } from "./store";
-import { goToNext, isTurned } from "./ranking";
-import { findingsOpen } from "./panels/findings";
-import { finding, step } from "./panels/headpane";
+import { goToNext } from "./ranking";
+import { find, step } from "./panels/headpane";
 import { nextStep } from "./panels/cell";
 import { requestZoom } from "./panels/map";
+import { toolsOpen } from "./panels/tools";
 import { gridTableOpen, tableOpen } from "./panels/table";
 import { cutEdge, toggleHead, toggleToken } from "./panels/causes";
 
@@ -18,20 +18,14 @@ function move(along: "row" | "column", by: number): void {
   if (labels[next]) target.value = labels[next].tokens[0];
 }
 
-/** As the grid lies on the screen. */
-function neighbour(down: number, right: number): void {
-  if (doc.value && isTurned(doc.value.info)) step(right, down);
-  else step(down, right);
-}
-
 /** Esc lets go of one thing at a time, the last first. */
 function letGo(): void {
   if (state.help.value) state.help.value = false;
   else if (state.sharing.value) state.sharing.value = false;
-  else if (findingsOpen.value) findingsOpen.value = false;
   else if (tableOpen.value) tableOpen.value = false;
   else if (gridTableOpen.value) gridTableOpen.value = false;
   else if (state.step.value) state.step.value = 0;
+  else if (state.chain.value) state.chain.value = false;
   else if (state.from.value.length || state.to.value.length) clearSets();
   else if (state.key.value !== null) state.key.value = null;
   else if (state.query.value !== null) state.query.value = null;
@@ -45,22 +39,16 @@ const toggle = (target: { value: boolean }): void => {
 };
 
 const KEYS: Record<string, () => void> = {
-  ArrowLeft: () => neighbour(0, -1),
-  ArrowRight: () => neighbour(0, 1),
-  ArrowUp: () => neighbour(-1, 0),
-  ArrowDown: () => neighbour(1, 0),
+  ArrowLeft: () => step(0, -1),
+  ArrowRight: () => step(0, 1),
+  ArrowUp: () => step(-1, 0),
+  ArrowDown: () => step(1, 0),
   j: () => move("row", 1),
   k: () => move("row", -1),
   J: () => move("column", 1),
   K: () => move("column", -1),
   Enter: () => { if (row.value !== null && column.value !== null) nextStep(); },
-  "/": () => {
-    if (state.pane.value === "head") finding.focus();
-    else {
-      state.pane.value = "head";
-      setTimeout(() => finding.focus());
-    }
-  },
+  "/": find,
   Escape: letGo,
   l: () => { state.mode.value = "lines"; },
   m: () => { state.mode.value = "matrix"; },
@@ -75,7 +63,8 @@ const KEYS: Record<string, () => void> = {
   n: () => { if (doc.value?.info.hasNorms) state.normed.value = !state.normed.value; },
   e: () => goToNext(1),
   E: () => goToNext(-1),
-  f: () => { findingsOpen.value = !findingsOpen.value; },
+  f: () => document.querySelector<HTMLElement>("[data-test=finding]")?.focus(),
+  o: () => { toolsOpen.value = !toolsOpen.value; },
   "1": () => { state.pane.value = "head"; },
   "2": () => { state.pane.value = "compare"; },
   "3": () => { state.pane.value = "causes"; },

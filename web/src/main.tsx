@@ -7,7 +7,9 @@ import { App } from "./app";
 import { listen } from "./keyboard";
 import { catalog } from "./catalog";
 import { followAway } from "./away";
-import { outcomes, start, type Start } from "./remote";
+import { backend, outcomes, start, type Start } from "./remote";
+import { Server } from "./server";
+import { followTyped, openModel } from "./live";
 import { followTheme } from "./appearance";
 import { isFresh } from "./hash";
 import { followHash, noStep } from "./steps";
@@ -16,6 +18,7 @@ import { FIELDS, FLOWING, status } from "./state";
 import { correct, followRemarks, openOnFinding } from "./opening";
 import { followNotebook, told } from "./notebook";
 import { restoreWidths } from "./panels/divider";
+import { followTools } from "./panels/tools";
 import { fetchRuns } from "./runs";
 import { followNumbers } from "./statistics";
 import { followSifted } from "./sifted";
@@ -55,6 +58,16 @@ function* parts(n: number): Generator<string> {
 async function open(): Promise<void> {
   catalog.value = about.statistics ?? [];
   start.value = { home: "file", traces: 0, ...about };
+  if (start.value.model) {
+    const opened = await openModel(page);
+    followTyped();
+    noStep();
+    if (fresh) openOnFinding(opened);
+    else correct();
+    show();
+    return;
+  }
+  if (start.value.home === "server") backend.value = new Server(start.value.token ?? "");
   if (!start.value.traces) failure.value = say("no_trace");
   for (let n = 0; n < start.value.traces; n++) {
     const all = start.value.bytes?.[n] ?? 0;
@@ -100,6 +113,7 @@ followRemarks();
 addEventListener("hashchange", () => { if (doc.value) correct(); });
 followFailure();
 restoreWidths();
+followTools();
 followTheme();
 followLanguage();
 followSaid();

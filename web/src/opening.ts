@@ -2,6 +2,7 @@
 import { batch, effect, signal } from "@preact/signals";
 import { isStatistic } from "./catalog";
 import { placeOf } from "./comparing";
+import { TANGLE } from "./sentence";
 import * as state from "./state";
 import { steps, unread } from "./steps";
 import { doc, docs, type Doc } from "./store";
@@ -9,15 +10,14 @@ import type { Word } from "./words";
 import type { Parts } from "./words/speech";
 import type { TraceInfo } from "./trace/trace";
 
-/** Texts above this many tokens open as prose: lines would be a tangle. */
-const TANGLE = 64;
-
 export function openOnFinding({ info }: Doc): void {
   batch(() => {
     if (Math.max(info.queries.tokens.length, info.keys.tokens.length) > TANGLE) state.mode.value = "text";
     if (!info.opening) return;
+    const pane = state.pane.value;
     goTo(info, info.opening);
-    state.statistic.value = "weight";
+    state.pane.value = pane;
+    if (pane === "head") state.statistic.value = "weight";
   });
 }
 
@@ -32,6 +32,7 @@ export function goTo(info: TraceInfo, cell: { layer: number; head: number; query
     state.head.value = place.head;
     state.query.value = cell.query ?? null;
     state.key.value = cell.key ?? null;
+    state.found.row = state.found.column = true;
   });
 }
 

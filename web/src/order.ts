@@ -1,10 +1,5 @@
 // Orders of heads, n = layer * heads + head: by place, by number, and the next of an order.
 
-/** Layer * heads + head at each place of the grid, row by row. */
-export function byPlace(layers: number, heads: number, turned: boolean): number[] {
-  return Array.from({ length: layers * heads }, (_, place) => (turned ? (place % layers) * heads + Math.floor(place / layers) : place));
-}
-
 /** Heads that have a number, the highest first or the lowest first, those of equal numbers by place. */
 export function byNumber(numbers: ArrayLike<number>, highest: boolean): number[] {
   const sign = highest ? -1 : 1;

@@ -3,13 +3,10 @@ import { batch, computed } from "@preact/signals";
 import { divergingAt, onScale, sequentialAt, type RGB } from "./colour";
 import * as state from "./state";
 import { betweenSets, pinnedCell } from "./asking";
-import { byNumber, byPlace, nextPlace } from "./order";
+import { byNumber, nextPlace } from "./order";
 import { table } from "./statistics";
 import { at, doc } from "./store";
 import type { TraceInfo } from "./trace/trace";
-
-/** The longer axis runs down: where a layer has more heads than there are layers, layers are columns. */
-export const isTurned = ({ layers, heads }: Pick<TraceInfo, "layers" | "heads">): boolean => heads > layers.length;
 
 const numbersOf = computed<Float32Array | null>(() => table.value?.[state.statistic.value] ?? null);
 const selected = computed(() => at.value.layer * (doc.value?.info.heads ?? 0) + at.value.head);
@@ -30,7 +27,7 @@ export const ranked = computed<number[]>(() => {
 export const drawn = computed<number[]>(() => {
   const info = doc.value?.info;
   if (!info) return [];
-  const places = byPlace(info.layers.length, info.heads, isTurned(info));
+  const places = Array.from({ length: info.layers.length * info.heads }, (_, n) => n);
   const numbers = numbersOf.value;
   if (state.order.value === "place" || !numbers) return places;
   const order = byNumber(sizes(numbers), state.order.value === "high");
@@ -65,8 +62,8 @@ export function tone(value: number): number {
   return high > low ? (value - low) / (high - low) : 0;
 }
 
-/** The number's colour; of effects blue is more and orange is less, as in the bars of a cell. */
-export const shade = (value: number, dark: boolean): RGB => (isSigned.value ? divergingAt(-Math.sign(value) * tone(value)) : sequentialAt(tone(value), dark));
+/** The number's colour. */
+export const shade = (value: number, dark: boolean): RGB => (isSigned.value ? divergingAt(Math.sign(value) * tone(value), dark) : sequentialAt(tone(value), dark));
 
 /** The scale's name where it is not an even one. */
 export const toneScale = computed<state.Scale>(() => (isWeight.value ? state.scale.value : isSigned.value ? "sqrt" : "linear"));

@@ -1,12 +1,16 @@
-// The server, if there is one: it runs the model on other texts, with heads silenced and tokens masked.
+// The back end, if there is one: it runs the model on other texts, with heads silenced and tokens masked.
 import { signal } from "@preact/signals";
 import { say } from "./words";
-import type { Ask, Outcome, Run } from "./ask";
+import type { Outcome, Run } from "./ask";
+import { Refused, type Backend, type Change } from "./backend";
 import type { Statistic } from "./catalog";
 import { openTrace, type Doc } from "./store";
 
 export interface Start {
+  /** `server` if something runs the model on other texts: a server, or the page itself if it has a model. */
   home: "file" | "server" | "notebook";
+  /** The size of the model that the page holds, packed, and the text that it opens on. */
+  model?: { bytes: number; text: string; pair: string | null; python: string; examples: string[] };
   traces: number;
   /** Size of each trace's file. */
   bytes?: number[];
@@ -22,28 +26,20 @@ export interface Start {
   runs?: Run[];
   /** Python's catalog of the statistics that follow from weights. */
   statistics?: Statistic[];
-  /** In a file that a page has written: its traces' names, the runs they are changes of (by number here), and its state. */
+  /** In a file that a page has written: its traces' names, and the runs they are changes of (by number here). */
   names?: string[];
   of?: Doc["of"][];
+  /** What a file shows first. */
   state?: string;
 }
 
-/** Another text, a change of one, or a trace that the server has kept. */
-export interface Change extends Partial<Ask> {
-  text?: string;
-  pair?: string | null;
-  base?: string;
-  kept?: string;
-}
-
 export const start = signal<Start>({ home: "file", traces: 0 });
+export const backend = signal<Backend | null>(null);
 export const outcomes = signal<Record<string, Outcome[]>>({});
 export const running = signal<string | null>(null);
 export const trouble = signal<string | null>(null);
 /** Ends the request that is under way. */
 export let cancel = (): void => undefined;
-
-class Refused extends Error {}
 
 const megabytes = (bytes: number): string => (bytes / 1e6).toFixed(1);
 
@@ -73,67 +69,16 @@ export async function abortable<T>(work: (signal: AbortSignal) => Promise<T>): P
   }
 }
 
-export async function post(path: string, body: object, signal: AbortSignal): Promise<ReadableStreamDefaultReader<Uint8Array>> {
-  const response = await fetch(path, {
-    method: "POST",
-    signal,
-    headers: { "content-type": "application/json", "x-headscope-token": start.value.token ?? "" },
-    body: JSON.stringify(body),
-  });
-  if (!response.ok || !response.body) throw new Refused((await response.text()).slice(0, 600));
-  return response.body.getReader();
-}
-
-type Line = any;
-
-/** The lines of JSON at the beginning of an answer; after one with an id, `rest` has the bytes that follow it. */
-export async function* lines(reader: ReadableStreamDefaultReader<Uint8Array>, rest?: Uint8Array[]): AsyncGenerator<Line> {
-  let buffer = new Uint8Array(0);
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return;
-    const joined = new Uint8Array(buffer.length + value.length);
-    joined.set(buffer);
-    joined.set(value, buffer.length);
-    buffer = joined;
-    for (let end = buffer.indexOf(10); end >= 0; end = buffer.indexOf(10)) {
-      const line = JSON.parse(new TextDecoder().decode(buffer.subarray(0, end))) as Line;
-      buffer = buffer.subarray(end + 1);
-      if (line.refused) throw new Refused(line.refused);
-      if (line.id) rest?.push(buffer);
-      yield line;
-      if (line.id) return;
-    }
-  }
-}
-
-/** Run the model. The answer is lines of JSON with the progress, then one with the size, then the trace file. */
+/** Run the model on a text, or on a change of one. */
 export async function run(change: Change, name: string | null, origin: number | null = null, made: Run | null = null): Promise<Doc | null> {
   return abortable(async (signal) => {
-    const reader = await post("api/trace", change, signal);
-    let file: { id: string; bytes: number; outcomes: Outcome[]; run: Run | null } | null = null;
-    const parts: Uint8Array[] = [];
-    for await (const line of lines(reader, parts)) {
-      if (line.id) file = line;
-      else told(line);
-    }
-    if (!file) throw new TypeError("cut off");
-    let got = parts[0].length;
-    while (got < file.bytes) {
-      running.value = say("text_loading", { done: megabytes(got), all: megabytes(file.bytes) });
-      const { done, value } = await reader.read();
-      if (done) throw new TypeError("cut off");
-      parts.push(value);
-      got += value.length;
-    }
-    const bytes = new Uint8Array(got);
-    let at = 0;
-    for (const part of parts) {
-      bytes.set(part, at);
-      at += part.length;
-    }
-    outcomes.value = { ...outcomes.value, [file.id]: file.outcomes };
-    const record = file.run ?? made;
-    return openTrace({ bytes: bytes.buffer }, name, file.id, origin !== null && record ? { origin, run: record } : null);
+    const { id, bytes, outcomes: predictions, run: record } = await backend.value!.trace(change, signal, (now) => {
+      if (now.bytes) running.value = say("text_loading", { done: megabytes(now.done), all: megabytes(now.all) });
+      else told(now);
+    });
+    signal.throwIfAborted();
+    outcomes.value = { ...outcomes.value, [id]: predictions };
+    const of = record ?? made;
+    return openTrace({ bytes }, name, id, origin !== null && of ? { origin, run: of } : null);
   });
 }

@@ -2,7 +2,7 @@
 import { batch, computed, signal } from "@preact/signals";
 import { askKey, changeName, NOTHING, type Ask, type Run } from "./ask";
 import { placeOf } from "./comparing";
-import { abortable, lines, post, run, running, start, trouble, told } from "./remote";
+import { abortable, backend, run, running, start, trouble, told } from "./remote";
 import * as state from "./state";
 import { at, column, doc, docs, headName, lookAt, placeOfDoc, row, shown, type Doc } from "./store";
 import { say, type Word } from "./words";
@@ -152,10 +152,10 @@ export async function go(): Promise<void> {
   const change: number[][] = [];
   const names = namesOf(ask, base);
   await abortable(async (signal) => {
-    for await (const line of lines(await post("api/study", { base: base.remote, ...ask }, signal))) {
+    for await (const line of backend.value!.study({ base: base.remote!, ...ask }, signal)) {
       if (line.run) finish(line.run, ask.kind === "heads" ? showEffects : undefined);
       else if (line.change) {
-        change[line.layer] = line.change;
+        change[line.layer!] = line.change;
         batch(() => {
           arriving.value = { base: base.remote!, ask, names, change: change.slice() };
           if (doc.value === base) showEffects();
@@ -188,8 +188,8 @@ export async function reopen(one: Run, which: "base" | "trace"): Promise<Doc | n
 /** The runs that the server has kept, or that the file holds. */
 export async function fetchRuns(): Promise<void> {
   if (start.value.home === "server") {
-    const response = await fetch("api/runs", { headers: { "x-headscope-token": start.value.token ?? "" } }).catch(() => null);
-    if (response?.ok) runs.value = await response.json() as Run[];
+    const kept = await backend.value!.runs();
+    if (kept) runs.value = kept;
     else trouble.value = say("cut");
   } else runs.value = start.value.runs ?? [];
   if (state.run.value && shownRun.value) adopt(shownRun.value);

@@ -9,14 +9,14 @@ import { FIELDS } from "./state";
 import { engine } from "./trace/engine";
 import { letters } from "./words";
 
-/** Bytes of a trace per element, a multiple of 3, as in headscope/view/html.py. */
+/** Bytes of a trace per element, a multiple of 3, as in headscope/page/html.py. */
 const CHUNK = 24 << 20;
 const LONGEST_TITLE = 48;
 
 /** What stands in the page until it is drawn. */
 const bare = document.getElementById("page")?.innerHTML ?? "";
 
-/** JSON that can neither close its element nor open a comment in it, as in headscope/pages.py. */
+/** JSON that can neither close its element nor open a comment in it, as in headscope/built.py. */
 const inert = (value: unknown): string =>
   JSON.stringify(value).replace(/[<>&\u2028\u2029]/g, (letter) => `\\u${letter.charCodeAt(0).toString(16).padStart(4, "0")}`);
 
@@ -62,7 +62,8 @@ export async function saveFile(): Promise<string> {
     statistics: start.value.statistics, state: toShare(FIELDS),
   };
   const [before, after] = shell();
-  const parts: string[] = [before, `<script type="application/json" id="hs-about">${inert(about)}</script>\n`];
+  const words = document.getElementById("hs-words")!.outerHTML;
+  const parts: string[] = [before, words, `\n<script type="application/json" id="hs-about">${inert(about)}</script>\n`];
   for (const [n, { id, info }] of open.entries()) {
     for (let from = 0; from < info.bytes; from += CHUNK) {
       const base64 = await engine.ask("copy", { id, from, bytes: CHUNK });

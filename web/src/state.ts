@@ -16,7 +16,7 @@ export const DIRECTIONS = ["from", "to"] as const;
 export const BLENDS = ["over", "mean"] as const;
 export const FACES = ["pictures", "values"] as const;
 /** Ways to change a run: of each head in turn, of what was chosen, or of nothing, for attributions. */
-export const WAYS = ["zero", "mean", "patch", "edge", "these", "cut", "decompx", "alti", "attention_gradient", "integrated_gradients"] as const;
+export const WAYS = ["zero", "mean", "patch", "edge", "these", "cut", "decompx", "alti", "integrated_gradients"] as const;
 export type Way = (typeof WAYS)[number];
 export const isOfHeads = (name: Way): boolean => WAYS.indexOf(name) < 4;
 export const isOfTokens = (name: Way): boolean => WAYS.indexOf(name) > 5;
@@ -39,6 +39,8 @@ export const head = signal(0);
 /** The pinned tokens, by their positions in the text. */
 export const query = signal<number | null>(null);
 export const key = signal<number | null>(null);
+/** Whether the page pinned the token of a side itself, for a finding: the reader's first click on it then keeps it. */
+export const found = { row: false, column: false };
 /** Chosen sets of tokens, by their places, for the weight between them. */
 export const NONE: readonly number[] = [];
 export const from = signal(NONE);
@@ -67,11 +69,16 @@ export const statistic = signal("entropy");
 export const order = signal<Order>("place");
 export const least = signal(0);
 export const step = signal(0);
+/** True if the steps of the cell take the place of the picture. */
+export const chain = signal(false);
 export const box = signal<Box>(null);
 
 /** How a run is changed, and the run in view. */
 export const way = signal<Way>("zero");
 export const run = signal("");
+
+/** The sentence that a page with a model opens on; empty unless the reader keeps it in the address. */
+export const typed = signal("");
 
 /** Row and column of the picture under the pointer or the keyboard's focus. Never in the URL. */
 export const hoverRow = signal<number | null>(null);
@@ -112,6 +119,8 @@ export const FIELDS = {
   way: among(way, WAYS),
   run: field(run, (text) => (/^[\w-]{1,24}$/.test(text) ? text : undefined)),
   step: field(step, whole),
+  chain: flag(chain),
+  text: field(typed, (text) => text.slice(0, 2000)),
   box: field<Box>(
     box,
     (text) => {

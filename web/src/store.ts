@@ -112,14 +112,15 @@ let nextId = 0;
 export type Source = { bytes: ArrayBuffer } | { parts: Iterable<string>; all: number };
 
 export async function openTrace(
-  source: Source, name: string | null, remote: string | null = null, of: Doc["of"] = null,
+  source: Source, name: string | null, remote: string | null = null, of: Doc["of"] = null, put: ((one: Doc) => void) | null = null,
 ): Promise<Doc> {
   const id = nextId++;
   if ("parts" in source) for (const base64 of source.parts) await engine.ask("part", { id, base64, bytes: source.all });
   const info = await engine.ask("open", "parts" in source ? { id } : { id, bytes: source.bytes });
   const text = info.text === null ? readable(info.queries, 12) : info.pair === null ? info.text : `${info.text} | ${info.pair}`;
   const one: Doc = { id, name: name ?? text, info, remote, of };
-  docs.value = [...docs.value, one];
+  if (put) put(one);
+  else docs.value = [...docs.value, one];
   if (!info.away && (!info.thumbs || !info.statistics)) void measureAll(one);
   return one;
 }

@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 import { signal } from "@preact/signals";
 import { among, field, fromHash, isFresh, share, toHash, toShare, whole, wholes, type Fields } from "../src/hash";
 import { maskOf } from "../src/masking";
-import { byNumber, byPlace, nextPlace } from "../src/order";
+import { byNumber, nextPlace } from "../src/order";
 import { corner, short, slots } from "../src/panels/slots";
 import { makeShown, placed, readable, type Label } from "../src/shown";
 import { sees, size, viewRows, type View } from "../src/trace/cells";
@@ -15,11 +15,6 @@ import { HeldTrace, plainName, type Axis, type TraceInfo } from "../src/trace/tr
 
 const fixture = new HeldTrace(new Uint8Array(readFileSync(new URL("./fixture.safetensors", import.meta.url))));
 const { weights } = JSON.parse(readFileSync(new URL("./fixture.json", import.meta.url), "utf8")) as { weights: number[][][] };
-
-test("the longer axis runs down", () => {
-  expect(byPlace(2, 3, false)).toEqual([0, 1, 2, 3, 4, 5]);
-  expect(byPlace(2, 3, true)).toEqual([0, 3, 1, 4, 2, 5]);
-});
 
 test("heads without a number have no rank, equal ones stand by place", () => {
   expect(byNumber([0.2, NaN, 0.9, 0.2], true)).toEqual([2, 0, 3]);
@@ -42,17 +37,17 @@ test("slots fill the panel and never lie on one another", () => {
       for (const pictures of [false, true]) {
         const now = slots(columns, rows, width, height, labelled, pictures);
         expect(now.across * columns).toBeLessThanOrEqual(Math.max(width, 12 * columns));
-        expect(now.side + 2 * now.frame + now.beside).toBeLessThanOrEqual(Math.max(now.across, now.beside + 20));
-        expect(now.label + now.side + 2 * now.frame + now.number).toBeLessThanOrEqual(now.down);
+        expect(now.side).toBeLessThanOrEqual(Math.max(now.across, 18));
+        expect(now.label + now.side + now.meter + now.number).toBeLessThanOrEqual(now.down);
         expect(corner(now, columns)[1] - corner(now, 0)[1]).toBe(now.down);
         if (!pictures) expect(now.side).toBe(0);
       }
     }
   }
   expect(slots(6, 12, 360, 500, false, true).total).toBeGreaterThan(440);
-  // a low panel still has all of twelve rows, with the numbers beside
-  const low = slots(6, 12, 300, 330, false, true);
-  expect([low.total <= 330, low.beside > 0, low.side >= 18]).toEqual([true, true, true]);
+  // twelve heads in a row, as drawn: pictures of about 40 px, a meter, a number
+  const drawn = slots(12, 6, 552, 400, false, true);
+  expect([drawn.total <= 400, drawn.meter, drawn.number, drawn.side]).toEqual([true, 3, 15, 40]);
 });
 
 test("numbers in slots are short", () => {

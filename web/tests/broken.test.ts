@@ -56,6 +56,6 @@ test("NaN survives pooling, and has a colour of its own on every map", () => {
       expect(others).not.toContain(broken);
     }
   }
-  expect(sequentialCss(NaN, false)).toBe(divergingCss(NaN));
+  expect(sequentialCss(NaN, false)).toBe(divergingCss(NaN, false));
   expect(sequentialCss(NaN, true)).toBe("rgb(214 0 60)");
 });

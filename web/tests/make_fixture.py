@@ -8,13 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from headscope._trace import LayerRecord, TokenAxis, Trace
-from headscope.attention import Mask, attend
-from headscope.statistics import roles_of
-from headscope.statistics.catalog import MASSES, ROLE_TOKENS, WEIGHTS_ONLY
-from headscope.statistics.reference import head_means
-from headscope.terms import NO_TERMS, Terms
-from headscope.view.page_trace import page_bytes
+from headscope.attention.scores import Mask, attend
+from headscope.attention.terms import NO_TERMS, Terms
+from headscope.heads.catalog import MASSES, ROLE_TOKENS, WEIGHTS_ONLY
+from headscope.page.trace import page_bytes
+from headscope.results.arrays import TokenAxis
+from headscope.traces import LayerRecord, Trace
 
 SIZE, HEADS, D = 12, 4, 16
 SHIFTED = np.linspace(-1, 1, SIZE * SIZE, dtype=np.float32).reshape(1, SIZE, SIZE)
@@ -74,9 +73,9 @@ def fixture() -> Trace:
 
 def expected(trace: Trace) -> dict[str, object]:
     """Weights, scores and statistics of every head, by headscope's own formulas."""
-    roles = roles_of(trace)
     in_file_alone = ("punctuation", "other_sentence")
     names = [name for name in WEIGHTS_ONLY if name not in in_file_alone]
+    table = trace.statistics(names)
     return {
         "masses": {name: sorted(ROLE_TOKENS[role]) for name, role in MASSES.items() if role in ROLE_TOKENS},
         "weights": [
@@ -88,19 +87,7 @@ def expected(trace: Trace) -> dict[str, object]:
             for layer in range(len(trace.layers))
         ],
         "statistics": [
-            {
-                name: found.tolist()
-                for name, found in head_means(
-                    record.q,
-                    record.k,
-                    scale=record.scale,
-                    roles=roles,
-                    mask=record.mask,
-                    terms=record.terms,
-                    names=names,
-                ).items()
-            }
-            for record in trace.layers
+            {name: table[name].array[layer].tolist() for name in names} for layer in range(len(trace.layers))
         ],
     }
 

@@ -29,8 +29,8 @@ test("colours begin at 0, or at the lowest head; signed numbers lie around 0; no
 });
 
 test("shades are the page's maps by day and by night, with text that can be read", () => {
-  expect(shadeOf(5, { low: 0, high: 5 }, false)).toEqual({ "--day": "rgb(32 35 47)", "--dayink": "#fff", "--night": "rgb(223 250 255)", "--nightink": "#000" });
-  expect(shadeOf(0, { low: -3, high: 3 }, true)["--night"]).toBe("rgb(255 255 255)");
+  expect(shadeOf(5, { low: 0, high: 5 }, false)).toEqual({ "--day": "rgb(19 34 61)", "--dayink": "#fff", "--night": "rgb(230 243 255)", "--nightink": "#000" });
+  expect(shadeOf(0, { low: -3, high: 3 }, true)["--night"]).toBe("rgb(16 19 24)");
   expect(shadeOf(2, { low: 2, high: 2 }, false)).toEqual(shadeOf(1, { low: 0, high: 2 }, false));
   expect(layerShade(3, 4)).toEqual(shadeOf(1, { low: 0, high: 1 }, false));
   expect(layerShade(0, 1)).toEqual(shadeOf(1, { low: 0, high: 4 }, false));

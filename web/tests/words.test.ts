@@ -1,4 +1,5 @@
 // Every language says the same things: the same words, with the same parts in braces. Colours are what they promise.
+import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import { language } from "../src/appearance";
 import { common } from "../src/words/common";
@@ -7,7 +8,7 @@ import { ja } from "../src/words/ja";
 import { zh } from "../src/words/zh";
 import { report } from "../src/report/words";
 import { count, number, percent, rounded } from "../src/words/numbers";
-import { diverging, divergingCss, headColour, inkOn, luminance as relative, oklch, onScale, paint, sequential, sequentialAt } from "../src/colour";
+import { diverging, divergingAt, headColour, inkOn, luminance as relative, oklch, onScale, paint, SIGN, sequential, sequentialAt } from "../src/colour";
 
 const parts = (text: string): string[] => [...new Set(text.match(/\{\w+\}/g) ?? [])].sort();
 
@@ -48,9 +49,21 @@ for (const dark of [false, true]) {
   });
 }
 
-test("no difference is white", () => {
-  expect(divergingCss(0)).toBe("rgb(255 255 255)");
-});
+const style = readFileSync(new URL("../src/base.css", import.meta.url), "utf-8");
+const hex = ([r, g, b]: readonly number[]): string => `#${[r, g, b].map((byte) => byte.toString(16).padStart(2, "0")).join("")}`;
+
+for (const dark of [false, true]) {
+  test(`more is green and less is purple, on canvases as in the style sheet, and 0 is the pane's own colour, ${dark ? "dark" : "light"}`, () => {
+    const { more, less } = SIGN[dark ? "dark" : "light"];
+    const named = (name: string): string => [...style.matchAll(new RegExp(`--${name}: (#\\w{6});`, "g"))][Number(dark)][1];
+    expect([hex(more), hex(less)]).toEqual([named("more"), named("less")]);
+    const [ends, zero] = [[1, -1].map((t) => divergingAt(t, dark)), divergingAt(0, dark)];
+    expect(ends).toEqual([more, less]);
+    expect([hex(zero), hex(sequentialAt(0, dark))]).toEqual([named("panel"), named("panel")]);
+    expect(more[1]).toBeGreaterThan(Math.max(more[0], more[2]));
+    expect(less[1]).toBeLessThan(Math.min(less[0], less[2]));
+  });
+}
 
 test("OKLCH's ends are black and white", () => {
   expect(oklch(0, 0, 0)).toEqual([0, 0, 0]);
@@ -64,16 +77,16 @@ test("pixels are the map's colours, on every scale, signed or not", () => {
     numbers.forEach((x, n) => {
       const shade = Math.round(255 * onScale(x, 1, scale));
       expect([...plain.subarray(4 * n, 4 * n + 4)]).toEqual([...sequential(true).subarray(3 * shade, 3 * shade + 3), 255]);
-      expect([...signed.subarray(4 * n, 4 * n + 4)]).toEqual([...diverging().subarray(3 * (255 - shade), 3 * (255 - shade) + 3), 255]);
+      expect([...signed.subarray(4 * n, 4 * n + 4)]).toEqual([...diverging(true).subarray(3 * (255 - shade), 3 * (255 - shade) + 3), 255]);
     });
   }
 });
 
 test("the maps' colours stay what they are", () => {
   const at = (map: Uint8Array, places: number[]): number[][] => places.map((n) => [...map.subarray(3 * n, 3 * n + 3)]);
-  expect(at(sequential(false), [0, 64, 128, 255])).toEqual([[255, 255, 255], [152, 200, 245], [81, 138, 212], [32, 35, 47]]);
-  expect(at(sequential(true), [0, 64, 128, 255])).toEqual([[19, 23, 29], [44, 68, 124], [62, 127, 204], [223, 250, 255]]);
-  expect(at(diverging(), [0, 128, 255, 383, 510])).toEqual([[3, 113, 56], [126, 188, 143], [255, 255, 255], [195, 152, 208], [129, 56, 151]]);
+  expect(at(sequential(false), [0, 64, 128, 255])).toEqual([[255, 255, 255], [216, 231, 248], [132, 178, 231], [19, 34, 61]]);
+  expect(at(sequential(true), [0, 64, 128, 255])).toEqual([[16, 19, 24], [27, 46, 74], [46, 98, 169], [230, 243, 255]]);
+  expect(at(diverging(false), [0, 128, 255, 383, 510])).toEqual([[138, 63, 157], [197, 159, 206], [255, 255, 255], [127, 191, 164], [0, 128, 74]]);
 });
 
 test("text on a colour has the contrast that WCAG asks of small text", () => {

@@ -1,11 +1,20 @@
 """The meaning of a checkpoint: components, layers, heads, parameters. A pure function of config and header.
 
-Import `fit`, `glossary`, `memory` and `tree` from their modules; this package leaves them out so that it loads quickly.
+Read `schema.py` (a family's table) and `families/`, then `reading.py`, which gives every tensor a role, and
+`record.py`, the `Anatomy`. `heads.py` slices heads, `parameters.py` has the tables of parameters and their names in
+files. `sizes.py` and `layer_rules.py` read config.json, `tops.py` sorts what is beyond the base model, and
+`refusals.py` says what would be computed wrongly. `glossary.py` explains a config, with the meanings in `entries.py`
+and the consequences in `rules.py`; `tree.py` draws the modules in `modules/`; `fit.py` says what another class loads.
+
+It reads checkpoints; everything that computes calls it. Import `fit`, `glossary` and `tree` from their modules: this
+package leaves them out so that it loads quickly.
+
+    read_anatomy(checkpoint).parameter("layer.query.weight", 3).stored    # the tensor's name in the file
 """
 
-from headscope.anatomy.disentangled import Disentangled
 from headscope.anatomy.families import FAMILIES, family_of
 from headscope.anatomy.heads import Head, Layer, check_index, layers_of
+from headscope.anatomy.layer_rules import Disentangled
 from headscope.anatomy.parameters import Component, Parameter, Parameters
 from headscope.anatomy.reading import read_anatomy
 from headscope.anatomy.record import Anatomy

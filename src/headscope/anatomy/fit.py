@@ -11,13 +11,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headscope.anatomy.families import FAMILIES, family_of
-from headscope.anatomy.names import modern_name
-from headscope.anatomy.parameters import Parameter, Parameters
+from headscope.anatomy.parameters import Parameter, Parameters, modern_name
 from headscope.anatomy.reading import base_specs, read_anatomy
 from headscope.anatomy.record import Anatomy
-from headscope.anatomy.schema import Family, Spec, Top
+from headscope.anatomy.schema import Family, Top
 from headscope.anatomy.sizes import Dimensions, config_size, config_value, read_dimensions
-from headscope.anatomy.tops import own_specs
 from headscope.errors import InputError
 
 if TYPE_CHECKING:
@@ -166,7 +164,7 @@ def class_parameters(
     specs = base_specs(family, sizes, anatomy.config)
     wanted = {prefix + spec.name: sizes.shape(spec) for spec, _ in specs if with_pooler or spec not in family.pooler}
     tied: dict[str, str] = {}
-    on_top: tuple[Spec, ...] = own_specs(family, top, anatomy.config) if top else ()
+    on_top = family.held(top.specs, anatomy.config) if top else []
     for spec in on_top:
         if spec.tied_to is not None and anatomy.ties:
             source = spec.tied_to if spec.tied_to in {other.name for other in on_top} else prefix + spec.tied_to

@@ -1,4 +1,7 @@
-"""The rules of each layer's attention, from config.json: which keys its queries see, and how far they are rotated."""
+"""The rules of each layer's attention, from config.json, and the settings that headscope can't compute.
+
+Which keys a layer's queries see, how far they are rotated, and what DeBERTa and MPNet add for distances.
+"""
 
 from __future__ import annotations
 
@@ -96,3 +99,96 @@ def _base(config: Mapping[str, Any], family: Family, kind: str, refuse: Any) -> 
         refuse(f"{base_field} is {brief(base)}, expected a number above 1", SAVED_CONFIG)
         return None
     return float(base)
+
+
+KINDS = ("c2p", "p2c")
+
+FEWEST_BUCKETS = 32
+"""Buckets of distances that MPNet's class looks up, whatever its config says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disentangled:
+    """The settings of disentangled attention (He et al. 2021, section 3).
+
+    Attributes:
+        kinds: the products that are added: c2p (content to position), p2c (position to content).
+        relative: False if the config names products, which change the scale, without relative_attention, which adds
+            them.
+        shared: True if relative keys and queries come from the layer's own W_K and W_Q.
+        span: vectors on each side of distance 0.
+        longest: the largest distance that has a bucket of its own.
+        logarithmic: True if larger distances share buckets (DeBERTa v2, section 2).
+    """
+
+    kinds: tuple[str, ...]
+    relative: bool
+    shared: bool
+    span: int
+    longest: int
+    logarithmic: bool
+
+    @property
+    def rows(self) -> int:
+        """Rows of the table of distances."""
+        return 2 * self.span
+
+    @property
+    def share(self) -> int:
+        """Number of products in a score, by which d_head is multiplied in the scale."""
+        return 1 + len(self.kinds)
+
+
+def read_disentangled(config: Mapping[str, Any], sizes: Dimensions) -> Disentangled:
+    """Return the settings of a DeBERTa, which `term_refusals` has checked."""
+    stated = _products(config)
+    lengths = (config.get(name) for name in ("max_relative_positions", "max_position_embeddings"))
+    return Disentangled(
+        kinds=tuple(name for name in KINDS if name in stated),
+        relative=bool(config.get("relative_attention")),
+        shared=bool(config.get("share_att_key")),
+        span=sizes.relative // 2,
+        longest=next((length for length in lengths if isinstance(length, int) and is_size(length)), 512),
+        logarithmic=is_size(config.get("position_buckets")),
+    )
+
+
+def _products(config: Mapping[str, Any]) -> list[Any]:
+    stated = config.get("pos_att_type") or []
+    if isinstance(stated, str):
+        return [name.strip() for name in stated.lower().split("|")]
+    return stated if isinstance(stated, list) else [stated]
+
+
+def term_refusals(config: Mapping[str, Any], family: Family, sizes: Dimensions) -> list[Refusal]:
+    """Return refusals of the settings of MPNet's and DeBERTa's distances that headscope can't compute."""
+    refusals: list[Refusal] = []
+
+    def refuse(text: str, advice: str = CAPTURE_LIVE) -> None:
+        refusals.append(Refusal(text, advice, "config.json"))
+
+    if family.terms == "by_distance" and sizes.relative < FEWEST_BUCKETS:
+        refuse(
+            f"relative_attention_num_buckets is {sizes.relative}, and the model looks up {FEWEST_BUCKETS} buckets",
+            SAVED_CONFIG,
+        )
+    if family.terms != "disentangled":
+        return refusals
+    if unknown := [name for name in _products(config) if name not in KINDS]:
+        refuse(f"pos_att_type names {brief(unknown[0])}: headscope computes {' and '.join(KINDS)}")
+    for name in ("max_relative_positions", "position_buckets"):
+        value = config.get(name, -1)
+        if isinstance(value, bool) or not isinstance(value, int):
+            refuse(f"{name} is {brief(value)}, expected an integer", SAVED_CONFIG)
+    settings = read_disentangled(config, sizes)
+    if settings.logarithmic and not 1 <= settings.span // 2 < settings.longest - 1:
+        refuse(
+            f"{settings.span} buckets can't hold distances up to {settings.longest} by their logarithm",
+            SAVED_CONFIG,
+        )
+    kernel = config.get("conv_kernel_size") or 0
+    if kernel and (not is_size(kernel) or kernel % 2 == 0):
+        refuse(f"conv_kernel_size is {brief(kernel)}: headscope computes odd sizes, which keep the number of tokens")
+    if config.get("attention_head_size") is not None:
+        refuse(f"attention_head_size is {brief(config['attention_head_size'])}: headscope computes d_model / heads")
+    return refusals

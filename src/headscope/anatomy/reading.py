@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from headscope.anatomy.disentangled import term_refusals
 from headscope.anatomy.families import FAMILIES, family_of
-from headscope.anatomy.layer_rules import read_layer_rules
-from headscope.anatomy.names import Placement, find_bases, placement, spellings
-from headscope.anatomy.parameters import UNPLACED, Parameter, Parameters
+from headscope.anatomy.layer_rules import read_layer_rules, term_refusals
+from headscope.anatomy.parameters import UNPLACED, Parameter, Parameters, Placement, find_bases, placement, spellings
 from headscope.anatomy.record import Anatomy
 from headscope.anatomy.refusals import (
     Refusal,
@@ -25,10 +22,9 @@ from headscope.anatomy.refusals import (
     size_refusals,
     unplaced_refusals,
 )
-from headscope.anatomy.rest import sort_rest
 from headscope.anatomy.schema import Family, Spec
 from headscope.anatomy.sizes import Dimensions, read_dimensions
-from headscope.anatomy.tops import top_specs
+from headscope.anatomy.tops import sort_rest, top_specs
 from headscope.checkpoint.json_text import brief, shortened
 
 if TYPE_CHECKING:
@@ -80,7 +76,7 @@ def read_anatomy(checkpoint: Checkpoint) -> Anatomy:
         for spec in (*family.embeddings, *family.before_layers)
         if (stored := names.get(place.prefix + spec.name)) is not None
     }
-    dimensions = read_dimensions(config, family, tables, checkpoint.where)
+    dimensions = read_dimensions(config, family, tables, checkpoint.where, tensors=len(tensors))
     rows, absent, mismatches = base_parameters(checkpoint, family, place, names, dimensions)
     missing = without_whole(absent, family.pooler, family.beside, family.before_layers)
 
@@ -220,11 +216,13 @@ def no_single_base(family: Family, bases: Sequence[str]) -> Refusal:
 def base_specs(family: Family, sizes: Dimensions, config: Mapping[str, Any]) -> list[tuple[Spec, int | None]]:
     """Return the base model's parameters with their layers, in the class's order, including the pooler."""
     first = (*family.embeddings, *(family.projection if sizes.d_embedding != sizes.d_model else ()))
-    specs: list[tuple[Spec, int | None]] = [(spec, None) for spec in (*first, *family.before_layers)]
-    for layer in range(sizes.stored_layers):
-        specs += [(replace(spec, name=sizes.name(spec, layer)), layer) for spec in family.layer if layer >= spec.first]
-    specs += [(spec, None) for spec in (*family.after_layers, *family.pooler, *family.beside)]
-    return [(spec, layer) for spec, layer in specs if family.holds(spec.when, config)]
+    of_layers = family.held(family.layer, config)
+    last = (*family.after_layers, *family.pooler, *family.beside)
+    return [
+        *((spec, None) for spec in family.held((*first, *family.before_layers), config)),
+        *((spec, layer) for layer in range(sizes.stored_layers) for spec in sizes.named(of_layers, layer)),
+        *((spec, None) for spec in family.held(last, config)),
+    ]
 
 
 def base_parameters(
@@ -239,15 +237,16 @@ def base_parameters(
     rows: list[Parameter] = []
     absent: list[Spec] = []
     mismatches: list[tuple[Parameter, tuple[int, ...]]] = []
-    for spec, layer in base_specs(family, dimensions, checkpoint.config):
+    tensors, specs = checkpoint.tensors, base_specs(family, dimensions, checkpoint.config)
+    for (spec, layer), expected in zip(specs, dimensions.shapes(spec for spec, _ in specs), strict=True):
         stored = names.get(place.prefix + spec.name)
         if stored is None:
             absent.append(spec)
             continue
-        entry = checkpoint.tensors[stored]
+        entry = tensors[stored]
         component = COMPONENTS[spec.role.split(".", 1)[0]]
         rows.append(Parameter(spec.name, entry.shape, entry.dtype, component, spec.role, layer, stored))
-        if entry.shape != (expected := dimensions.shape(spec)):
+        if entry.shape != expected:
             mismatches.append((rows[-1], expected))
     return rows, absent, mismatches
 

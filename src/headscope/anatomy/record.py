@@ -7,11 +7,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from headscope.anatomy.disentangled import Disentangled, read_disentangled
 from headscope.anatomy.families import named_architectures
-from headscope.anatomy.layer_rules import LayerRule, read_layer_rules
-from headscope.anatomy.names import Placement
-from headscope.anatomy.parameters import UNPLACED, Component, Parameter, Parameters
+from headscope.anatomy.layer_rules import Disentangled, LayerRule, read_disentangled, read_layer_rules
+from headscope.anatomy.parameters import UNPLACED, Component, Parameter, Parameters, Placement
 from headscope.anatomy.refusals import Refusal
 from headscope.anatomy.schema import Family, Top
 from headscope.anatomy.sizes import SAVED_CONFIG, Dimensions, config_value
@@ -167,6 +165,7 @@ class Anatomy:
 
     @cached_property
     def _by_role(self) -> dict[tuple[str, int | None], Parameter]:
+        """Role and layer -> parameter; layers that share their parameters have the same."""
         rows = {(row.role, row.layer): row for row in (*self.extra, *self.parameters) if row.role is not None}
         by_name = {row.name: row for row in (*self.parameters, *self.extra)}
         outer = self.place.outer if self.place else ""
@@ -177,7 +176,12 @@ class Anatomy:
                 rows.setdefault((spec.role, None), replace(source, role=spec.role, stored=copy))
         for role, row in self._stacked():
             rows[role, row.layer] = row
-        return rows
+        if self.dimensions is None or not self.dimensions.groups:
+            return rows
+        users: dict[int | None, list[int | None]] = {None: [None]}
+        for layer in range(self.dimensions.layers):
+            users.setdefault(self.dimensions.stored_layer(layer), []).append(layer)
+        return {(role, layer): row for (role, stored), row in rows.items() for layer in users.get(stored, ())}
 
     def _stacked(self) -> Iterator[tuple[str, Parameter]]:
         """Yield the parameters that the file stacks in one tensor, in equal parts, with their roles."""
@@ -196,7 +200,11 @@ class Anatomy:
 
     def has(self, role: str, layer: int | None = None) -> bool:
         """Return True if the checkpoint has the parameter with this role, stored or tied."""
-        return (role, self._stored_layer(layer)) in self._by_role
+        return (role, layer) in self._by_role
+
+    def find(self, role: str, layer: int | None = None) -> Parameter | None:
+        """Return the parameter with this role as `parameter` does; None if the checkpoint lacks it."""
+        return self._by_role.get((role, layer))
 
     def class_rows(self, rows: Iterable[Parameter]) -> Iterator[tuple[str, Parameter]]:
         """Yield parameters under the names of transformers' class, which may split those that the file stacks."""
@@ -215,10 +223,6 @@ class Anatomy:
         """Return True if the class has no parameter with this role, so that its absence is not a fault."""
         return not self.has(role, layer) and self._class_name(role, layer) not in self.missing
 
-    def _stored_layer(self, layer: int | None) -> int | None:
-        """The layer of the file whose parameters a layer uses."""
-        return layer if layer is None or self.dimensions is None else self.dimensions.stored_layer(layer)
-
     def parameter(self, role: str, layer: int | None = None) -> Parameter:
         """Return the parameter with this role; for a tied one, its stored copy or else the parameter it is tied to.
 
@@ -229,7 +233,7 @@ class Anatomy:
         if self.family is None:
             raise self.refusals[0].error(self.where)
         try:
-            return self._by_role[role, self._stored_layer(layer)]
+            return self._by_role[role, layer]
         except KeyError:
             raise CheckpointError(
                 f"the checkpoint has no {self._class_name(role, layer)}",
@@ -277,14 +281,18 @@ class Anatomy:
 
         Raises:
             UnsupportedError: headscope doesn't know the family.
-            ConfigError: the field has a value of the wrong kind.
+            ConfigError: the field has a value of the wrong kind, or a number is missing that has no default.
         """
         if self.family is None:
             raise self.refusals[0].error(self.where)
         value = config_value(self.config, self.family, name, self.where)
-        if value is None:
-            return self.family.fixed.get(name, self.family.defaults.get(self.family.config.get(name, name)))
         kind = SETTINGS[name]
+        if value is None:
+            config_field = self.family.config.get(name, name)
+            value = self.family.fixed.get(name, self.family.defaults.get(config_field))
+            if value is None and kind is not str:
+                raise ConfigError(f"config.json has no {config_field}", where=self.where, advice=SAVED_CONFIG)
+            return value
         number = isinstance(value, (int, kind)) and not isinstance(value, bool)
         if not (isinstance(value, str) if kind is str else number and 0 <= value <= LARGEST_SETTING):
             raise ConfigError(
@@ -310,3 +318,35 @@ class Anatomy:
         if not positions:
             return int(self.setting("positions"))
         return positions if offset is None else max(positions - offset - int(self.setting("padding_id")), 0)
+
+
+PRECISIONS = {"fp32": 32, "fp16": 16, "bf16": 16, "int8": 8}
+"""Bits per parameter. int8 counts only the codes: the scales take less than a hundredth of that."""
+
+AS_STORED = "as stored"
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes at one precision.
+
+    Attributes:
+        precision: fp32, fp16, bf16, int8, or as stored.
+        base: bytes of the base model's parameters.
+        whole: bytes of these and of the parameters on top.
+    """
+
+    precision: str
+    base: int
+    whole: int
+
+
+def memory(anatomy: Anatomy) -> tuple[Memory, ...]:
+    """Return the bytes of a model's parameters, at each precision and as the checkpoint stores them.
+
+    Tied weights count once; buffers and activations don't count.
+    """
+    base, whole = anatomy.parameters.total, anatomy.all_parameters.total
+    rows = [Memory(name, base * bits // 8, whole * bits // 8) for name, bits in PRECISIONS.items()]
+    stored = anatomy.parameters.bytes
+    return (*rows, Memory(AS_STORED, stored, stored + anatomy.extra.bytes))

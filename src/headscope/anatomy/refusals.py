@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headscope.anatomy.names import Placement
-from headscope.anatomy.parameters import Parameter
+from headscope.anatomy.parameters import Parameter, Placement
 from headscope.anatomy.schema import Family
 from headscope.anatomy.sizes import SAVED_CONFIG, Dimensions
 from headscope.checkpoint.json_text import brief, few, shortened

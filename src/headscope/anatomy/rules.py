@@ -43,7 +43,7 @@ class Facts:
 
     @property
     def positions_act(self) -> str:
-        """What positions do in a family that adds none."""
+        """Effect of positions in a family that adds none."""
         if self.anatomy.rotates:
             return "queries and keys are rotated by their positions"
         return "scores depend on distances"

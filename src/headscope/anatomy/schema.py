@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,7 +38,7 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class Rotary:
-    """How a family rotates queries and keys by their positions (Su et al. 2021).
+    """Rotation of queries and keys by their positions (Su et al. 2021).
 
     Attributes:
         base: the default of rope_theta; of global layers, if local ones have another.
@@ -101,7 +101,7 @@ class Family:
         projects_first: True if the embeddings are projected before their norm.
         terms: what the layers add to the scores: empty, `by_distance` (MPNet) or `disentangled` (DeBERTa).
         base_pooler: True if the base model's class has the pooler.
-        layer_form: the file of headscope.encoder with the layer's formula: post_norm or pre_norm.
+        layer_form: where the layer's norms stand: post_norm or pre_norm; see headscope.encoder.layer_forms.
         rms_norm: True if norms divide by the root of the mean square and neither centre nor shift.
         rotary: how queries and keys are rotated, if they are.
         class_names: role without .weight and .bias -> the name of the class's module, if the files have other names
@@ -155,6 +155,10 @@ class Family:
         the family has none.
         """
         return all(self._meets(condition, config) for condition in when.split("&")) if when else True
+
+    def held(self, specs: Iterable[Spec], config: Mapping[str, Any]) -> list[Spec]:
+        """Return the parameters that a class has under a config."""
+        return [spec for spec in specs if self.holds(spec.when, config)]
 
     def _meets(self, condition: str, config: Mapping[str, Any]) -> bool:
         name, operator, wanted = re.fullmatch(r"!?(\w+)([=~]?)(.*)", condition).groups()  # type: ignore[union-attr]

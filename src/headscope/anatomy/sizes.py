@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headscope.anatomy.schema import Family, Spec
@@ -13,8 +13,8 @@ from headscope.errors import ConfigError
 DEFAULT_LABELS = 2
 """Outputs of a classifier if the config doesn't say: transformers' default, which configs leave out."""
 
-MOST_LAYERS = 10_000
-"""No model has more layers; a config with more is damaged."""
+MOST_LAYERS = 1000
+"""The most layers, and groups of layers, that a config may name; more only if there are as many tensors."""
 
 DEBERTA_SPANS = ("position_buckets", "max_relative_positions", "max_position_embeddings")
 """The fields that may give the number of DeBERTa's distances on each side; the first positive one counts."""
@@ -123,9 +123,17 @@ class Dimensions:
         """Return the name of a layer's parameter: `{l}` is the layer, or the group of layers, and `{i}` its layer."""
         return spec.name.format(l=stored_layer // self.inner, i=stored_layer % self.inner)
 
+    def named(self, specs: Iterable[Spec], stored_layer: int) -> list[Spec]:
+        """Return the parameters of a layer under their names in it, without those that only later layers have."""
+        return [replace(spec, name=self.name(spec, stored_layer)) for spec in specs if stored_layer >= spec.first]
+
     def shape(self, spec: Spec) -> tuple[int, ...]:
         """Return a spec's shape as integers."""
         return tuple(size if isinstance(size, int) else int(getattr(self, size)) for size in spec.shape)
+
+    def shapes(self, specs: Iterable[Spec]) -> list[tuple[int, ...]]:
+        """Return the shapes of several specs."""
+        return [self.shape(spec) for spec in specs]
 
 
 def config_value(config: Mapping[str, Any], family: Family, name: str, where: str) -> Any:
@@ -220,7 +228,7 @@ def config_labels(config: Mapping[str, Any], where: str) -> int:
 
 
 def read_dimensions(
-    config: Mapping[str, Any], family: Family, tables: Mapping[str, tuple[int, ...]], where: str
+    config: Mapping[str, Any], family: Family, tables: Mapping[str, tuple[int, ...]], where: str, *, tensors: int = 0
 ) -> Dimensions:
     """Return the sizes of a model.
 
@@ -232,9 +240,11 @@ def read_dimensions(
         family: the family that it names.
         tables: role -> shape of the embedding tables in the header.
         where: the checkpoint, for messages.
+        tensors: number of tensors in the header.
 
     Raises:
-        ConfigError: a size is missing or not a positive integer, or the heads don't divide d_model.
+        ConfigError: a size is missing or not a positive integer, the heads don't divide d_model, or there are more
+            layers than tensors.
     """
     d_model = config_size(config, family, "d_model", where)
     heads = config_size(config, family, "heads", where)
@@ -246,12 +256,12 @@ def read_dimensions(
             where=f"{where}: config.json",
             advice=f"{family.config['heads']} must divide {family.config['d_model']}: {SAVED_CONFIG}",
         )
-    if layers > MOST_LAYERS:
-        raise ConfigError(
-            f"config.json says {family.config['layers']} = {layers}, more than any model has",
-            where=where,
-            advice=SAVED_CONFIG,
-        )
+    inner = optional_size(config, family, "inner", where) or 1
+    groups = optional_size(config, family, "groups", where) or int("groups" in family.config)
+    for name, count in {"layers": layers, "inner": layers * inner, "groups": groups * inner}.items():
+        if count > max(MOST_LAYERS, tensors):
+            text = f"{family.config[name]} = {brief(config_value(config, family, name, where))}"
+            raise ConfigError(f"config.json says {text}, more than any model has", where=where, advice=SAVED_CONFIG)
     grouped = optional_size(config, family, "kv_heads", where)
     if grouped and heads % grouped:
         raise ConfigError(
@@ -259,7 +269,6 @@ def read_dimensions(
             where=where,
             advice=SAVED_CONFIG,
         )
-    inner = optional_size(config, family, "inner", where) or 1
 
     def axis(role: str, index: int, otherwise: int) -> int:
         shape = tables.get(role, ())
@@ -277,7 +286,7 @@ def read_dimensions(
         labels=config_labels(config, where),
         head_width=head_width,
         grouped=grouped,
-        groups=optional_size(config, family, "groups", where) or int("groups" in family.config),
+        groups=groups,
         inner=inner,
         relative=relative_rows(config, family),
         kernel=optional_size(config, family, "kernel", where) if config.get("conv_kernel_size") else 0,

@@ -1,25 +1,25 @@
-"""The classes and tasks on top of the base model, derived from config.json and the names in the file."""
+"""The tensors beyond the base model: classes and tasks on top, copies of other parameters, and buffers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
 
 from headscope.anatomy.families import named_architectures
-from headscope.anatomy.parameters import Parameter
+from headscope.anatomy.parameters import UNPLACED, Parameter, Placement
 from headscope.anatomy.schema import Family, Spec, Top
 from headscope.anatomy.sizes import Dimensions
+
+if TYPE_CHECKING:
+    from headscope.checkpoint import Checkpoint
 
 
 def ties_words(config: Mapping[str, Any], family: Family | None) -> bool:
     """Return True if the output embedding is tied to the input embedding: by default, most families tie them."""
     default = family.defaults.get("tie_word_embeddings", True) if family else True
     return config.get("tie_word_embeddings", default) is not False
-
-
-def own_specs(family: Family, top: Top, config: Mapping[str, Any]) -> tuple[Spec, ...]:
-    """Return the parameters that a class has on top under this config."""
-    return tuple(spec for spec in top.specs if family.holds(spec.when, config))
 
 
 def top_specs(
@@ -39,7 +39,7 @@ def top_specs(
     order = sorted(family.tops, key=rank)
     specs: dict[str, Spec] = {}
     for top in order:
-        for spec in own_specs(family, top, config):
+        for spec in family.held(top.specs, config):
             specs.setdefault(spec.name, spec)
     return specs
 
@@ -70,7 +70,7 @@ def held_tops(
         top
         for top in family.tops
         if (pooler or not top.pooler or not family.pooler)
-        and all(fits(spec) for spec in own_specs(family, top, config))
+        and all(fits(spec) for spec in family.held(top.specs, config))
     ]
     return tuple(sorted(complete, key=lambda top: stem + top.suffix not in architectures))
 
@@ -87,3 +87,93 @@ def sure_tasks(tops: Sequence[Top], architectures: Sequence[str], stem: str) -> 
         if stem + top.suffix in architectures or not rivals:
             tasks.update(dict.fromkeys(top.tasks))
     return tuple(tasks)
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """The tensors that are not parameters of the base model, sorted by kind.
+
+    Attributes:
+        extra: the parameters on top of the base model, in file order.
+        tied: stored copies of other parameters -> the name under which the file stores the original.
+        buffers: stored tensors that are not parameters.
+    """
+
+    extra: list[Parameter] = field(default_factory=list)
+    tied: dict[str, str] = field(default_factory=dict)
+    buffers: list[str] = field(default_factory=list)
+
+
+def sort_rest(
+    checkpoint: Checkpoint,
+    family: Family,
+    place: Placement,
+    names: Mapping[str, str],
+    base: Sequence[Parameter],
+    specs: Mapping[str, Spec],
+) -> Rest:
+    """Sort the tensors that are not parameters of the base model.
+
+    Args:
+        checkpoint: the checkpoint.
+        family: its family.
+        place: the position of the base model in the file's names.
+        names: class's name -> stored name, of all tensors.
+        base: the parameters of the base model.
+        specs: class's name -> spec, of the parameters that may be on top.
+    """
+    tensors, shared = checkpoint.tensors, checkpoint.shared
+    sources = tie_sources(specs, names, base, place.outer) if ties_words(checkpoint.config, family) else {}
+    class_names = {stored: name for name, stored in names.items()}
+    stored_base = {row.stored for row in base}
+    listed = {shared.get(row.stored, row.stored): row.stored for row in base}
+    base_modules = {
+        spec.name.split(".", 1)[0] for spec in (*family.embeddings, *family.layer, *family.pooler, *family.beside)
+    }
+    rest = Rest()
+    for stored, entry in tensors.items():
+        if stored in stored_base:
+            continue
+        name = class_names.get(stored, stored).removeprefix(place.outer)
+        original = shared.get(stored, stored)
+        source = sources.get(name)
+        if stored.startswith(place.prefix) and is_buffer(stored.removeprefix(place.prefix), family):
+            rest.buffers.append(stored)
+        elif original in listed:
+            rest.tied[stored] = listed[original]
+        elif source is not None and tensors[source].shape == entry.shape:
+            rest.tied[stored] = source
+        else:
+            listed[original] = stored
+            spec = specs.get(name)
+            if spec is not None and name in sources and source is None:  # only the copy is stored, not its original
+                spec = specs.get(spec.tied_to or "", spec)
+                name = spec.name
+            role = spec.role if spec is not None else None
+            component = component_of(stored, name, place, base_modules)
+            rest.extra.append(Parameter(name, entry.shape, entry.dtype, component, role, None, stored))
+    return rest
+
+
+def is_buffer(name: str, family: Family) -> bool:
+    """Return True if a tensor of the base model is not a parameter."""
+    return any(fnmatchcase(name, pattern) for pattern in family.buffers)
+
+
+def tie_sources(
+    specs: Mapping[str, Spec], names: Mapping[str, str], base: Sequence[Parameter], outer: str
+) -> dict[str, str | None]:
+    """Class's name of each tied parameter -> stored name of its original, None if the original is not stored."""
+    stored_base = {row.name: row.stored for row in base}
+    return {
+        name: stored_base.get(spec.tied_to) or names.get(outer + spec.tied_to)
+        for name, spec in specs.items()
+        if spec.tied_to is not None
+    }
+
+
+def component_of(stored: str, name: str, place: Placement, base_modules: Container[str]) -> str:
+    """Component of a tensor beyond the base model: the first part of its name, or UNPLACED inside the base model."""
+    module = stored.removeprefix(place.prefix).split(".", 1)[0]
+    inside = stored.startswith(place.prefix) and (place.prefix or module in base_modules)
+    return UNPLACED if inside else name.split(".", 1)[0]

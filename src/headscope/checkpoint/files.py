@@ -1,15 +1,23 @@
-"""Reading files: only regular files, and only up to a limit of bytes.
+"""A checkpoint's bytes: regular files read up to a limit, weight files by span, folders by name.
 
-Reading a pipe would wait for its writer, and a device may never end. Both are rejected before the first byte.
+Reading a pipe would wait for its writer, and a device may never end. Both are rejected before the first byte. A
+`Source` is a file that is read by span, a `FileTree` a folder: on disk (here), or on the hub (hub.py).
 """
 
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import stat
+import weakref
+from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
+
+from headscope.errors import CheckpointError, InputError
+
+MOST_FOLDERS = 200
 
 KINDS = {
     stat.S_IFDIR: "a folder",
@@ -59,9 +67,214 @@ def read_whole(path: Path, most: int) -> bytes:
 
 def read_span(file: BinaryIO, start: int, stop: int) -> bytes:
     """Return the bytes from start to stop; fewer if the file ends before."""
-    file.seek(start)
     chunks = []
-    while start < stop and (chunk := file.read(stop - start)):
+    while start < stop and (chunk := _read_at(file, start, stop - start)):
         chunks.append(chunk)
         start += len(chunk)
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _read_at(file: BinaryIO, start: int, count: int) -> bytes:
+    if hasattr(os, "pread"):  # other threads, and processes that were forked, may read the same open file
+        return os.pread(file.fileno(), count, start)
+    file.seek(start)
+    return file.read(count)
+
+
+class Source(Protocol):
+    """A file of known size that is read by span.
+
+    Attributes:
+        name: the file's name, as in `TensorEntry.file`.
+        where: the file's name in messages.
+        size: its length in bytes.
+        remote: True if each read is a request over the network.
+    """
+
+    name: str
+    where: str
+    size: int
+    remote: bool
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Return the bytes from start to stop. Raises CheckpointError if the file doesn't have them all."""
+
+    def view(self, start: int, stop: int) -> memoryview:
+        """Return the same bytes, without a copy if the file is on disk."""
+
+
+def check_span(source: Source, start: int, stop: int) -> None:
+    """Raise CheckpointError unless the bytes from start to stop are inside the file."""
+    if not 0 <= start <= stop <= source.size:
+        raise CheckpointError(
+            f"bytes {start} to {stop} are needed, but the file has {source.size}",
+            where=source.where,
+            advice="the file is truncated or damaged: download or copy it again",
+        )
+
+
+class LocalFile:
+    """A `Source` on disk: headers are read, weights are memory-mapped on first access.
+
+    The file is opened once. If another takes its place, the opened one is read on; if it is written to, reading raises.
+    """
+
+    remote = False
+
+    def __init__(self, path: Path, name: str | None = None, *, mapped: bool = True) -> None:
+        """Open the file.
+
+        Args:
+            path: its path.
+            name: its name, as in `TensorEntry.file`; by default that of the path.
+            mapped: False to read bytes where they would be mapped: what was read can't change afterwards.
+
+        Raises:
+            CheckpointError: it is not a regular file, or can't be read.
+        """
+        self.path = path
+        self.name = name if name is not None else path.name
+        self.where = str(path)
+        try:
+            self._file = open_regular(path)
+        except (OSError, ValueError) as error:  # a ValueError: the name holds a NUL, or half of a surrogate pair
+            raise unreadable(path, error) from error
+        weakref.finalize(self, self._file.close)
+        self._opened = self._state()
+        self.size = self._opened[0]
+        self._mapped = mapped
+        self._map: mmap.mmap | None = None
+
+    def read(self, start: int, stop: int) -> bytes:
+        check_span(self, start, stop)
+        try:
+            data = read_span(self._file, start, stop)
+        except OSError as error:
+            raise unreadable(self.path, error) from error
+        self._check_unchanged()
+        if len(data) < stop - start:
+            raise unreadable(self.path, OSError("it ends before its length says"))
+        return data
+
+    def view(self, start: int, stop: int) -> memoryview:
+        if not self._mapped or start == stop:
+            return memoryview(self.read(start, stop))
+        check_span(self, start, stop)
+        self._check_unchanged()
+        if self._map is None:
+            try:
+                self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+            except (OSError, ValueError) as error:  # a ValueError: the file is empty now
+                raise unreadable(self.path, error) from error
+        return memoryview(self._map)[start:stop]
+
+    def _state(self) -> tuple[int, int]:
+        """Length and time of the last change."""
+        status = os.fstat(self._file.fileno())
+        return status.st_size, status.st_mtime_ns
+
+    def _check_unchanged(self) -> None:
+        """Raise CheckpointError if another program has written to the file since it was opened."""
+        if (state := self._state()) != self._opened:
+            raise CheckpointError(
+                f"the file had {self.size} bytes when it was opened, and has {state[0]} now"
+                if state[0] != self.size
+                else "the file has been written to since it was opened",
+                where=self.where,
+                advice="open it again when the other program has finished",
+            )
+
+
+def unreadable(path: Path, error: OSError | ValueError) -> CheckpointError:
+    """Return the error for a file that the system can't read or that is not a regular file."""
+    return CheckpointError(
+        f"the file can't be read: {getattr(error, 'strerror', None) or error}",
+        where=str(path),
+        advice="pass an existing regular file that you have permission to read",
+    )
+
+
+class FileTree(Protocol):
+    """A folder or a repository, with files by name.
+
+    Attributes:
+        where: its name in messages.
+    """
+
+    where: str
+
+    def source(self, name: str) -> Source | None:
+        """Return a weight file, to be read by span; None if there is none of that name."""
+
+    def path(self, name: str) -> Path | None:
+        """Return a file's path on this machine; None if there is none of that name."""
+
+    def names(self) -> list[str]:
+        """Return the names of all files, sorted; the names of folders, if they are listed, end in a slash."""
+
+    def below(self) -> list[str]:
+        """Return the names of files in subfolders, as folder/name; incomplete if there are many folders."""
+
+    def fetch(self, name: str) -> Source:
+        """Download a weight file and return it."""
+
+
+class Folder:
+    """A `FileTree` on disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.folder = path
+        self.where = str(path)
+
+    def source(self, name: str) -> Source | None:
+        path = self.folder / check_name(name)
+        try:
+            # LocalFile rejects what is neither a file nor a folder (a pipe, a device).
+            return LocalFile(path, name) if path.exists() and not path.is_dir() else None
+        except OSError as error:
+            raise unreadable(path, error) from error
+
+    def path(self, name: str) -> Path | None:
+        path = self.folder / check_name(name)
+        try:
+            if not path.exists():
+                return None
+            check_regular(path.stat())
+        except OSError as error:
+            raise unreadable(path, error) from error
+        return path
+
+    def names(self) -> list[str]:
+        try:
+            return sorted(path.name + "/" * path.is_dir() for path in self.folder.iterdir())
+        except OSError as error:
+            raise unreadable(self.folder, error) from error
+
+    def below(self) -> list[str]:
+        """Search one level of subfolders; two in `snapshots`, where the hub's cache keeps one folder per commit."""
+        files: list[str] = []
+        for name in [name for name in self.names() if name.endswith("/")][:MOST_FOLDERS]:
+            inner = Folder(self.folder / name)
+            # Unreadable subfolders are skipped: the user didn't ask for them.
+            with suppress(CheckpointError):
+                files += [name + file for file in (inner.below() if name == "snapshots/" else inner.names())]
+        return files
+
+    def fetch(self, name: str) -> Source:
+        return LocalFile(self.folder / check_name(name), name)
+
+
+def check_name(name: str) -> str:
+    """Return a file's name, after checking that it doesn't lead out of the folder.
+
+    Raises:
+        InputError: it does, or it isn't a name.
+    """
+    parts = name.split("/")
+    if not name or "\\" in name or "\0" in name or ":" in name or any(part in ("", ".", "..") for part in parts):
+        raise InputError(
+            f"{name!r} is not the name of a file inside the checkpoint",
+            where=name,
+            advice="pass a name such as vocab.txt",
+        )
+    return name

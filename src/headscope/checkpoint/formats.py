@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headscope.checkpoint.source import Source
+from headscope.checkpoint.files import Source
 from headscope.errors import CheckpointError
 
 PREFERENCE = (

@@ -7,17 +7,18 @@ slice of a tensor costs only its own bytes. All requests are pinned to the commi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from difflib import get_close_matches
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from headscope import __version__
+from headscope.checkpoint.files import LocalFile, Source, check_name, check_span
 from headscope.checkpoint.formats import PREFERENCE
-from headscope.checkpoint.hub_errors import explain, failures
-from headscope.checkpoint.place import check_name
-from headscope.checkpoint.source import LocalFile, Source, check_span
 from headscope.errors import CheckpointError, NotFoundError
+from headscope.files import is_full
 
 FIRST_REQUEST = 64 * 1024
 TIMEOUT_SECONDS = 30
@@ -28,7 +29,7 @@ IDENTITY: dict[str, Any] = {"library_name": "headscope", "library_version": __ve
 
 
 class Repository:
-    """A `Place` on the hub: one model repository, at one commit.
+    """A `FileTree` on the hub: one model repository, at one commit.
 
     Attributes:
         where: its id and its commit, joined by an @.
@@ -236,6 +237,51 @@ def _length(response: Any, start: int, stop: int, where: str) -> int:
     )
 
 
+def upload(identity: str, kind: str, files: Mapping[str, bytes | Path], message: str, *, private: bool) -> str:
+    """Write files into a repository, which is created if it isn't there; all of them in one commit, or none.
+
+    Args:
+        identity: owner/name.
+        kind: dataset or space.
+        files: name in the repository -> contents, or the file that has them.
+        private: whether a new repository is private.
+
+    Returns:
+        The repository's address.
+
+    Raises:
+        NotFoundError: the hub can't be reached, or doesn't let this token write there.
+    """
+    from huggingface_hub import CommitOperationAdd, HfApi
+
+    try:
+        api = HfApi(**IDENTITY)
+        sdk = "static" if kind == "space" else None
+        url = api.create_repo(identity, repo_type=kind, private=private, exist_ok=True, space_sdk=sdk)
+        added = [CommitOperationAdd(name, content) for name, content in files.items()]
+        api.create_commit(identity, added, commit_message=message, repo_type=kind)
+    except (*failures(), RuntimeError) as error:  # type: ignore[misc]  # the last where one file wasn't taken
+        raise _not_written(error, f"{kind} {identity}") from error
+    return str(url)
+
+
+def _not_written(error: Exception, where: str) -> NotFoundError:
+    from huggingface_hub import constants
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
+
+    if isinstance(error, HFValidationError):
+        return NotFoundError("this is not a hub id", where=where, advice="a hub id is owner/name")
+    if isinstance(error, OfflineModeIsEnabled):
+        return NotFoundError("HF_HUB_OFFLINE forbids requests to the hub", where=where, advice="unset HF_HUB_OFFLINE")
+    where = f"{where} on {constants.ENDPOINT}"
+    if isinstance(error, HfHubHTTPError) and error.response.status_code in (401, 403):
+        advice = "log in (`hf auth login`, or HF_TOKEN) with a token that may write there"
+        return NotFoundError(f"the hub answered {error.response.status_code}", where=where, advice=advice)
+    reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    advice = "check the network and HF_ENDPOINT, and call it again: nothing was written in part"
+    return NotFoundError(f"the hub didn't take it ({reason})", where=where, advice=advice)
+
+
 @contextmanager
 def _without_bar() -> Iterator[None]:
     """Hide the progress bars of small files, unless HF_HUB_DISABLE_PROGRESS_BARS is set."""
@@ -250,3 +296,84 @@ def _without_bar() -> Iterator[None]:
         yield
     finally:
         enable_progress_bars()
+
+
+FAMILIAR = (
+    "google-bert/bert-base-uncased",
+    "google-bert/bert-base-cased",
+    "google-bert/bert-large-uncased",
+    "google-bert/bert-large-cased",
+    "google-bert/bert-base-multilingual-cased",
+    "google-bert/bert-base-chinese",
+    "FacebookAI/roberta-base",
+    "FacebookAI/roberta-large",
+    "FacebookAI/xlm-roberta-base",
+    "distilbert/distilbert-base-uncased",
+    "almanach/camembert-base",
+    "google/electra-small-discriminator",
+    "google/electra-base-discriminator",
+)
+"""Well-known ids to suggest for a mistyped one."""
+
+
+def failures() -> tuple[type[Exception], ...]:
+    """Return the exceptions that a request to the hub may raise."""
+    from huggingface_hub import errors
+
+    # The HTTP client is httpx in huggingface_hub 1 and httpx2 in 2: take the one whose HTTPError it imports.
+    client = import_module(errors.HTTPError.__module__.partition(".")[0])
+    return client.HTTPError, client.InvalidURL, OSError, ValueError
+
+
+def explain(error: Exception, identity: str, revision: str | None) -> tuple[NotFoundError, bool]:
+    """Explain an exception that a request raised.
+
+    Returns:
+        headscope's error; and True if it is final, so that a cached copy would be no substitute.
+    """
+    from huggingface_hub import constants
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HfHubHTTPError,
+        HFValidationError,
+        OfflineModeIsEnabled,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    where = identity if revision is None else f"{identity}@{revision}"
+    by_hand = "download the model on a machine with a network, and pass its folder"
+    if isinstance(error, HFValidationError):
+        return NotFoundError("this is not a hub id", where=identity, advice="a hub id is owner/name"), True
+    if isinstance(error, RevisionNotFoundError):
+        advice = "pass a branch, tag or commit of the model, or leave the revision out"
+        return NotFoundError(f"the model has no revision {revision}", where=identity, advice=advice), True
+    if isinstance(error, GatedRepoError):
+        advice = "request access on the model's page, then log in (`hf auth login`, or HF_TOKEN)"
+        return NotFoundError("the model is gated: its owners control access", where=where, advice=advice), False
+    if isinstance(error, RepositoryNotFoundError):
+        close = get_close_matches(identity, FAMILIAR, 1, 0.8)
+        close = close or [known for known in FAMILIAR if get_close_matches(identity, [known.split("/")[1]], 1, 0.85)]
+        suggestion = f"did you mean {close[0]}? " if close else ""
+        advice = f"{suggestion}Check the spelling; if the model is private, log in (`hf auth login`, or HF_TOKEN)"
+        return NotFoundError(
+            "the hub has no model with this id, and no such path exists", where=where, advice=advice
+        ), False
+    if isinstance(error, OfflineModeIsEnabled):
+        problem = "no such path exists, the model is not in the cache, and HF_HUB_OFFLINE forbids requests to the hub"
+        return NotFoundError(problem, where=where, advice=f"unset HF_HUB_OFFLINE, or {by_hand}"), False
+    if isinstance(error, HfHubHTTPError):
+        status = error.response.status_code
+        log_in = "log in (`hf auth login`, or HF_TOKEN) with a token that has access to this model"
+        advice = log_in if status in (401, 403) else f"try again later, or {by_hand}"
+        return NotFoundError(
+            f"the hub answered {status}", where=f"{where} on {constants.ENDPOINT}", advice=advice
+        ), False
+    if is_full(error):
+        advice = "free some space, or set HF_HOME to a folder on another disk"
+        return NotFoundError("the disk of the hub's cache is full", where=constants.HF_HUB_CACHE, advice=advice), True
+    reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    advice = f"check the network and HF_ENDPOINT, or {by_hand}"
+    return NotFoundError(
+        f"the hub can't be reached ({reason})", where=f"{where} on {constants.ENDPOINT}", advice=advice
+    ), False

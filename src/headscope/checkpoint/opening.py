@@ -9,11 +9,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from headscope.checkpoint.choosing import choose_weights
 from headscope.checkpoint.entry import TensorEntry
+from headscope.checkpoint.files import FileTree
 from headscope.checkpoint.json_text import JsonError, read_object, shown
-from headscope.checkpoint.place import Place
-from headscope.checkpoint.resolve import resolve
+from headscope.checkpoint.resolve import choose_weights, resolve
 from headscope.checkpoint.weights import Weights, find_shared, read_header, read_weights
 from headscope.errors import CheckpointError, ConfigError, InputError
 
@@ -57,7 +56,7 @@ class Checkpoint:
     """
 
     def __init__(
-        self, *, name: str, origin: str, place: Place, weights: Weights, config: Mapping[str, Any] | None
+        self, *, name: str, origin: str, place: FileTree, weights: Weights, config: Mapping[str, Any] | None
     ) -> None:
         self.name = name
         self.origin = origin
@@ -151,7 +150,7 @@ class Checkpoint:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def read_config(place: Place) -> dict[str, Any] | None:
+def read_config(place: FileTree) -> dict[str, Any] | None:
     """Return the content of config.json; None if there is none.
 
     Raises:

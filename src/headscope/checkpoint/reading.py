@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from headscope.checkpoint.entry import DTYPE_BITS, TensorEntry, contiguous_strides
-from headscope.checkpoint.source import Source
+from headscope.checkpoint.files import Source
 from headscope.errors import InputError, UnsupportedError
 
 NATIVE = {
@@ -48,6 +48,9 @@ def read_tensor(
         raise UnsupportedError(
             f"headscope can't read tensors of {kind}", where=where, advice=f"convert it to one of {', '.join(NATIVE)}"
         )
+    whole = rows is None and columns is None and entry.strides is None and 0 not in entry.shape
+    if whole and entry.dtype in NATIVE:
+        return np.frombuffer(source.view(entry.start, entry.stop), dtype=stored).reshape(entry.shape)
     bounds = [(0, length) for length in entry.shape]
     for axis, (part, axis_name) in enumerate(((rows, "rows"), (columns, "columns"))):
         if part is not None:

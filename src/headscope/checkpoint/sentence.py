@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.checkpoint.files import read_whole
 from headscope.checkpoint.json_text import JsonError, brief, parse_object, shown
 from headscope.errors import CheckpointError, UnsupportedError
+from headscope.results.explained import Pooling
 
 if TYPE_CHECKING:
     from headscope.checkpoint import Checkpoint
@@ -25,34 +25,6 @@ SPELLINGS = {"mean": "mean", "mean_tokens": "mean", "cls": "cls", "cls_token": "
 """A mode as sentence-transformers spells it: after `pooling_mode_` in a field's name, or as `pooling_mode`'s value."""
 
 
-@dataclass(frozen=True)
-class Pooling:
-    """The computation of the text's vector from the tokens' vectors.
-
-    Attributes:
-        mode: `mean` over all tokens, special ones included, or `cls`: the first token's vector.
-        normalized: True if the vector is divided by its length.
-        stated: True if the checkpoint specifies the pooling; False if this is sentence-transformers' default for a
-            model without modules.json, the mean without normalisation.
-        max_length: number of tokens to which sentence-transformers cuts a text; None without a limit.
-        lowercase: True if sentence-transformers lower-cases a text before tokenizing it.
-        prompt: the text that sentence-transformers puts before every text by default; may be empty.
-    """
-
-    mode: str = "mean"
-    normalized: bool = False
-    stated: bool = False
-    max_length: int | None = None
-    lowercase: bool = False
-    prompt: str = ""
-
-    def __str__(self) -> str:
-        ways = {"mean": "the mean over all tokens", "cls": "the first token's vector"}
-        length = ", divided by its length" if self.normalized else ""
-        source = "as modules.json says" if self.stated else "the default: the checkpoint has no modules.json"
-        return f"{ways[self.mode]}{length} ({source})"
-
-
 def read_pooling(checkpoint: Checkpoint) -> Pooling:
     """Return the pooling that a checkpoint specifies; without modules.json, sentence-transformers' default.
 
@@ -60,10 +32,10 @@ def read_pooling(checkpoint: Checkpoint) -> Pooling:
         CheckpointError: a file can't be read or contains invalid values.
         UnsupportedError: a mode other than mean or cls, several modes at once, or a module after the pooling.
     """
-    modules = _list(checkpoint, "modules.json")
+    modules = json_list(checkpoint, "modules.json")
     if modules is None:
         return Pooling()
-    kinds = [_kind(module, checkpoint) for module in modules]
+    kinds = [module_of(module, checkpoint) for module in modules]
     names = [name for name, _ in kinds]
     if names[:2] != ["Transformer", "Pooling"] or names[2:] not in ([], ["Normalize"]):
         raise UnsupportedError(
@@ -72,7 +44,7 @@ def read_pooling(checkpoint: Checkpoint) -> Pooling:
             where=checkpoint.where,
             advice="read trace.outputs['last_hidden_state'] and apply the other modules yourself",
         )
-    settings = _object(checkpoint, "sentence_bert_config.json") or {}
+    settings = json_object(checkpoint, "sentence_bert_config.json") or {}
     length = settings.get("max_seq_length")
     return Pooling(
         mode=_mode(checkpoint, f"{kinds[1][1]}/config.json"),
@@ -80,11 +52,38 @@ def read_pooling(checkpoint: Checkpoint) -> Pooling:
         stated=True,
         max_length=length if isinstance(length, int) and not isinstance(length, bool) and length > 0 else None,
         lowercase=settings.get("do_lower_case") is True,
-        prompt=_prompt(_object(checkpoint, "config_sentence_transformers.json") or {}),
+        prompt=_prompt(json_object(checkpoint, "config_sentence_transformers.json") or {}),
     )
 
 
-def _kind(module: object, checkpoint: Checkpoint) -> tuple[str, str]:
+def stated_otherwise(checkpoint: Checkpoint, pooling: Pooling, width: int, longest: int) -> list[str]:
+    """Contradictions of sentence-transformers' files with the model: its width, its window, the names of prompts.
+
+    Args:
+        checkpoint: the checkpoint.
+        pooling: as `read_pooling` reads it.
+        width: the model's d_model.
+        longest: the most tokens that it takes.
+    """
+    modules = [module_of(module, checkpoint) for module in json_list(checkpoint, "modules.json") or ()]
+    places = [f"{folder}/config.json" for kind, folder in modules if kind == "Pooling"]
+    wrong = [
+        f"{place} says {field} {brief(value)}, the model has {width}"
+        for place in places
+        for field, value in (json_object(checkpoint, place) or {}).items()
+        if field in ("embedding_dimension", "word_embedding_dimension") and value != width
+    ]
+    length = pooling.max_length
+    if length is not None and length > longest:
+        wrong.append(f"sentence_bert_config.json says max_seq_length {length:,}, the model takes {longest:,}")
+    settings = json_object(checkpoint, "config_sentence_transformers.json") or {}
+    prompts, default = settings.get("prompts"), settings.get("default_prompt_name")
+    if default is not None and not (isinstance(prompts, dict) and default in prompts):
+        wrong.append(f"config_sentence_transformers.json has no prompt {brief(default)}, the default_prompt_name")
+    return wrong
+
+
+def module_of(module: object, checkpoint: Checkpoint) -> tuple[str, str]:
     """Return a module's class, without its package, and its folder."""
     if isinstance(module, dict):
         kind, path = module.get("type"), module.get("path")
@@ -102,7 +101,7 @@ def _kind(module: object, checkpoint: Checkpoint) -> tuple[str, str]:
 
 def _mode(checkpoint: Checkpoint, filename: str) -> str:
     """Return the pooling mode from its config."""
-    config = _object(checkpoint, filename)
+    config = json_object(checkpoint, filename)
     where = f"{checkpoint.where}: {filename}"
     if config is None:
         raise CheckpointError(f"modules.json lists a Pooling, but there is no {filename}", where=where, advice=AGAIN)
@@ -129,13 +128,13 @@ def _prompt(config: Mapping[str, Any]) -> str:
     return result if isinstance(result, str) else ""
 
 
-def _object(checkpoint: Checkpoint, filename: str) -> dict[str, Any] | None:
+def json_object(checkpoint: Checkpoint, filename: str) -> dict[str, Any] | None:
     """Read a JSON object beside the weights; None if there is no such file."""
     path = checkpoint.file(filename)
     return None if path is None else _parsed(path, b"%s", checkpoint, filename)
 
 
-def _list(checkpoint: Checkpoint, filename: str) -> list[Any] | None:
+def json_list(checkpoint: Checkpoint, filename: str) -> list[Any] | None:
     """Read a JSON list beside the weights; None if there is no such file."""
     path = checkpoint.file(filename)
     if path is None:

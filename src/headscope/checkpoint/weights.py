@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headscope.checkpoint.entry import TensorEntry
+from headscope.checkpoint.files import FileTree, Source
 from headscope.checkpoint.formats import PACKED_SUFFIXES, PICKLE_SUFFIXES, foreign_kind
 from headscope.checkpoint.json_text import JsonError, read_object, shown
-from headscope.checkpoint.place import Place
 from headscope.checkpoint.safetensors_header import read_safetensors_header
-from headscope.checkpoint.source import Source
 from headscope.errors import CheckpointError, NotFoundError, UnsupportedError
 
 
@@ -30,7 +29,7 @@ class Weights:
     shared: dict[str, str]
 
 
-def read_weights(place: Place, name: str) -> Weights:
+def read_weights(place: FileTree, name: str) -> Weights:
     """Read the headers of one weight file, or of all shards of an index.
 
     Raises:
@@ -84,7 +83,7 @@ def find_shared(tensors: dict[str, TensorEntry]) -> dict[str, str]:
     return shared
 
 
-def _read_shards(place: Place, index_name: str) -> tuple[dict[str, Source], dict[str, TensorEntry]]:
+def _read_shards(place: FileTree, index_name: str) -> tuple[dict[str, Source], dict[str, TensorEntry]]:
     where = f"{place.where}/{index_name}"
     weight_map = _read_index(place, index_name, where)
     sources: dict[str, Source] = {}
@@ -125,7 +124,7 @@ def _read_shards(place: Place, index_name: str) -> tuple[dict[str, Source], dict
     return sources, tensors
 
 
-def _read_index(place: Place, index_name: str, where: str) -> dict[str, str]:
+def _read_index(place: FileTree, index_name: str, where: str) -> dict[str, str]:
     path = place.path(index_name)
     if path is None:
         raise NotFoundError(f"there is no {index_name}", where=place.where, advice="check the name")

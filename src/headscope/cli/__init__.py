@@ -1,4 +1,7 @@
-"""The command line: parse, call, print. What is printed is made in view/, what is known is made above it."""
+"""The command line: parse, call, print. What is printed is made in screens/, what is known is made above it.
+
+Start with app.py (the app), then options.py (how a command takes its options); each command is in a file of MODULES.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,12 @@ __all__ = ["app", "main"]
 
 MODULES = {
     "look": ("shapes", "summary", "config", "tree", "fit", "head"),
-    "run": ("attend", "verify", "fill", "view", "survey"),
-    "explain": ("effects", "attribute", "similarity"),
-    "compare": ("compare",),
+    "run": ("attend", "verify", "fill", "predict", "view"),
+    "typed": ("live",),
+    "corpus": ("survey", "compare"),
+    "explain": ("effects", "attribute", "why", "match"),
+    "check": ("parity", "doctor"),
+    "agents": ("mcp",),
 }
 """Module of this package -> its commands, in the order of the help."""
 

@@ -1,28 +1,49 @@
-"""The app that all commands share: errors as messages and exit codes, the tour, printing of sheets."""
+"""The app that all commands share: errors as messages and exit codes, the tour, printing of sheets, progress."""
 
 from __future__ import annotations
 
 import os
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 from typer.core import TyperGroup
 
 from headscope.cli.streams import INTERRUPTED, REFUSED, OutputError, finish, prepare
 from headscope.errors import HeadscopeError
-from headscope.view.labels import printable
+from headscope.screens.labels import printable
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from headscope.model import Model
-    from headscope.view.terminal import Sheet
+    from headscope.screens.terminal import Sheet
 
 
+JSON = {"--json", "--as=json"}
 DOUBTFUL = 1
 """Exit code if the output is shown but not to be trusted: computations differ, or there is NaN among the numbers."""
+PATIENCE = 0.5
+"""Seconds before a forward pass shows a bar. Importing rich alone would take a third of a short command's time."""
 USAGE_ERROR: Any = typer.BadParameter.__base__
 """typer's error for a wrong command line. Its module differs between versions."""
+
+
+class Running:
+    """The command line that is running.
+
+    Attributes:
+        command: the command's name.
+        json: True if it asks for JSON, so that errors are JSON, too.
+    """
+
+    command: str = ""
+    json: bool = False
 
 
 class Commands(TyperGroup):
@@ -31,6 +52,7 @@ class Commands(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Accept --debug anywhere, because users append it to a command that has just failed."""
         end = args.index("--") if "--" in args else len(args)
+        Running.json = bool(JSON & {*args[:end], *map("=".join, pairwise(args[:end]))})
         if "--debug" in args[:end]:
             args = ["--debug", *(arg for arg in args[:end] if arg != "--debug"), *args[end:]]
         try:
@@ -43,17 +65,33 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except USAGE_ERROR as error:
+            put_error("UsageError", error.message, None, "add --help for the command's options")
             error.message = printable(error.message)
             raise
         except HeadscopeError as error:
             if ctx.params.get("debug"):
                 raise
-            from headscope.view.failure import say
+            from headscope.page.failure import say
 
+            put_error(type(error).__name__, error.found, error.where, error.advice)
             say(error, sys.stderr)
             raise typer.Exit(REFUSED) from error
         except KeyboardInterrupt as error:
             raise typer.Exit(INTERRUPTED) from error
+
+
+def put_error(kind: str, message: str, where: str | None, advice: str | None) -> None:
+    """Print an error as JSON on stdout, if the command line asks for JSON."""
+    if not Running.json:
+        return
+    from dataclasses import asdict
+
+    from headscope.results.answers import ErrorAnswer
+    from headscope.results.json_schemas import enveloped
+    from headscope.screens.tables import json_text
+
+    answer = ErrorAnswer(kind, message, where, advice, REFUSED)
+    sys.stdout.write(json_text(enveloped("error", asdict(answer))))
 
 
 app = typer.Typer(
@@ -73,19 +111,35 @@ def show(sheet: Sheet, form: str | None = None, *, step: str | None = None) -> N
         form: --json, --csv or --markdown; None for a screen.
         step: a command to try next, printed below a screen.
     """
-    from headscope.view.terminal import blank, put, put_machine, step_line
+    from headscope.screens.terminal import blank, put, put_machine, step_line
 
     if form is not None:
-        put_machine(sheet, form, sys.stdout)
+        put_machine(sheet, form, sys.stdout, Running.command)
     else:
         put((*sheet.drawings, *(() if step is None else (blank, step_line(step)))), sys.stdout)
 
 
-def opened(name: str, revision: str | None) -> Model:
-    """Open the model of this name. Reads its header and config, but no weights."""
+def named(model: str) -> tuple[str, str | None]:
+    """A model's name and revision, from NAME@REVISION; a path that exists is a name."""
+    from headscope.checkpoint.resolve import HUB_ID
+
+    name, at, revision = model.partition("@")
+    return (
+        (name, revision) if at and revision and HUB_ID.fullmatch(name) and not os.path.exists(model) else (model, None)
+    )
+
+
+def opened(model: str, tokenizer: str | None = None) -> Model:
+    """Open the model of this name, also NAME@REVISION. Reads its header and config, but no weights.
+
+    Args:
+        model: its name.
+        tokenizer: folder or name of another tokenizer.
+    """
     from headscope.model import open_model
 
-    return open_model(name, revision=revision)
+    name, revision = named(model)
+    return open_model(name, revision=revision, tokenizer=tokenizer)
 
 
 def print_version(requested: bool) -> None:
@@ -109,11 +163,12 @@ def headscope(
 
     Run without a command for a tour of the bundled model.
     """
+    Running.command = ctx.invoked_subcommand or ""
     if ctx.invoked_subcommand is None:
-        from headscope.tour import take_tour, tour_drawings
-        from headscope.view.terminal import put
+        from headscope.screens.terminal import put
+        from headscope.screens.tour import take_tour, tour_drawings
 
-        put(tour_drawings(take_tour(opened("-", None))), sys.stdout)
+        put(tour_drawings(take_tour(opened("-"))), sys.stdout)
 
 
 def tell(line: str) -> None:
@@ -124,6 +179,36 @@ def tell(line: str) -> None:
 def tell_saved(path: Path, what: str) -> None:
     """Print on stderr what was written, and where."""
     tell(f"wrote {path}: {what}")
+
+
+@contextmanager
+def layer_progress(stream: TextIO) -> Iterator[Callable[[int, int], None] | None]:
+    """Yield a callback for a long forward pass, called with the layers done and all layers; None without a terminal."""
+    if not stream.isatty():
+        yield None
+        return
+    started = time.monotonic()
+    with ExitStack() as stack:
+        bar: Progress | None = None
+
+        def update(done: int, layers: int) -> None:
+            nonlocal bar
+            if bar is None:
+                if time.monotonic() - started < PATIENCE or done >= layers:
+                    return
+                bar = stack.enter_context(_bar(stream))
+                bar.add_task("layers", total=layers)
+            bar.update(bar.task_ids[0], completed=done)
+
+        yield update
+
+
+def _bar(stream: TextIO) -> Progress:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=Console(file=stream), transient=True)
 
 
 def main() -> None:

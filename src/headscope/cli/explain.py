@@ -1,4 +1,4 @@
-"""The commands that explain an output: the effects of heads, the contributions of tokens, the similarity of texts."""
+"""The commands that explain an output: the effects of heads, the contributions of tokens, the matches of texts."""
 
 from __future__ import annotations
 
@@ -9,23 +9,31 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headscope.cli.app import app, opened, show, tell_saved
-from headscope.cli.options import ModelName, Revision, number
-from headscope.cli.progress import layer_progress
-from headscope.cli.request import LONGEST, Form, TextRequest, as_typed, pasted, takes_options
+from headscope.cli.app import app, layer_progress, named, opened, show, tell_saved
+from headscope.cli.options import OUT, Form, Html, ModelName, Top, check_top, number, takes_options
+from headscope.cli.request import LONGEST, TextRequest, as_typed, pasted
 from headscope.errors import InputError
+from headscope.settings import Declared, Setting
 
 if TYPE_CHECKING:
-    from headscope.explain.target import Wanted
     from headscope.model import Model
-    from headscope.view.terminal import Sheet
+    from headscope.results.effects import Wanted
+    from headscope.results.prediction import Prediction
+    from headscope.screens.terminal import Sheet
 
 EXPLAIN = "Explain an output"
 
-Html = Annotated[
-    Path | None, typer.Option("--html", metavar="FILE", help="Also write the screen as one offline HTML file.")
+CHECK = Setting("Mask the strongest words for real, and show what that changes.")
+
+Method = Annotated[
+    str,
+    typer.Option(
+        "--method",
+        metavar="NAME",
+        help="How: effects of zero, mean or gradient; attributions by decompx, alti or integrated_gradients. "
+        "gradient and integrated_gradients require the extra `torch`.",
+    ),
 ]
-Top = Annotated[int, typer.Option("--top", parser=number, metavar="N", help="List the top N.")]
 
 
 @dataclass(frozen=True)
@@ -53,29 +61,43 @@ class TargetOptions:
     like: Annotated[
         str | None, typer.Option("--like", metavar="TEXT", help="Explain the cosine similarity to this text instead.")
     ] = None
-    vector: Annotated[bool, typer.Option("--vector", help="Explain the text's vector instead.")] = False
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against",
+            metavar="NAME",
+            help="Explain the difference from an alternative: a word or class with --target, a text with --like.",
+        ),
+    ] = None
+    vector: Annotated[bool, Setting("Explain the text's vector instead.")] = False
 
     def wanted(self, model: Model) -> Wanted:
         """Return the target that the options name.
 
         Raises:
-            InputError: the options name several targets, or --at is given without --target.
+            InputError: the options name several targets, or --at or --against are given without one.
         """
-        from headscope.view.typed import whole_number
-
-        given = {"--target": self.target is not None, "--like": self.like is not None, "--vector": self.vector}
+        given = {"--target": self.target is not None, "--like": self.like is not None, "vector": self.vector}
         options = [name for name, on in given.items() if on]
         if len(options) > 1:
             raise InputError(f"{' and '.join(options)} exclude each other", where=options[1], advice="use one of them")
         if self.at is not None and self.target is None:
             raise InputError("--at requires --target", where="--at", advice="add --target")
+        if self.against is not None and self.target is None and self.like is None:
+            raise InputError("--against requires --target or --like", where="--against", advice="add one of them")
         if self.like is not None:
-            return ("similarity", as_typed(self.like))
+            return _less(*(("similarity", as_typed(text)) for text in (self.like, self.against) if text is not None))
         if self.vector:
             return ("embedding",)
         if self.target is None:
             return None
-        name = as_typed(self.target)
+        return _less(*(self._named(model, name) for name in (self.target, self.against) if name is not None))
+
+    def _named(self, model: Model, name: str) -> Wanted:
+        """A word, class or label, at --at if that is given."""
+        from headscope.screens.values import whole_number
+
+        name = as_typed(name)
         index = whole_number(name)
         label = name if index is None else index
         if self.at is None:
@@ -83,19 +105,34 @@ class TargetOptions:
         return ("token", self.at, label) if "token" in model.anatomy.tasks else ("word", label, self.at)
 
 
-def check_top(top: int) -> None:
-    """Raise InputError if `top` is below 1."""
-    if top < 1:
-        raise InputError(f"--top {top} leaves nothing to list", where="--top", advice="use a number of at least 1")
+def _less(target: Wanted, *other: Wanted) -> Wanted:
+    """The target, or the target less its alternative."""
+    return (target, *other) if other else target
 
 
 def finish(sheet: Sheet, form: Form, step: str, html: Path | None) -> None:
     """Print an answer, and write its screen as HTML where that was asked for."""
     if html is not None:
-        from headscope.view.screen_html import write_screen
+        from headscope.screens.html import write_screen
 
         tell_saved(html, write_screen(sheet.drawings, html, title="headscope"))
     show(sheet, form.name, step=step)
+
+
+def prediction(model: Model, request: TextRequest, text: str) -> Prediction | None:
+    """Return what a classifier of texts predicts; None for other models."""
+    if "sequence" not in model.anatomy.tasks:
+        return None
+    return model.predict(text, request.second, max_length=request.max_length)
+
+
+@dataclass(frozen=True)
+class EffectsSettings(Declared):
+    """The replacement of a head."""
+
+    patch_from: Annotated[
+        str | None, Setting("Replace each head's context with that from this text's run.", "TEXT")
+    ] = None
 
 
 @app.command(rich_help_panel=EXPLAIN)
@@ -104,38 +141,45 @@ def effects(
     request: TextRequest,
     form: Form,
     goal: TargetOptions,
-    method: Annotated[
-        str,
-        typer.Option("--method", metavar="zero|mean|gradient", help="How to silence a head, or estimate the effect."),
-    ] = "zero",
-    patch_from: Annotated[
-        str | None,
-        typer.Option(
-            "--patch-from", metavar="TEXT", help="Replace each head's context with that from this text's run."
-        ),
-    ] = None,
-    top: Top = 10,
+    settings: EffectsSettings,
+    method: Method = "zero",
+    top: Top = None,
     html: Html = None,
 ) -> None:
     """Measure how silencing each head changes one output."""
-    from headscope.view.explain_sheets import effects_sheet
+    from headscope.screens.explain_sheets import effects_sheet
 
     check_top(top)
     text = request.given_text()
-    model = opened(request.model, request.revision)
+    model = opened(request.model, request.tokenizer)
     with layer_progress(sys.stderr) as progress:
         result = model.effects(
             text,
             goal.wanted(model),
             pair=request.second,
             method=method,
-            patch_from=None if patch_from is None else as_typed(patch_from),
+            patch_from=None if settings.patch_from is None else as_typed(settings.patch_from),
             max_length=request.max_length,
             progress=progress,
         )
     layer, head = result.strongest(1)[0]
-    step = request.step("attend", text, "-L", str(layer), "-H", str(head))
-    finish(effects_sheet(model.name, result, top), form, step, html)
+    step = request.step("attend", text, "--heads", f"{layer}.{head}")
+    finish(effects_sheet(model.name, result, top, prediction(model, request, text)), form, step, html)
+
+
+@dataclass(frozen=True)
+class WhySettings(Declared):
+    """The check of a score."""
+
+    check: Annotated[bool, CHECK] = True
+
+
+@dataclass(frozen=True)
+class AttributionSettings(Declared):
+    """The form of parts, and their check."""
+
+    by: Annotated[str, Setting("What a row is.", "UNIT", choices=("token", "word", "sentence"))] = "word"
+    check: Annotated[bool, CHECK] = True
 
 
 @app.command(rich_help_panel=EXPLAIN)
@@ -144,49 +188,122 @@ def attribute(
     request: TextRequest,
     form: Form,
     goal: TargetOptions,
-    method: Annotated[
-        str,
-        typer.Option(
-            "--method",
-            metavar="NAME",
-            help="decompx, alti, attention_gradient or integrated_gradients. The last two require the extra `torch`.",
-        ),
-    ] = "decompx",
-    top: Top = 10,
+    settings: AttributionSettings,
+    method: Method = "decompx",
+    top: Top = None,
     html: Html = None,
 ) -> None:
     """Show how much each token adds to one output, as shaded text."""
-    from headscope.view.explain_sheets import attribution_sheet
+    from headscope.screens.explain_sheets import attribution_sheet
 
     check_top(top)
     text = request.given_text()
-    model = opened(request.model, request.revision)
+    model = opened(request.model, request.tokenizer)
     target = goal.wanted(model)
-    result = model.attribute(text, target, method=method, pair=request.second, max_length=request.max_length)
-    finish(attribution_sheet(model.name, result, top), form, request.step("effects", text), html)
+    result = model.attribute(
+        text, target, method=method, pair=request.second, max_length=request.max_length, check=settings.check
+    )
+    finish(attribution_sheet(model.name, result, top, settings.by), form, request.step("effects", text), html)
 
 
 @app.command(rich_help_panel=EXPLAIN)
 @takes_options
-def similarity(
-    model: ModelName,
+def why(
+    request: TextRequest,
     form: Form,
-    a: Annotated[str, typer.Argument(metavar="A", show_default=False, help="The first text.")],
-    b: Annotated[str, typer.Argument(metavar="B", show_default=False, help="The second text.")],
-    rerun: Annotated[
-        bool, typer.Option("--rerun", help="Also rerun the model without each token; shown in --json.")
-    ] = False,
-    top: Top = 10,
+    head: Annotated[str, typer.Argument(metavar="HEAD", show_default=False, help="The head, as 3.1.")],
+    query: Annotated[str, typer.Argument(metavar="QUERY", show_default=False, help="The token that looks.")],
+    key: Annotated[str, typer.Argument(metavar="KEY", show_default=False, help="The token that it looks at.")],
+    settings: WhySettings,
+    top: Top = None,
     html: Html = None,
-    max_length: Annotated[
-        int | None, typer.Option("--max-length", parser=number, metavar="N", help="Truncate texts to N tokens.")
-    ] = None,
-    revision: Revision = None,
 ) -> None:
-    """Show which tokens make two texts similar: the parts of their cosine."""
-    from headscope.view.explain_sheets import similarity_sheet
+    """Show why a head looks from one token at another: its score, by pairs of input tokens."""
+    from headscope.screens.pieces import find_token, labels
+    from headscope.screens.values import head_list
+    from headscope.screens.why_sheet import why_sheet
 
     check_top(top)
-    result = opened(model, revision).token_similarity(as_typed(a), as_typed(b), rerun=rerun, max_length=max_length)
-    step = pasted("attribute", model, a, "--like", b) if len(a) + len(b) < LONGEST else pasted("summary", model)
-    finish(similarity_sheet(model, result, top), form, step, html)
+    chosen = head_list(head, "HEAD")
+    layer, number = chosen[0]
+    if len(chosen) != 1 or number is None:
+        raise InputError(f"{head!r:.40} is not one head", where="HEAD", advice="write layer.head, such as 3.1")
+    text, model = request.given_text(), opened(request.model)
+    trace = model.trace(text, request.second, max_length=request.max_length)
+    names = labels(trace.queries, trace.text, trace.pair)
+    places = (find_token(as_typed(name), trace.tokens, names) for name in (query, key))
+    result = trace[layer, number].why(*places, check=settings.check)
+    step = request.step("attend", text, "--heads", f"{layer}.{number}", "--query", str(result.query))
+    finish(why_sheet(model.name, result, names, text, top), form, step, html)
+
+
+@dataclass(frozen=True)
+class MatchSettings(AttributionSettings):
+    """The comparison of a query and its documents, and its form."""
+
+    level: Annotated[
+        str,
+        Setting(
+            "Words as they enter the model, or the vectors that are compared.", "LEVEL", choices=("input", "output")
+        ),
+    ] = "input"
+    kind: Annotated[
+        str | None,
+        Setting("Kind of model, where its files don't say it.", "KIND", choices=("bi", "late", "sparse", "cross")),
+    ] = None
+
+
+@app.command(rich_help_panel=EXPLAIN)
+@takes_options
+def match(
+    model: ModelName,
+    form: Form,
+    settings: MatchSettings,
+    query: Annotated[
+        str,
+        typer.Argument(
+            metavar="QUERY",
+            show_default=False,
+            help="The query, or one text; with --out a .jsonl or .csv file of pairs, or a folder in BEIR's layout.",
+        ),
+    ],
+    documents: Annotated[
+        list[str] | None, typer.Argument(metavar="DOCUMENTS", show_default=False, help="Documents, or the other text.")
+    ] = None,
+    out: Annotated[Path | None, OUT] = None,
+    top: Top = None,
+    html: Html = None,
+) -> None:
+    """Show which words make documents match a query, and why one stands above another."""
+    from headscope.explain.matching import match as matched
+    from headscope.screens.match_sheet import match_sheet
+
+    check_top(top)
+    texts = [as_typed(text) for text in documents or ()]
+    if out is not None:
+        finish(_pairs_sheet(model, query, texts, out, settings, top), form, pasted("summary", model), html)
+        return
+    result = matched(
+        opened(model), as_typed(query), texts, level=settings.level, kind=settings.kind, check=settings.check
+    )
+    step = pasted("attribute", model, query, "--like", texts[0])
+    step = step if len(query) + len(texts[0]) < LONGEST else pasted("summary", model)
+    finish(match_sheet(named(model)[0], result, top, settings.by, links=settings.check), form, step, html)
+
+
+def _pairs_sheet(
+    model: str, pairs: str, documents: list[str], out: Path, settings: MatchSettings, top: int | None
+) -> Sheet:
+    """The matches of a file of pairs, written into a folder."""
+    from headscope.atlas.matching import match_pairs
+    from headscope.atlas.progress import progress_on
+    from headscope.screens.labels import printable
+    from headscope.screens.wrong_pairs_sheet import wrong_pairs_sheet
+
+    if documents:
+        raise InputError(
+            "a file of pairs has the documents already", where="DOCUMENTS", advice="write match MODEL FILE --out DIR"
+        )
+    with progress_on(sys.stderr, Path(printable(str(out)))) as progress:
+        result = match_pairs(opened(model), pairs, out, level=settings.level, kind=settings.kind, progress=progress)
+    return wrong_pairs_sheet(result, top)

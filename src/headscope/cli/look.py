@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from headscope.cli.app import DOUBTFUL, app, opened, show, tell, tell_saved
-from headscope.cli.options import AsJson, ModelName, Revision, number
-from headscope.cli.request import Form, pasted, takes_options
+from headscope.cli.options import AsJson, Form, ModelName, Save, number, renamed, takes_options
+from headscope.cli.request import pasted
+from headscope.errors import InputError
 
 LOOK = "Look into a checkpoint"
-
-
-def _step(command: str, model: str, revision: str | None, *more: str) -> str:
-    """A command to paste for the same model."""
-    return pasted(command, model, *more, *(() if revision is None else ("--revision", revision)))
 
 
 def class_names(incomplete: str) -> list[str]:
@@ -34,12 +29,11 @@ def shapes(
     model: ModelName,
     form: Form,
     every: Annotated[bool, typer.Option("--all", help="List every layer, even if layers are alike.")] = False,
-    revision: Revision = None,
 ) -> None:
     """List every parameter: name, shape, dtype, count, component."""
-    from headscope.view.anatomy_sheets import shapes_sheet
+    from headscope.screens.anatomy_sheets import shapes_sheet
 
-    show(shapes_sheet(opened(model, revision), every=every), form.name, step=_step("summary", model, revision))
+    show(shapes_sheet(opened(model), every=every), form.name, step=pasted("summary", model))
 
 
 @app.command(rich_help_panel=LOOK)
@@ -47,12 +41,11 @@ def shapes(
 def summary(
     model: ModelName,
     form: Form,
-    revision: Revision = None,
 ) -> None:
     """Summarise the model: components and their shares, layers, heads, memory."""
-    from headscope.view.anatomy_sheets import summary_sheet
+    from headscope.screens.anatomy_sheets import summary_sheet
 
-    show(summary_sheet(opened(model, revision)), form.name, step=_step("head", model, revision, "0", "0"))
+    show(summary_sheet(opened(model)), form.name, step=pasted("head", model, "0.0"))
 
 
 @app.command(rich_help_panel=LOOK)
@@ -60,18 +53,17 @@ def summary(
 def config(
     model: ModelName,
     form: Form,
-    revision: Revision = None,
 ) -> None:
     """Explain every field of the config."""
-    from headscope.view.config_sheets import config_sheet
+    from headscope.screens.config_sheets import config_sheet
 
-    show(config_sheet(opened(model, revision)), form.name, step=_step("tree", model, revision))
+    show(config_sheet(opened(model)), form.name, step=pasted("tree", model))
 
 
 @app.command(rich_help_panel=LOOK)
+@takes_options
 def tree(
     model: ModelName,
-    revision: Revision = None,
     modules: Annotated[
         bool,
         typer.Option(
@@ -81,10 +73,10 @@ def tree(
     as_json: AsJson = False,
 ) -> None:
     """Show the module tree, with repeated modules collapsed."""
-    from headscope.view.config_sheets import modules_sheet, tree_sheet
+    from headscope.screens.config_sheets import modules_sheet, tree_sheet
 
-    sheet = (modules_sheet if modules else tree_sheet)(opened(model, revision))
-    show(sheet, "--json" if as_json else None, step=_step("shapes", model, revision, "--all"))
+    sheet = (modules_sheet if modules else tree_sheet)(opened(model))
+    show(sheet, "--json" if as_json else None, step=pasted("shapes", model, "--all"))
 
 
 @app.command(rich_help_panel=LOOK)
@@ -101,41 +93,39 @@ def fit(
         ),
     ],
     form: Form,
-    revision: Revision = None,
 ) -> None:
     """Show which weights CLASS would initialise at random, and which of the checkpoint's it would ignore."""
-    from headscope.view.report_sheets import fit_sheet
+    from headscope.screens.report_sheets import fit_sheet
 
-    show(fit_sheet(opened(model, revision), class_name), form.name, step=_step("shapes", model, revision))
+    show(fit_sheet(opened(model), class_name), form.name, step=pasted("shapes", model))
 
 
 @app.command(rich_help_panel=LOOK)
 @takes_options
 def head(
     model: ModelName,
-    layer: Annotated[
-        int, typer.Argument(parser=number, metavar="L", show_default=False, help="The layer, counted from 0.")
-    ],
-    index: Annotated[
-        int, typer.Argument(parser=number, metavar="H", show_default=False, help="The head, counted from 0.")
-    ],
+    head: Annotated[str, typer.Argument(metavar="L.H", show_default=False, help="The head, such as 0.3.")],
     form: Form,
-    save: Annotated[
-        Path | None, typer.Option("--save", metavar="FILE.npz", help="Write the complete slices to a file.")
-    ] = None,
-    revision: Revision = None,
+    index: Annotated[int | None, typer.Argument(parser=number, hidden=True)] = None,
+    save: Save = None,
 ) -> None:
     """Show one head's slices of W_Q, W_K, W_V and W_O."""
-    from headscope.view.report_sheets import broken_slices, head_sheet, save_head
+    from headscope.screens.report_sheets import broken_slices, head_sheet, save_head
+    from headscope.screens.values import head_list
 
-    opened_model = opened(model, revision)
-    sheet = head_sheet(opened_model, layer, index)
+    if index is not None:
+        renamed(f"{head} {index}", f"{head}.{index}")
+        head = f"{head}.{index}"
+    (layer, number), *others = head_list(head, "head")
+    if number is None or others:
+        raise InputError(f"{head} is not one head", where="head", advice=f"write layer.head: {layer}.0")
+    opened_model = opened(model)
+    sheet = head_sheet(opened_model, layer, number)
     if save is not None:
-        tell_saved(save, save_head(opened_model.layers[layer].heads[index], save))
-    line = broken_slices(opened_model.layers[layer].heads[index])
+        tell_saved(save, save_head(opened_model.layers[layer].heads[number], save))
+    line = broken_slices(opened_model.layers[layer].heads[number])
     if line is not None:
         tell(f"! {line}")
-    text = "The cat sat on the mat."
-    step = _step("attend", model, revision, text, "-L", str(layer), "-H", str(index))
+    step = pasted("attend", model, "The cat sat on the mat.", "--heads", f"{layer}.{number}")
     show(sheet, form.name, step=step)
     raise typer.Exit(DOUBTFUL if line is not None else 0)

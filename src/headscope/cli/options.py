@@ -1,12 +1,30 @@
-"""Arguments and options that several commands share."""
+"""Options: those that several commands share, `--set`, old names that still work, and how a command takes them all."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import collections.abc
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import cache, wraps
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 
-from headscope.view.typed import shortened, whole_number
+from headscope.cli.app import tell
+from headscope.errors import InputError
+from headscope.screens.values import shortened, whole_number
+from headscope.settings import Setting, declared, documented
+
+TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+FORMS = ("json", "csv", "markdown")
+NAMED = 5
+"""Most settings that the help of `--set` names."""
+
+
+ORDER = {"model": 0, "text": 1, "pair": 3, "ablate": 3, "set": 4, "form": 5, "as_json": 5}
+"""Places of arguments and options that many commands share; a command's own options are at 2."""
 
 
 def number(text: object) -> int:
@@ -17,11 +35,226 @@ def number(text: object) -> int:
     return value
 
 
-ModelName = Annotated[
-    str,
-    typer.Argument(metavar="MODEL", show_default=False, help="A hub id, a folder, a file, or - for the bundled model."),
-]
-Revision = Annotated[
-    str | None, typer.Option("--revision", metavar="NAME", help="A branch, tag or commit of the model on the hub.")
-]
+MODEL = "A hub id, also as NAME@REVISION; a folder, a file, or - for the bundled model."
+ModelName = Annotated[str, typer.Argument(metavar="MODEL", show_default=False, help=MODEL)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Heads = Annotated[
+    str | None, typer.Option("--heads", metavar="L.H,L", help="Select heads and layers, counted from 0: 3.1,4.0 or 3.")
+]
+OUT = typer.Option(
+    "--out",
+    metavar="DIR",
+    show_default=False,
+    help="Folder to write to. Run the same command again to resume an interrupted run.",
+)
+Top = Annotated[
+    int | None,
+    typer.Option(
+        "--top", parser=number, metavar="N", help="List at most N: rows, keys of a query, or tokens at a mask."
+    ),
+]
+Html = Annotated[
+    Path | None, typer.Option("--html", metavar="FILE", help="Also write what is shown as one offline HTML file.")
+]
+Parquet = Annotated[
+    Path | None, typer.Option("--parquet", metavar="FILE", help="Also write the complete table as Parquet.")
+]
+Save = Annotated[Path | None, typer.Option("--save", metavar="FILE", help="Also write the complete numbers to a file.")]
+MaxLength = Annotated[int | None, Setting("Cut texts to at most N tokens.", metavar="N", least=1)]
+
+
+@dataclass(frozen=True)
+class Form:
+    """The form of the output: by default a screen, otherwise one of these."""
+
+    form: Annotated[
+        Literal["json", "csv", "markdown"] | None,
+        typer.Option(
+            "--as",
+            metavar="FORM",
+            help="Print json, csv or markdown instead of a screen. --json, --csv and --markdown are short for it.",
+        ),
+    ] = None
+    as_json: Annotated[bool, typer.Option("--json", hidden=True)] = False
+    as_csv: Annotated[bool, typer.Option("--csv", hidden=True)] = False
+    as_markdown: Annotated[bool, typer.Option("--markdown", hidden=True)] = False
+
+    def __post_init__(self) -> None:
+        """Raise InputError, before anything is computed, if more than one form is given."""
+        if len(names := self._names()) > 1:
+            raise InputError(f"{' and '.join(names)} exclude each other", where=names[1], advice="use one of them")
+
+    @property
+    def name(self) -> str | None:
+        """The form as an option, such as --json, or None for a screen."""
+        return next(iter(self._names()), None)
+
+    def _names(self) -> list[str]:
+        flags = (self.as_json, self.as_csv, self.as_markdown)
+        return [f"--{name}" for name, on in zip(FORMS, flags, strict=True) if on or name == self.form]
+
+
+def check_top(top: int | None) -> None:
+    """Raise InputError if `top` is below 1."""
+    if top is not None and top < 1:
+        raise InputError(f"--top {top} leaves nothing to list", where="--top", advice="use a number of at least 1")
+
+
+def renamed(old: str, new: str) -> None:
+    """Print on stderr that an option has a new name."""
+    tell(f"! {old} is now {new}; the old name works in this version only")
+
+
+def takes_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Turn the fields of a command's dataclasses, such as its Request and its Form, into its arguments and options.
+
+    MODEL and TEXT come first, then the command's own options in their order, then `--set` for the settings that have no
+    option, and what all commands share: their forms of output. A field's Setting without an option also has a hidden
+    option of its name, or of its old name, which warns.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    own = inspect.signature(command).parameters
+    classes = {name: hints[name] for name in own if is_dataclass(hints[name])}
+    settings = {name: found for kind in classes.values() for name, found in declared(kind).items()}
+    names = {name: {one.name for one in _parameters_of(kind)} | {*declared(kind)} for name, kind in classes.items()}
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in own.items():
+        if name not in classes:
+            parameters.append(parameter.replace(annotation=hints[name], kind=parameter.KEYWORD_ONLY))
+        else:
+            parameters.extend(_parameters_of(classes[name]))
+    parameters += _settings_parameters(settings, revision=any(one.annotation == ModelName for one in parameters))
+    parameters.sort(key=lambda one: ORDER.get(one.name, 2))
+    signature = inspect.Signature(parameters)
+
+    @wraps(command)
+    def spread(**arguments: Any) -> None:
+        if (revision := arguments.pop("old_revision", None)) is not None:
+            renamed(f"--revision {revision}", f"{arguments['model']}@{revision}")
+            arguments["model"] += f"@{revision}"
+        arguments |= _given(settings, arguments)
+        for name, kind in classes.items():
+            arguments[name] = kind(**{one: arguments.pop(one) for one in names[name] if one in arguments})
+        command(**arguments)
+
+    spread.__signature__ = signature  # type: ignore[attr-defined]
+    spread.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return spread
+
+
+def _keyword(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+@cache
+def _parameters_of(kind: Any) -> tuple[inspect.Parameter, ...]:
+    """The fields of a class that are arguments or options of their own, as keyword-only parameters."""
+    types, settings, known = get_type_hints(kind, include_extras=True), declared(kind), documented(kind)
+    parameters = []
+    for field in fields(kind):
+        annotation, default = types[field.name], field.default
+        if field.name in settings:
+            setting, of = settings[field.name]
+            if setting.option is None:
+                continue
+            kinds = (of, *get_args(of))
+            whole = int in kinds and bool not in kinds
+            option = typer.Option(
+                setting.option, metavar=setting.metavar, help=setting.help, parser=number if whole else None
+            )
+            annotation = Annotated[(bool if bool in kinds else int | None if whole else str | None), option]
+        elif isinstance(known.get(field.name, (None,))[0], str):  # of Python alone
+            continue
+        parameters.append(_keyword(field.name, annotation, inspect.Parameter.empty if default is MISSING else default))
+    return tuple(parameters)
+
+
+def _settings_parameters(settings: Mapping[str, tuple[Setting, Any]], *, revision: bool) -> list[inspect.Parameter]:
+    """`--set`, if there are settings that only it reaches, and hidden options of old names."""
+    parameters = []
+    for name, (setting, of) in settings.items():
+        if setting.option is None or setting.old is not None:
+            plain = name.replace("_", "-")
+            flag = of is bool or (bool in get_args(of) and str not in get_args(of))
+            option = setting.old or (f"--{plain}/--no-{plain}" if flag else f"--{plain}")
+            kind: Any = bool | None if flag else str | None
+            parameters.append(_keyword(f"old_{name}", Annotated[kind, typer.Option(option, hidden=True)]))
+    if revision:
+        parameters.append(_keyword("old_revision", Annotated[str | None, typer.Option("--revision", hidden=True)]))
+    if rare := [(name, setting) for name, (setting, _) in settings.items() if setting.option is None]:
+        names = ", ".join(f"{name}={setting.metavar or 'true|false'}" for name, setting in rare[:NAMED])
+        more = ", …" if len(rare) > NAMED else ""
+        text = f"Change a setting: {names}{more} (repeatable; an unknown name lists all)."
+        option = typer.Option("--set", metavar="NAME=VALUE", help=text)
+        parameters.append(_keyword("set", Annotated[list[str] | None, option]))
+    return parameters
+
+
+def _given(settings: Mapping[str, tuple[Setting, Any]], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Take `--set` and options of old names out of the arguments; return the settings that they give.
+
+    Raises:
+        InputError: an unknown setting, one that is given twice, or a value of another kind.
+    """
+    given: dict[str, Any] = {}
+    for text in arguments.pop("set", None) or ():
+        name, equals, value = (part.strip() for part in text.partition("="))
+        name = name.replace("-", "_")
+        if name not in settings or not equals:
+            _list_settings(settings)
+            found = f"{shortened(name)} has no value" if name in settings else f"there is no setting {shortened(name)}"
+            raise InputError(
+                found, where=f"--set {shortened(text)}", advice="use one of those above, as --set NAME=VALUE"
+            )
+        if name in given:
+            raise InputError(f"{name} is set twice", where=f"--set {shortened(text)}", advice="set it once")
+        given[name] = _value(name, settings[name][1], value)
+    for name, (setting, of) in settings.items():
+        value = arguments.pop(f"old_{name}", None)
+        if value is not None:
+            plain = f"--{name.replace('_', '-')}"
+            old = setting.old or (plain.replace("--", "--no-") if value is False else plain)
+            new = setting.option if setting.option and of is not bool | str else f"--set {name}={str(value).lower()}"
+            renamed(old, new)
+            given.setdefault(name, value if isinstance(value, bool) else _value(name, of, value))
+        if isinstance(arguments.get(name), str):  # an option's own value
+            arguments[name] = _value(name, of, arguments[name])
+    return given
+
+
+def _list_settings(settings: Mapping[str, tuple[Setting, Any]]) -> None:
+    """Print every setting with its help on stderr."""
+    width = max(len(name) + len(setting.metavar or "true") + 1 for name, (setting, _) in settings.items())
+    for name, (setting, _) in settings.items():
+        shown = f"{name}={setting.metavar or 'true|false'}"
+        tell(f"  {shown:{width}}  {setting.help}")
+
+
+def _value(name: str, of: Any, text: str) -> Any:
+    """A setting's value from its text.
+
+    Raises:
+        InputError: the text is of another kind than the setting.
+    """
+    kinds = (of, *get_args(of))
+    value: Any
+    if bool in kinds and (text.lower() in TRUTH or str not in kinds):
+        value, expected = TRUTH.get(text.lower()), "true or false"
+    elif any(get_origin(kind) is collections.abc.Iterable for kind in kinds):
+        value, expected = [part.strip() for part in text.split(",")], "names"
+    elif float in kinds:
+        value, expected = _share(text), "a number"
+    elif int in kinds:
+        value, expected = whole_number(text), "a whole number of at most 18 digits"
+    else:
+        value, expected = text, "a text"
+    if value is None:
+        raise InputError(f"{shortened(text)} is not {expected}", where=name, advice=f"set {name} to {expected}")
+    return value
+
+
+def _share(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None

@@ -1,26 +1,42 @@
-"""The commands that run a model: over one text, or over a corpus."""
+"""The commands that run a model over one text."""
 
 from __future__ import annotations
 
-import shlex
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from headscope.cli import survey_options as options
-from headscope.cli.app import DOUBTFUL, app, show, tell, tell_saved
-from headscope.cli.options import AsJson, ModelName, Revision, number
-from headscope.cli.progress import layer_progress
-from headscope.cli.request import Form, Request, exit_code, takes_options
-from headscope.errors import InputError
-from headscope.view.labels import printable
+from headscope.cli.app import DOUBTFUL, app, layer_progress, show, tell, tell_saved
+from headscope.cli.options import Form, Heads, Html, Save, Top, number, renamed, takes_options
+from headscope.cli.request import Request, exit_code
+from headscope.cli.streams import put_bytes
+from headscope.errors import InputError, install
+from headscope.files import write_atomically, write_temporary
+from headscope.settings import Declared, Setting, Statistics
 
 if TYPE_CHECKING:
     from headscope.model import Model
+    from headscope.traces import Trace
 
 RUN = "Run a model on a text or a corpus"
+
+
+@dataclass(frozen=True)
+class AttendSettings(Declared):
+    """A statistic to show instead of weights; or which cells of a head are drawn, and how dark."""
+
+    statistics: Statistics = None
+    threshold: Annotated[
+        float | None,
+        Setting("Show only as many keys as hold this share (0 to 1) of each query's weight.", metavar="SHARE"),
+    ] = None
+    start: Annotated[int, Setting("The first token to draw if not all of them fit.", metavar="TOKEN", old="--from")] = 0
+    scale: Annotated[
+        Literal["sqrt", "linear"],
+        Setting("Scale from weights to shades.", metavar="sqrt|linear", choices=("sqrt", "linear")),
+    ] = "sqrt"
 
 
 @app.command(rich_help_panel=RUN)
@@ -28,88 +44,96 @@ RUN = "Run a model on a text or a corpus"
 def attend(
     request: Request,
     form: Form,
-    layer: Annotated[
-        int | None, typer.Option("--layer", "-L", parser=number, metavar="L", help="A layer, counted from 0.")
-    ] = None,
-    head: Annotated[
-        int | None, typer.Option("--head", "-H", parser=number, metavar="H", help="A head, counted from 0.")
-    ] = None,
+    heads: Heads = None,
     query: Annotated[
         str | None,
         typer.Option(
             "--query", "-q", metavar="TOKEN", help="Show the keys of one token only, given by its position or its text."
         ),
     ] = None,
-    top: Annotated[
-        int | None, typer.Option("--top", parser=number, metavar="N", help="Show at most N keys for each query.")
-    ] = None,
-    threshold: Annotated[
-        float | None,
-        typer.Option(
-            "--threshold",
-            metavar="SHARE",
-            help="Show only as many keys as hold this share (0 to 1) of each query's weight.",
-        ),
-    ] = None,
-    start: Annotated[
-        int,
-        typer.Option("--from", parser=number, metavar="TOKEN", help="The first token to draw if not all of them fit."),
-    ] = 0,
-    scale: Annotated[
-        str, typer.Option("--scale", metavar="sqrt|linear", help="Scale from weights to shades.")
-    ] = "sqrt",
-    heads: Annotated[
-        str | None,
-        typer.Option("--heads", metavar="STATISTIC", help="One statistic of every head, such as entropy or previous."),
-    ] = None,
-    save: Annotated[
-        Path | None,
-        typer.Option("--save", metavar="FILE", help="Write weights as .npz or .csv, or the trace as .safetensors."),
-    ] = None,
+    top: Top = None,
+    save: Save = None,
+    *,
+    settings: AttendSettings,
+    layer: Annotated[int | None, typer.Option("--layer", "-L", parser=number, hidden=True)] = None,
+    head: Annotated[int | None, typer.Option("--head", "-H", parser=number, hidden=True)] = None,
 ) -> None:
     """Show attention weights: of all heads at a glance, of one head, or of one token.
 
-    Without TEXT, MODEL may also be a saved trace.
+    Without TEXT, MODEL may also be a saved trace. Weights are saved as .npz or .csv, the trace as .safetensors.
     """
-    from headscope.view.attention_sheets import attend_sheet
-    from headscope.view.saving import check_kind, save_attention
-    from headscope.view.typed import scale_name
+    from headscope.screens.attention_sheets import attend_sheets
+    from headscope.screens.saving import check_kind, save_attention
 
+    if heads is not None and heads.replace("_", "").isalpha():
+        renamed(f"--heads {heads}", f"--statistic {heads}")
+        settings = replace(settings, statistics=[heads])
+        heads = None
+    chosen = chosen_heads(heads, layer, head)
+    names = [] if settings.statistics is None else list(settings.statistics)
+    if names and (chosen or query is not None or len(names) > 1):
+        raise InputError(
+            "--statistic shows one statistic of all heads",
+            where="--statistic",
+            advice="name one, and leave out --heads and --query",
+        )
     if save is not None:
         check_kind(save)
-    shade_scale = scale_name(scale)
+        if len(chosen) > 1:
+            raise InputError("--save writes one head, one layer, or all", where="--save", advice="select one of them")
 
     def check(model: Model) -> None:
-        if layer is not None:
+        for layer, head in chosen:
             model.layers[layer].heads[head or 0]  # raises before any weight is read
 
     _, trace = request.load_or_trace(check=check)
-    if heads is not None:
-        if layer is not None or head is not None or query is not None:
-            raise InputError("--heads shows all heads", where="--heads", advice="leave out --layer, --head and --query")
-        from headscope.view.statistic_sheet import statistic_sheet
+    if names:
+        from headscope.screens.overview_sheets import statistic_sheet
 
-        sheet = statistic_sheet(trace, heads)
+        sheet = statistic_sheet(trace, names[0])
     else:
-        sheet = attend_sheet(
-            trace, layer=layer, head=head, query=query, top=top, threshold=threshold, start=start, scale=shade_scale
+        sheet = attend_sheets(
+            trace,
+            chosen,
+            query=query,
+            top=top,
+            threshold=settings.threshold,
+            start=settings.start,
+            scale=settings.scale,
         )
     if save is not None:
+        layer, head = chosen[0] if chosen else (None, None)
         tell_saved(save, save_attention(trace, save, layer=layer, head=head))
     code = exit_code(trace)
     if sheet.look_at is not None:
-        step = request.step("attend", trace.text, "-L", str(sheet.look_at[0]), "-H", str(sheet.look_at[1]))
+        step = request.step("attend", trace.text, "--heads", "{}.{}".format(*sheet.look_at))
     else:
         step = request.step("view", trace.text)
     show(sheet, form.name, step=step)
     raise typer.Exit(code)
 
 
+def chosen_heads(heads: str | None, layer: int | None, head: int | None) -> list[tuple[int, int | None]]:
+    """Heads and layers (without a head) as typed, with --heads, or with -L and -H.
+
+    Raises:
+        InputError: a head without its layer, both ways at once, or something else than heads.
+    """
+    from headscope.screens.values import head_list
+
+    if layer is None and head is None:
+        return [] if heads is None else head_list(heads, "--heads")
+    if layer is None or heads is not None:
+        found = "-H requires -L" if layer is None else "--heads and -L exclude each other"
+        raise InputError(found, where="--heads", advice="write --heads layer.head, both counted from 0: --heads 3.1")
+    return [(layer, head)]
+
+
 @app.command(rich_help_panel=RUN)
 @takes_options
 def verify(request: Request, form: Form) -> None:
     """Compute the forward pass in independent ways; exit with 0 only if all agree."""
-    from headscope.view.report_sheets import verify_sheet
+    from headscope.screens.report_sheets import verify_sheet
 
     _, trace = request.load_or_trace(doubts=False)
     report = trace.verify()
@@ -123,158 +147,196 @@ def verify(request: Request, form: Form) -> None:
 def fill(
     request: Request,
     form: Form,
-    top: Annotated[int, typer.Option("--top", parser=number, metavar="N", help="List N tokens for each mask.")] = 5,
+    top: Top = None,
 ) -> None:
     r"""Show the likeliest tokens for each \[MASK] in TEXT, with their probabilities."""
-    from headscope.filling import check_masks, fill_trace
-    from headscope.view.filling_sheet import fill_sheet
+    from headscope.runs.filling import check_masks, fill_trace
+    from headscope.screens.filling_sheet import fill_sheet
 
     model, trace = request.trace(check=check_masks)
-    show(fill_sheet(trace, fill_trace(model, trace, top=top)), form.name, step=request.step("attend", trace.text))
+    show(
+        fill_sheet(trace, fill_trace(model, trace, top=5 if top is None else top)),
+        form.name,
+        step=request.step("attend", trace.text),
+    )
+
+
+@app.command(rich_help_panel=RUN)
+@takes_options
+def predict(
+    request: Request,
+    form: Form,
+    top: Top = None,
+) -> None:
+    """Show the classes that a classifier predicts for TEXT, or for each of its tokens, with their probabilities."""
+    from headscope.runs.predicting import check_classes, predict_trace
+    from headscope.screens.prediction_sheet import prediction_sheet
+
+    model, trace = request.trace(check=check_classes)
+    sheet = prediction_sheet(model.name, predict_trace(model, trace), top)
+    show(sheet, form.name, step=request.step("attribute", trace.text))
+
+
+@dataclass(frozen=True)
+class PageSettings(Declared):
+    """The first state of a page, and the contents of a page in a file."""
+
+    open: Annotated[
+        str,
+        Setting(
+            "What the page shows first: the part after # of a page's address.",
+            metavar="STATE",
+            option="--open",
+            old="--at",
+        ),
+    ] = ""
+    no_browser: Annotated[
+        bool, Setting("Don't open the page in a browser.", option="--no-browser", old="--no-open")
+    ] = False
+    port: Annotated[int | None, Setting("Port to serve on; 0 takes a free one.", "N", least=0, most=65535)] = None
+    dtype: Annotated[
+        str, Setting("In a file: precision of Q, K and V.", metavar="fp16|fp32", choices=("fp16", "fp32"))
+    ] = "fp16"
+    values: Annotated[bool | None, Setting("In a file: include V. By default only for short texts.")] = None
+    runs: Annotated[
+        bool | None,
+        Setting("In a file: include the effect of silencing each head. By default only where it takes a second."),
+    ] = None
+
+    def check_unused(self, heads: str | None) -> None:
+        """Raise InputError if something is set that only a file has."""
+        given = [name for name in ("dtype", "values", "runs") if getattr(self, name) != getattr(PageSettings(), name)]
+        if heads is not None:
+            given.insert(0, "--heads")
+        if given:
+            raise InputError(
+                f"{given[0]} requires --html; the served page has everything",
+                where=given[0],
+                advice=f"add --html FILE, or omit {given[0]}",
+            )
+
+    def page(self, trace: Trace, heads: str | None) -> tuple[bytes, str]:
+        """Make the page of a trace, or of these heads; return it with a line that describes it."""
+        from headscope.page.html import offline_page
+
+        layers, numbers = page_heads(trace, chosen_heads(heads, None, None))
+        with layer_progress(sys.stderr) as progress:
+            return offline_page(
+                trace,
+                dtype=self.dtype,
+                values=self.values,
+                layers=layers,
+                heads=numbers,
+                runs=self.runs,
+                state=self.open,
+                progress=progress,
+                notify=tell,
+            )
+
+
+def page_heads(trace: Trace, chosen: list[tuple[int, int | None]]) -> tuple[list[int] | None, list[int] | None]:
+    """The layers of a page, and the heads of each of them; None for all.
+
+    Raises:
+        InputError: different heads were chosen in different layers.
+    """
+    heads: dict[int, set[int]] = {}
+    for layer, head in chosen:
+        known = trace.head_numbers(layer) if layer in trace.numbers else ()
+        heads.setdefault(layer, set()).update(known if head is None else [head])
+    if len({frozenset(numbers) for numbers in heads.values()}) > 1:
+        raise InputError(
+            "a page has the same heads of each of its layers",
+            where="--heads",
+            advice="select whole layers, or the same heads of each: --heads 0.1,3.1",
+        )
+    whole = not any(head is not None for _, head in chosen)
+    return sorted(heads) or None, None if whole else sorted(next(iter(heads.values())))
 
 
 @app.command(rich_help_panel=RUN)
 @takes_options
 def view(
     request: Request,
-    html: Annotated[
-        Path | None,
-        typer.Option("--html", metavar="FILE", help="Write the page to one offline file instead of serving it."),
-    ] = None,
-    layers: Annotated[
-        str | None, typer.Option("--layers", metavar="L,L…", help="With --html: include only these layers.")
-    ] = None,
-    heads: Annotated[
-        str | None, typer.Option("--heads", metavar="H,H…", help="With --html: include only these heads.")
-    ] = None,
-    dtype: Annotated[
-        str, typer.Option("--dtype", metavar="fp16|fp32", help="With --html: precision of Q, K and V.")
-    ] = "fp16",
-    values: Annotated[
-        bool | None,
-        typer.Option("--values/--no-values", help="With --html: include V. By default only for short texts."),
-    ] = None,
-    runs: Annotated[
-        bool | None,
-        typer.Option(
-            "--runs/--no-runs",
-            help="With --html: include the effect of silencing each head. By default only where it takes a second.",
-        ),
-    ] = None,
-    no_open: Annotated[bool, typer.Option("--no-open", help="Don't open the page in a browser.")] = False,
-    port: Annotated[
-        int, typer.Option("--port", metavar="N", min=0, max=65535, help="Port to listen on; 0 takes a free one.")
-    ] = 0,
-    at: Annotated[
-        str,
-        typer.Option("--at", metavar="STATE", help="What the page shows first: the part after # of a page's address."),
-    ] = "",
+    html: Html = None,
+    heads: Heads = None,
+    *,
+    settings: PageSettings,
+    layers: Annotated[str | None, typer.Option("--layers", hidden=True)] = None,
 ) -> None:
-    """Explore every head in the browser, served on this machine or as one offline file.
+    """Explore every head in the browser: served on this machine, or as one offline file.
 
-    Without TEXT, MODEL may also be a saved trace.
+    Without TEXT, MODEL may also be a saved trace. With --html nothing is served, unless a port is set; --html - is
+    standard output.
+
+    Where the extra `view` is not installed, nothing is served: a temporary file is opened.
     """
-    if html is not None and at:
-        raise InputError("--at is for the served page", where="--at", advice="omit it: add #… to the file's address")
-    for_files = {"--layers": layers, "--heads": heads, "--values": values, "--runs": runs}
-    if html is None and (unused := [name for name, value in for_files.items() if value is not None]):
+    from headscope.page.server import can_serve, check_extra, serve
+    from headscope.screens.values import checked_state
+
+    settings = replace(settings, open=checked_state(settings.open))
+    heads, port = heads if layers is None else selected(layers, heads), settings.port
+    if port is not None:
+        check_extra("port")
+    if html is None and (port is not None or can_serve()):
+        settings.check_unused(heads)
+    to_stdout = html is not None and str(html) == "-"
+    if to_stdout and sys.stdout.isatty():
         raise InputError(
-            f"{unused[0]} requires --html; the served page has everything",
-            where=unused[0],
-            advice=f"add --html FILE, or omit {unused[0]}",
+            "standard output is a terminal, and the page is a large file",
+            where="--html -",
+            advice="redirect it: --html - > page.html, or name a file: --html page.html",
         )
     model, trace = request.load_or_trace()
     code = exit_code(trace)
-    if html is None:
-        from headscope.view.server import serve
-        from headscope.view.typed import checked_state
-
-        serve(trace, model, open_browser=not no_open, port=port, at=checked_state(at), announce=typer.echo)
-        raise typer.Exit(code)
-    from headscope.view.html import write_page
-    from headscope.view.typed import number_list
-
-    with layer_progress(sys.stderr) as progress:
-        path, note = write_page(
-            trace,
-            html,
-            dtype=dtype,
-            values=values,
-            layers=None if layers is None else number_list(layers, noun="layer", option="--layers", example="0,3"),
-            heads=None if heads is None else number_list(heads, noun="head", option="--heads", example="0,3"),
-            runs=runs,
-            progress=progress,
-            notify=tell,
-        )
-    tell_saved(path, note)
-    tell(f"next: {request.step('attend', trace.text)}")
+    if html is not None or not (port is not None or can_serve()):
+        content, note = settings.page(trace, heads)
+        if to_stdout:
+            put_bytes(content)
+            tell(f"wrote to standard output: {note}")
+        elif html is not None:
+            write_atomically(html, content)
+            tell_saved(html, note)
+        else:
+            open_file(content, note, opens=not settings.no_browser)
+            more = "runs other texts and changes of the model" if model is not None else "has long texts in full"
+            tell(f"the page also {more} if it is served: {install('view')}")
+    if port is not None or (html is None and can_serve()):
+        announce = tell if to_stdout else typer.echo
+        serve(trace, model, open_browser=not settings.no_browser, port=port or 0, at=settings.open, announce=announce)
+    else:
+        tell(f"next: {request.step('attend', trace.text)}")
     raise typer.Exit(code)
 
 
-@app.command(rich_help_panel=RUN)
-def survey(
-    model: ModelName,
-    corpus: options.CorpusName,
-    out: options.Out,
-    field: options.Field = "text",
-    length: options.Length = None,
-    statistics: options.StatisticNames = None,
-    head_distances: options.HeadDistances = 0,
-    labels: options.Labels = False,
-    examples: options.Examples = 0,
-    effects: options.Effects = 0,
-    effects_output: options.EffectsOutput = None,
-    effects_method: options.EffectsMethod = "zero",
-    plots: options.Plots = False,
-    no_report: options.NoReport = False,
-    single: options.Single = False,
-    device: options.Device = "cpu",
-    dtype: options.DType = "fp32",
-    batch_tokens: options.BatchTokens = None,
-    part_size: options.PartSize = None,
-    max_document: options.MaxDocument = None,
-    threads: options.Threads = None,
-    ray: options.OnRay = False,
-    address: options.Address = None,
-    workers: options.Workers = None,
-    revision: Revision = None,
-    as_json: AsJson = False,
-) -> None:
-    """Measure every head over a corpus: a table, aggregates, a site of pages. Can be interrupted and resumed."""
-    from headscope._survey.progress import progress_on
-    from headscope._survey.run import survey as run
-    from headscope.view.survey_sheet import survey_sheet
+def selected(layers: str, heads: str | None) -> str:
+    """Return the heads that --layers and --heads selected together in an earlier version, layer by layer.
 
-    with progress_on(sys.stderr, Path(printable(str(out)))) as progress:
-        result = run(
-            model,
-            corpus,
-            out=out,
-            revision=revision,
-            field=field,
-            length=length,
-            statistics=None if statistics is None else [name.strip() for name in statistics.split(",")],
-            head_distances=head_distances,
-            labels=labels,
-            examples=examples,
-            effects=effects,
-            effects_output=effects_output,
-            effects_method=effects_method,
-            plots=plots,
-            report=not no_report,
-            single=single,
-            device=device,
-            dtype=dtype,
-            batch_tokens=batch_tokens,
-            part_size=part_size,
-            max_document=max_document,
-            threads=threads,
-            ray=address or ray,
-            workers=workers,
-            progress=progress,
-        )
-    show(
-        survey_sheet(result),
-        "--json" if as_json else None,
-        step=f"python -c {shlex.quote(f'import headscope; print(headscope.Survey({str(out)!r}))')}",
-    )
+    Raises:
+        InputError: something else than numbers.
+    """
+    from headscope.screens.values import number_list
+
+    rows = number_list(layers, noun="layer", option="--layers", example="0,3")
+    columns = [] if heads is None else number_list(heads, noun="head", option="--heads", example="0,3")
+    names = [f"{layer}.{head}" for layer in rows for head in columns] or [str(layer) for layer in rows]
+    renamed(f"--layers {layers}", f"--heads {','.join(names)}")
+    return ",".join(names)
+
+
+def open_file(content: bytes, note: str, *, opens: bool) -> None:
+    """Write a page to a temporary file and open it.
+
+    Args:
+        content: the page's.
+        note: a line that describes it.
+        opens: True to open it in a browser.
+    """
+    from headscope.page.server import open_in_browser
+
+    file = write_temporary(content, ".html")
+    tell_saved(file, note)
+    typer.echo(f"headscope is at {file.as_uri()}")
+    if opens and not open_in_browser(file.as_uri()):
+        tell("no browser was found: open this address in one")
+    tell("the file is temporary: --html FILE writes another")

@@ -12,8 +12,8 @@ import warnings
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from headscope.errors import InputError
-from headscope.view.labels import printable_lines
-from headscope.view.terminal import usable_size
+from headscope.screens.labels import printable_lines
+from headscope.screens.terminal import usable_size
 
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
@@ -68,6 +68,20 @@ class Output(Stream):
             super().flush()
         except OSError as error:
             raise OutputError(error) from error
+
+
+def put_bytes(content: bytes) -> None:
+    """Write bytes to standard output as they are.
+
+    Raises:
+        OutputError: it can't be written to.
+    """
+    sys.stdout.flush()
+    try:
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+    except OSError as error:
+        raise OutputError(error) from error
 
 
 class Messages(Stream):

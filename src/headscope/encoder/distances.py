@@ -1,4 +1,4 @@
-"""What MPNet and DeBERTa add to the scores: terms that depend on the distance of a query and a key.
+"""Score terms of MPNet and DeBERTa: terms that depend on the distance of a query and a key.
 
 MPNet (Song et al. 2020), as T5 (Raffel et al. 2020, section 2.1): a number per head and bucket of distances.
 DeBERTa (He et al. 2021, eq. 4): products with vectors of distances, r,
@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscope.attention import split_heads
-from headscope.terms import NO_TERMS, Terms
+from headscope.attention.scores import split_heads
+from headscope.attention.terms import NO_TERMS, Terms
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
     from headscope.anatomy import Disentangled
-    from headscope.encoder.weights import Weights
+    from headscope.encoder.weights import EncoderWeights
 
     Distances = Int[np.ndarray, " distances"]
 
@@ -61,7 +61,7 @@ def deberta_buckets(tokens: int, settings: Disentangled) -> Distances:
     return np.clip(back + settings.span, 0, settings.rows - 1).astype(np.int32)
 
 
-def by_distance(weights: Weights, tokens: int) -> Terms:
+def by_distance(weights: EncoderWeights, tokens: int) -> Terms:
     """MPNet's terms, the same in every layer."""
     table = np.ascontiguousarray(weights.weight("distances.weight").T)
     terms = Terms(buckets=t5_buckets(tokens), by_distance=table)
@@ -69,7 +69,7 @@ def by_distance(weights: Weights, tokens: int) -> Terms:
 
 
 def relative_tables(
-    weights: Weights, layer: int, settings: Disentangled
+    weights: EncoderWeights, layer: int, settings: Disentangled
 ) -> dict[str, Float[np.ndarray, "heads buckets d_head"]]:
     """DeBERTa's relative keys and queries of a layer, one vector per head and row of the table of distances."""
     vectors = weights.weight("distances.weight")[: settings.rows]

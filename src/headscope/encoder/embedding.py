@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
     from headscope.anatomy import Anatomy
-    from headscope.encoder.weights import Weights
+    from headscope.encoder.weights import EncoderWeights
 
     Tokens = Float[np.ndarray, "tokens d_model"]
 
@@ -30,7 +30,7 @@ class Input:
     segments: Int[np.ndarray, " tokens"]
 
 
-def embed(weights: Weights, sequences: Sequence[Input]) -> Tokens:
+def embed(weights: EncoderWeights, sequences: Sequence[Input]) -> Tokens:
     """Word + position + token type, normalised; (tokens of all texts, d_model).
 
     A family without one of the tables, or without the norm, leaves it out: with rotary positions there is no table of
@@ -41,20 +41,20 @@ def embed(weights: Weights, sequences: Sequence[Input]) -> Tokens:
     x = np.array(weights.weight("embeddings.word.weight")[ids])
     if anatomy.family is not None and anatomy.family.holds("token_dropout", {"token_dropout": False, **anatomy.config}):
         drop_masks(x, sequences, int(anatomy.setting("mask_id")))
-    if anatomy.has("embeddings.position.weight"):
-        places = np.concatenate([positions(anatomy, sequence.ids) for sequence in sequences])
-        x += weights.weight("embeddings.position.weight")[places]
+    if (table := weights.held("embeddings.position.weight")) is not None:
+        x += table[np.concatenate([positions(anatomy, sequence.ids) for sequence in sequences])]
     if anatomy.known().types:
         segments = np.concatenate([sequence.segments for sequence in sequences])
         x += weights.weight("embeddings.token_type.weight")[segments]
-    if anatomy.has("embeddings.task_type.weight"):
-        x += weights.weight("embeddings.task_type.weight")[0]
+    if (table := weights.held("embeddings.task_type.weight")) is not None:
+        x += table[0]
     first = anatomy.family is not None and anatomy.family.projects_first
-    if first and anatomy.has("projection.weight"):
+    projects = weights.held("projection.weight") is not None
+    if projects and first:
         x = weights.linear(x, "projection")
-    if anatomy.has("embeddings.norm.weight"):
+    if weights.held("embeddings.norm.weight") is not None:
         x = weights.norm(x, "embeddings.norm")
-    if not first and anatomy.has("projection.weight"):
+    if projects and not first:
         x = weights.linear(x, "projection")
     return x
 
@@ -112,5 +112,5 @@ def check(anatomy: Anatomy, sequence: Input) -> None:
         raise InputError(
             f"the text has {len(sequence.ids):,} tokens, the model takes {longest:,} at most",
             where="max_position_embeddings",
-            advice=f"shorten the text, or pass max_length={longest} (--max-length {longest}) to cut it there",
+            advice=f"shorten the text, or pass max_length={longest} (--set max_length={longest}) to cut it there",
         )

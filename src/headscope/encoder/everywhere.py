@@ -28,7 +28,7 @@ def attend_everywhere(
     scale: float,
     scratch: Scratch,
 ) -> tuple[Float[np.ndarray, "heads queries d_value"], Float[np.ndarray, "heads queries"]]:
-    """Contexts (heads, queries, d_value) and log-sum-exps (heads, queries), as `headscope.attention.attend` gives.
+    """Contexts (heads, queries, d_value) and log-sum-exps (heads, queries), as `attention.scores.attend` gives.
 
     No score is larger in absolute value than max |q_i| max |k_j| (Cauchy and Schwarz). If that is small, the highest
     score of a row needn't be found and subtracted before exp.

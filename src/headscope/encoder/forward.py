@@ -7,25 +7,25 @@ fp32, whatever dtype the checkpoint stores.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headscope._trace import LayerRecord
-from headscope.attention import EVERYTHING, Mask, attend, join_heads, silent, split_heads
-from headscope.encoder import distances, embedding, post_norm, pre_norm
-from headscope.encoder.convolution import convolved
+from headscope.attention.scores import EVERYTHING, Mask, attend, join_heads, silent, split_heads
+from headscope.attention.terms import NO_TERMS, Terms
+from headscope.encoder import distances, embedding
 from headscope.encoder.embedding import Input
 from headscope.encoder.everywhere import attend_everywhere
-from headscope.encoder.feed_forward import feed_forward
-from headscope.encoder.memory import Room
+from headscope.encoder.layer_forms import FORMS, convolved, feed_forward
 from headscope.encoder.nearby import attend_nearby
+from headscope.encoder.products import QKVBuffer
 from headscope.encoder.rotation import rotate, turns
-from headscope.encoder.weights import Weights
-from headscope.terms import NO_TERMS, Terms
+from headscope.encoder.weights import EncoderWeights
+from headscope.traces import LayerRecord
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from headscope.encoder.rotation import Angles, Heads
 
     Tokens = Float[np.ndarray, "tokens d_model"]
-
-FORMS = {"post_norm": post_norm, "pre_norm": pre_norm}
-"""Family.layer_form -> the file with the layer's formula."""
 
 PROJECTIONS = ("layer.query", "layer.key", "layer.value")
 
@@ -58,7 +55,7 @@ class Pass:
 
 
 @dataclass(frozen=True)
-class Encoder(Weights):
+class Encoder(EncoderWeights):
     """An encoder over a checkpoint's weights.
 
     Weights are looked up by role and the formula of a layer by its form, so this file is independent of the family.
@@ -67,6 +64,13 @@ class Encoder(Weights):
     _turns: dict[float, tuple[Angles, Angles]] = field(default_factory=dict, repr=False)
     _terms: dict[tuple[int, int], Terms] = field(default_factory=dict, repr=False)
     _relative: dict[int, dict[str, Float[np.ndarray, "heads buckets d_head"]]] = field(default_factory=dict, repr=False)
+
+    def changed(
+        self, weights: Mapping[str, Float[np.ndarray, "..."]] | None = None, config: Mapping[str, Any] | None = None
+    ) -> Encoder:
+        """A copy that computes with other parameters, by their stored names, or with other fields of config.json."""
+        anatomy = replace(self.anatomy, config={**self.anatomy.config, **(config or {})})
+        return Encoder(self.checkpoint, anatomy, {**self._cache, **(weights or {})})
 
     def embed(self, sequences: Sequence[Input]) -> Tokens:
         """The input of the first layer, (tokens of all texts, d_model)."""
@@ -96,7 +100,7 @@ class Encoder(Weights):
 
     def after_layers(self, x: Tokens) -> Tokens:
         """The last hidden state from the last layer's output: its norm, if the family has one there."""
-        return self.norm(x, "last_norm") if self.anatomy.has("last_norm.weight") else x
+        return x if self.held("last_norm.weight") is None else self.norm(x, "last_norm")
 
     def angles(self, layer: int, tokens: int) -> tuple[Angles, Angles] | None:
         """(tokens, d_head / 2) each: cosines and sines by which the layer rotates; None if it doesn't."""
@@ -114,7 +118,7 @@ class Encoder(Weights):
         role: str,
         layer: int,
         angles: tuple[Angles, Angles] | None,
-        room: Room | None = None,
+        buffer: QKVBuffer | None = None,
     ) -> Heads:
         """(heads, tokens, d_head): queries, keys or values, rotated by the angles of these tokens.
 
@@ -125,19 +129,19 @@ class Encoder(Weights):
             role: of the Linear.
             layer: the layer.
             angles: those of these tokens; None if the layer doesn't rotate.
-            room: memory for the result.
+            buffer: memory for the result.
         """
-        sizes, family = self.anatomy.known(), self.anatomy.family
-        split = split_heads(product, sizes.heads if role == "layer.query" else sizes.kv_heads)
-        out = np.empty(split.shape, split.dtype) if room is None else room.take(split.shape)
+        family, bias = self.anatomy.family, self.held(f"{role}.bias", layer)
+        split = split_heads(product, product.shape[1] // self.d_head)
+        out = np.empty(split.shape, split.dtype) if buffer is None else buffer.take(split.shape)
         rotary = None if angles is None or family is None else family.rotary
         if role == "layer.value" and not self.anatomy.config.get("rotary_value"):
             rotary = None
         x = out if rotary is None else self.scratch("split", split.shape)
-        if self.anatomy.has(f"{role}.bias", layer):
-            np.add(split, self.weight(f"{role}.bias", layer).reshape(len(split), 1, -1), out=x)
-        else:
+        if bias is None:
             x[...] = split
+        else:
+            np.add(split, bias.reshape(len(split), 1, -1), out=x)
         if rotary is not None and angles is not None:
             rotate(x, *angles, pairs=rotary.pairs, out=out)
         return out
@@ -173,14 +177,19 @@ class Encoder(Weights):
         places = np.arange(k.shape[1]) if places is None else places
         return attend_nearby(q, k, v, scale=scale, mask=mask, terms=terms, places=places)
 
-    @property
+    @cached_property
+    def d_head(self) -> int:
+        """The width of one head."""
+        return self.anatomy.known().d_head
+
+    @cached_property
     def scale(self) -> float:
         """The factor of q . k: 1 / sqrt(d_head); DeBERTa multiplies d_head by the number of products in a score."""
         settings = self.anatomy.disentangled
-        return 1 / float(np.sqrt(self.anatomy.known().d_head * (settings.share if settings else 1)))
+        return 1 / float(np.sqrt(self.d_head * (settings.share if settings else 1)))
 
     def terms(self, layer: int, tokens: int) -> Terms:
-        """What the layer adds to scale * q . k in a text of this many tokens; kept for texts of the same length."""
+        """Return the layer's score terms for this many tokens; they are kept for texts of the same length."""
         settings, family = self.anatomy.disentangled, self.anatomy.family
         if family is None or not family.terms:
             return NO_TERMS
@@ -208,7 +217,7 @@ class Encoder(Weights):
         texts: Sequence[slice],
         silenced: Iterable[int] = (),
         method: str = "zero",
-        rooms: Sequence[Room] = (),
+        buffers: Sequence[QKVBuffer] = (),
     ) -> tuple[Tokens, list[LayerRecord]]:
         """MultiHead(X) = Concat(head_1 .. head_h) W^O + b_O for each text separately, and the record of each text.
 
@@ -221,7 +230,7 @@ class Encoder(Weights):
             texts: the rows of each text.
             silenced: heads.
             method: how heads are silenced.
-            rooms: memory for each text's queries, keys and values; by default, new memory for each array.
+            buffers: memory for each text's queries, keys and values; by default, new memory for each array.
         """
         sizes = self.anatomy.known()
         mask = self.mask(layer)
@@ -229,10 +238,11 @@ class Encoder(Weights):
         keys, values = sizes.heads * sizes.d_head, (sizes.heads + sizes.kv_heads) * sizes.d_head  # first columns
         parts = (product[:, :keys], product[:, keys:values], product[:, values:])
         joined, records = [], []
-        for text, room in zip_longest(texts, rooms):
+        for text, buffer in zip_longest(texts, buffers):
             angles = self.angles(layer, text.stop - text.start)
             q, k, v = (
-                self.split(part[text], role, layer, angles, room) for role, part in zip(PROJECTIONS, parts, strict=True)
+                self.split(part[text], role, layer, angles, buffer)
+                for role, part in zip(PROJECTIONS, parts, strict=True)
             )
             context, lse = self.attend(q, k, v, layer)
             for head in silenced:
@@ -251,10 +261,10 @@ class Encoder(Weights):
         texts: Sequence[slice],
         silenced: Iterable[int] = (),
         method: str = "zero",
-        rooms: Sequence[Room] = (),
+        buffers: Sequence[QKVBuffer] = (),
     ) -> tuple[Tokens, list[LayerRecord]]:
         """One layer's output, and the record of each text. Arguments as for `self_attention`; `x` is left as it is."""
-        summed, records = self.self_attention(self.attention_input(x, layer), layer, texts, silenced, method, rooms)
+        summed, records = self.self_attention(self.attention_input(x, layer), layer, texts, silenced, method, buffers)
         summed += x
         out = self.after_attention(summed, layer)
         if layer == 0 and self.anatomy.has("convolution.weight"):
@@ -295,11 +305,11 @@ class Encoder(Weights):
                     forward_pass.hidden.append(x[text].copy())
 
         numbers = layers * (sizes.heads + 2 * sizes.kv_heads) * sizes.d_head  # of each token
-        rooms = [Room(len(sequence.ids) * numbers) for sequence in sequences]
+        buffers = [QKVBuffer(len(sequence.ids) * numbers) for sequence in sequences]
         x = self.embed(sequences)
         for layer in range(layers):
             keep(x)
-            x, records = self.layer(x, layer, texts, [head for at, head in ablate if at == layer], rooms=rooms)
+            x, records = self.layer(x, layer, texts, [head for at, head in ablate if at == layer], buffers=buffers)
             for forward_pass, record in zip(passes, records, strict=True):
                 forward_pass.layers.append(record)
             if progress is not None:

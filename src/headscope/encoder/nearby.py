@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscope.attention import TILE_CELLS, Mask, scores
-from headscope.terms import NO_TERMS, Terms
+from headscope.attention.scores import Mask, scores
+from headscope.attention.terms import NO_TERMS, Terms
+from headscope.results.tiled import TILE_CELLS
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -26,7 +27,7 @@ def attend_nearby(
     terms: Terms = NO_TERMS,
     places: Int[np.ndarray, " queries"],
 ) -> tuple[Float[np.ndarray, "heads queries d_value"], Float[np.ndarray, "heads queries"]]:
-    """Contexts (heads, queries, d_value) and log-sum-exps (heads, queries), as `headscope.attention.attend` gives.
+    """Contexts (heads, queries, d_value) and log-sum-exps (heads, queries), as `attention.scores.attend` gives.
 
     Each block of queries is multiplied with the keys that some query of it sees, and with no others. So a text of S
     tokens and a window of w keys cost S w products and the memory of one block.

@@ -13,16 +13,16 @@ import numpy as np
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from headscope.encoder.weights import Weights
+    from headscope.encoder.weights import EncoderWeights
 
-    Heads = Float[np.ndarray, "heads tokens d_head"]
+    Heads = Float[np.ndarray, "*runs heads tokens d_head"]
     Angles = Float[np.ndarray, "tokens half"]
 
 STORED = "rotary_embeddings.inv_freq"
 """The end of the name under which ESM's files hold their frequencies, which may have been rounded to fp16."""
 
 
-def frequencies(weights: Weights, base: float) -> Float[np.ndarray, " half"]:
+def frequencies(weights: EncoderWeights, base: float) -> Float[np.ndarray, " half"]:
     """(d_head / 2,): theta_i, from the file if it holds them."""
     for name in weights.anatomy.buffers:
         if name.endswith(STORED):
@@ -36,7 +36,7 @@ def default_frequencies(base: float, d_head: int) -> Float[np.ndarray, " half"]:
     return np.float32(1) / np.power(base, exponents, dtype=np.float64).astype(np.float32)
 
 
-def turns(weights: Weights, base: float, tokens: int) -> tuple[Angles, Angles]:
+def turns(weights: EncoderWeights, base: float, tokens: int) -> tuple[Angles, Angles]:
     """(tokens, d_head / 2) each: cosines and sines of the angles at positions 0, 1, ….
 
     RoFormer's files hold a table of them, sines before cosines. All others compute the angle m theta_i in fp32, whose

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscope._trace import Named
-from headscope.activations import activate
+from headscope.attention.activations import activate, sigmoid, softmax
 from headscope.checkpoint.json_text import brief
 from headscope.errors import UnsupportedError
+from headscope.results.arrays import Named
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -71,31 +71,60 @@ class Tops:
         }
         return Named(name, axes, formulas[task](last), self.labels() if axes[-1] == "labels" else None)
 
+    def probabilities(self, logits: Float[np.ndarray, "*n labels"]) -> Float[np.ndarray, "*n labels"] | None:
+        """The probabilities that a classifier's logits stand for; None for a regression, which has none.
+
+        `problem_type` of the config decides. Of a classifier that states none, several logits are of classes that
+        exclude each other (softmax), and a single one is a score of its own (sigmoid).
+        """
+        problem = self.encoder.anatomy.config.get("problem_type")
+        if problem == "regression":
+            return None
+        if problem == "multi_label_classification" or (problem is None and logits.shape[-1] == 1):
+            return sigmoid(logits.astype(np.float64))
+        return softmax(logits)
+
     def pooled(self, last: Tokens) -> Float[np.ndarray, " d_model"]:
         """tanh(first token W + b), (d_model,)."""
         return np.tanh(self.encoder.linear(last[:1], "pooler")[0])
 
     def masked_lm(self, last: Tokens) -> Float[np.ndarray, "tokens vocabulary"]:
         """A score for every token of the vocabulary at every position, (S, vocabulary)."""
-        encoder, anatomy = self.encoder, self.encoder.anatomy
-        x = last
-        if anatomy.has("masked_lm.transform.weight"):
+        encoder, x = self.encoder, last
+        if encoder.held("masked_lm.transform.weight") is not None:
             x = encoder.linear(last, "masked_lm.transform")
-            activation = anatomy.family.masked_lm_activation if anatomy.family else None
-            stated = anatomy.setting("masked_lm_activation") or anatomy.setting("activation")
-            activate(activation or str(stated), x, encoder.threads)
+            activate(self.masked_lm_activation(), x, encoder.threads)
             x = encoder.norm(x, "masked_lm.norm")
-        decoder = "masked_lm.decoder" if anatomy.has("masked_lm.decoder") else "embeddings.word.weight"
-        logits = x @ encoder.weight(decoder).T
-        bias = next((role for role in ("masked_lm.decoder_bias", "masked_lm.bias") if anatomy.has(role)), None)
+        decoder, bias = self.decoder()
+        logits = x @ decoder.T
         if bias is not None:
-            logits += encoder.weight(bias)
+            logits += bias
         return logits
+
+    def masked_lm_activation(self) -> str:
+        """The activation before the decoder: the family's, or the config's, or that of the feed-forward network."""
+        anatomy = self.encoder.anatomy
+        own = anatomy.family.masked_lm_activation if anatomy.family else None
+        return str(own or anatomy.setting("masked_lm_activation") or self.encoder.activation)
+
+    def decoder(self) -> tuple[Float[np.ndarray, "vocabulary width"], Float[np.ndarray, " vocabulary"] | None]:
+        """The masked-LM head's last Linear: its weight, or the word embeddings that it shares; its bias, if any."""
+        own = self.encoder.held("masked_lm.decoder")
+        role = self.decoder_bias()
+        return (
+            self.encoder.weight("embeddings.word.weight") if own is None else own,
+            None if role is None else self.encoder.weight(role),
+        )
+
+    def decoder_bias(self) -> str | None:
+        """The role of the decoder's bias; None if it has none."""
+        roles = ("masked_lm.decoder_bias", "masked_lm.bias")
+        return next((role for role in roles if self.encoder.anatomy.has(role)), None)
 
     def activation(self) -> str:
         """The activation of dense layers on top: the config's for them, or that of the feed-forward network."""
         anatomy = self.encoder.anatomy
-        return str(anatomy.setting("head_activation") or anatomy.setting("activation"))
+        return str(anatomy.setting("head_activation") or self.encoder.activation)
 
     def dense(self, x: Tokens, task: str) -> Tokens:
         """The dense layer, activation and norm before a task's last layer, as far as the class has them."""
@@ -118,7 +147,7 @@ class Tops:
     def detection(self, last: Tokens) -> Float[np.ndarray, " tokens"]:
         """ELECTRA's discriminator, (S,): above 0, the token counts as replaced."""
         x = self.encoder.linear(last, "detection.dense")
-        activate(str(self.encoder.anatomy.setting("activation")), x, self.encoder.threads)
+        activate(self.encoder.activation, x, self.encoder.threads)
         return self.encoder.linear(x, "detection.out")[:, 0]
 
     def sequence(self, last: Tokens) -> Float[np.ndarray, " labels"]:
@@ -141,7 +170,7 @@ class Tops:
 
     @property
     def pooling(self) -> str:
-        """What a sequence classifier reads: the first token (cls, bos), or all of them (mean, late)."""
+        """The tokens that a sequence classifier reads: the first token (cls, bos), or all of them (mean, late)."""
         return str(self.encoder.anatomy.setting("pooling") or "cls")
 
     @property

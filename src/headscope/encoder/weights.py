@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscope.encoder.copies import Copies
-from headscope.encoder.memory import empty_aligned
-from headscope.encoder.products import FEW_TOKENS, few_product, many_product
+from headscope.encoder.products import FEW_TOKENS, Copies, empty_aligned, few_products, many_products
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Sequence
+    from collections.abc import Hashable, Sequence
 
     from jaxtyping import Float
 
@@ -38,20 +36,23 @@ THREAD_LIMITS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 
 
 @dataclass(frozen=True)
-class Weights:
+class EncoderWeights:
     """The parameters of a checkpoint, in fp32.
 
     fp32 parameters are used in place, in the mapped file; narrower dtypes are upcast once and cached. Weights that are
-    multiplied more often are copied: see copies.py.
+    multiplied more often are copied: see products.py.
     """
 
     checkpoint: Checkpoint
     anatomy: Anatomy
     _cache: dict[str, Float[np.ndarray, "..."]] = field(default_factory=dict, repr=False)
+    _held: dict[tuple[str, int | None], Float[np.ndarray, "..."] | None] = field(
+        default_factory=dict, repr=False, compare=False
+    )
     _looked_up: dict[Hashable, tuple[Hashable, list[Float[np.ndarray, "..."]]]] = field(
         default_factory=dict, repr=False, compare=False
     )
-    _copies: Copies = field(default_factory=Copies, repr=False, compare=False)
+    copies: Copies = field(default_factory=Copies, repr=False, compare=False)
     _kept: threading.local = field(default_factory=threading.local, repr=False, compare=False)
 
     @cached_property
@@ -60,6 +61,16 @@ class Weights:
         limit = next((os.environ[name] for name in THREAD_LIMITS if os.environ.get(name, "").isdecimal()), None)
         count = min(os.cpu_count() or 1, int(limit) or 1 if limit else math.inf)
         return ThreadPoolExecutor(int(count), thread_name_prefix="headscope") if count > 1 else None
+
+    @cached_property
+    def norm_eps(self) -> np.float32:
+        """The number that norms add to a variance."""
+        return np.float32(self.anatomy.setting("norm_eps"))
+
+    @cached_property
+    def activation(self) -> str:
+        """The name of the feed-forward networks' activation."""
+        return str(self.anatomy.setting("activation"))
 
     def scratch(self, purpose: str, shape: tuple[int, ...]) -> Float[np.ndarray, "..."]:
         """An array to overwrite, valid until this thread's next call for this purpose.
@@ -75,14 +86,26 @@ class Weights:
         return kept[purpose][:numbers].reshape(shape)
 
     def weight(self, role: str, layer: int | None = None) -> Float[np.ndarray, "..."]:
-        """The parameter with this role, in fp32, as stored: a Linear's is (out, in)."""
-        return self.read(self.anatomy.parameter(role, layer))
+        """The parameter with this role, in fp32, as stored: a Linear's is (out, in).
+
+        Raises:
+            CheckpointError: the checkpoint lacks this parameter.
+        """
+        held = self.held(role, layer)
+        return self.read(self.anatomy.parameter(role, layer)) if held is None else held
+
+    def held(self, role: str, layer: int | None = None) -> Float[np.ndarray, "..."] | None:
+        """The parameter with this role, in fp32, as stored; None if the checkpoint has none."""
+        key = role, layer
+        if key not in self._held:
+            row = self.anatomy.find(role, layer)
+            self._held[key] = None if row is None else self.read(row)
+        return self._held[key]
 
     def bias(self, role: str, layer: int | None = None) -> Float[np.ndarray, " out"]:
         """The bias of the Linear with this role, (out,); 0 in families without it."""
-        if self.anatomy.has(f"{role}.bias", layer):
-            return self.weight(f"{role}.bias", layer)
-        return np.zeros(len(self.weight(f"{role}.weight", layer)), dtype=np.float32)
+        bias = self.held(f"{role}.bias", layer)
+        return np.zeros(len(self.weight(f"{role}.weight", layer)), dtype=np.float32) if bias is None else bias
 
     def read(self, row: Parameter) -> Float[np.ndarray, "..."]:
         """A parameter of the anatomy, in fp32, as stored."""
@@ -95,10 +118,8 @@ class Weights:
         self, x: Float[np.ndarray, "tokens into"], role: str, layer: int | None = None
     ) -> Float[np.ndarray, "tokens out"]:
         """x W + b, with the paper's W = weight.T; b is 0 in families without biases."""
-        product = self.product(x, (role,), layer)
-        if self.anatomy.has(f"{role}.bias", layer):
-            return np.add(product, self.weight(f"{role}.bias", layer), order="C")
-        return np.array(product, order="C")
+        product, bias = self.product(x, (role,), layer), self.held(f"{role}.bias", layer)
+        return np.array(product, order="C") if bias is None else np.add(product, bias, order="C")
 
     def product(
         self, x: Float[np.ndarray, "tokens into"], roles: Sequence[str], layer: int | None = None
@@ -110,22 +131,16 @@ class Weights:
         key, stored = self._linears(tuple(roles), layer)
         tokens, width = len(x), sum(map(len, stored))
         if tokens > FEW_TOKENS:
-            transposed = self._copies.transposed(key, stored)
+            transposed = self.copies.transposed(key, stored)
             if transposed is not None:
                 row = width if len(stored) == 1 else transposed.strides[0] // transposed.itemsize  # as in the copy
                 return np.matmul(x, transposed, out=self.scratch(roles[0], (tokens, row))[:, :width])
-            columns = self.scratch(roles[0], (width, tokens))
-            for weight, part in _parts(stored):
-                many_product(x, weight, out=columns[part])
-            return columns.T
-        copy = self._copies.as_stored(key, stored)
-        product = self.scratch(roles[0], (tokens, width))
-        for weight, part in _parts(stored if copy is None else [copy]):
-            few_product(x, weight, out=product[:, part])
-        return product
+            return many_products(x, stored, out=self.scratch(roles[0], (width, tokens)))
+        copy = self.copies.as_stored(key, stored)
+        return few_products(x, stored if copy is None else [copy], out=self.scratch(roles[0], (tokens, width)))
 
     def _linears(self, roles: tuple[str, ...], layer: int | None) -> tuple[Hashable, list[Float[np.ndarray, "_ into"]]]:
-        """What identifies the weights of these roles, and the weights as stored."""
+        """Return what identifies the weights of these roles, and the weights as stored."""
         if (roles, layer) not in self._looked_up:
             parameters = [self.anatomy.parameter(f"{role}.weight", layer) for role in roles]
             key = tuple((row.stored, row.rows) for row in parameters)
@@ -138,10 +153,10 @@ class Weights:
         LayerNorm: (row - mean) / deviation, scaled and shifted (Ba et al. 2016, eq. 4). RMSNorm: row / root of its mean
         square, scaled (Zhang and Sennrich 2019, eq. 4).
         """
-        eps = np.float32(self.anatomy.setting("norm_eps"))
+        eps = self.norm_eps
         centred = self.anatomy.family is None or not self.anatomy.family.rms_norm
         scale = self.weight(f"{role}.weight", layer)
-        shift = self.weight(f"{role}.bias", layer) if self.anatomy.has(f"{role}.bias", layer) else None
+        shift = self.held(f"{role}.bias", layer)
         width = np.float32(x.shape[-1])
         ones = np.ones(x.shape[-1], dtype=x.dtype)
         step = max(1, NORM_NUMBERS // x.shape[-1])
@@ -155,11 +170,3 @@ class Weights:
             if shift is not None:
                 rows += shift
         return x
-
-
-def _parts(stored: Sequence[Float[np.ndarray, "_ into"]]) -> Iterator[tuple[Float[np.ndarray, "_ into"], slice]]:
-    """Each weight with its part of the product with all of them."""
-    first = 0
-    for weight in stored:
-        yield weight, slice(first, first + len(weight))
-        first += len(weight)

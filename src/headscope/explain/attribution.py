@@ -2,90 +2,44 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscope._trace.arrays import ArrayLike
 from headscope.errors import CheckpointError, InputError
 from headscope.explain.alti import alti
-from headscope.explain.linearised import back_through, check_linearisable, freeze, top_gradient
-from headscope.explain.runs import as_input, encoded_text, last_states
-from headscope.explain.similarity import axis_of
-from headscope.explain.target import Target, Wanted, choose, read
+from headscope.explain.propagation import hold
+from headscope.explain.readout import top_gradient
+from headscope.results.effects import Target, Wanted
+from headscope.results.explained import Attribution
+from headscope.runs.masking import maskable, masked_changes, with_masking
+from headscope.runs.outcomes import predicted
+from headscope.runs.targets import check_slope, choose, read
+from headscope.runs.texts import as_input, axis_of, encoded_text, last_states
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from headscope._trace import TokenAxis
     from headscope.checkpoint.tokenizer import Encoded
     from headscope.model import Model
 
 METHODS = {
     "decompx": "what each token's embedding adds to the output, with attention, norms and slopes held (adds up)",
     "alti": "what share of the token that the output reads each token makes up (not negative, adds up to 1)",
-    "attention_gradient": "attention x gradient, over all heads and queries of all layers (does not add up)",
     "integrated_gradients": "gradients along the line from padding to the text (adds up to the difference)",
 }
-"""How the parts are found, and what they are."""
+"""A method of attribution, and the meaning of its parts."""
+
+RETIRED = {
+    "attention_gradient": "it is now the recipe “Attention x gradient” in docs/recipes.md, since raw weights were more "
+    f"faithful; use {', '.join(METHODS)}"
+}
+"""Methods that attribute no longer has, and what to do."""
 
 STEPS = 32
 """Points of the integral in integrated gradients."""
-
-
-@dataclass(frozen=True, eq=False)
-class Attribution(ArrayLike):
-    """The parts of one output, token by token.
-
-    Attributes:
-        target: the output, and whether it was chosen by default.
-        method: decompx, alti, attention_gradient or integrated_gradients.
-        scores: (tokens,) in `target.unit`; shares of 1 for alti.
-        total: the target's number.
-        rest: what is no token's: the biases' row in DecompX, the number for the baseline in integrated gradients; None
-            where the scores don't add up to the number.
-        axis: the text's tokens.
-        text: the text.
-        pair: the second text.
-        by_head: (layers, heads, tokens), the scores of each head, for attention_gradient; else None.
-    """
-
-    target: Target
-    method: str
-    scores: Float[np.ndarray, " tokens"]
-    total: float
-    rest: float | None
-    axis: TokenAxis
-    text: str
-    pair: str | None = None
-    by_head: Float[np.ndarray, "layers heads tokens"] | None = None
-
-    @property
-    def tokens(self) -> tuple[str, ...]:
-        """The tokens, as the vocabulary spells them."""
-        return self.axis.tokens
-
-    @property
-    def gap(self) -> float | None:
-        """The number less the rest and all scores: rounding, or the integral's error; None where they don't add up."""
-        return None if self.rest is None else self.total - self.rest - float(self.scores.sum())
-
-    def strongest(self, count: int = 10) -> list[int]:
-        """The tokens with the greatest scores in either direction, the greatest first."""
-        return [int(at) for at in np.argsort(-np.abs(self.scores), kind="stable")[:count]]
-
-    @property
-    def array(self) -> Float[np.ndarray, "..."]:  # type: ignore[override]
-        """The array that this record stands for: `scores`."""
-        return self.scores
-
-    def __repr__(self) -> str:
-        best = self.strongest(1)[0]
-        return (
-            f"attribution ({self.method}) of {self.target}, {self.total:.4f}, to {len(self.axis)} tokens; most: token "
-            f"{best}, {self.tokens[best]}, {self.scores[best]:+.4f}"
-        )
 
 
 def attribute(
@@ -97,15 +51,15 @@ def attribute(
     pair: str | None = None,
     max_length: int | None = None,
     steps: int = STEPS,
+    check: bool = True,
 ) -> Attribution:
     """Attribute one output to the input tokens: what does each of them add?
 
     | method | formula | cost |
     |---|---|---|
-    | decompx | headscope.explain.linearised | 2 forward passes |
-    | alti | headscope.explain.alti | a forward pass, and tokens^2 heads d_model for each layer |
-    | attention_gradient | headscope.explain.gradients | a forward and a backward pass in torch |
-    | integrated_gradients | headscope.explain.gradients | `steps` of these |
+    | decompx | headscope.explain.propagation | 2 forward passes |
+    | alti | headscope.explain.propagation | a forward pass, and tokens^2 heads d_model for each layer |
+    | integrated_gradients | headscope.runs.gradients | `steps` forward and backward passes in torch |
 
     The baseline of integrated gradients has the padding token's word embedding in place of each token of the text.
     Special tokens, and the mask that a word stands for, keep theirs, and so have score 0.
@@ -114,11 +68,12 @@ def attribute(
         model: the model.
         text: the text.
         target: the output; by default the best word at the first mask, else the predicted class, else the text's
-            vector. See headscope.explain.target.
+            vector. See headscope.runs.targets.
         method: one of METHODS.
         pair: a second text that goes with it.
         max_length: cut a longer text to this many tokens.
         steps: points of the integral in integrated gradients.
+        check: also mask each of the three words with the greatest scores for real, in three forward passes.
 
     Raises:
         InputError: an unknown method or target, no mask, a text that is too long.
@@ -126,7 +81,7 @@ def attribute(
         MissingExtraError: a method with gradients, without torch and transformers.
     """
     encoded = encoded_text(model, text, pair, max_length=max_length)
-    return attribution_of(model, encoded, target, text=text, pair=pair, method=method, steps=steps)
+    return attribution_of(model, encoded, target, text=text, pair=pair, method=method, steps=steps, check=check)
 
 
 def attribution_of(
@@ -138,40 +93,37 @@ def attribution_of(
     pair: str | None = None,
     method: str = "decompx",
     steps: int = STEPS,
+    check: bool = True,
 ) -> Attribution:
-    """The attribution of a text that is already tokenized; arguments as for `attribute`.
-
-    Args:
-        model: the model.
-        encoded: the text's tokens.
-        target: the output.
-        text: the text, for the record.
-        pair: the second text, for the record.
-        method: one of METHODS.
-        steps: points of the integral in integrated gradients.
-
-    Raises:
-        InputError: an unknown method or target, no mask.
-        UnsupportedError: the model lacks the output, or has parts without a rule.
-        MissingExtraError: a method with gradients, without torch and transformers.
-    """
+    """The attribution of a text that is already tokenized; arguments and errors as for `attribute`."""
     if method not in METHODS:
-        raise InputError(f"there is no method {method!r:.40}", where="method", advice=f"use {', '.join(METHODS)}")
-    if method in ("decompx", "alti"):
-        check_linearisable(model)
-        frozen = freeze(model.encoder, as_input(encoded))
-        goal = choose(model, encoded, frozen.last, target)
-        total = _number(model, goal, frozen.last)
+        raise InputError(
+            f"there is no method {method!r:.40}",
+            where="method",
+            advice=RETIRED.get(method, f"use {', '.join(METHODS)}"),
+        )
+    if method == "integrated_gradients":
+        (last,) = last_states(model, [encoded])
+        goal = check_slope(choose(model, encoded, last, target))
+        scores, total, rest = _integrated(model, encoded, goal, steps)
+    else:
+        held = hold(model.encoder, as_input(encoded))
+        last, goal = held.last, check_slope(choose(model, encoded, held.last, target))
+        total = _number(model, goal, last)
         if method == "alti":
-            shares = alti(model.encoder, frozen, goal.row)
-            return Attribution(goal, method, shares, total, None, axis_of(encoded), text, pair)
-        g, on_top = top_gradient(model, goal, frozen.last)
-        g, below = back_through(model.encoder, frozen, g)
-        parts = (g.astype(np.float64) * frozen.embedded).sum(axis=-1)
-        return Attribution(goal, method, parts, total, on_top + below, axis_of(encoded), text, pair)
-    (last,) = last_states(model, [encoded])
-    goal = choose(model, encoded, last, target)
-    return _by_gradients(model, encoded, goal, method, text, pair, steps, _number(model, goal, last))
+            scores, rest = alti(model.encoder, held, goal.row), None
+        else:
+            g, on_top = top_gradient(model, goal, last)
+            scores, below = held.parts(g)
+            rest = on_top + below
+    result = Attribution(
+        goal, method, scores, total, rest, axis_of(encoded), text, pair, prediction=predicted(model, goal, last)
+    )
+    if not check:
+        return result
+    best = maskable(model, result.parts(), {"": encoded.ids})
+    checks, unchecked = with_masking(model, best, partial(masked_changes, model, encoded, goal, total))
+    return replace(result, checks=checks, unchecked=unchecked)
 
 
 def _number(model: Model, target: Target, last: Float[np.ndarray, "tokens d_model"]) -> float:
@@ -190,31 +142,24 @@ def _number(model: Model, target: Target, last: Float[np.ndarray, "tokens d_mode
     return number
 
 
-def _by_gradients(
-    model: Model, encoded: Encoded, goal: Target, method: str, text: str, pair: str | None, steps: int, total: float
-) -> Attribution:
-    from headscope.explain.modules import inputs_of, module_for, score_of
+def _integrated(
+    model: Model, encoded: Encoded, goal: Target, steps: int
+) -> tuple[Float[np.ndarray, " tokens"], float, float]:
+    """The scores, the number, and the number for the baseline."""
+    from headscope.runs.gradients import integrated_gradients
+    from headscope.runs.modules import inputs_of, module_for, score_of
 
     module, inputs, score = module_for(model, goal), inputs_of(model, encoded), score_of(goal)
-    if method == "attention_gradient":
-        from headscope.explain.gradients import gradients
-
-        keys = gradients(module, inputs, score).keys
-        return Attribution(goal, method, keys.sum(axis=(0, 1)), total, None, axis_of(encoded), text, pair, keys)
-    from headscope.explain.gradients import integrated_gradients
-
     padding = model.tokenizer.pad_id
     if padding is None:
         raise InputError(
             "the tokenizer has no padding token to start from",
             where="integrated_gradients",
-            advice="name it in tokenizer_config.json, or call headscope.explain.gradients.integrated_gradients",
+            advice="name it in tokenizer_config.json, or call headscope.runs.gradients.integrated_gradients",
         )
     mask = goal.row if goal.kind == "word" else None
     kept = [special or at == mask for at, special in enumerate(encoded.special)]
     ids = [index if stays else padding for index, stays in zip(encoded.ids, kept, strict=True)]
     baseline = inputs["input_ids"].new_tensor([ids])
-    integrated = integrated_gradients(module, inputs, score, baseline, steps=steps)
-    return Attribution(
-        goal, method, integrated.tokens, integrated.score, integrated.baseline, axis_of(encoded), text, pair
-    )
+    found = integrated_gradients(module, inputs, score, baseline, steps=steps)
+    return found.tokens, found.score, found.baseline

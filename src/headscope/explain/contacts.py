@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscope._trace import Named
-from headscope.attention import softmax_rows
+from headscope.attention.scores import softmax_rows
 from headscope.errors import InputError, UnsupportedError
-from headscope.explain.parts import check_whole, opened_model
+from headscope.explain.residual import check_whole, opened_model
+from headscope.results.arrays import Named
 
 if TYPE_CHECKING:
-    from headscope._trace import Trace
+    from headscope.traces import Trace
 
 EOS = 2
 """The id of <eos>, whose rows and columns ESM's contact head sets to 0."""

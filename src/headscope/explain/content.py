@@ -1,4 +1,4 @@
-"""Which tokens of a text carry content, which repeat each other, and how a finding names them."""
+"""The tokens of a text that carry content: function words, pronouns, words put together from their tokens."""
 
 from __future__ import annotations
 
@@ -8,13 +8,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from jaxtyping import Bool, Int
 
-    from headscope._trace import TokenAxis, Trace
-    from headscope.statistics import Roles
+    from headscope.heads import Roles
+    from headscope.results.arrays import TokenAxis
+    from headscope.traces import Trace
 
 MARKERS = ("##", "Ġ", "▁")
 """Stand before a token that continues a word or begins one."""
+
+UNKNOWN = frozenset({"[UNK]", "<unk>"})
+"""Stand for words that the vocabulary lacks: nobody can say what they link."""
 
 FUNCTION_WORDS = frozenset(
     word
@@ -25,11 +31,26 @@ FUNCTION_WORDS = frozenset(
         "off on once one only or other our ours out over own said same shall she should so some such than",
         "that the their them then there these they this those through to too under until up upon us very was",
         "we were what when where which while who whom whose why will with would you your yours s t d ll m re",
-        "ve don",
+        "ve don n",
     )
     for word in line.split()
 )
 """English words of the closed classes: they carry grammar. Words of other languages all count as content."""
+
+THIRD_PERSON = frozenset(
+    word
+    for line in ("he him his himself she her hers herself it its itself", "they them their theirs themselves")
+    for word in line.split()
+)
+PRONOUNS = THIRD_PERSON | frozenset(
+    word
+    for line in (
+        "i me my mine myself we us our ours ourselves you your yours",
+        "yourself this these those who whom whose",
+    )
+    for word in line.split()
+)
+"""English words that stand for others: they may look, though they are no content words."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +59,9 @@ class Content:
 
     Attributes:
         words: each token's word as it stands in the text; the token without its marker where there is no text.
-        content: (tokens,), words with a letter or digit that are no function words, nor special tokens.
+        content: (tokens,), words with a letter or digit that are no function words, nor special or unknown tokens.
+        looking: (tokens,), content words with a letter, and pronouns.
+        referring: (tokens,), pronouns of the third person.
         group: (tokens,), tokens of equal spelling share a number; -1 for special tokens and punctuation.
         place: (tokens,), the number of the word that a token belongs to, counted over both texts of a pair; special
             tokens count as words of their own.
@@ -46,6 +69,8 @@ class Content:
 
     words: tuple[str, ...]
     content: Bool[np.ndarray, " tokens"]
+    looking: Bool[np.ndarray, " tokens"]
+    referring: Bool[np.ndarray, " tokens"]
     group: Int[np.ndarray, " tokens"]
     place: Int[np.ndarray, " tokens"]
 
@@ -57,12 +82,20 @@ def content_of(trace: Trace, axis: TokenAxis, roles: Roles) -> Content:
     words = _words(trace, axis, place, spelled)
     special, punctuation = np.array(axis.special, dtype=bool), roles.punctuation
     letters = np.array([any(letter.isalnum() for letter in word) for word in words], dtype=bool)
-    closed = np.array([word.casefold() in FUNCTION_WORDS for word in words], dtype=bool)
+    unknown = special | np.array([token in UNKNOWN for token in axis.tokens], dtype=bool)
+    closed = _among(words, FUNCTION_WORDS)
+    content = letters & ~unknown & ~closed
+    named = content & np.array([any(letter.isalpha() for letter in word) for word in words], dtype=bool)
     numbers: dict[tuple[str, ...], int] = {}
     keys = [(word.casefold(), token.casefold()) for word, token in zip(words, spelled, strict=True)]
     group = np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
     nameless = special | ~letters | (punctuation if len(punctuation) == len(special) else False)
-    return Content(words, letters & ~special & ~closed, np.where(nameless, -1, group), place)
+    looking = (named | _among(words, PRONOUNS)) & ~unknown
+    return Content(words, content, looking, _among(words, THIRD_PERSON), np.where(nameless, -1, group), place)
+
+
+def _among(words: Sequence[str], listed: frozenset[str]) -> Bool[np.ndarray, " tokens"]:
+    return np.array([word.casefold() in listed for word in words], dtype=bool)
 
 
 def _places(axis: TokenAxis) -> Int[np.ndarray, " tokens"]:

@@ -1,38 +1,67 @@
-"""The measures behind findings: one pass over each layer's weights, and a sample of queries to compare heads."""
+"""The measures behind findings: one pass over each layer, a sample of queries to compare heads."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headscope.attention import TILE_CELLS
 from headscope.errors import HeadscopeError
-from headscope.explain.finding_rules import ALIKE_ROWS, LEAST_ALIKE_ROWS, MOST_LINKS, THRESHOLDS, surprise
-from headscope.explain.parts import output_weights, record_of
-from headscope.explain.rows import blocks_of_rows, values_of, weights_of
-from headscope.statistics.measurable import padding
+from headscope.explain.content import Content
+from headscope.explain.residual import blocks_of_rows, output_weights, record_of, values_of, weights_of
+from headscope.heads.kinds import FINDINGS
+from headscope.heads.roles import padding
+from headscope.results.tiled import TILE_CELLS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from jaxtyping import Bool, Float, Int
 
-    from headscope._trace import LayerRecord, Trace
-    from headscope.explain.content import Content
-    from headscope.statistics import Roles
+    from headscope.heads import Roles
+    from headscope.traces import LayerRecord, Trace
 
     PerHead = Float[np.ndarray, " heads"]
+
 
 NEIGHBOURS = {"previous": -1, "same": 0, "next": 1}
 """The distance from query to key, in tokens."""
 ROLES = ("cls", "sep", "punctuation")
 
+LEAST_SHARE = 1e-6
+"""Shares are read as at least this far from 0 and from 1, so that no surprise is infinite."""
+
+ALIKE_ROWS = 32
+"""At most so many queries, evenly spaced, on which heads are compared with one another."""
+
+LEAST_ALIKE_ROWS = 4
+"""With fewer queries, two heads look alike by chance."""
+
+MOST_LINKS = 64
+"""At most so many links of a layer are looked at more closely, the most telling ones."""
+
+
+FAR = 8
+"""Words. A link over more than these is no more telling."""
+EMBEDDED = 0.5
+"""Of the first layer: its heads compare words as they stand in the vocabulary, whatever the sentence says."""
+REFERRED = 1.5
+"""Of a link from a pronoun of the third person back to a word: what it stands for."""
+
 
 @dataclass(frozen=True)
 class Link:
-    """One weight between two content words: layer and head by number, query and key by position."""
+    """One weight of a content word or pronoun on a content word.
+
+    Attributes:
+        layer, head: by number.
+        query, key: by position.
+        weight: the weight.
+        expected: what is usual for the head: on this key, or at this distance.
+        telling: a factor of what a reader makes of it: the root of log2(1 + distance in words), distances above FAR as
+            FAR; EMBEDDED and REFERRED where they hold.
+    """
 
     layer: int
     head: int
@@ -40,6 +69,12 @@ class Link:
     key: int
     weight: float
     expected: float
+    telling: float = 1.0
+
+    @property
+    def score(self) -> float:
+        """The order of links: how surprising, and how telling."""
+        return float(surprise(self.weight, self.expected)) * self.telling
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +87,8 @@ class Measures:
         expected: name -> the same under the head's own average over queries, where there is such a thing.
         written: role -> the share of what a head writes, by length; empty where W_O or the values are not known.
         lengths: of what a head writes, |context W_O|; None likewise.
-        links: strong weights between content words that are neither neighbours nor equal.
+        links: strong weights of content words and pronouns on content words that are neither neighbours nor equal, in
+            heads that don't read neighbours.
     """
 
     layer: int
@@ -82,6 +118,17 @@ class _Sums:
         """The mean over queries; NaN where no query has a value."""
         count = self.counts[name]
         return np.where(count > 0, self.totals[name] / np.maximum(count, 1), np.nan)
+
+
+def surprise(share: float | Float[np.ndarray, " n"], expected: float | Float[np.ndarray, " n"]) -> Any:
+    """The distance of a share of a head's weight from the expected one, in nats; 0 where they agree.
+
+    The Kullback-Leibler divergence of two yes-or-no choices: share log(share / expected) + the same of what is left.
+    It is half of Dunning 1993's log-likelihood ratio for one query.
+    """
+    p, e = (np.clip(value, LEAST_SHARE, 1 - LEAST_SHARE) for value in (share, expected))
+    divergence = p * np.log(p / e) + (1 - p) * np.log((1 - p) / (1 - e))
+    return divergence if np.ndim(divergence) else float(divergence)
 
 
 def measure(trace: Trace, layer: int, roles: Roles, content: Content | None) -> Measures:
@@ -115,9 +162,9 @@ def measure(trace: Trace, layer: int, roles: Roles, content: Content | None) -> 
             _add_pairs(sums, p, rows, seen, content)
     means = sums.keys / np.maximum(seeing.sum(-1, keepdims=True), 1)
     named = {name: sums.mean(name) for name in sums.totals}
-    shares = {name: values for name, values in named.items() if name in THRESHOLDS}
+    shares = {name: values for name, values in named.items() if name in FINDINGS}
     expected = {} if content is None else _expected(means, content)
-    links = _strongest_links(trace, layer, sums, means) if sums.cells else []
+    links = _strongest_links(trace, layer, sums, means, content) if sums.cells and content is not None else []
     written = {role: named[f"{role} written"] for role in ROLES} if gram is not None else {}
     return Measures(layer, shares, expected, written, named.get("length"), links)
 
@@ -154,9 +201,9 @@ def _add_pairs(
     equal = _equal(content, rows)
     repeated = np.flatnonzero(equal.any(-1))
     sums.add("same_word", np.einsum("hnm,nm->hn", p[:, repeated], equal[repeated]), seen[:, repeated])
-    places = np.argwhere(p >= THRESHOLDS["link"])
+    places = np.argwhere(p >= FINDINGS["link"])
     query, key = rows[places[:, 1]], places[:, 2]
-    linked = content.content[query] & content.content[key] & (content.group[query] != content.group[key])
+    linked = content.looking[query] & content.content[key] & (content.group[query] != content.group[key])
     linked &= np.abs(content.place[query] - content.place[key]) > 1
     places = places[linked]
     sums.weights.append(p[tuple(places.T)])
@@ -188,19 +235,37 @@ def _expected(means: Float[np.ndarray, "heads keys"], content: Content) -> dict[
     return expected
 
 
-def _strongest_links(trace: Trace, layer: int, sums: _Sums, means: Float[np.ndarray, "heads keys"]) -> list[Link]:
-    """The links of a layer that surprise most, each against the mean weight that the other queries give to its key."""
+def _strongest_links(
+    trace: Trace, layer: int, sums: _Sums, means: Float[np.ndarray, "heads keys"], content: Content
+) -> list[Link]:
+    """The most telling links of a layer, each against the mean weight that the other queries give to its key."""
     cells, weights = np.concatenate(sums.cells), np.concatenate(sums.weights).astype(np.float64)
     numbers = np.array(trace.head_numbers(layer))
-    active = ~np.isin(numbers, [head for at, head in trace.ablated if at == layer])
+    positional = np.any([sums.mean(name) >= FINDINGS[name] for name in ("previous", "next")], axis=0)
+    active = ~np.isin(numbers, [head for at, head in trace.ablated if at == layer]) & ~positional
     cells, weights = cells[active[cells[:, 0]]], weights[active[cells[:, 0]]]
     queries = len(trace.queries)
     expected = np.maximum(means[cells[:, 0], cells[:, 2]] * queries - weights, 0) / max(queries - 1, 1)
-    order = np.argsort(-surprise(weights, expected), kind="stable")[:MOST_LINKS]
-    return [
-        Link(layer, int(numbers[head]), int(query), int(key), float(weights[at]), float(expected[at]))
-        for at, (head, query, key) in zip(order, cells[order], strict=True)
+    links = [
+        Link(
+            layer,
+            int(numbers[head]),
+            int(query),
+            int(key),
+            float(weight),
+            float(usual),
+            _telling(content, int(query), int(key)) * (EMBEDDED if layer == 0 else 1),
+        )
+        for (head, query, key), weight, usual in zip(cells, weights, expected, strict=True)
     ]
+    return sorted(links, key=lambda link: -link.score)[:MOST_LINKS]
+
+
+def _telling(content: Content, query: int, key: int) -> float:
+    """A link's score as distance and pronouns change it."""
+    distance = int(content.place[key] - content.place[query])
+    refers = bool(content.referring[query]) and distance < 0
+    return float(np.sqrt(np.log2(1 + min(abs(distance), FAR)))) * (REFERRED if refers else 1)
 
 
 def offset_mean(trace: Trace, link: Link) -> float:
@@ -246,7 +311,7 @@ def similar_heads(trace: Trace, heads: Sequence[tuple[int, int]], rows: Int[np.n
     same, other = (total / len(sample) for total in (same, other))
     gain = surprise(same, other)
     gain[np.tril_indices(len(heads))] = 0
-    gain[(same < THRESHOLDS["alike"]) | (same < other)] = 0
+    gain[(same < FINDINGS["alike"]) | (same < other)] = 0
     order = np.argsort(-gain, axis=None, kind="stable")[:most]
     pairs = []
     for first, second in zip(*np.unravel_index(order, gain.shape), strict=True):

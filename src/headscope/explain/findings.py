@@ -1,88 +1,91 @@
-"""Findings: what is worth reading in a trace, as sentences with their numbers, the most surprising first."""
+"""Findings: what is worth reading in a trace, as sentences with their numbers, the most telling first."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscope.errors import InputError
+from headscope.errors import InputError, UnsupportedError
 from headscope.explain.content import Content, content_of
-from headscope.explain.finding_measures import ROLES, Link, Measures, measure, offset_mean, similar_heads
-from headscope.explain.finding_rules import LEAST_SURPRISE, LEAST_TOKENS, MOST_OF_A_KIND, THRESHOLDS, surprise
-from headscope.statistics import roles_of
+from headscope.explain.finding_measures import (
+    NEIGHBOURS,
+    ROLES,
+    Link,
+    Measures,
+    measure,
+    offset_mean,
+    similar_heads,
+    surprise,
+)
+from headscope.heads import roles_of
+from headscope.heads.kinds import FINDINGS
+from headscope.results.finding import Cell, Finding
 
 if TYPE_CHECKING:
-    from headscope._trace import Trace
+    from jaxtyping import Bool, Int
 
-NEIGHBOUR_WORDS = {"previous": "the previous token", "next": "the next token", "same": "the token itself"}
+    from headscope.explain.finding_measures import Link
+    from headscope.heads import Roles
+    from headscope.traces import Trace
+
+PLACES = {"previous": "the one before", "next": "the one after", "same": "itself"}
+EVERY = 0.9
+"""Weight on a neighbour from which the sentence says that every word looks there."""
+LEAST_SURPRISE = 0.1
+"""Nats. A number that lies nearer to what the head does anyway is no finding."""
+MOST = 5
+"""Findings that a reader gets by default."""
+LINKS = 2
+"""Of them, links at most where there are others."""
+FIRST = ("link", "previous", "next", "sink")
+"""The kinds in the order in which they are told; then others, and then more of each."""
+MOST_OF_A_KIND = 8
+"""At most so many findings of one kind."""
+MOST_TOKENS = 512
+"""Of a longer text, no link is cut."""
+CUT = 6
+"""Links that are cut, to see which of them move the output."""
+LEAST_MOVED = 0.001
+"""1 - the cosine of the looking word's output with what it is without the link. A link that moves less comes later."""
+LEAST_TOKENS = 2
+"""Of a text, special tokens left out: with fewer, no token has another to look at."""
 LONGEST_WORD = 24
 """Characters of a word that a sentence quotes."""
+SAMPLED = 64
+"""Words among which the one is chosen whose row shows what a head does."""
 
 
-@dataclass(frozen=True)
-class Cell:
-    """Where a finding is: a head, and a weight of it where it is one weight. All by number, counted from 0."""
+def findings(trace: Trace, *, layers: Sequence[int] | None = None, most: int | None = MOST) -> tuple[Finding, ...]:
+    """The findings of a trace, the most telling first; none where there is nothing to say.
 
-    layer: int
-    head: int
-    query: int | None = None
-    key: int | None = None
+    First come up to LINKS links, one for each looking word; then the head that most reads the word before, and the one
+    that most reads the word after; all heads that rest on [CLS], [SEP] or punctuation as one finding; then one of each
+    other kind, and then what is left.
 
-
-@dataclass(frozen=True)
-class Finding:
-    """Something about a head, a pair of heads or one weight that is unlike what the head does on average.
-
-    Attributes:
-        kind: previous, next, same, same_word, cls, sep, punctuation, link, alike or negligible.
-        sentence: in plain English.
-        numbers: what it says in numbers, by name.
-        cells: where it is.
-        surprise: how far the number is from what is expected, in nats. See headscope.explain.finding_rules.
-    """
-
-    kind: str
-    sentence: str
-    numbers: Mapping[str, float]
-    cells: tuple[Cell, ...]
-    surprise: float
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        cells = [{name: getattr(cell, name) for name in ("layer", "head", "query", "key")} for cell in self.cells]
-        return {
-            "kind": self.kind,
-            "sentence": self.sentence,
-            "numbers": dict(self.numbers),
-            "cells": cells,
-            "surprise": self.surprise,
-        }
-
-    def __str__(self) -> str:
-        return self.sentence
-
-
-def findings(trace: Trace, *, layers: Sequence[int] | None = None) -> tuple[Finding, ...]:
-    """The findings of a trace, the most surprising first; none where there is nothing to say.
-
-    A number is surprising where it is far from what the same head does on average over this text's queries: what a head
+    A number is told where it is far from what the same head does on average over this text's queries: what a head
     gives to the token before, against what it gives to that token over all queries; one weight, against the same key's
-    and the same distance's average; weight on [CLS], against the share of what the head writes that comes from there.
-    The distance is a Kullback-Leibler divergence in nats (finding_rules.surprise), and the thresholds are in one table
-    there. The order takes variety into account: the second finding of a kind counts half, the third a third.
+    and the same distance's average; weight on [CLS], against the share of what the heads write that comes from there.
+    The distance is a Kullback-Leibler divergence in nats (finding_measures.surprise), and the thresholds stand in
+    heads.kinds. Links count more the further they reach and where they say what a pronoun stands for
+    (finding_measures.Link). If the model can be run, the first CUT of them are cut, and those that move the looking
+    word's output by less than LEAST_MOVED come after the others.
 
-    The cost is one pass over the weights in blocks of queries, about that of `trace.statistics()`; memory is O(S).
-    Silenced and broken heads are left out. Where W_O or the values are not known, the sentences speak of weights only.
+    The cost is one pass over the weights in blocks of queries, about that of `trace.statistics()`, and CUT runs of the
+    layers from the cut on; memory is O(S). Silenced and broken heads are left out. Where W_O or the values are not
+    known, the sentences speak of weights only.
 
     Args:
         layers: the numbers of the layers to look at; all by default.
+        most: how many at most; None for all.
 
     Raises:
-        InputError: there is no such layer.
+        InputError: there is no such layer, or `most` is negative.
     """
+    if most is not None and most < 0:
+        raise InputError(f"can't tell {most} findings", where="most", advice="give 0 or more, or None for all")
     chosen = trace.numbers if layers is None else tuple(dict.fromkeys(trace[layer].layer for layer in layers))
     if not chosen:
         raise InputError("no layer to look at", where="layers", advice="name some, or leave it out for all")
@@ -99,24 +102,35 @@ def findings(trace: Trace, *, layers: Sequence[int] | None = None) -> tuple[Find
         np.all([np.isfinite(trace.layers[trace.numbers.index(layer)].lse[:, rows]).all(0) for layer in chosen], 0)
     ]
     everything = [
-        *_neighbours(trace, measured, heads),
-        *_resting(trace, measured, heads),
         *_linked(trace, measured, heads, content),
+        *_neighbours(trace, measured, heads, content),
+        *_resting(trace, measured, heads, roles, sample),
         *_alike(trace, heads, sample),
         *_negligible(trace, measured, heads),
     ]
-    return ranked([finding for finding in everything if finding.surprise >= LEAST_SURPRISE])
+    return ranked([finding for finding in everything if finding.surprise >= LEAST_SURPRISE])[:most]
 
 
 def ranked(everything: Sequence[Finding]) -> tuple[Finding, ...]:
-    """The most surprising first, MOST_OF_A_KIND at most of a kind, the n-th of a kind at an n-th of its surprise."""
-    counts: dict[str, int] = {}
-    order = []
-    for finding in sorted(everything, key=lambda finding: -finding.surprise):
-        counts[finding.kind] = counts.get(finding.kind, 0) + 1
-        if counts[finding.kind] <= MOST_OF_A_KIND:
-            order.append((finding.surprise / counts[finding.kind], finding))
-    return tuple(finding for _, finding in sorted(order, key=lambda pair: -pair[0]))
+    """The order of telling: kinds as in FIRST, then one of each other kind, then more; links stay in their order."""
+    kinds: dict[str, list[Finding]] = {}
+    for finding in everything:
+        kinds.setdefault(finding.kind, []).append(finding)
+    queues = {
+        kind: (of_kind if kind == "link" else sorted(of_kind, key=lambda finding: -finding.surprise))[:MOST_OF_A_KIND]
+        for kind, of_kind in kinds.items()
+    }
+    first = {kind: LINKS if kind == "link" else 1 for kind in queues}
+    listed = [kind for kind in FIRST if kind in queues]
+    others = sorted(set(queues) - set(FIRST), key=lambda kind: -queues[kind][0].surprise)
+    order = [finding for kind in (*listed, *others) for finding in queues[kind][: first[kind]]]
+    rest = [
+        (finding.surprise / (at + 1), finding)
+        for kind, of_kind in queues.items()
+        for at, finding in enumerate(of_kind)
+        if at >= first[kind]
+    ]
+    return (*order, *(finding for _, finding in sorted(rest, key=lambda pair: -pair[0])))
 
 
 def _each(
@@ -130,49 +144,89 @@ def _each(
                 yield layer, at, head
 
 
-def _neighbours(trace: Trace, measured: Sequence[Measures], heads: Sequence[tuple[int, int]]) -> Iterator[Finding]:
-    """Heads that read the token before, after or itself, or other tokens of the same word."""
+def _neighbours(
+    trace: Trace, measured: Sequence[Measures], heads: Sequence[tuple[int, int]], content: Content | None
+) -> Iterator[Finding]:
+    """Heads that read the word before, after or itself, or other tokens of the same word."""
     for layer, at, head in _each(trace, measured, heads):
-        for kind in (*NEIGHBOUR_WORDS, "same_word"):
+        for kind in (*PLACES, "same_word"):
             if kind not in layer.expected:
                 continue
             share, expected = float(layer.shares[kind][at]), float(layer.expected[kind][at])
-            if not share > max(THRESHOLDS[kind], expected):
+            if not share > max(FINDINGS[kind], expected):
                 continue
-            place = NEIGHBOUR_WORDS.get(kind, "other tokens of the same word")
-            yield Finding(
-                kind,
-                f"Layer {layer.layer}, head {head}: {percent(share)} of its weight on {place}; "
-                f"{percent(expected)} if the query did not matter.",
-                {"weight": share, "expected": expected},
-                (Cell(layer.layer, head),),
-                surprise(share, expected),
-            )
+            numbers = {"weight": share, "expected": expected}
+            where = f"head {layer.layer}.{head}, {percent(share)} of its weight."
+            if kind == "same_word":
+                sentence, cell = f"A repeated word looks at its other place: {where}", Cell(layer.layer, head)
+            else:
+                who = "Every word looks at" if share >= EVERY else "Words look at"
+                place = "themselves" if kind == "same" and share < EVERY else PLACES[kind]
+                sentence = f"{who} {place}: {where}"
+                cell = _clearest(trace, layer.layer, head, content, NEIGHBOURS[kind])
+            yield Finding(kind, sentence, numbers, (cell,), surprise(share, expected))
 
 
-def _resting(trace: Trace, measured: Sequence[Measures], heads: Sequence[tuple[int, int]]) -> Iterator[Finding]:
-    """Heads that rest on [CLS], [SEP] or punctuation, with the share of what they write beside the weight."""
-    for role in ROLES:
-        name = _role_name(trace, role)
-        everyone = [float(layer.shares[role][at]) for layer, at, _ in _each(trace, measured, heads)]
-        if not everyone or np.isnan(everyone).all():
-            continue
-        average = float(np.nanmean(everyone))
-        for layer, at, head in _each(trace, measured, heads):
-            share = float(layer.shares[role][at])
-            if not share > THRESHOLDS[role]:
-                continue
-            start = f"Layer {layer.layer}, head {head}: {percent(share)} of its weight on {name}, "
-            cells = (Cell(layer.layer, head),)
-            if layer.written:
-                written = float(layer.written[role][at])
-                numbers = {"weight": share, "written": written}
-                words = f"{start}{percent(written)} of what it writes."
-                yield Finding(role, words, numbers, cells, surprise(share, written))
-            elif share > average:
-                numbers = {"weight": share, "average": average}
-                words = f"{start}the average head {percent(average)} (weights only)."
-                yield Finding(role, words, numbers, cells, surprise(share, average))
+def _clearest(trace: Trace, layer: int, head: int, content: Content | None, offset: int) -> Cell:
+    """The weight of a content word at a distance that shows best what a head does."""
+    if content is None:
+        return Cell(layer, head)
+    rows = np.flatnonzero(content.content)
+    rows = rows[(rows + offset >= 0) & (rows + offset < len(content.content))][:SAMPLED]
+    if not len(rows):
+        return Cell(layer, head)
+    weights = trace[layer, head].weights.tile(rows, rows + offset).diagonal()
+    query = int(rows[weights.argmax()])
+    return Cell(layer, head, query, query + offset)
+
+
+def _resting(
+    trace: Trace,
+    measured: Sequence[Measures],
+    heads: Sequence[tuple[int, int]],
+    roles: Roles,
+    rows: Int[np.ndarray, " n"],
+) -> Iterator[Finding]:
+    """All heads that rest on [CLS], [SEP] or punctuation, in one sentence."""
+    each = list(_each(trace, measured, heads))
+    resting = [
+        (float(layer.shares[role][at]), layer, at, head, role)
+        for layer, at, head in each
+        for role in ROLES
+        if role in layer.shares and layer.shares[role][at] > FINDINGS[role]
+    ]
+    if not resting:
+        return
+    resting.sort(key=lambda place: (-place[0], place[1].layer, place[3]))
+    weight = float(np.mean([share for share, *_ in resting]))
+    counts = {role: sum(place[4] == role for place in resting) for role in ROLES}
+    names = tuple(_role_name(trace, role) for role in sorted(ROLES, key=lambda role: -counts[role]) if counts[role])
+    numbers = {"heads": float(len(resting)), "of": float(len(each)), "weight": weight}
+    rest, its, they = ("rests", "its", "it writes") if len(resting) == 1 else ("rest", "their", "they write")
+    start = f"{len(resting)} of {len(each)} heads {rest} on {' or '.join(names)}: {percent(weight)} of {its} weight, "
+    if all(layer.written for _, layer, *_ in resting):
+        against = float(np.mean([layer.written[role][at] for _, layer, at, _, role in resting]))
+        numbers["written"], words = against, f"{start}{percent(against)} of what {they}."
+    else:
+        against = float(np.nanmean([layer.shares[place[4]][at] for place in resting for layer, at, _ in each]))
+        numbers["average"], words = against, f"{start}the average head {percent(against)} (weights only)."
+    first, *others = resting
+    _, layer, _, head, role = first
+    cells = (
+        _rested(trace, layer.layer, head, getattr(roles, role), rows),
+        *(Cell(layer.layer, head) for _, layer, _, head, _ in others),
+    )
+    yield Finding("sink", words, numbers, cells, surprise(weight, against), names)
+
+
+def _rested(trace: Trace, layer: int, head: int, keys: Bool[np.ndarray, " keys"], rows: Int[np.ndarray, " n"]) -> Cell:
+    """The largest weight of a word on one of these keys."""
+    places = np.flatnonzero(keys)[:SAMPLED]
+    if not len(rows):
+        return Cell(layer, head)
+    weights = np.asarray(trace[layer, head].weights.tile(rows[:SAMPLED], places))
+    query, key = np.unravel_index(int(weights.argmax()), weights.shape)
+    return Cell(layer, head, int(rows[query]), int(places[key]))
 
 
 def _role_name(trace: Trace, role: str) -> str:
@@ -186,29 +240,51 @@ def _role_name(trace: Trace, role: str) -> str:
 def _linked(
     trace: Trace, measured: Sequence[Measures], heads: Sequence[tuple[int, int]], content: Content | None
 ) -> Iterator[Finding]:
-    """The strongest links between content words, each pair of words once, in the head where it surprises most."""
+    """The most telling links, one of each looking word and one of each pair of words."""
     if content is None:
         return
     counted = set(heads)
     links = [link for layer in measured for link in layer.links if (link.layer, link.head) in counted]
-    links.sort(key=lambda link: -surprise(link.weight, link.expected))
-    best: dict[tuple[int, int], Link] = {}
-    for link in links:
-        low, high = sorted((int(content.place[link.query]), int(content.place[link.key])))
-        best.setdefault((low, high), link)
-    for link in list(best.values())[: 3 * MOST_OF_A_KIND]:
-        closer = replace(link, expected=max(link.expected, offset_mean(trace, link)))
-        if closer.weight <= closer.expected:
-            continue
-        query, key = (f"“{_short(content.words[at])}” ({at})" for at in (link.query, link.key))
+    links.sort(key=lambda link: -link.score)
+    closer = [replace(link, expected=max(link.expected, offset_mean(trace, link))) for link in links[:32]]
+    best: list[Link] = []
+    seen: set[tuple[int, ...]] = set()
+    for link in sorted(closer, key=lambda link: -link.score):
+        query, key = int(content.place[link.query]), int(content.place[link.key])
+        pair = (min(query, key), max(query, key))
+        if link.weight > link.expected and not seen & {(query,), pair}:
+            seen |= {(query,), pair}
+            best.append(link)
+    moved = moved_by_cuts(trace, best[:CUT])
+    order = sorted(range(len(best)), key=lambda at: at < len(moved) and moved[at] < LEAST_MOVED)
+    for at in order:
+        link = best[at]
+        looking, looked = (_quoted(content, place) for place in (link.query, link.key))
+        numbers = {"weight": link.weight, "expected": link.expected}
+        if at < len(moved):
+            numbers["moved"] = moved[at]
         yield Finding(
             "link",
-            f"Layer {link.layer}, head {link.head}: {query} puts {percent(link.weight)} of its weight on {key}; "
-            f"{percent(closer.expected)} is usual for this head.",
-            {"weight": closer.weight, "expected": closer.expected},
+            f"{looking} looks at {looked}: head {link.layer}.{link.head}, weight {short(link.weight)}; "
+            f"{short(link.expected)} is usual for it.",
+            numbers,
             (Cell(link.layer, link.head, link.query, link.key),),
-            surprise(closer.weight, closer.expected),
+            surprise(link.weight, link.expected),
         )
+
+
+def _quoted(content: Content, place: int) -> str:
+    """A word, with its position where the text has it more than once."""
+    word = content.words[place]
+    again = np.unique(content.place[content.group == content.group[place]])
+    quoted = f"“{word if len(word) <= LONGEST_WORD else word[: LONGEST_WORD - 1] + '…'}”"
+    return f"{quoted} ({place})" if len(again) > 1 else quoted
+
+
+def short(weight: float) -> str:
+    """A weight as pictures have it: .69; 1 where it rounds to that, 0 below .005."""
+    text = f"{weight:.2f}"
+    return {"0.00": "0", "1.00": "1"}.get(text, text.removeprefix("0"))
 
 
 def percent(share: float) -> str:
@@ -218,20 +294,15 @@ def percent(share: float) -> str:
     return "over 99%" if 0.995 <= share < 1 else f"{share:.0%}"
 
 
-def _short(word: str) -> str:
-    return word if len(word) <= LONGEST_WORD else word[: LONGEST_WORD - 1] + "…"
-
-
 def _alike(trace: Trace, heads: Sequence[tuple[int, int]], rows: np.ndarray) -> Iterator[Finding]:
     """Pairs of heads that look at the same keys, query by query."""
     for pair in similar_heads(trace, heads, rows, MOST_OF_A_KIND):
-        if pair.overlap >= max(THRESHOLDS["alike"], pair.between):
+        if pair.overlap >= max(FINDINGS["alike"], pair.between):
             (layer, head), (other_layer, other_head) = pair.first, pair.second
             yield Finding(
                 "alike",
-                f"Layer {layer}, head {head} and layer {other_layer}, head {other_head} look alike: "
-                f"{percent(pair.overlap)} of their weight is on the same keys, {percent(pair.between)} where queries "
-                "differ.",
+                f"Heads {layer}.{head} and {other_layer}.{other_head} look alike: {percent(pair.overlap)} of their "
+                f"weight on the same words, {percent(pair.between)} where the looking words differ.",
                 {"overlap": pair.overlap, "between": pair.between},
                 (Cell(layer, head), Cell(other_layer, other_head)),
                 surprise(pair.overlap, pair.between),
@@ -246,12 +317,43 @@ def _negligible(trace: Trace, measured: Sequence[Measures], heads: Sequence[tupl
         counted = [place for other, place, _ in _each(trace, measured, heads) if other is layer]
         average = float(layer.lengths[counted].mean())
         ratio = float(layer.lengths[at]) / average if average > 0 else 1.0
-        if ratio <= THRESHOLDS["negligible"]:
+        if ratio <= FINDINGS["negligible"]:
             yield Finding(
                 "negligible",
-                f"Layer {layer.layer}, head {head} writes next to nothing: vectors {percent(ratio)} as long as its "
-                "layer's average head.",
+                f"Head {layer.layer}.{head} writes next to nothing: vectors {percent(ratio)} as long as its layer's "
+                "average.",
                 {"length": float(layer.lengths[at]), "ratio": ratio},
                 (Cell(layer.layer, head),),
                 surprise(ratio / (1 + ratio), 0.5),
             )
+
+
+def moved_by_cuts(trace: Trace, links: Sequence[Link]) -> list[float]:
+    """1 - the cosine of each link's looking word's last hidden state with what it is without the link.
+
+    Returns:
+        A number for each link; none where the trace is not of a whole pass of a model that can be run.
+    """
+    from headscope.model import Model
+
+    model = trace.source
+    whole = isinstance(model, Model) and not trace.ablated and trace.keys is trace.queries
+    if not links or not whole or not isinstance(model, Model) or len(trace) > MOST_TOKENS:
+        return []
+    from headscope.runs.edits import Edit  # not for a text without links
+    from headscope.runs.engine import NumpyRunner
+    from headscope.runs.texts import as_input, encoded_trace
+
+    runner = NumpyRunner(model)
+    try:
+        base = runner.base([as_input(encoded_trace(trace))])
+        edits = [frozenset({Edit(link.layer, link.head, "edge", edge=(link.query, link.key))}) for link in links]
+        moved = [0.0] * len(links)
+        for runs, (states,) in runner.states(base, edits):
+            for at, run in enumerate(runs):
+                query = links[run].query
+                a, b = (np.asarray(x, dtype=np.float64) for x in (states[at, query], base.last[query]))
+                moved[run] = float(1 - a @ b / (np.linalg.norm(a) * np.linalg.norm(b)))
+    except UnsupportedError:  # a model that headscope reads and doesn't run
+        return []
+    return moved

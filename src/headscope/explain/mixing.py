@@ -10,75 +10,51 @@ F_ij the vector that token j sends to token i in one layer, over all its heads h
     AttnResLn-N  AttnRes-N through the LayerNorm made linear: (F_ij - mean of its coordinates) * scale / deviation_i
 
 b_O belongs to no token: it enters the deviation alone. A silenced head sends nothing.
+
+Beside it stand two measures of the same: attention rollout multiplies the layers' mixing (Abnar and Zuidema 2020), and
+value zeroing asks how far a layer's output turns without one token's value (Mohebbi et al. 2023), by running the layer.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscope._trace import LazyMap
-from headscope._trace.arrays import ArrayLike
+from headscope.anatomy.heads import check_index
 from headscope.errors import InputError
-from headscope.explain.parts import (
+from headscope.explain.residual import (
+    PostNorm,
+    blocks_of_rows,
     check_whole,
+    contexts_of,
     deviations,
     layer_input,
     output_weights,
     post_norm,
+    post_norm_model,
     record_of,
+    through_layer,
+    values_of,
     walk,
+    weights_of,
 )
-from headscope.explain.post_norm import PostNorm
-from headscope.explain.rows import contexts_of, values_of, weights_of
 from headscope.model import Model
+from headscope.results.arrays import LazyMap, Named
+from headscope.results.explained import MixingRatio
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from headscope._trace import LayerRecord, Trace
     from headscope.encoder import Tokens
-    from headscope.explain.rows import Rows
+    from headscope.explain.residual import Rows
+    from headscope.traces import LayerRecord, Trace
+
 
 KINDS = ("Attn-W", "Attn-N", "AttnRes-W", "AttnRes-N", "AttnResLn-N")
 DIAGONAL_ROWS = 64
 """Rows of the square tiles whose diagonals are taken."""
-
-
-@dataclass(frozen=True, eq=False)
-class MixingRatio(ArrayLike):
-    """The share of each token's new vector that comes from other tokens, 0 to 1.
-
-    It computes as its array does where NumPy is given it: `np.asarray(ratio)` is (layers, queries).
-
-    Attributes:
-        kind: one of KINDS.
-        layers: the number of each layer in the model.
-        ratios: (layers, queries); NaN where a query sees nothing.
-    """
-
-    kind: str
-    layers: tuple[int, ...]
-    ratios: Float[np.ndarray, "layers queries"]
-
-    @property
-    def mean(self) -> Float[np.ndarray, " layers"]:
-        """(layers,): the mean over the queries that have a ratio."""
-        counted = ~np.isnan(self.ratios)
-        total = np.where(counted, self.ratios, 0).sum(-1)
-        return np.where(counted.any(-1), total / np.maximum(counted.sum(-1), 1), np.nan)
-
-    @property
-    def array(self) -> Float[np.ndarray, "..."]:  # type: ignore[override]
-        """The array that this record stands for: `ratios`."""
-        return self.ratios
-
-    def __repr__(self) -> str:
-        means = ", ".join(f"{layer}: {ratio:.1%}" for layer, ratio in zip(self.layers, self.mean, strict=True))
-        return f"mixing ratio {self.kind} (layers {len(self.layers)}, queries {self.ratios.shape[1]}), means {means}"
 
 
 def mixing_ratio(trace: Trace, kind: str = "AttnResLn-N") -> MixingRatio:
@@ -277,3 +253,118 @@ def check_aligned(trace: Trace) -> None:
     """
     if trace.keys is not trace.queries:
         check_whole(trace)
+
+
+def rollout(trace: Trace, *, to: int | None = None, from_: int | None = None, kind: str = "AttnRes-W") -> Named:
+    """(tokens,): how much each input token flows into one output token, or one input token into each output token.
+
+    Abnar and Zuidema 2020, section 3. With A_l the mixing of layer l, its rows scaled to sum to 1, the flow through all
+    L layers is R = A_L ... A_2 A_1. For AttnRes-W, A_l = (mean over heads of P + I) / 2, as in that paper; for the
+    kinds in N, A_l[i, j] is |F_ij| over its row's sum, so that a weight on a short vector counts for little (Kobayashi
+    et al. 2021 give F; see headscope.explain.mixing).
+
+        to=i      e_i^T A_L ... A_1, row i of R: sums to 1
+        from_=j   A_L ... A_1 e_j, column j of R: how much of token j is in each output; need not sum to 1
+
+    Each layer costs one pass over its weights in blocks of queries, O(S^2 d_model), or O(S^2 H^2) more for N; with
+    `to` the last layer is one row. Memory is O(S).
+
+    Rollout takes a token's vector for a mixture of what the tokens hold. It knows no sign, no feed-forward, and no
+    direction in which vectors cancel.
+
+    Args:
+        trace: of self-attention with all layers and heads.
+        to: an output token.
+        from_: an input token.
+        kind: as for `mixing_ratio`. Kinds without Res leave the residual out. The weights of silenced heads don't
+            count.
+
+    Raises:
+        InputError: not exactly one of `to` and `from_`, no such token or kind.
+        TraceError: layers or heads are missing, or cross-attention; the model, values or hidden states for N.
+        UnsupportedError: a live model whose W_O or LayerNorm is not known.
+    """
+    check_kind(kind)
+    if (to is None) == (from_ is None):
+        raise InputError(
+            "rollout takes exactly one of `to` and `from_`",
+            where="trace.rollout",
+            advice="to=4 gives what flows into output token 4, from_=4 where input token 4 flows",
+        )
+    check_whole(trace)
+    place = check_index(to if from_ is None else from_, len(trace), "token", "the trace")  # type: ignore[arg-type]
+    flow = np.zeros(len(trace))
+    flow[place] = 1
+    inputs = layer_inputs(trace) if "Res" in kind and kind.endswith("N") else dict.fromkeys(trace.numbers)
+    for layer in reversed(trace.numbers) if from_ is None else trace.numbers:
+        flow = _step(LayerMixing(trace, layer, kind, inputs[layer]), flow, into=from_ is None)
+    name = f"rollout to {place}" if from_ is None else f"rollout from {place}"
+    return Named(name, ("tokens",), flow.astype(np.float32), trace.tokens)
+
+
+def _step(layer: LayerMixing, flow: Float[np.ndarray, " tokens"], *, into: bool) -> Float[np.ndarray, " tokens"]:
+    """flow^T A of a layer, or A flow, in blocks of queries; queries that carry nothing are left out."""
+    heads, tokens, _ = layer.record.q.shape
+    rows = np.flatnonzero(flow) if into else np.arange(tokens)
+    columns = np.arange(tokens)
+    reached = np.zeros(tokens)
+    for block in blocks_of_rows(heads, len(rows), tokens):
+        tile = layer.tile(rows[block], columns, deviation=False).astype(np.float64)
+        total = tile.sum(-1, keepdims=True)
+        tile /= np.where(total > 0, total, 1)
+        if into:
+            reached += flow[rows[block]] @ tile
+        else:
+            reached[rows[block]] = tile @ flow
+    return reached
+
+
+BLOCK_KEYS = 256
+"""The most zeroed tokens that go through the layer side by side, which bounds the memory."""
+
+
+def value_zeroing(trace: Trace, layer: int, query: int) -> Named:
+    """(keys,): 1 - cos(y_i, y_i without v_j) for every token j: one query's row of one layer (Mohebbi et al. 2023).
+
+    y_i is the layer's output at query i; without v_j, token j's value vector is 0 in every head of this layer, the
+    weights stay as they are, and attention's projection, both LayerNorms and the feed-forward run anew. Exact, and for
+    one query no more than S rows of the layer: O(S d_model (d_model + d_ffn)). The paper scales each row to sum to 1:
+    `row / row.sum()`.
+
+    Distances are |a / |a| - b / |b||^2 / 2 in fp64, which keeps small ones: they are exact to about 1e-12.
+
+    Args:
+        trace: of a checkpoint that headscope opened, with all layers and heads.
+        layer: its number.
+        query: the token whose vector is looked at.
+
+    Raises:
+        InputError: no such layer or token.
+        TraceError: there is no model, or the trace lacks layers, heads or values.
+        UnsupportedError: the model is a live one, whose feed-forward is not known.
+    """
+    encoder = post_norm_model(trace, "value zeroing").encoder
+    check_whole(trace)
+    layer = trace[layer].layer
+    query = check_index(query, len(trace), "token", "the trace")
+    record = record_of(trace, layer)
+    row = np.array([query])
+    silenced = np.array([(layer, head) in trace.ablated for head in range(len(record.q))])
+    weights = np.where(silenced[:, None], 0, weights_of(record, row)[:, 0]).astype(np.float32)
+    sent = (values_of(record, layer) * weights[..., None]).swapaxes(0, 1).reshape(len(trace), -1)  # (keys, joined)
+    whole = sent.sum(0, dtype=np.float64)
+    kept = f"hidden_states.{layer}" in trace.outputs.kept
+    x = layer_input(trace, layer)[row] if kept or layer == 0 else walk(trace, row, layer)[-1].output
+    base = _unit(through_layer(encoder, layer, x, whole[None].astype(np.float32)).output)
+    distances = np.empty(len(trace))
+    for start in range(0, len(trace), BLOCK_KEYS):
+        part = slice(start, start + BLOCK_KEYS)
+        contexts = (whole - sent[part]).astype(np.float32)
+        outputs = through_layer(encoder, layer, np.repeat(x, len(contexts), axis=0), contexts).output
+        distances[part] = np.square(_unit(outputs) - base).sum(-1) / 2
+    return Named(f"value zeroing of layer {layer}, query {query}", ("keys",), distances, trace.tokens)
+
+
+def _unit(vectors: Tokens) -> Float[np.ndarray, "n d_model"]:
+    wide = vectors.astype(np.float64)
+    return wide / np.linalg.norm(wide, axis=-1, keepdims=True)

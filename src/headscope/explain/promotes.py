@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscope.activations import activate
 from headscope.anatomy.heads import check_index
-from headscope.errors import InputError, UnsupportedError
-from headscope.explain.parts import Written, check_whole, deviations, output_weights, post_norm_model, record_of, walk
-from headscope.explain.rows import contexts_of, values_of
+from headscope.attention.activations import activate
+from headscope.errors import InputError
+from headscope.explain.residual import (
+    Written,
+    check_whole,
+    contexts_of,
+    deviations,
+    output_weights,
+    post_norm_model,
+    record_of,
+    values_of,
+    walk,
+)
+from headscope.results.explained import Effect, Promotion
+from headscope.runs.targets import lacks
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from headscope._trace import Trace
     from headscope.encoder import Encoder
     from headscope.model import Model
+    from headscope.traces import HeadTrace, LayerTrace, Trace
 
     Vector = Float[np.ndarray, " d_model"]
 
@@ -27,58 +37,7 @@ STEP = 1e-4
 """Half the step of the activation's central difference, in fp64."""
 
 
-@dataclass(frozen=True)
-class Effect:
-    """One token of the vocabulary.
-
-    Attributes:
-        token: as the vocabulary spells it.
-        id: its id.
-        effect: what is added to its logit.
-    """
-
-    token: str
-    id: int
-    effect: float
-
-
-@dataclass(frozen=True, eq=False)
-class Promotion:
-    """The direct effect of one part of the model on the masked-LM logits at one token.
-
-    Attributes:
-        part: what writes, in words.
-        query: the token at which it writes.
-        raised: the tokens whose logits rise most, the largest effect first.
-        lowered: those whose logits fall most, the largest fall first.
-        effects: (vocabulary,): all of them. A number added to all logits alike changes no probability:
-            `effects - effects.mean()` leaves it out.
-    """
-
-    part: str
-    query: int
-    raised: tuple[Effect, ...]
-    lowered: tuple[Effect, ...]
-    effects: Float[np.ndarray, " vocabulary"]
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON, without the whole vocabulary."""
-        lists = {"raised": self.raised, "lowered": self.lowered}
-        rows = {
-            name: [{"token": e.token, "id": e.id, "effect": e.effect} for e in effects]
-            for name, effects in lists.items()
-        }
-        return {"part": self.part, "query": self.query, **rows}
-
-    def __repr__(self) -> str:
-        lists = (("raises", self.raised), ("lowers", self.lowered))
-        lines = [f"{verb} " + ", ".join(f"{e.token} {e.effect:+.3f}" for e in effects) for verb, effects in lists]
-        return "\n  ".join([f"{self.part}, at token {self.query}:", *lines])
-
-
-def head_promotes(
-    trace: Trace, layer: int, head: int, query: int, *, top: int = 10, key: int | None = None
-) -> Promotion:
+def head_promotes(head: HeadTrace, query: int, *, top: int = 10, key: int | None = None) -> Promotion:
     """The tokens whose masked-LM logits a head's output at one token raises and lowers most.
 
     The direct effect: o_i = context_i W_O goes along the residual, through every LayerNorm above made linear (centred,
@@ -90,7 +49,7 @@ def head_promotes(
     The cost: one token's way up the layers, O(layers (S d_model + d_model d_ffn)), and one row of the decoder.
 
     Args:
-        trace: of a checkpoint with a masked-LM head that headscope opened, with all layers and heads.
+        head: of a trace of a checkpoint with a masked-LM head that headscope opened, with all layers and heads.
         query: the token at which the head writes.
         top: how many tokens to name on each side.
         key: what the OV matrix alone writes with all its weight on this token, v_key W_O, instead of the head's output.
@@ -100,14 +59,15 @@ def head_promotes(
         UnsupportedError: the checkpoint has no masked-LM head, or the model is a live one.
         TraceError: there is no model, or the trace lacks layers, heads or values.
     """
+    trace, layer, at = head.trace, head.layer, head.head
     model = masked_lm_model(trace)
     query = check_index(query, len(trace), "token", "the trace")
-    record, v = record_of(trace, layer), values_of(record_of(trace, layer), layer)[head]
-    W_O = output_weights(trace, layer)[head]
-    part = f"layer {layer}, head {head}"
+    record, v = record_of(trace, layer), values_of(record_of(trace, layer), layer)[at]
+    W_O = output_weights(trace, layer)[at]
+    part = f"layer {layer}, head {at}"
     if key is None:
         joined = contexts_of(record, values_of(record, layer), np.array([query]))[0]
-        written = joined.reshape(len(record.q), -1)[head] @ W_O
+        written = joined.reshape(len(record.q), -1)[at] @ W_O
     else:
         key = check_index(key, len(trace), "token", "the trace")
         written = v[key] @ W_O
@@ -115,13 +75,16 @@ def head_promotes(
     return _promotion(model, trace, walk(trace, np.array([query])), layer, written, "attention", part, query, top)
 
 
-def layer_promotes(trace: Trace, layer: int, query: int, *, top: int = 10, part: str = "feed_forward") -> Promotion:
+def layer_promotes(of: LayerTrace, query: int, *, top: int = 10, part: str = "feed_forward") -> Promotion:
     """The tokens whose masked-LM logits a layer's feed-forward, or its attention, raises and lowers most.
 
     As `head_promotes`; for the feed-forward see Geva et al. 2022. b_2 and b_O belong to the feed-forward and to
     attention.
 
     Args:
+        of: the layer.
+        query: the token at which it writes.
+        top: how many tokens to name on each side.
         part: feed_forward, or attention, all heads and b_O together.
 
     Raises:
@@ -131,6 +94,7 @@ def layer_promotes(trace: Trace, layer: int, query: int, *, top: int = 10, part:
     """
     if part not in PARTS:
         raise InputError(f"a layer has no part {part!r:.40}", where="part", advice=f"use one of {', '.join(PARTS)}")
+    trace, layer = of.trace, of.layer
     model = masked_lm_model(trace)
     query = check_index(query, len(trace), "token", "the trace")
     way = walk(trace, np.array([query]))
@@ -155,12 +119,7 @@ def masked_lm_model(trace: Trace) -> Model:
     check_whole(trace)
     model = post_norm_model(trace, "the effect on the logits")
     if "masked_lm" not in model.anatomy.tasks:
-        on_top = ", ".join(part.name for part in model.extra_components) or "nothing"
-        raise UnsupportedError(
-            f"{model.name} has no masked-LM head; on top of {model.anatomy.base_class} it has {on_top}",
-            where=model.checkpoint.where,
-            advice="open a checkpoint that was saved from a …ForMaskedLM or …ForPreTraining class",
-        )
+        raise lacks(model, "masked-LM head", "ForMaskedLM or …ForPreTraining", instead="")
     return model
 
 
@@ -213,11 +172,10 @@ def through_the_head(model: Model, last: Vector, direction: Vector) -> Float[np.
     """
     encoder, anatomy = model.encoder, model.anatomy
     W, b = encoder.weight("masked_lm.transform.weight"), encoder.weight("masked_lm.transform.bias")
-    activation = (anatomy.family.masked_lm_activation if anatomy.family else None) or str(anatomy.setting("activation"))
     x = last.astype(np.float64) @ W.T + b
     points = np.stack([x, x + STEP, x - STEP])
-    activate(activation, points, encoder.threads)
+    activate(model.tops.masked_lm_activation(), points, encoder.threads)
     deviation = deviations(points[:1], float(anatomy.setting("norm_eps")))[0]
     change = (points[1] - points[2]) / (2 * STEP) * (direction @ W.T)
     change = (change - change.mean()) / deviation * encoder.weight("masked_lm.norm.weight")
-    return encoder.weight("masked_lm.decoder") @ change.astype(np.float32)
+    return model.tops.decoder()[0] @ change.astype(np.float32)

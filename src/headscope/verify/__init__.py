@@ -22,13 +22,14 @@ from typing import Any
 
 import numpy as np
 
-from headscope._trace import Trace
 from headscope.model import Model
+from headscope.results.report import Check, Report
+from headscope.traces import Trace
 from headscope.verify.against import compare
 from headscope.verify.captured import live
 from headscope.verify.health import health
 from headscope.verify.opened import input_states, paper, transformers_eager
-from headscope.verify.report import Check, Limit, Report, Worst, row_blocks
+from headscope.verify.report import Limit, Worst, row_blocks
 from headscope.verify.rounding import limits_of
 
 __all__ = ["Check", "Report", "Worst", "verify"]

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscope.errors import InputError
-from headscope.verify.report import Check, Limit, Worst, row_blocks
+from headscope.results.report import Check
+from headscope.verify.report import Limit, Worst, row_blocks
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from headscope._trace import Trace
+    from headscope.traces import Trace
 
 WHERE = "verify(against=…)"
 ADVICE = "pass the `attentions` that the model returned, or an array of (layers, heads, queries, keys)"

@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscope.verify.report import Check, Worst, row_blocks
+from headscope.results.report import Check
+from headscope.verify.report import Worst, row_blocks
 from headscope.verify.rounding import EPS, Limits, drifted, rerun, witnessed
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from headscope._trace import Trace
+    from headscope.live.source import CapturedModel
+    from headscope.traces import Trace
 
 
 def live(trace: Trace, limits: Limits, *, reference: bool) -> tuple[list[Check], list[tuple[str, str]]]:
@@ -26,8 +28,8 @@ def live(trace: Trace, limits: Limits, *, reference: bool) -> tuple[list[Check],
     Returns:
         The comparisons, and those that were not possible, each with the reason.
     """
-    from headscope._capture.replay import eager_weights
-    from headscope._capture.source import CapturedModel
+    from headscope.live.replay import eager_weights
+    from headscope.live.source import CapturedModel
 
     source = trace.source
     if not isinstance(source, CapturedModel):
@@ -59,7 +61,10 @@ def live(trace: Trace, limits: Limits, *, reference: bool) -> tuple[list[Check],
             ("module output", f"layers {unseen}: not comparable because of dropout, or of silenced or selected heads")
         )
     if not reference:
-        return checks, [*skipped, ("eager weights", "not requested")]
+        return checks, [*skipped, ("tokens", "not requested"), ("eager weights", "not requested")]
+    found = tokens(trace, source)
+    checks += [] if isinstance(found, str) else [found]
+    skipped += [("tokens", found)] if isinstance(found, str) else []
     cells = Worst("weights (eager)", "against a second run in the model's eager attention", limits.weights, reason)
 
     def see(
@@ -91,3 +96,25 @@ def live(trace: Trace, limits: Limits, *, reference: bool) -> tuple[list[Check],
     if why_not:
         return checks, [*skipped, ("eager weights", why_not)]
     return [*checks, cells.check()], skipped
+
+
+def tokens(trace: Trace, source: CapturedModel) -> Check | str:
+    """Compare the ids of a trace's tokens with those whose embeddings enter its stack; or say why it is impossible."""
+    from headscope.live.replay import UNDECIDED, entering_ids
+
+    named = {"query": np.array(trace.queries.ids), "key": np.array(trace.keys.ids)}
+    if all((ids < 0).all() for ids in named.values()):
+        return "none of them has an id"
+    found = entering_ids(trace, source)
+    if isinstance(found, str):
+        return found
+    pairs = [(axis, named[axis][: len(entered)], entered) for axis, entered in zip(named, found, strict=True)]
+    decided = [(ids >= 0) & (entered != UNDECIDED) for _, ids, entered in pairs]
+    count = sum(int(flags.sum()) for flags in decided)
+    if not count:
+        return "no single id changes what enters the first layer at their places"
+    described = f"{count} ids, each against the one that changes what enters the first layer there"
+    worst = Worst("tokens", described, 0.5, "ids are whole numbers")
+    for (axis, ids, entered), flags in zip(pairs, decided, strict=True):
+        worst.see(ids, np.where(flags, entered, ids), (axis,), allowed=np.full(len(ids), 0.5))
+    return worst.check()

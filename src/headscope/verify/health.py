@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscope._trace import broken_line
-from headscope.attention import entropy
+from headscope.attention.scores import entropy
 from headscope.checkpoint.json_text import few
+from headscope.traces import broken_line
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from headscope._trace import Trace
     from headscope.model import Model
+    from headscope.traces import Trace
 
 MOST_NAMES = 5
 """Maximum number of tensors or heads that a note lists."""

@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headscope.errors import HeadscopeError
-from headscope.reference import run_eager
-from headscope.verify.report import Check, Worst, row_blocks
+from headscope.errors import HeadscopeError, install
+from headscope.results.report import Check
+from headscope.verify.reference import run_eager
+from headscope.verify.report import Worst, row_blocks
 from headscope.verify.rounding import FP32_REASON, Limits
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from headscope._trace import LayerRecord, Trace
+    from headscope.attention.terms import Terms
     from headscope.model import Model
-    from headscope.terms import Terms
+    from headscope.traces import LayerRecord, Trace
 
 
 def input_states(trace: Trace, model: Model) -> list[Float[np.ndarray, "tokens d_model"]]:
@@ -94,7 +95,7 @@ def normed(model: Model, x: Float[np.ndarray, "tokens d_model"], layer: int) -> 
 
 
 def added(terms: Terms, q: np.ndarray, k: np.ndarray, rows: slice, scale: float) -> Float[np.ndarray, "n keys"]:
-    """What one head's terms add to some rows of scores, cell by cell: MPNet's biases, DeBERTa's products.
+    """Return what one head's terms add to some rows of scores, cell by cell: MPNet's biases, DeBERTa's products.
 
     The cell (i, j) takes row delta(i, j) of each table: from all products of the queries, or of the keys, with it.
     """
@@ -146,7 +147,7 @@ def transformers_eager(
         The comparisons; and the reason if they were not possible, else an empty string.
     """
     if importlib.util.find_spec("torch") is None or importlib.util.find_spec("transformers") is None:
-        return [], "torch and transformers are not installed: pip install 'headscope[torch]'"
+        return [], f"torch and transformers are not installed: {install('torch')}"
     try:
         eager = run_eager(model, trace)
     except HeadscopeError as error:

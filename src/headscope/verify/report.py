@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+from headscope.results.report import Check
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -16,111 +17,20 @@ ROW_BLOCK = 64
 """Number of queries whose rows are in memory at a time."""
 
 
-@dataclass(frozen=True)
-class Check:
-    """The result of one comparison.
-
-    Attributes:
-        name: the quantity: queries, weights, context, ….
-        compared: description of the comparison.
-        worst: the largest absolute difference.
-        tolerance: the largest difference that is accepted.
-        reason: the reason for this tolerance.
-        layer: layer of the worst difference, counted from 0; None if the comparison has no such axis.
-        head: head of the worst difference, likewise.
-        query: query of the worst difference, likewise.
-        key: key of the worst difference, likewise.
-        ours: the trace's number there.
-        theirs: the number it is compared with.
-    """
-
-    name: str
-    compared: str
-    worst: float
-    tolerance: float
-    reason: str
-    layer: int | None = None
-    head: int | None = None
-    query: int | None = None
-    key: int | None = None
-    ours: float | None = None
-    theirs: float | None = None
-
-    @property
-    def agrees(self) -> bool:
-        """True if the worst difference is within the tolerance; False if it is NaN."""
-        return self.worst <= self.tolerance
-
-    @property
-    def place(self) -> str:
-        """Place of the worst difference, as text: "layer 3, head 5, query 2"."""
-        axes = ("layer", "head", "query", "key")
-        return ", ".join(f"{axis} {getattr(self, axis)}" for axis in axes if getattr(self, axis) is not None)
-
-
-@dataclass(frozen=True)
-class Report:
-    """The result of `verify`.
-
-    Attributes:
-        model: the model's name.
-        checks: the results of the comparisons.
-        notes: problems with the checkpoint: missing or unexpected tensors, NaN, heads that look untrained.
-        skipped: (name, reason) of each comparison that was not possible.
-    """
-
-    model: str
-    checks: tuple[Check, ...]
-    notes: tuple[str, ...] = ()
-    skipped: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def agrees(self) -> bool:
-        """True if there were comparisons and all of them agree."""
-        return bool(self.checks) and all(check.agrees for check in self.checks)
-
-    @property
-    def worst(self) -> Check:
-        """The check that is closest to its tolerance, or furthest beyond it."""
-        return max(self.checks, key=lambda check: (np.isnan(check.worst), check.worst / check.tolerance))
-
-    def to_dict(self) -> dict[str, Any]:
-        """The report as a dict for JSON; NaN and infinity become null."""
-
-        def row(check: Check) -> dict[str, Any]:
-            fields = {name: getattr(check, name) for name in check.__dataclass_fields__}
-            nulls = {
-                name: None for name, value in fields.items() if isinstance(value, float) and not np.isfinite(value)
-            }
-            return {**fields, **nulls, "agrees": check.agrees}
-
-        return {
-            "model": self.model,
-            "agrees": self.agrees,
-            "checks": [row(check) for check in self.checks],
-            "notes": list(self.notes),
-            "skipped": [{"name": name, "reason": reason} for name, reason in self.skipped],
-        }
-
-    def __repr__(self) -> str:
-        lines = [
-            f"{'agrees' if check.agrees else 'DIFFERS':<8}{check.name:<16}{check.worst:.1e} of {check.tolerance:.1e}  "
-            f"{check.place}  ({check.compared})"
-            for check in self.checks
-        ]
-        lines += [f"skipped {name}: {reason}" for name, reason in self.skipped]
-        return "\n".join([*lines, *self.notes])
-
-
 class Worst:
     """Tracks the largest difference of one comparison over all layers and heads, and its place.
 
     If each number has its own tolerance, the largest difference is the one with the largest share of its tolerance.
+
+    Args:
+        name, compared, tolerance, reason: as in the Check.
+        relative: True if the numbers are differences that were divided by a size: they have no sides to show.
     """
 
-    def __init__(self, name: str, compared: str, tolerance: float, reason: str) -> None:
+    def __init__(self, name: str, compared: str, tolerance: float, reason: str, *, relative: bool = False) -> None:
         self._fixed = {"name": name, "compared": compared, "reason": reason}
         self._tolerance = tolerance
+        self._relative = relative
         self._size = 0.0
         self._worst = -1.0
         self._share = -1.0
@@ -162,18 +72,27 @@ class Worst:
         self._share = share
         self._worst = float(difference.reshape(-1)[at])
         self._allowed = None if allowed is None else float(np.broadcast_to(allowed, difference.shape)[index])
-        self._numbers = {"ours": float(ours[index]), "theirs": float(theirs[index])}
+        if not self._relative:
+            self._numbers = {"ours": float(ours[index]), "theirs": float(theirs[index])}
         self._place = {
             **place,
             **{axis: int(i) + place.get(axis, 0) for axis, i in zip(axes, index, strict=False)},
         }
 
-    def check(self) -> Check:
-        """The result; the tolerance is multiplied by the size of the numbers compared if that is more than 1."""
+    @property
+    def seen(self) -> bool:
+        """True if anything was compared."""
+        return self._worst >= 0 or bool(np.isnan(self._worst))
+
+    def check(self, **place: int) -> Check:
+        """The result, at a place that all comparisons share.
+
+        The tolerance is multiplied by the size of the numbers compared if that is more than 1.
+        """
         tolerance = self._allowed
         if tolerance is None:
             tolerance = self._tolerance * max(1.0, self._size if np.isfinite(self._size) else 1.0)
-        return Check(**self._fixed, worst=self._worst, tolerance=tolerance, **self._numbers, **self._place)  # type: ignore[arg-type]
+        return Check(**self._fixed, worst=self._worst, tolerance=tolerance, **self._numbers, **{**self._place, **place})  # type: ignore[arg-type]
 
 
 Limit = tuple[float, str]

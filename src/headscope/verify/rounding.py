@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscope.attention import FAR
+from headscope.attention.scores import FAR
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from headscope._capture.witnesses import Witness
-    from headscope._trace import LayerRecord, Trace
+    from headscope.live.witnesses import Witness
+    from headscope.traces import LayerRecord, Trace
 
 EPS = float(np.finfo(np.float32).eps)
 U32 = EPS / 2

@@ -1,8 +1,6 @@
 // A drawing of the model: components and their shares, the inside of a layer with the selected head's slice, shapes on every arrow.
 import type { JSX } from "preact";
-import { layerColour } from "../colour";
 import { count, isWord, percent, say } from "../words";
-import * as state from "../state";
 import { at, doc } from "../store";
 import { EmptyCentre } from "./centre";
 import type { Anatomy as Model, Part } from "../trace/trace";
@@ -22,8 +20,8 @@ export function Anatomy() {
   if (!model) return <EmptyCentre>{say("anatomy_none")}</EmptyCentre>;
   const tokens = info.queries.tokens.length;
   return (
-    <main class="centre" id="head">
-      <section class="panel picture anatomy">
+    <div class="centre" id="head">
+      <section tabIndex={0} class="panel picture anatomy">
         <div class="row spread">
           <h1>{say("anatomy_total", { name: model.class, n: count(model.total) })}</h1>
           {model.extra > 0 && <span class="quiet">{say("anatomy_extra", { n: count(model.extra) })}</span>}
@@ -42,7 +40,7 @@ export function Anatomy() {
           {model.layer.map((part) => <tr key={part.name}><th scope="row">{part.name.replace(/^.*?layers?\.0\./, "")}</th><td>{shape(part.shape ?? [])}</td><td>{count(part.count)}</td></tr>)}
         </tbody></table>
       </section>
-    </main>
+    </div>
   );
 }
 
@@ -58,9 +56,7 @@ function Label({ most, children, ...rest }: { most: number } & JSX.SVGAttributes
 
 function Drawing({ model, tokens, head }: { model: Model; tokens: number; head: number }) {
   const { d_model: d, d_head: w, heads, d_ffn: f } = model.sizes;
-  const { layer } = at.value;
-  const info = doc.value!.info;
-  const colour = layerColour(layer, info.layers.length, state.dark.value);
+  const colour = "var(--accent)";
   const [wide, narrow] = [shape([tokens, d]), shape([tokens, w])];
   const holder = (role: string): Part | undefined => model.layer.find((part) => part.role === role);
   const weights: [string, string, "rows" | "columns"][] = [

@@ -30,18 +30,25 @@ function mask(places: number[]): void {
   });
 }
 
+/** False, and said, where there is no model to change. */
+function hasModel(): boolean {
+  const has = start.value.home === "server";
+  if (!has) state.status.value = say("offline_keys");
+  return has;
+}
+
 export function toggleHead(): void {
-  if (doc.value && start.value.home === "server") silence(...headHere());
+  if (doc.value && hasModel()) silence(...headHere());
 }
 
 export function toggleToken(): void {
   const places = lookedRow.value === null ? undefined : shown.value?.rows[lookedRow.value]?.tokens;
-  if (places && start.value.home === "server" && start.value.mask) mask(places);
+  if (places && hasModel() && start.value.mask) mask(places);
 }
 
 /** Cut the pinned edge in the head in view, and see. */
 export function cutEdge(): void {
-  if (start.value.home !== "server" || !pinned.value) return;
+  if (!hasModel() || !pinned.value) return;
   state.way.value = "cut";
   void go();
 }
@@ -55,7 +62,7 @@ export function Causes() {
   const coming = arriving.value?.base === base.remote ? arriving.value : null;
   const pair = one && [doc.value, otherDoc.value].some((tab) => tab?.of?.run.id === one.id) && [doc.value, otherDoc.value].includes(base);
   return (
-    <main class="centre" id="head">
+    <div class="centre" id="head">
       <section class="panel picture causes">
         <h1>{say("pane_causes")}</h1>
         {server ? <Question /> : <p class="quiet small">{say("runs_file")}</p>}
@@ -73,7 +80,7 @@ export function Causes() {
         </div>
       </section>
       {pair && <Changed a={doc.value!} b={otherDoc.value!} />}
-    </main>
+    </div>
   );
 }
 

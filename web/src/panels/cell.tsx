@@ -1,4 +1,4 @@
-// One query meets one key: every step from q and k to the weight and to what the head writes, with the real numbers.
+// One query meets one key: five numbers on a line, and, opened, every step from q and k to what the head writes.
 import { useEffect, useState } from "preact/hooks";
 import type { ComponentChildren } from "preact";
 import { engine } from "../trace/engine";
@@ -8,23 +8,32 @@ import { written, type Written } from "../away";
 import { start } from "../remote";
 import { cutEdge } from "./causes";
 import { Fill } from "./bar";
-import { number, percent, say } from "../words";
+import { number, percent, say, tell } from "../words";
 import * as state from "../state";
-import { at, column, doc, rested, row, shown } from "../store";
+import type { Label } from "../shown";
+import { at, column, doc, headLabel, rested, row, shown } from "../store";
 
-/** Go to the next step of the chain; after the last, show all of them. */
+/** Open the chain; then go through it step by step; after the last, show all of it. */
 export function nextStep(): void {
-  state.step.value = state.step.value >= state.STEPS ? 1 : state.step.value + 1;
+  if (!state.chain.value) state.chain.value = true;
+  else state.step.value = state.step.value >= state.STEPS ? 0 : state.step.value + 1;
 }
 
-/** Three or four digits, because a step has little space. */
-const brief = (value: number): string => number(value, Math.abs(value) >= 10 ? 1 : 2);
+/** Keys beside the pinned one in the list of weights. */
+const LISTED = 7;
+/** Products whose numbers are written. */
+const BANDS = 3;
+
+/** A number as a formula has it. */
+const brief = (value: number): string => number(value, Math.abs(value) >= 10 ? 2 : 3);
+
+interface Found { chain: Chain; key: string; wrote: Written }
 
 export function Cell() {
   const info = doc.value?.info;
   const words = shown.value;
   const { row: r, column: c } = rested.value;
-  const [current, setCurrent] = useState<{ chain: Chain; key: string; wrote: Written } | null>(null);
+  const [current, setCurrent] = useState<Found | null>(null);
   const { layer, head } = at.value;
   const [i, j] = [r === null ? undefined : words?.rows[r]?.tokens[0], c === null ? undefined : words?.columns[c]?.tokens[0]];
   const key = `${doc.value?.id}/${layer}/${head}/${i}/${j}`;
@@ -36,22 +45,6 @@ export function Cell() {
       .catch(() => undefined);
   }, [key]);
   if (!info || !words) return null;
-  const rule = info.layers[layer];
-  const d = info.dHead;
-  const standardScale = Math.abs(rule.scale - 1 / Math.sqrt(d)) < 1e-6;
-  const dModel = info.anatomy?.sizes.d_model;
-  const formulas = [
-    <>q<sub>i</sub> <em>({d},)</em></>,
-    <>k<sub>j</sub> <em>({d},)</em></>,
-    <>q<sub>i</sub> ⊙ k<sub>j</sub> <em>({d},)</em></>,
-    <>s<sub>ij</sub>=q<sub>i</sub>·k<sub>j</sub>{standardScale ? <>/√{d}</> : <>·scale</>}{(current?.chain.terms.length ?? 0) > 0 && <> + …</>}</>,
-    <>p<sub>ij</sub> = e<sup>s − lse</sup></>,
-    <>p<sub>ij</sub> v<sub>j</sub></>,
-    <>c<sub>i</sub> W<sub>O</sub>{dModel && <em> ({dModel},)</em>}</>,
-  ];
-  const titles = (query: string, key: string): string[] => [
-    say("s_q", { token: query }), say("s_k", { token: key }), say("s_product"), say("s_dot"), say("s_softmax"), say("s_value"), say("s_writes"),
-  ];
   const ready = r !== null && c !== null && i !== undefined && j !== undefined && current?.key === key ? current : null;
   // without a pinned cell this is one line, whatever the pointer rests on
   if (row.value === null || column.value === null || r === null || c === null) {
@@ -66,76 +59,121 @@ export function Cell() {
     );
   }
   if (i === undefined || j === undefined || !current) return <section class="panel cell" aria-label={say("cell")} aria-busy="true" />;
-  const { chain, wrote: { norm, size, share } } = current;
-  const [from, to] = [words.rows[r], words.columns[c]];
-  const named = titles(from.text, to.text);
-  const steps = state.step.value === 0 ? state.STEPS : state.step.value;
-  const most = Math.max(...chain.q.map(Math.abs), ...chain.k.map(Math.abs), 1e-9);
-  const many = Math.max(...chain.product.map(Math.abs), 1e-9);
-  const strongest = Array.from(chain.product.keys()).sort((a, b) => Math.abs(chain.product[b]) - Math.abs(chain.product[a])).slice(0, 3);
-  const listed = largestPlaces(chain.weights, 4);
-  if (!listed.includes(j)) listed[listed.length - 1] = j;
-  const label = (token: number): string => info.keys.labels[token].replace(/^·/u, "");
-  const pieces = [from, to].find((label) => label.tokens.length > 1);
-  const carried = chain.v?.map((x) => x * chain.weight);
+  const props = { found: current, from: words.rows[r], to: words.columns[c], j };
+  return state.chain.value ? <Opened {...props} /> : <Line {...props} />;
+}
+
+interface Shown { found: Found; from: Label; to: Label; j: number }
+
+const Pair = ({ from, to }: { from: Label; to: Label }) => (
+  tell("from_to", { token: <bdi class="pin" title={from.text}>{from.text}</bdi>, text: <bdi class="pin" title={to.text}>{to.text}</bdi> })
+);
+
+/** The five numbers. */
+function Line({ found: { chain, wrote: { norm, share } }, from, to }: Shown) {
+  const info = doc.value!.info;
+  const numbers: [string, string, string | undefined][] = chain.masked ? [] : [
+    [number(chain.dot, 2), say("n_dot", { d: info.dHead }), undefined],
+    [number(chain.score, 3), standard(info, at.value.layer) ? say("n_score", { d: info.dHead }) : say("n_scaled", { scale: number(chain.scale, 4) }), "score"],
+    [number(chain.weight), say("n_weight", { n: info.keys.tokens.length }), "weight"],
+    ...(norm === undefined ? [] : [[number(norm * chain.weight, 2), say("n_written"), "wrote"] as [string, string, string]]),
+    ...(share === undefined ? [] : [[percent(share), say("n_share", { n: info.layerNumbers[at.value.layer] }), "layer-share"] as [string, string, string]]),
+  ];
   return (
-    <section class="panel cell" aria-label={say("cell")}>
-      <div class="row spread tools">
-        <h2 data-test="cell"><span>{say("cell")}</span> <bdi title={from.text}>{from.text}</bdi> → <bdi title={to.text}>{to.text}</bdi> <b>{number(chain.weight, 4)}</b></h2>
-        <span class="quiet small">{pieces ? say("s_piece", { token: pieces.text, n: pieces.tokens.length }) : rule.stage === "rotated" ? say("stage_rotated") : rule.stage === "scaled" ? say("stage_scaled") : words.renormalised || state.normed.value ? say("s_raw") : ""}</span>
+    <section class="panel cell line" aria-label={say("cell")}>
+      <h2 data-test="cell">{say("how_weight", { weight: number(chain.weight, 2) })}<small><Pair from={from} to={to} />, {say("layer_head_short", { head: headLabel(info, at.value.layer, at.value.head) })}</small></h2>
+      {chain.masked && <p>{say("cell_masked")}</p>}
+      <ol class="numbers5">{numbers.map(([value, says, test]) => <li key={says}><b data-test={test}>{value}</b><small>{says}</small></li>)}</ol>
+      <span class="row">
+        {start.value.home === "server" && <button onClick={cutEdge} data-test="cut-edge">{say("causes_cut")}</button>}
+        <button class="strong" data-test="open-chain" onClick={nextStep}>{say("open_chain")} <kbd>⏎</kbd></button>
+      </span>
+    </section>
+  );
+}
+
+const standard = (info: { layers: { scale: number }[]; dHead: number }, layer: number): boolean => Math.abs(info.layers[layer].scale - 1 / Math.sqrt(info.dHead)) < 1e-6;
+
+/** Every step, over everything below the sentence. */
+function Opened({ found: { chain, wrote: { norm, size, share } }, from, to, j }: Shown) {
+  const info = doc.value!.info;
+  const words = shown.value!;
+  const rule = info.layers[at.value.layer];
+  const d = info.dHead;
+  const dModel = info.anatomy?.sizes.d_model;
+  const steps = state.step.value === 0 ? state.STEPS : state.step.value;
+  const strongest = Array.from(chain.product.keys()).sort((a, b) => Math.abs(chain.product[b]) - Math.abs(chain.product[a])).slice(0, BANDS);
+  const listed = largestPlaces(chain.weights, LISTED);
+  if (!listed.includes(j)) listed[listed.length - 1] = j;
+  const rest = chain.weights.reduce((sum, x) => sum + x, 0) - listed.reduce((sum, n) => sum + chain.weights[n], 0);
+  const label = (token: number): string => info.keys.labels[token].replace(/^·/u, "");
+  const pieces = [from, to].find((one) => one.tokens.length > 1);
+  const agree = chain.product.reduce((sum, value) => sum + Number(value > 0), 0);
+  const alone = strongest.reduce((sum, n) => sum + chain.product[n], 0);
+  const note = pieces ? say("s_piece", { token: pieces.text, n: pieces.tokens.length }) : rule.stage === "rotated" ? say("stage_rotated") : rule.stage === "scaled" ? say("stage_scaled") : words.renormalised || state.normed.value ? say("s_raw") : "";
+  const scaled = standard(info, at.value.layer);
+  const open = { of: steps };
+  const bands = { bands: strongest };
+  return (
+    <section class="panel cell chain" aria-label={say("cell")}>
+      <div class="row spread">
+        <h1 data-test="cell">{say("layer_head_short", { head: headLabel(info, at.value.layer, at.value.head) })}, <Pair from={from} to={to} />: <b>{number(chain.weight)}</b></h1>
         <span class="row">
+          <button onClick={nextStep} data-test="step">{state.step.value === 0 ? say("walk") : state.step.value < state.STEPS ? say("walk_at", { n: state.step.value, of: state.STEPS }) : say("step_all")} <kbd>⏎</kbd></button>
           {start.value.home === "server" && <button onClick={cutEdge} data-test="cut-edge">{say("causes_cut")}</button>}
-          <button onClick={nextStep} data-test="step">{say(state.step.value === 0 ? "step_first" : "step_next")}</button>
-          <button disabled={state.step.value === 0} onClick={() => { state.step.value = 0; }}>{say("step_all")}</button>
+          <button data-test="close-chain" onClick={() => { state.step.value = 0; state.chain.value = false; }}>{say("close")} <kbd>Esc</kbd></button>
         </span>
       </div>
+      {note && <p class="quiet small">{note}</p>}
       <div class="steps">
-        <Step n={1} of={steps} title={named[0]} formula={formulas[0]} says={say("s_q_says", { token: from.text, d })}>
-          <Bars values={chain.q} most={most} kind="q" />
-        </Step>
-        <Step n={2} of={steps} title={named[1]} formula={formulas[1]} says={say("s_k_says", { token: to.text, d })}>
-          <Bars values={chain.k} most={most} kind="k" />
-        </Step>
-        <Step n={3} of={steps} title={named[2]} formula={formulas[2]} says={say("s_product_says")}>
-          <Bars values={chain.product} most={many} kind="p" />
-          <table class="terms"><tbody>{strongest.map((n) => (
-            <tr key={n}><td class="quiet">n={n}</td><td>{brief(chain.q[n])} x {brief(chain.k[n])}</td><td>= {brief(chain.product[n])}</td></tr>
-          ))}</tbody></table>
-        </Step>
-        <Step n={4} of={steps} title={named[3]} formula={formulas[3]}
-          says={standardScale ? say("s_dot_says", { d }) : say("s_dot_says_plain", { scale: number(chain.scale, 5) })}>
-          <p class="sum">Σ = <b>{number(chain.dot, 3)}</b></p>
-          <p class="sum">{standardScale ? <>x 1/√{d}</> : <>x {number(chain.scale, 4)}</>}{chain.bias !== 0 && <> {say("s_bias", { bias: number(chain.bias, 3) })}</>}</p>
-          {chain.terms.length > 0 && <table class="terms" data-test="score-terms"><tbody>{chain.terms.map(({ name, value }) => (
-            <tr key={name}><td class="quiet">{say(`t_${name}`)}</td><td>{value < 0 ? "−" : "+"} {number(Math.abs(value), 3)}</td></tr>
-          ))}</tbody></table>}
-          {chain.cap !== null && <p class="sum">{say("t_cap", { cap: number(chain.cap, 1) })}</p>}
-          <p class="sum">{chain.masked ? say("s_masked") : <>s = <b data-test="score">{number(chain.score, 4)}</b></>}</p>
-        </Step>
-        <Step n={5} of={steps} title={named[4]} formula={formulas[4]} says={say("s_softmax_says", { lse: number(chain.lse, 4) })}>
-          <table class="terms"><tbody>{listed.map((n) => (
-            <tr key={n} class={n === j ? "chosen" : ""}>
-              <td class="who" title={label(n)}><bdi>{label(n)}</bdi></td><td class="quiet">e^({brief(chain.scores[n])} − {brief(chain.lse)})</td>
-              <td class="bar"><Fill share={chain.weights[n]} /></td>
-              <td><b data-test={n === j ? "weight" : undefined}>{number(chain.weights[n], 4)}</b></td>
-            </tr>
-          ))}</tbody></table>
-          {chain.sink !== null && <p class="sum">{say("t_sink", { share: percent(chain.sink) })}</p>}
-        </Step>
-        <Step n={6} of={steps} title={named[5]} formula={<>{formulas[5]} <em>({chain.v?.length ?? d},)</em></>}
-          says={chain.v ? say("s_value_says", { d: chain.v.length, token: to.text }) : say(start.value.home === "notebook" ? "s_value_none_notebook" : "s_value_none")}>
-          {carried && chain.v && <Bars values={carried} most={Math.max(...chain.v.map(Math.abs), 1e-9)} kind="v" />}
-          <p class="sum">{norm !== undefined ? say("s_value_norm", { n: number(norm, 3) }) : " "}</p>
-        </Step>
-        <Step n={7} of={steps} title={named[6]} formula={formulas[6]}
-          says={size !== undefined && share !== undefined
+        <div class="vectors">
+          <Step n={1} {...open} title={say("s_q", { token: from.text })} says={say("s_q_says", { d })} formula={<math><mi>q</mi><mo>=</mo><mi>x</mi><msub><mi>W</mi><mi mathvariant="normal">Q</mi></msub></math>}>
+            <Bars values={chain.q} {...bands} kind="q" />
+          </Step>
+          <Step n={2} {...open} title={say("s_k", { token: to.text })} says={say("s_k_says", { d })} formula={<math><mi>k</mi><mo>=</mo><mi>x</mi><msub><mi>W</mi><mi mathvariant="normal">K</mi></msub></math>}>
+            <Bars values={chain.k} {...bands} kind="k" />
+          </Step>
+          <Step n={3} {...open} title={say("s_product")} says={say("s_agree", { n: agree, d })}
+            formula={<math><mi>q</mi><mo>·</mo><mi>k</mi><mo>=</mo><munderover><mo>∑</mo><mrow><mi>i</mi><mo>=</mo><mn>0</mn></mrow><mn>{d - 1}</mn></munderover><msub><mi>q</mi><mi>i</mi></msub><msub><mi>k</mi><mi>i</mi></msub><mo>=</mo><mn data-test="dot">{brief(chain.dot)}</mn></math>}>
+            <Bars values={chain.product} {...bands} kind="p" axis />
+            <p>{say("s_alone", { places: strongest.join(", "), terms: strongest.map((n) => number(chain.product[n], 2)).join(" + ").replace(/\+ −/g, "− "), sum: number(alone, 2), dot: number(chain.dot, 2) })}</p>
+          </Step>
+        </div>
+        <div class="rest">
+          <Step n={4} {...open} title={say("s_dot")} says={scaled ? say("s_dot_says") : say("s_dot_says_plain", { scale: number(chain.scale, 5) })}
+            formula={<math><mi>s</mi><mo>=</mo>{scaled
+              ? <><mfrac><mrow><mi>q</mi><mo>·</mo><mi>k</mi></mrow><msqrt><mn>{d}</mn></msqrt></mfrac><mo>=</mo><mfrac><mn>{brief(chain.dot)}</mn><mn>{number(Math.sqrt(d), 2)}</mn></mfrac></>
+              : <><mn>{brief(chain.dot)}</mn><mo>×</mo><mn>{number(chain.scale, 4)}</mn></>}{chain.terms.length > 0 && <><mo>+</mo><mn>{number(chain.terms.reduce((sum, { value }) => sum + value, 0), 3)}</mn></>}
+            <mo>=</mo>{chain.masked ? <mi>−∞</mi> : <mn data-test="score">{number(chain.score, 4)}</mn>}</math>}>
+            {chain.bias !== 0 && <p>{say("s_bias", { bias: number(chain.bias, 3) })}</p>}
+            {chain.terms.length > 0 && <table class="terms" data-test="score-terms"><tbody>{chain.terms.map(({ name, value }) => (
+              <tr key={name}><td class="quiet">{say(`t_${name}`)}</td><td>{value < 0 ? "−" : "+"} {number(Math.abs(value), 3)}</td></tr>
+            ))}</tbody></table>}
+            {chain.cap !== null && <p>{say("t_cap", { cap: number(chain.cap, 1) })}</p>}
+            {chain.masked && <p>{say("s_masked")}</p>}
+          </Step>
+          <Step n={5} {...open} title={say("s_softmax")} says={say("s_softmax_says", { n: info.keys.tokens.length - 1 })}
+            formula={<math><mi>p</mi><mo>=</mo><mfrac><msup><mi>e</mi><mi>s</mi></msup><mrow><munder><mo>∑</mo><mi>j</mi></munder><msup><mi>e</mi><msub><mi>s</mi><mi>j</mi></msub></msup></mrow></mfrac><mo>=</mo><mn data-test="weight">{number(chain.weight, 4)}</mn></math>}>
+            <table class="terms"><thead><tr><th>{say("t_key_word")}</th><th>{say("t_score")}</th><td /><th>{say("t_weight")}</th></tr></thead><tbody>{listed.map((n) => (
+              <tr key={n} class={n === j ? "chosen" : ""}>
+                <td class="who"><bdi>{label(n)}</bdi></td><td>{chain.scores[n] > -1e30 ? number(chain.scores[n], 2) : "–"}</td>
+                <td class="bar"><Fill share={chain.weights[n]} /></td><td><b>{number(chain.weights[n])}</b></td>
+              </tr>
+            ))}
+            {chain.weights.length > listed.length && <tr class="quiet"><td class="who">{say("rest", { n: chain.weights.length - listed.length })}</td><td /><td /><td>{number(rest)}</td></tr>}</tbody></table>
+            {chain.sink !== null && <p>{say("t_sink", { share: percent(chain.sink) })}</p>}
+          </Step>
+          <Step n={6} {...open} title={say("s_value")} formula={<math><mi>p</mi><mi>v</mi></math>}
+            says={chain.v ? say("s_value_says", { d: chain.v.length, token: to.text }) : say(start.value.home === "notebook" ? "s_value_none_notebook" : "s_value_none")}>
+            {chain.v && <Bars values={chain.v.map((x) => x * chain.weight)} bands={[]} kind="v" />}
+          </Step>
+          <Step n={7} {...open} title={say("s_writes")} says={size !== undefined && share !== undefined
             ? say("s_writes_says", { token: from.text, n: number(size, 3), share: percent(share) })
-            : say("s_writes_none")}>
-          {share !== undefined && <>
-            <p class="sum"><b>{percent(share)}</b></p>
-            <div class="bar wide"><Fill share={share} /></div>
-          </>}
-        </Step>
+            : say("s_writes_none")} formula={<math><mrow><mo>|</mo><mi>p</mi><mi>v</mi><msub><mi>W</mi><mi mathvariant="normal">O</mi></msub><mo>|</mo></mrow>
+              {norm !== undefined && <><mo>=</mo><mn>{number(chain.weight)}</mn><mo>×</mo><mn data-test="norm">{number(norm, 3)}</mn><mo>=</mo><mn>{number(norm * chain.weight, 3)}</mn></>}</math>}>
+            {dModel !== undefined && norm !== undefined && <p class="quiet small">{say("s_added", { d: dModel, token: from.text })}</p>}
+          </Step>
+        </div>
       </div>
     </section>
   );
@@ -147,34 +185,34 @@ function Step({ n, of, title, formula, says, children }: {
   const open = n <= of;
   return (
     <article class={`step${open ? "" : " shut"}${n === of && state.step.value ? " latest" : ""}`} aria-hidden={!open}>
-      <header><i>{n}</i><span class="formula">{formula}</span></header>
-      <h3 title={title}>{title}</h3>
+      <header><i>{n}</i>{formula}<h2>{title}</h2><small class="quiet">{says}</small></header>
       {children}
-      <p class="quiet small">{says}</p>
     </article>
   );
 }
 
-/** Numbers as bars above and below a line. */
-export function Bars({ values, most, kind }: { values: Float32Array; most: number; kind: string }) {
-  const width = 128;
-  const height = 44;
-  const wide = width / values.length;
-  let up = "";
-  let down = "";
-  values.forEach((value, n) => {
-    const share = Math.abs(value) / most;
-    if (Number.isNaN(share)) return;
-    const y = (Math.min(1, share) * height) / 2;
-    const part = `M${(n * wide).toFixed(2)} ${height / 2}v${(value < 0 ? y : -y).toFixed(2)}h${(wide * 0.8).toFixed(2)}v${(value < 0 ? -y : y).toFixed(2)}z`;
-    if (value < 0) down += part;
-    else up += part;
-  });
+/** Numbers as bars above and below a line, the larger of them with their numbers; each row ends at its own largest. */
+export function Bars({ values, bands, kind, axis = false }: { values: Float32Array; bands: number[]; kind: string; axis?: boolean }) {
+  const all = Array.from(values);
+  const most = Math.max(...all.map(Math.abs), 1e-9);
+  const [up, down] = [Math.max(0, ...all) / most, Math.max(0, ...all.map((value) => -value)) / most];
+  const zero = (100 * up) / (up + down || 1);
+  const place = (n: number): string => `${(100 * (n + 0.5)) / values.length}%`;
+  const path = (sign: number, only: boolean): string => all.map((value, n) => {
+    if (value * sign <= 0 || bands.includes(n) !== only) return "";
+    const high = ((value / most) * 100) / (up + down);
+    return `M${n + 0.08} ${zero.toFixed(2)}v${(-high).toFixed(2)}h0.84v${high.toFixed(2)}z`;
+  }).join("");
   return (
-    <svg class={`bars ${kind}`} viewBox={`0 0 ${width} ${height}`} role="img" aria-label={Array.from(values, (x) => x.toFixed(2)).join(" ")}>
-      <line x1="0" x2={width} y1={height / 2} y2={height / 2} />
-      <path class="up" d={up} /><path class="down" d={down} />
-      <text x={width} y="7" text-anchor="end">±{number(most, 2)}</text>
-    </svg>
+    <div class={`bars ${kind}`}>
+      {bands.map((n) => <i key={n} class="band" style={{ left: `${(100 * n) / values.length}%`, width: `${100 / values.length}%` }} />)}
+      <svg viewBox={`0 0 ${values.length} 100`} preserveAspectRatio="none" role="img" aria-label={all.map((x) => x.toFixed(2)).join(" ")}>
+        <path class={`more${bands.length ? " pale" : ""}`} d={path(1, false)} /><path class={`less${bands.length ? " pale" : ""}`} d={path(-1, false)} />
+        <path class="more" d={path(1, true)} /><path class="less" d={path(-1, true)} />
+      </svg>
+      <hr style={{ top: `${zero}%` }} />
+      {bands.map((n) => <b key={n} class={values[n] < 0 ? "below" : ""} style={{ left: place(n), top: `${zero}%` }}>{number(values[n], 2)}</b>)}
+      {axis && bands.map((n) => <small key={n} style={{ left: place(n) }}>{n}</small>)}
+    </div>
   );
 }

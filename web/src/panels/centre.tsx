@@ -2,5 +2,5 @@
 import type { ComponentChildren } from "preact";
 
 export const EmptyCentre = ({ children }: { children: ComponentChildren }) => (
-  <main class="centre" id="head"><section class="panel"><p class="quiet hint">{children}</p></section></main>
+  <div class="centre" id="head"><section class="panel"><p class="quiet hint">{children}</p></section></div>
 );

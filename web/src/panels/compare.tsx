@@ -14,7 +14,7 @@ import { everyRow } from "../trace/measures";
 import { largestPlaces } from "../trace/strongest";
 import { Fill } from "./bar";
 import { Legend } from "./legend";
-import { LEAST, Matrix } from "./matrix";
+import { LEAST, Matrix, numbersFrom } from "./matrix";
 import { Sign } from "./sign";
 import { short } from "./slots";
 import { placed, type Label } from "../shown";
@@ -93,15 +93,16 @@ export function Compare() {
   const { layer, head } = at.value;
   const [nameA, nameB] = docB.value && docB.value !== a ? distinct([fullName(a), fullName(docB.value)]) : ["", ""];
   const heading = (name: string, text: string, called: string, trace: Doc) => (
-    <h3 title={`${text} ${called}\n${fullName(trace)}\n${trace.info.name}`}><b>{name}</b> {text && <bdi>{text}</bdi>} <span class="quiet">{called}{trace.info.name !== docB.value?.info.name || trace.info.name !== a.info.name ? ` · ${trace.info.name}` : ""}</span></h3>
+    <h2 title={`${text} ${called}\n${fullName(trace)}\n${trace.info.name}`}><b>{name}</b> {text && <bdi>{text}</bdi>} <span class="quiet">{called}{trace.info.name !== docB.value?.info.name || trace.info.name !== a.info.name ? ` · ${trace.info.name}` : ""}</span></h2>
   );
   const rows = aligned && b ? alignedLabels(labelsA.rows, b.shown.rows, aligned.rows) : [];
   const columns = aligned && b ? alignedLabels(labelsA.columns, b.shown.columns, aligned.columns) : [];
   const [l, h] = [state.otherLayer.value, state.otherHead.value];
   const missing = l !== null && h !== null ? { l, h } : headName(a.info, at.value);
   return (
-    <main class="centre" id="head">
+    <div class="centre" id="head">
       <section class="panel picture">
+        <h1 class="unseen">{say("pane_compare")}</h1>
         <div class="row tools">
           <Chooser name="A" holds={a} head={mean.value ? null : layer * a.info.heads + head} onText={lookAt}
             onHead={(l, h) => { state.several.value = state.NONE; state.layer.value = l; state.head.value = h; }} />
@@ -119,7 +120,7 @@ export function Compare() {
           <>
             <div class="duel">
               <div class="large" data-test="difference">
-                <h3 title={alignment(aligned.rows, rows)}>A − B <span class="quiet" data-test="aligned">{alignment(aligned.rows, rows)}</span></h3>
+                <h2 title={alignment(aligned.rows, rows)}>A − B <span class="quiet" data-test="aligned">{alignment(aligned.rows, rows)}</span></h2>
                 <Matrix picture={gap} wanted={minus} rows={rows} columns={columns} linked name="A − B" toA={{ rows: aligned.rows.a, columns: aligned.columns.a }} />
                 {gap && <Legend picture={gap} digits={3} />}
               </div>
@@ -133,12 +134,9 @@ export function Compare() {
         )}
       </section>
       {otherDoc.value && <Changed a={a} b={otherDoc.value} />}
-    </main>
+    </div>
   );
 }
-
-/** Longer texts have cells too small for numbers. */
-const NUMBERED = 28;
 
 /** A's place at each of B's. */
 function backwards({ a, b }: Aligned): Int32Array {
@@ -150,7 +148,7 @@ function backwards({ a, b }: Aligned): Int32Array {
 function alignment({ a, b }: Aligned, labels: Label[]): string {
   const both = a.reduce((sum, i, n) => sum + Number(i >= 0 && b[n] >= 0), 0);
   const differ = labels.filter(({ differs, gap }) => differs && !gap).length;
-  return `${say("compare_aligned", { n: count(both), all: count(a.length), differ: count(differ) })}${a.length <= NUMBERED ? ` · ${say("text_numbers", { n: LEAST })}` : ""}`;
+  return `${say("compare_aligned", { n: count(both), all: count(a.length), differ: count(differ) })}${numbersFrom.value > 0 ? ` · ${say("text_numbers", { n: LEAST })}` : ""}`;
 }
 
 /** Keys with a pair of bars. */
@@ -171,8 +169,8 @@ function Pairs({ want, wantB, left, right, columns }: { want: Wanted; wantB: Wan
   const token = r === null ? "" : shown.value!.rows[r]?.text ?? "";
   return (
     <section class="pairs">
-      <h3 class="row">{r === null ? <span class="quiet">{say("pick")}</span> : say("looks_at", { token })} <span class="key"><i /> A <i class="b" /> B</span>
-        <span data-test="three">{one !== null && other !== null ? <>A {number(one, 4)} − B {number(other, 4)} = <b>{number(one - other, 4)}</b></> : r !== null && partner !== null && partner < 0 ? say("compare_alone", { token }) : ""}</span></h3>
+      <h2 class="row">{r === null ? <span class="quiet">{say("pick")}</span> : say("looks_at", { token })} <span class="key"><i /> A <i class="b" /> B</span>
+        <span data-test="three">{one !== null && other !== null ? <>A {number(one, 4)} − B {number(other, 4)} = <b>{number(one - other, 4)}</b></> : r !== null && partner !== null && partner < 0 ? say("compare_alone", { token }) : ""}</span></h2>
       <ol data-test="pairs">
         {order.map((n) => {
           const label = columns[n];

@@ -55,7 +55,7 @@ export function Divider({ side }: { side: Side }) {
   return (
     <div
       class={`divider ${side}`} role="separator" tabIndex={0} aria-orientation="vertical" aria-label={say(`divider_${side}`)} data-test={`divider-${side}`}
-      aria-valuenow={now ?? undefined} aria-valuemin={LEAST[side]} title={say(`divider_${side}`)}
+      aria-valuenow={now ?? LEAST[side]} aria-valuemin={LEAST[side]} title={say(`divider_${side}`)}
       onPointerDown={(event) => {
         event.preventDefault();
         const handle = event.currentTarget;

@@ -14,7 +14,9 @@ interface Effect {
   value: number;
 }
 
-/** Bars with their head's name. */
+/** With so many heads, the one in view has room for its name between the ends. */
+const CROWDED = 24;
+/** Heads that the bars' description names. */
 const NAMED = 7;
 /** Below this share of the greatest, an effect is called almost none. */
 const SMALL = 0.01;
@@ -30,13 +32,14 @@ export function EachHead({ run }: { run: Run }) {
   const { change, base } = run.result;
   const order = inOrder(change);
   const [first] = order;
+  const aside = run.result.aside?.[first.layer]?.[first.head];
   const most = Math.abs(first.value);
   const sum = order.reduce((total, { value }) => total + Math.abs(value), 0);
   const small = order.filter(({ value }) => Math.abs(value) < SMALL * most).length;
   return (
     <>
-      <h2 class="headline" data-test="headline">{most === 0 ? say("eff_nothing") : say("eff_headline", { head: name(first), what: targetName(run.target!), change: signed(first.value) })}</h2>
-      <p class="quiet small">{say("eff_base", { base: number(base), n: count(order.length) })}</p>
+      <h2 class="headline" data-test="headline">{most === 0 ? say("eff_nothing") : say("eff_headline", { head: name(first), what: targetName(run.target!), change: signed(first.value) })}{run.target?.aside && aside !== undefined ? ` · ${say(`aside_${run.target.aside}`)} ${number(aside)}` : ""}</h2>
+      <p class="quiet small">{say("eff_base", { base: number(base), n: count(order.length) })}{run.target?.kind === "embedding" ? ` · ${say("eff_projection")}` : ""}</p>
       {most > 0 && <>
         <Bars order={order} />
         <p class="quiet small">{say("eff_scale")} · {say("eff_small", { n: count(small), least: number(SMALL * most) })}</p>
@@ -56,14 +59,15 @@ function look(effect: Effect | undefined): void {
   if (place) choose(info, place.layer * info.heads + place.head);
 }
 
-/** A bar for each head, up for more and down for less. */
-export function Bars({ order }: { order: Effect[] }) {
-  const most = Math.abs(order[0].value) || 1;
+/** A bar for each head, from the least to the most: up for more and down for less; the ends and the head in view are named. */
+export function Bars({ order: bySize }: { order: Effect[] }) {
+  const order = [...bySize].sort((a, b) => a.value - b.value);
+  const most = Math.abs(bySize[0].value) || 1;
   const height = (value: number): number => Math.sqrt(Math.abs(value) / most);
   const [up, down] = [1, -1].map((sign) => Math.max(...order.map(({ value }) => (Math.sign(value) === sign ? height(value) : 0))));
   const zero = (100 * down) / (up + down);
   return (
-    <div class="effects" role="img" data-test="bars" data-order={order.map(name).join(" ")} aria-label={order.slice(0, NAMED).map((effect) => `${name(effect)} ${signed(effect.value)}`).join(", ")}
+    <div class="effects" role="img" data-test="bars" data-order={bySize.map(name).join(" ")} aria-label={bySize.slice(0, NAMED).map((effect) => `${name(effect)} ${signed(effect.value)}`).join(", ")}
       onClick={(event) => {
         const box = event.currentTarget.getBoundingClientRect();
         look(order[Math.floor(((event.clientX - box.left) / box.width) * order.length)]);
@@ -72,9 +76,9 @@ export function Bars({ order }: { order: Effect[] }) {
         const { value } = effect;
         const [here, size] = [isHere(effect), (100 * height(value)) / (up + down)];
         return (
-          <span key={name(effect)} class={`${here ? "here " : ""}${value < 0 ? "less" : ""}`} title={`${name(effect)}: ${signed(value)}`}>
+          <span key={name(effect)} class={`${here ? "here " : ""}${value < 0 ? "less " : ""}${place === 0 ? "first" : place === order.length - 1 ? "last" : ""}`} data-value={value} title={`${name(effect)}: ${signed(value)}`}>
             <i style={{ [value < 0 ? "top" : "bottom"]: `${value < 0 ? 100 - zero : zero}%`, height: `${size}%` }} />
-            {(here || place < Math.min(NAMED, order.length)) && <b style={{ [value < 0 ? "bottom" : "top"]: `calc(${value < 0 ? zero : 100 - zero}% + 3px)` }}>{name(effect)}</b>}
+            {((here && order.length > CROWDED && Math.abs(place / order.length - 0.5) < 0.2) || place === 0 || place === order.length - 1) && <b style={{ [value < 0 ? "bottom" : "top"]: `calc(${value < 0 ? zero : 100 - zero}% + 3px)` }}>{name(effect)} {signed(value)}</b>}
           </span>
         );
       })}

@@ -1,7 +1,4 @@
-// What is worth reading in the text, below the head line: a sentence each, and a click to its head and cell.
-import { useEffect, useRef } from "preact/hooks";
-import { signal } from "@preact/signals";
-import { layerColour } from "../colour";
+// What is worth reading in the text, below it: a sentence and a number each, and a click to its head and cell.
 import { placeOf } from "../comparing";
 import { goTo } from "../opening";
 import * as state from "../state";
@@ -9,33 +6,41 @@ import { wordAt } from "../shown";
 import { at, doc } from "../store";
 import type { Finding, TraceInfo } from "../trace/trace";
 import { isWord, percent, say } from "../words";
+import { short } from "./slots";
 
-export const findingsOpen = signal(false);
+/** From here on a share is called all but whole. */
+const WHOLE = 0.995;
+const share = (value: number | undefined): string => (value !== undefined && value >= WHOLE && value < 1 ? say("over", { share: percent(0.99) }) : percent(value ?? NaN));
 
-/** The number of a finding, and the one that it is held against. */
-function evidence({ numbers }: Finding): { share: string; words: string } {
-  const share = percent(numbers.weight ?? numbers.overlap ?? numbers.ratio ?? NaN);
-  const against = ["expected", "written", "average", "between"].find((name) => numbers[name] !== undefined);
-  if (against === undefined) return { share, words: say("evidence_ratio", { share }) };
-  const word = `evidence_${against}`;
-  return { share, words: isWord(word) ? say(word, { share, other: percent(numbers[against]) }) : share };
-}
-
-/** A finding in the reader's language; one of a kind that the page has no words for keeps Python's sentence. */
-function phrase(info: TraceInfo, { kind, sentence, cells, token }: Finding): string {
-  const word = `finding_${kind}`;
+/** What a finding is, in the reader's language; one of a kind that the page has no words for keeps Python's sentence. */
+function phrase(info: TraceInfo, { kind, sentence, cells, token, numbers }: Finding): string {
+  const name = kind === "cls" || kind === "sep" || kind === "punctuation" ? "rests" : kind;
+  const word = `finding_${name}`;
   if (!isWord(word)) return sentence;
   const [first, second] = cells;
   return say(word, {
     token: token ?? (first.key === null ? "" : wordAt(info.keys, first.key)),
     text: first.query === null ? "" : wordAt(info.queries, first.query),
-    other: second ? `${second.layer}.${second.head}` : "",
+    head: `${first.layer}.${first.head}`, other: second ? `${second.layer}.${second.head}` : "", n: numbers.heads ?? 1, of: numbers.of ?? 1,
   });
+}
+
+/** Its head and number, and what that is held against. */
+function evidence({ kind, cells: [{ layer, head }], numbers }: Finding): { number: string; against: string } {
+  const name = `${layer}.${head}`;
+  const value = numbers.weight ?? numbers.overlap ?? numbers.ratio;
+  const against = ["expected", "written", "average", "between"].find((one) => numbers[one] !== undefined);
+  const word = against === undefined ? "evidence_ratio" : `evidence_${against}`;
+  const told = isWord(word) ? say(word, { share: share(value), other: percent(numbers[against ?? "ratio"]) }) : "";
+  if (kind === "link") return { number: say("finding_weight", { head: name, weight: short(value ?? NaN) }), against: told };
+  if (kind === "sink") return { number: say("finding_idle", { share: share(value) }), against: told };
+  return { number: say("finding_share", { head: name, share: share(value) }), against: told };
 }
 
 const isHere = (info: TraceInfo, finding: Finding): boolean => {
   const { layer, head } = at.value;
-  return finding.cells.some((cell) => {
+  return finding.cells.some((cell, n) => {
+    if (n > 0 && cell.query === null) return false;
     const place = placeOf(info, cell.layer, cell.head);
     return place?.layer === layer && place.head === head && cell.query === state.query.value && cell.key === state.key.value;
   });
@@ -46,55 +51,26 @@ function open(info: TraceInfo, { cells }: Finding): void {
   const [first, second] = cells;
   const place = placeOf(info, first.layer, first.head);
   const there = place?.layer === at.value.layer && place.head === at.value.head;
-  goTo(info, there && second ? second : first);
-  findingsOpen.value = false;
-}
-
-function Chip({ info, finding, full }: { info: TraceInfo; finding: Finding; full: boolean }) {
-  const [{ layer, head }] = finding.cells;
-  const { share, words } = evidence(finding);
-  const here = isHere(info, finding);
-  return (
-    <button class={`finding${here ? " here" : ""}`} aria-pressed={here} data-test="finding" data-kind={finding.kind} title={`${phrase(info, finding)} · ${words}`} onClick={() => open(info, finding)}>
-      <i style={{ background: layerColour(placeOf(info, layer, head)?.layer ?? 0, info.layers.length, state.dark.value) }} />
-      <b>{layer}.{head}</b> <span><bdi>{phrase(info, finding)}</bdi></span> <em>{full ? words : share}</em>
-    </button>
-  );
+  goTo(info, there && second && second.query === first.query ? second : first);
+  if (first.query !== null && first.key !== null) state.statistic.value = "weight";
 }
 
 export function Findings() {
   const info = doc.value?.info;
-  const line = useRef<HTMLDivElement>(null);
-  const every = info?.findings ?? [];
-  // a finding that does not fit in the line is taken away whole
-  useEffect(() => {
-    const element = line.current;
-    if (!element) return;
-    const fit = (): void => {
-      const [first, ...rest] = [...element.children] as HTMLElement[];
-      for (const one of rest) one.style.visibility = one.offsetTop > first.offsetTop ? "hidden" : "";
-    };
-    const observer = new ResizeObserver(fit);
-    observer.observe(element);
-    fit();
-    return () => observer.disconnect();
-  });
   if (!info) return null;
+  const every = info.findings ?? [];
   return (
     <section class="findings" aria-label={say("findings")}>
-      <h2>{say("findings")}</h2>
-      {every.length > 0
-        ? <div class="line" ref={line}>{every.map((finding, n) => <Chip key={n} info={info} finding={finding} full={false} />)}</div>
-        : <p class="quiet small" data-test="no-findings">{say(info.findings ? "findings_none" : "findings_absent")}</p>}
-      {every.length > 0 && <button aria-expanded={findingsOpen.value} data-test="findings-all" onClick={() => { findingsOpen.value = !findingsOpen.value; }}>
-        {say("findings_all", { n: every.length })} <span aria-hidden="true">{findingsOpen.value ? "▴" : "▾"}</span>
-      </button>}
-      {findingsOpen.value && every.length > 0 && (
-        <div class="panel every" data-test="findings-list">
-          <p class="quiet small">{say("findings_how")}</p>
-          <ol>{every.map((finding, n) => <li key={n}><Chip info={info} finding={finding} full /></li>)}</ol>
-        </div>
-      )}
+      {!every.length && <p class="quiet small" data-test="no-findings">{say(info.findings ? "findings_none" : "findings_absent")}</p>}
+      {every.map((finding, n) => {
+        const { number, against } = evidence(finding);
+        const here = isHere(info, finding);
+        return (
+          <button key={n} class={`finding${here ? " here" : ""}`} aria-pressed={here} data-test="finding" data-kind={finding.kind} title={against} onClick={() => open(info, finding)}>
+            <b><bdi>{phrase(info, finding)}</bdi></b> <small>{number}</small>
+          </button>
+        );
+      })}
     </section>
   );
 }

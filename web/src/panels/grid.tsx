@@ -4,9 +4,9 @@ import { effect, useSignal } from "@preact/signals";
 import { css, inkOn, palette, sequential } from "../colour";
 import { changeName, targetName } from "../ask";
 import { chosenSets, clearSets, pinnedCell } from "../asking";
-import { count, number, say } from "../words";
+import { count, number, say, tell } from "../words";
 import * as state from "../state";
-import { drawn, faint, goToNext, isSigned, isTurned, range, ranked, shade, tone, toneScale } from "../ranking";
+import { drawn, faint, goToNext, isSigned, range, ranked, shade, tone, toneScale } from "../ranking";
 import { members, memberColour, overlaid, pick } from "../several";
 import { slotB } from "../comparing";
 import { at, doc, headLabel, headName, otherDoc, sameHeads, shown } from "../store";
@@ -23,9 +23,12 @@ import { HeadList } from "./headlist";
 import { corner, GUTTER, HEAD, short, slots, type Slots } from "./slots";
 import type { Axis, TraceInfo } from "../trace/trace";
 import { Sign } from "./sign";
+import { toolsOpen } from "./tools";
 
-/** A panel of this height has room for ten ranks. */
-const TALL = 680;
+/** Heads that are named below the grid. */
+const RANKS = 6;
+/** Rounding of the frame around a head. */
+const ROUND = 6;
 
 let sheet: HTMLCanvasElement | null = null;
 let sheetKey: unknown[] = [];
@@ -60,18 +63,15 @@ export function Grid() {
   const over = useRef<HTMLCanvasElement>(null);
   const width = useSignal(0);
   const height = useSignal(0);
-  const panel = useSignal(0);
 
   const layout = (info: TraceInfo): Slots => {
-    const [columns, rows] = isTurned(info) ? [info.layers.length, info.heads] : [info.heads, info.layers.length];
-    return slots(columns, rows, width.value, height.value, state.order.value !== "place", state.face.value === "pictures");
+    return slots(info.heads, info.layers.length, width.value, height.value, state.order.value !== "place", state.face.value === "pictures");
   };
 
   useEffect(() => {
     const observer = new ResizeObserver(() => {
       width.value = wrap.current!.clientWidth;
       // where the page itself scrolls, the grid is as high as it needs
-      panel.value = scroller.current!.parentElement!.clientHeight;
       height.value = getComputedStyle(scroller.current!).overflowY === "visible" ? 0 : scroller.current!.clientHeight;
     });
     observer.observe(wrap.current!);
@@ -91,28 +91,28 @@ export function Grid() {
     const canvas = base.current;
     if (!info || !canvas || !width.value) return;
     const now = layout(info);
-    const { columns, rows, across, side, frame, label, number: below, beside } = now;
-    const tile = side + 2 * frame;
+    const { columns, rows, across, side, label, meter, number: below } = now;
     const context = prepare(canvas, now.total);
     const pictures = state.face.value === "pictures";
     const { thumbs } = sifted.value ?? info;
-    const picture = pictures ? atlas(info, thumbs, dark) : null;
+    const picture = pictures && !isSigned.value ? atlas(info, thumbs, dark) : null;
     const numbers = table.value?.[state.statistic.value];
     const [, high] = range.value;
     const sorted = state.order.value !== "place";
-    const [text, mono] = [ink(canvas, "--text"), ink(canvas, "--mono")];
-    context.font = `10px ${text}`;
-    context.fillStyle = ink(canvas, "--quiet");
+    const [text, plain, quiet, pin] = ["--text", "--ink", "--quiet", "--pin"].map((name) => ink(canvas, name));
+    context.font = `12px ${text}`;
+    context.fillStyle = quiet;
     context.textBaseline = "middle";
     if (!sorted) {
       const heads = sameHeads(info) ? info.headNumbers[0] : null;
-      const [down, along] = isTurned(info) ? [heads, info.layerNumbers] : [info.layerNumbers, heads];
       context.textAlign = "right";
-      for (let r = 0; down && r < rows; r++) context.fillText(String(down[r]), GUTTER - 6, corner(now, r * columns)[1] + now.height / 2, GUTTER - 6);
+      for (let r = 0; r < rows; r++) context.fillText(String(info.layerNumbers[r]), GUTTER - 6, corner(now, r * columns)[1] + (side || now.height) / 2, GUTTER - 6);
       context.textAlign = "center";
-      for (let c = 0; along && c < columns; c++) context.fillText(String(along[c]), corner(now, c)[0] + now.width / 2, HEAD / 2, across - 1);
+      for (let c = 0; heads && c < columns; c++) context.fillText(String(heads[c]), corner(now, c)[0] + now.width / 2, HEAD / 2, across - 1);
     }
     const silenced = new Set(info.ablated.map(([l, h]) => l * 10000 + h));
+    const chosen = at.value.layer * info.heads + at.value.head;
+    const bold = new Set(numbers ? ranked.value.slice(0, Math.ceil(drawn.value.length / 8)) : []);
     drawn.value.forEach((n, place) => {
       const [x, top] = corner(now, place);
       const y = top + label;
@@ -120,54 +120,57 @@ export function Grid() {
       const faded = Number.isFinite(value) && (isSigned.value ? Math.abs(value) : value) < faint();
       const colour = Number.isFinite(value) ? shade(value, dark) : null;
       const { l: layer, h: head } = headName(info, { layer: Math.floor(n / info.heads), head: n % info.heads });
-      const left = x + (now.width - tile - beside) / 2;
+      const left = x + Math.floor((now.width - side) / 2);
       context.globalAlpha = faded ? 0.18 : 1;
       context.textAlign = "center";
-      // the tile has the number's colour, and shows it as a frame around the picture
-      context.fillStyle = colour ? css(colour) : ink(canvas, "--track");
-      if (pictures) context.fillRect(left, y, tile + beside, tile + below);
-      else context.fillRect(x, y, now.width, now.height);
-      if (pictures) {
-        context.fillStyle = ink(canvas, "--cell");
-        context.fillRect(left + frame, y + frame, side, side);
-        if (picture && thumbs) {
-          const { columns: w, rows: h } = thumbs;
-          context.imageSmoothingEnabled = w > side;
-          context.imageSmoothingQuality = "high";
-          context.drawImage(picture, (n % info.heads) * w, Math.floor(n / info.heads) * h, w, h, left + frame, y + frame, side, side);
-        }
+      if (!pictures || isSigned.value) {
+        context.fillStyle = colour ? css(colour) : ink(canvas, "--track");
+        if (pictures) context.fillRect(left, y, side, side);
+        else context.fillRect(x, y, now.width, now.height);
+      } else if (picture && thumbs) {
+        const { columns: w, rows: h } = thumbs;
+        context.imageSmoothingEnabled = w > side;
+        context.imageSmoothingQuality = "high";
+        context.drawImage(picture, (n % info.heads) * w, Math.floor(n / info.heads) * h, w, h, left, y, side, side);
       }
-      if ((below || beside || !pictures) && numbers) {
-        const [middle, centre, size] = !pictures
-          ? [y + now.height / 2, x + now.width / 2, Math.min(13, now.height - 4, across / 2.6)]
-          : beside ? [y + tile / 2, left + tile + beside / 2 - frame / 2, 10.5] : [y + tile + below / 2 - 1, left + tile / 2, 10.5];
-        context.font = `${n === at.peek().layer * info.heads + at.peek().head ? "600 " : ""}${size}px ${text}`;
-        context.fillStyle = colour ? inkOn(colour) : ink(canvas, "--quiet");
-        context.fillText(short(value, isSigned.value ? high : undefined), centre, middle, beside ? beside - 1 : across - 3);
+      if (pictures) {
+        context.strokeStyle = ink(canvas, "--line");
+        context.lineWidth = 1;
+        context.strokeRect(left + 0.5, y + 0.5, side - 1, side - 1);
+      }
+      if (pictures && !isSigned.value && Number.isFinite(value)) {
+        context.fillStyle = n === chosen ? pin : ink(canvas, "--accent");
+        context.fillRect(left, y + side, Math.round(side * Math.min(1, tone(value))), meter);
+      }
+      if ((below || !pictures) && numbers) {
+        const middle = pictures ? y + side + meter + below / 2 + 1 : y + now.height / 2;
+        context.font = `${n === chosen || bold.has(n) ? "600 " : ""}12px ${text}`;
+        context.fillStyle = pictures ? (n === chosen ? pin : bold.has(n) ? plain : quiet) : colour ? inkOn(colour) : quiet;
+        context.fillText(`${isSigned.value && value > 0 ? "+" : ""}${short(value, isSigned.value ? high : undefined)}`, x + now.width / 2, middle, across - 2);
       }
       const mark = info.awaited.has(n) ? "…" : info.broken.has(n) ? "NaN" : silenced.has(layer * 10000 + head) ? "✕" : isUniform(info, n) ? "◌" : "";
       if (mark && pictures) {
         context.fillStyle = ink(canvas, "--panel");
         context.globalAlpha *= 0.75;
-        context.fillRect(left + frame, y + frame, side, side);
+        context.fillRect(left, y, side, side);
         context.globalAlpha = faded ? 0.18 : 1;
-        context.fillStyle = ink(canvas, "--ink");
-        context.font = `${Math.min(15, side)}px ${text}`;
-        context.fillText(mark, left + tile / 2, y + tile / 2, side);
+        context.fillStyle = plain;
+        context.font = `14px ${text}`;
+        context.fillText(mark, left + side / 2, y + side / 2, side);
       } else if (mark) {
-        context.font = `9px ${text}`;
+        context.font = `12px ${text}`;
         context.textAlign = "left";
-        context.fillText(mark, x + 2, y + 6, now.width - 4);
+        context.fillText(mark, x + 2, y + 7, now.width - 4);
       }
       if (label) {
-        context.font = `9px ${mono}`;
-        context.textAlign = "left";
-        context.fillStyle = ink(canvas, "--ink");
-        context.fillText(`${layer}.${head}`, x, top + label / 2, now.width);
+        context.font = `12px ${text}`;
+        context.textAlign = "center";
+        context.fillStyle = plain;
+        context.fillText(`${layer}.${head}`, x + now.width / 2, top + label / 2, now.width);
       }
       context.globalAlpha = 1;
     });
-    if ((picture || !pictures) && document.documentElement.dataset.painted === undefined) {
+    if ((picture || !pictures || isSigned.value) && document.documentElement.dataset.painted === undefined) {
       document.documentElement.dataset.painted = String(performance.now());
     }
   }
@@ -181,16 +184,16 @@ export function Grid() {
     const context = prepare(canvas, now.total);
     const frame = (n: number, colour: string, line: number): void => {
       const [x, y] = corner(now, drawn.value.indexOf(n));
-      const wide = now.side ? now.side + 2 * now.frame + now.beside : now.width;
-      const high = now.side ? now.side + 2 * now.frame + now.number : now.height;
       context.strokeStyle = colour;
       context.lineWidth = line;
-      context.strokeRect(x + (now.width - wide) / 2, y + now.label, wide, high);
+      context.beginPath();
+      context.roundRect(x - 1, y + now.label - 2, now.width + 2, (now.side ? now.side + now.meter + now.number : now.height) + 4, ROUND);
+      context.stroke();
     };
     const b = state.pane.value === "compare" && slotB.value?.doc === doc.value ? slotB.value : null;
-    members.value.forEach(([layer, head], n) => frame(layer * info.heads + head, overlaid.value.length ? memberColour(n) : ink(canvas, "--hover"), 2.5));
-    if (b) frame(b.layer * info.heads + b.head, ink(canvas, "--ink"), 2.5);
-    frame(at.value.layer * info.heads + at.value.head, ink(canvas, "--pin"), 2.5);
+    members.value.forEach(([layer, head], n) => frame(layer * info.heads + head, overlaid.value.length ? memberColour(n) : ink(canvas, "--hover"), 2));
+    if (b) frame(b.layer * info.heads + b.head, ink(canvas, "--ink"), 2);
+    frame(at.value.layer * info.heads + at.value.head, ink(canvas, "--pin"), 2);
     const hover = state.hoverHead.value;
     if (hover) frame(hover[0] * info.heads + hover[1], ink(canvas, "--hover"), 1.5);
   }
@@ -216,28 +219,39 @@ export function Grid() {
   const [low, high] = range.value;
   const part = info.layerNumbers.some((number, n) => number !== n) || info.headNumbers.some((numbers) => numbers.some((number, n) => number !== n));
   const every = everyRow(info.queries.tokens.length);
+  const numbers = table.value?.[state.statistic.value];
+  const rankedName = say(state.order.value === "low" ? "ranked_low" : "ranked");
+  const notes = [
+    uniform > 0 && say("uniform_count", { n: count(uniform) }),
+    state.face.value === "values" ? say("grid_values") : !exact && thumbs && say("grid_hint", { n: thumbs.rows, m: thumbs.columns }),
+    sifted.value && say("grid_sifted"), sifted.value && wanted.value?.normed && say("grid_normed"), measured > 1 && say("grid_measured", { n: measured }),
+    every > 1 && (state.statistic.value === "similarity" || state.statistic.value === "change") && say("every_row", { n: every }),
+  ].filter(Boolean);
   return (
     <section class="panel grid" aria-label={say("grid")}>
-      <div class="row tools">
-        <label title={say("colour_by")}><span>{say("ask")}</span> <select value={state.statistic.value} data-test="statistic"
+      <div class="row asking">
+        <Asked />
+        <select class="asker" aria-label={say("ask")} title={say("colour_by")} value={state.statistic.value} data-test="statistic"
           onChange={(event) => { state.statistic.value = event.currentTarget.value; }}>
           {names.map((name) => <option key={name} value={name}>{statisticName(name)}</option>)}
-        </select></label>
-        <select value={state.order.value} title={say("order")} data-test="order"
+        </select>
+      </div>
+      {toolsOpen.value && <div class="row tools">
+        <select value={state.order.value} aria-label={say("order")} data-test="order"
           onChange={(event) => { state.order.value = event.currentTarget.value as state.Order; }}>
           {state.ORDERS.map((name) => <option key={name} value={name}>{say(`order_${name}`)}</option>)}
         </select>
-        <Sign says={say("ask_next")} data-test="next-head" onClick={() => goToNext(1)}>e</Sign>
         <span class="switch" role="group">
           {state.FACES.map((name) => (
             <button key={name} class={state.face.value === name ? "on" : ""} aria-pressed={state.face.value === name} data-test={`face-${name}`}
               onClick={() => { state.face.value = name; }}>{say(`face_${name}`)}</button>
           ))}
         </span>
-        <Sign says={say("grid_table")} class={gridTableOpen.value ? "on" : ""} aria-pressed={gridTableOpen.value} data-test="grid-table-open"
-          onClick={() => { gridTableOpen.value = !gridTableOpen.value; }}>⊞</Sign>
-      </div>
-      <Asked />
+        <button class={gridTableOpen.value ? "on" : ""} aria-pressed={gridTableOpen.value} data-test="grid-table-open" title={say("grid_table")}
+          onClick={() => { gridTableOpen.value = !gridTableOpen.value; }}>{say("table")} <kbd>T</kbd></button>
+        <label>{say("at_least")} <input type="range" min="0" max="1" step="0.01" value={state.least.value}
+          onInput={(event) => { state.least.value = Number(event.currentTarget.value); }} /> <b>{number(faint(), 2)}</b></label>
+      </div>}
       <div class="scroller" ref={scroller}><div
         class="heads" ref={wrap} role="img"
         aria-label={`${say("grid")}. ${say("layer_head", headName(info, at.value))}`}
@@ -253,26 +267,19 @@ export function Grid() {
         <canvas ref={base} /><canvas ref={over} class="over" />
       </div></div>
       <GridTable />
-      <Reading names={names} />
-      <div class="scale">
-        <span>{number(low, 2)}</span>
-        <span class="between">
+      <div class="foot row spread">
+        <Reading names={names} />
+        <span class="legend"><span>{number(low, 2)}</span>
           <i class="ramp" style={{ background: `linear-gradient(to right, ${Array.from({ length: 13 }, (_, n) => css(shade(low + ((high - low) * n) / 12, state.dark.value))).join(",")})` }} />
-          <input type="range" min="0" max="1" step="0.01" value={state.least.value} aria-label={say("at_least")}
-            onInput={(event) => { state.least.value = Number(event.currentTarget.value); }} />
-        </span>
-        <span>{number(high, 2)}</span>
-        <span class="quiet">{say(`scale_${toneScale.value}`)}</span>
+          <span>{number(high, 2)}</span> <span>{say(`scale_${toneScale.value}`)}</span></span>
       </div>
-      <Ranks info={info} tall={panel.value > TALL} />
+      <div class="foot row spread">
+        <HeadList info={info} name={rankedName} order={numbers ? ranked.value.slice(0, RANKS) : []} numbers={numbers} test="ranks" />
+        <button class="menu" title={say("ask_next")} data-test="next-head" onClick={() => goToNext(1)}>{say("next")} <kbd>e</kbd></button>
+      </div>
       {info.broken.size > 0 && <p class="note" data-test="broken">{say("broken_count", { n: count(info.broken.size) })}</p>}
-      <p class="quiet small">{say("at_least")} {number(faint(), 2)} · {uniform ? say("uniform_count", { n: count(uniform) }) : say("uniform_none")}</p>
-      <p class="quiet small">{state.face.value === "values" ? say("grid_values")
-        : thumbs && say(`grid_${exact ? "exact" : "hint"}${isTurned(info) ? "_turned" : ""}`, { n: thumbs.rows, m: thumbs.columns })}
-        {sifted.value ? ` · ${say("grid_sifted")}${wanted.value?.normed ? ` · ${say("grid_normed")}` : ""}` : ""}
-        {measured > 1 ? ` · ${say("grid_measured", { n: measured })}` : ""}
-        {info.awaited.size > 0 && <span data-test="awaited"> · {say("coming", { n: count(info.layers.length * info.heads - info.awaited.size), all: count(info.layers.length * info.heads) })}</span>}
-        {every > 1 && (state.statistic.value === "similarity" || state.statistic.value === "change") ? ` · ${say("every_row", { n: every })}` : ""}</p>
+      {notes.length > 0 && <p class="quiet small">{notes.join(" · ")}</p>}
+      {info.awaited.size > 0 && <p class="quiet small" data-test="awaited">{say("coming", { n: count(info.layers.length * info.heads - info.awaited.size), all: count(info.layers.length * info.heads) })}</p>}
       {info.ablated.length > 0 && <p class="quiet small">{say("silenced", { heads: info.ablated.map((cell) => cell.join(".")).join(", ") })}</p>}
       {info.unrecorded.length > 0 && <p class="small" data-test="unrecorded">{say("unrecorded", { names: info.unrecorded.join("; ") })}</p>}
       {part && <p class="quiet small" data-test="part">{say("grid_part", {
@@ -283,19 +290,20 @@ export function Grid() {
   );
 }
 
-/** The tokens that a question is about, or how to choose them. */
+/** What is asked of the grid: a question with its words, or how to ask one. */
 function Asked() {
   const words = shown.value;
   const info = doc.value!.info;
   const name = state.statistic.value;
   const about = effectAbout.value;
+  const hint = (text: string) => <p class="question hint" data-test="asked">{text}</p>;
   if (name === "effect") {
-    return !about ? <p class="quiet small asked" data-test="asked">{say("ask_effect")}</p> : <p class="small asked" data-test="asked"><b class="chip">{changeName(about)}</b> <span class="quiet">{about.target && targetName(about.target)}</span></p>;
+    return about ? <h2 class="question" data-test="asked">{changeName(about)} <small>{about.target && targetName(about.target)}</small></h2> : hint(say("ask_effect"));
   }
-  if (!words || (name !== "weight" && name !== "mass")) return null;
-  if (name === "weight" && !pinnedCell.value) return <p class="quiet small asked" data-test="asked">{say("ask_pin")}</p>;
+  if (!words || (name !== "weight" && name !== "mass")) return <h2 class="question" data-test="asked">{statisticName(name)} <small>{statisticUnit(name)}</small></h2>;
+  if (name === "weight" && !pinnedCell.value) return hint(say("ask_pin"));
   const sets = chosenSets.value!;
-  if (name === "mass" && !sets.to.length) return <p class="quiet small asked" data-test="asked">{say("ask_choose")}</p>;
+  if (name === "mass" && !sets.to.length) return hint(say("ask_choose"));
   const [from, to] = name === "mass" ? [sets.from, sets.to] : [pinnedCell.value!.queries, pinnedCell.value!.keys];
   /** The words of a set: the pieces of one word count once. */
   const set = (places: ArrayLike<number>, axis: Axis): string => {
@@ -305,40 +313,28 @@ function Asked() {
     return spelled.length === 1 ? `${spelled[0]}${all.length > 1 ? ` ×${all.length}` : ""}` : all.length > 3 ? say("ask_times", { n: count(places.length) }) : all.join(" + ");
   };
   return (
-    <p class="row asked" data-test="asked">
-      <span class="quiet">{say("ask_from")}</span> <bdi class="chip">{from.length ? set(from, info.queries) : say("ask_every")}</bdi>
-      <span class="quiet">{say("ask_to")}</span> <bdi class="chip">{set(to, info.keys)}</bdi>
+    <h2 class="question" data-test="asked">
+      {tell("ask_which", { token: <bdi class="chip">{from.length ? set(from, info.queries) : say("ask_every")}</bdi>, text: <bdi class="chip">{set(to, info.keys)}</bdi> })}
       {(state.from.value.length > 0 || state.to.value.length > 0) && <Sign says={say("ask_clear")} class="plain" data-test="ask-clear" onClick={clearSets}>×</Sign>}
-    </p>
+    </h2>
   );
 }
 
-/** The first heads of the ranking, with their numbers. */
-function Ranks({ info, tall }: { info: TraceInfo; tall: boolean }) {
-  const name = state.statistic.value;
-  const numbers = table.value?.[name];
-  const most = state.face.value === "values" && tall ? 10 : 3;
-  const order = numbers ? ranked.value.slice(0, most) : [];
-  return (
-    <section class="ranks" aria-label={say(state.order.value === "low" ? "ranked_low" : "ranked")}>
-      <h3 class="row spread"><span>{say(state.order.value === "low" ? "ranked_low" : "ranked")}</span> <small class="quiet">{say("of_heads", { n: count(info.layers.length * info.heads) })}</small></h3>
-      <HeadList info={info} order={order} lines={most} numbers={numbers} test="ranks" share={tone} />
-    </section>
-  );
-}
-
-/** The head that is pointed at, or chosen, and its number. */
+/** How the grid lies; while a head is pointed at, or numbers are coming, that head and its number. */
 function Reading({ names }: { names: string[] }) {
   const info = doc.value!.info;
-  const looked = state.hoverHead.value ?? [at.value.layer, at.value.head];
-  const value = table.value?.[state.statistic.value]?.[looked[0] * info.heads + looked[1]];
+  const hovered = state.hoverHead.value;
   const way = coming.value;
+  const looked = hovered ?? [at.value.layer, at.value.head];
+  const value = table.value?.[state.statistic.value]?.[looked[0] * info.heads + looked[1]];
   return (
     <div class="reading" data-test="reading">
-      <b>{headLabel(info, looked[0], looked[1])}</b>
-      <span>{statisticName(names.includes(state.statistic.value) ? state.statistic.value : "entropy")}</span>
-      <b>{value === undefined ? "–" : number(value)}</b>
-      <span class="quiet">{way ? say("coming", { n: count(way[0]), all: count(way[1]) }) : statisticUnit(state.statistic.value)}</span>
+      {!hovered && !way && !info.awaited.size ? <span class="quiet">{say("grid_axes")}</span> : <>
+        <b>{headLabel(info, looked[0], looked[1])}</b>
+        <span>{statisticName(names.includes(state.statistic.value) ? state.statistic.value : "entropy")}</span>
+        <b>{value === undefined ? "–" : number(value)}</b>
+        {way && <span class="quiet">{say("coming", { n: count(way[0]), all: count(way[1]) })}</span>}
+      </>}
     </div>
   );
 }

@@ -1,40 +1,36 @@
-// A few heads in order, each with a bar and its number; a click looks at one.
-import { layerColour } from "../colour";
+// A few heads in order with their numbers, on one line; a click looks at one.
 import { pick } from "../several";
 import * as state from "../state";
 import { at, headLabel } from "../store";
 import type { TraceInfo } from "../trace/trace";
 import { number } from "../words";
-import { Fill } from "./bar";
+import { short } from "./slots";
 
 interface Props {
   info: TraceInfo;
+  name: string;
   order: number[];
-  /** Always as many lines, so that nothing moves. */
-  lines: number;
   numbers: Float32Array | undefined;
-  share: (value: number) => number;
   test: string;
 }
 
-export function HeadList({ info, order, lines, numbers, share, test }: Props) {
+export function HeadList({ info, name, order, numbers, test }: Props) {
   const chosen = at.value.layer * info.heads + at.value.head;
   return (
-    <ol class="headlist" data-test={test}>
-      {Array.from({ length: Math.min(lines, info.layers.length * info.heads) }, (_, place) => {
-        const n = order[place];
-        if (n === undefined || !numbers) return <li key={place}>&nbsp;</li>;
-        const [layer, head] = [Math.floor(n / info.heads), n % info.heads];
-        return (
-          <li key={place}>
-            <button class={n === chosen ? "here" : ""} aria-pressed={n === chosen} data-head={headLabel(info, layer, head)} data-number={numbers[n]}
-              onClick={(event) => pick(event, n)} onPointerEnter={() => { state.hoverHead.value = [layer, head]; }} onPointerLeave={() => { state.hoverHead.value = null; }}>
-              <i style={{ background: layerColour(layer, info.layers.length, state.dark.value) }} /><b>{headLabel(info, layer, head)}</b>
-              <span class="bar"><Fill share={share(numbers[n])} /></span><b class="figure">{number(numbers[n])}</b>
-            </button>
-          </li>
-        );
-      })}
-    </ol>
+    <div class="headlist"><span class="quiet small">{name}</span>
+      <ol data-test={test}>
+        {numbers && order.map((n) => {
+          const [layer, head] = [Math.floor(n / info.heads), n % info.heads];
+          return (
+            <li key={n}>
+              <button class={n === chosen ? "here" : ""} aria-pressed={n === chosen} data-head={headLabel(info, layer, head)} data-number={numbers[n]} title={number(numbers[n])}
+                onClick={(event) => pick(event, n)} onPointerEnter={() => { state.hoverHead.value = [layer, head]; }} onPointerLeave={() => { state.hoverHead.value = null; }}>
+                <b>{headLabel(info, layer, head)}</b> {Math.abs(numbers[n]) < 10 ? short(numbers[n]) : number(numbers[n], 1)}
+              </button>
+            </li>
+          );
+        })}
+      </ol>
+    </div>
   );
 }

@@ -1,13 +1,12 @@
 // The selected head: lines and matrix, their options, and the steps of a cell below.
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { layerColour } from "../colour";
 import { count, number, percent, say } from "../words";
 import * as state from "../state";
 import { computing, current, progress, rowNumbers, wanted } from "../pictures";
 import { gather, mean, memberColour, members, overlaid, takeLayer, title } from "../several";
 import { overlaidRows } from "../overlay";
-import { at, doc, headLabel, lookedColumn, lookedRow, shown } from "../store";
+import { at, doc, headLabel, headName, lookedColumn, lookedRow, shown } from "../store";
 import { Lines, linesCut } from "./lines";
 import { Lost } from "./lost";
 import { Legend } from "./legend";
@@ -18,9 +17,11 @@ import { changeName } from "../ask";
 import { choosePassage } from "../asking";
 import { maskOf } from "../masking";
 import { wordAt, type Label } from "../shown";
+import { largestPlaces } from "../trace/strongest";
 import type { Axis } from "../trace/trace";
 import { Sign } from "./sign";
 import { TextNote, TextTools, TextView } from "./text";
+import { ToolsButton, toolsOpen } from "./tools";
 
 /** Heads together that are named. */
 const MOST = 8;
@@ -46,12 +47,15 @@ export function HeadPane() {
     state.merged.value && say("merged_note"), mean.value && say("mean_note"), wanted.value?.normed && say("normed_note"),
   ].filter(Boolean);
   return (
-    <main class="centre" id="head">
+    <div class="centre" id="head">
       <section class="panel picture">
-        <div class="row tools">
-          <Sign onClick={() => step(0, -1)} says={say("previous_head")}>‹</Sign>
-          <h1 data-test="head" style={{ color: layerColour(at.value.layer, info.layers.length, state.dark.value) }}>{title()}</h1>
-          <Sign onClick={() => step(0, 1)} says={say("next_head")}>›</Sign>
+        <div class="row heading">
+          <h1 data-test="head">{title()}</h1>
+          <span class="quiet small">{say("picture_says", headName(info, at.value))}</span>
+          <Finder />
+          <ToolsButton />
+        </div>
+        {toolsOpen.value && <div class="row tools">
           <span class="switch" role="group">
             {state.MODES.map((name) => (
               <button key={name} class={state.mode.value === name ? "on" : ""} aria-pressed={state.mode.value === name} data-test={`mode-${name}`}
@@ -62,8 +66,6 @@ export function HeadPane() {
             <label title={say("mass_hint")}>{say("mass")} <input type="range" min="0.05" max="1" step="0.01" value={state.mass.value} data-test="mass"
               onInput={(event) => { state.mass.value = Number(event.currentTarget.value); }} /> <b class="figure">{percent(state.mass.value)}</b></label>
           )}
-        </div>
-        <div class="row tools">
           {hasPair && (
             <select value={state.filter.value} title={say("filter")} data-test="filter"
               onChange={(event) => { state.filter.value = event.currentTarget.value as state.Filter; state.box.value = null; }}>
@@ -77,17 +79,21 @@ export function HeadPane() {
           {info.hasNorms && <label title={say("normed_hint")}><input type="checkbox" checked={state.normed.value} data-test="normed"
             onChange={() => { state.normed.value = !state.normed.value; }} /> {say("normed")}</label>}
           <button title={say("mean_layer_hint")} data-test="mean-layer" onClick={takeLayer}>{say("mean_layer", { l: info.layerNumbers[at.value.layer] })}</button>
-          <Finder />
-        </div>
+          {hasMatrix && <span class="row">
+            <Sign says={say("zoom_in")} onClick={() => requestZoom(0.6)}>+</Sign><Sign says={say("zoom_out")} onClick={() => requestZoom(1 / 0.6)}>−</Sign>
+            <Sign says={say("zoom_all")} onClick={() => { state.box.value = null; }}>0</Sign>
+          </span>}
+          <button class={tableOpen.value ? "on" : ""} aria-pressed={tableOpen.value} data-test="table" onClick={() => { tableOpen.value = !tableOpen.value; }}>{say("table")} <kbd>t</kbd></button>
+        </div>}
         <Together />
         <div class={`views ${state.mode.value}`}>
           {state.mode.value === "text" && <TextView />}
-          {hasLines && <div class="view">
-            <Lines />
-          </div>}
           {hasMatrix && <div class="view">
             <Matrix picture={picture} wanted={wanted.value} rows={words.rows} columns={words.columns} linked
               name={`${say("mode_matrix")}: ${title()}`} />
+          </div>}
+          {hasLines && <div class="view lined">
+            <Lines />
           </div>}
           {tableOpen.value && <NumberTable />}
           {picture && picture.every > 1 && state.mode.value !== "lines" && <p class="sampled" data-test="sampled">{say("sampled", { n: count(picture.every) })}</p>}
@@ -101,15 +107,10 @@ export function HeadPane() {
             {/* it keeps its room: were it to come and go, the cells' size would follow, and it them */}
             {hasMatrix && <span class="quiet small" style={{ visibility: numbersFrom.value > 0 ? "visible" : "hidden" }}>{say("text_numbers", { n: number(numbersFrom.value || 0.1, 2) })}</span>}
             {picture && <Legend picture={picture} />}
-            {hasMatrix && <span class="row">
-              <Sign says={say("zoom_in")} onClick={() => requestZoom(0.6)}>+</Sign><Sign says={say("zoom_out")} onClick={() => requestZoom(1 / 0.6)}>−</Sign>
-              <Sign says={say("zoom_all")} onClick={() => { state.box.value = null; }}>▢</Sign>
-            </span>}
-            <Sign says={say("table")} class={tableOpen.value ? "on" : ""} data-test="table" onClick={() => { tableOpen.value = !tableOpen.value; }}>⊞</Sign>
           </span>
         </div>
       </section>
-    </main>
+    </div>
   );
 }
 
@@ -167,6 +168,26 @@ function Status() {
 
 export const finding = { focus: (): void => undefined };
 
+/** Open the box that finds words. */
+export function find(): void {
+  const here = state.pane.value === "head" && !state.chain.value;
+  state.pane.value = "head";
+  state.chain.value = false;
+  if (here) finding.focus();
+  else setTimeout(() => finding.focus());
+}
+
+/** Pin the word that a row looks at most, so that the grid has a question and `e` an answer. */
+function pinStrongest(r: number): void {
+  const [picture, words] = [current.value, shown.value!];
+  const full = picture?.full;
+  if (!full) return;
+  const [best] = largestPlaces(full.slice(r * picture.columns, (r + 1) * picture.columns).map((x, c) => (words.columns[c]?.special ? -1 : x)), 1);
+  if (best === undefined || !words.columns[best]) return;
+  state.key.value = words.columns[best].tokens[0];
+  state.statistic.value = "weight";
+}
+
 /** Search for a token (key /): it is pinned and scrolled into view. */
 function Finder() {
   const text = useSignal("");
@@ -186,13 +207,14 @@ function Finder() {
     turn.value = (turn.value + by + matches.length) % matches.length;
     const r = matches[turn.value];
     state.query.value = words.rows[r].tokens[0];
+    if (state.key.value === null) pinStrongest(r);
     const box = state.box.value;
     if (box) {
       if (r < box.top || r > box.top + box.span - 1) state.box.value = { ...box, top: Math.max(0, r - box.span / 2), left: Math.max(0, r - box.span / 2) };
     }
   };
   return (
-    <span class="finder row">
+    <span class={`finder row${toolsOpen.value || wantedText ? "" : " tucked"}`}>
       <span class="quiet small">{wantedText ? (matches.length ? say("find_count", { n: Math.max(0, turn.value) + 1, all: matches.length }) : say("find_none", { text: text.value })) : ""}</span>
       {matches.length > 0 && <>
         <button type="button" data-test="find-queries" onClick={() => choosePassage("row", all(matches, words.rows))}>{say("find_queries")}</button>

@@ -20,7 +20,7 @@ export function Inked({ info, values, sign, test }: { info: Doc["info"]; values:
         return [
           goesOn ? "" : " ",
           <span key={place} class={special[place] ? "special" : ""} title={`${place}: ${info.queries.tokens[place]} ${figure}`} data-value={value}
-            style={{ background: `color-mix(in oklab, var(${value < 0 ? "--down" : "--up"}) ${(FULL * share).toFixed(1)}%, transparent)` }}>
+            style={{ background: `color-mix(in oklab, var(${value < 0 ? "--less" : "--more"}) ${(FULL * share).toFixed(1)}%, transparent)` }}>
             <bdi>{labels[place]?.replace(/^·/u, "")}</bdi>{share >= WRITTEN && <sup>{figure}</sup>}
           </span>,
         ];

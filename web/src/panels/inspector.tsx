@@ -5,61 +5,114 @@ import { largestPlaces, strongestKeys } from "../trace/strongest";
 import { count, number, percent, say, spoken } from "../words";
 import { maskOf } from "../masking";
 import { mean } from "../several";
-import { placed } from "../shown";
+import { placed, type Label } from "../shown";
 import * as state from "../state";
 import { current, mostOf, rowNumbers, wanted, wantedKey, type Picture } from "../pictures";
-import { at, column, doc, headLabel, lookedColumn, lookedRow, row, shown } from "../store";
+import { at, column, doc, lookedColumn, lookedRow, row, shown } from "../store";
 import { pinnedCell } from "../asking";
 import { byNumber } from "../order";
 import { isUniform, known, table, weight } from "../statistics";
 import type { TraceInfo } from "../trace/trace";
-import { barEnd, statisticName } from "../catalog";
+import { statisticName } from "../catalog";
 import { Fill } from "./bar";
+import { useSignal } from "@preact/signals";
 import { HeadList } from "./headlist";
-import { KINDS, saveAs } from "../export";
 
-const KEYS = 10;
+const KEYS = 8;
 /** Heads in which the pinned cell is strongest. */
 const HEADS = 5;
+/** Statistics whose strips stand here at once; the others are one click away. */
+const FIRST = ["cls", "previous", "next", "same", "distance", "effective_tokens"];
 
 export function Inspector() {
   const info = doc.value?.info;
   const words = shown.value;
   const picture = current.value;
+  const every = useSignal(false);
   if (!info || !words) return null;
   const { layer, head } = at.value;
   const n = layer * info.heads + head;
   const fresh = picture && wanted.value && picture.key === wantedKey(wanted.value) ? picture : null;
-  const sink = fresh?.most && !state.normed.value && words.columns.length > 3 && fresh.most.share > 0.5 ? fresh.most : null;
   const most = Math.log(Math.max(2, words.columns.length));
+  const effect = table.value?.effect ? ["effect"] : [];
+  const first = [...FIRST.filter((name) => known.value.includes(name)), ...effect];
+  const listed = every.value || first.length < 3 ? [...known.value, ...effect] : first.includes(state.statistic.value) || !known.value.includes(state.statistic.value) ? first : [...first, state.statistic.value];
   return (
-    <aside class="panel inspector" aria-label={say("inspector")}>
-      <StrongestIn info={info} />
-      <h2>{say("inspector")} <b>{headLabel(info, layer, head)}</b></h2>
+    <section class="panel inspector" aria-label={say("inspector", { n: count(info.layers.length * info.heads) })}>
+      <h2>{say("inspector", { n: count(info.layers.length * info.heads) })}</h2>
+      <p class="habit" data-test="habit">{info.broken.has(n) ? say("broken_says") : isUniform(info, n) ? say("near_uniform_says") : <Habit picture={fresh} />}</p>
+      {state.statistic.value !== "weight" && <StrongestIn info={info} />}
       <table class="facts">
         <tbody>
-          {known.value.map((name) => {
+          {listed.map((name) => {
             const value = table.value?.[name]?.[n];
             return (
               <tr key={name} class={state.statistic.value === name ? "chosen" : ""} onClick={() => { state.statistic.value = name; }}>
                 <th scope="row" title={statisticName(name)}>{statisticName(name)}</th>
-                <td class="bar"><Fill share={Math.abs(value || 0) / barEnd(name, table.value![name])} /></td>
+                <td class="place"><Strip numbers={table.value?.[name]} here={n} /></td>
                 <td>{value === undefined ? "–" : number(value, Math.abs(value) < 10 ? 3 : 1)}</td>
               </tr>
             );
           })}
         </tbody>
       </table>
-      <p class="note">{info.broken.has(n) ? say("broken_says") : isUniform(info, n) ? say("near_uniform_says") : sink ? say("sink", { token: words.columns[sink.column].text, share: percent(sink.share) }) : " "}</p>
-      <Spark values={fresh && !state.normed.value ? fresh.entropies : null} most={most} language={spoken.value} />
+      {known.value.length > first.length && first.length >= 3 && <button class="plain" data-test="all-facts" aria-expanded={every.value} onClick={() => { every.value = !every.value; }}>{say(every.value ? "fewer_numbers" : "all_numbers")}</button>}
+      {every.value && <Spark values={fresh && !state.normed.value ? fresh.entropies : null} most={most} language={spoken.value} />}
       <Looks most={fresh ? mostOf(fresh) : 1} />
       <LookedBy picture={fresh} />
       <p class="quiet small">{say("honest", { more: info.hasNorms && !state.normed.value ? say("honest_normed") : say("honest_causes") })}</p>
-      <div class="row save">
-        <span class="quiet">{say("save")}</span>
-        {KINDS.map((kind) => <button key={kind} onClick={() => saveAs(kind)}>{kind}</button>)}
-      </div>
-    </aside>
+    </section>
+  );
+}
+
+/** Shares of a picture's rows, the mean over the words that are no special tokens. */
+export function sharesOf(full: Float32Array, rows: Label[], columns: Label[]): Record<"special" | "before" | "after" | "itself" | "farther", number> {
+  const sums = { special: 0, before: 0, after: 0, itself: 0, farther: 0 };
+  let words = 0;
+  rows.forEach((label, r) => {
+    if (label.special) return;
+    words++;
+    columns.forEach((key, c) => {
+      const apart = key.tokens[0] - label.tokens[0];
+      const name = key.special ? "special" : apart === 0 ? "itself" : columns[c + 1]?.tokens[0] === label.tokens[0] ? "before" : columns[c - 1]?.tokens[0] === label.tokens[0] ? "after" : "farther";
+      sums[name] += full[r * columns.length + c];
+    });
+  });
+  for (const name of Object.keys(sums) as (keyof typeof sums)[]) sums[name] /= Math.max(1, words);
+  return sums;
+}
+
+/** What the head does, in one sentence: where most of a word's weight goes, and the rank of the pinned pair. */
+function Habit({ picture }: { picture: Picture | null }) {
+  const words = shown.value!;
+  const info = doc.value!.info;
+  const [asked, numbers] = [pinnedCell.value, weight.value];
+  const here = at.value.layer * info.heads + at.value.head;
+  let told = "";
+  if (picture?.full && info.queries === info.keys && words.rows.length === words.columns.length && !state.normed.value) {
+    const shares = sharesOf(picture.full, words.rows, words.columns);
+    const [one, other] = (Object.keys(shares) as (keyof typeof shares)[]).sort((a, b) => shares[b] - shares[a]);
+    told = say("habit", { share: percent(shares[one]), where: say(`habit_${one}`), other: percent(shares[other]), there: say(`habit_${other}`) });
+  }
+  let rank = "";
+  if (asked && numbers?.key === asked.key && numbers.done === numbers.numbers.length) {
+    const place = byNumber(numbers.numbers, true).indexOf(here) + 1;
+    rank = say(place === 1 ? "habit_first" : "habit_rank", { text: words.rows[row.value!].text, token: words.columns[column.value!].text, n: place });
+  }
+  return <>{told} {rank}</>;
+}
+
+/** A tick for each head at its number, and this head's. */
+function Strip({ numbers, here }: { numbers: Float32Array | undefined; here: number }) {
+  const values = numbers ? Array.from(numbers).filter(Number.isFinite) : [];
+  if (!values.length || !Number.isFinite(numbers![here])) return null;
+  const [low, high] = [Math.min(...values), Math.max(...values)];
+  const x = (value: number): string => (2 + (96 * (value - low)) / (high - low || 1)).toFixed(1);
+  return (
+    <svg class="strip" viewBox="0 0 100 10" preserveAspectRatio="none" role="img" aria-label={`${number(low)} – ${number(high)}`}>
+      <title>{`${number(low)} – ${number(high)}`}</title>
+      <path d={values.map((value) => `M${x(value)} 1v8`).join("")} /><path class="here" d={`M${x(numbers![here])} 0v10`} />
+    </svg>
   );
 }
 
@@ -68,18 +121,8 @@ function StrongestIn({ info }: { info: TraceInfo }) {
   const asked = pinnedCell.value;
   if (!asked) return null;
   const numbers = weight.value?.key === asked.key ? weight.value.numbers : undefined;
-  const words = shown.value!;
-  const [query, key] = [words.rows[row.value!].text, words.columns[column.value!].text];
   const order = numbers ? byNumber(numbers, true).slice(0, HEADS) : [];
-  const here = numbers?.[at.value.layer * info.heads + at.value.head];
-  const most = asked.normed && numbers ? Math.max(...order.map((n) => numbers[n]), 1e-9) : 1;
-  return (
-    <section class="strongest">
-      <h2><span><bdi title={query}>{query}</bdi> → <bdi title={key}>{key}</bdi></span> <b>{here === undefined ? "" : number(here)}</b></h2>
-      <h3 class="row spread"><span>{say("strongest_in")}</span> <small class="quiet">{say("of_heads", { n: count(info.layers.length * info.heads) })}</small></h3>
-      <HeadList info={info} order={order} lines={HEADS} numbers={numbers} test="strongest" share={(value) => value / most} />
-    </section>
-  );
+  return <HeadList info={info} name={say("strongest_in")} order={order} numbers={numbers} test="strongest" />;
 }
 
 /** Where the query that is looked at looks. */
@@ -145,14 +188,15 @@ function LookedBy({ picture }: { picture: Picture | null }) {
     ? largestPlaces(full, 3, picture.rows, c, picture.columns)
         .filter((r) => !(masked && words.rows[r] && masked(words.rows[r], words.columns[c], full[r * picture.columns + c])))
     : [];
+  if (c === null || !words.columns[c]) return null;
   return (
     <div class="lookedby">
-      <div class="quiet small">{c !== null && words.columns[c] ? say("looked_by", { token: words.columns[c].text }) : " "}</div>
+      <div class="quiet small">{say("looked_by", { token: words.columns[c].text })}</div>
       {[0, 1, 2].map((place) => (
         <div key={place} class="row spread">
-          {order[place] !== undefined && full && c !== null
+          {order[place] !== undefined && full
             ? <><bdi>{placed(words.rows[order[place]])}</bdi><b>{number(full[order[place] * picture.columns + c])}</b></>
-            : " "}
+            : "\u00a0"}
         </div>
       ))}
     </div>

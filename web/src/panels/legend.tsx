@@ -13,7 +13,7 @@ export function Legend({ picture, digits = 2 }: { picture: Picture; digits?: num
   const shades = stops.map((t) => {
     if (!signed) return sequentialCss(onScale(t * most, most, scale), dark);
     const value = 2 * t - 1;
-    return divergingCss(Math.sign(value) * onScale(Math.abs(value), 1, scale));
+    return divergingCss(Math.sign(value) * onScale(Math.abs(value), 1, scale), dark);
   });
   return (
     <div class="legend">

@@ -1,10 +1,9 @@
 // Two columns of tokens with lines between them: for each query, the fewest keys that hold the chosen mass.
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { effect, signal, useComputed, useSignal } from "@preact/signals";
-import { layerColour } from "../colour";
 import { strongestKeys } from "../trace/strongest";
 import { engine } from "../trace/engine";
-import { choose, choosePassage } from "../asking";
+import { choose, choosePassage, pin } from "../asking";
 import { maskOf } from "../masking";
 import { number, say } from "../words";
 import * as state from "../state";
@@ -12,13 +11,16 @@ import { current, drawnOf, mostOf, rowNumbers, wanted, wantedKey } from "../pict
 import { column, doc, lookedRow, row, shown } from "../store";
 import { memo } from "../memo";
 import { memberColour } from "../several";
+import { rowsAt } from "./matrix";
 import { overlaidRows, type RowAt } from "../overlay";
 import { fresh, ink } from "./canvas";
 import type { Label } from "../shown";
 
 /** Of a line: the least, and the most that it grows to where the text is short. */
 const HEIGHT = 22;
-const TALLEST = 34;
+const TALLEST = 40;
+/** Of a row of the matrix: where it is less, the lines have their own height. */
+const NARROWEST = 14;
 /** Marks at each edge for lines that end beyond it. */
 const EDGES = 3;
 const MANY = 3000;
@@ -43,7 +45,13 @@ export function Lines() {
   const rendered = useSignal(0);
   const placed = useRef(0);
   const edges = useSignal<{ up: Edge[]; down: Edge[] }>({ up: [], down: [] });
+  /** Beside the matrix the lines begin at its rows. */
+  const beside = useComputed(() => {
+    const rows = rowsAt.value;
+    return state.mode.value === "both" && rows && rows.cell >= NARROWEST && rows.cell <= TALLEST ? rows : null;
+  });
   const lineHeight = useComputed(() => {
+    if (beside.value) return beside.value.cell;
     const words = shown.value;
     const most = Math.max(words?.rows.length ?? 1, words?.columns.length ?? 1, 1);
     return Math.max(HEIGHT, Math.min(TALLEST, Math.floor((seen.value.height - 10) / most)));
@@ -149,7 +157,8 @@ export function Lines() {
     if (!element || !picture || !now || !info || !width) return;
     const wide = element.clientWidth;
     const context = fresh(element, wide, height);
-    const colour = layerColour(now.layer, info.layers.length, state.dark.value);
+    const colour = ink(element, "--accent");
+    void state.dark.value;
     const looked = lookedRow.value;
     const onlyKey = looked === null ? (state.hoverColumn.value ?? column.value) : null;
     const [from, to] = range(picture.rows);
@@ -161,7 +170,8 @@ export function Lines() {
       if (!drawn || drawn.key !== wantedKey(now) || r < drawn.from || r >= drawn.to) return null;
       return drawn.data.subarray((r - drawn.from) * picture.columns, (r - drawn.from + 1) * picture.columns);
     };
-    const y = (at: number): number => (at + 0.5) * lineHeight.value - top;
+    const shift = beside.value?.top ?? 0;
+    const y = (at: number): number => shift + (at + 0.5) * lineHeight.value - top;
     const most = mostOf(picture);
     context.lineCap = "round";
     const drawnHeads: { rowAt: RowAt; colour: string }[] = overlaidRows.value.length
@@ -175,7 +185,7 @@ export function Lines() {
         const numbers = rowAt(r);
         if (!numbers) continue;
         for (const c of strongestKeys(numbers, state.mass.value)) {
-          if (onlyKey !== null && c !== onlyKey) continue;
+          if ((onlyKey !== null && c !== onlyKey) || (drawnHeads.length === 1 && r === looked && c === column.value)) continue;
           ends.push(r, c);
           weights.push(Math.abs(numbers[c]));
           owners.push(owner);
@@ -233,7 +243,6 @@ export function Lines() {
   if (!words) return null;
   const [top, bottom] = range(words.rows.length);
   const [first, last] = range(words.columns.length);
-  const info = doc.value!.info;
   const height = lineHeight.value;
   /** A line's end comes into sight. */
   const show = (at: number): void => {
@@ -252,10 +261,7 @@ export function Lines() {
   return (
     <div class="linesbox">
       <div class="lines" ref={scroller} tabIndex={-1}>
-        <div class="tall" style={{
-          height: `${Math.max(words.rows.length, words.columns.length) * height + 8}px`,
-          "--head": layerColour(wanted.value?.layer ?? 0, info.layers.length, state.dark.value),
-        }}>
+        <div class="tall" style={{ height: `${Math.max(words.rows.length, words.columns.length) * height + 8 + (beside.value?.top ?? 0)}px`, "--shift": `${beside.value?.top ?? 0}px` }}>
           <div class="side left" role="listbox" aria-label={say("queries")} aria-multiselectable="true" ref={left}>
             {words.rows.slice(top, bottom).map((label, n) => <Token key={top + n} label={label} at={top + n} side="row" height={height} />)}
           </div>
@@ -275,9 +281,7 @@ let passage: { side: "row" | "column"; start: number; moved: boolean } | null = 
 addEventListener("pointerup", () => { setTimeout(() => { passage = null; }); });
 
 const Token = memo(({ label, at, side, height }: { label: Label; at: number; side: "row" | "column"; height: number }) => {
-  const [hover, pinned, held] = side === "row"
-    ? [state.hoverRow, row, state.query] as const
-    : [state.hoverColumn, column, state.key] as const;
+  const hover = side === "row" ? state.hoverRow : state.hoverColumn;
   return (
     <div
       class={`token${label.special ? " special" : ""}${label.segment === 1 ? " second" : ""}`}
@@ -296,7 +300,7 @@ const Token = memo(({ label, at, side, height }: { label: Label; at: number; sid
       onClick={(event) => {
         if (passage?.moved) return;
         if (event.shiftKey) choose(side, label.tokens);
-        else held.value = pinned.peek() === at ? null : label.tokens[0];
+        else pin(side, at, label);
       }}
     >
       {side === "column" && <i />}

@@ -39,8 +39,10 @@ export interface Places {
 export const cellsInPixel = signal(1);
 /** The least weight that the linked matrix writes into its cells; 0 where it writes all, or none. */
 export const numbersFrom = signal(0);
+/** Where the linked matrix has its rows, for the lines beside it: the first one's top, and from one to the next. */
+export const rowsAt = signal<{ top: number; cell: number } | null>(null);
 /** Pixels of a cell that has room for a number. */
-const NUMBERED = 21;
+const NUMBERED = 20;
 
 interface Tile { data: Float32Array; height: number; width: number; box: [number, number, number, number]; key: string }
 
@@ -124,6 +126,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA, bare
     if (!g || !now || !canvas) return;
     const ratio = devicePixelRatio || 1;
     const context = fresh(canvas, size.value.width, size.value.height);
+    if (linked && !bare) rowsAt.value = state.box.value ? null : { top: g.top, cell: g.cell };
     if (linked) cellsInPixel.value = Math.max(1, 1 / (g.cell * ratio) ** 2);
     const [top, bottom, left, right] = visible(g, now);
     const x = (column: number): number => g.left + (column - g.column) * g.cell;
@@ -175,7 +178,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA, bare
     const small = g.cell < 30;
     if (linked && !bare) numbersFrom.value = small && g.cell >= NUMBERED ? (now.signed ? LEAST : WRITTEN) : 0;
     if (g.cell >= NUMBERED) {
-      context.font = `${Math.min(12, small ? 9.5 : g.cell / 3.1)}px ${ink(canvas, small ? "--text" : "--mono")}`;
+      context.font = `12px ${ink(canvas, "--text")}`;
       context.textAlign = "center";
       context.textBaseline = "middle";
       for (let r = top; r < bottom; r++) {
@@ -183,7 +186,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA, bare
           const value = at(r, c);
           if (value === null || hidden(r, c) || (small && Math.abs(value) < (now.signed ? LEAST : WRITTEN))) continue;
           const t = onScale(Math.abs(value), mostOf(now), state.scale.value);
-          context.fillStyle = inkOn(now.signed ? divergingAt(Math.sign(value) * t) : sequentialAt(t, dark));
+          context.fillStyle = inkOn(now.signed ? divergingAt(Math.sign(value) * t, dark) : sequentialAt(t, dark));
           const text = Math.abs(value) < 0.005 ? "0" : value.toFixed(2).replace(/^(-?)0\./, "$1.");
           context.fillText(text, x(c) + g.cell / 2, y(r) + g.cell / 2, g.cell - 2);
         }
@@ -199,11 +202,10 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA, bare
     context: CanvasRenderingContext2D, canvas: HTMLCanvasElement, g: Geometry, down: Label[], across: Label[],
     top: number, bottom: number, left: number, right: number,
   ): void {
-    const font = Math.max(9, Math.min(12, g.cell * 0.8));
-    const every = Math.max(1, Math.ceil(11 / g.cell));
+    const every = Math.max(1, Math.ceil(13 / g.cell));
     context.textBaseline = "middle";
     const pen = (label: Label): void => {
-      context.font = `${label.differs ? "600 " : ""}${font}px ${ink(canvas, "--text")}`;
+      context.font = `${label.differs ? "600 " : ""}12px ${ink(canvas, "--text")}`;
       context.fillStyle = ink(canvas, label.special ? "--quiet" : "--ink");
     };
     context.textAlign = "right";

@@ -4,12 +4,12 @@ import { common } from "../words/common";
 import { LANGUAGES, speaker, spoken } from "../words/speech";
 import { Sign } from "./sign";
 
-const say = speaker(common);
+const say = speaker((language) => common[language]);
 const SIGNS = { auto: "◐", light: "○", dark: "●" };
 
 export const Settings = () => (
   <>
-    <select value={spoken.value} title={say("language")} data-test="language" onChange={(event) => { language.value = event.currentTarget.value; }}>
+    <select value={spoken.value} title={say("language")} aria-label={say("language")} data-test="language" onChange={(event) => { language.value = event.currentTarget.value; }}>
       {Object.entries(LANGUAGES).map(([name, label]) => <option key={name} value={name}>{label}</option>)}
     </select>
     <Sign says={`${say("theme")}: ${say(`theme_${theme.value}`)}`} data-test="theme"

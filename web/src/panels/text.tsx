@@ -2,7 +2,7 @@
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { computed, effect, useSignal, type ReadonlySignal } from "@preact/signals";
 import { css, inkOn, onScale, sequentialAt } from "../colour";
-import { choose, choosePassage, clearSets } from "../asking";
+import { choose, choosePassage, clearSets, pin } from "../asking";
 import { ink, isEvery, subject } from "../ink";
 import { memo } from "../memo";
 import { current, mostOf } from "../pictures";
@@ -16,9 +16,9 @@ import { short } from "./slots";
 
 type Side = "row" | "column";
 
-/** Sizes of the letters, the largest that lets the whole text be seen; long texts scroll at the last but two. */
-const SIZES = [22, 20, 18, 16, 15, 14, 13];
-const SCROLLED = 15;
+/** Sizes of the letters, the largest that lets the whole text be seen; long texts scroll at the last. */
+const SIZES = [28, 18];
+const SCROLLED = 18;
 /** Widths of a letter and heights of a line, of the letters' size, for a first guess. */
 const LETTER = 0.5;
 const LINE = 1.5;
@@ -125,6 +125,12 @@ function Prose({ side, inked, pieces, labels }: { side: Side; inked: Side; piece
     return () => observer.disconnect();
   }, [pieces]);
   useEffect(() => {
+    // what another text or filter left on words that are out of sight now
+    for (const span of flow.current!.children as HTMLCollectionOf<HTMLElement>) {
+      span.style.background = span.style.color = "";
+      span.removeAttribute("aria-description");
+    }
+    looks.current = [];
     const stops = [effect(paint), effect(follow)];
     return () => stops.forEach((stop) => stop());
   }, [pieces, side, inked]);
@@ -163,7 +169,7 @@ function Prose({ side, inked, pieces, labels }: { side: Side; inked: Side; piece
     const other = sides(opposite(subjectSide()));
     const asked = new Set(isOne() || side !== subjectSide() ? other.set.value.length ? other.set.value : [other.held.value] : []);
     const hovered = hover.value;
-    const digits = 0.55 * parseFloat(flow.current.style.fontSize) * 1.9;
+    const digits = 24;
     const [from, to] = range();
     const digitsAt = new Map<number, string>();
     let last = -1;
@@ -263,7 +269,7 @@ function Prose({ side, inked, pieces, labels }: { side: Side; inked: Side; piece
           if (event.shiftKey) choose(side, labels[n].tokens);
           else {
             set.value = state.NONE;
-            held.value = pinned.peek() === n ? null : labels[n].tokens[0];
+            pin(side, n, labels[n]);
           }
         }}
         onDblClick={(event) => {

@@ -1,12 +1,11 @@
-// The header: model, text, tabs, language, theme, help.
-import { useState } from "preact/hooks";
+// The header: model, panes, tabs, language, theme, help.
 import { count, say } from "../words";
 import * as state from "../state";
-import { closeTrace, doc, docs, lookAt, placeOfDoc } from "../store";
-import { run, running, start, trouble } from "../remote";
-import { clearSets } from "../asking";
+import { closeTrace, doc, docs, lookAt } from "../store";
+import { start, trouble } from "../remote";
 import { fullName, shortNames } from "../naming";
-import { readable } from "../shown";
+import { KINDS, saveAs } from "../export";
+import { hasRibbon } from "../sentence";
 import { Settings } from "./settings";
 import { Sign } from "./sign";
 
@@ -16,15 +15,13 @@ export function Top() {
   const server = start.value.home === "server";
   return (
     <header class="top">
+      <a class="skip" href="#" onClick={(event) => { event.preventDefault(); document.getElementById("head")?.scrollIntoView(); }}>{say("skip")}</a>
       <div class="row spread">
         <div class="row">
           <strong class="brand">headscope</strong>
-          {info && <span class="model" data-test="model" title={info.model}>{info.name}</span>}
-          {info && <span class="quiet">{say("layers_heads", { layers: info.layers.length, heads: info.heads })}</span>}
-          {info?.anatomy && <span class="quiet total">{say("numbers", { n: count(info.anatomy.total) })}</span>}
-          {info && <span class="quiet">{info.queries.tokens.length === 1 ? say("tokens_one") : say("tokens", { n: count(info.queries.tokens.length) })}</span>}
+          {info && <span class="quiet about"><span class="model" data-test="model" title={info.model}>{info.name}</span> · {say("layers_heads", { layers: info.layers.length, heads: info.heads })} · {info.queries.tokens.length === 1 ? say("tokens_one") : say("tokens", { n: count(info.queries.tokens.length) })}</span>}
         </div>
-        {!server && <div class="typed" title={`${doc.value?.name ?? ""}\n${say("text_offline")}`}><bdi>{doc.value?.name}</bdi></div>}
+        {!server && !hasRibbon() && <div class="typed" title={`${doc.value?.name ?? ""}\n${say("text_offline")}`}><bdi>{doc.value?.name}</bdi></div>}
         <nav class="row panes" aria-label="headscope">
           {state.PANES.map((name) => (
             <button key={name} class={state.pane.value === name ? "on" : ""} aria-pressed={state.pane.value === name} data-test={`pane-${name}`}
@@ -33,16 +30,16 @@ export function Top() {
         </nav>
         <div class="row">
           {info && <button data-test="share" onClick={() => { state.sharing.value = true; }}>{say("share")}</button>}
+          {info && state.pane.value === "head" && <details class="save"><summary>{say("save_figure")}</summary><div class="panel row">{KINDS.map((kind) => <button key={kind} onClick={(event) => { event.currentTarget.closest("details")!.open = false; void saveAs(kind); }}>{kind}</button>)}</div></details>}
           <Settings />
-          <Sign says={say("help")} data-test="help" onClick={() => { state.help.value = !state.help.value; }}>?</Sign>
+          <button data-test="help" onClick={() => { state.help.value = !state.help.value; }}>{say("help_short")} <kbd>?</kbd></button>
         </div>
       </div>
-      {server && info && <TextBox key={doc.value!.id} />}
       {docs.value.length > 1 && (
-        <div class="row tabs" role="tablist">
+        <div class="row tabs">
           {docs.value.map((tab, index) => (
             <span key={tab.id} class={`tab${tab === doc.value ? " on" : ""}`}>
-              <button role="tab" aria-selected={tab === doc.value} title={`${names[index]}\n${fullName(tab)}`} onClick={() => lookAt(index)}><bdi>{names[index]}</bdi></button>
+              <button data-test="tab" aria-pressed={tab === doc.value} title={`${names[index]}\n${fullName(tab)}`} onClick={() => lookAt(index)}><bdi>{names[index]}</bdi></button>
               <Sign class="plain" says={say("tab_close", { text: names[index] })} onClick={() => closeTrace(index)}>×</Sign>
             </span>
           ))}
@@ -50,40 +47,5 @@ export function Top() {
       )}
       <p class={`trouble${trouble.value ? "" : " none"}`} role="alert">{trouble.value}{trouble.value && <> <button onClick={() => { trouble.value = null; }}>{say("close")}</button></>}</p>
     </header>
-  );
-}
-
-function TextBox() {
-  const info = doc.value!.info;
-  const [text, write] = useState(info.text ?? readable(info.queries, Infinity, false));
-  const [pair, writePair] = useState(info.pair ?? "");
-  const [wide, widen] = useState(info.pair !== null);
-  const send = async (): Promise<void> => {
-    if (!text.trim()) {
-      trouble.value = say("text_empty");
-      return;
-    }
-    const result = await run({ text, pair: wide && pair.trim() ? pair : null }, null);
-    if (result) {
-      state.query.value = null;
-      state.key.value = null;
-      state.box.value = null;
-      clearSets();
-      lookAt(placeOfDoc(result));
-    }
-  };
-  const keys = (event: KeyboardEvent): void => {
-    event.stopPropagation();
-    if (event.key === "Enter" && !event.isComposing) void send();
-    if (event.key === "Escape") (event.currentTarget as HTMLElement).blur();
-  };
-  return (
-    <form class="row typed box" onSubmit={(event) => { event.preventDefault(); void send(); }}>
-      <input value={text} aria-label={say("text")} data-test="text" onInput={(event) => { write(event.currentTarget.value); trouble.value = null; }} onKeyDown={keys} dir="auto" spellcheck={false} />
-      {wide && <input value={pair} aria-label={say("text_pair")} placeholder={say("text_pair")} onInput={(event) => writePair(event.currentTarget.value)} onKeyDown={keys} dir="auto" spellcheck={false} />}
-      <Sign type="button" says={say("text_pair")} onClick={() => widen(!wide)}>{wide ? "−" : "+"}</Sign>
-      <Sign type="submit" says={say("text_run")} disabled={running.value !== null}>⏎</Sign>
-      <span class="quiet running" role="status">{running.value}</span>
-    </form>
   );
 }

@@ -1,4 +1,7 @@
-// The survey's data, written by src/headscope/_survey/report_data.py and site_data.py. Heads are cells: row * columns + column.
+// The survey's data, written by src/headscope/atlas/report.py and site_data.py. Heads are cells: row * columns + column.
+
+import type { LabelRow, RelationRow, RemovalRow, SyntaxRow } from "./rows";
+import type { Language } from "../words/speech";
 
 /** One field of a statistic: a number per cell, or null. */
 type Numbers = (number | null)[];
@@ -76,64 +79,28 @@ export interface Plane {
   unit: { distance: number; length: number };
 }
 
-/** What a label says: its kind, and the distance, the relation or the act that it is about. */
-export interface Claim {
-  label: string;
-  kind: string;
-  offset: number | null;
-  relation: string | null;
-  way: "up" | "down" | null;
-  /** The name of a family of relations that are one act. */
-  act: string | null;
-}
+/** A sentence in every language. */
+export type Spoken = Record<Language, string>;
 
 /** A head's label; of other heads, a head's page has only what it says, its score and its coverage. Shares are 0 to 1, over the half of the documents that the label was not chosen on. */
-export interface Label {
-  label: string;
-  kind: string;
-  offset: number | null;
-  relation: string | null;
-  way: "up" | "down" | null;
-  /** The name of a family of relations that are one act. */
-  act: string | null;
-  score: number | null;
-  low: number | null;
-  high: number | null;
-  baseline: number | null;
-  /** The simplest rule that does it, such as "nearest VERB before", and how often it is right. */
-  rule: string | null;
-  ruleScore: number | null;
-  /** Of the head's 100 strongest pairs, how many the label explains. */
-  coverage: number | null;
-  count: number | null;
-  source: string | null;
-  /** Mean weight on special tokens, on the first token, on [SEP]. */
-  special: number | null;
-  first: number | null;
-  sep: number | null;
-  /** True, but not the whole. */
-  partly: boolean;
-  /** The label that the other half of the documents didn't confirm. */
-  miss: Claim | null;
+export interface Label extends LabelRow {
+  /** What the head does among words. */
+  says: Spoken;
+  /** Its first clause. */
+  short: Spoken;
+  /** What explains most of the strength over all words; null if nothing does. */
+  often: Spoken | null;
+  /** How many clauses it has. */
+  clauses: number;
   note: string | null;
-  also: Claim[];
-  /** Of a family, the relations that the head finds. */
-  relations: string[];
 }
 
 /** The head that finds a relation of the treebank best. */
-export interface Syntax {
-  relation: string;
+export interface Syntax extends SyntaxRow {
   /** From the head to its dependents. */
   down: boolean;
   cell: number;
-  accuracy: number;
   heldOut: number | null;
-  low: number | null;
-  high: number | null;
-  count: number;
-  offset: number;
-  offsetAccuracy: number;
 }
 
 /** Shares of words per bin from 0 to 1, and mean weights by distance. */
@@ -146,6 +113,8 @@ export interface Shapes {
 /** An example: the words around a pair, and what the word that looks gives to each. */
 export interface Line {
   best: boolean;
+  /** True for those of the strongest that the label doesn't explain. */
+  other: boolean;
   weight: number;
   first: number;
   sep: number;
@@ -170,28 +139,14 @@ export interface Line {
 }
 
 /** How often a head finds a relation. */
-export interface Relation {
-  way: "up" | "down";
-  count: number;
-  offset: number;
-  rule: string | null;
-  relation: string;
-  score: number;
-  low: number | null;
-  high: number | null;
-  baseline: number;
-  ruleScore: number | null;
+export interface Relation extends RelationRow {
   bestCell: number;
   bestScore: number;
 }
 
 /** A head in the order of removal, and what it costs to be without it and all before it. */
-export interface Removed {
+export interface Removed extends RemovalRow {
   cell: number;
-  cost: number;
-  costHeldOut: number | null;
-  low: number | null;
-  high: number | null;
 }
 
 /** What silencing each head changes: the mean over windows, with its interval. */

@@ -27,8 +27,7 @@ const shade = (day: RGB, night: RGB): Shade => ({ "--day": css(day), "--dayink":
 
 /** The shade at t, 0 to 1, between the ends of a scale. */
 export function shadeAt(t: number, signed: boolean): Shade {
-  const both = divergingAt(2 * t - 1);
-  return signed ? shade(both, both) : shade(sequentialAt(t, false), sequentialAt(t, true));
+  return signed ? shade(divergingAt(2 * t - 1, false), divergingAt(2 * t - 1, true)) : shade(sequentialAt(t, false), sequentialAt(t, true));
 }
 
 export const shadeOf = (value: number, { low, high }: Ends, signed: boolean): Shade => shadeAt(high === low ? 0.5 : (value - low) / (high - low), signed);

@@ -1,5 +1,5 @@
 // A head's weights: one row, rows of the picture, every cell, a tile pooled to the screen's size.
-// The formulas are those of headscope.attention, computed only for the cells on the screen.
+// The formulas are those of headscope.attention.scores, computed only for the cells on the screen.
 import { columnsOf, poolRow } from "./pooling";
 import type { HeadArrays, LayerRule } from "./head";
 import { addTerms } from "./terms";
@@ -19,7 +19,7 @@ export interface View {
 
 export const size = (groups: Groups): number => groups.starts.length - 1;
 
-/** A row of a mask whose highest number is beyond this is shifted as a whole: see `scores` in headscope.attention. */
+/** A row of a mask whose highest number is beyond this is shifted as a whole: see `scores` in headscope.attention.scores. */
 const FAR = 100;
 
 /** The shift of query i's row of the mask, or 0. */

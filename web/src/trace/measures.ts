@@ -1,4 +1,4 @@
-// Statistics of a head, and distances between heads, as in headscope.statistics.
+// Statistics of a head, and distances between heads, as in headscope.heads.
 import { allowedKeys, entropy, sees, size, viewRows, weightRow, type Groups, type View } from "./cells";
 import type { Aligned } from "./difference";
 import type { HeadArrays } from "./head";
@@ -28,7 +28,7 @@ export function sample(head: HeadArrays, places?: ArrayLike<number>): Sample {
   return { rows, entropies };
 }
 
-/** sqrt(mean over rows of JS(p || q)), in nats: 0 if equal, sqrt(log 2) if nothing is in common. As in headscope.statistics.distances. */
+/** sqrt(mean over rows of JS(p || q)), in nats: 0 if equal, sqrt(log 2) if nothing is in common. As in headscope.heads.distances. */
 export function distance(a: Sample, b: Sample): number {
   const keys = a.rows.length / a.entropies.length;
   let sum = 0;
@@ -77,7 +77,7 @@ export interface HeadMeasure {
 const MEASURED_CELLS = 1 << 21;
 const RUN = 8;
 
-/** 1 if every query is measured, n if every nth run of eight is: as in headscope.view.page_trace. */
+/** 1 if every query is measured, n if every nth run of eight is: as in headscope.page.trace. */
 export const measuredShare = (queries: number, keys: number): number => Math.max(1, Math.ceil((queries * keys) / MEASURED_CELLS));
 
 /** Cells that a filtered picture is measured from: it is computed while somebody looks. */

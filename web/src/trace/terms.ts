@@ -1,4 +1,4 @@
-// What models add to scale * q . k, computed for one row or one cell: as in headscope.terms.
+// What models add to scale * q . k, computed for one row or one cell: as in headscope.attention.terms.
 import type { HeadArrays } from "./head";
 
 export const TABLES = ["by_distance", "by_key", "relative_keys", "relative_queries"] as const;

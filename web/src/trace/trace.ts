@@ -110,7 +110,7 @@ export function plainLabel(token: string, continued: boolean): string {
   return (continued ? "·" : "") + bare;
 }
 
-/** Names that many folders of models share: as headscope.view.page_trace has it. */
+/** Names that many folders of models share: as headscope.page.trace has it. */
 const PLAIN_FOLDER = /^((pytorch_|onnx_|final_|best_)?model|models|output|outputs|(best|last|final|checkpoint|epoch|step)([-_]?\w*\d)?)$/i;
 
 /** A folder is called by its last part, one of a common name by its parent's as well; a hub id stays whole. */

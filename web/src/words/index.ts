@@ -1,15 +1,27 @@
-// The page's words in the reader's language.
+// The page's words in the reader's language: English is part of the page, other languages are data beside it.
+import type { ComponentChildren } from "preact";
 import { common } from "./common";
 import { en as english, type Word as PageWord } from "./en";
-import { ja } from "./ja";
-import { speaker } from "./speech";
-import { zh } from "./zh";
+import { speaker, type Language } from "./speech";
 
 export { count, number, percent } from "./numbers";
 export { LANGUAGES, letters, spoken } from "./speech";
 
 const en = { ...common.en, ...english };
 export type Word = PageWord | keyof typeof common.en;
-export const say = speaker<Word>({ en, ja: { ...common.ja, ...ja }, zh: { ...common.zh, ...zh } });
+type Table = Record<Word, string>;
+
+/** The words of a language, in the order of the English ones, as Python embeds them (`words.json` of the build). */
+function read(language: Language): Table {
+  const lists = JSON.parse(document.getElementById("hs-words")!.textContent!) as Record<string, string[]>;
+  return { ...common[language], ...Object.fromEntries(Object.keys(english).map((name, n) => [name, lists[language][n]])) } as Table;
+}
+
+const tables: Partial<Record<Language, Table>> = { en };
+export const say = speaker<Word>((language) => (tables[language] ??= read(language)));
 
 export const isWord = (name: string): name is Word => name in en;
+
+/** A sentence in which the names in braces are replaced by elements. */
+export const tell = (word: Word, parts: Record<string, ComponentChildren>): ComponentChildren[] =>
+  say(word).split(/(\{\w+\})/).map((part) => parts[part.slice(1, -1)] ?? part);

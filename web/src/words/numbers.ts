@@ -10,7 +10,7 @@ export function number(value: number, digits = 3): string {
   return value.toFixed(Math.abs(value) >= 100 ? 1 : digits);
 }
 
-/** A number in a column: three decimals below 10, fewer above; a dash for null. As in headscope._survey.wording. */
+/** A number in a column: three decimals below 10, fewer above; a dash for null. As in headscope.atlas.wording. */
 export function rounded(value: number | null): string {
   if (value === null) return "-";
   const size = Math.abs(value);

@@ -37,10 +37,10 @@ function quoted(text: string): string {
   return `\u2068${all.length > LONGEST ? `${all.slice(0, LONGEST).join("")}…` : text}\u2069`;
 }
 
-/** A function that returns a word of these tables in the reader's language, with the names in braces replaced by parts. */
-export function speaker<Word extends string>(tables: Record<Language, Record<Word, string>>): (word: Word, parts?: Parts) => string {
+/** A function that returns a word in the reader's language, with the names in braces replaced by parts. */
+export function speaker<Word extends string>(table: (language: Language) => Record<Word, string>): (word: Word, parts?: Parts) => string {
   return (word, parts = {}) =>
-    tables[spoken.value][word].replace(/\{(\w+)\}/g, (whole, name: string) => {
+    table(spoken.value)[word].replace(/\{(\w+)\}/g, (whole, name: string) => {
       const part = parts[name];
       return part === undefined ? whole : QUOTED.has(name) ? quoted(String(part)) : String(part);
     });

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from headscope.anatomy.families.bert import BERT, DISTILBERT, ELECTRA, ROBERTA
-from headscope.anatomy.families.kin import ALBERT, ERNIE, MEGATRON_BERT, ROFORMER
+from headscope.anatomy.families.kin import ALBERT, ERNIE, ESM, MEGATRON_BERT, ROFORMER
 from headscope.anatomy.families.relative import DEBERTA_V2, MPNET
-from headscope.anatomy.families.rotary import ESM, EUROBERT, GTE, MODERNBERT, NOMIC_BERT
+from headscope.anatomy.families.rotary import EUROBERT, GTE, MODERNBERT, NOMIC_BERT
 from headscope.anatomy.schema import Family
 
 FAMILIES = (

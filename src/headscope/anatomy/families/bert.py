@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from headscope.anatomy.schema import Family, Spec, Top, linear, norm, table
 
+WORDS = "embeddings.word_embeddings.weight"
+"""The parameter that output layers share."""
+
 
 def words(width: str) -> tuple[Spec]:
     return table("embeddings.word_embeddings", "embeddings.word", "vocab", width)
@@ -23,6 +26,18 @@ def embeddings_norm(width: str) -> tuple[Spec, Spec]:
 
 def bert_embeddings(width: str) -> tuple[Spec, ...]:
     return (*words(width), *positions(width), *token_types(width), *embeddings_norm(width))
+
+
+def predictions(width: str, when: str | None = None, norm_name: str = "LayerNorm") -> tuple[Spec, ...]:
+    """BERT's masked-LM head, over embeddings of some width."""
+    on_top = "cls.predictions"
+    return (
+        Spec(f"{on_top}.bias", "masked_lm.bias", ("vocab",), when=when),
+        *linear(f"{on_top}.transform.dense", "masked_lm.transform", width, "d_model", when=when),
+        *norm(f"{on_top}.transform.{norm_name}", "masked_lm.norm", width, when=when),
+        Spec(f"{on_top}.decoder.weight", "masked_lm.decoder", ("vocab", width), tied_to=WORDS, when=when),
+        Spec(f"{on_top}.decoder.bias", "masked_lm.decoder_bias", ("vocab",), tied_to=f"{on_top}.bias", when=when),
+    )
 
 
 BERT_LAYER = (
@@ -77,18 +92,7 @@ BERT_DEFAULTS = {
 CLASSIFIER = linear("classifier", "classifier", "labels", "d_model")
 QA_OUTPUTS = linear("qa_outputs", "question", "labels", "d_model")
 
-BERT_PREDICTIONS = (
-    Spec("cls.predictions.bias", "masked_lm.bias", ("vocab",)),
-    *linear("cls.predictions.transform.dense", "masked_lm.transform", "d_model", "d_model"),
-    *norm("cls.predictions.transform.LayerNorm", "masked_lm.norm", "d_model"),
-    Spec(
-        "cls.predictions.decoder.weight",
-        "masked_lm.decoder",
-        ("vocab", "d_model"),
-        tied_to="embeddings.word_embeddings.weight",
-    ),
-    Spec("cls.predictions.decoder.bias", "masked_lm.decoder_bias", ("vocab",), tied_to="cls.predictions.bias"),
-)
+BERT_PREDICTIONS = predictions("d_model")
 BERT_NEXT_SENTENCE = linear("cls.seq_relationship", "next_sentence", 2, "d_model")
 
 BERT = Family(
@@ -116,12 +120,7 @@ ROBERTA_LM_HEAD = (
     Spec("lm_head.bias", "masked_lm.bias", ("vocab",)),
     *linear("lm_head.dense", "masked_lm.transform", "d_model", "d_model"),
     *norm("lm_head.layer_norm", "masked_lm.norm", "d_model"),
-    Spec(
-        "lm_head.decoder.weight",
-        "masked_lm.decoder",
-        ("vocab", "d_model"),
-        tied_to="embeddings.word_embeddings.weight",
-    ),
+    Spec("lm_head.decoder.weight", "masked_lm.decoder", ("vocab", "d_model"), tied_to=WORDS),
     Spec("lm_head.decoder.bias", "masked_lm.decoder_bias", ("vocab",), tied_to="lm_head.bias"),
 )
 DENSE_CLASSIFIER = (
@@ -174,12 +173,7 @@ DISTILBERT = Family(
             (
                 *linear("vocab_transform", "masked_lm.transform", "d_model", "d_model"),
                 *norm("vocab_layer_norm", "masked_lm.norm", "d_model"),
-                Spec(
-                    "vocab_projector.weight",
-                    "masked_lm.decoder",
-                    ("vocab", "d_model"),
-                    tied_to="embeddings.word_embeddings.weight",
-                ),
+                Spec("vocab_projector.weight", "masked_lm.decoder", ("vocab", "d_model"), tied_to=WORDS),
                 Spec("vocab_projector.bias", "masked_lm.bias", ("vocab",)),
             ),
         ),
@@ -231,12 +225,7 @@ DISTILBERT = Family(
 ELECTRA_GENERATOR = (
     *norm("generator_predictions.LayerNorm", "masked_lm.norm", "d_embedding"),
     *linear("generator_predictions.dense", "masked_lm.transform", "d_embedding", "d_model"),
-    Spec(
-        "generator_lm_head.weight",
-        "masked_lm.decoder",
-        ("vocab", "d_embedding"),
-        tied_to="embeddings.word_embeddings.weight",
-    ),
+    Spec("generator_lm_head.weight", "masked_lm.decoder", ("vocab", "d_embedding"), tied_to=WORDS),
     Spec("generator_lm_head.bias", "masked_lm.bias", ("vocab",)),
 )
 

@@ -1,7 +1,8 @@
-"""ALBERT, ERNIE, MegatronBERT and RoFormer: BERT's matrices, used in another way.
+"""ALBERT, ERNIE, MegatronBERT, RoFormer and ESM-2: BERT's matrices, used in another way.
 
 ALBERT's layers share their parameters (Lan et al. 2019), MegatronBERT's norms come before attention and feed-forward
-(Shoeybi et al. 2019), and RoFormer rotates queries and keys instead of adding positions (Su et al. 2021).
+(Shoeybi et al. 2019), RoFormer rotates queries and keys instead of adding positions (Su et al. 2021), and ESM-2 does
+both (Lin et al. 2023).
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ from headscope.anatomy.families.bert import (
     DENSE_CLASSIFIER,
     POOLER,
     QA_OUTPUTS,
+    ROBERTA_LM_HEAD,
+    WORDS,
     bert_embeddings,
     embeddings_norm,
     positions,
+    predictions,
     token_types,
     words,
 )
@@ -43,12 +47,7 @@ ALBERT_PREDICTIONS = (
     Spec("predictions.bias", "masked_lm.bias", ("vocab",)),
     *norm("predictions.LayerNorm", "masked_lm.norm", "d_embedding"),
     *linear("predictions.dense", "masked_lm.transform", "d_embedding", "d_model"),
-    Spec(
-        "predictions.decoder.weight",
-        "masked_lm.decoder",
-        ("vocab", "d_embedding"),
-        tied_to="embeddings.word_embeddings.weight",
-    ),
+    Spec("predictions.decoder.weight", "masked_lm.decoder", ("vocab", "d_embedding"), tied_to=WORDS),
     Spec("predictions.decoder.bias", "masked_lm.decoder_bias", ("vocab",), tied_to="predictions.bias"),
 )
 SENTENCE_ORDER = linear("sop_classifier.classifier", "sentence_order", "labels", "d_model")
@@ -122,6 +121,7 @@ ERNIE = Family(
 )
 
 PRE_NORM_LAYER = "encoder.layer.{l}"
+PROJECTIONS = ("layer.query", "layer.key", "layer.value", "layer.attention_output")
 MEGATRON_BERT = Family(
     name="megatron-bert",
     model_types={"megatron-bert": "MegatronBert"},
@@ -129,8 +129,7 @@ MEGATRON_BERT = Family(
     embeddings=(*words("d_model"), *positions("d_model"), *token_types("d_model")),
     layer=(
         *norm(f"{PRE_NORM_LAYER}.attention.ln", "layer.attention_input_norm", "d_model"),
-        *(spec for spec in BERT_LAYER if spec.role.startswith(("layer.query", "layer.key", "layer.value"))),
-        *linear(f"{PRE_NORM_LAYER}.attention.output.dense", "layer.attention_output", "d_model", "d_model"),
+        *(spec for spec in BERT_LAYER if spec.role.startswith(PROJECTIONS)),
         *norm(f"{PRE_NORM_LAYER}.ln", "layer.ffn_input_norm", "d_model"),
         *(spec for spec in BERT_LAYER if spec.role.startswith("layer.ffn")),
     ),
@@ -142,18 +141,7 @@ MEGATRON_BERT = Family(
     layer_form="pre_norm",
 )
 
-ROFORMER_PREDICTIONS = (
-    Spec("cls.predictions.bias", "masked_lm.bias", ("vocab",)),
-    *linear("cls.predictions.transform.dense", "masked_lm.transform", "d_embedding", "d_model"),
-    *norm("cls.predictions.transform.LayerNorm", "masked_lm.norm", "d_embedding"),
-    Spec(
-        "cls.predictions.decoder.weight",
-        "masked_lm.decoder",
-        ("vocab", "d_embedding"),
-        tied_to="embeddings.word_embeddings.weight",
-    ),
-    Spec("cls.predictions.decoder.bias", "masked_lm.decoder_bias", ("vocab",), tied_to="cls.predictions.bias"),
-)
+ROFORMER_PREDICTIONS = predictions("d_embedding")
 ROFORMER = Family(
     name="roformer",
     model_types={"roformer": "RoFormer"},
@@ -176,4 +164,86 @@ ROFORMER = Family(
         "rotary_value": False,
     },
     rotary=Rotary(pairs=True),
+)
+
+ESM = Family(
+    name="esm",
+    model_types={"esm": "Esm"},
+    prefix="esm.",
+    embeddings=(
+        *words("d_model"),
+        *(
+            Spec(spec.name, spec.role, spec.shape, when="emb_layer_norm_before")
+            for spec in norm("embeddings.layer_norm", "embeddings.norm", "d_model")
+        ),
+        Spec(
+            "embeddings.position_embeddings.weight",
+            "embeddings.position.weight",
+            ("positions", "d_model"),
+            when="position_embedding_type=absolute",
+        ),
+    ),
+    layer=(
+        *(spec for spec in BERT_LAYER if spec.role.startswith(PROJECTIONS)),
+        *norm(f"{PRE_NORM_LAYER}.attention.LayerNorm", "layer.attention_input_norm", "d_model"),
+        *(spec for spec in BERT_LAYER if spec.role.startswith("layer.ffn")),
+        *norm(f"{PRE_NORM_LAYER}.LayerNorm", "layer.ffn_input_norm", "d_model"),
+    ),
+    after_layers=norm("encoder.emb_layer_norm_after", "last_norm", "d_model"),
+    pooler=POOLER,
+    beside=linear("contact_head.regression", "contacts", 1, "all_heads"),
+    tops=(
+        Top(
+            "ForMaskedLM",
+            ("masked_lm",),
+            False,
+            tuple(spec for spec in ROBERTA_LM_HEAD if spec.role != "masked_lm.decoder_bias"),
+        ),
+        Top("ForSequenceClassification", ("sequence",), False, DENSE_CLASSIFIER),
+        Top("ForTokenClassification", ("token",), False, CLASSIFIER),
+    ),
+    config={
+        "vocab": "vocab_size",
+        "positions": "max_position_embeddings",
+        "d_model": "hidden_size",
+        "d_ffn": "intermediate_size",
+        "layers": "num_hidden_layers",
+        "heads": "num_attention_heads",
+        "norm_eps": "layer_norm_eps",
+        "padding_id": "pad_token_id",
+        "mask_id": "mask_token_id",
+    },
+    defaults={
+        **COMMON_DEFAULTS,
+        "mask_token_id": None,
+        "pad_token_id": None,
+        "eos_token_id": 2,
+        "hidden_dropout_prob": 0.1,
+        "attention_probs_dropout_prob": 0.1,
+        "max_position_embeddings": 1026,
+        "rope_theta": 10000.0,
+        "layer_norm_eps": 1e-12,
+        "position_embedding_type": "absolute",
+        "use_cache": True,
+        "emb_layer_norm_before": None,
+        "token_dropout": False,
+        "is_folding_model": False,
+        "esmfold_config": None,
+        "vocab_list": None,
+        "is_decoder": False,
+        "add_cross_attention": False,
+    },
+    fixed={"activation": "gelu"},
+    position_offset=1,
+    buffers=(
+        "embeddings.position_ids",
+        "embeddings.position_embeddings.weight",
+        "rotary_embeddings.inv_freq",
+        "encoder.layer.*.attention.self.rotary_embeddings.inv_freq",
+    ),
+    masked_lm_activation="gelu",
+    sequence_activation="tanh",
+    layer_form="pre_norm",
+    rotary=Rotary(when="position_embedding_type=rotary"),
+    position_types=("absolute", "rotary"),
 )

@@ -17,6 +17,7 @@ from headscope.anatomy.families.bert import (
     ROBERTA_LM_HEAD,
     embeddings_norm,
     positions,
+    predictions,
     words,
 )
 from headscope.anatomy.families.kin import CHOICE
@@ -73,23 +74,7 @@ MPNET = Family(
 
 OWN = "relative_attention&!share_att_key&pos_att_type~"
 DEBERTA_PREDICTIONS = (
-    Spec("cls.predictions.bias", "masked_lm.bias", ("vocab",), when="legacy"),
-    *linear("cls.predictions.transform.dense", "masked_lm.transform", "d_embedding", "d_model", when="legacy"),
-    *norm("cls.predictions.transform.LayerNorm", "masked_lm.norm", "d_embedding", when="legacy"),
-    Spec(
-        "cls.predictions.decoder.weight",
-        "masked_lm.decoder",
-        ("vocab", "d_embedding"),
-        tied_to="embeddings.word_embeddings.weight",
-        when="legacy",
-    ),
-    Spec(
-        "cls.predictions.decoder.bias",
-        "masked_lm.decoder_bias",
-        ("vocab",),
-        tied_to="cls.predictions.bias",
-        when="legacy",
-    ),
+    *predictions("d_embedding", when="legacy"),
     Spec("lm_predictions.lm_head.bias", "masked_lm.bias", ("vocab",), when="!legacy"),
     *linear("lm_predictions.lm_head.dense", "masked_lm.transform", "d_model", "d_model", when="!legacy"),
     *norm("lm_predictions.lm_head.LayerNorm", "masked_lm.norm", "d_model", when="!legacy"),
@@ -166,6 +151,7 @@ DEBERTA_V2 = Family(
         "type_vocab_size": 0,
         "layer_norm_eps": 1e-7,
         "relative_attention": False,
+        "max_position_embeddings": 512,
         "max_relative_positions": -1,
         "position_biased_input": True,
         "pos_att_type": None,

@@ -1,4 +1,4 @@
-"""ModernBERT, ESM-2, NomicBERT, GTE and EuroBERT: encoders that rotate queries and keys by their positions.
+"""ModernBERT, NomicBERT, GTE and EuroBERT: encoders that rotate queries and keys by their positions.
 
 NomicBERT's and GTE's tables have the names of the published files, which transformers renames while loading.
 """
@@ -8,10 +8,10 @@ from __future__ import annotations
 from headscope.anatomy.families.bert import (
     CLASSIFIER,
     COMMON_DEFAULTS,
-    DENSE_CLASSIFIER,
     POOLER,
-    ROBERTA_LM_HEAD,
+    WORDS,
     embeddings_norm,
+    predictions,
     token_types,
     words,
 )
@@ -131,93 +131,6 @@ MODERNBERT = Family(
     rotary=Rotary(base=160000.0, local_base=10000.0),
 )
 
-ESM_LAYER = "encoder.layer.{l}"
-ESM = Family(
-    name="esm",
-    model_types={"esm": "Esm"},
-    prefix="esm.",
-    embeddings=(
-        *words("d_model"),
-        *(
-            Spec(spec.name, spec.role, spec.shape, when="emb_layer_norm_before")
-            for spec in norm("embeddings.layer_norm", "embeddings.norm", "d_model")
-        ),
-        Spec(
-            "embeddings.position_embeddings.weight",
-            "embeddings.position.weight",
-            ("positions", "d_model"),
-            when="position_embedding_type=absolute",
-        ),
-    ),
-    layer=(
-        *linear(f"{ESM_LAYER}.attention.self.query", "layer.query", "d_model", "d_model"),
-        *linear(f"{ESM_LAYER}.attention.self.key", "layer.key", "d_model", "d_model"),
-        *linear(f"{ESM_LAYER}.attention.self.value", "layer.value", "d_model", "d_model"),
-        *linear(f"{ESM_LAYER}.attention.output.dense", "layer.attention_output", "d_model", "d_model"),
-        *norm(f"{ESM_LAYER}.attention.LayerNorm", "layer.attention_input_norm", "d_model"),
-        *linear(f"{ESM_LAYER}.intermediate.dense", "layer.ffn_in", "d_ffn", "d_model"),
-        *linear(f"{ESM_LAYER}.output.dense", "layer.ffn_out", "d_model", "d_ffn"),
-        *norm(f"{ESM_LAYER}.LayerNorm", "layer.ffn_input_norm", "d_model"),
-    ),
-    after_layers=norm("encoder.emb_layer_norm_after", "last_norm", "d_model"),
-    pooler=POOLER,
-    beside=linear("contact_head.regression", "contacts", 1, "all_heads"),
-    tops=(
-        Top(
-            "ForMaskedLM",
-            ("masked_lm",),
-            False,
-            tuple(spec for spec in ROBERTA_LM_HEAD if spec.role != "masked_lm.decoder_bias"),
-        ),
-        Top("ForSequenceClassification", ("sequence",), False, DENSE_CLASSIFIER),
-        Top("ForTokenClassification", ("token",), False, CLASSIFIER),
-    ),
-    config={
-        "vocab": "vocab_size",
-        "positions": "max_position_embeddings",
-        "d_model": "hidden_size",
-        "d_ffn": "intermediate_size",
-        "layers": "num_hidden_layers",
-        "heads": "num_attention_heads",
-        "norm_eps": "layer_norm_eps",
-        "padding_id": "pad_token_id",
-        "mask_id": "mask_token_id",
-    },
-    defaults={
-        **COMMON_DEFAULTS,
-        "mask_token_id": None,
-        "pad_token_id": None,
-        "eos_token_id": 2,
-        "hidden_dropout_prob": 0.1,
-        "attention_probs_dropout_prob": 0.1,
-        "max_position_embeddings": 1026,
-        "rope_theta": 10000.0,
-        "layer_norm_eps": 1e-12,
-        "position_embedding_type": "absolute",
-        "use_cache": True,
-        "emb_layer_norm_before": None,
-        "token_dropout": False,
-        "is_folding_model": False,
-        "esmfold_config": None,
-        "vocab_list": None,
-        "is_decoder": False,
-        "add_cross_attention": False,
-    },
-    fixed={"activation": "gelu"},
-    position_offset=1,
-    buffers=(
-        "embeddings.position_ids",
-        "embeddings.position_embeddings.weight",
-        "rotary_embeddings.inv_freq",
-        "encoder.layer.*.attention.self.rotary_embeddings.inv_freq",
-    ),
-    masked_lm_activation="gelu",
-    sequence_activation="tanh",
-    layer_form="pre_norm",
-    rotary=Rotary(when="position_embedding_type=rotary"),
-    position_types=("absolute", "rotary"),
-)
-
 CLASS_NAMES = {
     "embeddings.norm": "embeddings.LayerNorm",
     "layer.attention_norm": "layers.{l}.post_attention_layernorm",
@@ -249,25 +162,7 @@ NOMIC_BERT = Family(
     ),
     pooler=POOLER,
     tops=(
-        Top(
-            "ForMaskedLM",
-            ("masked_lm",),
-            False,
-            (
-                Spec("cls.predictions.bias", "masked_lm.bias", ("vocab",)),
-                *linear("cls.predictions.transform.dense", "masked_lm.transform", "d_model", "d_model"),
-                *norm("cls.predictions.transform.layer_norm", "masked_lm.norm", "d_model"),
-                Spec(
-                    "cls.predictions.decoder.weight",
-                    "masked_lm.decoder",
-                    ("vocab", "d_model"),
-                    tied_to="embeddings.word_embeddings.weight",
-                ),
-                Spec(
-                    "cls.predictions.decoder.bias", "masked_lm.decoder_bias", ("vocab",), tied_to="cls.predictions.bias"
-                ),
-            ),
-        ),
+        Top("ForMaskedLM", ("masked_lm",), False, predictions("d_model", norm_name="layer_norm")),
         Top("ForSequenceClassification", ("sequence",), True, CLASSIFIER),
         Top("ForTokenClassification", ("token",), False, CLASSIFIER),
     ),
@@ -359,12 +254,7 @@ GTE = Family(
             (
                 *linear("lm_head.dense", "masked_lm.transform", "d_model", "d_model"),
                 *norm("lm_head.norm", "masked_lm.norm", "d_model"),
-                Spec(
-                    "lm_head.decoder.weight",
-                    "masked_lm.decoder",
-                    ("vocab", "d_model"),
-                    tied_to="embeddings.word_embeddings.weight",
-                ),
+                Spec("lm_head.decoder.weight", "masked_lm.decoder", ("vocab", "d_model"), tied_to=WORDS),
                 Spec("lm_head.decoder.bias", "masked_lm.bias", ("vocab",)),
             ),
         ),

@@ -98,6 +98,13 @@ GENERATOR = (
     *linears("generator_predictions.dense", "generator_lm_head"),
 )
 
+DENSE_CLASSIFIER = (
+    Module("classifier", "{stem}ClassificationHead"),
+    *linears("classifier.dense"),
+    dropout("classifier.dropout", "hidden_dropout_prob"),
+    *linears("classifier.out_proj"),
+)
+
 TOPS: Mapping[tuple[str, str], tuple[Module, ...]] = {
     ("bert", "ForPreTraining"): (
         Module("cls", "{stem}PreTrainingHeads"),

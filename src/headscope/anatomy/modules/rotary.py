@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headscope.anatomy.modules.bert import CLASSIFIER, LM_HEAD, POOLER
+from headscope.anatomy.modules.bert import CLASSIFIER, DENSE_CLASSIFIER, LM_HEAD, POOLER
 from headscope.anatomy.modules.parts import Module, activation, dropout, linears, norms, tables
 
 M = "layers.{l}"
@@ -129,12 +129,7 @@ TOPS: Mapping[tuple[str, str], tuple[Module, ...]] = {
     ("modernbert", "ForQuestionAnswering"): HEAD_CLASSIFIER,
     ("modernbert", "ForMultipleChoice"): HEAD_CLASSIFIER,
     ("esm", "ForMaskedLM"): LM_HEAD,
-    ("esm", "ForSequenceClassification"): (
-        Module("classifier", "{stem}ClassificationHead"),
-        *linears("classifier.dense"),
-        dropout("classifier.dropout", "hidden_dropout_prob"),
-        *linears("classifier.out_proj"),
-    ),
+    ("esm", "ForSequenceClassification"): DENSE_CLASSIFIER,
     ("esm", "ForTokenClassification"): (dropout("dropout", "hidden_dropout_prob"), *linears("classifier")),
     ("nomic_bert", "ForMaskedLM"): (
         Module("cls", "{stem}OnlyMLMHead"),

@@ -1,9 +1,17 @@
-"""A checkpoint's tokenizer: from text, words or ids to ids, tokens, segments and spans."""
+"""A checkpoint's tokenizer: from text, words or ids to ids, tokens, segments and spans.
+
+Read `face.py`, the `Tokenizer`, then `load.py`, which chooses files and the engine that reads them correctly, by
+`settings.py` and the tables in `known.py`. Engines are in `sources.py` (tokenizer.json, vocabularies),
+`sentencepiece.py`, and `japanese.py` with its `segmenters.py`; `backend.py` calls the tokenizers library, and
+catches its crashes.
+
+    load_tokenizer(checkpoint).encode("The cat sat on the mat.").tokens
+"""
 
 from __future__ import annotations
 
 from headscope.checkpoint.tokenizer.encoded import Encoded
 from headscope.checkpoint.tokenizer.face import Tokenizer
-from headscope.checkpoint.tokenizer.load import load_tokenizer
+from headscope.checkpoint.tokenizer.load import borrowed_tokenizer, load_tokenizer
 
-__all__ = ["Encoded", "Tokenizer", "load_tokenizer"]
+__all__ = ["Encoded", "Tokenizer", "borrowed_tokenizer", "load_tokenizer"]

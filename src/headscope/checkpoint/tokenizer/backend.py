@@ -1,17 +1,22 @@
-"""Tokenization by the `tokenizers` library."""
+"""Tokenization by the `tokenizers` library, and its failures as headscope's errors, without the text of Rust panics."""
 
 from __future__ import annotations
 
 import copy
 import json
+import os
+import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from tempfile import TemporaryFile
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
-from headscope.checkpoint.json_text import brief
+from headscope.checkpoint.json_text import brief, shortened
 from headscope.checkpoint.tokenizer.encoded import Layout, Pieces, Slot, Special
-from headscope.checkpoint.tokenizer.panics import library_errors
 from headscope.checkpoint.tokenizer.settings import AGAIN, AddedPiece, Settings
-from headscope.errors import CheckpointError, UnsupportedError
+from headscope.errors import CheckpointError, HeadscopeError, UnsupportedError
 
 if TYPE_CHECKING:
     import tokenizers
@@ -53,6 +58,11 @@ class Backend:
     def added(self) -> dict[str, int]:
         """Return the added tokens, which are matched before anything else, with their ids."""
         return {piece.content: index for index, piece in self._rust.get_added_tokens_decoder().items()}
+
+    def state(self) -> dict[str, Any]:
+        """Return the tokenizer as tokenizer.json has it."""
+        state: dict[str, Any] = json.loads(self._rust.to_str())
+        return state
 
     def text_pieces(self, text: str) -> Pieces:
         with library_errors(self._where, AGAIN):
@@ -221,3 +231,82 @@ def _with_prefix_space(component: Any) -> Any:
     component = copy.deepcopy(component)
     component.__setstate__(json.dumps(state).encode("utf-8"))
     return component
+
+
+STDERR = 2
+PANIC = re.compile(rb"\n?thread '[^\n]* panicked at .*?(?:\nnote: [^\n]*\n|\Z)", re.DOTALL)
+"""The text of a Rust panic: location, reason, a backtrace if enabled, and a note on backtraces."""
+
+LONGEST_MESSAGE = 400
+
+_redirected = RLock()
+
+
+@contextmanager
+def library_errors(
+    where: str,
+    advice: str,
+    *,
+    library: str = "the tokenizers library",
+    kind: type[HeadscopeError] = CheckpointError,
+) -> Iterator[None]:
+    """Turn exceptions of the `tokenizers` library, or of another one that uses it, into an error of headscope's.
+
+    The library raises plain Exception for bad files and, if its Rust code panics, a PanicException, which derives only
+    from BaseException.
+    """
+    try:
+        with _without_panics():
+            yield
+    except HeadscopeError:
+        raise
+    except Exception as error:
+        message = " ".join(str(error).split()) or type(error).__name__
+        raise kind(f"{library} raised: {shortened(message, LONGEST_MESSAGE)}", where=where, advice=advice) from error
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        message = shortened(str(error), LONGEST_MESSAGE)
+        raise kind(f"{library} panicked: {message}", where=where, advice=advice) from error
+
+
+@contextmanager
+def _without_panics() -> Iterator[None]:
+    """Remove the text of panics from the output to standard error during the block.
+
+    Rust writes to the descriptor itself, whatever sys.stderr is. So the descriptor is redirected to a file during the
+    block; afterwards, all other output in the file, from any thread, is written to standard error.
+    """
+    with _redirected:
+        try:
+            stderr = os.dup(STDERR)
+        except OSError:  # standard error is closed
+            yield
+            return
+        try:
+            buffer = _buffer_file(os.getpid())
+        except OSError:  # no folder for temporary files, as on a full disk
+            os.close(stderr)
+            yield
+            return
+        os.dup2(buffer, STDERR)
+        try:
+            yield
+        finally:
+            os.dup2(stderr, STDERR)
+            os.close(stderr)
+            size = os.lseek(buffer, 0, os.SEEK_CUR)
+            if size:
+                os.lseek(buffer, 0, os.SEEK_SET)
+                text = PANIC.sub(b"", os.read(buffer, size))
+                os.lseek(buffer, 0, os.SEEK_SET)
+                os.ftruncate(buffer, 0)
+                while text:
+                    text = text[os.write(STDERR, text) :]
+
+
+@cache
+def _buffer_file(_process: int) -> int:
+    """Open the file that standard error is redirected to; a forked process gets a separate one."""
+    with TemporaryFile() as file:
+        return os.dup(file.fileno())

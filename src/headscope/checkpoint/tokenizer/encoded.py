@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from headscope.errors import InputError
@@ -35,6 +35,11 @@ class Encoded:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def without(self, gone: Collection[int]) -> Encoded:
+        """The input without the tokens at these positions; later ones move up."""
+        kept = [at for at in range(len(self)) if at not in gone]
+        return Encoded(*(tuple(values[at] for at in kept) for values in vars(self).values()))
 
 
 @dataclass(frozen=True)

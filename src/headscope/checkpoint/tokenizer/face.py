@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar
 
 from headscope.checkpoint.tokenizer.encoded import Encoded, Layout, Pieces, Special, assemble
 from headscope.checkpoint.tokenizer.settings import Settings
 from headscope.errors import InputError
 
 MASKS = ("[MASK]", "<mask>")
+UNKNOWN = ("[UNK]", "<unk>")
+MOST_RESIDUES = 64
+"""Tokens of a vocabulary of residues; ProtBERT has 30."""
 PADS = ("[PAD]", "<pad>")
 
 T = TypeVar("T")
@@ -29,6 +33,7 @@ class Engine(Protocol):
     def text_pieces(self, text: str) -> Pieces: ...
     def word_pieces(self, words: Sequence[str]) -> Pieces: ...
     def layout(self, texts: int) -> Layout: ...
+    def state(self) -> dict[str, Any] | None: ...
 
 
 class Tokenizer:
@@ -90,6 +95,15 @@ class Tokenizer:
         index = self._settings.model.get("pad_token_id")
         return index if isinstance(index, int) and not isinstance(index, bool) else None
 
+    def layout(self, texts: int) -> Layout:
+        """Return the special tokens around one text or two, with segments as the model takes them."""
+        layout = self._engine.layout(texts)
+        return layout if self._segments else [replace(slot, segment=0) for slot in layout]
+
+    def library_state(self) -> dict[str, Any] | None:
+        """Return the tokenizer as tokenizer.json has it; None if the `tokenizers` library doesn't run it."""
+        return self._engine.state()
+
     def encode(self, text: str, pair: str | None = None, *, max_length: int | None = None) -> Encoded:
         """Encode a text, or a pair, with the special tokens that the model was trained with.
 
@@ -107,7 +121,27 @@ class Tokenizer:
         """
         _check_length(max_length)
         texts = [_check_text(text, "text")] + ([] if pair is None else [_check_text(pair, "pair")])
-        return self._assemble(self._engine.text_pieces, texts, max_length)
+        encoded = self._assemble(self._engine.text_pieces, texts, max_length)
+        for each in texts:
+            self._check_chain(each, encoded)
+        return encoded
+
+    def _check_chain(self, text: str, encoded: Encoded) -> None:
+        """Refuse a protein without spaces that became unknown, because the vocabulary has residues as words.
+
+        Raises:
+            InputError: it did.
+        """
+        chain = text.strip()
+        unknown = any(token in UNKNOWN for token in encoded.tokens)
+        if not unknown or self.size > MOST_RESIDUES or len(chain) < 2 or not chain.isalpha():
+            return
+        if all(self.id(residue) is not None for residue in set(chain.upper())):
+            raise InputError(
+                f"{chain[:12]}{'…' * (len(chain) > 12)} is one unknown word; the vocabulary has a token for a residue",
+                where="text",
+                advice=f"write residues apart, in capitals: {' '.join(chain.upper()[:6])} … (' '.join(chain))",
+            )
 
     def encode_words(
         self, words: Sequence[str], pair: Sequence[str] | None = None, *, max_length: int | None = None
@@ -236,9 +270,8 @@ def _check_text(text: str, where: str) -> str:
             where=where,
             advice="pass one string; pass a list of words as words=, and ids as ids=",
         )
-    if not text.strip():
-        problem = "is empty" if not text else f"has only white space ({len(text)} characters)"
-        raise InputError(f"{where} {problem}", where=where, advice="pass a text with at least one word")
+    if not text:
+        raise InputError(f"{where} is empty", where=where, advice="pass a text with at least one word")
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:

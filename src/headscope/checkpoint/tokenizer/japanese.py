@@ -14,8 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from headscope.checkpoint.json_text import brief, shortened
 from headscope.checkpoint.tokenizer.encoded import Layout, Pieces, Slot, Span, Special
-from headscope.checkpoint.tokenizer.known import JAPANESE
-from headscope.checkpoint.tokenizer.refused import Refused
+from headscope.checkpoint.tokenizer.known import JAPANESE, Refused
 from headscope.checkpoint.tokenizer.segmenters import Segmenter, Word, basic, mecab
 from headscope.checkpoint.tokenizer.settings import Settings, TokenizerSource
 from headscope.checkpoint.tokenizer.sources import read_vocab_txt
@@ -99,6 +98,9 @@ class Japanese:
         cls, sep = self._vocabulary[self._cls], self._vocabulary[self._sep]
         layout: list[Special | Slot] = [Special(cls, self._cls, 0), Slot(0, 0), Special(sep, self._sep, 0)]
         return layout if texts == 1 else [*layout, Slot(1, 1), Special(sep, self._sep, 1)]
+
+    def state(self) -> None:
+        """Return None: the `tokenizers` library doesn't run it."""
 
     def text_pieces(self, text: str) -> Pieces:
         if self._segmenter is None:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headscope.checkpoint.opening import Checkpoint, open_checkpoint
 from headscope.checkpoint.tokenizer.face import Engine, Tokenizer
-from headscope.checkpoint.tokenizer.japanese import open_japanese
 from headscope.checkpoint.tokenizer.known import (
     BY_IDS,
     BYTE_LEVEL,
@@ -14,11 +20,10 @@ from headscope.checkpoint.tokenizer.known import (
     SENTENCEPIECE,
     SENTENCEPIECE_FILES,
     WORDPIECE,
+    Refused,
     effective_class,
     reads_segments,
 )
-from headscope.checkpoint.tokenizer.refused import Refused
-from headscope.checkpoint.tokenizer.sentencepiece import from_sentencepiece
 from headscope.checkpoint.tokenizer.settings import Settings, TokenizerSource, read_settings
 from headscope.checkpoint.tokenizer.sources import (
     from_residues,
@@ -27,7 +32,10 @@ from headscope.checkpoint.tokenizer.sources import (
     from_vocab_txt,
     read_vocab_txt,
 )
-from headscope.errors import CheckpointError, HeadscopeError, UnsupportedError
+from headscope.errors import CheckpointError, HeadscopeError, InputError, UnsupportedError
+
+FILES = ("tokenizer.json", "vocab.txt", "vocab.json", *SENTENCEPIECE_FILES)
+"""Files that a tokenizer may be read from."""
 
 
 def load_tokenizer(checkpoint: TokenizerSource) -> Tokenizer:
@@ -45,10 +53,58 @@ def load_tokenizer(checkpoint: TokenizerSource) -> Tokenizer:
     return Tokenizer(engine, settings, kind=class_name, source=source, segments=reads_segments(settings, class_name))
 
 
+@dataclass(frozen=True)
+class _Borrowed:
+    """Tokenizer files of one place, for the model of another, whose config says what ids it has."""
+
+    name: str
+    where: str
+    config: Mapping[str, Any]
+    file: Callable[[str], Path | None]
+
+
+def borrowed_tokenizer(name: str | os.PathLike[str], checkpoint: Checkpoint, embeddings: int) -> Tokenizer:
+    """Return the tokenizer of another folder or checkpoint, for a model whose own checkpoint has none.
+
+    Args:
+        name: a folder with tokenizer files, or the name of another checkpoint.
+        checkpoint: of the model.
+        embeddings: number of tokens that the model knows.
+
+    Raises:
+        NotFoundError: there is no such folder or checkpoint.
+        CheckpointError: there are no tokenizer files, or one can't be read.
+        InputError: the tokenizer has more tokens than the model has embeddings.
+    """
+    folder = Path(name)
+    files: Callable[[str], Path | None]
+    if folder.is_dir():
+
+        def files(filename: str) -> Path | None:
+            return folder / filename if (folder / filename).is_file() else None
+
+    else:
+        files = open_checkpoint(name).file
+    if not any(files(each) for each in FILES):
+        raise CheckpointError(
+            f"none of {', '.join(FILES)} is there", where=str(name), advice="name a folder with a tokenizer's files"
+        )
+    tokenizer = load_tokenizer(_Borrowed(str(name), str(name), checkpoint.config, files))
+    if tokenizer.size > embeddings:
+        raise InputError(
+            f"the tokenizer has {tokenizer.size:,} tokens, and the model embeddings for {embeddings:,}",
+            where=str(name),
+            advice="use the tokenizer that the model was trained with",
+        )
+    return tokenizer
+
+
 def _open(
     checkpoint: TokenizerSource, settings: Settings, class_name: str | None, known_by: str
 ) -> tuple[Engine, str | None]:
     if class_name == JAPANESE:
+        from headscope.checkpoint.tokenizer.japanese import open_japanese
+
         return open_japanese(checkpoint, settings)
     path = checkpoint.file("tokenizer.json")
     if path is not None:
@@ -77,6 +133,8 @@ def _open(
         if model is None:
             return Refused(_incomplete(settings, class_name, False, False), {}), None
         try:
+            from headscope.checkpoint.tokenizer.sentencepiece import from_sentencepiece
+
             return from_sentencepiece(model, settings, class_name), model.name
         except UnsupportedError as refusal:
             return Refused(refusal, {}), None

@@ -12,7 +12,7 @@ from typing import Any
 
 from headscope.checkpoint.json_text import brief, few, shortened
 from headscope.checkpoint.tokenizer.encoded import Span
-from headscope.errors import CheckpointError, InputError, MissingExtraError, UnsupportedError
+from headscope.errors import CheckpointError, InputError, MissingExtraError, UnsupportedError, install
 
 DICTIONARY_OPTIONS = ("-d", "--dicdir", "-r", "--rcfile", "-u", "--userdic")
 """The only options of mecab_option that are passed to MeCab, because the setting comes from a downloaded file."""
@@ -199,7 +199,7 @@ def _module(name: str, requirement: str, packages: str, where: str) -> Any:
         raise MissingExtraError(
             f"this checkpoint's tokenizer uses MeCab, but {requirement} is not installed",
             where=where,
-            advice=f"pip install 'headscope[japanese]'{packages}; or pass words= (a list of words) or ids=",
+            advice=f"{install('japanese')}{packages}; or pass words= (a list of words) or ids=",
         ) from error
 
 

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.checkpoint.files import read_whole
 from headscope.checkpoint.json_text import MOST_BYTES, brief
-from headscope.checkpoint.tokenizer.backend import Backend, added_token
+from headscope.checkpoint.tokenizer.backend import Backend, added_token, library_errors
 from headscope.checkpoint.tokenizer.known import BY_IDS
-from headscope.checkpoint.tokenizer.panics import library_errors
 from headscope.checkpoint.tokenizer.settings import AGAIN, Settings
 from headscope.errors import CheckpointError, UnsupportedError
 
@@ -204,7 +203,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | float | bytes]]:
         if wire == BYTES:
             size, at = _varint(data, at)
         if size is None or not number:
-            raise ValueError(f"byte {at} is no field of a message")
+            raise ValueError(f"byte {at} doesn't begin a field of a message")
         if at + size > len(data):
             raise ValueError(f"the field at byte {at} ends beyond the file")
         part = data[at : at + size]

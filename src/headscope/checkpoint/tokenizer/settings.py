@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from headscope.checkpoint.json_text import JsonError, brief, read_object, shortened
 from headscope.errors import CheckpointError
+
+T = TypeVar("T")
 
 NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
@@ -75,29 +77,23 @@ class Settings:
 
     def flag(self, key: str, default: bool | None) -> bool | None:
         """Return a Boolean option; the default if it is absent or null."""
-        value = self.options.get(key)
-        if value is None:
-            return default
-        if not isinstance(value, bool):
-            raise CheckpointError(
-                f"{key} is {brief(value)}, expected true or false",
-                where=f"{self.where}: tokenizer_config.json",
-                advice=f"correct {key} in tokenizer_config.json",
-            )
-        return value
+        value = self._option(key, bool, "true or false")
+        return default if value is None else value
 
     def text(self, key: str, default: str) -> str:
         """Return a string option; the default if it is absent or null."""
+        value = self._option(key, str, "a string")
+        return default if value is None else value
+
+    def _option(self, key: str, kind: type[T], expected: str) -> T | None:
         value = self.options.get(key)
-        if value is None:
-            return default
-        if not isinstance(value, str):
-            raise CheckpointError(
-                f"{key} is {brief(value)}, expected a string",
-                where=f"{self.where}: tokenizer_config.json",
-                advice=f"correct {key} in tokenizer_config.json",
-            )
-        return value
+        if value is None or isinstance(value, kind):
+            return value
+        raise CheckpointError(
+            f"{key} is {brief(value)}, expected {expected}",
+            where=f"{self.where}: tokenizer_config.json",
+            advice=f"correct {key} in tokenizer_config.json",
+        )
 
     def spelling(self, key: str, default: str) -> str:
         """Return the spelling of a special token."""

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.checkpoint.files import read_whole
 from headscope.checkpoint.json_text import MOST_BYTES, JsonError, brief, check_structure, shortened, shown
-from headscope.checkpoint.tokenizer.backend import Backend, added_token
-from headscope.checkpoint.tokenizer.casing import decide_casing
-from headscope.checkpoint.tokenizer.known import BY_IDS, RESIDUES, WORDPIECE, usual_specials
-from headscope.checkpoint.tokenizer.panics import library_errors
+from headscope.checkpoint.tokenizer.backend import Backend, added_token, library_errors
+from headscope.checkpoint.tokenizer.known import BY_IDS, RESIDUES, WORDPIECE, decide_casing, usual_specials
 from headscope.checkpoint.tokenizer.settings import AGAIN, Settings, parse_json
 from headscope.errors import CheckpointError, UnsupportedError
 

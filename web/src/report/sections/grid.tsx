@@ -96,7 +96,7 @@ function Cell({ survey, cell, chosen, ends, first }: { survey: Survey; cell: num
   const says = cellLabel(survey, chosen, cell);
   const label = survey.labels?.[cell];
   const value = chosen?.mean[cell] ?? null;
-  const shown = label && !chosen ? `card g-${groupOf(label)}${label.partly ? " partly" : ""}` : value === null ? "absent" : "shade";
+  const shown = label && !chosen ? `card g-${groupOf(label)}${label.part ? " partly" : ""}` : value === null ? "absent" : "shade";
   const faded = group.value && label && groupOf(label) !== group.value ? " faded" : "";
   return (
     <a class={shown + faded} href={headHref(survey, cell)} title={says} aria-label={says} data-cell={cell} tabIndex={first ? 0 : -1}

@@ -1,8 +1,9 @@
 // A head's page: its label as a sentence with evidence, its examples, its distributions, its rank, its syntax, its likes.
 import { count, rounded } from "../../words/numbers";
 import { headLabel, type Field, type Head, type Label, type Survey } from "../data";
-import { baselineOf, evidenceOf, groupOf, ruleOf, share, shortOf, titleOf } from "../kinds";
-import { counted, say } from "../words";
+import { groupOf, share, shortOf, titleOf, tokenOf } from "../kinds";
+import { spoken } from "../../words/speech";
+import { counted, say, told } from "../words";
 import { Chip } from "./chip";
 import { HeadEffect } from "./effects";
 import { Lines } from "./lines";
@@ -46,12 +47,10 @@ function Verdict({ survey, cell, label }: { survey: Survey; cell: number; label:
       <div>
         <h1 data-test="title">{label ? titleOf(label) : say("head", { head: headLabel(survey, cell) })}</h1>
         {!label && <p class="quiet">{say("no_labels")}</p>}
-        {label && (label.score === null ? <p>{label.note ? <span lang="en">{label.note}</span> : say("nothing_fits")}</p> : <Evidence label={label} />)}
-        {label?.miss && <p data-test="miss">{say("miss", { title: titleOf(label.miss) })}</p>}
-        {label && label.also.length > 0 && <p data-test="also">{say("also")} {label.also.map((claim) => <span key={claim.label} class={`tag g-${groupOf(claim)}`}>{titleOf(claim)}</span>)}</p>}
-        {label && label.act !== null && label.relations.length > 0 && <p data-test="members">{say("members", { relations: label.relations.join(", ") })}</p>}
-        {label?.special != null && <p data-test="beside">{say("beside", { share: share(label.special) })}</p>}
-        {label?.source && <p class="quiet small">{say("held_out")} {say("source", { source: label.source })}</p>}
+        {label && (label.score === null ? <p>{label.note ? <span lang="en">{label.note}</span> : say("group_none_key")}</p> : <Evidence label={label} />)}
+        {label?.often && <p data-test="often">{told(say("often"), { what: label.often[spoken.value], share: share(label.share), chance: share(label.shareChance) })}</p>}
+        {label?.special != null && <p data-test="beside">{say("rests", { special: share(label.special), first: share(label.first), token: tokenOf("first"), sep: share(label.sep), end: tokenOf("sep"), stop: share(label.stop) })}</p>}
+        {label && label.score !== null && <p class="quiet small">{say("held_out")}{label.stable !== null && <> {say("stable", { n: label.stable, of: label.clauses })}</>}{label.note && <> <span lang="en">{label.note}</span></>}</p>}
       </div>
       {label && label.score !== null && (
         <figure><Score of={label} axis /><figcaption class="pre">{say("figure_key")}</figcaption></figure>
@@ -61,17 +60,20 @@ function Verdict({ survey, cell, label }: { survey: Survey; cell: number; label:
 }
 
 function Evidence({ label }: { label: Label }) {
+  const bits = (value: number | null): string => (value ?? 0).toFixed(1);
   return (
     <>
       <p class="evidence" data-test="evidence">
-        <b>{share(label.score)}</b> {evidenceOf(label)}
+        <b>{share(label.score)}</b> {say("evidence", { n: count(label.count ?? 0) })}
         {label.low !== null && <>; <span class="quiet">{say("interval", { low: share(label.low), high: share(label.high) })}</span></>}
-        {label.baseline !== null && <>; {say("base_is", { what: baselineOf(label), share: share(label.baseline) })}</>}.
-        {label.rule && label.ruleScore !== null && <> {say("rule_is", { rule: ruleOf(label.rule), share: share(label.ruleScore) })}</>}
+        {label.baseline !== null && <>; {say("by_chance", { share: share(label.baseline) })}</>}.
       </p>
-      {label.coverage !== null && (label.partly
-        ? <p class="doubt" data-test="coverage">{say("partly", { n: label.coverage })}</p>
-        : <p class="quiet" data-test="coverage">{say("covers", { n: label.coverage })}</p>)}
+      {label.bits !== null && (
+        <p class={label.part ? "doubt" : "quiet"} data-test="gain">
+          {say("bits", { bits: bits(label.bits), offset: bits(label.offsetBits), key: bits(label.keyBits) })}
+          {label.accuracy !== null && <> {say("accuracy", { share: share(label.accuracy), chance: share(label.accuracyChance) })}</>}
+        </p>
+      )}
     </>
   );
 }

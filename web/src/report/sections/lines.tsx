@@ -22,8 +22,8 @@ export function roomFor(place: number, width: number, sides: { left: number; rig
 }
 
 /** What the arc of a line points to: of a random word, a special token that gets more than every word. */
-export const targetOf = ({ best, weight, first, sep }: Line): "key" | "first" | "sep" =>
-  best || (weight >= first && weight >= sep) ? "key" : first >= sep ? "first" : "sep";
+export const targetOf = ({ best, other, weight, first, sep }: Line): "key" | "first" | "sep" =>
+  best || other || (weight >= first && weight >= sep) ? "key" : first >= sep ? "first" : "sep";
 
 /** A weight without its zero: .95 */
 export const short = (weight: number): string => (weight >= 0.995 ? "1.0" : weight.toFixed(2).slice(1));
@@ -40,7 +40,8 @@ export function Lines({ lines, wanted }: { lines: Line[]; wanted: number }) {
     return () => watcher.disconnect();
   }, []);
   const best = lines.filter((line) => line.best);
-  const random = lines.filter((line) => !line.best);
+  const other = lines.filter((line) => line.other);
+  const random = lines.filter((line) => !line.best && !line.other);
   const style = box.current ? getComputedStyle(box.current) : null;
   const font = `${style?.fontSize ?? "13px"} ${style?.fontFamily ?? "sans-serif"}`;
   const place = roomFor(placeOf(lines), width, width ? lines.map((line) => needs(line, font)) : []);
@@ -56,6 +57,7 @@ export function Lines({ lines, wanted }: { lines: Line[]; wanted: number }) {
         <small class="quiet">{say("ink_key")}</small>
       </div>
       {list(best, "best")}
+      {other.length > 0 && <><h2>{say("unexplained")}</h2>{list(other, "other")}</>}
       <h2>{say("random")} <small class="quiet">{say("random_key")}</small></h2>
       {list(random, "random")}
     </div>

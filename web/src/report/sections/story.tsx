@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { count } from "../../words/numbers";
 import type { Survey } from "../data";
-import { byGroup, groupOf, ruleOf, share, SPECIFIC, titleOf, type Group } from "../kinds";
+import { byGroup, share, SPECIFIC, titleOf, type Group } from "../kinds";
 import { counted, say, told } from "../words";
 import { Chip } from "./chip";
 
@@ -24,7 +24,6 @@ export function Story({ survey }: { survey: Survey }) {
   const none = groups.get("none")!.length;
   const lead: Record<string, ComponentChildren> = {
     share: <b data-test="on-special">{share(meanOf(named.map((cell) => labels[cell]?.special)))}</b>,
-    rest: <b>{heads(groups.get("rest")!.length)}</b>,
     labelled: <b data-test="labelled">{heads(named.length - none)}</b>,
     none: <b data-test="unlabelled">{heads(none)}</b>,
   };
@@ -59,7 +58,6 @@ function Clause({ survey, cell, last }: { survey: Survey; cell: number; last: bo
     <span data-clause={cell}>
       <Chip survey={survey} cell={cell} /> {titleOf(label)}{" "}
       <b>{share(label.score)}</b>{label.baseline !== null && <span class="quiet"> ({share(label.baseline)})</span>}
-      {groupOf(label) === "nearest" && label.rule && say("story_rule", { rule: ruleOf(label.rule), share: share(label.ruleScore) })}
       {last ? ". " : "; "}
     </span>
   );

@@ -9,7 +9,8 @@ import { zh } from "./zh";
 export const report = { en, ja, zh };
 
 export type Word = ReportWord | keyof typeof common.en;
-export const say = speaker<Word>({ en: { ...common.en, ...en }, ja: { ...common.ja, ...ja }, zh: { ...common.zh, ...zh } });
+const tables = { en: { ...common.en, ...en }, ja: { ...common.ja, ...ja }, zh: { ...common.zh, ...zh } };
+export const say = speaker<Word>((language) => tables[language]);
 
 type Counted = { [W in Word]: `${W}_one` extends Word ? W : never }[Word];
 

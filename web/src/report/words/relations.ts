@@ -1,13 +1,12 @@
 // Relations and tags of Universal Dependencies in words: [dependent, head]. Unknown subtypes are called as their relation.
 import { spoken, type Language } from "../../words/speech";
-import { say } from ".";
 
 type Names = Record<string, [string, string]>;
 
 const en: Names = {
   acl: ["noun clause", "noun"], "acl:relcl": ["relative clause", "noun"], advcl: ["adverbial clause", "verb"], advmod: ["adverb", "modified word"],
   amod: ["adjective", "noun"], appos: ["apposition", "noun"], aux: ["auxiliary", "verb"], "aux:pass": ["passive auxiliary", "verb"],
-  case: ["preposition", "noun"], "case>head": ["preposition", "governor"], cc: ["conjunction", "conjunct"], ccomp: ["clausal complement", "verb"], clf: ["classifier", "noun"],
+  case: ["preposition", "noun"], cc: ["conjunction", "conjunct"], ccomp: ["clausal complement", "verb"], clf: ["classifier", "noun"],
   compound: ["compound part", "noun"], "compound:prt": ["verb particle", "verb"], conj: ["conjunct", "first conjunct"], cop: ["copula", "predicate"],
   csubj: ["clausal subject", "verb"], dep: ["dependent", "head"], det: ["determiner", "noun"], discourse: ["interjection", "head"],
   dislocated: ["dislocated word", "head"], expl: ["expletive", "verb"], fixed: ["rest of a phrase", "start"], flat: ["rest of a name", "start"],
@@ -19,7 +18,7 @@ const en: Names = {
 
 const ja: Names = {
   acl: ["連体節", "名詞"], "acl:relcl": ["関係節", "名詞"], advcl: ["副詞節", "動詞"], advmod: ["副詞", "被修飾語"], amod: ["形容詞", "名詞"],
-  appos: ["同格語", "名詞"], aux: ["助動詞", "動詞"], "aux:pass": ["受動の助動詞", "動詞"], case: ["前置詞・格助詞", "名詞"], "case>head": ["前置詞・格助詞", "句の支配語"], cc: ["接続詞", "並列語"],
+  appos: ["同格語", "名詞"], aux: ["助動詞", "動詞"], "aux:pass": ["受動の助動詞", "動詞"], case: ["前置詞・格助詞", "名詞"], cc: ["接続詞", "並列語"],
   ccomp: ["補文", "動詞"], clf: ["助数詞", "名詞"], compound: ["複合語の要素", "名詞"], "compound:prt": ["動詞の小辞", "動詞"], conj: ["並列語", "最初の並列語"],
   cop: ["コピュラ", "述語"], csubj: ["主語節", "動詞"], dep: ["従属語", "主要部"], det: ["限定詞", "名詞"], discourse: ["間投詞", "主要部"],
   dislocated: ["転位語", "主要部"], expl: ["虚辞", "動詞"], fixed: ["成句の続き", "先頭の語"], flat: ["名前の続き", "先頭の語"], iobj: ["間接目的語", "動詞"],
@@ -30,7 +29,7 @@ const ja: Names = {
 
 const zh: Names = {
   acl: ["名词从句", "名词"], "acl:relcl": ["关系从句", "名词"], advcl: ["状语从句", "动词"], advmod: ["副词", "被修饰词"], amod: ["形容词", "名词"],
-  appos: ["同位语", "名词"], aux: ["助动词", "动词"], "aux:pass": ["被动助动词", "动词"], case: ["介词", "名词"], "case>head": ["介词", "短语的支配词"], cc: ["连词", "并列成分"],
+  appos: ["同位语", "名词"], aux: ["助动词", "动词"], "aux:pass": ["被动助动词", "动词"], case: ["介词", "名词"], cc: ["连词", "并列成分"],
   ccomp: ["补语从句", "动词"], clf: ["量词", "名词"], compound: ["复合词成分", "名词"], "compound:prt": ["动词小品词", "动词"], conj: ["并列成分", "首个并列成分"],
   cop: ["系动词", "谓语"], csubj: ["主语从句", "动词"], dep: ["从属词", "中心词"], det: ["限定词", "名词"], discourse: ["感叹词", "中心词"],
   dislocated: ["移位词", "中心词"], expl: ["虚位词", "动词"], fixed: ["固定短语的后部", "首词"], flat: ["名称的后部", "首词"], iobj: ["间接宾语", "动词"],
@@ -62,13 +61,6 @@ function namesOf(relation: string): [string, string] {
 }
 
 export const tagName = (tag: string): string => tags[spoken.value][tag] ?? tag;
-
-/** "An object looks at its verb", or, downward, "A verb looks at its object". */
-export function relationTitle(relation: string, way: "up" | "down"): string {
-  const { from, to } = endsOfRelation(relation, way);
-  const subject = spoken.value === "en" ? `${/^[aeiou]/i.test(from) ? "An" : "A"} ${from}` : from;
-  return say("title_syntax", { from: subject, to });
-}
 
 /** What looks, and what it should find. */
 export const endsOfRelation = (relation: string, way: "up" | "down"): { from: string; to: string } => {

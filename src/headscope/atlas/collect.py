@@ -1,0 +1,236 @@
+"""From finished parts to the rest of a survey's folder: aggregates, labels, distances of heads, and the manifest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headscope.atlas.aggregates import aggregate, aggregates_parquet, aggregates_record
+from headscope.atlas.choices import merged
+from headscope.atlas.corpus import Corpus
+from headscope.atlas.documents import parts
+from headscope.atlas.effect_windows import NAME as WINDOWS
+from headscope.atlas.effect_windows import kept_windows, windows_bytes
+from headscope.atlas.effects import Measured, effects_table, measure, removal_table
+from headscope.atlas.examples import examples_table
+from headscope.atlas.findings import FORMAT
+from headscope.atlas.folder import MOST_REFUSED, Folder
+from headscope.atlas.head_distance_windows import choose, record_of, similarity_parquet, tasks
+from headscope.atlas.lines import lines_table
+from headscope.atlas.relations import relations_table
+from headscope.atlas.settings import Settings
+from headscope.atlas.shapes import distributions_table
+from headscope.atlas.store import array_bytes, beside_name, kept_array, part_record, read_beside
+from headscope.atlas.syntax import syntax_table
+from headscope.atlas.verdicts import WindowEffects, labels_of
+from headscope.errors import InputError
+from headscope.files import make_folder, parquet_bytes
+
+if TYPE_CHECKING:
+    from headscope.atlas.workers import Workers
+
+COUNTS = ("documents", "refused", "windows", "tokens", "unknown")
+"""Counted for each part and over all; `documents` are those that could be read, `unknown` the tokens that stand for
+text that the tokenizer doesn't know."""
+
+
+def gather(
+    folder: Folder,
+    corpus: Corpus,
+    settings: Settings,
+    workers: Workers,
+    identity: dict[str, Any],
+    count: int,
+    progress: Callable[[str], None],
+) -> None:
+    """Write all but the parts, from the first `count` of them: aggregates, effects, labels, …, the complete manifest.
+
+    Raises:
+        InputError: no document of the corpus could be read, or a part is missing.
+    """
+    description = workers.described
+    paths = [folder.part_path(index) for index in range(count)]
+    contents = part_contents(folder, paths)
+    counts, refused = contents["counts"], contents["refused"]
+    if not counts["windows"]:
+        folder.clear()
+        first = next(iter(refused["documents"]), None)
+        raise InputError(
+            "no document of the corpus could be read"
+            + (f"; refused: {counts['refused']:,}, the first, {first['document']}: {first['detail']}" if first else ""),
+            where=corpus.name,
+            advice="name a treebank that has sentences"
+            if corpus.kind == "conllu"
+            else "name the field or column of the text with --field, or another corpus",
+        )
+    aggregates = aggregate(paths, description.statistics, len(description.heads))
+    folder.write("aggregates.parquet", aggregates_parquet(aggregates, description.heads))
+    folder.write_json("aggregates.json", aggregates_record(aggregates, description.heads, counts["windows"]))
+    files = ["aggregates.parquet", "aggregates.json"]
+    texts = [part["texts"] for part in contents["parts"]]
+    felt = None
+    if settings.effects:
+        measured = _measure_effects(folder, corpus, settings, workers, paths, texts, progress)
+        folder.write("effects.parquet", parquet_bytes(effects_table(measured, description.heads)))
+        folder.write("removal.parquet", parquet_bytes(removal_table(measured)))
+        files += ["effects.parquet", "removal.parquet"]
+        felt = _felt(measured)
+    files += write_atlas(folder, corpus, settings, description.heads, contents["parts"], workers, felt)
+    similarity: dict[str, Any] = {}
+    if settings.head_distances:
+        similarity = {"similarity": _compare_heads(folder, corpus, settings, workers, paths, texts)}
+        files.append("similarity.parquet")
+    folder.write_json(
+        "manifest.json",
+        {
+            "format": FORMAT,
+            "complete": True,
+            **identity,
+            "counts": counts,
+            "refused": refused,
+            **similarity,
+            "parts": contents["parts"],
+            "files": {name: folder.file_record(name) for name in files},
+        },
+    )
+
+
+def part_contents(folder: Folder, paths: Sequence[Path]) -> dict[str, Any]:
+    """The manifest's `counts` over all parts, `refused` documents by reason and by name, and the list of `parts`.
+
+    Raises:
+        InputError: a part is missing.
+    """
+    counts = dict.fromkeys(COUNTS, 0)
+    reasons: Counter[str] = Counter()
+    documents: list[dict[str, Any]] = []
+    rows = []
+    for path in paths:
+        name = f"parts/{path.name}"
+        data = folder.read(name)
+        if data is None:
+            raise InputError(
+                "a finished part is missing or damaged",
+                where=str(path),
+                advice="run the same command again: it makes that part again",
+            )
+        record = part_record(data)
+        refused = record["refused"]
+        part_counts = {what: len(refused) if what == "refused" else record[what] for what in COUNTS}
+        for what, number in part_counts.items():
+            counts[what] += number
+        reasons.update(document["reason"] for document in refused)
+        documents += refused[: MOST_REFUSED - len(documents)]
+        digest = sha256(data).hexdigest()
+        rows.append({"name": name, "bytes": len(data), "sha256": digest, **part_counts, "texts": record["texts"]})
+    return {
+        "counts": counts,
+        "refused": {"reasons": dict(sorted(reasons.items())), "documents": documents},
+        "parts": rows,
+    }
+
+
+def _measure_effects(
+    folder: Folder,
+    corpus: Corpus,
+    settings: Settings,
+    workers: Workers,
+    paths: list[Path],
+    texts: list[str],
+    progress: Callable[[str], None],
+) -> Measured:
+    """Draw the windows, and measure the heads over them; what is in the folder is not made again."""
+    heads = workers.described.heads
+    places = choose(paths, len(heads), settings.effects)
+    make_folder(folder.path / "effects")
+    windows = kept_windows(folder, places)
+    if windows is None:
+        corpus_again = parts(corpus.documents(settings.field, settings.max_document), settings.part_size)
+        windows = list(workers.cut(tasks(places, corpus_again, texts)))
+        folder.write(WINDOWS, windows_bytes(windows, folder.stamp))
+    return measure(folder, windows, heads, workers, settings.batch_tokens, progress)
+
+
+def _felt(measured: Measured) -> WindowEffects:
+    """The changes, as labels need them."""
+    windows = measured.windows
+    every = measured.held_out if measured.held_out.size else measured.chosen
+    start = measured.choosing if measured.held_out.size else 0
+    rest = slice(start, start + every.shape[1])
+    return WindowEffects(
+        measured.changes(),
+        tuple(window.acts for window in windows),
+        tuple(window.place.number for window in windows),
+        float(measured.cost(every[-1], rest).mean()),
+    )
+
+
+def _compare_heads(
+    folder: Folder, corpus: Corpus, settings: Settings, workers: Workers, paths: list[Path], texts: list[str]
+) -> dict[str, Any]:
+    """Write similarity.parquet; return the windows that heads were compared over, for the manifest."""
+    heads = workers.described.heads
+    windows = choose(paths, len(heads), settings.head_distances)
+    make_folder(folder.path / "similarity")
+    names = [f"similarity/window-{window.rank:05}.npy" for window in windows]
+    missing = []
+    for window, name in zip(windows, names, strict=True):
+        if kept_array(folder, name, record_of(window, folder.stamp)) is None:
+            missing.append(window)
+    corpus_again = parts(corpus.documents(settings.field, settings.max_document), settings.part_size)
+    for window, matrix in workers.compare(tasks(missing, corpus_again, texts)):
+        folder.write(names[window.rank], array_bytes(matrix.astype(np.float32), record_of(window, folder.stamp)))
+    folder.write("similarity.parquet", similarity_parquet([folder.path / name for name in names], heads))
+    return {"windows": [{"document": window.document, "window": window.window} for window in windows]}
+
+
+def kinds_of(corpus: Corpus, chosen: Settings) -> tuple[str, ...]:
+    """The kinds of files that each part has beside it."""
+    syntax = ("syntax",) if corpus.kind == "conllu" else ()
+    return (*syntax, "choices", "heads", "pairs", "shapes", "texts") if chosen.choices else syntax
+
+
+def write_atlas(
+    folder: Folder,
+    corpus: Corpus,
+    chosen: Settings,
+    heads: Sequence[tuple[int, int]],
+    parts: Sequence[Mapping[str, Any]],
+    workers: Workers,
+    felt: WindowEffects | None,
+) -> list[str]:
+    """Write the tables of the whole survey; the names of all files that the manifest is to list.
+
+    Args:
+        workers: run windows again, and have the model's embeddings.
+        felt: what silencing the heads changes; None if it wasn't measured.
+    """
+    kinds = kinds_of(corpus, chosen)
+    files = [beside_name(kind, part) for part in range(len(parts)) for kind in kinds]
+    documents = [int(part["documents"]) for part in parts]
+    if "syntax" in kinds:
+        folder.write("syntax.parquet", parquet_bytes(syntax_table(folder.path, documents, heads)))
+        folder.write("relations.parquet", parquet_bytes(relations_table(folder.path, documents, heads)))
+        files += ["syntax.parquet", "relations.parquet"]
+    if not chosen.choices:
+        return files
+    distributions = distributions_table(read_beside(folder.path, "shapes", len(parts)), heads)
+    folder.write("distributions.parquet", parquet_bytes(distributions))
+    files.append("distributions.parquet")
+    pairs = merged(read_beside(folder.path, "pairs", len(parts)), documents)
+    labels = labels_of(folder.path, documents, heads, pairs, workers.vectors, felt)
+    if chosen.labels:
+        folder.write("labels.parquet", parquet_bytes(labels.table))
+        files.append("labels.parquet")
+    if chosen.examples:
+        examples = examples_table(heads, pairs, labels, chosen.examples)
+        folder.write("examples.parquet", parquet_bytes(examples))
+        lines = lines_table(folder.path, documents, heads, examples, workers.read)
+        folder.write("lines.parquet", parquet_bytes(lines))
+        files += ["examples.parquet", "lines.parquet"]
+    return files

@@ -1,0 +1,256 @@
+"""CORPUS: a file, a folder, a pattern, a Hugging Face dataset, standard input, or texts in memory."""
+
+from __future__ import annotations
+
+import glob
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from headscope.atlas.documents import Document, Refused, checked, read_conllu, spelled
+from headscope.atlas.readers import (
+    LONGEST_CHARACTER,
+    decoded,
+    read_arrow,
+    read_csv,
+    read_json_lines,
+    read_parquet,
+    read_text,
+)
+from headscope.checkpoint.json_text import JsonError, parse_object
+from headscope.errors import InputError
+
+Reader = Callable[..., Iterator[Document | Refused]]
+
+KINDS: dict[str, tuple[str, Reader]] = {
+    ".jsonl": ("jsonl", read_json_lines),
+    ".ndjson": ("jsonl", read_json_lines),
+    ".csv": ("csv", read_csv),
+    ".tsv": ("csv", read_csv),
+    ".parquet": ("parquet", read_parquet),
+    ".arrow": ("hf", read_arrow),
+    ".conllu": ("conllu", read_conllu),
+}
+"""Suffix -> kind of file and its reader. Every other file is read as text."""
+
+
+class StandardInput:
+    """Standard input as one document, kept so that it can be read again."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._data: bytes | None = None
+
+    def document(self, max_document: int) -> Document | Refused:
+        """Read the document; stop as soon as it is known to be too long."""
+        most = LONGEST_CHARACTER * max_document
+        if self._data is None:
+            self._data = self._stream.read(most + 1)
+        if len(self._data) > most:
+            detail = f"it has more than {most:,} bytes; the limit is {max_document:,} characters"
+            return Refused("-", "too long", detail)
+        return decoded("-", self._data, 0.0, max_document)
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Documents in a fixed order.
+
+    Attributes:
+        name: the last part of the path; `-` for standard input, `texts` for texts in memory.
+        kind: text, jsonl, csv, parquet, hf, conllu, stdin, texts, or mixed.
+        files: (path, name relative to the corpus, bytes) of each file, sorted by name.
+        again: True if the corpus can be read more than once.
+        source: standard input, or texts in memory.
+    """
+
+    name: str
+    kind: str
+    files: tuple[tuple[Path, str, int], ...] = ()
+    again: bool = True
+    source: Any = field(default=None, repr=False)
+
+    @property
+    def weight(self) -> int | None:
+        """Bytes of all files; None if unknown."""
+        return sum(size for _, _, size in self.files) if self.files else None
+
+    def record(self) -> dict[str, Any]:
+        """The corpus as the manifest records it."""
+        files = [{"name": name, "bytes": size} for _, name, size in self.files]
+        return {"name": self.name, "kind": self.kind, "files": files}
+
+    def documents(self, field: str, max_document: int) -> Iterator[Document | Refused]:
+        """Yield every document in order, reading one at a time."""
+        if self.kind == "stdin":
+            yield self.source.document(max_document)
+            return
+        if self.kind == "texts":
+            for number, text in enumerate(self.source):
+                yield checked(str(number), text, 0.0, max_document)
+            return
+        for path, name, size in self.files:
+            _, reader = _kind_of(path)
+            try:
+                yield from reader(path, name, field=field, max_document=max_document)
+            except OSError as error:
+                yield Refused(name, "unreadable", error.strerror or str(error), size)
+
+
+def open_corpus(documents: str | os.PathLike[str] | Iterable[str], stdin: BinaryIO | None = None) -> Corpus:
+    """Open a corpus. Only names and sizes of files are read.
+
+    Args:
+        documents: a file, a folder, a pattern such as `texts/*.txt`, `-` for standard input, or texts.
+        stdin: the stream that `-` reads; by default the process's standard input.
+
+    Raises:
+        InputError: no file matches, the folder holds several datasets, or `documents` is of another type.
+    """
+    if not isinstance(documents, (str, os.PathLike)):
+        if isinstance(documents, (Mapping, bytes)) or not isinstance(documents, Iterable):
+            raise InputError(
+                f"expected a corpus, got {type(documents).__name__}",
+                where="documents",
+                advice="pass a path, or a list of texts",
+            )
+        again = iter(documents) is not documents
+        return Corpus("texts", "texts", again=again, source=documents)
+    name = os.fspath(documents)
+    if name == "-":
+        if stdin is None and sys.stdin is None:
+            raise InputError("standard input is closed", where="-", advice="pipe a text in, or name a file")
+        return Corpus("-", "stdin", source=StandardInput(sys.stdin.buffer if stdin is None else stdin))
+    if "\0" in name:
+        raise InputError("a path can't contain a NUL character", where=repr(name), advice="name a file or folder")
+    path = Path(name)
+    if path.is_dir():
+        return _folder(path)
+    if path.is_file():
+        return _of_files(path.name, path.parent, [path])
+    if path.exists():
+        raise InputError(
+            "it is not a regular file, and a pipe or a device can be read only once",
+            where=name,
+            advice="pipe it in and pass - for standard input",
+        )
+    if any(sign in name for sign in "*?["):
+        files = [match for match in map(Path, glob.glob(name, recursive=True)) if match.is_file()]
+        if files:
+            return _of_files(path.name, Path(*_fixed(path)), files)
+    raise InputError(
+        "no file matches this pattern" if any(sign in name for sign in "*?[") else "there is no such file or folder",
+        where=name,
+        advice="name a folder or a pattern of text files, a .jsonl, .csv or .parquet file, a dataset saved with "
+        "save_to_disk, or - for standard input; in Python also a list of texts",
+    )
+
+
+def _fixed(path: Path) -> list[str]:
+    """The folders of a pattern before the first one with a wildcard."""
+    parts = []
+    for part in path.parts[:-1]:
+        if any(sign in part for sign in "*?["):
+            break
+        parts.append(part)
+    return parts
+
+
+def _folder(folder: Path) -> Corpus:
+    if (folder / "dataset_dict.json").is_file():
+        splits = sorted(split.name for split in folder.iterdir() if (split / "state.json").is_file())
+        raise InputError(
+            f"this dataset has the splits {', '.join(splits) or '(none)'}",
+            where=str(folder),
+            advice=f"name one of them: {folder / (splits[0] if splits else 'train')}",
+        )
+    if (folder / "state.json").is_file():
+        return _of_files(folder.name, folder, _arrow_files(folder), kind="hf")
+    files = list(_files_in(folder))
+    # A treebank's folder also has a README, a licence and its plain text.
+    files = [file for file in files if _kind_of(file)[0] == "conllu"] or files
+    if not files:
+        raise InputError("the folder has no files", where=str(folder), advice="name a folder with texts in it")
+    return _of_files(folder.resolve().name, folder, files)
+
+
+def _files_in(root: Path) -> Iterator[Path]:
+    """Yield every regular file, in subfolders too, except hidden ones.
+
+    Raises:
+        InputError: a folder can't be listed. Skipping it would make another corpus.
+    """
+
+    def stop(error: OSError) -> None:
+        raise InputError(
+            f"the folder can't be listed: {error.strerror or error}",
+            where=str(error.filename),
+            advice="change its permissions, move it elsewhere, or name the files with a pattern",
+        ) from error
+
+    for place, folders, names in os.walk(root, onerror=stop):
+        folders[:] = [folder for folder in folders if not folder.startswith(".")]
+        for name in names:
+            path = Path(place, name)
+            if not name.startswith(".") and path.is_file():
+                yield path
+
+
+def _arrow_files(folder: Path) -> list[Path]:
+    """The files listed in a dataset's state.json."""
+    where = folder / "state.json"
+    try:
+        state = parse_object(where.read_bytes(), unique=False)
+    except JsonError as error:
+        raise InputError(str(error), where=str(where), advice="save the dataset again with save_to_disk") from error
+    listed = state.get("_data_files")
+    names = [entry.get("filename") for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+    files = [folder / name for name in names if isinstance(name, str) and Path(name).name == name]
+    missing = [file.name for file in files if not file.is_file()]
+    if not files or missing or len(files) != len(names):
+        raise InputError(
+            f"state.json lists missing files: {', '.join(missing)}" if missing else "state.json lists no files",
+            where=str(where),
+            advice="save the dataset again with save_to_disk",
+        )
+    if state.get("_indices_data_files"):
+        raise InputError(
+            "the dataset's rows are selected or shuffled by an index in a separate file",
+            where=str(where),
+            advice="call flatten_indices() before save_to_disk()",
+        )
+    return files
+
+
+def _of_files(name: str, root: Path, files: Iterable[Path], kind: str | None = None) -> Corpus:
+    """A corpus of files sorted by their names relative to a folder; a dataset keeps its order."""
+    rows = []
+    for path in files:
+        relative = path.relative_to(root) if path.is_relative_to(root) else Path(path.name)
+        rows.append((path, spelled(relative.as_posix()), path.stat().st_size))
+    duplicates = [name for name, count in Counter(name for _, name, _ in rows).items() if count > 1]
+    if duplicates:
+        raise InputError(
+            f"{len(duplicates)} file names are the same once escaped to valid UTF-8, the first of them {duplicates[0]}",
+            where=str(root),
+            advice="rename one of the files",
+        )
+    if kind is None:
+        rows.sort(key=lambda row: row[1])
+        kinds = {_kind_of(path)[0] for path, _, _ in rows}
+        if "conllu" in kinds and len(kinds) > 1:
+            raise InputError(
+                "some files are treebanks (.conllu), others are not",
+                where=name,
+                advice="name the treebanks alone: 'texts/*.conllu'",
+            )
+        kind = kinds.pop() if len(kinds) == 1 else "mixed"
+    return Corpus(spelled(name), kind, tuple(rows))
+
+
+def _kind_of(path: Path) -> tuple[str, Reader]:
+    return KINDS.get(path.suffix.lower(), ("text", read_text))

@@ -1,0 +1,268 @@
+"""The search for a head's description: which words it looks from, at which, by which relation, on which side.
+
+A clause is at most one class of queries, one class of keys, one relation and one side. Of the targets, the pairs of a
+half that are strongest, it holds a share h; of all words' even shares, B. What it gains, in bits per pair, is
+
+    G = h log2(h/B) + (h' - h) log2((h' - h)/(B' - B)) - h' log2(h'/B') - COST atoms
+
+where h' and B' are the shares that no clause before it explains. A description is a clause or two.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int
+
+COST = 0.12
+"""Bits that an atom must gain."""
+LEAST_SHARE, LEAST_LIFT = 0.12, 1.7
+"""Share of the targets that a clause must hold, and how many times its even share."""
+BEAM, DEPTH = 12, 3
+"""Clauses that are extended, and most atoms of one."""
+NEAR = 0.08
+"""Of clauses whose gain is within this share of the best, the one with the fewest atoms wins."""
+FLOOR = 1e-3
+"""Least even share: below it a sample says nothing."""
+NAMED = 0.6
+"""A learned class of keys is used only if no named clause has this share of its gain."""
+NESTED = 0.9
+"""A clause of whose even share another has this much is part of it."""
+LEARNED = "~"
+"""First character of the names of learned classes of keys; those of single forms begin with FORM."""
+FORM = "="
+SLOTS = ("query", "key", "relation", "side")
+
+
+class Clause(NamedTuple):
+    """A class of queries, a class of keys, a relation and a side, by name; empty where it says nothing of one."""
+
+    query: str = ""
+    key: str = ""
+    relation: str = ""
+    side: str = ""
+
+    @property
+    def atoms(self) -> int:
+        """Number of things it says."""
+        return sum(map(bool, self))
+
+    def mask(self, facts: Facts) -> Bool[np.ndarray, " n"]:
+        """(n,), True for the pairs that it holds."""
+        mask = np.ones(len(facts), dtype=bool)
+        for slot, name in zip(SLOTS, self, strict=True):
+            if name:
+                mask &= facts.of(slot, name)
+        return mask
+
+
+class Facts:
+    """Things that hold of some pairs: slot -> name -> (n,) of bool."""
+
+    def __init__(self, tables: Mapping[str, Mapping[str, Bool[np.ndarray, " n"]]], count: int) -> None:
+        self.tables = {slot: dict(tables.get(slot, {})) for slot in SLOTS}
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def of(self, slot: str, name: str) -> Bool[np.ndarray, " n"]:
+        """(n,); nothing holds that isn't known."""
+        table = self.tables[slot]
+        return table[name] if name in table else np.zeros(self._count, dtype=bool)
+
+    def at(self, places: Int[np.ndarray, " k"] | Bool[np.ndarray, " n"]) -> Facts:
+        """Some of the pairs."""
+        tables = {slot: {name: flags[places] for name, flags in table.items()} for slot, table in self.tables.items()}
+        return Facts(tables, int(np.zeros(self._count)[places].size))
+
+    def with_keys(self, more: Mapping[str, Bool[np.ndarray, " n"]]) -> Facts:
+        """With more classes of keys."""
+        return Facts({**self.tables, "key": {**self.tables["key"], **more}}, self._count)
+
+
+@dataclass(eq=False)
+class Ground:
+    """All pairs of the words drawn from one half, with the even share of each: what chance would explain.
+
+    Attributes:
+        facts: of the pairs, those of a word next to each other.
+        even: (n,), b_ij; 1 in all for each word that looks.
+        row: (n,), the number of the word that looks.
+        rows: how many there are.
+    """
+
+    facts: Facts
+    even: Float[np.ndarray, " n"]
+    row: Int[np.ndarray, " n"]
+    rows: int
+    _shares: dict[tuple[Clause, ...], float] = field(default_factory=dict)
+
+    def share(self, *clauses: Clause, facts: Facts | None = None) -> float:
+        """B of the pairs that all of these clauses hold; kept, unless the facts are a head's own."""
+        if facts is None and clauses in self._shares:
+            return self._shares[clauses]
+        mask = clauses[0].mask(facts or self.facts)
+        for clause in clauses[1:]:
+            mask = mask & clause.mask(facts or self.facts)
+        share = float(self.even[mask].sum()) / max(self.rows, 1)
+        if facts is None:
+            self._shares[clauses] = share
+        return share
+
+    def seen(self, gaps: Int[np.ndarray, " n"], behind: int, ahead: int) -> Ground:
+        """The ground of heads that see so far back and ahead only."""
+        near = (gaps >= -behind) & (gaps <= ahead)
+        if near.all():
+            return self
+        even = self.even * near
+        total = np.bincount(self.row, even, self.rows)[self.row]
+        return Ground(self.facts, np.where(total > 0, even / np.where(total > 0, total, 1), 0), self.row, self.rows)
+
+
+def gain_of(h: float, b: float, whole_h: float, whole_b: float, atoms: int, cost: float = COST) -> float:
+    """G: see the head of the file."""
+    rest_h, rest_b = max(whole_h - h, 0.0), max(whole_b - b, FLOOR)
+    bits = h * math.log2(h / max(b, FLOOR)) if h > 0 else 0.0
+    bits += rest_h * math.log2(rest_h / rest_b) if rest_h > 0 else 0.0
+    return bits - whole_h * math.log2(whole_h / max(whole_b, FLOOR)) - cost * atoms
+
+
+class Found(NamedTuple):
+    """A clause with its gain in bits."""
+
+    clause: Clause
+    gain: float
+
+
+class _State(NamedTuple):
+    """Targets, h' and B' that clauses before leave."""
+
+    free: np.ndarray
+    h: float
+    b: float
+    before: tuple[Clause, ...]
+
+
+class Search:
+    """The search over one head's targets.
+
+    Args:
+        targets: what holds of them.
+        weights: (targets,), of each, 1 in all.
+        ground: the choosing half's.
+        own: key classes of the head itself, (ground's pairs,) of bool.
+        cost, least: of an atom, and the least share of a clause.
+    """
+
+    def __init__(
+        self,
+        targets: Facts,
+        weights: Float[np.ndarray, " targets"],
+        ground: Ground,
+        own: Mapping[str, Bool[np.ndarray, " n"]],
+        *,
+        cost: float = COST,
+        least: float = LEAST_SHARE,
+    ) -> None:
+        self._targets, self._weights, self._ground = targets, weights, ground
+        self._own = ground.facts.with_keys(own) if own else ground.facts
+        self._names = set(own)
+        self._cost, self._least = cost, least
+        self._tables = {}
+        for slot, table in targets.tables.items():
+            names = [name for name in table if name[:1] != LEARNED]
+            rows = [table[name] for name in names] or [np.zeros(len(targets), dtype=bool)]
+            self._tables[slot] = names, np.stack(rows).astype(np.float64)
+
+    def _even(self, *clauses: Clause) -> float:
+        own = any(clause.key in self._names for clause in clauses)
+        return self._ground.share(*clauses, facts=self._own if own else None)
+
+    def description(self) -> list[Found]:
+        """A clause, or two of which neither holds what the other does."""
+        first = self.best(learned=True)
+        if first is None:
+            return []
+        for _ in range(2):
+            second = self.best([first.clause], learned=first.clause.key[:1] != LEARNED)
+            if second is None:
+                return [first]
+            both = self._even(first.clause, second.clause)
+            if both < NESTED * self._even(first.clause):
+                return [first, second]
+            first = second  # it holds all that the first one did, and more
+        return [first]
+
+    def best(self, before: Sequence[Clause] = (), *, learned: bool = False) -> Found | None:
+        """The clause that gains most beyond those before it, or a simpler one that gains nearly as much.
+
+        Args:
+            before: a clause that explains something already, or none.
+            learned: whether learned classes of keys may be used, each alone.
+        """
+        free = np.ones(len(self._targets), dtype=bool)
+        whole_b = 1.0
+        for clause in before:
+            free &= ~clause.mask(self._targets)
+            whole_b -= self._even(clause)
+        whole_h = float(self._weights[free].sum())
+        if whole_h <= 0:
+            return None
+        state = _State(free, whole_h, max(whole_b, FLOOR), tuple(before))
+        special: list[Found] = []
+        for name in self._targets.tables["key"] if learned else ():
+            clause = Clause(key=name)
+            h = float(self._weights[clause.mask(self._targets) & free].sum())
+            if name[:1] == LEARNED and (found := self._measured(clause, state, h)) is not None:
+                special.append(found)
+        beam = self._extended([Clause()], state, first=True)
+        seen = list(beam)
+        for _ in range(DEPTH - 1):
+            beam = sorted(beam, key=lambda found: (-found.gain, found.clause))[:BEAM]
+            beam = self._extended([found.clause for found in beam], state)
+            seen += beam
+        named = [found for found in seen if found.clause.key or found.clause.relation]
+        return self._simplest(named, special)
+
+    def _simplest(self, named: list[Found], special: list[Found]) -> Found | None:
+        best = max((found.gain for found in named), default=-math.inf)
+        most = max((found.gain for found in special), default=-math.inf)
+        if most > 0 and best < NAMED * most:
+            return max(special, key=lambda found: (found.gain, found.clause))
+        if best <= 0:
+            return None
+        near = [found for found in named if found.gain >= (1 - NEAR) * best]
+        return min(
+            near,
+            key=lambda found: (found.clause.atoms, -round(found.gain, 6), bool(found.clause.relation), found.clause),
+        )
+
+    def _extended(self, clauses: list[Clause], state: _State, *, first: bool = False) -> list[Found]:
+        """Every clause with one thing more that is worth keeping."""
+        result: dict[Clause, Found] = {}
+        for clause in clauses:
+            held = self._weights * (clause.mask(self._targets) & state.free)
+            for at, slot in enumerate(SLOTS):
+                if clause[at] or (first and slot == "query"):
+                    continue
+                names, matrix = self._tables[slot]
+                shares = np.einsum("nt,t->n", matrix, held)  # too small for several threads
+                for which in np.flatnonzero(shares >= self._least).tolist():
+                    longer = Clause(*(names[which] if place == at else old for place, old in enumerate(clause)))
+                    if longer not in result and (found := self._measured(longer, state, float(shares[which]))):
+                        result[longer] = found
+        return list(result.values())
+
+    def _measured(self, clause: Clause, state: _State, h: float) -> Found | None:
+        """A clause that holds h of the targets, and its gain; None if it is too little, or hardly above chance."""
+        b = self._even(clause) - sum(self._even(other, clause) for other in state.before)
+        if h < self._least or h < LEAST_LIFT * b:
+            return None
+        return Found(clause, gain_of(h, b, state.h, state.b, clause.atoms, self._cost))

@@ -1,0 +1,344 @@
+"""Documents, refused documents, and the parts that they are grouped into; treebanks in the CoNLL-U format.
+
+Treebanks are read strictly, as documents of sentences, each word with its head and relation. The format is that of
+Universal Dependencies (https://universaldependencies.org/format.html), in any language. Multi-word tokens (`3-4`) and
+empty nodes (`5.1`) are checked and left out: heads and relations are of words.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias
+
+from headscope.errors import InputError
+
+DOCUMENT_COST = 100
+"""Characters added to each document's size, so that a part of many short documents ends, too."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """A readable text.
+
+    Attributes:
+        name: the file relative to the corpus; `file#number` for a row of a table.
+        text: its text.
+        weight: its share of the corpus, in bytes.
+        sentences: its trees, in a treebank; `text` is then the lines that they were read from.
+    """
+
+    name: str
+    text: str
+    weight: float = 0.0
+    sentences: tuple[Sentence, ...] = ()
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A document that can't be used.
+
+    Attributes:
+        name: as in Document.
+        reason: one or two words, for counting: `empty`, `not UTF-8`, `too long`, ….
+        detail: a clause that says what is wrong.
+        weight: as in Document.
+    """
+
+    name: str
+    reason: str
+    detail: str
+    weight: float = 0.0
+
+    def record(self) -> dict[str, Any]:
+        """The refusal as the manifest records it."""
+        return {"document": self.name, "reason": self.reason, "detail": self.detail}
+
+
+@dataclass(frozen=True)
+class CorpusPart:
+    """Neighbouring documents, from which one file of the survey is made.
+
+    Attributes:
+        index: counted from 0.
+        documents: those that could be read.
+        refused: those that could not.
+        texts: sha256 of names, texts and refusals, which tells whether a part on disk was made from the same texts.
+        weight: its bytes of the corpus.
+    """
+
+    index: int
+    documents: tuple[Document, ...]
+    refused: tuple[Refused, ...]
+    texts: str
+    weight: float
+
+
+Done: TypeAlias = tuple[CorpusPart, bytes, dict[str, Any], dict[str, bytes]]
+"""A finished part, its file, its record, and the files beside it by kind."""
+
+
+def checked(name: str, text: Any, weight: float, max_document: int) -> Document | Refused:
+    """Return a document, or the reason why the text can't be used."""
+    if not isinstance(text, str):
+        return Refused(name, "no text", f"expected a text, got {type(text).__name__}", weight)
+    if len(text) > max_document:
+        return Refused(name, "too long", f"it has {len(text):,} characters; the limit is {max_document:,}", weight)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return Refused(name, "not UTF-8", f"character {error.start} can't be encoded in UTF-8", weight)
+    if not text.strip():
+        return Refused(name, "empty", "it has only whitespace" if text else "it has no characters", weight)
+    return Document(name, text, weight)
+
+
+def spelled(name: str) -> str:
+    """A name that is valid UTF-8: other bytes of a file's name are escaped, as in \\xe9."""
+    bytes_as_surrogates = re.sub("[\udc80-\udcff]", lambda match: f"\\x{ord(match[0]) - 0xDC00:02x}", name)
+    return bytes_as_surrogates.encode("utf-8", "backslashreplace").decode()
+
+
+def no_field(field: str, fields: Iterable[str]) -> str:
+    """The message that a table lacks a field, with the fields it has."""
+    names = [spelled(name) for name in fields]
+    listed = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
+    return f"no field {field!r}; the fields are {listed or '(none)'}; choose one with --field"
+
+
+def parts(documents: Iterable[Document | Refused], part_size: int) -> Iterator[CorpusPart]:
+    """Group documents in their order into parts of about `part_size` characters. One part is in memory at a time."""
+    index = 0
+    size = 0
+    read: list[Document] = []
+    refused: list[Refused] = []
+    digest = hashlib.sha256()
+
+    def finished() -> CorpusPart:
+        weight = sum(document.weight for document in read) + sum(document.weight for document in refused)
+        return CorpusPart(index, tuple(read), tuple(refused), digest.hexdigest(), weight)
+
+    for document in documents:
+        if isinstance(document, Document):
+            read.append(document)
+            size += len(document.text)
+            hashed = (document.name, document.text)
+        else:
+            refused.append(document)
+            hashed = (document.name, document.reason)
+        for string in hashed:
+            data = string.encode("utf-8", "surrogatepass")
+            digest.update(len(data).to_bytes(8, "little") + data)
+        size += DOCUMENT_COST
+        if size >= part_size:
+            yield finished()
+            index, size, read, refused, digest = index + 1, 0, [], [], hashlib.sha256()
+    if read or refused:
+        yield finished()
+
+
+COLUMNS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
+
+LONGEST_LINE = 1 << 20
+"""Bytes of a line."""
+
+MOST_WORDS = 10_000
+"""Words of a sentence."""
+
+LONGEST_RELATION = 100
+"""Characters of a relation's name."""
+
+NUMBER = re.compile(r"0|[1-9][0-9]{0,5}")
+WORD = re.compile(r"[1-9][0-9]{0,5}")
+RANGE = re.compile(r"([1-9][0-9]{0,5})-([1-9][0-9]{0,5})")
+EMPTY = re.compile(r"(0|[1-9][0-9]{0,5})\.([1-9][0-9]{0,5})")
+NEW_DOCUMENT = re.compile(r"#\s*newdoc(\s|$)")
+
+ADVICE = "correct the file; tools/validate.py of Universal Dependencies lists all of a file's errors"
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A tree.
+
+    Attributes:
+        line: the file's line with its first word, from 1.
+        words: the forms, as the treebank splits them.
+        tags: each word's universal part of speech; `_` where the treebank has none.
+        heads: each word's head, from 0; -1 for a root.
+        relations: each word's relation to its head, with its subtype: `nsubj`, `nsubj:pass`.
+    """
+
+    line: int
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+    heads: tuple[int, ...]
+    relations: tuple[str, ...]
+
+
+def read_conllu(path: Path, name: str, *, field: str, max_document: int) -> Iterator[Document | Refused]:
+    """The documents of a treebank, named `file#number`, from 1.
+
+    A document begins where a comment says `# newdoc`. A sentence before the first such comment is a document of its
+    own: treebanks without such comments are usually collections of single sentences.
+
+    Raises:
+        InputError: a line that breaks the format, naming file and line.
+    """
+    with path.open("rb") as file:
+        number = 0
+        lines: list[str] = []
+        sentences: list[Sentence] = []
+        size = 0
+        began = False  # whether a newdoc comment has been met
+
+        def whole() -> Document | Refused:
+            nonlocal lines, sentences, size, number
+            number += 1
+            place = f"{name}#{number}"
+            document: Document | Refused = Document(place, "\n".join(lines), float(size), tuple(sentences))
+            if size > max_document:
+                document = Refused(
+                    place, "too long", f"it has {size:,} bytes; {max_document:,} are the most", float(size)
+                )
+            lines, sentences, size = [], [], 0
+            return document
+
+        for block, starts, first in _blocks(file, name):
+            if sentences and (starts or not began):
+                yield whole()
+            began = began or starts
+            size += sum(len(line.encode()) + 1 for line in block)
+            if size <= max_document:
+                lines += [*block, ""]
+                sentences.append(_sentence(block, first, name))
+            elif not sentences:
+                sentences.append(_sentence(block, first, name))
+        if sentences:
+            yield whole()
+        elif not number:
+            yield Refused(name, "empty", "it has no sentence", 0.0)
+
+
+def _blocks(file: BinaryIO, name: str) -> Iterator[tuple[list[str], bool, int]]:
+    """The lines of each sentence, whether a document begins with it, and the number of the first line."""
+    block: list[str] = []
+    starts, number, first = False, 0, 1
+    while data := file.readline(LONGEST_LINE + 1):
+        number += 1
+        line = _line(data, number, name)
+        if not line:
+            if block:
+                if all(known.startswith("#") for known in block):
+                    raise _error("the comments above belong to no sentence", number, name)
+                yield block, starts, first
+            block, starts = [], False
+            continue
+        if not block:
+            first = number
+        if len(block) > 3 * MOST_WORDS:
+            raise _error(f"the sentence has more than {3 * MOST_WORDS:,} lines", number, name)
+        block.append(line)
+        starts = starts or NEW_DOCUMENT.match(line) is not None
+    if block and not all(known.startswith("#") for known in block):  # the last blank line is missing
+        yield block, starts, first
+
+
+def _line(data: bytes, number: int, name: str) -> str:
+    """A line without its end."""
+    if len(data) > LONGEST_LINE:
+        raise _error(f"the line has more than {LONGEST_LINE:,} bytes", number, name)
+    try:
+        line = data.decode("utf-8-sig" if number == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+        raise _error(f"byte {error.start} is {data[error.start]:#04x}, not UTF-8", number, name) from error
+    line = line.removesuffix("\n").removesuffix("\r")
+    if "\0" in line:
+        raise _error("the line has a NUL character", number, name)
+    if line and not line.strip():
+        raise _error("the line has spaces only; an empty line ends a sentence", number, name)
+    return line
+
+
+def _sentence(block: list[str], first: int, name: str) -> Sentence:
+    """A block's words, checked to be a tree."""
+    words: list[str] = []
+    tags: list[str] = []
+    heads: list[int] = []
+    relations: list[str] = []
+    numbers: list[int] = []
+    covered = empty = 0  # the end of the last multi-word token; the last empty node here
+    covered_at = first
+    for number, line in enumerate(block, first):
+        if line.startswith("#"):
+            if numbers:
+                raise _error("a comment stands between the words of a sentence", number, name)
+            continue
+        fields = line.split("\t")
+        if len(fields) != len(COLUMNS):
+            raise _error(f"the line has {len(fields)} columns; expected 10, separated by tabs", number, name)
+        for column, value in zip(COLUMNS, fields, strict=True):
+            if not value or value != value.strip():
+                raise _error(f"the column {column} is {value!r}; expected a value without spaces around", number, name)
+        place = fields[0]
+        if span := RANGE.fullmatch(place):
+            start, end = int(span[1]), int(span[2])
+            if start != len(words) + 1 or end < start or start <= covered:
+                raise _error(f"the multi-word token {place} stands before word {len(words) + 1}", number, name)
+            covered, covered_at = end, number
+        elif node := EMPTY.fullmatch(place):
+            if (int(node[1]), int(node[2])) != (len(words), empty + 1):
+                raise _error(
+                    f"the empty node is {place}; expected {len(words)}.{empty + 1}, after word {len(words)}",
+                    number,
+                    name,
+                )
+            empty += 1
+        elif WORD.fullmatch(place) and int(place) == len(words) + 1:
+            if len(words) == MOST_WORDS:
+                raise _error(f"the sentence has more than {MOST_WORDS:,} words", number, name)
+            if not NUMBER.fullmatch(fields[6]):
+                raise _error(f"the column HEAD is {fields[6]!r}; expected the number of a word, or 0", number, name)
+            if fields[7] == "_" or len(fields[7]) > LONGEST_RELATION:
+                raise _error(
+                    f"the column DEPREL is {fields[7][:LONGEST_RELATION]!r}; expected a relation", number, name
+                )
+            words.append(fields[1])
+            tags.append(fields[3])
+            heads.append(int(fields[6]) - 1)
+            relations.append(fields[7])
+            numbers.append(number)
+            empty = 0
+        else:
+            raise _error(f"the column ID is {place!r}; expected {len(words) + 1}", number, name)
+    if not words:
+        raise _error("the sentence has no words", first, name)
+    if covered > len(words):
+        raise _error(f"the multi-word token ends with word {covered}; there are {len(words)}", covered_at, name)
+    _check_tree(heads, numbers, name)
+    return Sentence(numbers[0], tuple(words), tuple(tags), tuple(heads), tuple(relations))
+
+
+def _check_tree(heads: list[int], numbers: list[int], name: str) -> None:
+    """Check that every word leads to a root."""
+    for word, head in enumerate(heads):
+        if head >= len(heads):
+            raise _error(f"the column HEAD is {head + 1}; there are {len(heads)} words", numbers[word], name)
+    rooted = [head < 0 for head in heads]
+    for word in range(len(heads)):
+        path: dict[int, None] = {}
+        here = word
+        while not rooted[here]:
+            if here in path:
+                raise _error(f"word {here + 1} is above itself: following HEAD leads back to it", numbers[here], name)
+            path[here] = None
+            here = heads[here]
+        for passed in path:
+            rooted[passed] = True
+
+
+def _error(problem: str, number: int, name: str) -> InputError:
+    return InputError(f"line {number}: {problem}", where=f"{name}, line {number}", advice=ADVICE)

@@ -1,0 +1,267 @@
+"""Effects over a corpus: what silencing each head changes, and in which order heads can be removed at what cost.
+
+Windows of documents with even numbers choose the order of removal; those with odd numbers report what it costs. At each
+step the CANDIDATES heads that cost least when they were last measured are measured again, with all removed heads gone,
+and the cheapest goes. (Measuring all of them again would take the square of the number of heads.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow
+
+from headscope.atlas.contents import AGAIN, strange
+from headscope.atlas.effect_windows import NAME as WINDOWS
+from headscope.atlas.store import array_and_record, array_bytes, kept_array, part_record, table_of_bytes
+from headscope.errors import InputError
+from headscope.files import fault
+from headscope.heads.intervals import Resampled
+from headscope.results.schemas import EffectRow, RemovalRow, columns
+from headscope.runs.texts import batches
+from headscope.runs.windows import Readout
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    from headscope.atlas.effect_windows import EffectWindow
+    from headscope.atlas.folder import Folder
+    from headscope.atlas.workers import Workers
+
+CANDIDATES = 8
+"""Heads that are measured again before one of them is removed."""
+
+EFFECT_COLUMNS = columns(EffectRow)
+
+REMOVAL_COLUMNS = columns(RemovalRow)
+
+Head = tuple[int, int]
+
+
+class Batch(NamedTuple):
+    """Work for a replica: windows that run side by side, heads that are gone, and heads to silence one by one.
+
+    Attributes:
+        at: its number among the batches.
+        windows: the windows.
+        silenced: heads that are silenced throughout.
+        heads: those that are silenced besides, each on its own.
+    """
+
+    at: int
+    windows: tuple[EffectWindow, ...]
+    silenced: frozenset[Head]
+    heads: tuple[Head, ...]
+
+
+class Measured(NamedTuple):
+    """The measurements.
+
+    Attributes:
+        readout: the number.
+        method: how heads are silenced.
+        windows: over which; those that choose come first.
+        choosing: how many of them choose.
+        numbers: (windows, heads_total), the number with each head silenced.
+        base: (windows,), with none.
+        order: the heads in the order in which they were removed.
+        chosen: (steps, choosing), the number after each removal, in the windows that choose.
+        held_out: (steps, held out), in the others.
+    """
+
+    readout: Readout
+    method: str
+    windows: tuple[EffectWindow, ...]
+    choosing: int
+    numbers: Float[np.ndarray, "windows heads_total"]
+    base: Float[np.ndarray, " windows"]
+    order: tuple[Head, ...]
+    chosen: Float[np.ndarray, "steps choosing"]
+    held_out: Float[np.ndarray, "steps held_out"]
+
+    def changes(self) -> Float[np.ndarray, "windows heads_total"]:
+        """Effects of silencing each head in each window."""
+        return self.numbers - self.base[:, None]
+
+    def cost(self, numbers: Float[np.ndarray, "*steps windows"], windows: slice) -> Float[np.ndarray, "*steps windows"]:
+        """The cost of the numbers of some windows: how far they moved; for a loss or distance, how far up."""
+        return cost(self.readout, numbers, self.base[windows])
+
+
+class Changes(NamedTuple):
+    """Effects of silencing each head, window by window, read from a finished survey's files.
+
+    Attributes:
+        windows: document, number in it, and token ids of each window.
+        documents: the number of each window's document.
+        changes: (windows, heads_total).
+    """
+
+    windows: tuple[tuple[str, int, tuple[int, ...]], ...]
+    documents: tuple[int, ...]
+    changes: Float[np.ndarray, "windows heads_total"]
+
+
+def changes_in(folder: Path) -> Changes | None:
+    """Read the windows and the first round of a finished survey; None if their files were removed.
+
+    Raises:
+        InputError: a file is damaged, or the two are of different surveys.
+    """
+    names = (WINDOWS, _round_name(0))
+    if not all((folder / name).exists() for name in names):
+        return None
+    data = [(folder / name).read_bytes() for name in names]
+    problems = [f"{name}: {problem}" for name, of in zip(names, data, strict=True) if (problem := fault(of))]
+    if problems:
+        raise InputError("; ".join(problems), where=str(folder), advice=AGAIN)
+    with strange(folder):
+        numbers, record = array_and_record(data[1])
+        if record["run"] != part_record(data[0])["run"]:
+            raise InputError(f"{names[0]} and {names[1]} are of different surveys", where=str(folder), advice=AGAIN)
+        rows = table_of_bytes(data[0]).to_pylist()
+        rows.sort(key=lambda row: _order(row["number"], row["rank"]))
+        if not rows or numbers.dtype.kind != "f" or numbers.ndim != 2 or len(numbers) != len(rows):
+            raise ValueError(f"{len(rows)} windows, and numbers of {numbers.dtype} {numbers.shape}")
+        if np.isinf(numbers).any():
+            raise ValueError("an infinite number among the effects")
+        return Changes(
+            tuple((row["document"], row["window"], tuple(row["ids"])) for row in rows),
+            tuple(row["number"] for row in rows),
+            numbers[:, 1:] - numbers[:, :1],
+        )
+
+
+def _order(number: int, rank: int) -> tuple[int, int]:
+    """The order of windows within a round: those that choose come first."""
+    return number % 2, rank
+
+
+def _round_name(number: int) -> str:
+    return f"effects/round-{number:05}.npy"
+
+
+def cost(
+    readout: Readout, numbers: Float[np.ndarray, "*steps windows"], base: Float[np.ndarray, " windows"]
+) -> Float[np.ndarray, "*steps windows"]:
+    """See Measured.cost."""
+    return np.abs(numbers - base) if readout.kind in ("class", "embedding") else numbers - base
+
+
+def measure(
+    folder: Folder,
+    windows: Sequence[EffectWindow],
+    heads: Sequence[Head],
+    workers: Workers,
+    batch_tokens: int,
+    progress: Callable[[str], None],
+) -> Measured:
+    """Measure all heads over the windows, then remove them one by one; every round is a file of the folder.
+
+    A round that is on disk is not measured again.
+    """
+    record = workers.described.model["effects"]
+    readout = Readout.of_record(record)
+    ordered = sorted(windows, key=lambda window: _order(window.place.number, window.place.rank))
+    choosing = sum(window.place.number % 2 == 0 for window in ordered)
+    if not 0 < choosing < len(ordered):
+        choosing = len(ordered)
+    parts = [
+        tuple(part)
+        for half in (ordered[:choosing], ordered[choosing:])
+        for part in batches(half, lambda window: len(window.tokens.ids), batch_tokens)
+    ]
+    starts = np.cumsum([0, *(len(part) for part in parts)])
+    halves = (starts[:-1] < choosing).tolist()
+
+    def round_of(
+        number: int, silenced: Sequence[Head], chosen: Sequence[Head], held_out: Sequence[Head] | None
+    ) -> Float[np.ndarray, "windows heads_and_one"]:
+        """The numbers of one round, NaN where nothing is to be measured; `held_out` None leaves those windows out."""
+        name = _round_name(number)
+        stamp = {"run": folder.stamp["run"], "round": number, "silenced": silenced, "heads": chosen}
+        values = kept_array(folder, name, stamp)
+        if values is not None:
+            return values
+        progress(f"effects: round {number + 1} of {len(heads) + 1}")
+        values = np.full((len(ordered), 1 + max(len(chosen), len(held_out or ()))), np.nan)
+        todo = [
+            Batch(at, part, frozenset(silenced), tuple(chosen if half else held_out or ()))
+            for at, (part, half) in enumerate(zip(parts, halves, strict=True))
+            if (half and chosen) or (not half and held_out is not None)
+        ]
+        for batch, numbers in workers.effects(iter(todo)):
+            values[starts[batch.at] : starts[batch.at + 1], : numbers.shape[1]] = numbers
+        folder.write(name, array_bytes(values, stamp))
+        return values
+
+    first = round_of(0, (), heads, heads)
+    base, numbers = first[:, 0], first[:, 1:]
+    latest = dict(zip(heads, cost(readout, numbers[:choosing].T, base[:choosing]).mean(-1).tolist(), strict=True))
+    order: list[Head] = []
+    chosen, held_out = [], []
+    for step in range(len(heads)):
+        candidates = sorted(sorted(latest), key=lambda head: latest[head])[:CANDIDATES]
+        if step:
+            values = round_of(step, order, candidates, ())
+            held_out.append(values[choosing:, 0])
+            here = dict(zip(candidates, values[:choosing, 1:].T, strict=True))
+        else:
+            here = {head: numbers[:choosing, heads.index(head)] for head in candidates}
+        latest |= {head: float(cost(readout, here[head], base[:choosing]).mean()) for head in candidates}
+        cheapest = min(candidates, key=lambda head: latest[head])
+        del latest[cheapest]
+        order.append(cheapest)
+        chosen.append(here[cheapest])
+    held_out.append(round_of(len(heads), order, (), ())[choosing:, 0])
+    return Measured(
+        readout,
+        record["method"],
+        tuple(ordered),
+        choosing,
+        numbers,
+        base,
+        tuple(order),
+        np.stack(chosen),
+        np.stack(held_out),
+    )
+
+
+def effects_table(measured: Measured, heads: Sequence[Head]) -> pyarrow.Table:
+    """`survey.effects`: the mean change of each head over all windows, with its interval over documents."""
+    documents = [window.place.number for window in measured.windows]
+    means, low, high = Resampled(documents).means(measured.changes())
+    constant = (str(measured.readout), measured.readout.unit, measured.method, float(measured.base.mean()))
+    rows = [
+        (*head, *constant, *numbers, len(documents), len(set(documents)))
+        for head, *numbers in zip(heads, means, low, high, strict=True)
+    ]
+    return _table(EFFECT_COLUMNS, rows)
+
+
+def removal_table(measured: Measured) -> pyarrow.Table:
+    """`survey.removal`: the order of removal and its cost, where it was chosen and held out."""
+    count = measured.choosing
+    costs = measured.cost(measured.chosen, slice(None, count)).mean(-1)
+    documents = [window.place.number for window in measured.windows[count:]]
+    held_out = measured.cost(measured.held_out, slice(count, None))
+    bounds = (
+        zip(*Resampled(documents).means(held_out.T), strict=True) if documents else [(None, None, None)] * len(costs)
+    )
+    rows = [
+        (step, *head, float(price), *bound, count, len(documents))
+        for step, (head, price, bound) in enumerate(zip(measured.order, costs, bounds, strict=True), 1)
+    ]
+    return _table(REMOVAL_COLUMNS, rows)
+
+
+def _table(columns: Sequence[tuple[str, pyarrow.DataType]], rows: Sequence[tuple[Any, ...]]) -> pyarrow.Table:
+    return pyarrow.table(
+        {
+            name: pyarrow.array([row[at] for row in rows], kind, from_pandas=True)
+            for at, (name, kind) in enumerate(columns)
+        }
+    )

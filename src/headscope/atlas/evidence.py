@@ -1,0 +1,277 @@
+"""Evidence that labels are searched in: strongest pairs, the words drawn from each half, the passages of both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow
+
+from headscope.atlas.choices import drawn_windows, renumbered_by
+from headscope.atlas.describe import Clause, Facts, Ground
+from headscope.atlas.passages import QUERIES, Passage, classes_of, is_english
+from headscope.atlas.predicates import HIGH, MIDDLE, relations_of, sides_of
+from headscope.atlas.store import read_beside
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int
+
+Place = tuple[int, int]
+"""Document, numbered over the corpus, and window."""
+
+Own = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""A head's own class of keys: from forms and vectors of words, (words,) of bool."""
+
+Vectors = Callable[[Sequence[int]], "Float[np.ndarray, 'ids d']"]
+"""Gives the centred input embeddings of some tokens, of width 0 where the model has none."""
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """The windows drawn from one half, and every head's choices in them.
+
+    Attributes:
+        places: of the windows.
+        keys: of each window (heads, words that look), -1 for none.
+        strength: likewise.
+    """
+
+    places: list[Place]
+    keys: list[Int[np.ndarray, "heads looks"]]
+    strength: list[Float[np.ndarray, "heads looks"]]
+
+
+class Texts:
+    """The passages of a survey's lists.
+
+    Attributes:
+        names: document's name and words by place.
+        english: whether the lists of English words apply.
+    """
+
+    def __init__(self, tables: Iterable[pyarrow.Table], documents: Sequence[int], wanted: set[Place]) -> None:
+        self._rows: dict[Place, dict[str, Any]] = {}
+        before = 0
+        for table, count in zip(tables, documents, strict=True):
+            places = zip(table["document"].to_pylist(), table["window"].to_pylist(), strict=True)
+            for at, (document, window) in enumerate(places):
+                if (before + document, window) in wanted:
+                    self._rows[before + document, window] = {
+                        name: table[name][at].as_py() for name in table.column_names
+                    }
+            before += count
+        self._table = np.zeros((0, 0), dtype=np.float32)
+        self._ids: dict[int, int] = {}
+        self._cosines: tuple[float, float] | None = None
+        self.english = is_english([self.passage(place) for place in self._rows])
+
+    def text(self, place: Place) -> tuple[str, list[str]]:
+        """The document's name and the words of a window."""
+        row = self._rows[place]
+        return row["name"], row["words"]
+
+    def tree(self, place: Place) -> tuple[list[int], list[str]]:
+        """The heads and relations of a window's words; empty without a tree."""
+        row = self._rows[place]
+        return row["heads"], row["relations"]
+
+    def looks(self, place: Place) -> list[int]:
+        """The words that look."""
+        return list(self._rows[place]["looks"])
+
+    def embed(self, vectors: Vectors, places: Sequence[Place]) -> None:
+        """Take the embeddings of all tokens, and the cosines that count as related over some passages."""
+        ids = sorted({token for row in self._rows.values() for token in row["ids"]})
+        self._ids = {token: at for at, token in enumerate(ids)}
+        self._table = np.asarray(vectors(ids), dtype=np.float32)
+        if not self._table.shape[1]:
+            return
+        cosines: list[np.ndarray] = []
+        for place in places:
+            passage = self.passage(place)
+            classes = classes_of(passage, english=self.english)
+            chosen = np.flatnonzero(classes.get("content", ~classes["PUNCT"]) & (passage.sizes > 0))
+            names = np.array(passage.names, dtype=object)[chosen]
+            likeness = passage.vectors[chosen] @ passage.vectors[chosen].T
+            cosines.append(likeness[names[:, None] != names])
+        every = np.concatenate(cosines) if cosines else np.zeros(0)
+        if len(every):
+            high, middle = np.quantile(every, [1 - HIGH, 1 - MIDDLE])
+            self._cosines = float(high), float(middle)
+
+    def passage(self, place: Place) -> Passage:
+        """The words of a window."""
+        row = self._rows[place]
+        of, ids = np.array(row["of_token"], dtype=np.int64), np.array(row["ids"], dtype=np.int64)
+        inside = of >= 0
+        count = len(row["words"])
+        sizes = np.bincount(of[inside], minlength=count)
+        first = np.full(count, -1)
+        first[of[inside][::-1]] = ids[inside][::-1]
+        vectors = np.zeros((count, self._table.shape[1]), dtype=np.float32)
+        if self._table.shape[1]:
+            np.add.at(vectors, of[inside], self._table[[self._ids[token] for token in ids[inside].tolist()]])
+            vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
+        trees = (tuple(row[name]) for name in ("tags", "heads", "relations"))
+        return Passage(tuple(row["words"]), sizes, first, vectors, *trees)
+
+    def facts(self, place: Place) -> PassageFacts:
+        """Everything that may be said of the pairs of a window."""
+        passage = self.passage(place)
+        classes = classes_of(passage, english=self.english)
+        relations = dict(relations_of(passage, classes, self._cosines, english=self.english))
+        return PassageFacts(passage, classes, relations)
+
+
+@dataclass(frozen=True, eq=False)
+class PassageFacts:
+    """A window's words with their classes and relations.
+
+    Attributes:
+        passage: the words.
+        classes: name -> (words,).
+        relations: name -> (words, words), query by key.
+    """
+
+    passage: Passage
+    classes: dict[str, np.ndarray]
+    relations: dict[str, np.ndarray]
+
+    def even(self, row: int, behind: int = 1 << 30, ahead: int = 1 << 30) -> Float[np.ndarray, " words"]:
+        """b of each word for one that looks, if it sees so far."""
+        gaps = np.arange(len(self.passage.forms)) - row
+        share = np.where((gaps == 0) | (gaps < -behind) | (gaps > ahead), 0, self.passage.sizes).astype(np.float64)
+        return np.asarray(share / max(share.sum(), 1))
+
+    def row(self, clause: Clause, query: int, own: Mapping[str, Own]) -> Bool[np.ndarray, " words"]:
+        """The words that a clause holds for one that looks."""
+        count = len(self.passage.forms)
+        mask = np.ones(count, dtype=bool)
+        if clause.query:
+            mask &= self.classes[clause.query][query]
+        if clause.key in own:
+            mask &= own[clause.key](np.array(self.passage.names, dtype=object), self.passage.vectors)
+        elif clause.key:
+            mask &= self.classes[clause.key]
+        if clause.relation:
+            mask &= self.relations[clause.relation][query]
+        if clause.side:
+            mask &= sides_of(np.arange(count) - query)[clause.side]
+        return mask
+
+    def of(self, queries: Int[np.ndarray, " n"], keys: Int[np.ndarray, " n"]) -> Facts:
+        """Return what holds of some pairs."""
+        return Facts(
+            {
+                "query": {name: self.classes[name][queries] for name in QUERIES if name in self.classes},
+                "key": {name: flags[keys] for name, flags in self.classes.items()},
+                "relation": {name: matrix[queries, keys] for name, matrix in self.relations.items()},
+                "side": sides_of(keys - queries),
+            },
+            len(queries),
+        )
+
+
+def joined(parts: Sequence[Facts]) -> Facts:
+    """The facts of several windows' pairs, one after the other."""
+    if not parts:
+        return Facts({}, 0)
+    tables = {
+        slot: {name: np.concatenate([part.of(slot, name) for part in parts]) for name in table}
+        for slot, table in parts[0].tables.items()
+    }
+    return Facts(tables, sum(map(len, parts)))
+
+
+@dataclass(frozen=True, eq=False)
+class Half:
+    """The words drawn from one half: every pair of them and the words beside them, and every head's choices.
+
+    Attributes:
+        ground: their even shares.
+        gaps: (pairs,), key minus query.
+        starts: (rows,), where each row's pairs begin: all words of its window, in order.
+        keys: (heads, rows), each head's choice; -1 for none.
+        strength: (heads, rows).
+        words: (words,) of (window, word) -> their number; `word` (pairs,) is each key's.
+        names: (words,), the forms.
+        vectors: (words, d).
+        content: (words,), True for content words.
+    """
+
+    ground: Ground
+    gaps: Int[np.ndarray, " pairs"]
+    starts: Int[np.ndarray, " rows"]
+    keys: Int[np.ndarray, "heads rows"]
+    strength: Float[np.ndarray, "heads rows"]
+    word: Int[np.ndarray, " pairs"]
+    names: np.ndarray
+    vectors: Float[np.ndarray, "words d"]
+    content: np.ndarray
+
+
+def half_of(drawn: Drawn, texts: Texts) -> Half:
+    """The ground of one half."""
+    parts: list[Facts] = []
+    columns: dict[str, list[np.ndarray]] = {name: [] for name in ("even", "row", "gaps", "word", "starts")}
+    names: list[str] = []
+    vectors, content = [], []
+    rows = pairs = 0
+    for place in drawn.places:
+        known = texts.facts(place)
+        count, looks = len(known.passage), texts.looks(place)
+        queries, keys = np.repeat(looks, count), np.tile(np.arange(count), len(looks))
+        parts.append(known.of(queries, keys))
+        columns["even"] += [known.even(row) for row in looks]
+        columns["row"].append(np.repeat(np.arange(rows, rows + len(looks)), count))
+        columns["gaps"].append(keys - queries)
+        columns["word"].append(keys + len(names))
+        columns["starts"].append(pairs + count * np.arange(len(looks)))
+        names += known.passage.names
+        vectors.append(known.passage.vectors)
+        content.append(known.classes.get("content", ~known.classes["PUNCT"]))
+        rows, pairs = rows + len(looks), pairs + count * len(looks)
+    even, row, gaps, word, starts = (
+        np.concatenate(column) if column else np.zeros(0, dtype=np.int64) for column in columns.values()
+    )
+    return Half(
+        Ground(joined(parts), even, row, rows),
+        gaps,
+        starts,
+        np.concatenate(drawn.keys, 1).astype(np.int64) if drawn.keys else np.zeros((0, 0), dtype=np.int64),
+        np.concatenate(drawn.strength, 1) if drawn.strength else np.zeros((0, 0)),
+        word,
+        np.array(names, dtype=object),
+        np.concatenate(vectors) if vectors else np.zeros((0, 0)),
+        np.concatenate(content) if content else np.zeros(0, dtype=bool),
+    )
+
+
+def drawn_of(folder: Path, documents: Sequence[int], cells: int) -> tuple[Drawn, Drawn]:
+    """The windows drawn from each half over all parts. At most two parts' are in memory."""
+    kept: tuple[list[Any], list[Any]] = ([], [])
+    before = 0
+    choices = read_beside(folder, "choices", len(documents))
+    texts = read_beside(folder, "texts", len(documents))
+    for table, words, count in zip(choices, texts, documents, strict=True):
+        sizes = {
+            (row["document"], row["window"]): len(row["words"])
+            for row in words.select(["document", "window", "words"]).to_pylist()
+        }
+        table = renumbered_by(table, before)
+        for row in range(table.num_rows):
+            place = (table["document"][row].as_py(), table["window"][row].as_py())
+            keys, strength = (table[name][row].values.to_numpy().reshape(cells, -1) for name in ("keys", "strength"))
+            size = sizes[place[0] - before, place[1]]
+            entry = (table["order"][row].as_py(), (place, keys, strength), keys.shape[1], size)
+            kept[place[0] % 2].append(entry)
+        for half in kept:
+            some = {id(window) for window in drawn_windows(half)}
+            half[:] = [entry for entry in half if id(entry[1]) in some]
+        before += count
+    halves = [drawn_windows(half) for half in kept]
+    drawn = [Drawn([w[0] for w in half], [w[1] for w in half], [w[2] for w in half]) for half in halves]
+    return drawn[0], drawn[1]

@@ -1,0 +1,258 @@
+"""A survey's results, read back from its folder: the aggregates, the manifest, the distances between heads."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headscope.atlas.contents import AGAIN, EMPTY, FIELDS, check, check_aggregates, check_manifest, strange
+from headscope.checkpoint.files import open_regular, read_whole
+from headscope.checkpoint.json_text import JsonError, brief, few, parse_object
+from headscope.errors import InputError, MissingExtraError, install
+from headscope.files import fault
+from headscope.results.table import across, in_columns
+
+if TYPE_CHECKING:
+    import pyarrow
+    from jaxtyping import Float
+
+FORMAT = "headscope survey 2"
+"""The manifest's `format`."""
+
+SIMILARITY = "similarity.parquet"
+
+MOST_ITEMS = 20_000_000
+"""Items of aggregates.json: a model of 16,000 heads has 3 million."""
+
+LARGEST = 1 << 31
+"""Most bytes of a file that is read whole."""
+
+
+@dataclass(frozen=True)
+class SurveyData:
+    """A survey's results.
+
+    Attributes:
+        manifest: model, settings, corpus, counts, refused documents; see docs/survey.md.
+        layers: the number of each layer in the model.
+        heads: the numbers of the heads, the columns of every table; NaN where a layer lacks a head.
+        statistics: name -> field (FIELDS, and `count` of windows) -> (layers, heads).
+        distances: (heads_total, heads_total), layer 0's heads first; None if not measured.
+        named: (layer, head) of every head, in the order of the rows of `distances`.
+    """
+
+    manifest: Mapping[str, Any]
+    layers: tuple[int, ...]
+    heads: tuple[int, ...]
+    statistics: Mapping[str, Mapping[str, Float[np.ndarray, "layers heads"]]]
+    distances: Float[np.ndarray, "heads_total heads_total"] | None
+    named: tuple[tuple[int, int], ...]
+
+    def values(self, statistic: str, field: str = "mean") -> Float[np.ndarray, "layers heads"]:
+        """One field of a statistic, (layers, heads); all NaN for a statistic that was not measured."""
+        if statistic in self.statistics:
+            return self.statistics[statistic][field]
+        return np.full((len(self.layers), len(self.heads)), np.nan)
+
+
+def read_findings(folder: Path, *, parts: bool = True) -> SurveyData:
+    """Read a finished survey. Arguments and other errors as for `read_records`.
+
+    Raises:
+        MissingExtraError: the survey has distances between heads, and pyarrow is not installed.
+    """
+    manifest, aggregates = read_records(folder, parts=parts)
+    with strange(folder):
+        return _findings(folder, manifest, aggregates)
+
+
+def _findings(folder: Path, manifest: dict[str, Any], aggregates: dict[str, Any]) -> SurveyData:
+    layers = tuple(aggregates["layers"])
+    named = tuple((layer, head) for layer, row in zip(layers, aggregates["heads"], strict=True) for head in row)
+    statistics = {
+        name: {field: table_of(aggregates, name, field) for field in (*FIELDS, "count")}
+        for name in aggregates["statistics"]
+    }
+    distances = _distances(folder, manifest, named) if "similarity" in manifest else None
+    return SurveyData(manifest, layers, across(aggregates["heads"]), statistics, distances, named)
+
+
+def read_records(folder: Path, *, parts: bool = True) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The manifest and the aggregates of a finished survey, once all of its files have been checked.
+
+    Args:
+        parts: check the parts, too. Pass False if they have just been checked.
+
+    Raises:
+        InputError: the folder has no survey, the survey is not complete, or a file is damaged or missing.
+    """
+    where = folder / "manifest.json"
+    manifest = parse_manifest(where)
+    if not manifest["complete"]:
+        raise InputError(
+            "the survey is not finished: its manifest has complete = false", where=str(where), advice=AGAIN
+        )
+    listed = {**manifest["files"], **({part["name"]: part for part in manifest["parts"]} if parts else {})}
+    problems = {name: problem for name, record in listed.items() if (problem := file_fault(folder / name, record))}
+    if problems:
+        name, problem = next(iter(problems.items()))
+        more = f"; {len(problems) - 1} more are damaged: {few(list(problems)[1:], 5)}" if len(problems) > 1 else ""
+        raise InputError(f"{name}: {problem}{more}", where=str(folder / name), advice=AGAIN)
+    data = read_listed(folder, "aggregates.json", manifest["files"].get("aggregates.json"))
+    try:
+        aggregates = parse_object(data, unique=False, items=MOST_ITEMS)
+        check_aggregates(aggregates, manifest["statistics"])
+    except (JsonError, ValueError) as error:
+        raise InputError(
+            f"the aggregates are not a survey's: {error}", where=str(where.parent), advice=EMPTY
+        ) from error
+    return manifest, aggregates
+
+
+class DamageWarning(UserWarning):
+    """A file of a survey was damaged; it has been set aside and is made again."""
+
+
+def read_listed(folder: Path, name: str, listed: Mapping[str, Any] | None) -> bytes:
+    """Read a file that the manifest lists, and check the bytes that were read.
+
+    Args:
+        folder: of the survey.
+        name: of the file.
+        listed: its entry in the manifest.
+
+    Raises:
+        InputError: it is not listed, is missing or can't be read, or is not the file that is listed.
+    """
+    path = folder / name
+    try:
+        data = b"" if listed is None else read_whole(path, LARGEST)
+    except OSError as error:
+        raise InputError(f"{name} can't be read: {error.strerror or error}", where=str(path), advice=AGAIN) from error
+    if listed is None or hashlib.sha256(data).hexdigest() != listed["sha256"]:
+        problem = (
+            "the manifest doesn't list it" if listed is None else "its bytes do not match the hash in manifest.json"
+        )
+        raise InputError(f"{name}: {problem}", where=str(path), advice=AGAIN)
+    return data
+
+
+def read_table(folder: Path, name: str, listed: Mapping[str, Any] | None) -> pyarrow.Table:
+    """Read a table that the manifest lists, whole. Arguments as for `read_listed`.
+
+    Raises:
+        InputError: as in `read_listed`; or it is not Parquet.
+        MissingExtraError: pyarrow is not installed.
+    """
+    try:
+        from headscope.atlas.store import table_of_bytes
+    except ImportError as error:
+        raise MissingExtraError(
+            "reading a survey's tables needs pyarrow, which is not installed",
+            where=str(folder / name),
+            advice=install("survey"),
+        ) from error
+    data = read_listed(folder, name, listed)
+    try:
+        return table_of_bytes(data)
+    except ValueError as error:
+        raise InputError(f"{name} is not a survey's table: {error}", where=str(folder / name), advice=EMPTY) from error
+
+
+class ManifestError(InputError):
+    """A manifest that can't be used.
+
+    Attributes:
+        foreign: True if it looks like an intact file of something else, not like a survey's damaged manifest.
+    """
+
+    def __init__(self, problem: str, path: Path, advice: str, *, foreign: bool = False) -> None:
+        super().__init__(problem, where=str(path), advice=advice)
+        self.foreign = foreign
+
+
+def parse_manifest(path: Path) -> dict[str, Any]:
+    """Read a manifest and check its bytes against the hash written with them.
+
+    Raises:
+        ManifestError: it is missing, damaged, or a file of something else.
+        InputError: it can't be read.
+    """
+    try:
+        data = read_whole(path, LARGEST)
+    except FileNotFoundError as error:
+        advice = "name the folder that `headscope survey --out` wrote"
+        if any(path.parent.glob("parts/part-*.parquet")):
+            advice = AGAIN
+        raise ManifestError("there is no manifest.json", path.parent, advice) from error
+    except OSError as error:
+        raise InputError(
+            f"the manifest can't be read: {error.strerror or error}", where=str(path), advice="check the folder"
+        ) from error
+    problem = fault(data)
+    try:
+        manifest = parse_object(data, unique=False, items=MOST_ITEMS)
+    except JsonError as error:
+        problem = f"{problem or 'its hash is right'}, and it holds no JSON object ({error})"
+        raise ManifestError(f"the manifest can't be read: {problem}", path, AGAIN) from error
+    if manifest.get("format") != FORMAT:
+        raise ManifestError(
+            f"expected a manifest with format {FORMAT!r}, got {brief(manifest.get('format'))}",
+            path,
+            "name another folder; if this one held a survey, run the same survey command again",
+            foreign=True,
+        )
+    if problem is not None:
+        raise ManifestError(f"the manifest is damaged: {problem}", path, AGAIN)
+    try:
+        check(manifest, {"complete": bool})
+        if manifest["complete"]:
+            check_manifest(manifest)
+    except ValueError as error:
+        raise ManifestError(f"the manifest is not a survey's: {error}", path, AGAIN) from error
+    return manifest
+
+
+def file_fault(path: Path, listed: Mapping[str, Any]) -> str | None:
+    """A clause that says what is wrong with a file that a manifest lists, or None."""
+    try:
+        record = file_record(path)
+    except FileNotFoundError:
+        return "the file is missing"
+    except OSError as error:
+        return f"it can't be read: {error.strerror or error}"
+    same = all(record[name] == listed[name] for name in record)
+    return None if same else "its bytes do not match the hash in manifest.json"
+
+
+def file_record(path: Path) -> dict[str, Any]:
+    """Size and sha256 of a file."""
+    digest = hashlib.sha256()
+    with open_regular(path) as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+        return {"bytes": file.tell(), "sha256": digest.hexdigest()}
+
+
+def table_of(aggregates: Mapping[str, Any], statistic: str, field: str) -> Float[np.ndarray, "layers heads"]:
+    """One field of a statistic, each value in its head's column; NaN for a missing value or head."""
+    rows = aggregates["statistics"][statistic][field]
+    return in_columns([np.array(row, dtype=np.float64) for row in rows], aggregates["heads"])
+
+
+def _distances(
+    folder: Path, manifest: Mapping[str, Any], named: tuple[tuple[int, int], ...]
+) -> Float[np.ndarray, "heads_total heads_total"]:
+    values = read_table(folder, SIMILARITY, manifest["files"].get(SIMILARITY))["distance"].to_numpy()
+    if len(values) != len(named) ** 2:
+        raise InputError(
+            f"the file has {len(values)} rows; expected {len(named) ** 2}, one for each pair of {len(named)} heads",
+            where=str(folder / SIMILARITY),
+            advice=EMPTY,
+        )
+    return np.asarray(values, dtype=np.float64).reshape(len(named), len(named))

@@ -1,0 +1,270 @@
+"""The search for every head's label: which clauses half of the documents choose, and what the other half says of them.
+
+`describe` has the search and its formula, `choices` what strength is, `passages` and `predicates` what may be said,
+`verdicts` what is kept of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow
+
+from headscope.atlas.choices import RANDOM, STRONGEST
+from headscope.atlas.describe import FORM, LEARNED, Clause, Facts, Ground, Search
+from headscope.atlas.evidence import Own, Place, Texts, Vectors, drawn_of, half_of, joined
+from headscope.atlas.passages import MARKS, PLACES
+from headscope.atlas.store import read_beside
+from headscope.atlas.sums import summed
+from headscope.heads.roles import is_punctuation
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int
+
+TARGETS, REPORTED = 150, 100
+"""Strongest pairs that choose, and that report."""
+FORM_SHARE = 0.35
+"""Share of the targets from which a single form of keys may be named."""
+DOMINANT = 0.5
+"""A clause about keys alone of which one form has more than this share must name it."""
+SOME, SOME_LIFT = 5, 2.0
+"""So must one of which so many forms have that share, if by chance they had less than half of it."""
+NAMING = frozenset({*MARKS, *PLACES, "PUNCT"})
+"""Classes of keys that say as much as a form."""
+LEARNED_SHARES = (0.05, 0.10)
+"""Of all words, those most like the keys of a head that count as “words such as”."""
+
+
+def _is_form(form: str, names: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    return np.asarray(names == form, dtype=bool)
+
+
+def _is_like(direction: np.ndarray, bound: float, names: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    return np.asarray(np.einsum("wd,d->w", vectors, direction) >= bound)
+
+
+@dataclass(eq=False)
+class Described:
+    """Clauses of one head, and the pairs that report.
+
+    Attributes:
+        clauses: of its description.
+        own: its own classes of keys, by name.
+        shares: of each of the pairs that report, the even share of the first clause, the second, both.
+        hits: likewise, whether the pair itself is held.
+        numbers: columns of its row.
+        note: reservations, in words.
+    """
+
+    clauses: list[Clause]
+    own: dict[str, Own]
+    shares: Float[np.ndarray, "pairs 3"]
+    hits: Bool[np.ndarray, "pairs 3"]
+    numbers: dict[str, Any] = field(default_factory=dict)
+    note: str = ""
+
+
+class Labeller:
+    """Everything that the heads of a survey are described from.
+
+    Args:
+        folder: the survey's.
+        documents: how many documents each part has.
+        cells: heads of the model.
+        pairs: the lists of all parts, merged.
+        vectors: gives the input embeddings of tokens.
+    """
+
+    def __init__(
+        self, folder: Path, documents: Sequence[int], cells: int, pairs: pyarrow.Table, vectors: Vectors
+    ) -> None:
+        drawn = drawn_of(folder, documents, cells)
+        self._cells = cells
+        self._lists, self._cell = pairs["list"].to_numpy(), pairs["cell"].to_numpy()
+        self.queries, self._key = pairs["query"].to_numpy(), pairs["key"].to_numpy()
+        self.places = list(zip(pairs["document"].to_pylist(), pairs["window"].to_pylist(), strict=True))
+        self.names = np.array([word.casefold() for word in pairs["key_word"].to_pylist()], dtype=object)
+        places = [place for half in drawn for place in half.places]
+        texts = read_beside(folder, "texts", len(documents))
+        self.texts = Texts(texts, documents, {*self.places, *places})
+        self.texts.embed(vectors, places)
+        self.sums = summed(read_beside(folder, "heads", len(documents)), documents)
+        self._halves = [half_of(half, self.texts) for half in drawn]
+        self._grounds: dict[tuple[int, int, int], Ground] = {}
+        self._flags: dict[tuple[int, Own], np.ndarray] = {}
+        self._facts, self._vectors = self._of_pairs()
+
+    def _of_pairs(self) -> tuple[Facts, Float[np.ndarray, "pairs d"]]:
+        """Return what holds of the pairs, and the vectors of their keys."""
+        by_place: dict[Place, list[int]] = {}
+        for at, place in enumerate(self.places):
+            if self._lists[at] != RANDOM:
+                by_place.setdefault(place, []).append(at)
+        parts, order, vectors = [], [], []
+        for place, rows in by_place.items():
+            known = self.texts.facts(place)
+            parts.append(known.of(self.queries[rows], self._key[rows]))
+            vectors.append(known.passage.vectors[self._key[rows]])
+            order += rows
+        facts = joined(parts)
+        back = np.zeros(len(self.places), dtype=np.int64)
+        back[order] = np.arange(len(order))
+        return facts.at(back) if order else facts, np.concatenate(vectors)[back] if order else np.zeros((0, 0))
+
+    def rows(self, cell: int, half: int, most: int) -> Int[np.ndarray, " n"]:
+        """A head's strongest pairs of a half, rows of the table of pairs."""
+        return np.flatnonzero((self._cell == cell) & (self._lists == half))[:most]
+
+    def ground(self, cell: int, half: int) -> Ground:
+        """The even shares of a half, as far as a head sees."""
+        reach = int(self.sums["behind"][cell]), int(self.sums["ahead"][cell])
+        place = (half, *reach)
+        if place not in self._grounds:
+            of = self._halves[half]
+            self._grounds[place] = of.ground.seen(of.gaps, *reach)
+        return self._grounds[place]
+
+    def describe(self, cell: int, half: int) -> tuple[list[Clause], dict[str, Own]]:
+        """The clauses that a half chooses for a head, and the head's own classes of keys."""
+        rows = self.rows(cell, half, TARGETS)
+        own = self._own(cell, half)
+        search = Search(
+            self.known(rows, own),
+            np.full(len(rows), 1 / max(len(rows), 1)),
+            self.ground(cell, half),
+            self._on_ground(half, own),
+        )
+        clauses = [found.clause for found in search.description()]
+        return [clause for clause in clauses if not self._dominated(clause, rows, half)], own
+
+    def known(self, rows: Int[np.ndarray, " n"], own: Mapping[str, Own]) -> Facts:
+        more = {name: test(self.names[rows], self._vectors[rows]) for name, test in own.items()}
+        return self._facts.at(rows).with_keys(more)
+
+    def _on_ground(self, half: int, own: Mapping[str, Own]) -> dict[str, Bool[np.ndarray, " n"]]:
+        of = self._halves[half]
+        for test in own.values():
+            if (half, test) not in self._flags:
+                self._flags[half, test] = test(of.names, of.vectors)
+        return {name: self._flags[half, test][of.word] for name, test in own.items()}
+
+    def _own(self, cell: int, half: int) -> dict[str, Own]:
+        """Single forms that are often its key, and words like its keys."""
+        rows = self.rows(cell, half, TARGETS)
+        own: dict[str, Own] = {}
+        for name, count in Counter(self.names[rows].tolist()).items():
+            if count >= FORM_SHARE * len(rows) and not is_punctuation(name):
+                own[FORM + name] = partial(_is_form, name)
+        of = self._halves[half]
+        if not len(rows) or not of.vectors.shape[1] or not of.content.any():
+            return own
+        keys = self._vectors[self.rows(cell, half, STRONGEST)[::2]]
+        direction = keys.mean(0) - of.vectors[of.content].mean(0)
+        bounds = np.quantile(np.einsum("wd,d->w", of.vectors, direction), [1 - share for share in LEARNED_SHARES])
+        for share, bound in zip(LEARNED_SHARES, bounds.tolist(), strict=True):
+            own[f"{LEARNED}{round(100 * share)}"] = partial(_is_like, direction, bound)
+        return own
+
+    def _dominated(self, clause: Clause, rows: Int[np.ndarray, " n"], half: int) -> bool:
+        """Return True if what a clause about keys alone holds is a few forms that it doesn't name."""
+        if not clause.key or clause.relation or clause.key in NAMING or clause.key[:1] in (FORM, LEARNED):
+            return False
+        counts = Counter(self.names[rows][clause.mask(self._facts.at(rows))].tolist())
+        some = counts.most_common(SOME)
+        whole = max(sum(counts.values()), 1)
+        if some and some[0][1] > DOMINANT * whole:
+            return True
+        of = self._halves[half]
+        held = np.flatnonzero(clause.mask(of.ground.facts))
+        even = of.ground.even[held]
+        among = np.isin(of.names[of.word[held]].astype(str), [name for name, _ in some])
+        share = sum(count for _, count in some) / whole
+        return bool(share > DOMINANT and share * even.sum() > SOME_LIFT * even[among].sum())
+
+    def reported(self, chosen: Mapping[int, tuple[list[Clause], dict[str, Own]]]) -> dict[int, Described]:
+        """Hold each head's clauses against the pairs of the other half, with what they would hold by chance."""
+        by_place: dict[Place, list[tuple[int, int, int]]] = {}
+        found: dict[int, Described] = {}
+        priors = {}
+        for cell, (clauses, own) in chosen.items():
+            rows = self.rows(cell, 1, REPORTED)
+            for at, row in enumerate(rows.tolist()):
+                by_place.setdefault(self.places[row], []).append((cell, at, row))
+            facts = self.known(rows, own)
+            masks = [clause.mask(facts) for clause in clauses] + [np.zeros(len(rows), dtype=bool)] * (2 - len(clauses))
+            hits = np.stack([*masks, masks[0] | masks[1]], 1)
+            found[cell] = Described(clauses, own, np.zeros(hits.shape), hits)
+            found[cell].numbers["key_bits"] = 0.0
+            priors[cell] = self._prior(cell)
+        for place, wanted in by_place.items():
+            known = self.texts.facts(place)
+            names = np.array(known.passage.names, dtype=object)
+            for cell, at, row in wanted:
+                query, head = int(self.queries[row]), found[cell]
+                even = known.even(query, int(self.sums["behind"][cell]), int(self.sums["ahead"][cell]))
+                masks = [known.row(clause, query, head.own) for clause in head.clauses]
+                masks += [np.zeros(len(names), dtype=bool)] * (2 - len(masks))
+                head.shares[at] = [even @ mask for mask in (*masks, masks[0] | masks[1])]
+                usual = even * np.array([priors[cell].get(name, priors[cell][""]) for name in names])
+                key = int(self._key[row])
+                bits = np.log2(usual[key] / usual.sum() / even[key]) if even[key] > 0 else 0.0
+                head.numbers["key_bits"] += float(bits) / max(len(head.hits), 1)
+        return found
+
+    def _prior(self, cell: int) -> dict[str, float]:
+        """Ratio to chance at which each form is a key of the half that chooses; of others, under ""."""
+        rows, of = self.rows(cell, 0, STRONGEST), self._halves[0]
+        ground = self.ground(cell, 0)
+        chances = np.bincount(of.word, ground.even, len(of.names)) * len(rows) / max(ground.rows, 1)
+        expected: Counter[str] = Counter()
+        for name, chance in zip(of.names.tolist(), chances.tolist(), strict=True):
+            expected[name] += chance
+        counts = Counter(self.names[rows].tolist())
+        return {"": 1.0, **{name: (count + 1) / (expected[name] + 1) for name, count in counts.items()}}
+
+    def rests(self, cell: int) -> dict[str, float | None]:
+        """The mean weights on special tokens, the closing mark, a word's own tokens; and the mean entropy."""
+        out_of = {"stop": "stop_words", "inner": "inner_words"}
+        sums = {name: numbers[cell] for name, numbers in self.sums.items()}
+        return {
+            name: float(sums[name] / sums[of]) if sums[of := out_of.get(name, "words")] else None
+            for name in ("special", "first", "sep", "stop", "inner", "entropy")
+        }
+
+    def even(self, cell: int, half: int, clauses: Sequence[Clause], own: Mapping[str, Own]) -> float:
+        """The even share of what any of these clauses holds."""
+        ground = self.ground(cell, half)
+        facts = ground.facts.with_keys(self._on_ground(half, own))
+        held = np.logical_or.reduce([clause.mask(facts) for clause in clauses])
+        return float(ground.even[held].sum()) / max(ground.rows, 1)
+
+    def held(
+        self, cell: int, clauses: Sequence[Clause], own: Mapping[str, Own]
+    ) -> tuple[Bool[np.ndarray, " n"], Float[np.ndarray, " n"], Int[np.ndarray, " n"], Int[np.ndarray, " rows"]]:
+        """Of the pairs of the words drawn from the half that reports: what any of these clauses holds, the even
+        shares, and the row of each; and of each row the pair that the head chooses, -1 for none."""
+        half, ground = self._halves[1], self.ground(cell, 1)
+        facts = ground.facts.with_keys(self._on_ground(1, own))
+        held = np.logical_or.reduce([clause.mask(facts) for clause in clauses])
+        keys = half.keys[cell]
+        return held, ground.even, ground.row, np.where(keys >= 0, half.starts + keys, -1)
+
+    def words(self, cell: int, half: int) -> tuple[Facts, Float[np.ndarray, " words"]]:
+        """Return what holds of a head's choices over the words drawn from a half, and their strengths."""
+        of = self._halves[half]
+        if not of.ground.rows:
+            return Facts({}, 0), np.zeros(0)
+        some = np.flatnonzero(of.strength[cell] > 0)
+        return of.ground.facts.at(of.starts[some] + of.keys[cell, some]), of.strength[cell, some].astype(np.float64)
+
+    def chance_of(self, cell: int, clause: Clause) -> float:
+        """The even share of a clause over the words drawn from the half that reports, by their strength."""
+        of, ground = self._halves[1], self.ground(cell, 1)
+        strength = of.strength[cell] / of.strength[cell].sum()
+        return float(np.sum(ground.even * clause.mask(ground.facts) * strength[ground.row]))

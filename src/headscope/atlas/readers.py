@@ -1,0 +1,318 @@
+"""Readers of documents from files: text, JSON lines, CSV, Parquet, and the Arrow files of Hugging Face datasets.
+
+A bad file or row becomes a `Refused` document and never stops a survey. Rows are named `file#number`, counted from 1;
+in JSON lines the number is the line's.
+
+In CSV, an unclosed quote makes one cell of all rows that follow. Python's csv module accepts that, except in its strict
+mode, which is used here: unbalanced quotes are refused with their line, not guessed at.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from headscope.atlas.documents import Document, Refused, checked, no_field
+from headscope.checkpoint.json_text import JsonError, parse_object
+from headscope.errors import first_line
+
+if TYPE_CHECKING:
+    import pyarrow
+
+Read = Iterator[Document | Refused]
+
+LONGEST_CHARACTER = 4
+"""Most bytes of a character in UTF-8."""
+
+PACKED = {
+    b"\x1f\x8b": "gzip",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ": "xz",
+    b"\x28\xb5\x2f\xfd": "Zstandard",
+    b"PK\x03\x04": "a zip archive",
+}
+"""First bytes of a compressed file -> its format."""
+
+STREAM_END = b"\xff\xff\xff\xff\0\0\0\0"
+"""Last bytes of a complete stream of Arrow data."""
+
+TABLE_ROWS = 256
+"""Rows of a column in memory at once."""
+
+
+def read_text(path: Path, name: str, *, field: str, max_document: int) -> Read:
+    """Yield the whole file as one document."""
+    weight = path.stat().st_size
+    most = LONGEST_CHARACTER * max_document
+    with path.open("rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        yield Refused(name, "too long", f"it has {weight:,} bytes; the limit is {max_document:,} characters", weight)
+        return
+    yield decoded(name, data, weight, max_document)
+
+
+def decoded(name: str, data: bytes, weight: float, max_document: int) -> Document | Refused:
+    """Decode UTF-8 into a document, without a byte order mark at the beginning."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        packed = next((kind for sign, kind in PACKED.items() if data.startswith(sign)), None)
+        if packed is not None:
+            return Refused(
+                name, "packed", f"it is compressed ({packed}): decompress it, or pipe it in as one document", weight
+            )
+        return Refused(name, "not UTF-8", f"byte {error.start} is {data[error.start]:#04x}: {error.reason}", weight)
+    if "\0" in text:
+        detail = f"character {text.index(chr(0))} is NUL: it is not text, or text in UTF-16 or UTF-32"
+        return Refused(name, "not text", detail, weight)
+    return checked(name, text, weight, max_document)
+
+
+def read_json_lines(path: Path, name: str, *, field: str, max_document: int) -> Read:
+    """Yield a field of each line's JSON object. Blank lines are skipped."""
+    longest = 2 * LONGEST_CHARACTER * max_document
+    with path.open("rb") as file:
+        number = 0
+        while line := file.readline(longest + 1):
+            number += 1
+            place, weight = f"{name}#{number}", float(len(line))
+            if len(line) > longest:
+                while line and not line.endswith(b"\n"):
+                    line = file.readline(longest)
+                    weight += len(line)
+                yield Refused(place, "too long", f"the line has {weight:,.0f} bytes; the limit is {longest:,}", weight)
+            elif line.strip():
+                yield _json_document(place, line, weight, field, max_document)
+
+
+def _json_document(name: str, line: bytes, weight: float, field: str, max_document: int) -> Document | Refused:
+    try:
+        text = line.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        return Refused(name, "not UTF-8", f"byte {error.start} is {line[error.start]:#04x}: {error.reason}", weight)
+    if text.lstrip().startswith("["):
+        return Refused(name, "no field", "expected a JSON object, got a list", weight)
+    try:
+        record = parse_object(text.encode(), unique=False)
+    except JsonError as error:
+        return Refused(name, "not JSON", str(error), weight)
+    if field not in record:
+        return Refused(name, "no field", no_field(field, record), weight)
+    return checked(name, record[field], weight, max_document)
+
+
+def read_parquet(path: Path, name: str, *, field: str, max_document: int) -> Read:
+    """Yield each row of a column of texts."""
+    from pyarrow import parquet
+
+    try:
+        file = parquet.ParquetFile(path)
+        columns = file.schema_arrow.names
+    except arrow_errors() as error:
+        yield Refused(name, "not Parquet", _without(path, name, error), path.stat().st_size)
+        return
+    with file:
+        share = path.stat().st_size / max(file.metadata.num_rows, 1)
+
+        def batches() -> Iterator[pyarrow.RecordBatch]:
+            return file.iter_batches(batch_size=TABLE_ROWS, columns=[field])
+
+        yield from _columns(name, columns, batches, share, field, max_document)
+
+
+def read_arrow(path: Path, name: str, *, field: str, max_document: int) -> Read:
+    """Yield each row of a column of texts, in the stream format that `save_to_disk` writes."""
+    import pyarrow
+
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        file.seek(max(size - len(STREAM_END), 0))
+        ended = file.read() == STREAM_END
+    rows = 0
+    try:
+        with pyarrow.memory_map(str(path)) as source, pyarrow.ipc.open_stream(source) as stream:
+            rows = sum(batch.num_rows for batch in stream)
+        share = size / max(rows, 1)
+        with pyarrow.memory_map(str(path)) as source, pyarrow.ipc.open_stream(source) as stream:
+            yield from _columns(name, stream.schema.names, lambda: iter(stream), share, field, max_document)
+    except arrow_errors() as error:
+        yield Refused(name, "not Arrow", _without(path, name, error), size)
+    else:
+        if not ended:  # pyarrow takes the end of the file for the end of the rows
+            yield Refused(f"{name}#{rows + 1}", "damaged", "the file is truncated: its end marker is missing")
+
+
+def arrow_errors() -> tuple[type[Exception], ...]:
+    """The exceptions that pyarrow raises on a damaged file."""
+    import pyarrow
+
+    return (pyarrow.ArrowException, OSError, UnicodeDecodeError, OverflowError)
+
+
+def _without(path: Path, name: str, error: Exception) -> str:
+    """An error's first line, with the file's path shortened to its name in the corpus."""
+    return first_line(error).replace(str(path), name)
+
+
+def _columns(
+    name: str,
+    columns: list[str],
+    batches: Callable[[], Iterator[pyarrow.RecordBatch]],
+    share: float,
+    field: str,
+    max_document: int,
+) -> Read:
+    """Yield the documents of one column, row by row."""
+    if field not in columns:
+        yield Refused(name, "no field", no_field(field, columns))
+        return
+    number = 0
+    try:
+        for batch in batches():
+            for cell in _cells(batch.column(batch.schema.names.index(field))):
+                number += 1
+                yield _cell(f"{name}#{number}", cell, share, max_document)
+    except arrow_errors() as error:
+        yield Refused(f"{name}#{number + 1}", "damaged", f"{first_line(error)}; the rest of the file is left out")
+
+
+def _cells(column: pyarrow.Array) -> Iterator[Any]:
+    """Yield the values of a column, texts as bytes, because nothing has checked yet that they are valid UTF-8.
+
+    Raises:
+        ArrowException: the column points outside its buffers.
+    """
+    import pyarrow
+
+    kinds = {pyarrow.string(): pyarrow.binary(), pyarrow.large_string(): pyarrow.large_binary()}
+    values = column.type.value_type if pyarrow.types.is_dictionary(column.type) else column.type
+    texts = values in kinds
+    if texts and values != column.type:
+        column = pyarrow.DictionaryArray.from_arrays(column.indices, column.dictionary.view(kinds[values]), safe=False)
+    elif texts:
+        column = column.view(kinds[values])
+    column.validate(full=True)  # otherwise pyarrow reads out of bounds on a damaged file
+    for cell in column:
+        value = cell.as_py()
+        yield _Text(value) if texts and value is not None else value
+
+
+class _Text(bytes):
+    """The bytes of a text, as distinct from a value of a column of bytes."""
+
+
+def _cell(name: str, value: Any, share: float, max_document: int) -> Document | Refused:
+    if isinstance(value, _Text):
+        try:
+            value = value.decode()
+        except UnicodeDecodeError as error:
+            detail = f"byte {error.start} is {value[error.start]:#04x}: {error.reason}"
+            return Refused(name, "not UTF-8", detail, share)
+    return checked(name, value, share, max_document)
+
+
+class LongLineError(Exception):
+    """A line is longer than the limit."""
+
+
+class Lines:
+    """The lines of a file, of bounded length.
+
+    Attributes:
+        number: of the last line read, from 1.
+        size: characters read so far.
+        quotes: quotes read so far.
+    """
+
+    def __init__(self, file: TextIO, longest: int) -> None:
+        self._file = file
+        self._longest = longest
+        self.number = 0
+        self.size = 0
+        self.quotes = 0
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        line = chunk = self._file.readline(self._longest + 1)
+        if not line:
+            raise StopIteration
+        self.number += 1
+        self._count(line)
+        if len(line) <= self._longest:
+            return line
+        while chunk and not chunk.endswith(("\n", "\r")):
+            chunk = self._file.readline(self._longest)
+            self._count(chunk)
+        raise LongLineError(f"line {self.number} has more than {self._longest:,} characters")
+
+    def _count(self, text: str) -> None:
+        self.size += len(text)
+        self.quotes += text.count('"')
+
+
+def read_csv(path: Path, name: str, *, field: str, max_document: int) -> Iterator[Document | Refused]:
+    """Yield each row's cell in the column `field`. In a .tsv file tabs separate the columns."""
+    size = path.stat().st_size
+    # Bytes that aren't UTF-8 become surrogates, which `checked` refuses row by row.
+    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+        lines = Lines(file, 2 * LONGEST_CHARACTER * max_document)
+        rows = csv.reader(lines, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", strict=True)
+        number = 0
+        column = -1
+        while True:
+            place = f"{name}#{number}" if column >= 0 else name
+            first, before, quotes = lines.number + 1, lines.size, lines.quotes
+            try:
+                row = _next_row(rows, LONGEST_CHARACTER * max_document)
+            except (csv.Error, LongLineError) as error:
+                reason, detail = _problem(error, first, lines.number)
+                # With balanced quotes on one line it is clear where the next row begins.
+                if column >= 0 and lines.number == first and (lines.quotes - quotes) % 2 == 0:
+                    yield Refused(place, reason, detail, lines.size - before)
+                    number += 1
+                    continue
+                yield Refused(place, reason, f"{detail}; the rest of the file is left out", max(size - before, 0))
+                return
+            if row is None:
+                return
+            weight = float(lines.size - before)
+            if column < 0:
+                if field not in row:
+                    yield Refused(name, "no field", no_field(field, row), size)
+                    return
+                column = row.index(field)
+            elif row:
+                if column < len(row):
+                    yield checked(place, row[column], weight, max_document)
+                else:
+                    yield Refused(place, "no field", f"the row has {len(row)} cells", weight)
+            number += bool(row)
+
+
+def _problem(error: Exception, first: int, last: int) -> tuple[str, str]:
+    """Reason and detail of a row that begins on line `first` and could not be read up to line `last`."""
+    message = str(error)
+    if "field larger" in message:
+        if first == last:
+            return "too long", f"line {first} has a cell that is too long: {message}"
+        message = f"a quote may not be closed: {message}"
+    elif message == "unexpected end of data":
+        message = "a quote is never closed"
+    elif isinstance(error, LongLineError):
+        return "too long", message
+    begun = f"the row that begins on line {first}"
+    return "not CSV", f"{begun}: {message}" if first == last else f"{begun}, up to line {last}: {message}"
+
+
+def _next_row(rows: Iterator[list[str]], longest: int) -> list[str] | None:
+    """The next row. The csv module's limit on cells is global, so it is restored at once."""
+    before = csv.field_size_limit(longest)
+    try:
+        return next(rows, None)
+    finally:
+        csv.field_size_limit(before)

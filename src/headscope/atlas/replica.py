@@ -1,0 +1,358 @@
+"""One copy of the model at work: documents in, the bytes of a part out. One in this process, or one per Ray actor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from headscope.atlas.documents import CorpusPart, Document, Refused
+from headscope.atlas.effect_windows import EffectWindow, effect_window
+from headscope.atlas.effects import Batch
+from headscope.atlas.head_distance_windows import ChosenWindow
+from headscope.atlas.lines import TOKENS, Read, Reading, RowReader
+from headscope.atlas.loading import (
+    ModelSource,
+    config_record,
+    load,
+    modules_record,
+    running_record,
+    token_vectors,
+    tokenizer_record,
+)
+from headscope.atlas.match_parts import matched_part
+from headscope.atlas.observe import WindowObserver
+from headscope.atlas.settings import Settings
+from headscope.atlas.store import part_bytes
+from headscope.atlas.words import cut_trees, words_of_text
+from headscope.errors import HeadscopeError, UnsupportedError, first_line
+from headscope.heads.catalog import CATALOG, chosen, need_values
+from headscope.heads.distances import head_distances
+from headscope.heads.norms import gram_of
+from headscope.heads.on_live import StatisticsConsumer
+from headscope.heads.windows import Cutter, Window, batches, inputs_of, takes_segments, window_length
+from headscope.live import capture
+from headscope.live.captured import feed
+from headscope.live.evaluating import evaluating
+from headscope.model import Model
+from headscope.runs.windows import WindowReader, readout_of
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+PROBE = "one two three."
+"""A first text for the model, so that a model that can't be read is refused before the corpus is opened."""
+
+
+@dataclass(frozen=True)
+class ModelDescription:
+    """A replica's model, as the other parts of a survey need to know it.
+
+    Attributes:
+        model: for the manifest: name, class, sha256, parameters, layers, heads, config, modules, tokenizer, running.
+        length: tokens per window.
+        statistics: the columns.
+        left_out: statistic that the model doesn't support -> why.
+        heads: (layer, head) of every head, layer 0's first.
+    """
+
+    model: dict[str, Any]
+    length: int
+    statistics: tuple[str, ...]
+    left_out: dict[str, str]
+    heads: tuple[tuple[int, int], ...]
+
+
+class Replica:
+    """A model, loaded and checked.
+
+    Raises:
+        HeadscopeError: the model can't be loaded, or its attention can't be read.
+    """
+
+    def __init__(self, source: ModelSource, settings: Settings, threads: int | None = None) -> None:
+        if threads is not None:
+            torch.set_num_threads(threads)
+        self.settings = settings
+        self.loaded = load(source, device=settings.device, dtype=settings.dtype)
+        tokenizer = self.loaded.tokenizer
+        self.cutter = Cutter(tokenizer, window_length(self.loaded.model, tokenizer, settings.length))
+        self._grams: dict[int, torch.Tensor] = {}
+        self._segments_wanted = takes_segments(self.loaded.model, tokenizer)
+        # Taken before the model runs for the first time: some models keep state from a run.
+        model, tokenizer = self.loaded.model, self.loaded.tokenizer
+        self._identity = {
+            "config": config_record(model),
+            "tokenizer": tokenizer_record(tokenizer),
+            "modules": modules_record(model),
+            "running": running_record(model, settings.device),
+        }
+        self._reader = _reader(self.loaded.opened, settings) if self.loaded.opened and settings.effects else None
+        self.described = self._describe(source)
+
+    def run(self, part: CorpusPart, stamp: dict[str, Any]) -> tuple[bytes, dict[str, Any], dict[str, bytes]]:
+        """Return a part as Parquet, its record, and the files beside it by kind.
+
+        Args:
+            stamp: `Folder.stamp`, which the record begins with.
+        """
+        windows, without = self._windows(part.documents, words=self.settings.choices)
+        acts = self._acts(part, windows)
+        cut = {window.document for window in windows}
+        refused = list(part.refused)
+        refused += [Refused(part.documents[at].name, "no window", problem) for at, _, problem in without]
+        for at, document in enumerate(part.documents):
+            if at not in cut and not document.sentences:
+                refused.append(Refused(document.name, "empty", "the tokenizer makes no token of it", document.weight))
+        description = self.described
+        values = self._measure(windows, acts)
+        record = {
+            **stamp,
+            "part": part.index,
+            "texts": part.texts,
+            "documents": len(cut),
+            "windows": len(windows),
+            "tokens": sum(len(window) for window in windows),
+            "unknown": sum(self._unknown(window) for window in windows),
+            "refused": [document.record() for document in refused],
+        }
+        names = [part.documents[at].name for at in sorted(cut)]
+        number = {at: index for index, at in enumerate(sorted(cut))}
+        data = part_bytes(
+            documents=names,
+            windows=[(number[window.document], window.number, len(window)) for window in windows],
+            heads=description.heads,
+            values=values,
+            statistics=description.statistics,
+            record=record,
+        )
+        if acts is None:
+            return data, record, {}
+        return data, record, acts.files({**stamp, "part": part.index}, number)
+
+    def match(self, part: CorpusPart, stamp: dict[str, Any]) -> tuple[bytes, dict[str, Any], dict[str, bytes]]:
+        """Return the matches of a part whose documents are pairs, as `run` does."""
+        assert self.loaded.opened is not None  # headscope.atlas.matching opens it by its name
+        return matched_part(self.loaded.opened, part, stamp)
+
+    def _unknown(self, window: Window) -> int:
+        """Count the tokens of a window that stand for text that the tokenizer doesn't know."""
+        index = getattr(self.loaded.tokenizer, "unk_token_id", None)
+        return 0 if index is None else int((window.ids == index).sum())
+
+    def _acts(self, part: CorpusPart, windows: list[Window]) -> WindowObserver | None:
+        """The reader of the part's words, for syntax, labels and examples; None if not needed."""
+        syntax = any(document.sentences for document in part.documents)
+        choices = self.settings.choices
+        if not syntax and not choices:
+            return None
+        names = [document.name for document in part.documents]
+        return WindowObserver(self.described.heads, windows, names, syntax=syntax, choices=choices)
+
+    def _windows(
+        self, documents: Sequence[Document], *, words: bool = False
+    ) -> tuple[list[Window], list[tuple[int, int, str]]]:
+        """All windows, and (document, number, reason) of each sentence of a treebank that has none."""
+        if not any(document.sentences for document in documents):
+            texts = [document.text for document in documents]
+            return self.cutter.cut(texts, words=words_of_text if words else None), []
+        return cut_trees(
+            self.cutter,
+            [
+                (at, number, sentence)
+                for at, document in enumerate(documents)
+                for number, sentence in enumerate(document.sentences)
+            ],
+        )
+
+    def vectors(self, ids: Sequence[int]) -> Float[np.ndarray, "ids d_model"]:
+        """Input embeddings of some tokens: see token_vectors."""
+        return token_vectors(self.loaded.model, ids)
+
+    def compare(self, document: Document, number: int) -> Float[np.ndarray, "heads_total heads_total"]:
+        """The Jensen-Shannon distances between all pairs of heads over one window of a document."""
+        windows, _ = self._windows([document])
+        window = next(window for window in windows if window.number == number)
+        model = self.loaded.model
+        with evaluating(model), torch.inference_mode(), capture(model, values=False) as captured:
+            model(**self._inputs([window]))
+        return head_distances(captured.trace).array
+
+    def cut(self, document: Document, place: ChosenWindow) -> EffectWindow:
+        """One window of a document, as effects read it."""
+        windows, _ = self._windows([document], words=True)
+        return effect_window(place, next(window for window in windows if window.number == place.window))
+
+    def effects(self, batch: Batch) -> Float[np.ndarray, "windows heads_and_one"]:
+        """The numbers of a batch: see WindowReader.numbers."""
+        assert self._reader is not None
+        return self._reader.numbers([window.tokens for window in batch.windows], batch.silenced, batch.heads)
+
+    def read(self, reading: Reading) -> Read:
+        """Some rows of weights of one window, and a text that gives it."""
+        reader = RowReader(reading)
+        inputs = {"input_ids": reading.ids} | ({"token_type_ids": reading.segments} if self._segments_wanted else {})
+        device = next(self.loaded.model.parameters()).device
+        with evaluating(self.loaded.model), torch.inference_mode(), feed(self.loaded.model, reader):
+            self.loaded.model(**{name: torch.from_numpy(array[None]).to(device) for name, array in inputs.items()})
+        text = " ".join(reading.words.forms)
+        again = self.loaded.tokenizer(text, verbose=False)["input_ids"]
+        rows = tuple(reader.rows[wanted] for wanted in reading.wanted)
+        special = (reading.words.of_token[:1] < 0, reading.sep)
+        ids = [reading.ids[: len(of)][of][:1].tolist() for of in special]
+        first, sep = ((self.loaded.tokenizer.convert_ids_to_tokens(of) or [None])[0] for of in ids)
+        return Read(rows, first, sep, self._writes(reading), text if again == reading.ids.tolist() else None)
+
+    def _writes(self, reading: Reading) -> dict[tuple[int, int, int], dict[str, list[Any]]]:
+        """Return what heads write: see Read.writes."""
+        writer = self._writer
+        if writer is None or not reading.writing:
+            return {}
+        trace = writer.trace(ids=reading.ids.tolist(), segments=reading.segments.tolist())
+        writes: dict[tuple[int, int, int], dict[str, list[Any]]] = {}
+        for layer, head, query in sorted(reading.writing):
+            number = self.described.model["heads"][self.described.model["layers"].index(layer)][head]
+            promotion = trace[layer, number].promotes(reading.token(query), top=TOKENS)
+            writes[layer, head, query] = {
+                "raised": [effect.token for effect in promotion.raised],
+                "raised_by": [effect.effect for effect in promotion.raised],
+                "lowered": [effect.token for effect in promotion.lowered],
+                "lowered_by": [effect.effect for effect in promotion.lowered],
+            }
+        return writes
+
+    @cached_property
+    def _writer(self) -> Model | None:
+        """The model as headscope opens it, if it has a masked-LM head; None for others, and for live models."""
+        model = self.loaded.opened
+        if model is None:
+            return None
+        try:
+            model.anatomy.computable()
+        except HeadscopeError:
+            return None
+        return model if "masked_lm" in model.anatomy.tasks else None
+
+    def _measure(
+        self, windows: list[Window], acts: WindowObserver | None
+    ) -> Float[np.ndarray, "windows heads_total statistics"]:
+        description = self.described
+        values = np.empty((len(windows), len(description.heads), len(description.statistics)), dtype=np.float32)
+        measure = StatisticsConsumer(description.statistics, self._gram, acts)
+        model = self.loaded.model
+        with evaluating(model), torch.inference_mode(), feed(model, measure):
+            for batch in batches(windows, self.settings.batch_tokens):
+                rows = [windows[at] for at in batch]
+                measure.roles = [window.roles for window in rows]
+                if acts is not None:
+                    acts.begin(rows)
+                model(**self._inputs(rows))
+                values[batch] = measure.table().numpy()
+        return values
+
+    def _inputs(self, windows: list[Window]) -> dict[str, torch.Tensor]:
+        return inputs_of(windows, next(self.loaded.model.parameters()).device, segments=self._segments_wanted)
+
+    def _gram(self, layer: int) -> torch.Tensor | None:
+        """(heads, d_value, d_value) in fp32 on the model's device, computed once; None if no statistic needs it."""
+        if not need_values(self.described.statistics):
+            return None
+        if layer not in self._grams:
+            W_O = np.stack(
+                [self._projections.W_O(layer, head) for other, head in self.described.heads if other == layer]
+            )
+            gram = gram_of(W_O.astype(np.float64)).astype(np.float32)
+            self._grams[layer] = torch.from_numpy(gram).to(next(self.loaded.model.parameters()).device)
+        return self._grams[layer]
+
+    def _describe(self, source: ModelSource) -> ModelDescription:
+        model = self.loaded.model
+        window = next(iter(self.cutter.cut([PROBE])), None)
+        if window is None:
+            raise UnsupportedError(
+                f"the tokenizer makes no token of {PROBE!r}",
+                where=source.name,
+                advice="use the tokenizer that was saved with this model",
+            )
+        try:
+            with evaluating(model), torch.inference_mode(), capture(model, values=False) as captured:
+                model(**self._inputs([window]))
+        except HeadscopeError:
+            raise
+        except (TypeError, ValueError, RuntimeError, IndexError, AttributeError) as error:
+            raise UnsupportedError(
+                f"{type(model).__name__} fails on token ids alone: {first_line(error)}",
+                where=source.name,
+                advice="a survey calls model(input_ids=…): pass the encoder or the decoder of a model that has both, "
+                "or wrap a model that takes its tokens in another way",
+            ) from error
+        trace = captured.trace
+        assert trace.source is not None
+        self._projections = trace.source
+        heads = {layer: trace.head_numbers(layer) for layer in trace.numbers}
+        names, left_out = self._statistics(heads)
+        record = {
+            "name": source.public_name,
+            "class": type(model).__name__,
+            "sha256": self.loaded.sha256,
+            "parameters": self.loaded.parameters,
+            "layers": list(heads),
+            "heads": [list(numbers) for numbers in heads.values()],
+            **self._identity,
+        }
+        if self._reader is not None:
+            record["effects"] = self._reader.record()
+            self._check_heads(self._reader, heads)
+        return ModelDescription(
+            model=record,
+            length=self.cutter.length,
+            statistics=names,
+            left_out=left_out,
+            heads=tuple((layer, head) for layer, numbers in heads.items() for head in numbers),
+        )
+
+    @staticmethod
+    def _check_heads(reader: WindowReader, heads: dict[int, tuple[int, ...]]) -> None:
+        """Check that both ways to run the model number its heads alike.
+
+        Raises:
+            UnsupportedError: they don't; heads were pruned.
+        """
+        sizes = reader.model.anatomy.known()
+        if heads != dict.fromkeys(range(sizes.layers), tuple(range(sizes.heads))):
+            raise UnsupportedError(
+                f"effects need {sizes.layers} layers of {sizes.heads} heads, and the model has others",
+                where=reader.model.checkpoint.where,
+                advice="survey without --effects (in Python effects=0)",
+            )
+
+    def _statistics(self, heads: dict[int, tuple[int, ...]]) -> tuple[tuple[str, ...], dict[str, str]]:
+        """The statistics to measure, and the reason for each that is left out."""
+        requested = self.settings.statistics
+        if not need_values(requested or CATALOG):
+            return requested or (), {}
+        try:
+            for layer, numbers in heads.items():
+                self._projections.W_O(layer, numbers[0])
+        except UnsupportedError as error:
+            if requested is not None:
+                raise
+            return chosen(None, values=False), dict.fromkeys(need_values(CATALOG), error.found)
+        return chosen(requested), {}
+
+
+def _reader(model: Model, settings: Settings) -> WindowReader:
+    """Reads the output that effects are measured on.
+
+    A survey that is resumed has the same bytes as one that is not, so nothing may depend on what was read before.
+
+    Raises:
+        UnsupportedError: headscope doesn't run the model, or the model lacks the output.
+        InputError: there is no such class.
+    """
+    model.encoder.copies.wanted = False
+    return WindowReader(model, readout_of(model, settings.effects_output), settings.effects_method)

@@ -1,0 +1,307 @@
+"""A survey as a small site that opens from disk: a home page and one page per head; or all of it as a single file.
+
+`report_data` is its data as JSON, with the names of `Survey` in web/src/report/data.ts. Heads are numbered by their
+cells of the grid: row * columns + column. Untrusted text is made printable.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headscope.atlas.clark_figures import CLUSTERS_SOURCE, CLUSTERS_TITLE, FIGURES, layer_ticks
+from headscope.atlas.contents import FIELDS, strange
+from headscope.atlas.findings import SurveyData, read_findings
+from headscope.atlas.layout_2d import plane_of, round_up
+from headscope.atlas.site_data import (
+    Tables,
+    distances_data,
+    effects_data,
+    heads_data,
+    labels_data,
+    middle_data,
+    special_data,
+    syntax_data,
+)
+from headscope.atlas.wording import extremes
+from headscope.checkpoint import called
+from headscope.files import make_folder, write_if_new
+from headscope.heads import CATALOG
+from headscope.pages import filled, filled_beside, json_element, printable, shared
+
+SITE = "site"
+"""The folder of the site, in the survey's."""
+
+HOME_ONLY = ("standing", "figures", "plane", "distances", "settings", "versions")
+"""Data that heads' pages don't show."""
+
+OF_OTHERS = ("kind", "short", "score", "coverage", "part")
+"""Of other heads' labels, what a head's page shows."""
+
+
+def write_site(folder: Path, *, parts: bool = True) -> Path:
+    """Write site/ into a finished survey's folder: index.html, and a page for each head.
+
+    Links are relative; no page needs the network. The same survey gives the same bytes. Names of models and documents
+    and the texts of the corpus are untrusted: they are data, never markup, in pages whose policy allows only the
+    scripts beside them.
+
+    Args:
+        folder: of the survey.
+        parts: check every part against its hash first.
+
+    Returns:
+        The path of the site's home page.
+
+    Raises:
+        InputError: the folder has no finished survey, or a file can't be written.
+    """
+    site = Path(folder) / SITE
+    findings = read_findings(Path(folder), parts=parts)
+    make_folder(site)
+    names = set()
+    for name, content in site_pages(Path(folder), findings):
+        write_if_new(site / name, content)
+        names.add(name)
+    for other in site.glob("head-*.html"):
+        if other.name not in names:
+            with suppress(OSError):
+                other.unlink()
+    return site / "index.html"
+
+
+def write_report(folder: Path, *, parts: bool = True) -> Path:
+    """Write report.html into a finished survey's folder: the whole site as a single file. See `write_site`."""
+    path = Path(folder) / "report.html"
+    findings = read_findings(Path(folder), parts=parts)
+    with strange(path.parent):
+        tables = Tables(Path(folder), findings)
+        data = {**report_data(findings, tables), "single": True}
+        heads = heads_data(tables)
+        elements = _elements(data, [heads[cell] for cell in data["named"]])
+    write_if_new(path, filled("report", title=_title(findings), elements=elements))
+    return path
+
+
+def site_pages(folder: Path, findings: SurveyData) -> Iterator[tuple[str, bytes]]:
+    """The name and the bytes of each file of the site."""
+    yield from shared("report").items()
+    with strange(folder):
+        tables = Tables(folder, findings)
+        data = {**report_data(findings, tables), "single": False}
+        yield "index.html", filled_beside("report", title=_title(findings), elements=_elements(data, []))
+        heads = heads_data(tables)
+        for (layer, head), cell in zip(findings.named, data["named"], strict=True):
+            title = f"{layer}.{head} · {_title(findings)}"
+            page = filled_beside("report", title=title, elements=_elements(_of_head(data, cell), [heads[cell]]))
+            yield f"head-{layer}-{head}.html", page
+
+
+def _of_head(data: dict[str, Any], cell: int) -> dict[str, Any]:
+    """The data that a head's page needs: of other heads, the means of statistics, and labels."""
+    statistics = [
+        {
+            **statistic,
+            "mean": [
+                None if mean is None else float(f"{mean:.4g}") if at != cell else mean
+                for at, mean in enumerate(statistic["mean"])
+            ],
+            **{field: {str(cell): statistic[field][cell]} for field in (*FIELDS, "count") if field != "mean"},
+        }
+        for statistic in data["statistics"]
+    ]
+    nearest = data["nearest"] and [near if at == cell else [] for at, near in enumerate(data["nearest"])]
+    syntax = data["syntax"] and [row for row in data["syntax"] if row["cell"] == cell]
+    empty: dict[str, Any] = {
+        name: None if data[name] is None or name in ("plane", "distances") else [] for name in HOME_ONLY
+    }
+    labels = data["labels"] and [
+        label if label is None or at == cell else {name: label[name] for name in OF_OTHERS}
+        for at, label in enumerate(data["labels"])
+    ]
+    corpus = {**data["corpus"], "files": []}
+    refused = {"count": 0, "reasons": [], "documents": []}
+    return {
+        **data,
+        **empty,
+        "corpus": corpus,
+        "refused": refused,
+        "statistics": statistics,
+        "nearest": nearest,
+        "labels": labels,
+        "syntax": syntax,
+    }
+
+
+def _title(findings: SurveyData) -> str:
+    model, corpus = called(str(findings.manifest["model"]["name"])), findings.manifest["corpus"]["name"]
+    return printable(f"{model} over {corpus} · headscope survey")
+
+
+def _elements(data: dict[str, Any], heads: list[dict[str, Any]]) -> list[bytes]:
+    return [json_element("hs-survey", data), json_element("hs-heads", heads)]
+
+
+NEAREST = 5
+"""Most similar heads listed for each head."""
+FILES = 1000
+"""Most files of the corpus that are listed."""
+
+
+def report_data(findings: SurveyData, tables: Tables) -> dict[str, Any]:
+    """All data but those of single heads' pages, which `heads_data` has."""
+    manifest = findings.manifest
+    model, corpus, settings, counts = (manifest[part] for part in ("model", "corpus", "settings", "counts"))
+    return {
+        "model": {
+            "name": printable(called(str(model["name"]))),
+            "class": printable(str(model["class"])),
+            "file": _plain(model["name"]),
+            "sha256": _plain(model["sha256"]),
+            "parameters": model["parameters"],
+        },
+        "corpus": {
+            "name": printable(str(corpus["name"])),
+            "kind": printable(str(corpus["kind"])),
+            "count": len(corpus["files"]),
+            "files": [[printable(str(file["name"])), file["bytes"]] for file in corpus["files"][:FILES]],
+        },
+        "settings": _pairs(settings),
+        "versions": _pairs(manifest["versions"]),
+        "counts": {name: counts[name] for name in ("documents", "windows", "tokens")},
+        "run": {
+            "length": settings["length"],
+            "dtype": printable(str(settings["dtype"])),
+            "device": printable(str(settings["device"])),
+            "examples": settings.get("examples", 0),
+        },
+        "layers": findings.layers,
+        "heads": findings.heads,
+        "named": [_cell(findings, layer, head) for layer, head in findings.named],
+        "ticks": layer_ticks(findings.layers),
+        "statistics": [statistic_words(name) | _fields(fields) for name, fields in findings.statistics.items()],
+        "standing": [standing for name in findings.statistics for standing in _standing(findings, name)],
+        "figures": _figures(findings),
+        "plane": _plane(findings),
+        "nearest": _nearest(findings),
+        "labels": labels_data(tables),
+        "syntax": syntax_data(tables),
+        "distances": distances_data(tables),
+        "middle": middle_data(tables),
+        "effects": effects_data(tables),
+        "special": special_data(tables),
+        "compared": len(manifest.get("similarity", {}).get("windows", [])),
+        "leftOut": _pairs(manifest["left_out"]),
+        "refused": {
+            "count": counts["refused"],
+            "reasons": [[printable(reason), number] for reason, number in manifest["refused"]["reasons"].items()],
+            "documents": [
+                [printable(str(refused["document"])), printable(str(refused["detail"]))]
+                for refused in manifest["refused"]["documents"]
+            ],
+        },
+    }
+
+
+def statistic_words(name: str) -> dict[str, Any]:
+    """A statistic's name, meaning and unit, as the report shows them."""
+    statistic = CATALOG[name]
+    short = statistic.unit.names[0] if statistic.unit.names else ""
+    return {
+        "name": name,
+        "meaning": statistic.described,
+        "unit": statistic.unit.name,
+        "short": short if short in ("nats", "tokens") else "",
+        "signed": statistic.signed,
+    }
+
+
+def _fields(fields: Mapping[str, np.ndarray]) -> dict[str, list[Any]]:
+    """Every field, layer by layer, null for a missing value."""
+    return {
+        **{field: [_number(value) for value in fields[field].ravel()] for field in FIELDS},
+        "count": [0 if np.isnan(count) else int(count) for count in fields["count"].ravel()],
+    }
+
+
+def _number(value: float) -> float | None:
+    """A number with nine digits, more than the report shows, so that rounding twice makes no difference."""
+    return float(f"{value:.9g}") if np.isfinite(value) else None
+
+
+def _cell(findings: SurveyData, layer: int, head: int) -> int:
+    return findings.layers.index(layer) * len(findings.heads) + findings.heads.index(head)
+
+
+def _standing(findings: SurveyData, statistic: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "statistic": statistic,
+            "says": extreme.says,
+            "heads": [[_cell(findings, layer, head), _number(value)] for layer, head, value in extreme.heads],
+            "low": _number(extreme.low),
+            "high": _number(extreme.high),
+            "middle": _number(extreme.middle),
+        }
+        for extreme in extremes(findings, statistic)
+    ]
+
+
+def _figures(findings: SurveyData) -> list[dict[str, Any]]:
+    """The figures that show a measured statistic."""
+    figures = []
+    for figure in FIGURES:
+        if not any(name in findings.statistics for name in figure.panels):
+            continue
+        values = np.concatenate([findings.values(name).ravel() for name in figure.panels])
+        highest = np.max(values, initial=0.0, where=np.isfinite(values))
+        figures.append(
+            {
+                "title": figure.title,
+                "axis": figure.axis,
+                "source": figure.source,
+                "panels": list(figure.panels.items()),
+                "highest": round_up(float(highest)),
+            }
+        )
+    return figures
+
+
+def _plane(findings: SurveyData) -> dict[str, Any] | None:
+    if findings.distances is None:
+        return None
+    cells = [_cell(findings, layer, head) for layer, head in findings.named]
+    names = [f"{layer}.{head}" for layer, head in findings.named]
+    return {
+        "title": CLUSTERS_TITLE,
+        "source": CLUSTERS_SOURCE,
+        "windows": len(findings.manifest.get("similarity", {}).get("windows", [])),
+        **plane_of(findings.distances, names, cells),
+    }
+
+
+def _nearest(findings: SurveyData) -> list[list[tuple[int, float | None]]] | None:
+    """For each cell, the cells of the most similar heads, with their distances."""
+    if findings.distances is None:
+        return None
+    cells = [_cell(findings, layer, head) for layer, head in findings.named]
+    nearest: list[list[tuple[int, float | None]]] = [[] for _ in range(len(findings.layers) * len(findings.heads))]
+    for at, cell in enumerate(cells):
+        others = [other for other in np.argsort(findings.distances[at], kind="stable") if other != at][:NEAREST]
+        nearest[cell] = [(cells[other], _number(findings.distances[at, other])) for other in others]
+    return nearest
+
+
+def _pairs(table: Mapping[str, Any]) -> list[list[str]]:
+    return [[printable(str(name)), _plain(value)] for name, value in table.items()]
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_plain, value))
+    return printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True))

@@ -1,0 +1,260 @@
+"""The result of `hs.survey`: the folder of a finished survey, read."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import weakref
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headscope.atlas.contents import strange
+from headscope.atlas.findings import read_records, read_table, table_of
+from headscope.atlas.wording import counted
+from headscope.checkpoint import called
+from headscope.errors import InputError
+from headscope.heads import CATALOG
+from headscope.late import late
+from headscope.results.measure import HeadValues, Rows
+from headscope.results.table import HeadTable
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from headscope.atlas.examples import Examples
+
+LABEL_FIELDS = ("kind", "label", "score", "low", "high", "baseline", "coverage", "note")
+"""Columns of `survey.labels` that tables of heads have as facts."""
+
+
+class Survey(Rows, Mapping[str, HeadValues]):
+    """Statistic name -> (layers, heads), the mean over all windows, as `trace.statistics()` is for one text.
+
+    `Survey("found")` opens the survey in the folder `found`.
+
+    Attributes:
+        folder: the folder with its files.
+        manifest: as in manifest.json.
+        aggregates: every measure, as in aggregates.json.
+
+    Raises:
+        InputError: the folder has no survey, the survey is not complete, or one of its files is damaged or missing.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], *, keep: bool = True, parts: bool = True) -> None:
+        """Open a survey.
+
+        Args:
+            keep: False to remove the folder together with this object.
+            parts: check every part against its hash, which reads all of them.
+        """
+        self.folder = Path(folder)
+        self.manifest, self.aggregates = read_records(self.folder, parts=parts)
+        if not keep:
+            weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+
+    def measure(self, statistic: str, name: str) -> HeadValues:
+        """One measure of a statistic over all windows, (layers, heads).
+
+        Columns are numbers of heads; NaN where a layer has no such head.
+
+        Args:
+            statistic: its name.
+            name: count, mean, deviation, min, q05, q25, q50, q75, q95 or max.
+
+        Raises:
+            InputError: there is no such statistic or measure.
+        """
+        known = self.aggregates["statistics"]
+        if statistic not in known:
+            raise InputError(
+                f"the survey has no {statistic!r}: "
+                + self.manifest["left_out"].get(statistic, f"it has {', '.join(known)}"),
+                where="survey[…]",
+                advice="see docs/statistics.md",
+            )
+        measures = [measure for measure in known[statistic] if measure != "meaning"]
+        if name not in measures:
+            raise InputError(f"no measure {name!r}", where="measure", advice=f"use one of {', '.join(measures)}")
+        with strange(self.folder):
+            return HeadValues.of(CATALOG[statistic], table_of(self.aggregates, statistic, name))
+
+    def table(self, measure: str = "mean") -> HeadTable:
+        """One measure of every statistic over all windows; the labels, if the survey has some, are facts.
+
+        Args:
+            measure: count, mean, deviation, min, q05, q25, q50, q75, q95 or max.
+
+        Raises:
+            InputError: there is no such measure.
+        """
+        rows = self.labels.select(["layer", "head", *LABEL_FIELDS]).to_pylist() if self.has("labels") else []
+        return HeadTable(
+            {name: self.measure(name, measure) for name in self},
+            layers=tuple(self.aggregates["layers"]),
+            heads=tuple(map(tuple, self.aggregates["heads"])),
+            facts={
+                name if name == "label" else f"label_{name}": {(row["layer"], row["head"]): row[name] for row in rows}
+                for name in (LABEL_FIELDS if rows else ())
+            },
+            left_out=self.manifest["left_out"],
+            source=f"survey of {called(self.manifest['model']['name'])}",
+        )
+
+    @property
+    def syntax(self) -> pyarrow.Table:
+        """The best head for each relation of a treebank. See docs/survey.md.
+
+        Raises:
+            InputError: the corpus is not a treebank.
+        """
+        return self._table("syntax", "syntax requires a treebank: survey .conllu files")
+
+    @property
+    def labels(self) -> pyarrow.Table:
+        """The label of each head. See docs/survey.md.
+
+        Raises:
+            InputError: the survey was made without labels.
+        """
+        return self._table("labels", "survey with labels=True, or --labels")
+
+    @property
+    def effects(self) -> pyarrow.Table:
+        """Effects of silencing each head. See docs/survey.md.
+
+        Raises:
+            InputError: the survey was made without effects.
+        """
+        return self._table("effects", "survey with effects=100, or --effects 100")
+
+    @property
+    def removal(self) -> pyarrow.Table:
+        """The heads in the order in which they can be removed, and what that costs. See docs/survey.md.
+
+        Raises:
+            InputError: the survey was made without effects.
+        """
+        return self._table("removal", "survey with effects=100, or --effects 100")
+
+    @property
+    def examples(self) -> Examples:
+        """`survey.examples[layer, head]`: the most telling pairs of words, and some random ones.
+
+        Raises:
+            InputError: the survey was made without examples.
+        """
+        from headscope.atlas.examples import Examples
+
+        table = self._table("examples", "survey with examples=10, or --examples 10")
+        with strange(self.folder):
+            return Examples(table)
+
+    @property
+    def relations(self) -> pyarrow.Table:
+        """Accuracy of every head for each relation of a treebank. See docs/survey.md.
+
+        Raises:
+            InputError: the corpus is not a treebank.
+        """
+        return self._table("relations", "syntax requires a treebank: survey .conllu files")
+
+    @property
+    def distributions(self) -> pyarrow.Table:
+        """Distributions of each head's focus, of its strongest word's weight, and of its distances. See docs/survey.md.
+
+        Raises:
+            InputError: the survey was made without labels and without examples.
+        """
+        return self._table("distributions", "survey with labels=True or examples=10")
+
+    @property
+    def lines(self) -> pyarrow.Table:
+        """Of each example the words around it and the weights of all of them. See docs/survey.md.
+
+        Raises:
+            InputError: the survey was made without examples.
+        """
+        return self._table("lines", "survey with examples=10, or --examples 10")
+
+    def has(self, table: str) -> bool:
+        """Return True if the survey has this table: `labels`, `effects`, `syntax`, …"""
+        return f"{table}.parquet" in self.manifest["files"]
+
+    def _table(self, name: str, advice: str) -> pyarrow.Table:
+        if not self.has(name):
+            raise InputError(f"the survey has no {name}", where=str(self.folder), advice=advice)
+        return read_table(self.folder, f"{name}.parquet", self.manifest["files"][f"{name}.parquet"])
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A dict for each head: its mean of every statistic over all windows, and its label, if the survey has some."""
+        return self.table().rows()
+
+    def arrow(self) -> pyarrow.Table:
+        """The rows as a table of pyarrow; NaN is null."""
+        return self.table().arrow()
+
+    def plot(
+        self,
+        statistic: str,
+        measure: str = "mean",
+        *,
+        ax: Any = None,
+        width: float = 3.35,
+        save: str | os.PathLike[str] | None = None,
+    ) -> Any:
+        """Draw one measure of a statistic of every head: layers down, heads across. See `HeadValues.plot`.
+
+        Raises:
+            InputError: there is no such statistic or measure.
+        """
+        return self.measure(statistic, measure).plot(ax=ax, width=width, save=save)
+
+    @late("headscope.atlas.publishing:push_to_hub")
+    def push_to_hub(self, name: str, *, private: bool = False) -> list[str]:
+        """Upload the tables as a dataset, and the site, if there is one, as a static Space of the same name.
+
+        The dataset's card makes the hub's viewer show labels, effects and examples, and says how to open the survey
+        again with `hs.open`. Each repository is created where it is missing, and gets its files in one commit. All that
+        the survey has is uploaded: the names of its documents, and the texts of its examples.
+
+        Args:
+            name: owner/name on the hub.
+            private: whether new repositories are private.
+
+        Returns:
+            The address of the dataset, and that of the Space.
+
+        Raises:
+            InputError: the site is a single file.
+            NotFoundError: the hub can't be reached, or doesn't let you write there.
+        """
+        raise NotImplementedError
+
+    def windows(self) -> pyarrow.Table:
+        """All rows of all parts, one per window, layer and head. They must fit in memory."""
+        tables = [read_table(self.folder, part["name"], part) for part in self.manifest["parts"]]
+        import pyarrow
+
+        with strange(self.folder):
+            return pyarrow.concat_tables(tables).unify_dictionaries()
+
+    def __getitem__(self, statistic: str) -> HeadValues:
+        return self.measure(statistic, "mean")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.manifest["statistics"])
+
+    def __len__(self) -> int:
+        return len(self.manifest["statistics"])
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.manifest["statistics"]
+
+    def __repr__(self) -> str:
+        counts = self.manifest["counts"]
+        totals = ", ".join(counted(counts[f"{thing}s"], thing) for thing in ("document", "window", "token"))
+        lines = [f"survey of {called(self.manifest['model']['name'])}: {totals}; mean and range over heads"]
+        lines += [values.spread() for values in self.values()]
+        return "\n".join([*lines, f"in {self.folder}"])

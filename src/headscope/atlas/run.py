@@ -1,0 +1,296 @@
+"""A survey from start to finish: read the corpus, hand out its parts, write them, gather. It resumes if interrupted."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import tempfile
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headscope.atlas.corpus import Corpus, open_corpus
+from headscope.atlas.documents import CorpusPart, parts
+from headscope.atlas.settings import Settings, SurveySettings
+from headscope.errors import InputError, MissingExtraError, install
+from headscope.files import unwritable
+from headscope.settings import takes
+
+if TYPE_CHECKING:
+    from headscope.atlas.folder import Folder
+    from headscope.atlas.loading import ModelSource
+    from headscope.atlas.result import Survey
+    from headscope.atlas.workers import Workers
+    from headscope.model import Model
+
+VERSIONS = ("torch", "transformers", "tokenizers", "numpy", "pyarrow")
+"""Packages whose versions the numbers or the bytes may depend on."""
+
+
+@dataclass
+class Tally:
+    """Progress of a survey.
+
+    Attributes:
+        total: bytes of the corpus; None if unknown.
+        weight: bytes processed so far; `kept`: those that an earlier run had processed.
+        documents, windows, tokens: processed by this run.
+        stage: what is being done once all parts are finished; empty before.
+        parts, kept_parts: finished parts; those that an earlier run had finished.
+    """
+
+    total: float | None
+    weight: float = 0.0
+    kept: float = 0.0
+    documents: int = 0
+    windows: int = 0
+    tokens: int = 0
+    parts: int = 0
+    kept_parts: int = 0
+    stage: str = ""
+
+
+@takes(SurveySettings)
+def survey(
+    model: str | os.PathLike[str] | Model | Any,
+    documents: str | os.PathLike[str] | Iterable[str],
+    settings: SurveySettings,
+) -> Survey:
+    """The statistics of every head over a corpus. See docs/survey.md.
+
+    Args:
+        model: a hub id, a folder, `-` for the bundled model, a model from `hs.open`, or a live model of transformers.
+        documents: a file, a folder, a pattern, a dataset's folder, a treebank, `-` for standard input; or an
+            iterable of texts.
+        settings: the fields of headscope.atlas.settings.SurveySettings, each as a keyword: `labels=True`.
+
+    Raises:
+        InputError: an invalid option, a corpus without a readable document, a treebank with an invalid line, or a
+            folder that holds something else.
+        HeadscopeError: the model can't be loaded, or its attention can't be read.
+        MissingExtraError: PyTorch, pyarrow, Ray or matplotlib is needed and not installed.
+    """
+    check_extras(ray=bool(settings.ray), plots=settings.plots)
+    from headscope.atlas.folder import Folder
+    from headscope.atlas.result import Survey
+
+    source, defaults = source_of(model, settings.tokenizer, settings.revision)
+    chosen = settings.resolved(*defaults)
+    corpus = open_corpus(documents)
+    _check_corpus(corpus, chosen, live=source.live is not None)
+    with _place(settings.out) as path:
+        folder = Folder(path)
+        with folder.locked(), workers_for(source, chosen, settings.threads, settings.ray, settings.workers) as crew:
+            _fill(folder, corpus, chosen, crew, settings.progress)
+        if settings.report:
+            from headscope.atlas.report import write_report, write_site
+
+            (write_report if settings.single else write_site)(path, parts=False)
+        if settings.plots:
+            from headscope.atlas.clark_figures import write_plots
+
+            write_plots(path, parts=False)
+        return Survey(path, keep=settings.out is not None, parts=False)
+
+
+def _check_corpus(corpus: Corpus, chosen: Settings, *, live: bool) -> None:
+    """Check that a corpus can be surveyed with these settings, before a model is loaded.
+
+    A treebank is read to its end, so that an invalid line doesn't stop a survey half-way.
+
+    Raises:
+        InputError: the texts can't be read twice, effects of a live model, or an invalid line of a treebank.
+    """
+    again = "head_distances" if chosen.head_distances else "effects" if chosen.effects else None
+    if again and not corpus.again:
+        raise InputError(
+            f"{again} reads the texts twice, and this iterator can be read only once",
+            where=again,
+            advice="pass a list of texts, or a corpus on disk",
+        )
+    if chosen.effects and live:
+        raise InputError(
+            "effects run the model from its checkpoint, and a live model was passed",
+            where="effects",
+            advice="save the model and its tokenizer with save_pretrained, and pass the folder's name",
+        )
+    if corpus.kind == "conllu":
+        for _ in corpus.documents(chosen.field, chosen.max_document):
+            pass
+
+
+@contextmanager
+def _place(out: str | os.PathLike[str] | None) -> Iterator[Path]:
+    """The folder to write to; a temporary one is removed if the survey fails."""
+    if out is not None:
+        yield Path(out)
+        return
+    try:
+        path = Path(tempfile.mkdtemp(prefix="headscope-survey-"))
+    except OSError as error:
+        raise unwritable(Path("out"), error, "a temporary folder can't be made") from error
+    try:
+        yield path
+    except BaseException:
+        shutil.rmtree(path, ignore_errors=True)
+        raise
+
+
+def source_of(model: Any, tokenizer: Any, revision: str | None) -> tuple[ModelSource, tuple[str, str]]:
+    """The model's source, and its default device and dtype."""
+    from headscope.atlas.loading import ModelSource, device_and_dtype
+    from headscope.live.captured import name_of
+    from headscope.model import Model
+
+    if isinstance(model, Model):
+        if revision is None and model.checkpoint.origin == "hub":
+            revision = model.checkpoint.where.rpartition("@")[2]  # the commit that it was opened at
+        model = model.name
+    if isinstance(model, (str, os.PathLike)):
+        if tokenizer is not None:
+            raise InputError(
+                "a tokenizer is only needed with a live model",
+                where="tokenizer",
+                advice="omit it: a named model's tokenizer is loaded with it",
+            )
+        return ModelSource(os.fspath(model), revision), ("cpu", "fp32")
+    if tokenizer is None or not hasattr(model, "parameters"):
+        raise InputError(
+            f"a live {type(model).__name__} was passed without a tokenizer"
+            if hasattr(model, "parameters")
+            else f"expected a model, got {type(model).__name__}",
+            where="model",
+            advice="pass a name, or a model of transformers with tokenizer=AutoTokenizer.from_pretrained(…)",
+        )
+    name = name_of(model)
+    return ModelSource(ModelSource(name).public_name, None, (model, tokenizer)), device_and_dtype(model)
+
+
+def check_extras(*, ray: bool = False, plots: bool = False) -> None:
+    """Raise MissingExtraError, before anything is read, if a package that the survey needs is not installed."""
+    needed = {"torch": "torch", "transformers": "torch", "pyarrow": "survey"}
+    needed |= {"ray": "ray"} if ray else {}
+    needed |= {"matplotlib": "plot"} if plots else {}
+    for package, extra in needed.items():
+        if importlib.util.find_spec(package) is None:
+            raise MissingExtraError(
+                f"{package} is not installed",
+                where="survey",
+                advice=install("torch", "survey", extra),
+            )
+
+
+def workers_for(
+    source: ModelSource, chosen: Settings, threads: int | None, ray: bool | str, workers: int | None
+) -> AbstractContextManager[Workers]:
+    if ray:
+        from headscope.atlas.on_ray import RayWorkers
+
+        return RayWorkers(
+            source, chosen, threads=threads, workers=workers, address=ray if isinstance(ray, str) else None
+        )
+    if workers is not None:
+        raise InputError(
+            "workers requires Ray", where="workers", advice="add --ray (in Python ray=True), or omit workers"
+        )
+    from headscope.atlas.workers import LocalWorkers
+
+    return LocalWorkers(source, chosen, threads=threads)
+
+
+def _fill(
+    folder: Folder, corpus: Corpus, chosen: Settings, workers: Workers, progress: Callable[[Tally], None] | None
+) -> None:
+    """Write everything but the report and the plots."""
+    from headscope.atlas.collect import gather, kinds_of
+    from headscope.atlas.contents import strange
+    from headscope.atlas.store import PLACE, beside_name
+    from headscope.files import make_folder
+
+    model = workers.described
+    identity = {
+        "model": model.model,
+        "settings": {**chosen.record(), "length": model.length, "statistics": list(model.statistics)},
+        "versions": versions(),
+        "corpus": corpus.record(),
+        "statistics": list(model.statistics),
+        "left_out": model.left_out,
+    }
+    folder.begin(identity)
+    kinds = kinds_of(corpus, chosen)
+    if kinds:
+        make_folder(folder.path / PLACE)
+    tally = Tally(corpus.weight)
+    report_progress = progress or (lambda tally: None)
+    todo = unfinished(
+        folder,
+        parts(corpus.documents(chosen.field, chosen.max_document), chosen.part_size),
+        kinds,
+        tally,
+        report_progress,
+    )
+    report_progress(tally)
+    for part, data, record, files in workers.run(todo, folder.stamp):
+        for kind, beside in files.items():  # before the part: a part on disk is finished
+            folder.write(beside_name(kind, part.index), beside)
+        folder.write(f"parts/{folder.part_path(part.index).name}", data)
+        tally.parts += 1
+        tally.weight += part.weight
+        tally.documents += record["documents"]
+        tally.windows += record["windows"]
+        tally.tokens += record["tokens"]
+        report_progress(tally)
+    folder.check_no_more(tally.parts)
+    if tally.parts == tally.kept_parts == folder.parts and not (chosen.effects or chosen.head_distances):
+        return  # nothing is new, and all that is made from the parts is there; only those two keep further files
+
+    def report_stage(stage: str) -> None:
+        tally.stage = stage
+        report_progress(tally)
+
+    with strange(folder.path) if folder.resumed else nullcontext():
+        gather(folder, corpus, chosen, workers, identity, tally.parts, report_stage)
+
+
+def unfinished(
+    folder: Folder,
+    every: Iterable[CorpusPart],
+    kinds: tuple[str, ...],
+    tally: Tally,
+    report_progress: Callable[[Tally], None],
+) -> Iterator[CorpusPart]:
+    """Yield the parts that are not finished. The whole corpus is read and compared with the parts that are.
+
+    Raises:
+        InputError: a finished part was made from other texts.
+    """
+    from headscope.atlas.store import all_beside
+
+    for part in every:
+        record = folder.finished(part.index)
+        if record is None or not all_beside(folder, part.index, kinds):
+            yield part
+            continue
+        if record["texts"] != part.texts:
+            raise InputError(
+                f"the corpus has changed since this survey began: part {part.index} was made from other texts",
+                where=str(folder.part_path(part.index)),
+                advice="name another folder with --out",
+            )
+        tally.parts += 1
+        tally.kept_parts += 1
+        tally.weight += part.weight
+        tally.kept += part.weight
+        report_progress(tally)
+
+
+def versions() -> dict[str, str]:
+    from headscope import __version__
+
+    versions = {name: importlib.metadata.version(name) for name in VERSIONS}
+    return {"headscope": __version__, **versions, "unicode": unicodedata.unidata_version}

@@ -1,0 +1,226 @@
+"""Settings of a survey: everything that its numbers depend on, checked before anything is read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from headscope.errors import InputError
+from headscope.settings import Declared, Setting, Statistics
+
+DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+"""headscope's name of a dtype -> torch's."""
+
+BATCH_TOKENS = {"cpu": 2048}
+"""Kind of device -> most tokens per batch. On CPUs larger batches gain nothing and cost memory."""
+
+BATCH_TOKENS_ELSEWHERE = 65536
+"""Most tokens per batch on any other device."""
+
+PART_SIZE = 500_000
+"""Characters per part: about a minute's work for BERT-base on two cores."""
+
+MAX_DOCUMENT = 10_000_000
+"""Most characters per document. The limit bounds memory."""
+
+METHODS = ("zero", "mean")
+"""Ways to silence a head."""
+
+
+Field = Annotated[str, Setting("Field or column that holds the text, in tables.", metavar="NAME", option="--field")]
+Labels = Annotated[
+    bool, Setting("Also label every head: its behaviour among words, with how sure it is.", option="--labels")
+]
+Effects = Annotated[
+    int,
+    Setting(
+        "Also silence each head over N windows; a survey also removes heads one by one.",
+        metavar="N",
+        least=0,
+        option="--effects",
+    ),
+]
+"""Settings that comparisons have, too."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that the numbers depend on, except model and corpus. Fields are those of SurveySettings, resolved.
+
+    Attributes:
+        length: None until the model is known.
+        statistics: in the order of CATALOG; None for all that the model supports.
+        effects_output: None for the model's default.
+    """
+
+    length: int | None = None
+    statistics: tuple[str, ...] | None = None
+    head_distances: int = 0
+    device: str = "cpu"
+    dtype: str = "fp32"
+    field: str = "text"
+    batch_tokens: int = BATCH_TOKENS["cpu"]
+    part_size: int = PART_SIZE
+    max_document: int = MAX_DOCUMENT
+    labels: bool = False
+    examples: int = 0
+    effects: int = 0
+    effects_output: str | None = None
+    effects_method: str = METHODS[0]
+
+    @property
+    def choices(self) -> bool:
+        """True if the choices of words are kept, for labels and examples."""
+        return self.labels or bool(self.examples)
+
+    def record(self) -> dict[str, Any]:
+        """The settings as the manifest records them. Labels, examples and effects only if they are on."""
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        off = {name for name in ("labels", "examples", "effects") if not fields[name]}
+        off |= {"effects_output", "effects_method"} if "effects" in off else set()
+        fields = {name: value for name, value in fields.items() if name not in off}
+        return {**fields, "statistics": None if self.statistics is None else list(self.statistics)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SurveySettings(Declared):
+    """Settings of `hs.survey` beside a model and documents, and of `headscope survey` as options.
+
+    Each annotation says what a setting means. Values that the model or the device decides are None.
+    """
+
+    out: Annotated[
+        str | os.PathLike[str] | None,
+        "The folder to write to; the same call resumes an interrupted survey. By default a temporary folder, removed "
+        "together with the result.",
+    ] = None
+    tokenizer: Annotated[Any, "Required with a live model."] = None
+    revision: Annotated[str | None, "A branch, tag or commit of a hub id."] = None
+    field: Field = "text"
+    length: Annotated[
+        int | None,
+        Setting(
+            "Tokens per window, special tokens included. By default 512, or the model's limit if that is lower.",
+            metavar="N",
+            least=1,
+        ),
+    ] = None
+    statistics: Statistics = None
+    head_distances: Annotated[
+        int,
+        Setting(
+            "Also compare all pairs of heads over N windows. Slow: quadratic in heads and tokens.", metavar="N", least=0
+        ),
+    ] = 0
+    labels: Labels = False
+    examples: Annotated[
+        int,
+        Setting("Also keep each head's N most telling pairs of words.", metavar="N", least=0, option="--examples"),
+    ] = 0
+    effects: Effects = 0
+    effects_output: Annotated[
+        str | None,
+        Setting(
+            "With effects: the number that they change: loss (masked-LM), class (the predicted one's logit), "
+            "embedding_distance, embedding, or a class by name or number. By default the first that the model has.",
+            metavar="NAME",
+        ),
+    ] = None
+    effects_method: Annotated[
+        str,
+        Setting(
+            "With effects: how to silence a head: zero, or mean, its mean context in the window.",
+            metavar="zero|mean",
+            choices=METHODS,
+        ),
+    ] = METHODS[0]
+    plots: Annotated[bool, Setting("Also write plots as SVG and PDF. Requires the extra `plot`.")] = False
+    report: Annotated[bool, Setting("Write the site at the end: the folder site/.")] = True
+    single: Annotated[bool, Setting("Write the site as a single file, report.html.")] = False
+    device: Annotated[
+        str | None,
+        Setting("Device: cpu, cuda, cuda:1, mps. A live model stays on its own.", metavar="NAME"),
+    ] = None
+    dtype: Annotated[
+        str | None,
+        Setting("Precision of the model. A live model keeps its own.", metavar="fp32|fp16|bf16", choices=(*DTYPES,)),
+    ] = None
+    batch_tokens: Annotated[int | None, Setting("Most tokens per batch.", metavar="N", least=1)] = None
+    part_size: Annotated[
+        int | None, Setting("Characters per part; each part is saved when it is finished.", metavar="N", least=1)
+    ] = None
+    max_document: Annotated[
+        int | None, Setting("Refuse documents with more than N characters.", metavar="N", least=1)
+    ] = None
+    threads: Annotated[
+        int | None,
+        Setting("Threads per replica. By default torch's choice, on Ray 1.", metavar="N", least=1, most=4096),
+    ] = None
+    ray: Annotated[
+        bool | str,
+        Setting(
+            "Run on Ray: on a running cluster, or started on this machine; as a setting, a cluster's address or auto.",
+            option="--ray",
+            old="--address",
+        ),
+    ] = False
+    workers: Annotated[
+        int | None,
+        Setting("Replicas on Ray. By default one per GPU, or per `threads` CPUs.", metavar="N", least=1, most=4096),
+    ] = None
+    progress: Annotated[Callable[[Any], None] | None, "Called after each part, with a Tally."] = None
+
+    def __post_init__(self) -> None:
+        """Check everything that needs neither the model nor the corpus.
+
+        Raises:
+            InputError: a number is too small, or a value is not one that the setting takes.
+        """
+        from headscope.atlas.documents import spelled
+
+        super().__post_init__()
+        if self.field != spelled(self.field):
+            raise InputError(
+                f"the name {spelled(self.field)!r} is not valid UTF-8",
+                where="field",
+                advice="use the name of a field or column",
+            )
+        if not self.effects and (self.effects_output is not None or self.effects_method != METHODS[0]):
+            raise InputError(
+                "effects_output and effects_method say how effects are measured, and none are requested",
+                where="effects",
+                advice="add --effects N (in Python effects=N), for N windows",
+            )
+
+    def resolved(self, device: str = "cpu", dtype: str = "fp32") -> Settings:
+        """Return what the numbers depend on.
+
+        Args:
+            device: the model's own device, where none is set.
+            dtype: the model's own dtype, where none is set.
+
+        Raises:
+            InputError: there is no such statistic.
+        """
+        from headscope.heads.catalog import chosen
+
+        device = self.device or device
+        elsewhere = BATCH_TOKENS.get(device.partition(":")[0], BATCH_TOKENS_ELSEWHERE)
+        return Settings(
+            length=self.length,
+            statistics=None if self.statistics is None else chosen(self.statistics),
+            head_distances=self.head_distances,
+            device=device,
+            dtype=self.dtype or dtype,
+            field=self.field,
+            batch_tokens=self.batch_tokens or elsewhere,
+            part_size=self.part_size or PART_SIZE,
+            max_document=self.max_document or MAX_DOCUMENT,
+            labels=self.labels,
+            examples=self.examples,
+            effects=self.effects,
+            effects_output=self.effects_output,
+            effects_method=self.effects_method,
+        )

@@ -1,0 +1,278 @@
+"""Data of a survey's site beyond statistics: labels, examples, distributions and syntax, as JSON.
+
+Everything is read from the survey's tables. Heads are numbered by their cells of the grid: row * columns + column.
+The types `Label`, `Line`, … of web/src/report/data.ts have the same names. Untrusted text is made printable.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headscope.atlas.describe import Clause
+from headscope.atlas.findings import SurveyData, read_table
+from headscope.atlas.label_names import LANGUAGES, NONE, sentence
+from headscope.pages import all_printable, printable
+from headscope.results.schemas import spelled
+
+LABEL_NUMBERS = (
+    "score", "low", "high", "baseline", "bits", "offset_bits", "key_bits", "accuracy", "accuracy_chance", "share",
+    "share_chance", "special", "first", "sep", "stop", "inner", "entropy",
+)  # fmt: skip
+
+RELATIONS = 12
+"""Relations that a head's page lists: those with the largest gain over the best fixed offset."""
+
+SHAPES = ("entropy", "strongest", "distance")
+
+Cell = Callable[[dict[str, Any]], int]
+
+
+class Tables:
+    """The survey's tables, each read once; None for those that it lacks."""
+
+    def __init__(self, folder: Path, findings: SurveyData) -> None:
+        self._folder, self._files = folder, findings.manifest["files"]
+        self._tables: dict[str, list[dict[str, Any]] | None] = {}
+        self._rows = {layer: at for at, layer in enumerate(findings.layers)}
+        self._columns = {head: at for at, head in enumerate(findings.heads)}
+        self.model = str(findings.manifest["model"]["name"])
+        self.cells = len(findings.layers) * len(findings.heads)
+
+    def rows(self, name: str) -> list[dict[str, Any]] | None:
+        """A table's rows."""
+        if name not in self._tables:
+            self._tables[name] = self._read(name) if f"{name}.parquet" in self._files else None
+        return self._tables[name]
+
+    def _read(self, name: str) -> list[dict[str, Any]]:
+        table = read_table(self._folder, f"{name}.parquet", self._files[f"{name}.parquet"])
+        rows: list[dict[str, Any]] = table.to_pylist()
+        return rows
+
+    def cell(self, row: dict[str, Any]) -> int:
+        """The cell of a row's head."""
+        return self._rows[row["layer"]] * len(self._columns) + self._columns[row["head"]]
+
+    def by_cell(self, name: str) -> list[list[dict[str, Any]]] | None:
+        """A table's rows for each cell."""
+        rows = self.rows(name)
+        if rows is None:
+            return None
+        lists: list[list[dict[str, Any]]] = [[] for _ in range(self.cells)]
+        for row in rows:
+            lists[self.cell(row)].append(row)
+        return lists
+
+
+def labels_data(tables: Tables) -> list[dict[str, Any] | None] | None:
+    """By cell: the head's label with its evidence."""
+    rows = tables.by_cell("labels")
+    return None if rows is None else [_label(of[0]) if of else None for of in rows]
+
+
+def _label(row: dict[str, Any]) -> dict[str, Any]:
+    """A head's label; one of an earlier version has no clauses, and stands as it is, in English."""
+    clauses = [
+        (line, Clause(*parts))
+        for line, *parts in zip(*(row.get(name, []) for name in ("line", *Clause._fields)), strict=True)
+    ]
+    said = [clause for line, clause in clauses if line == "pairs"]
+    often = [clause for line, clause in clauses if line == "words"]
+    old = "line" not in row and row["label"] != NONE
+    such = all_printable(row.get("such", []))
+    plain = dict.fromkeys(LANGUAGES, printable(row["label"]))
+    return {
+        **{spelled(name): row.get(name) for name in ("count", "coverage", "stable")},
+        **{spelled(name): _short(row.get(name)) for name in LABEL_NUMBERS},
+        "kind": "other" if old else row["kind"],
+        "label": printable(row["label"]),
+        "part": bool(row.get("part")),
+        "says": plain if old else sentence(said, such, part=bool(row.get("part"))),
+        "short": plain if old else sentence(said[:1], such),
+        "often": sentence(often, such) if often else None,
+        "clauses": len(said),
+        "note": printable(row["note"]) or None,
+    }
+
+
+def syntax_data(tables: Tables) -> list[dict[str, Any]] | None:
+    """For each relation the head that finds it, the largest gain over the best fixed offset first."""
+    rows = tables.rows("syntax")
+    if rows is None:
+        return None
+    rows = sorted(
+        rows,
+        key=lambda row: (
+            row["offset_accuracy"]
+            - (row["accuracy"] if row["accuracy_held_out"] is None else row["accuracy_held_out"]),
+            row["relation"],
+            row["direction"],
+        ),
+    )
+    return [
+        {
+            "relation": printable(row["relation"]),
+            "down": row["direction"] != "dependent->head",
+            "cell": tables.cell(row),
+            "accuracy": _short(row["accuracy"]),
+            "heldOut": _short(row["accuracy_held_out"]),
+            **{name: _short(row[name]) for name in ("low", "high")},
+            **{name: row[name] for name in ("count", "offset")},
+            "offsetAccuracy": _short(row["offset_accuracy"]),
+        }
+        for row in rows
+    ]
+
+
+def special_data(tables: Tables) -> dict[str, str | None]:
+    """The names of the first token and of [SEP], where a window has them; BERT's without lines."""
+    rows = tables.rows("lines")
+    if not rows:
+        return {"first": "[CLS]", "sep": "[SEP]"}
+    names = {of: next((row[f"{of}_token"] for row in rows if row[f"{of}_token"]), None) for of in ("first", "sep")}
+    return {of: None if name is None else printable(name) for of, name in names.items()}
+
+
+def distances_data(tables: Tables) -> list[list[float | None]] | None:
+    """By cell: the mean weight on the word at each distance."""
+    shapes = _shapes(tables)
+    return None if shapes is None else [of["distance"] for of in shapes]
+
+
+def middle_data(tables: Tables) -> dict[str, list[float | None]] | None:
+    """The median over heads of each distribution, bin by bin."""
+    shapes = _shapes(tables)
+    if shapes is None:
+        return None
+    present = [of for of in shapes if of["distance"]]
+    columns = {name: zip(*(of[name] for of in present), strict=True) for name in SHAPES}
+    return {
+        name: [
+            _short(float(np.median(kept))) if (kept := [v for v in bins if v is not None]) else None for bins in values
+        ]
+        for name, values in columns.items()
+    }
+
+
+def _shapes(tables: Tables) -> list[dict[str, list[float | None]]] | None:
+    rows = tables.by_cell("distributions")
+    if rows is None:
+        return None
+    return [{name: [_short(row["value"]) for row in of if row["of"] == name] for name in SHAPES} for of in rows]
+
+
+def effects_data(tables: Tables) -> dict[str, Any] | None:
+    """Effects of silencing each head, and the heads in the order in which they can be removed."""
+    rows, removal = tables.by_cell("effects"), tables.rows("removal")
+    if rows is None or not any(rows):
+        return None
+    first = next(of[0] for of in rows if of)
+    return {
+        **{name: printable(first[name]) for name in ("output", "unit", "method")},
+        **{name: first[name] for name in ("windows", "documents")},
+        "base": _short(first["base"]),
+        **{name: [_short(of[0][name]) if of else None for of in rows] for name in ("change", "low", "high")},
+        "removal": [
+            {
+                "cell": tables.cell(row),
+                **{spelled(name): _short(row[name]) for name in ("cost", "cost_held_out", "low", "high")},
+            }
+            for row in removal or []
+        ],
+    }
+
+
+def heads_data(tables: Tables) -> list[dict[str, Any]]:
+    """By cell: what a head's page alone shows."""
+    shapes, lines, examples = _shapes(tables), tables.by_cell("lines"), tables.by_cell("examples")
+    relations = _relations(tables)
+    return [
+        {
+            "cell": cell,
+            "shapes": None if shapes is None else shapes[cell],
+            "lines": None
+            if lines is None or examples is None
+            else [_line(tables.model, *pair) for pair in zip(examples[cell], lines[cell], strict=True)],
+            "relations": None if relations is None else relations[cell],
+        }
+        for cell in range(tables.cells)
+    ]
+
+
+def _line(model: str, example: dict[str, Any], line: dict[str, Any]) -> dict[str, Any]:
+    numbers: list[int] = line["numbers"]
+    gaps = [at for at in range(1, len(numbers)) if numbers[at] != numbers[at - 1] + 1]
+    return {
+        "best": example["kind"] == "best",
+        "other": example["kind"] == "other",
+        **{name: _short(example["weight"] if name == "weight" else line[name]) for name in ("weight", "first", "sep")},
+        "query": numbers.index(example["query"]),
+        "key": numbers.index(example["key"]),
+        "words": all_printable(line["words"]),
+        "ink": [round(1000 * max(weight, 0)) for weight in line["weights"]],
+        "gap": [gaps[0], numbers[gaps[0]] - numbers[gaps[0] - 1] - 1] if gaps else None,
+        "document": printable(example["document"]),
+        "window": example["window"],
+        "up": None if example["up"] is None else printable(example["up"]),
+        "down": None if example["down"] is None else printable(example["down"]),
+        "raised": _tokens(line, "raised"),
+        "lowered": _tokens(line, "lowered"),
+        "command": command_of(model, line),
+    }
+
+
+def _tokens(line: dict[str, Any], name: str) -> list[tuple[str, float | None]] | None:
+    """Tokens whose logits a head raises or lowers, each with its effect."""
+    if line[name] is None:
+        return None
+    return list(zip(all_printable(line[name]), map(_short, line[f"{name}_by"]), strict=True))
+
+
+def command_of(model: str, line: dict[str, Any]) -> str:
+    """A command that opens the page on the line's window, with its pair pinned."""
+    state = "&".join(f"{name}={line[of]}" for name, of in (("l", "layer"), ("h", "head")))
+    state += f"&q={line['query_token']}&k={line['key_token']}"
+    text = line["text"]
+    if text is None or text.startswith("-") or printable(text) != text:
+        words = ["view", model, " ".join(map(str, line["ids"])), "--set", "ids=true"]
+    else:
+        words = ["view", model, text]
+    return printable(" ".join(["headscope", *map(shlex.quote, words), "--open", shlex.quote(state)]))
+
+
+def _relations(tables: Tables) -> list[list[dict[str, Any]]] | None:
+    """By cell: the relations that the head finds best, against the fixed offset, and who finds each of them best."""
+    rows = tables.rows("relations")
+    if rows is None:
+        return None
+    best: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in rows:
+        key = (row["relation"], row["way"])
+        if key not in best or row["score"] > best[key]["score"]:
+            best[key] = row
+    lists = tables.by_cell("relations") or []
+    for of in lists:
+        of.sort(key=lambda row: (row["baseline"] - row["score"], row["relation"], row["way"]))
+    return [
+        [
+            {
+                **{name: row[name] for name in ("way", "count", "offset", "rule")},
+                "relation": printable(row["relation"]),
+                **{spelled(name): _short(row[name]) for name in ("score", "low", "high", "baseline", "rule_score")},
+                "bestCell": tables.cell(best[row["relation"], row["way"]]),
+                "bestScore": _short(best[row["relation"], row["way"]]["score"]),
+            }
+            for row in of[:RELATIONS]
+        ]
+        for of in lists
+    ]
+
+
+def _short(value: float | None) -> float | None:
+    """A number with six digits: more than the site shows."""
+    return None if value is None or not np.isfinite(value) else float(f"{value:.6g}")

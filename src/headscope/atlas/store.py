@@ -1,0 +1,205 @@
+"""The tables and arrays of a survey's folder: their columns, their bytes, and the record and seal in each."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow
+from pyarrow import parquet
+
+from headscope import files
+from headscope.errors import first_line
+from headscope.files import BLANK, sealed
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    from headscope.atlas.folder import Folder
+
+KEYS = (
+    ("document", pyarrow.dictionary(pyarrow.int32(), pyarrow.string())),
+    ("window", pyarrow.int32()),
+    ("tokens", pyarrow.int32()),
+    ("layer", pyarrow.int16()),
+    ("head", pyarrow.int16()),
+)
+"""Columns before the statistics."""
+
+RECORD = b"headscope.part"
+"""Key of the record in a file's metadata."""
+
+MOST_ROWS = 20_000_000
+"""Most rows of a table that is read whole."""
+
+
+def schema(statistics: Sequence[str]) -> pyarrow.Schema:
+    """The columns of a part: one row per window, layer and head."""
+    fields = [pyarrow.field(name, kind, nullable=False) for name, kind in KEYS]
+    return pyarrow.schema([*fields, *(pyarrow.field(name, pyarrow.float32()) for name in statistics)])
+
+
+def part_bytes(
+    *,
+    documents: Sequence[str],
+    windows: Sequence[tuple[int, int, int]],
+    heads: Sequence[tuple[int, int]],
+    values: Float[np.ndarray, "windows heads_total statistics"],
+    statistics: Sequence[str],
+    record: dict[str, Any],
+) -> bytes:
+    """A part as Parquet: the same bytes for the same numbers.
+
+    Args:
+        documents: names.
+        windows: (document, number, tokens) of each window.
+        heads: (layer, head) of every head, layer 0's first.
+        values: NaN where a value is missing; null in the file.
+        record: the model, settings and texts that the part was made from.
+    """
+    count, cells = len(windows), len(heads)
+    keys = np.array(windows, dtype=np.int32).reshape(count, 3).repeat(cells, axis=0)
+    places = np.tile(np.array(heads, dtype=np.int16).reshape(cells, 2), (count, 1))
+    columns = [
+        pyarrow.DictionaryArray.from_arrays(pyarrow.array(keys[:, 0]), pyarrow.array(list(documents), pyarrow.string()))
+    ]
+    columns += [pyarrow.array(column) for column in (keys[:, 1], keys[:, 2], places[:, 0], places[:, 1])]
+    columns += [
+        pyarrow.array(np.ascontiguousarray(values[..., at].reshape(-1)), pyarrow.float32(), from_pandas=True)
+        for at in range(len(statistics))
+    ]
+    return sealed_parquet(pyarrow.Table.from_arrays(columns, schema=schema(statistics)), record)
+
+
+def sealed_parquet(table: pyarrow.Table, record: dict[str, Any] | None = None) -> bytes:
+    """A table as Parquet with its hash inside, and before it the record of the part that it is or belongs to."""
+    return files.sealed_parquet(table, None if record is None else {RECORD: spelled_record(record)})
+
+
+def part_record(data: bytes) -> dict[str, Any]:
+    """The record in the bytes of a part whose seal has been checked.
+
+    Raises:
+        ValueError: whoever sealed the file put none into it.
+    """
+    with _opened(data) as file:
+        record: dict[str, Any] = json.loads((file.metadata.metadata or {}).get(RECORD, b""))
+    return record
+
+
+def table_of_bytes(data: bytes) -> pyarrow.Table:
+    """The table in the bytes of a Parquet file.
+
+    Raises:
+        ValueError: they are no such file, or it has more than MOST_ROWS.
+    """
+    with _opened(data) as file:
+        if file.metadata.num_rows > MOST_ROWS:
+            raise ValueError(f"{file.metadata.num_rows:,} rows, at most {MOST_ROWS:,} are read")
+        return file.read()
+
+
+@contextmanager
+def _opened(data: bytes) -> Iterator[parquet.ParquetFile]:
+    try:
+        with parquet.ParquetFile(pyarrow.BufferReader(data)) as file:
+            yield file
+    except (OSError, pyarrow.ArrowException) as error:
+        raise ValueError(str(error)) from error
+
+
+def check_columns(
+    table: pyarrow.Table, columns: Sequence[tuple[str, pyarrow.DataType]], nullable: Sequence[str]
+) -> None:
+    """Check that a table has these columns, and nulls only in some of them.
+
+    Raises:
+        ValueError: it has others.
+    """
+    for name, kind in columns:
+        if name not in table.column_names or table[name].type != kind:
+            raise ValueError(f"there is no column {name} of {kind}")
+        if name not in nullable and table[name].null_count:
+            raise ValueError(f"the column {name} has nulls")
+
+
+def columns_of(path: Path, names: Sequence[str]) -> pyarrow.Table:
+    """Some columns of a part."""
+    with parquet.ParquetFile(path) as file:
+        return file.read(columns=list(names))
+
+
+def spelled_record(record: dict[str, Any]) -> str:
+    """A record as it stands in a file's metadata."""
+    return json.dumps(record, ensure_ascii=True, sort_keys=True)
+
+
+def array_bytes(array: Float[np.ndarray, "..."], record: Mapping[str, Any]) -> bytes:
+    """An array as .npy. Its record and its seal come after the array, where readers of .npy ignore them."""
+    sink = io.BytesIO()
+    np.save(sink, array, allow_pickle=False)
+    sink.write(json.dumps({**record, "seal": BLANK.decode()}).encode())
+    return sealed(sink.getvalue())
+
+
+def array_and_record(data: bytes) -> tuple[Float[np.ndarray, "..."], dict[str, Any]]:
+    """Read the array that `array_bytes` wrote; the caller has checked the seal.
+
+    Raises:
+        ValueError: whoever sealed the file put something else into it.
+    """
+    source = io.BytesIO(data)
+    try:
+        array: Float[np.ndarray, "..."] = np.load(source, allow_pickle=False)
+    except Exception as error:  # NumPy reads the header as Python, and passes on what Python's tokenizer raises
+        raise ValueError(f"it holds no array: {first_line(error)}") from error
+    record: dict[str, Any] = json.loads(source.read())
+    return array, record
+
+
+def kept_array(folder: Folder, name: str, record: Mapping[str, Any]) -> Float[np.ndarray, "..."] | None:
+    """An array of the folder with that record; None if there is none. A damaged or foreign file is set aside."""
+    data = folder.read(name)
+    if data is None:
+        return None
+    array, written = array_and_record(data)
+    if {key: written.get(key) for key in record} == json.loads(json.dumps(dict(record))):
+        return array
+    folder.set_aside(name, "it is of another window, or of another survey")
+    return None
+
+
+PLACE = "atlas"
+"""The folder within the survey's."""
+
+
+def beside_name(kind: str, part: int) -> str:
+    """Path of one, relative to the survey's folder."""
+    return f"{PLACE}/{kind}-{part:05}.parquet"
+
+
+def all_beside(folder: Folder, part: int, kinds: tuple[str, ...]) -> bool:
+    """Return True if a part's files are all there and of this survey. Damaged and foreign ones are set aside."""
+    whole = True
+    for kind in kinds:
+        name = beside_name(kind, part)
+        data = folder.read(name)
+        if data is None:
+            whole = False
+            continue
+        record = part_record(data)
+        if (record["run"], record.get("part")) != (folder.stamp["run"], part):
+            folder.set_aside(name, "it belongs to another part, or to another survey")
+            whole = False
+    return whole
+
+
+def read_beside(folder: Path, kind: str, parts: int) -> Iterator[pyarrow.Table]:
+    """One kind's table of every part, in order."""
+    for part in range(parts):
+        yield table_of_bytes((folder / beside_name(kind, part)).read_bytes())

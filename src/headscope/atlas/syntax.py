@@ -1,0 +1,267 @@
+"""Syntactic relations and the heads that find them, over a treebank: the method of Clark et al. 2019, section 4.2.
+
+Each word's strongest other word, of its row and of its column, is held against the tree. For a relation there are two
+directions, which both predict the head of a dependent:
+
+- `dependent->head`: the share of dependents that look at no other word more than at their head;
+- `head->dependent`: the share of dependents that no other word looks at more than their head does.
+
+The best of many heads scores too high by chance, so it is chosen on the documents with even numbers and reported on
+those with odd ones. The baseline is the best fixed offset: “the head is the word k to the right”.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow
+
+from headscope.atlas.store import read_beside, sealed_parquet
+from headscope.heads.intervals import Moments
+from headscope.results.schemas import SyntaxRow, columns
+
+if TYPE_CHECKING:
+    from jaxtyping import Int
+
+    from headscope.atlas.documents import Sentence
+    from headscope.atlas.shapes import Strongest
+    from headscope.atlas.words import Words
+
+DIRECTIONS = ("dependent->head", "head->dependent")
+
+HITS = ("to_head", "to_dependent", "from_head")
+"""Counts of every relation, for every head of the model: the two directions, and the words that
+have such dependents and whose strongest word is one of them."""
+
+NEAREST = ("nearest_up", "nearest_down")
+"""Hits of the simple rules, for the second baseline of relations: see Pairs."""
+
+LEAST = 20
+"""Occurrences of a relation below which it is left out."""
+
+COLUMNS = columns(SyntaxRow)
+
+
+class Pairs:
+    """A sentence's pairs of dependent and head that have tokens, by relation.
+
+    Attributes:
+        relations: the names of those that occur.
+        dependents, heads: (pairs,), words.
+        relation: (pairs,), which of `relations`.
+        with_dependents: (relations,), how many words have such dependents.
+        nearest_up, nearest_down: of each pair, the simple rule that leads from the dependent to the head, and back:
+            `VERB<`, the nearest verb to the left; None where another verb is between.
+    """
+
+    def __init__(self, sentence: Sentence, words: Words) -> None:
+        rows = [
+            (relation, word, head)
+            for word, (head, relation) in enumerate(zip(sentence.heads, sentence.relations, strict=True))
+            if head >= 0 and words.sizes[word] and words.sizes[head]
+        ]
+        self.relations = sorted({relation for relation, _, _ in rows})
+        number = {relation: at for at, relation in enumerate(self.relations)}
+        self.dependents = np.array([word for _, word, _ in rows], dtype=np.int64)
+        self.heads = np.array([head for _, _, head in rows], dtype=np.int64)
+        self.relation = np.array([number[relation] for relation, _, _ in rows], dtype=np.int64)
+        self.with_dependents = np.zeros(len(self.relations), dtype=np.int64)
+        for which, _ in {(number[relation], head) for relation, _, head in rows}:
+            self.with_dependents[which] += 1
+        self.nearest_up = [_nearest(sentence.tags, word, head) for _, word, head in rows]
+        self.nearest_down = [_nearest(sentence.tags, head, word) for _, word, head in rows]
+        self.sums = (np.arange(len(self.relations))[:, None] == self.relation).astype(np.float32)
+        """(relations, pairs), 1 where the pair is of the relation."""
+
+
+def _nearest(tags: Sequence[str], start: int, end: int) -> str | None:
+    """The rule “the nearest word of this tag, on this side”, where it leads from here to there."""
+    between = tags[start + 1 : end] if end > start else tags[end + 1 : start]
+    return None if tags[end] in between else tags[end] + (">" if end > start else "<")
+
+
+class SyntaxCounts:
+    """Counts over the documents of a part: how often each head is right, by document and relation."""
+
+    def __init__(self, cells: int) -> None:
+        self._cells = cells
+        self._rows: dict[tuple[int, str], int] = {}
+        self._counts: list[int] = []
+        self._offsets: list[list[int]] = []
+        self._with: list[int] = []
+        self._nearest: dict[str, list[list[str]]] = {name: [] for name in NEAREST}
+        self._hits: list[np.ndarray] = []
+
+    def begin(self, document: int, pairs: Pairs) -> Int[np.ndarray, " relations"]:
+        """Count a sentence's pairs; the rows that its relations have."""
+        rows = []
+        for which, relation in enumerate(pairs.relations):
+            row = self._rows.setdefault((document, relation), len(self._rows))
+            if row == len(self._counts):
+                self._counts.append(0)
+                self._with.append(0)
+                self._offsets.append([])
+                for lists in self._nearest.values():
+                    lists.append([])
+                self._hits.append(np.zeros((len(HITS), self._cells), dtype=np.int32))
+            of = pairs.relation == which
+            self._counts[row] += int(of.sum())
+            self._with[row] += int(pairs.with_dependents[which])
+            self._offsets[row] += (pairs.heads[of] - pairs.dependents[of]).tolist()
+            for name, rules in (("nearest_up", pairs.nearest_up), ("nearest_down", pairs.nearest_down)):
+                self._nearest[name][row] += [rule for at in np.flatnonzero(of) if (rule := rules[at]) is not None]
+            rows.append(row)
+        return np.array(rows, dtype=np.int64)
+
+    def take(self, rows: Int[np.ndarray, " relations"], pairs: Pairs, strongest: Strongest, cells: slice) -> None:
+        """Count one layer's hits; `cells`: the layer's heads among all heads."""
+        if not len(rows):
+            return
+        d, h = pairs.dependents, pairs.heads
+        for kind, hits in enumerate(
+            (strongest.looks_at[:, d] == h, strongest.seen_by[:, d] == h, strongest.looks_at[:, h] == d)
+        ):
+            sums = (pairs.sums @ hits.T.astype(np.float32)).astype(np.int32)
+            for row, counts in zip(rows, sums, strict=True):
+                self._hits[row][kind, cells] += counts
+
+    def file(self, record: dict[str, Any], renumbered: dict[int, int]) -> bytes:
+        """The counts as a file beside the part. `renumbered`: documents as the part counts them."""
+        keys = list(self._rows)
+        hits = np.stack(self._hits) if self._hits else np.zeros((0, len(HITS), self._cells), dtype=np.int32)
+        columns: dict[str, Any] = {
+            "document": pyarrow.array([renumbered[document] for document, _ in keys], pyarrow.int32()),
+            "relation": pyarrow.array([relation for _, relation in keys], pyarrow.string()).dictionary_encode(),
+            "count": pyarrow.array(self._counts, pyarrow.int32()),
+            "with_dependents": pyarrow.array(self._with, pyarrow.int32()),
+            "offsets": pyarrow.array(self._offsets, pyarrow.list_(pyarrow.int32())),
+        }
+        for name, rules in self._nearest.items():
+            columns[name] = pyarrow.array(rules, pyarrow.list_(pyarrow.string()))
+        for kind, name in enumerate(HITS):
+            flat = pyarrow.array(np.ascontiguousarray(hits[:, kind]).reshape(-1), pyarrow.int32())
+            columns[name] = pyarrow.FixedSizeListArray.from_arrays(flat, self._cells)
+        return sealed_parquet(pyarrow.table(columns), record)
+
+
+class RelationCounts:
+    """The counts of one part, read back.
+
+    Attributes:
+        documents: (rows,), numbered over the whole corpus.
+        relations: each row's.
+        counts, with_dependents: (rows,).
+        offsets: each row's pairs, head minus dependent.
+        hits: name of HITS -> (rows, heads_total).
+    """
+
+    def __init__(self, table: pyarrow.Table, before: int, cells: int) -> None:
+        self.documents = table["document"].to_numpy().astype(np.int64) + before
+        self.relations: list[str] = table["relation"].cast(pyarrow.string()).to_pylist()
+        self.counts = table["count"].to_numpy()
+        self.with_dependents = table["with_dependents"].to_numpy()
+        self.offsets: list[list[int]] = table["offsets"].to_pylist()
+        self.nearest: dict[str, list[list[str]]] = {name: table[name].to_pylist() for name in NEAREST}
+        self.hits = {
+            name: table[name].combine_chunks().flatten().to_numpy().reshape(len(self.counts), cells) for name in HITS
+        }
+
+
+def syntax_table(folder: Path, documents: Sequence[int], heads: Sequence[tuple[int, int]]) -> pyarrow.Table:
+    """`survey.syntax`, from the files beside the parts.
+
+    Args:
+        folder: the survey's.
+        documents: how many documents each part has.
+        heads: (layer, head) of every head, layer 0's first.
+    """
+    before = np.concatenate([[0], np.cumsum(documents)])
+
+    def parts() -> Iterator[RelationCounts]:
+        for at, table in enumerate(read_beside(folder, "syntax", len(documents))):
+            yield RelationCounts(table, int(before[at]), len(heads))
+
+    totals: dict[str, Total] = {}
+    for part in parts():
+        for row, relation in enumerate(part.relations):
+            totals.setdefault(relation, Total(len(heads))).add(part, row)
+    claims = {
+        (relation, way): total.best(way)
+        for relation, total in sorted(totals.items())
+        for way in range(len(DIRECTIONS))
+        if total.counts.sum() >= LEAST
+    }
+    moments = {claim: Moments() for claim in claims}
+    for part in parts():
+        held_out = part.documents % 2 == 1
+        relations = np.array(part.relations, dtype=object)
+        for (relation, way), shares in moments.items():
+            rows = np.flatnonzero(held_out & (relations == relation))
+            shares.add(part.hits[HITS[way]][rows, claims[relation, way]], part.counts[rows])
+    return _table(claims, totals, moments, heads)
+
+
+class Total:
+    """One relation over the whole treebank.
+
+    Attributes:
+        counts: (2,), occurrences in documents with even and with odd numbers.
+        hits: (2, directions, heads_total), likewise.
+        offsets: head minus dependent -> how often.
+    """
+
+    def __init__(self, heads: int) -> None:
+        self.counts = np.zeros(2, dtype=np.int64)
+        self.hits = np.zeros((2, len(DIRECTIONS), heads), dtype=np.int64)
+        self.offsets: Counter[int] = Counter()
+
+    def add(self, part: RelationCounts, row: int) -> None:
+        """Add one document's counts."""
+        half = int(part.documents[row] % 2)
+        self.counts[half] += part.counts[row]
+        self.offsets.update(part.offsets[row])
+        for way in range(len(DIRECTIONS)):
+            self.hits[half, way] += part.hits[HITS[way]][row]
+
+    def best(self, way: int) -> int:
+        """The head that is right most often in the first half; in the other where only that has the relation."""
+        return int(self.hits[0 if self.counts[0] else 1, way].argmax())
+
+    def offset(self) -> tuple[int, int]:
+        """The offset that is right most often, the shortest of equals, and how often."""
+        return min(self.offsets.items(), key=lambda item: (-item[1], abs(item[0]), item[0]))
+
+
+def _table(
+    claims: dict[tuple[str, int], int],
+    totals: dict[str, Total],
+    moments: dict[tuple[str, int], Moments],
+    heads: Sequence[tuple[int, int]],
+) -> pyarrow.Table:
+    rows = []
+    for (relation, way), best in claims.items():
+        total = totals[relation]
+        count = int(total.counts.sum())
+        offset, right = total.offset()
+        held_out = moments[relation, way] if total.counts[0] else Moments()
+        numbers = (held_out.share, *held_out.interval())
+        rows.append(
+            (
+                relation,
+                DIRECTIONS[way],
+                *heads[best],
+                int(total.hits[:, way, best].sum()) / count,
+                *(None if math.isnan(number) else number for number in numbers),
+                count,
+                offset,
+                right / count,
+            )
+        )
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(COLUMNS)
+    arrays = [pyarrow.array(list(values), kind) for values, (_, kind) in zip(columns, COLUMNS, strict=True)]
+    return pyarrow.table(arrays, names=[name for name, _ in COLUMNS])

@@ -1,0 +1,313 @@
+"""Labels: descriptions that the half of the documents that didn't choose bears out, with their numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow
+
+from headscope.atlas.describe import FORM, LEARNED, Clause, Search, gain_of
+from headscope.atlas.evidence import Vectors
+from headscope.atlas.label_names import kind_of, sentence
+from headscope.atlas.labelling import REPORTED, TARGETS, Described, Labeller
+from headscope.atlas.predicates import OFFSETS
+from headscope.heads.intervals import Resampled
+from headscope.results.schemas import LabelRow, columns
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int
+
+    from headscope.atlas.evidence import Texts
+
+COLUMNS = columns(LabelRow)
+
+LEAST_DOCUMENTS = 4
+"""Documents of each half without which no head is labelled."""
+LEAST_WORDS = 100
+"""Words of each half that have a choice, without which a head spreads evenly over the words."""
+LEAST_PAIRS = 20
+"""Pairs that report, without which nothing is said."""
+NEW_HITS, LIFT = 0.08, 1.4
+"""New hits of a clause, of the pairs that report, and how many times chance."""
+WHOLE, PART = (0.40, 0.10), (0.20, 0.05)
+"""Share explained, and least margin above chance, of a description, and of one that holds in part."""
+RESAMPLES, SURE = 400, 0.01
+"""Draws of documents, and the quantile of the margin that counts."""
+OFTEN, OFTEN_LIFT, OFTEN_COST, OFTEN_LEAST = 0.3, 1.6, 0.06, 0.1
+"""The line over all words: least share of the strength, how many times chance; cost of an atom, least of a clause."""
+SUCH, SUCH_KIND = 5, 0.8
+"""Words that a learned class names, and the share of a kind from which it is named by kind."""
+SUCH_KINDS = ("PROPN", "NOUN", "NOUN|PROPN", "VERB", "VERB|AUX", "ADJ", "PRON", "content")
+
+FELT = "hardly felt"
+FELT_SHARE = 0.001
+"""Share of what removing all heads costs, which the interval of a head's change must stay below on both sides."""
+FELT_WINDOWS = 10
+"""Windows in which the head's label has something to do, without which nothing is said about how it is felt."""
+
+NUMBERS = (
+    "score", "low", "high", "count", "baseline", "coverage", "bits", "offset_bits", "key_bits", "accuracy",
+    "accuracy_chance", "stable",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class WindowEffects:
+    """Effects of silencing heads, window by window.
+
+    Attributes:
+        changes: (windows, heads_total).
+        acts: of each window, as in EffectWindow.acts.
+        documents: of each window.
+        whole: the mean change of the number with all heads removed.
+    """
+
+    changes: Float[np.ndarray, "windows heads_total"]
+    acts: tuple[frozenset[str], ...]
+    documents: tuple[int, ...]
+    whole: float
+
+    def hardly(self, cell: int, acts: frozenset[str]) -> int:
+        """Over how many windows a head is hardly felt, of those with something of `acts` or of all; 0 if it is felt."""
+        some = [at for at, present in enumerate(self.acts) if not acts or present & acts]
+        if len(some) < FELT_WINDOWS:
+            return 0
+        _, low, high = Resampled([self.documents[at] for at in some]).means(self.changes[some, cell : cell + 1])
+        return len(some) if max(abs(low[0]), abs(high[0])) < FELT_SHARE * abs(self.whole) else 0
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """Labels, and what they explain.
+
+    Attributes:
+        table: `survey.labels`.
+        explained: (pairs,), of the table of pairs, 1 or 2 for the clause that explains it, otherwise 0.
+        texts: the passages of the pairs.
+    """
+
+    table: pyarrow.Table
+    explained: Int[np.ndarray, " pairs"]
+    texts: Texts
+
+
+def labels_of(
+    folder: Path,
+    documents: Sequence[int],
+    heads: Sequence[tuple[int, int]],
+    pairs: pyarrow.Table,
+    vectors: Vectors,
+    felt: WindowEffects | None = None,
+) -> Labels:
+    """The labels of all heads, from the files beside the parts.
+
+    Args:
+        folder: the survey's.
+        documents: how many documents each part has.
+        heads: (layer, head) of every head.
+        pairs: the lists of all parts, merged.
+        vectors: gives the input embeddings of tokens.
+        felt: what silencing the heads changes; None if it wasn't measured.
+    """
+    labeller = Labeller(folder, documents, len(heads), pairs, vectors)
+    few = sum(documents) // 2 < LEAST_DOCUMENTS
+    notes = [_too_little(labeller, cell, few) for cell in range(len(heads))]
+    chosen = {cell: ([], {}) if note else labeller.describe(cell, 0) for cell, note in enumerate(notes)}
+    explained = np.zeros(pairs.num_rows, dtype=np.int8)
+    rows = []
+    for cell, described in labeller.reported(chosen).items():
+        described.note = notes[cell]
+        verdict = _Verdict(labeller, cell, described)
+        rows.append({"layer": heads[cell][0], "head": heads[cell][1], **verdict.row(felt)})
+        for half in (0, 1):
+            at = labeller.rows(cell, half, pairs.num_rows)
+            explained[at] = verdict.explains(at)
+    table = pyarrow.table({name: pyarrow.array([row[name] for row in rows], kind) for name, kind in COLUMNS})
+    return Labels(table, explained, labeller.texts)
+
+
+def _too_little(labeller: Labeller, cell: int, few: bool) -> str:
+    """The reason why nothing can be said of a head, if there is one."""
+    if few:
+        return f"fewer than {LEAST_DOCUMENTS} documents in a half"
+    if min(labeller.sums["even"][cell], labeller.sums["odd"][cell]) < LEAST_WORDS:
+        return f"fewer than {LEAST_WORDS} words of a half have a choice"
+    if min(len(labeller.rows(cell, half, REPORTED)) for half in (0, 1)) < LEAST_PAIRS:
+        return f"fewer than {LEAST_PAIRS} different pairs in a half"
+    return ""
+
+
+def margins(
+    hits: Bool[np.ndarray, " pairs"], shares: Float[np.ndarray, " pairs"], groups: Sequence[int] | np.ndarray
+) -> Float[np.ndarray, " draws"]:
+    """Hits less chance, a share of the pairs, over draws of their groups, such as documents; in order."""
+    names, place = np.unique(groups, return_inverse=True)
+    sums = np.bincount(place, hits - shares, len(names))
+    counts = np.bincount(place, minlength=len(names))
+    drawn = np.random.default_rng(len(names)).multinomial(len(names), [1 / len(names)] * len(names), RESAMPLES)
+    return np.sort(drawn @ sums / np.maximum(drawn @ counts, 1))
+
+
+class _Verdict:
+    """One head: what is kept of its description, and the columns of its row."""
+
+    def __init__(self, labeller: Labeller, cell: int, described: Described) -> None:
+        self._labeller, self._cell, self._of = labeller, cell, described
+        self._rows = labeller.rows(cell, 1, REPORTED)
+        self._documents = [labeller.places[row][0] for row in self._rows.tolist()]
+        self._groups = (self._documents, labeller.queries[self._rows], labeller.names[self._rows].astype(str))
+        self._draws = np.zeros(RESAMPLES)
+        self._part = False
+        self._hits, self._shares = described.hits[:, 0], described.shares[:, 0]
+        if described.clauses and len(self._rows):
+            self._keep()
+
+    def _keep(self) -> None:
+        """Keep the clauses that the other half bears out, and the description if they are enough.
+
+        A clause must hold over draws of documents, of places in the window, and of the keys' forms unless it names one:
+        a head that likes some words, whatever they are, likes more nouns than chance if these few happen to be nouns.
+        """
+        of, least = self._of, int(SURE * RESAMPLES)
+        kept: list[int] = []
+        for at in range(len(of.clauses)):
+            new, share = of.hits[:, at], of.shares[:, at]
+            if kept:
+                new, share = of.hits[:, 2] & ~of.hits[:, 0], of.shares[:, 2] - of.shares[:, 0]
+            enough = new.sum() >= max(NEW_HITS * len(new), LIFT * share.sum())
+            named = of.clauses[at].key[:1] in (LEARNED, FORM)
+            groups = self._groups[:2] if named else self._groups
+            if enough and all(margins(new, share, one)[least] > 0 for one in groups):
+                kept.append(at)
+        which = 2 if len(kept) == 2 else kept[0] if kept else 0
+        self._hits, self._shares = of.hits[:, which], of.shares[:, which]
+        self._draws = margins(self._hits, self._shares, self._documents)
+        score, low = float(self._hits.mean()), self._draws[least]
+        whole, part = (score >= share and low > margin for share, margin in (WHOLE, PART))
+        self._part = bool(part and not whole)
+        of.clauses = [of.clauses[at] for at in kept] if whole or part else []
+        if not of.clauses:
+            of.note = "nothing predicts its pairs on the other half of the documents"
+
+    def explains(self, rows: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
+        """Number of the clause that explains each of some pairs; 0 for none."""
+        facts = self._labeller.known(rows, self._of.own)
+        result = np.zeros(len(rows), dtype=np.int8)
+        for at, clause in reversed(list(enumerate(self._of.clauses, 1))):
+            result[clause.mask(facts)] = at
+        return result
+
+    def row(self, felt: WindowEffects | None) -> dict[str, Any]:
+        """The columns of a row of labels, but for layer and head."""
+        clauses = self._of.clauses
+        often, share, chance = self._often()
+        such = self._such()
+        notes = [self._of.note] if self._of.note else []
+        if felt is not None and (windows := felt.hardly(self._cell, _acts(clauses))):
+            notes.append(f"{FELT} over {windows} windows")
+        lines = [*(("pairs", clause) for clause in clauses), *([("words", often)] if often is not None else [])]
+        return {
+            **(self._numbers() if clauses else dict.fromkeys(NUMBERS)),
+            "kind": kind_of(clauses),
+            "label": sentence(clauses, such, part=self._part)["en"],
+            "part": self._part,
+            "line": [line for line, _ in lines],
+            **{slot: [getattr(clause, slot) for _, clause in lines] for slot in Clause._fields},
+            "such": such,
+            "share": share,
+            "share_chance": chance,
+            "note": "; ".join(notes),
+            **self._labeller.rests(self._cell),
+        }
+
+    def _numbers(self) -> dict[str, Any]:
+        score, chance = float(self._hits.mean()), float(self._shares.mean())
+        accuracy, accuracy_chance = self._accuracy()
+        swapped, _ = self._labeller.describe(self._cell, 1)
+        low, high = (float(np.quantile(self._draws, at)) + chance for at in (0.025, 0.975))
+        numbers = (
+            score,
+            max(low, 0.0),
+            min(high, 1.0),
+            len(self._rows),
+            chance,
+            round(100 * score),
+            self._bits(self._of.clauses),
+            self._offset_bits(),
+            self._of.numbers["key_bits"],
+            accuracy,
+            accuracy_chance,
+            sum(clause in swapped for clause in self._of.clauses),
+        )
+        return dict(zip(NUMBERS, numbers, strict=True))
+
+    def _bits(self, clauses: Sequence[Clause]) -> float:
+        """The gain of some clauses on the pairs that report, without a cost of atoms."""
+        facts = self._labeller.known(self._rows, self._of.own)
+        held = np.logical_or.reduce([clause.mask(facts) for clause in clauses])
+        even = self._labeller.even(self._cell, 1, clauses, self._of.own)
+        return gain_of(float(held.mean()), min(even, 1.0), 1.0, 1.0, 0)
+
+    def _offset_bits(self) -> float:
+        """The gain of the offset that the half that chooses has most often."""
+        facts = self._labeller.known(self._labeller.rows(self._cell, 0, TARGETS), {})
+        names = [f"offset{offset:+d}" for offset in OFFSETS]
+        best = max(names, key=lambda name: int(facts.of("relation", name).sum()))
+        return self._bits([Clause(relation=best)])
+
+    def _accuracy(self) -> tuple[float | None, float | None]:
+        """Over the words drawn that have a possible case: how often the choice is one, and how often by chance."""
+        held, even, row, choice = self._labeller.held(self._cell, self._of.clauses, self._of.own)
+        chances = np.bincount(row, even * held, len(choice))
+        possible = (chances > 0) & (choice >= 0)
+        if not possible.any():
+            return None, None
+        return float(held[choice[possible]].mean()), float(chances[possible].mean())
+
+    def _often(self) -> tuple[Clause | None, float | None, float | None]:
+        """The clause that explains most of the strength over all words: its share of the other half's, and chance."""
+        none = (None, None, None)
+        labeller = self._labeller
+        targets, weights = labeller.words(self._cell, 0)
+        if self._of.note.startswith("fewer") or not weights.sum():
+            return none
+        ground = labeller.ground(self._cell, 0)
+        search = Search(targets, weights / weights.sum(), ground, {}, cost=OFTEN_COST, least=OFTEN_LEAST)
+        found = search.best()
+        targets, weights = labeller.words(self._cell, 1)
+        if found is None or not weights.sum():
+            return none
+        share = float(weights[found.clause.mask(targets)].sum() / weights.sum())
+        chance = labeller.chance_of(self._cell, found.clause)
+        return (found.clause, share, chance) if share >= max(OFTEN, OFTEN_LIFT * chance) else none
+
+    def _such(self) -> list[str]:
+        """Of a learned class of keys: its kind, and the words that are named."""
+        learned = next((clause for clause in self._of.clauses if clause.key[:1] == LEARNED), None)
+        if learned is None:
+            return []
+        rows = self._labeller.rows(self._cell, 0, 2 * TARGETS)
+        facts = self._labeller.known(rows, self._of.own)
+        held = learned.mask(facts)
+        classes = {kind: facts.of("key", kind) for kind in SUCH_KINDS}
+        kind = next((kind for kind in SUCH_KINDS if held.any() and classes[kind][held].mean() >= SUCH_KIND), "")
+        names = self._labeller.names[rows][held & classes[kind] if kind else held]
+        return [kind, *(name for name, _ in Counter(names.tolist()).most_common(SUCH))]
+
+
+def _acts(clauses: Sequence[Clause]) -> frozenset[str]:
+    """Things that a window must have for a head with these clauses to have something to do; empty for any."""
+    acts = set()
+    for clause in clauses:
+        if clause.relation in ("same word", "stem"):
+            acts.add("same_words")
+        elif clause.key == "PUNCT":
+            acts.add("punctuation")
+        elif clause.relation[:3] in ("up:", "dn:"):
+            acts.add(clause.relation[3:])
+    return frozenset(acts)

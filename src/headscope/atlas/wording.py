@@ -1,0 +1,139 @@
+"""A survey's numbers as text: rounding, counts, and the heads that stand out in each statistic."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headscope.atlas.findings import SurveyData
+from headscope.heads import CATALOG
+
+if TYPE_CHECKING:
+    import pyarrow
+
+NAMED = 3
+"""Heads that a sentence names."""
+
+
+@dataclass(frozen=True)
+class Extreme:
+    """The heads at one end of a statistic's range.
+
+    Attributes:
+        says: a predicate for the first of them.
+        heads: (layer, head, mean), the most extreme first.
+        low, high: the 25% and 75% quantiles of the first head over windows.
+        middle: the median of the heads' means.
+    """
+
+    statistic: str
+    says: str
+    heads: tuple[tuple[int, int, float], ...]
+    low: float
+    high: float
+    middle: float
+
+
+def rounded(value: float) -> str:
+    """A number as the report rounds it: three decimals below 10, fewer above; a dash for NaN."""
+    if not math.isfinite(value):
+        return "-"
+    size = abs(value)
+    return f"{value:.{3 if size < 10 else 2 if size < 100 else 1 if size < 1000 else 0}f}"
+
+
+def counted(number: int, thing: str) -> str:
+    """`1 file`, `2,000 files`."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def extremes(findings: SurveyData, statistic: str) -> list[Extreme]:
+    """The heads that stand out in a statistic, at each end that means something. Empty for a single head."""
+    means = findings.values(statistic)
+    places = np.argwhere(np.isfinite(means))
+    if len(places) < 2:
+        return []
+    values = means[tuple(places.T)]
+    sentences = []
+    for says, sign in ((CATALOG[statistic].most, -1.0), (CATALOG[statistic].least, 1.0)):
+        if not says:
+            continue
+        order = np.argsort(sign * values, kind="stable")[:NAMED]
+        if CATALOG[statistic].signed:  # "ahead" is said of heads that look ahead
+            order = order[sign * values[order] < 0]
+            if not len(order):
+                continue
+        first = tuple(places[order[0]])
+        heads = tuple(
+            (findings.layers[int(places[at][0])], findings.heads[int(places[at][1])], float(values[at])) for at in order
+        )
+        low, high = (float(findings.values(statistic, field)[first]) for field in ("q25", "q75"))
+        sentences.append(Extreme(statistic, says, heads, low, high, float(np.median(values))))
+    return sentences
+
+
+def syntax_sentences(table: pyarrow.Table, most: int = NAMED) -> list[str]:
+    """A sentence for each of the relations with the largest held-out margin above the best fixed offset."""
+    rows = [row for row in table.to_pylist() if row["accuracy_held_out"] is not None]
+    if not rows:
+        return ["syntax: no accuracy can be held out; that takes relations in two documents or more"]
+    rows.sort(key=lambda row: (row["offset_accuracy"] - row["accuracy_held_out"], row["relation"], row["direction"]))
+    best: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        best.setdefault(row["relation"], row)
+    return [_syntax_sentence(row) for row in list(best.values())[:most]]
+
+
+def _syntax_sentence(row: dict[str, Any]) -> str:
+    interval = "" if row["low"] is None else f" (95% interval {row['low']:.0%} to {row['high']:.0%})"
+    share = f"{row['accuracy_held_out']:.0%}"
+    act = (
+        f"a dependent's strongest word is its head in {share} of cases"
+        if row["direction"] == "dependent->head"
+        else f"the word that looks at a dependent most is its head in {share} of cases"
+    )
+    return (
+        f"{row['relation']}: in head {row['layer']}.{row['head']}, {act}{interval}, held out; "
+        f"the best fixed offset, {row['offset']:+d}, gives {row['offset_accuracy']:.0%}"
+    )
+
+
+def effects_sentences(effects: pyarrow.Table, removal: pyarrow.Table) -> list[str]:
+    """The head that is felt most, and what it costs to remove the quarter and the half of the heads that cost least."""
+    rows = effects.to_pylist()
+    first = max(rows, key=lambda row: abs(row["change"]))
+    output, unit = first["output"], first["unit"]
+    sentences = [
+        f"head {first['layer']}.{first['head']} is felt most: without it the {output} "
+        f"{_changes(first['change'], unit)}{_bounds(first)}, from {first['base']:.3f}"
+        if unit != "1 - cosine"
+        else f"head {first['layer']}.{first['head']} is felt most: without it the {output} is "
+        f"{rounded(first['change'])}{_bounds(first)}"
+    ]
+    for part in (4, 2):
+        step = len(rows) // part
+        if not step:
+            continue
+        row = removal.slice(step - 1, 1).to_pylist()[0]
+        held_out = row["cost_held_out"] is not None
+        price = row["cost_held_out"] if held_out else row["cost"]
+        sentences.append(
+            f"{step} of {len(rows)} heads can be removed at a cost of {rounded(price)} {_plain_unit(unit)}"
+            f"{_bounds(row)}{', held out' if held_out else ', where they were chosen'}"
+        )
+    return sentences
+
+
+def _changes(change: float, unit: str) -> str:
+    return f"{'rises' if change > 0 else 'falls'} by {rounded(abs(change))} {_plain_unit(unit)}"
+
+
+def _plain_unit(unit: str) -> str:
+    return {"logit": "in the logit", "1 - cosine": "(1 - cosine)"}.get(unit, unit)
+
+
+def _bounds(row: dict[str, Any]) -> str:
+    return "" if row["low"] is None else f" (95% interval {rounded(row['low'])} to {rounded(row['high'])})"

@@ -1,0 +1,104 @@
+"""The workers of a survey: their interface, and the one replica that runs in this process (Ray's are in on_ray.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from headscope.atlas.documents import CorpusPart, Document, Done
+from headscope.atlas.effect_windows import EffectWindow
+from headscope.atlas.effects import Batch
+from headscope.atlas.head_distance_windows import ChosenWindow
+from headscope.atlas.lines import Read, Reading
+from headscope.atlas.loading import ModelSource
+from headscope.atlas.replica import ModelDescription, Replica
+from headscope.atlas.settings import Settings
+
+
+class Workers(Protocol):
+    """One replica in this process, or several on Ray."""
+
+    @property
+    def described(self) -> ModelDescription:
+        """The model as the replicas describe it."""
+
+    def run(self, todo: Iterator[CorpusPart], stamp: dict[str, Any]) -> Iterator[Done]:
+        """Yield each part with its file, its record and the files beside it, in the order in which they finish."""
+
+    def match(self, todo: Iterator[CorpusPart], stamp: dict[str, Any]) -> Iterator[Done]:
+        """As `run`, of parts whose documents are pairs: see headscope.atlas.matching."""
+
+    def compare(self, todo: Iterator[tuple[ChosenWindow, Document]]) -> Iterator[tuple[ChosenWindow, np.ndarray]]:
+        """Yield each window with the distances between all pairs of heads, in the order in which they finish."""
+
+    def cut(self, todo: Iterator[tuple[ChosenWindow, Document]]) -> Iterator[EffectWindow]:
+        """Yield each window as effects read it, in the order in which they finish."""
+
+    def effects(self, todo: Iterator[Batch]) -> Iterator[tuple[Batch, np.ndarray]]:
+        """Yield each batch with its numbers, see WindowReader.numbers, in the order in which they finish."""
+
+    def read(self, todo: Iterator[Reading]) -> Iterator[tuple[Reading, Read]]:
+        """Yield each window with the rows that are wanted of it, in the order in which they finish."""
+
+    def vectors(self, ids: Sequence[int]) -> np.ndarray:
+        """Input embeddings of some tokens: see token_vectors."""
+
+
+class LocalWorkers:
+    """One replica in this process; torch's number of threads is restored on exit."""
+
+    def __init__(self, source: ModelSource, settings: Settings, *, threads: int | None) -> None:
+        self._threads = torch.get_num_threads()
+        try:
+            self._replica = Replica(source, settings, threads)
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __enter__(self) -> LocalWorkers:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        torch.set_num_threads(self._threads)
+
+    @property
+    def described(self) -> ModelDescription:
+        """The model as the replica describes it."""
+        return self._replica.described
+
+    def run(self, todo: Iterator[CorpusPart], stamp: dict[str, Any]) -> Iterator[Done]:
+        """See Workers; the order is that of the corpus."""
+        for part in todo:
+            yield part, *self._replica.run(part, stamp)
+
+    def match(self, todo: Iterator[CorpusPart], stamp: dict[str, Any]) -> Iterator[Done]:
+        """See Workers; the order is that of the corpus."""
+        for part in todo:
+            yield part, *self._replica.match(part, stamp)
+
+    def compare(self, todo: Iterator[tuple[ChosenWindow, Document]]) -> Iterator[tuple[ChosenWindow, np.ndarray]]:
+        """See Workers; the order is that of the corpus."""
+        for window, document in todo:
+            yield window, self._replica.compare(document, window.window)
+
+    def cut(self, todo: Iterator[tuple[ChosenWindow, Document]]) -> Iterator[EffectWindow]:
+        """See Workers; the order is that of the corpus."""
+        for window, document in todo:
+            yield self._replica.cut(document, window)
+
+    def effects(self, todo: Iterator[Batch]) -> Iterator[tuple[Batch, np.ndarray]]:
+        """See Workers; the order is that of the batches."""
+        for batch in todo:
+            yield batch, self._replica.effects(batch)
+
+    def read(self, todo: Iterator[Reading]) -> Iterator[tuple[Reading, Read]]:
+        """See Workers; the order is that of the corpus."""
+        for reading in todo:
+            yield reading, self._replica.read(reading)
+
+    def vectors(self, ids: Sequence[int]) -> np.ndarray:
+        """See Workers."""
+        return self._replica.vectors(ids)

@@ -1,0 +1,68 @@
+"""Models that somebody holds in memory, as checkpoints: each is saved once, in its library's own form."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from headscope.errors import InputError
+
+KINDS = {
+    "sentence_transformers": "sentence-transformers",
+    "transformers.pipelines": "pipeline",
+    "transformers.modeling_utils": "transformers",
+}
+"""The module in which a class, or one that it inherits from, stands -> the library's form."""
+
+
+def kind_of(held: Any) -> str | None:
+    """The form of a model in memory; None for anything else. No library is imported for it."""
+    modules = [base.__module__ for base in type(held).__mro__]
+    found = [kind for start, kind in KINDS.items() if any(f"{module}.".startswith(f"{start}.") for module in modules)]
+    return found[0] if found else None
+
+
+def save_held(held: Any, tokenizer: Any = None) -> tuple[Path, str]:
+    """Save a model to a new temporary folder, as it is now: its weights, its config, and its tokenizer if it has one.
+
+    Args:
+        held: an object of sentence-transformers, a pipeline of transformers, or a model of transformers.
+        tokenizer: for a model of transformers: its tokenizer.
+
+    Returns:
+        The folder, which the caller deletes; and a name of the model for answers.
+
+    Raises:
+        InputError: it is none of these.
+    """
+    kind = kind_of(held)
+    if kind is None:
+        raise InputError(
+            f"a {type(held).__name__} can't be opened",
+            where="open",
+            advice="pass a hub id, a folder or a file, or a model of transformers or sentence-transformers; "
+            "for another model in memory, use hs.capture",
+        )
+    folder = Path(tempfile.mkdtemp(prefix="headscope-"))
+    try:
+        if kind == "sentence-transformers":
+            held.save(str(folder))
+        else:
+            model, words = (held.model, held.tokenizer) if kind == "pipeline" else (held, tokenizer)
+            model.save_pretrained(folder)
+            if words is not None and not isinstance(words, (str, os.PathLike)):
+                words.save_pretrained(folder)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return folder, _name_of(held, kind)
+
+
+def _name_of(held: Any, kind: str) -> str:
+    """The name that a model was loaded by, else its class."""
+    model = held.model if kind == "pipeline" else held
+    config = getattr(model, "config", None)
+    return str(getattr(config, "_name_or_path", "") or f"a {type(model).__name__} in memory")

@@ -1,0 +1,124 @@
+"""The commands that read a corpus: a survey of one model, and two models held against each other."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headscope.atlas.settings import Effects, Field, Labels, SurveySettings
+from headscope.cli.app import app, named, opened, show, tell_saved
+from headscope.cli.explain import EXPLAIN, finish
+from headscope.cli.options import (
+    MODEL,
+    OUT,
+    AsJson,
+    Form,
+    Html,
+    MaxLength,
+    ModelName,
+    Parquet,
+    Top,
+    check_top,
+    renamed,
+    takes_options,
+)
+from headscope.cli.request import pasted
+from headscope.cli.run import RUN
+from headscope.settings import Declared, Statistics
+
+
+@app.command(rich_help_panel=RUN)
+@takes_options
+def survey(
+    model: ModelName,
+    corpus: Annotated[
+        str,
+        typer.Argument(
+            metavar="CORPUS",
+            show_default=False,
+            help="A folder or a pattern of text files; a .jsonl, .csv or .parquet file; a treebank (.conllu); a "
+            "dataset saved with save_to_disk; or - for standard input, as one document.",
+        ),
+    ],
+    out: Annotated[Path, OUT],
+    settings: SurveySettings,
+    as_json: AsJson = False,
+) -> None:
+    """Measure every head over a corpus: a table, aggregates, a site of pages. Can be interrupted and resumed."""
+    from headscope.atlas.progress import progress_on
+    from headscope.atlas.run import survey as run
+    from headscope.screens.labels import printable
+    from headscope.screens.survey_sheet import survey_sheet
+
+    name, revision = named(model)
+    with progress_on(sys.stderr, Path(printable(str(out)))) as progress:
+        result = run(name, corpus, **{**vars(settings), "out": out, "revision": revision, "progress": progress})
+    step = f"python -c {shlex.quote(f'import headscope; print(headscope.Survey({str(out)!r}))')}"
+    show(survey_sheet(result), "--json" if as_json else None, step=step)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareSettings(Declared):
+    """Settings of a comparison; the same settings as a survey's."""
+
+    statistics: Statistics = None
+    labels: Labels = False
+    effects: Effects = 0
+    field: Field = "text"
+    max_length: MaxLength = None
+
+
+@app.command(rich_help_panel=EXPLAIN)
+@takes_options
+def compare(
+    form: Form,
+    a: Annotated[
+        str,
+        typer.Argument(
+            metavar="A",
+            show_default=False,
+            help=f"{MODEL} Or the folder of a survey.",
+        ),
+    ],
+    b: Annotated[str, typer.Argument(metavar="B", show_default=False, help="Another of the same shape.")],
+    corpus: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="CORPUS",
+            show_default=False,
+            help="Texts that both read, as for `headscope survey`; weights only without.",
+        ),
+    ] = None,
+    *,
+    settings: CompareSettings,
+    parquet: Parquet = None,
+    top: Top = None,
+    html: Html = None,
+    revision_a: Annotated[str | None, typer.Option("--revision-a", hidden=True)] = None,
+    revision_b: Annotated[str | None, typer.Option("--revision-b", hidden=True)] = None,
+) -> None:
+    """Show what differs between two models of one shape, head by head."""
+    from headscope.atlas.comparing import compare as compare_models
+    from headscope.screens.compare_sheet import compare_sheet
+
+    check_top(top)
+    for option, revision in (("a", revision_a), ("b", revision_b)):
+        if revision is not None:
+            renamed(f"--revision-{option} {revision}", f"{option.upper()}@{revision}")
+    a, b = (f"{one}@{to}" if to else one for one, to in ((a, revision_a), (b, revision_b)))
+    model_a, model_b = (opened(one) if named(one)[1] is not None else one for one in (a, b))
+    result = compare_models(model_a, model_b, corpus, **vars(settings))
+    if parquet is not None:
+        result.to_parquet(parquet)
+        tell_saved(parquet, "every head with everything that was compared")
+    sheet = compare_sheet(result, top)
+    if sheet.look_at is None or not result.weights:
+        step = pasted("compare", a, b, "--csv") if not result.weights else pasted("summary", b)
+    else:
+        step = pasted("head", b, "{}.{}".format(*sheet.look_at))
+    finish(sheet, form, step, html)

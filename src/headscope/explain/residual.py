@@ -1,0 +1,372 @@
+"""A trace's layers beyond the weights: values, W_O, the bias, the residual and its LayerNorm, at a few query rows.
+
+Nothing here holds a map of all pairs: rows of weights are computed, used, and dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headscope.attention.scores import join_heads, scores, weights
+from headscope.errors import TraceError, UnsupportedError
+from headscope.model import Model
+from headscope.results.tiled import TILE_CELLS
+from headscope.traces import layer_W_O
+from headscope.traces.views import full
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+    from torch import nn
+
+    from headscope.encoder import Encoder, Tokens
+    from headscope.traces import LayerRecord, ModelWeights, Trace
+
+    Rows = Int[np.ndarray, " n"]
+
+ADVICE = "use the kinds Attn-W and Attn-N, or open the checkpoint: hs.open(…).trace(…)"
+TOLERANCE = 1e-4
+"""Of a live module's own output beside LayerNorm(x W_O + b_O + residual), in fp32."""
+
+
+@dataclass(frozen=True, eq=False)
+class PostNorm:
+    """The end of a post-norm layer's attention: LayerNorm(x + sum of the heads' outputs + bias).
+
+    Attributes:
+        bias: (d_model,), b_O.
+        scale: (d_model,), the LayerNorm's weight.
+        eps: added to the variance.
+    """
+
+    bias: Float[np.ndarray, " d_model"]
+    scale: Float[np.ndarray, " d_model"]
+    eps: float
+
+
+def weights_of(record: LayerRecord, rows: Rows, columns: Rows | None = None) -> Float[np.ndarray, "heads n m"]:
+    """(heads, n, m): the weights of these queries on these keys, on all keys by default."""
+    queries, keys = record.q.shape[1], record.k.shape[1]
+    columns = np.arange(keys) if columns is None else columns
+    tile = scores(
+        full(record.q[:, rows]),
+        full(record.k[:, columns]),
+        scale=record.scale,
+        mask=record.mask,
+        terms=record.terms,
+        rows=rows,
+        columns=columns,
+        sizes=(queries, keys),
+    )
+    return weights(tile, record.lse[:, rows])
+
+
+def values_of(record: LayerRecord, layer: int) -> Float[np.ndarray, "heads keys d_value"]:
+    """(heads, keys, d_value): the values, repeated where several heads share them.
+
+    Raises:
+        TraceError: the trace was kept without values.
+    """
+    if record.v is None:
+        raise TraceError(
+            "this measure needs the values, which were not kept",
+            where=f"layer {layer}",
+            advice="make the trace again with its values",
+        )
+    v = full(record.v)
+    shared = len(record.q) // len(v)
+    return v if shared == 1 else np.repeat(v, shared, axis=0)
+
+
+def blocks_of_rows(heads: int, queries: int, keys: int) -> Iterator[Rows]:
+    """All queries, a few at a time, so that a tile of all heads and keys stays in the cache."""
+    step = max(1, TILE_CELLS // max(1, heads * keys))
+    for start in range(0, queries, step):
+        yield np.arange(start, min(start + step, queries))
+
+
+def contexts_of(
+    record: LayerRecord, v: Float[np.ndarray, "heads keys d_value"], rows: Rows
+) -> Float[np.ndarray, "n joined"]:
+    """(n, heads * d_value): softmax(Q K^T) V of these queries, heads side by side."""
+    heads, keys, d_value = v.shape
+    contexts = np.empty((len(rows), heads * d_value), dtype=v.dtype)
+    for part in blocks_of_rows(heads, len(rows), keys):
+        contexts[part] = join_heads(weights_of(record, rows[part]) @ v)
+    return contexts
+
+
+@dataclass(frozen=True, eq=False)
+class Written:
+    """One layer at some queries, from its input to its output.
+
+    Attributes:
+        x: (n, d_model), the layer's input at these queries.
+        deviation: (n,), of x + attention + b_O, which the attention's LayerNorm divides by.
+        middle: (n, d_model), what that LayerNorm gives.
+        fed: (n, d_model), what the feed-forward writes, its bias included.
+        output_deviation: (n,), of middle + fed, which the layer's last LayerNorm divides by.
+        output: (n, d_model), the layer's output.
+    """
+
+    x: Tokens
+    deviation: Float[np.ndarray, " n"]
+    middle: Tokens
+    fed: Tokens
+    output_deviation: Float[np.ndarray, " n"]
+    output: Tokens
+
+
+def record_of(trace: Trace, layer: int) -> LayerRecord:
+    """The record of the layer with this number."""
+    return trace.layers[trace.numbers.index(layer)]
+
+
+def opened_model(trace: Trace, what: str) -> Model:
+    """The opened checkpoint that a trace came from.
+
+    Args:
+        what: what needs it, for the message.
+
+    Raises:
+        TraceError: the trace has no model.
+        UnsupportedError: its model is a live one, of which only W_O is known.
+    """
+    source = trace.source
+    if isinstance(source, Model):
+        source.anatomy.computable()
+        return source
+    if source is None:
+        raise TraceError(
+            f"{what} needs the model's weights, and this trace has no model",
+            where=trace.model,
+            advice="read the trace with hs.load(file, model=hs.open(…))",
+        )
+    raise UnsupportedError(
+        f"{what} needs the whole layer: its feed-forward, its LayerNorms. Of a live model only attention is known",
+        where=trace.model,
+        advice="open the checkpoint instead: hs.open(…).trace(…)",
+    )
+
+
+def post_norm_model(trace: Trace, what: str) -> Model:
+    """The opened checkpoint that a trace came from, if a norm follows every sum of its layers, as in BERT.
+
+    Raises:
+        TraceError: the trace has no model.
+        UnsupportedError: its model is a live one, or its layers have another formula.
+    """
+    model = opened_model(trace, what)
+    anatomy, reason = model.anatomy, ""
+    if anatomy.family is not None and anatomy.family.layer_form != "post_norm":
+        reason = f"{anatomy.base_class}'s norms come before its sums"
+    elif anatomy.has("convolution.weight"):
+        reason = "a convolution stands beside the first layer"
+    if reason:
+        raise UnsupportedError(
+            f"{what} is defined for layers whose norms follow their sums, and {reason}",
+            where=trace.model,
+            advice="use weights, contexts and statistics, or effects, which run the layers as they are",
+        )
+    return model
+
+
+def output_weights(trace: Trace, layer: int) -> Float[np.ndarray, "heads d_value d_model"]:
+    """(heads, d_value, d_model): W_O of each head that was kept, in fp32; 0 for silenced heads, which write nothing.
+
+    Raises:
+        TraceError: the trace has no model.
+        UnsupportedError: it isn't known where this live model keeps W_O.
+    """
+    if trace.source is None:
+        raise TraceError(
+            "this measure needs W_O, which is in the model and not in the trace",
+            where=f"layer {layer}",
+            advice="read the trace with hs.load(file, model=hs.open(…)), or use a kind that ends in W",
+        )
+    return layer_W_O(trace, layer)
+
+
+def post_norm(trace: Trace, layer: int) -> PostNorm:
+    """The bias and the LayerNorm that follow a layer's heads.
+
+    Raises:
+        TraceError: the trace has no model, or not all heads of the layer.
+        UnsupportedError: this live model has no LayerNorm that is known to follow the residual.
+    """
+    if trace.layers[trace.numbers.index(layer)].numbers is not None:
+        raise TraceError(
+            "the residual needs all heads of the layer, and only some were kept",
+            where=f"layer {layer}",
+            advice="make the trace again with all heads, or use the kinds Attn-W and Attn-N",
+        )
+    if trace.source is not None and not isinstance(trace.source, Model):
+        return live_post_norm(trace.source, layer)
+    model = post_norm_model(trace, "the residual")
+    encoder = model.encoder
+    return PostNorm(
+        bias=encoder.bias("layer.attention_output", layer),
+        scale=encoder.weight("layer.attention_norm.weight", layer),
+        eps=float(model.anatomy.setting("norm_eps")),
+    )
+
+
+def layer_input(trace: Trace, layer: int) -> Tokens:
+    """(queries, d_model): the hidden states that a layer reads.
+
+    Kept ones where the trace has them (`hidden_states=True`); else recomputed from the trace's q, k and v and the
+    opened checkpoint's weights, at the price of the forward pass up to this layer.
+
+    Raises:
+        TraceError: there is no model, or a layer below was not kept.
+        UnsupportedError: the model is a live one and kept no hidden states.
+    """
+    kept = trace.outputs.kept.get(f"hidden_states.{layer}")
+    if kept is not None:
+        return np.asarray(kept.array, dtype=np.float32)
+    if trace.source is not None and not isinstance(trace.source, Model):
+        raise TraceError(
+            "the residual needs the layer's input, and this trace kept no hidden states",
+            where=f"layer {layer}",
+            advice="call the model with output_hidden_states=True inside hs.capture",
+        )
+    rows = np.arange(len(trace.queries))
+    return embedded(trace) if layer == 0 else walk(trace, rows, layer)[-1].output
+
+
+def embedded(trace: Trace) -> Tokens:
+    """(queries, d_model): the embeddings' output, layer 0's input."""
+    from headscope.encoder import Input
+
+    encoder = post_norm_model(trace, "the layer's input").encoder
+    ids, segments = (np.array(values, dtype=np.int64) for values in (trace.ids, trace.segments))
+    text = Input(ids, segments)
+    encoder.check(text)
+    return encoder.embed([text])
+
+
+def walk(trace: Trace, rows: np.ndarray, layers: int | None = None) -> list[Written]:
+    """Some queries' way through the layers, from the embeddings up: every layer's parts at these queries.
+
+    The keys and values come from the trace, so only these rows are computed: O(n (S d_model + d_model d_ffn)) a layer.
+
+    Args:
+        rows: which queries.
+        layers: how many layers to go up; all by default.
+
+    Raises:
+        TraceError: there is no model, or the trace lacks a layer, heads or values.
+        UnsupportedError: the model is a live one.
+    """
+    encoder = post_norm_model(trace, "the layer's input").encoder
+    check_whole(trace)
+    x = embedded(trace)[rows]
+    way: list[Written] = []
+    for layer in range(len(trace.layers) if layers is None else layers):
+        record = trace.layers[layer]
+        v = values_of(record, layer)
+        silenced = [head for at, head in trace.ablated if at == layer]
+        v = np.where(np.isin(np.arange(len(v)), silenced)[:, None, None], np.float32(0), v) if silenced else v
+        way.append(through_layer(encoder, layer, x, contexts_of(record, v, rows)))
+        x = way[-1].output
+    return way
+
+
+def through_layer(encoder: Encoder, layer: int, x: Tokens, contexts: Tokens) -> Written:
+    """One layer from its input and its heads' contexts, side by side, both (n, d_model)."""
+    eps = float(encoder.anatomy.setting("norm_eps"))
+    total = encoder.linear(contexts, "layer.attention_output", layer) + x
+    deviation = deviations(total, eps)
+    middle = encoder.norm(total, "layer.attention_norm", layer)
+    fed = encoder.feed_forward(middle, layer)
+    total = middle + fed
+    output_deviation = deviations(total, eps)
+    return Written(x, deviation, middle, fed, output_deviation, encoder.norm(total, "layer.output_norm", layer))
+
+
+def deviations(x: Tokens, eps: float) -> Float[np.ndarray, " n"]:
+    """(n,): what a LayerNorm divides each row by, sqrt(variance + eps)."""
+    return np.sqrt(x.var(axis=-1, dtype=np.float64) + eps)
+
+
+def check_whole(trace: Trace) -> None:
+    """Check that the trace has every layer and head from 0 on, and that its tokens look at themselves.
+
+    Raises:
+        TraceError: layers or heads are missing, or it is cross-attention.
+    """
+    if trace.keys is not trace.queries:
+        raise TraceError(
+            f"{len(trace.queries)} queries look at {len(trace.keys)} other keys: there is no residual between them",
+            where=f"trace of {trace.stack} attention",
+            advice="use a trace of self-attention over a whole text",
+        )
+    if trace.numbers != tuple(range(len(trace.layers))) or any(record.numbers is not None for record in trace.layers):
+        raise TraceError(
+            "only some layers or heads were kept",
+            where="trace.layers",
+            advice="make the trace again with all layers and heads",
+        )
+
+
+def live_post_norm(source: ModelWeights, layer: int) -> PostNorm:
+    """The bias and LayerNorm of the module that holds W_O, as BertSelfOutput does: norm(dense(contexts) + residual).
+
+    The module is run on random numbers, and refused where it gives anything else.
+
+    Raises:
+        TraceError: the model is gone.
+        UnsupportedError: no such module holds W_O, or it computes something else.
+    """
+    import torch
+    from torch import nn
+
+    from headscope.live.source import CapturedModel
+
+    where = f"layer {layer}"
+    if not isinstance(source, CapturedModel):
+        raise UnsupportedError(
+            f"a {type(source).__name__} tells nothing of the LayerNorm after its attention", where=where, advice=ADVICE
+        )
+    model = source.model
+    if model is None:
+        raise TraceError(f"{source.name} is gone", where=where, advice="keep the model, or open it again")
+    output = source.projection(layer)
+    if output is None or len(output.paths) != 1:
+        raise UnsupportedError(f"{source.name}: no single Linear is W_O", where=where, advice=ADVICE)
+    path = output.paths[0].rpartition(".")[0]
+    holder = model.get_submodule(path)
+    linears = [child for child in holder.children() if isinstance(child, nn.Linear)]
+    norms = [child for child in holder.children() if isinstance(child, nn.LayerNorm)]
+    if len(linears) != 1 or len(norms) != 1 or not _computes(holder, linears[0], norms[0]):
+        raise UnsupportedError(
+            f"{source.name}: {path or type(model).__name__} is not LayerNorm(contexts W_O + b_O + residual), "
+            "so the LayerNorm that follows the heads is not known",
+            where=where,
+            advice=ADVICE,
+        )
+    linear, norm = linears[0], norms[0]
+    bias = linear.bias if linear.bias is not None else torch.zeros(linear.out_features)
+    scale, shift = (np.asarray(tensor.detach().float().cpu().numpy()) for tensor in (norm.weight, bias))
+    return PostNorm(bias=shift, scale=scale, eps=float(norm.eps))
+
+
+def _computes(holder: nn.Module, linear: nn.Linear, norm: nn.LayerNorm) -> bool:
+    """Return True if the module gives norm(linear(contexts) + residual) for random contexts and residual."""
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    contexts = torch.randn(1, 3, linear.in_features, generator=generator).to(linear.weight)
+    residual = torch.randn(1, 3, linear.out_features, generator=generator).to(linear.weight)
+    if norm.weight is None or norm.normalized_shape != (linear.out_features,):
+        return False
+    with torch.no_grad():
+        try:
+            given = holder(contexts, residual)
+        except (TypeError, RuntimeError):
+            return False
+        expected = norm(linear(contexts) + residual)
+    return isinstance(given, torch.Tensor) and torch.allclose(given, expected, atol=TOLERANCE, rtol=TOLERANCE)

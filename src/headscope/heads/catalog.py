@@ -1,0 +1,247 @@
+"""The catalog of statistics, as data: name, meaning, unit, formula, source. Everything that lists statistics reads it.
+
+To add a statistic, add an entry here and its formula to reference.py, and to the fast ways if it is neither a cell nor
+a mass. The terminal, the page, the survey, its report and docs/statistics.md then show it without further changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headscope.errors import InputError
+from headscope.results.measure import Measure, Unit
+
+ROLE_TOKENS = {"cls": frozenset({"[CLS]", "<s>", "<cls>", "[class]"}), "sep": frozenset({"[SEP]", "</s>", "<sep>"})}
+"""Role -> its special tokens in common vocabularies."""
+
+
+NATS = Unit("nats", ("nats", "ナット", "奈特"))
+TOKENS = Unit("tokens", ("tokens", "トークン", "词元"))
+OFFSET = Unit("tokens; negative looks back", TOKENS.names, low=None)
+SHARE = Unit("share, 0 to 1", high=1.0)
+RATIO = Unit("0 to 1", high=1.0)
+LENGTH = Unit("length, as hidden states", ("length", "長さ", "长度"))
+
+
+@dataclass(frozen=True)
+class Statistic(Measure):
+    """A number per query that says where the query looks. A head's number is the mean over its queries.
+
+    Attributes:
+        needs: `order` if queries and keys must be one sequence, `values` if v and W_O are needed; otherwise empty.
+        cell: for a statistic that is one weight of a row: the distance of its key from the query.
+        mass: for a statistic that is a sum of weights: the keys' role, a field of `Roles`.
+        most, least: predicates for the heads with the highest and the lowest number; empty if that end says nothing.
+    """
+
+    needs: str = ""
+    cell: int | None = None
+    mass: str = ""
+    most: str = ""
+    least: str = ""
+
+    def record(self) -> dict[str, Any]:
+        """The fields that the page and the report need, for JSON."""
+        tokens = sorted(ROLE_TOKENS[self.mass]) if self.mass in ROLE_TOKENS else None
+        return {**super().record(), "tokens": tokens}
+
+
+CATALOG: Mapping[str, Statistic] = {
+    statistic.name: statistic
+    for statistic in (
+        Statistic(
+            "entropy",
+            ("entropy", "エントロピー", "熵"),
+            "entropy of a query's weights, in nats",
+            "H_i = - sum_j p_ij log p_ij",
+            "Shannon 1948; over heads: Clark et al. 2019, 3.3",
+            unit=NATS,
+            most="spreads its weight widest",
+            least="is the most focused",
+        ),
+        Statistic(
+            "normalised_entropy",
+            ("entropy, 0 to 1", "正規化エントロピー", "归一化熵"),
+            "entropy / log of the number of keys that the mask allows: 1 where all weigh the same",
+            "H_i / log n_i, n_i the number of keys that the mask allows query i",
+            "Pielou 1966 (evenness)",
+            unit=RATIO,
+            most="comes nearest to the same weight for every key",
+            least="is the most focused for the keys that it may look at",
+        ),
+        Statistic(
+            "effective_tokens",
+            ("effective tokens", "実効トークン数", "有效词元数"),
+            "effective number of attended tokens, 1 / sum of squared weights",
+            "1 / sum_j p_ij^2 = exp(Renyi entropy of order 2), 1 to n_i",
+            "Renyi 1961; Hill 1973, N_2",
+            unit=TOKENS,
+            most="attends to the most tokens at once",
+            least="attends to the fewest tokens at once",
+        ),
+        Statistic(
+            "strongest",
+            ("strongest weight", "最大の重み", "最大权重"),
+            "the largest weight",
+            "max_j p_ij",
+            'over heads: Voita et al. 2019, "confidence" (there without the end-of-sentence token)',
+            most="holds most to one token at a time",
+        ),
+        Statistic(
+            "previous",
+            ("previous token", "直前のトークン", "前一个词元"),
+            "weight on the token before",
+            "p_i,i-1",
+            "Clark et al. 2019, 3.1",
+            needs="order",
+            cell=-1,
+            most="looks most at the token before",
+        ),
+        Statistic(
+            "next",
+            ("next token", "直後のトークン", "后一个词元"),
+            "weight on the token after",
+            "p_i,i+1",
+            "Clark et al. 2019, 3.1",
+            needs="order",
+            cell=1,
+            most="looks most at the token after",
+        ),
+        Statistic(
+            "same",
+            ("same token", "同じトークン", "同一词元"),
+            "weight on the token itself",
+            "p_ii",
+            "Clark et al. 2019, 3.1",
+            needs="order",
+            cell=0,
+            most="looks most at the token itself",
+        ),
+        Statistic(
+            "first",
+            ("first token", "先頭のトークン", "首个词元"),
+            "weight on the first token",
+            "p_i0",
+            "Xiao et al. 2024 (attention sinks)",
+            most="looks most at the first token",
+        ),
+        Statistic(
+            "cls",
+            ("[CLS]", "[CLS]", "[CLS]"),
+            "weight on [CLS]",
+            "sum of p_ij over keys j that are [CLS], <s>, …",
+            "Clark et al. 2019, 3.2",
+            mass="cls",
+            most="looks most at [CLS]",
+        ),
+        Statistic(
+            "sep",
+            ("[SEP]", "[SEP]", "[SEP]"),
+            "weight on all [SEP] together",
+            "sum of p_ij over keys j that are [SEP], </s>, …",
+            "Clark et al. 2019, 3.2",
+            mass="sep",
+            most="looks most at [SEP]",
+        ),
+        Statistic(
+            "punctuation",
+            ("punctuation", "句読点", "标点"),
+            "weight on all punctuation together",
+            "sum of p_ij over keys j that are punctuation",
+            "Clark et al. 2019, 3.2",
+            mass="punctuation",
+            most="looks most at punctuation",
+        ),
+        Statistic(
+            "other_sentence",
+            ("other text of the pair", "対のもう一方", "另一句"),
+            "weight of a token of one text on the other text of a pair",
+            "sum of p_ij over the other text's tokens",
+            "-",
+            most="looks most at the other text of a pair",
+        ),
+        Statistic(
+            "offset",
+            ("mean offset", "平均オフセット", "平均偏移"),
+            "mean of key minus query, in tokens: negative where a head looks back",
+            "sum_j p_ij (j - i)",
+            "-",
+            unit=OFFSET,
+            needs="order",
+            most="looks furthest ahead on average",
+            least="looks furthest back on average",
+        ),
+        Statistic(
+            "distance",
+            ("mean distance", "平均距離", "平均距离"),
+            "mean distance between query and key, in tokens",
+            "sum_j p_ij abs(j - i)",
+            "Vig and Belinkov 2019",
+            unit=TOKENS,
+            needs="order",
+            most="looks furthest away",
+            least="stays nearest",
+        ),
+        Statistic(
+            "norm",
+            ("gathered length", "集めた長さ", "汇集长度"),
+            "sum of |weight * v W_O|: how long the vectors are that a query gathers",
+            r"sum_j \|\|p_ij v_j W_O\|\|",
+            "Kobayashi et al. 2020 (its norms, summed over j)",
+            unit=LENGTH,
+            needs="values",
+            most="gathers the longest vectors",
+            least="gathers the shortest vectors",
+        ),
+        Statistic(
+            "norm_special",
+            ("gathered from special", "特殊トークンの割合", "来自特殊词元"),
+            "share of `norm` that comes from special tokens",
+            r"sum of \|\|p_ij v_j W_O\|\| over special tokens j, divided by `norm`",
+            "Kobayashi et al. 2020",
+            unit=SHARE,
+            needs="values",
+            most="takes the largest share of what it gathers from special tokens",
+        ),
+    )
+}
+"""Name -> statistic, in the order of every table and file."""
+
+WEIGHTS_ONLY = tuple(name for name, statistic in CATALOG.items() if statistic.needs != "values")
+"""The statistics that follow from weights alone."""
+
+CELLS = {name: statistic.cell for name, statistic in CATALOG.items() if statistic.cell is not None}
+"""Statistic that is one weight of a row -> distance of its key from the query."""
+
+MASSES = {name: statistic.mass for name, statistic in CATALOG.items() if statistic.mass}
+"""Statistic that is the weight on all keys of one role -> the role."""
+
+
+def need_values(names: Iterable[str]) -> tuple[str, ...]:
+    """The statistics among `names` that need v and W_O."""
+    return tuple(name for name in names if CATALOG[name].needs == "values")
+
+
+def chosen(names: Iterable[str] | None, *, values: bool = True) -> tuple[str, ...]:
+    """The requested statistics, in the order of CATALOG.
+
+    Args:
+        names: a name, several, or None for all.
+        values: True if None includes those that need v and W_O.
+
+    Raises:
+        InputError: there is no such statistic, or `names` is empty.
+    """
+    if names is None:
+        return tuple(CATALOG) if values else WEIGHTS_ONLY
+    wanted = (names,) if isinstance(names, str) else tuple(names)
+    unknown = [name for name in wanted if name not in CATALOG]
+    if unknown or not wanted:
+        raise InputError(
+            f"unknown statistic {unknown[0]!r}" if unknown else "no statistic was named",
+            where="names",
+            advice=f"use some of {', '.join(CATALOG)}; trace.head_distances() compares heads",
+        )
+    return tuple(name for name in CATALOG if name in wanted)

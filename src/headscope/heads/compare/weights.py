@@ -1,0 +1,225 @@
+"""Two checkpoints of one shape, read side by side: changes of every head, each layer's parts, and the embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headscope.anatomy.heads import read_role
+from headscope.checkpoint import called
+from headscope.errors import CheckpointError, InputError
+from headscope.heads.compare.products import largest_angle, product_change
+from headscope.heads.distances import relative
+from headscope.results.arrays import Named
+from headscope.results.measure import HeadValues, Measure, Unit
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    from headscope.anatomy import Parameter
+    from headscope.model import Model
+
+SIZES = ("layers", "heads", "kv_heads", "d_head", "d_model", "d_ffn", "d_embedding")
+"""The sizes that two checkpoints must share. Vocabularies and numbers of positions may differ."""
+
+RELATIVE = Unit("relative change |b - a| / |a| in the Frobenius norm")
+DEGREES = Unit("degrees", high=90.0)
+
+MEASURES = {
+    measure.name: measure
+    for measure in (
+        Measure("qk", meaning="W_Q W_K^T: which query meets which key", unit=RELATIVE),
+        Measure("ov", meaning="W_V W_O: what a token that is looked at adds", unit=RELATIVE),
+        Measure("qk_bias", meaning="W_K b_Q: keys that every query favours", unit=RELATIVE),
+        Measure("ov_bias", meaning="b_V W_O: what the head adds whatever it looks at", unit=RELATIVE),
+        Measure("query_angle", meaning="the subspace that queries are read from, the columns of W_Q", unit=DEGREES),
+        Measure("key_angle", meaning="the subspace that keys are read from, the columns of W_K", unit=DEGREES),
+        Measure("value_angle", meaning="the subspace that values are read from, the columns of W_V", unit=DEGREES),
+        Measure("output_angle", meaning="the subspace that is written to, the rows of W_O", unit=DEGREES),
+    )
+}
+"""Changes of a head's weights.
+
+b_K has no entry: it adds the same number to all scores of a query, and the softmax removes it.
+"""
+
+PARTS = {
+    "attention": ("layer.query", "layer.key", "layer.value", "layer.attention_output"),
+    "feed_forward": ("layer.ffn_gate", "layer.ffn_in", "layer.ffn_out"),
+    "norms": ("layer.attention_input_norm", "layer.attention_norm", "layer.ffn_input_norm", "layer.output_norm"),
+}
+"""A layer's parts -> the roles of their parameters, weights and biases."""
+
+BLOCK = 1 << 20
+"""Numbers of a large table that are held at once."""
+
+
+@dataclass(frozen=True, eq=False)
+class WeightChanges:
+    """Differences between the weights of two checkpoints.
+
+    Attributes:
+        heads: name of MEASURES -> (layers, heads).
+        parts: name of PARTS -> (layers,), relative change of all parameters of that part.
+        outside: parameter outside the layers (`embeddings.word`, `pooler`) -> relative change.
+        left_out: parameters that could not be compared -> the reason.
+    """
+
+    heads: dict[str, HeadValues]
+    parts: dict[str, Named]
+    outside: dict[str, float]
+    left_out: dict[str, str]
+
+
+def check_shapes(a: Model, b: Model) -> None:
+    """Refuse two checkpoints that are not of one shape.
+
+    Raises:
+        InputError: family, layers, heads or a width differ; the message names the difference.
+        UnsupportedError: the heads of one of them aren't known.
+    """
+    sizes_a, sizes_b = a.anatomy.known(), b.anatomy.known()
+    family_a, family_b = a.anatomy.family, b.anatomy.family
+    assert family_a is not None
+    assert family_b is not None
+    differences = [f"family {family_a.name} and {family_b.name}"] if family_a.name != family_b.name else []
+    differences += [
+        f"{name} {getattr(sizes_a, name)} and {getattr(sizes_b, name)}"
+        for name in SIZES
+        if getattr(sizes_a, name) != getattr(sizes_b, name)
+    ]
+    if differences:
+        raise InputError(
+            f"the checkpoints have different shapes: {', '.join(differences)}",
+            where=f"{a.name} and {b.name}",
+            advice="compare checkpoints of one shape, such as a model and what it was fine-tuned into; "
+            "two models of different shapes can be surveyed one by one",
+        )
+
+
+def weight_changes(a: Model, b: Model) -> WeightChanges:
+    """Read both checkpoints layer by layer and compare them in fp64. No forward pass, no torch.
+
+    Raises:
+        InputError: they are not of one shape.
+        CheckpointError: a weight is missing, or not a finite number.
+    """
+    check_shapes(a, b)
+    layers = range(a.anatomy.known().layers)
+    by_layer = [_heads_of(a, b, layer) for layer in layers]
+    heads = {
+        name: HeadValues.of(measure, np.stack([row[name] for row in by_layer])) for name, measure in MEASURES.items()
+    }
+    parts = {
+        name: Named(name, ("layers",), np.array([_change(a, b, _roles(a, stems, at), at) for at in layers]))
+        for name, stems in PARTS.items()
+    }
+    outside: dict[str, float] = {}
+    left_out: dict[str, str] = {}
+    for stem, roles in _outside(a, b).items():
+        if reason := _incomparable(a, b, roles):
+            left_out[stem] = reason
+        else:
+            outside[stem] = _change(a, b, roles, None)
+    return WeightChanges(heads, parts, outside, left_out)
+
+
+def _heads_of(a: Model, b: Model, layer: int) -> dict[str, Float[np.ndarray, " heads"]]:
+    """(heads,) of each measure."""
+    q, k, v, o, b_q, b_v = _factors(a, layer)
+    new_q, new_k, new_v, new_o, new_b_q, new_b_v = _factors(b, layer)
+    return {
+        "qk": product_change(q, k, new_q, new_k),
+        "ov": product_change(v, o, new_v, new_o),
+        "qk_bias": relative(_through(b_q, k), _through(new_b_q, new_k)),
+        "ov_bias": relative(_through(b_v, o), _through(new_b_v, new_o)),
+        "query_angle": largest_angle(q, new_q),
+        "key_angle": largest_angle(k, new_k),
+        "value_angle": largest_angle(v, new_v),
+        "output_angle": largest_angle(o, new_o),
+    }
+
+
+def _factors(model: Model, layer: int) -> tuple[np.ndarray, ...]:
+    """W_Q, W_K, W_V, W_O of all heads as (heads, d_head, d_model), then b_Q and b_V as (heads, d_head); fp64."""
+    sizes = model.anatomy.known()
+    across = (-1, sizes.d_head, sizes.d_model)
+    weights = [_read(model, f"layer.{part}.weight", layer).reshape(across) for part in ("query", "key", "value")]
+    output = _read(model, "layer.attention_output.weight", layer).T.reshape(across)
+    biases = [_read(model, f"layer.{part}.bias", layer).reshape(across[:2]) for part in ("query", "value")]
+    shared = sizes.heads // sizes.kv_heads
+    query, key, value = (np.repeat(part, sizes.heads // len(part), axis=0) for part in weights)
+    return query, key, value, output, biases[0], np.repeat(biases[1], shared, axis=0)
+
+
+def _through(
+    biases: Float[np.ndarray, "heads d_head"], rows: Float[np.ndarray, "heads d_head d_model"]
+) -> Float[np.ndarray, "heads d_model"]:
+    """Each head's bias in the residual stream's coordinates."""
+    return np.einsum("hd,hdm->hm", biases, rows)
+
+
+def _read(model: Model, role: str, layer: int | None, rows: slice | None = None) -> np.ndarray:
+    """A parameter, or some of its rows, in fp64.
+
+    Raises:
+        CheckpointError: it holds NaN or infinity, and a change from or to those has no value.
+    """
+    values = read_role(model.checkpoint, model.anatomy, role, layer, rows).astype(np.float64)
+    if not np.isfinite(values).all():
+        raise CheckpointError(
+            f"{model.anatomy.parameter(role, layer).stored} holds NaN or infinity",
+            where=model.checkpoint.where,
+            advice="compare a checkpoint whose training did not diverge",
+        )
+    return values
+
+
+def _roles(model: Model, stems: Iterable[str], layer: int) -> list[str]:
+    """The roles of a part that the family has."""
+    return [
+        f"{stem}.{end}" for stem in stems for end in ("weight", "bias") if model.anatomy.has(f"{stem}.{end}", layer)
+    ]
+
+
+def _outside(a: Model, b: Model) -> dict[str, list[str]]:
+    """Parameters outside the layers, by what they belong to. Classifiers and other tops are not among them."""
+    stems: dict[str, list[str]] = {}
+    for row in (*a.parameters, *b.parameters):
+        if row.role is not None and row.layer is None:
+            roles = stems.setdefault(row.role.rpartition(".")[0], [])
+            if row.role not in roles:
+                roles.append(row.role)
+    return stems
+
+
+def _incomparable(a: Model, b: Model, roles: Iterable[str]) -> str:
+    """The reason why these parameters can't be compared; empty where they can."""
+    for role in roles:
+        for model in (a, b):
+            if not model.anatomy.has(role):
+                return f"{called(model.name)} has none"
+        first, other = (model.anatomy.parameter(role).shape for model in (a, b))
+        if first != other:
+            return f"shapes {first} and {other}"
+    return ""
+
+
+def _change(a: Model, b: Model, roles: Iterable[str], layer: int | None) -> float:
+    """The relative change of several parameters taken as one vector, in blocks of rows."""
+    change = base = 0.0
+    for role in roles:
+        for rows in _blocks(a.anatomy.parameter(role, layer)):
+            old = _read(a, role, layer, rows)
+            change += float(np.square(_read(b, role, layer, rows) - old).sum())
+            base += float(np.square(old).sum())
+    return 0.0 if change == 0 else float(np.sqrt(change / base)) if base else float("inf")
+
+
+def _blocks(parameter: Parameter) -> Iterable[slice]:
+    rows = parameter.shape[0]
+    step = max(1, BLOCK * rows // max(parameter.count, 1))
+    return (slice(start, min(start + step, rows)) for start in range(0, rows, step))

@@ -1,0 +1,160 @@
+"""Silence heads of a live model: `with hs.ablate(model, {(3, 5): "zero"}): model(**inputs)`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from torch import nn
+
+from headscope.errors import InputError
+from headscope.live.calls import Forward
+from headscope.live.captured import Watching
+from headscope.live.sessions import Listener
+from headscope.live.stacks import Stack
+
+WAYS = ("zero", "mean")
+
+
+class Silencer(Listener):
+    """Silences heads of one stack and records nothing."""
+
+    silencing = True
+
+    def __init__(self, stack: str, heads: Mapping[tuple[int, int], str]) -> None:
+        self.stack = stack
+        self.heads = heads
+        self.met: set[int] = set()
+
+    def begin(self, forward: Forward) -> None:
+        """Start a forward pass."""
+        self.met.clear()
+
+    def end(self, forward: Forward) -> None:
+        """Check that every layer with silenced heads ran.
+
+        Raises:
+            InputError: a layer didn't run.
+        """
+        missing = sorted({layer for layer, _ in self.heads} - self.met)
+        if missing:
+            raise InputError(
+                f"layer {missing[0]} did not run, so none of its heads were silenced",
+                where=f"ablate, stack {self.stack}",
+                advice=f"name layers that run: {sorted(self.met)}",
+            )
+
+    def silences(self, stack: Stack, layer: int) -> dict[int, str]:
+        """The silenced heads of a layer: head -> "zero" or "mean"."""
+        if self.stack not in (stack.name, stack.base, f"{stack.base}.{stack.call + 1}"):
+            return {}
+        self.met.add(layer)
+        return {head: way for (at, head), way in self.heads.items() if at == layer}
+
+
+class Ablation(Watching):
+    """Silences heads while its block is open.
+
+    Attributes:
+        heads: (layer, head) -> "zero" or "mean".
+        stack: name of the stack that the heads belong to.
+    """
+
+    def __init__(self, model: nn.Module, stack: str | None, heads: Mapping[tuple[int, int], str]) -> None:
+        self._silencer = Silencer("", heads)
+        super().__init__(model, self._silencer, strict=False)
+        self.heads = heads
+        self.stack = self._silencer.stack = self._choose(stack)
+        self._check()
+
+    def _choose(self, stack: str | None) -> str:
+        names = self.plan.names
+        if stack is None and len(names) == 1:
+            return names[0]
+        if stack in names or (stack or "").rpartition(".")[0] in names:
+            return str(stack)
+        raise InputError(
+            f"{type(self.model).__name__} has {len(names)} stacks of attention: {', '.join(names)}"
+            if stack is None
+            else f"there is no stack {stack!r}: the stacks of {type(self.model).__name__} are {', '.join(names)}",
+            where="ablate",
+            advice=f'name one of them: hs.ablate(model, heads, stack="{names[0]}")',
+        )
+
+    def _check(self) -> None:
+        base = self.stack if self.stack in self.plan.names else self.stack.rpartition(".")[0]
+        modules = {self.plan.number(module): module for module in self.plan.members(base)}
+        layers = sorted(modules)
+        repeated = len(modules) < (_setting(modules[layers[0]], self.model, "num_hidden_layers") or 0)
+        for layer, head in self.heads:
+            if layer < 0 or (layer not in layers and not repeated):
+                raise InputError(
+                    f"there is no layer {layer}: stack {self.stack} has layers {layers[0]} to {layers[-1]}",
+                    where="ablate",
+                    advice="layers count from 0",
+                )
+            heads = heads_of(modules.get(layer, modules[layers[0]]), self.model)
+            if head < 0 or (heads is not None and head >= heads):
+                raise InputError(
+                    f"there is no head {head}: layer {layer} has {heads} heads",
+                    where="ablate",
+                    advice=f"heads count from 0, so the last one is {(heads or 0) - 1}",
+                )
+
+
+def heads_of(module: nn.Module, model: nn.Module) -> int | None:
+    """Number of query heads of an attention module, from its attributes or its config; None if neither has it."""
+    for name in ("num_heads", "num_attention_heads", "n_heads", "n_head"):
+        heads = getattr(module, name, None)
+        if isinstance(heads, int):
+            return heads
+    return _setting(module, model, "num_attention_heads")
+
+
+def _setting(module: nn.Module, model: nn.Module, name: str) -> int | None:
+    for owner in (module, model):
+        value = getattr(getattr(owner, "config", None), name, None)
+        if isinstance(value, int):
+            return value
+    return None
+
+
+def ablate(
+    model: nn.Module,
+    heads: Mapping[tuple[int, int], str] | Iterable[tuple[int, int]],
+    *,
+    stack: str | None = None,
+) -> Ablation:
+    """Silence heads of a live model while the block is open.
+
+        with hs.ablate(model, {(3, 5)}), hs.capture(model) as captured:
+            model(**inputs)
+        captured.trace.ablated          # frozenset({(3, 5)})
+
+    Args:
+        model: a live model, as in hs.capture.
+        heads: the heads, as (layer, head) counted from 0, or a mapping from each to the way it is silenced:
+            "zero" (the default) sets the head's context to 0; "mean" gives every query the mean of the head's contexts
+            over the text, without padding.
+        stack: the stack that the heads belong to, required if the model has several: encoder, decoder, cross, …. If a
+            layer attends more than once each time it runs, `self` means all of its calls and `self.2` the second.
+
+    Returns:
+        A context manager; traces captured in its block list the heads in `trace.ablated`.
+
+    Raises:
+        InputError: a layer, head or stack doesn't exist, or the way is neither "zero" nor "mean".
+        UnsupportedError: the model's attention can't be captured.
+    """
+    ways = dict(heads) if isinstance(heads, Mapping) else dict.fromkeys(heads, "zero")
+    for place, way in ways.items():
+        if not (isinstance(place, tuple) and len(place) == 2 and all(isinstance(number, int) for number in place)):
+            raise InputError(
+                f"expected heads as (layer, head), got {place!r:.40}", where="ablate", advice="name heads as {(3, 5)}"
+            )
+        if way not in WAYS:
+            raise InputError(
+                f"unknown way to silence a head: {way!r}", where=f"head {place}", advice='use "zero" or "mean"'
+            )
+    if not ways:
+        raise InputError("no heads to silence", where="ablate", advice='name at least one: {(3, 5): "zero"}')
+    return Ablation(model, stack, ways)

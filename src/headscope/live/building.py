@@ -1,0 +1,536 @@
+"""The consumer that builds traces: it copies Q, K and V row by row, without padding, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from headscope.attention.kernels import autocast_now
+from headscope.attention.scores import Mask
+from headscope.attention.terms import RELATIVE, TABLES, Terms
+from headscope.errors import InputError
+from headscope.live.calls import Call, Forward
+from headscope.live.carrying import Carrier, Room
+from headscope.live.checking import Probe, excess, first_excess, later_probe, pending_excess, probed_rows, refuse
+from headscope.live.contents import Contents
+from headscope.live.masks import RowRule
+from headscope.live.naming import Naming
+from headscope.live.progress import is_plain
+from headscope.live.sessions import Listener
+from headscope.live.source import CapturedModel
+from headscope.live.stacks import Stack
+from headscope.live.strands import Strands, Stretch
+from headscope.live.tokens import Vocabulary
+from headscope.live.witnesses import Witness, witness
+from headscope.results.arrays import Named, TokenAxis
+from headscope.traces import Cut, LayerRecord, Outputs, Trace
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The parts of a forward pass that a capture keeps.
+
+    Attributes:
+        layers: numbers of the layers; None for all.
+        heads: numbers of the heads in each layer; None for all.
+        values: True to keep V.
+        dtype: float32 or float16.
+        device: where the copies stay until the traces are built.
+    """
+
+    layers: frozenset[int] | None = None
+    heads: tuple[int, ...] | None = None
+    values: bool = True
+    dtype: torch.dtype = torch.float32
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+
+KINDS = {"cpu"} | {kind for kind in ("cuda", "mps", "xpu") if getattr(torch, kind).is_available()}
+"""The types of devices of this machine."""
+
+Series = tuple[Stack, int]
+
+Place = tuple[str, str]
+"""A module's class, and its name and layer."""
+
+
+@dataclass(eq=False)
+class LayerCopy:
+    """The copy of one layer of one row, on the chosen device until the trace is built."""
+
+    call: dict[str, Any]
+    tensors: dict[str, torch.Tensor | Stretch | None]
+    witness: Witness | None
+    silenced: frozenset[int]
+
+
+@dataclass(eq=False)
+class Group:
+    """Copies of the layers of one stack over the same tokens."""
+
+    stack: Stack
+    turn: int
+    sizes: tuple[int, int, int]
+    own: bool
+    extras: tuple[str, ...]
+    rows: list[list[LayerCopy]]
+    queries_kept: list[np.ndarray | None]
+    keys_kept: list[np.ndarray | None]
+    rooms: list[dict[str, Room]]
+    outputs: list[dict[str, Named]] = field(default_factory=list)
+    masks: dict[tuple[int, int], Mask] = field(default_factory=dict)
+    terms: dict[tuple[int, int], Terms] = field(default_factory=dict)
+
+    @property
+    def series(self) -> Series:
+        """Identifies the sequence across forward passes: the stack, and which call of its transformer this is."""
+        return self.stack, self.turn
+
+    def holds(self, call: Call) -> bool:
+        """Return True if a call has no token that this group's first call took for padding."""
+        return all(
+            _within(call.rules.row(row).keys, keys) and (not call.own or _within(call.rules.row(row).queries, queries))
+            for row, (queries, keys) in enumerate(zip(self.queries_kept, self.keys_kept, strict=True))
+        )
+
+    def mask(self, row: int, rule: RowRule) -> Mask:
+        """The mask of a row without padding; layers with the same rule share it."""
+        key = (row, id(rule))
+        if key not in self.masks:
+            self.masks[key] = rule.cut(self.queries_kept[row], self.keys_kept[row])
+        return self.masks[key]
+
+
+@dataclass(eq=False)
+class Copies:
+    """Records that a running forward pass has left so far.
+
+    Attributes:
+        carrier: makes the copies of Q, K and V.
+        witnesses: makes those of the witnesses, which are always on the CPU.
+        groups: the copies.
+        pending: on a GPU, each layer's error, which is read when the forward pass is over.
+        probes: on a CPU, the queries that are recomputed when the forward pass is over, each with its layer.
+    """
+
+    carrier: Carrier
+    witnesses: Carrier = field(default_factory=lambda: Carrier(torch.device("cpu")))
+    groups: dict[tuple[Any, ...], Group] = field(default_factory=dict)
+    pending: list[tuple[torch.Tensor, Place]] = field(default_factory=list)
+    probes: list[tuple[Probe, Place]] = field(default_factory=list)
+
+    def refuse_unexplained(self) -> None:
+        """Raise an error if rounding doesn't explain the errors of these layers.
+
+        Raises:
+            UnsupportedError: a module's output is not softmax(scale Q K^T + mask) V.
+        """
+        for pending, place in self.pending:
+            if not float(pending) <= 1:
+                refuse(float(pending), *place)
+        wrong = first_excess([probe for probe, _ in self.probes])
+        if wrong is not None:
+            at, times = wrong
+            refuse(times, *self.probes[at][1])
+
+
+class TraceBuilder(Listener):
+    """Copies the calls of each forward pass; `build` turns the copies into traces.
+
+    Attributes:
+        finished: the finished forward passes, each with its copies.
+        expected: stack -> number of its attention modules.
+    """
+
+    follows = True
+
+    def __init__(self, model: nn.Module, name: str, selection: Selection, words: Vocabulary) -> None:
+        self.model = model
+        self.name = name
+        self.selection = selection
+        self.naming = Naming(words)
+        self.finished: list[tuple[Forward, list[Group]]] = []
+        self.seen_layers: set[int] = set()
+        self.strands = Strands()
+        self.expected: Mapping[Stack, int] = {}
+        self._open: dict[int, Copies] = {}
+
+    @property
+    def precision(self) -> str:
+        """Precision in which queries, keys and values are kept."""
+        return "fp32" if self.selection.dtype == torch.float32 else "fp16"
+
+    def begin(self, forward: Forward) -> None:
+        """Start a forward pass."""
+        self._open[forward.number] = Copies(Carrier(self.selection.device))
+        forward.autocast = autocast_now(KINDS)
+        forward.contents = Contents(forward.args, forward.kwargs)
+        forward.contents.keep()
+
+    def drop(self, forward: Forward) -> None:
+        """Discard a forward pass that raised an error."""
+        self._open.pop(forward.number, None)
+
+    def end(self, forward: Forward) -> None:
+        """Finish a forward pass.
+
+        Raises:
+            UnsupportedError: a module's output is not softmax(scale Q K^T + mask) V.
+        """
+        copies = self._open.pop(forward.number)
+        copies.carrier.wait()
+        copies.witnesses.wait()
+        copies.refuse_unexplained()
+        groups = list(copies.groups.values())
+        for group in groups:
+            group.outputs = [outputs_of(forward, group, row) for row in range(len(group.rows))]
+        for series in dict.fromkeys(group.series for group in groups):
+            self._share(forward, [group for group in groups if group.series == series])
+        if groups:
+            self.finished.append((forward, groups))
+
+    def wants(self, stack: Stack, layer: int) -> bool:
+        """Return True if the layer is selected."""
+        self.seen_layers.add(layer)
+        return self.selection.layers is None or layer in self.selection.layers
+
+    def take(self, forward: Forward, call: Call) -> None:
+        """Copy one layer.
+
+        Raises:
+            InputError: a selected head doesn't exist.
+            UnsupportedError: the module's output is not softmax(scale Q K^T + mask) V.
+        """
+        kind = call.q.device.type
+        if torch.is_grad_enabled():
+            with torch.no_grad():
+                self.take(forward, call)
+        elif torch.is_autocast_enabled(kind):
+            with torch.autocast(kind, enabled=False):
+                self._take(forward, call)
+        else:
+            self._take(forward, call)
+
+    def _take(self, forward: Forward, call: Call) -> None:
+        batch, heads, queries, _ = call.q.shape
+        chosen = self._heads(call, heads)
+        copies = self._open[forward.number]
+        key: tuple[Any, ...] = (call.stack, call.turn, batch, queries, call.k.shape[2])
+        groups = copies.groups
+        while key in groups and not groups[key].holds(call):
+            key = (*key, "other padding")
+        if key not in groups:
+            _refuse_empty_rows(forward, call)
+            groups[key] = Group(
+                call.stack,
+                call.turn,
+                (batch, queries, call.k.shape[2]),
+                call.own,
+                call.extra_keys,
+                [[] for _ in range(batch)],
+                self._queries_kept(call, groups),
+                [call.rules.row(row).keys for row in range(batch)],
+                self._rooms(call),
+            )
+        group = groups[key]
+        layers = [self._copy(group, call, row, chosen, copies) for row in range(batch)]
+        self._check(group, call, layers, copies)
+        for row, layer in zip(group.rows, layers, strict=True):
+            row.append(layer)
+
+    def _share(self, forward: Forward, groups: list[Group]) -> None:
+        """Store the keys and values of one stack together with those of earlier forward passes."""
+        for row in range(max(len(group.rows) for group in groups)):
+            layers = [layer for group in groups if row < len(group.rows) for layer in group.rows[row]]
+            layers.sort(key=lambda layer: layer.call["number"])  # windows may group the layers differently in each pass
+            tensors = {
+                (at, name): part
+                for at, layer in enumerate(layers)
+                for name in ("k", "v")
+                if isinstance(part := layer.tensors[name], torch.Tensor)
+            }
+            q, group = layers[0].tensors["q"], groups[0]
+            assert isinstance(q, torch.Tensor)
+            # Keys that are not tokens (bias_k) come last; a module that has them has no cache, so all its keys are new.
+            fresh = 0 if not group.own else tensors[0, "k"].shape[1] if group.extras else q.shape[1]
+            for (at, name), stretch in self.strands.keep(group.series, row, tensors, fresh, forward, group).items():
+                layers[at].tensors[name] = stretch
+
+    def _heads(self, call: Call, heads: int) -> list[int] | None:
+        if self.selection.heads is None:
+            return None
+        for head in self.selection.heads:
+            if not -heads <= head < heads:
+                raise InputError(
+                    f"there is no head {head}: layer {call.layer} has {heads} heads",
+                    where=call.path,
+                    advice=f"heads count from 0, so the last one is {heads - 1}",
+                )
+        return sorted({head % heads for head in self.selection.heads})
+
+    def _check(self, group: Group, call: Call, layers: list[LayerCopy], copies: Copies) -> None:
+        """Check a call: at once, or from its copies when the forward pass is over, with the others.
+
+        Raises:
+            UnsupportedError: the module's output is not softmax(scale Q K^T + mask) V.
+        """
+        place = type(call.module).__name__, f"{call.path}, layer {call.layer}"
+        if not call.proven:
+            return  # every query has been compared before the call was delivered
+        if call.q.is_cuda:
+            times = pending_excess(call)
+            copies.pending += [] if times is None else [(times, place)]
+        elif not self._keeps_all(group, call):
+            if (now := excess(call)) is not None:
+                refuse(now, *place)
+        else:
+            for row in probed_rows(call):
+                q, k, v = layers[row].tensors.values()
+                probe = later_probe(call, row, q, k, v)  # type: ignore[arg-type]
+                copies.probes += [] if probe is None else [(probe, place)]
+
+    def _keeps_all(self, group: Group, call: Call) -> bool:
+        """Return True if the copies are all that the contexts follow from: in full precision, nothing left out."""
+        keep, rows = self.selection, probed_rows(call)
+        return (
+            keep.heads is None
+            and keep.values
+            and keep.dtype == torch.float32
+            and keep.device.type == "cpu"
+            and call.returned is None
+            and all(group.queries_kept[row] is None and group.keys_kept[row] is None for row in rows)
+            and all(call.terms(row).nothing for row in rows)
+        )
+
+    def _copy(self, group: Group, call: Call, row: int, chosen: list[int] | None, copies: Copies) -> LayerCopy:
+        rule = call.rules.row(row)
+        device = call.q.device
+        at_queries = _places(group.queries_kept[row], device)
+        at_keys = _places(group.keys_kept[row], device)
+        heads, kv_heads = call.q.shape[1], call.k.shape[1]
+        kv_chosen = None if chosen is None else [head * kv_heads // heads for head in chosen]
+        keep, rooms = self.selection, group.rooms[row]
+
+        def copy(name: str, numbers: list[int] | None, places: torch.Tensor | None) -> torch.Tensor:
+            part = getattr(call, name)[row]
+            if numbers is not None:
+                part = part[numbers]
+            if places is not None:
+                part = part.index_select(1, places)
+            return rooms.get(name, copies.carrier).copy(part, keep.dtype)
+
+        return LayerCopy(
+            call={
+                "scale": call.scale,
+                "mask": group.mask(row, rule),
+                "terms": self._terms(group, call, row, chosen),
+                "stage": call.stage,
+                "name": call.path,
+                "number": call.layer,
+                "numbers": None if chosen is None else tuple(chosen),
+            },
+            tensors={
+                "q": copy("q", chosen, at_queries),
+                "k": copy("k", kv_chosen, at_keys),
+                "v": copy("v", kv_chosen, at_keys) if keep.values else None,
+            },
+            witness=witness(call, row, chosen, at_queries, copies.witnesses),
+            silenced=call.silenced,
+        )
+
+    def _rooms(self, call: Call) -> list[dict[str, Room]]:
+        """For each row, the room of its queries, and that of its keys and values, which a growing cache may replace.
+
+        There is none on a GPU, and none for a pass with cached keys, of which only the new ones stay.
+        """
+        if self.selection.device.type != "cpu" or call.q.device.type != "cpu" or call.k.shape[2] > call.q.shape[2]:
+            return [{} for _ in call.q]
+        layers = self.expected.get(call.stack, 1)
+        layers = layers if self.selection.layers is None else min(layers, len(self.selection.layers))
+        rooms = [(Room(layers), Room(2 * layers if self.selection.values else layers)) for _ in call.q]
+        return [{"q": queries, "k": others, "v": others} for queries, others in rooms]
+
+    def _terms(self, group: Group, call: Call, row: int, chosen: list[int] | None) -> Terms:
+        """A copy of the terms over the positions that are kept, with the tables of the chosen heads."""
+        terms = call.terms(row)
+        if terms.nothing:
+            return terms
+        key = (row, id(call.rules.row(row)))
+        shared = call.layer_terms.nothing and chosen is None
+        if shared and key in group.terms:
+            return group.terms[key]
+        spans = [
+            (0, size) if kept is None else (int(np.argmax(kept)), int(kept.sum()))
+            for kept, size in zip((group.queries_kept[row], group.keys_kept[row]), group.sizes[1:], strict=True)
+        ]
+        part = terms.window(*spans[0], *spans[1], group.sizes[1:])
+        part = part if chosen is None else part.of_heads(chosen)
+
+        def copy(dtype: torch.dtype) -> Callable[[torch.Tensor], torch.Tensor]:
+            return lambda table: table.detach().to(self.selection.device, dtype, copy=True)
+
+        plain = [name for name in TABLES if name not in RELATIVE]
+        kept_terms = part.mapped(copy(torch.float32), plain).mapped(copy(self.selection.dtype), RELATIVE)
+        if shared:
+            group.terms[key] = kept_terms
+        return kept_terms
+
+    def build(self, forward: Forward, groups: list[Group]) -> list[Trace]:
+        """The traces of one forward pass, ordered by row and, within a row, by stack."""
+        rows = max(len(group.rows) for group in groups)
+        return [
+            self._trace(forward, group, row, self.naming.keys(forward, group, row))
+            for row in range(rows)
+            for group in groups
+            if row < len(group.rows)
+        ]
+
+    def check_selection(self) -> None:
+        """Check that every selected layer ran.
+
+        Raises:
+            InputError: a selected layer doesn't exist.
+        """
+        missing = sorted((self.selection.layers or frozenset()) - self.seen_layers)
+        if missing and self.seen_layers:
+            raise InputError(
+                f"there is no layer {missing[0]}: layers {min(self.seen_layers)} to {max(self.seen_layers)} ran",
+                where="layers",
+                advice="layers count from 0 within each stack",
+            )
+
+    def _trace(self, forward: Forward, group: Group, row: int, keys_axis: TokenAxis) -> Trace:
+        _, queries, keys = group.sizes
+        return Trace(
+            model=self.name,
+            queries=self.naming.queries(forward, group, row),
+            keys=keys_axis,
+            layers=records_of(group.rows[row]),
+            outputs=Outputs(group.outputs[row]),
+            ablated=frozenset((layer.call["number"], head) for layer in group.rows[row] for head in layer.silenced),
+            source=CapturedModel(
+                self.name,
+                self.model,
+                forward,
+                group.stack,
+                group.turn,
+                group.sizes[1:],
+                row,
+                tuple(layer.witness for layer in group.rows[row]),
+                group.queries_kept[row],
+                group.keys_kept[row],
+            ),
+            precision=self.precision,
+            stack=group.stack.name,
+            unrecorded=tuple(str(call) for call in forward.unrecorded),
+            cut=Cut(row, _kept(group.queries_kept[row], queries), _kept(group.keys_kept[row], keys), (queries, keys)),
+        )
+
+    @staticmethod
+    def _queries_kept(call: Call, groups: dict[tuple[Any, ...], Group]) -> list[np.ndarray | None]:
+        """Queries that are not padding; in cross-attention, those of the self-attention over the same queries."""
+        if not call.own:
+            same = [
+                group
+                for group in groups.values()
+                if group.own and group.turn == call.turn and group.sizes[:2] == (len(call.q), call.q.shape[2])
+            ]
+            if same:
+                return same[-1].queries_kept
+        return [call.rules.row(row).queries for row in range(len(call.q))]
+
+
+def _refuse_empty_rows(forward: Forward, call: Call) -> None:
+    """Raise an error for a batch with empty texts, whose tokens are all masked.
+
+    Raises:
+        InputError: rows of the batch are empty; the message names them.
+    """
+    batch = len(call.q)
+    mask = forward.kwargs.get("attention_mask")
+    empty = set()
+    if isinstance(mask, torch.Tensor) and mask.dim() == 2 and len(mask) == batch:
+        empty |= set(torch.nonzero(~mask.bool().any(-1)).flatten().tolist())
+    if call.own:
+        # A row that is masked completely is accepted unless the module returned NaN for it.
+        output = call.context if call.returned is None else call.returned
+        allowed = ((row, call.rules.row(row).mask.keys) for row in range(batch))
+        hidden = [row for row, keys in allowed if keys is not None and not np.any(keys)]
+        empty |= {row for row in hidden if not bool(torch.isfinite(output[row]).all())}
+    if empty:
+        rows = f"row {empty.pop()} is" if len(empty) == 1 else f"rows {', '.join(map(str, sorted(empty)))} are"
+        raise InputError(
+            f"{rows} empty in a batch of {batch}: the mask hides every token",
+            where=f"{call.path}, attention mask",
+            advice="remove empty texts from the batch, or let the tokenizer add its special tokens",
+        )
+
+
+def records_of(layers: list[LayerCopy]) -> list[LayerRecord]:
+    """The records of a trace's layers. Arrays that several traces share are read-only."""
+    in_order = [layer.call["number"] for layer in layers] == list(range(len(layers)))
+    records = []
+    for layer in layers:
+        arrays = {}
+        for name, part in layer.tensors.items():
+            array = None if part is None else (part.tensor() if isinstance(part, Stretch) else part).cpu().numpy()
+            if isinstance(part, Stretch) and array is not None and part.shared:
+                array.flags.writeable = False
+            arrays[name] = array
+        call = {**layer.call, "number": None} if in_order else dict(layer.call)
+        call["terms"] = call["terms"].mapped(lambda table: table.cpu().numpy())
+        records.append(LayerRecord(**arrays, lse=None, **call))  # type: ignore[arg-type]
+    return records
+
+
+def outputs_of(forward: Forward, group: Group, row: int) -> dict[str, Named]:
+    """Copies of the model's outputs for this row, except large ones such as scores over the whole vocabulary."""
+    batch, queries, _ = group.sizes
+    output = forward.output
+    values: dict[str, Any] = dict(output.items()) if hasattr(output, "items") else {}
+    states = values.pop("hidden_states", None)  # present if the model was called with output_hidden_states=True
+    if isinstance(states, tuple):
+        values |= {f"hidden_states.{index}": state for index, state in enumerate(states)}
+    if isinstance(output, torch.Tensor):
+        values = {"output": output}
+    kept: dict[str, Named] = {}
+    for name, value in values.items():
+        if not is_plain(value) or not value.is_floating_point() or not len(value.shape):
+            continue
+        if value.shape[0] != batch or (value.requires_grad and value.grad_fn is None):
+            continue
+        part = value.detach()[row]
+        if part.dim() == 1:
+            kept[name] = Named(name, ("labels",) if name != "pooler_output" else ("d_model",), _copied(part))
+        elif (
+            part.dim() == 2
+            and part.shape[0] == queries
+            and name.split(".")[0] in ("last_hidden_state", "output", "hidden_states")
+        ):
+            places = _places(group.queries_kept[row], part.device)
+            part = part if places is None else part[places]
+            kept[name] = Named(name, ("tokens", "d_model"), _copied(part))
+    return kept
+
+
+def _copied(part: torch.Tensor) -> np.ndarray:
+    copy: np.ndarray = part.to("cpu", torch.float32, copy=True).numpy()
+    return copy
+
+
+def _within(flags: np.ndarray | None, kept: np.ndarray | None) -> bool:
+    """Return True if all of the flagged positions are kept; None stands for all positions."""
+    return kept is None or flags is kept or (flags is not None and not (flags & ~kept).any())
+
+
+def _kept(flags: np.ndarray | None, size: int) -> tuple[int, ...]:
+    return tuple(range(size)) if flags is None else tuple(np.flatnonzero(flags).tolist())
+
+
+def _places(kept: np.ndarray | None, device: torch.device) -> torch.Tensor | None:
+    return None if kept is None else torch.from_numpy(np.flatnonzero(kept)).to(device)

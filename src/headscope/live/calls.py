@@ -1,0 +1,221 @@
+"""Calls of attention as capture delivers them, and the protocol of the consumers that receive them.
+
+Capture doesn't decide what is kept. It calls a consumer with live tensors, on the model's device and in the model's
+precision; the consumer copies them, computes statistics on the device, or compares.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+from headscope.attention.scores import Mask
+from headscope.attention.terms import NO_TERMS, Terms
+from headscope.live.masks import Analyst, Rules
+from headscope.live.progress import Progress, Sizes, sizes_of
+from headscope.live.rows import log_sum_exps
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from headscope.live.contents import Contents
+    from headscope.live.missed import Missed
+    from headscope.live.projections import Awaited, Output
+    from headscope.live.stacks import Place, Stack
+    from headscope.live.tokens import Followed, Tokens
+
+
+@dataclass(frozen=True)
+class Unrecorded:
+    """Attention that ran in a forward pass without being recorded.
+
+    Attributes:
+        module: name in the model of the innermost module that was running.
+        kind: name of the class that computed it.
+        operator: name of the operator: `aten::_scaled_dot_product_flash_attention_for_cpu`, `aten::_softmax`, ….
+        forward: number of the forward pass, counted from 0 within the capture.
+    """
+
+    module: str
+    kind: str
+    operator: str
+    forward: int
+
+    def __str__(self) -> str:
+        return f"{self.operator} in {self.module or 'the model itself'} ({self.kind})"
+
+
+@dataclass(frozen=True, eq=False)
+class Projection:
+    """The output projection inside a module of which capture sees only the projected output.
+
+    Attributes:
+        weight: (d_out, heads * d_value), the weight of an nn.Linear.
+        bias: (d_out,) or None.
+    """
+
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One call of one attention module: live tensors, valid until the consumer returns.
+
+    Attributes:
+        module: the attention module.
+        path: its name in the model.
+        stack: the stack it belongs to.
+        layer: its layer number in that stack, as the model counts, from 0.
+        layer_terms: what the layer itself adds to scale * q . k; `terms` has also what masks and position biases add.
+        unfused: True if the module computed scores and weights step by step, in its own precision.
+        turn: number of earlier calls, in this forward pass, of the transformer that the module is part of.
+        q: (batch, heads, queries, d_head).
+        k: (batch, kv_heads, keys, d_head): not repeated under grouped-query attention.
+        v: (batch, kv_heads, keys, d_value): not repeated either.
+        kernel_lse: (batch, heads, queries), log-sum-exp of each query's scores as the module's own kernel computed it;
+            None if it computed none. `lse` is always available.
+        context: (batch, heads, queries, d_value): output of the attention, before the output projection.
+        scale: factor of q . k.
+        rules: the mask's rule and the padding of each row of the batch.
+        stage: what q and k are: projected, scaled or rotated.
+        own: True if queries and keys are the same tokens (with a cache: queries are the last of the keys).
+        returned: (batch, queries, d_out): the module's output, if capture computed `context` itself; `projection` maps
+            one to the other.
+        weights: (batch, heads, queries, keys), if the model computed them itself (eager attention).
+        extra_keys: names of keys that are not tokens, at the end of the key axis.
+        silenced: the heads of this layer that are being silenced.
+        dropout: dropout probability of the weights in this call; if not 0, `context` is not weights @ V.
+        proven: True if a library's own code computed `context`, unchanged, from these tensors alone: then samples show
+            whether it was read right. Otherwise every query was compared before the call was delivered.
+        mark: (batch * queries * heads,), the products of `context` with the vector of witnesses, if they are known.
+    """
+
+    module: nn.Module
+    path: str
+    stack: Stack
+    layer: int
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    kernel_lse: torch.Tensor | None
+    context: torch.Tensor
+    scale: float
+    rules: Rules
+    stage: str
+    own: bool
+    returned: torch.Tensor | None = None
+    projection: Projection | None = None
+    weights: torch.Tensor | None = None
+    extra_keys: tuple[str, ...] = ()
+    silenced: frozenset[int] = frozenset()
+    dropout: float = 0.0
+    turn: int = 0
+    layer_terms: Terms = NO_TERMS
+    unfused: bool = False
+    proven: bool = False
+    mark: torch.Tensor | None = None
+
+    @cached_property
+    def lse(self) -> torch.Tensor:
+        """(batch, heads, queries): log-sum-exps of the scores, with another fused call if the kernel gave none."""
+        of_kernel = None if {"cap", "sinks"} & {*self.layer_terms.named} else self.kernel_lse
+        return log_sum_exps(of_kernel, self.q, self.k, self.v, self.scale, self.rules, self.layer_terms)
+
+    def mask(self, row: int) -> Mask:
+        """The mask of one row of the batch, over all positions, padding included."""
+        return self.rules.row(row).mask
+
+    def terms(self, row: int) -> Terms:
+        """Terms added to scale * q . k in one row of the batch, over all positions, as torch tensors."""
+        terms, heads = self.rules.row(row).with_terms(self.layer_terms), self.q.shape[1]
+        table = terms.by_distance
+        return terms if table is None or len(table) == heads else replace(terms, by_distance=table.expand(heads, -1))
+
+
+@dataclass(eq=False)
+class Forward:
+    """One forward pass of the captured model.
+
+    Attributes:
+        number: counted from 0 within the capture.
+        module: the module that was called.
+        args, kwargs: its arguments.
+        tokens: the tokens that entered it; None if they are not followed.
+        followed: for each place of a call, its tokens' numbers.
+        output: the module's output, once it has returned.
+        analyst: finds the rules of masks, and remembers those of this forward pass.
+        awaited: the last attention's output, until its projection has read it.
+        projections: for each stack and layer, the modules that read its attention's output.
+        progress: which modules have been entered and which layers numbered.
+        missed: operators that capture did not read and that may be attention, and how often each ran.
+        unrecorded: those of them that are attention, once the forward pass is over.
+        changed_inside: name of an attention function that isn't the library's own and was read at the operator in it.
+        contents: the contents of the arguments when the pass began; None if no consumer needs them.
+        autocast: precision of autocast on the model's devices, as `kernels.autocast_now` returns it.
+    """
+
+    number: int
+    module: nn.Module
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    tokens: Tokens | None = None
+    followed: dict[Place, Followed] = field(default_factory=dict)
+    output: Any = None
+    analyst: Analyst = field(default_factory=Analyst)
+    awaited: Awaited | None = None
+    projections: dict[tuple[Stack, int], Output] = field(default_factory=dict)
+    progress: Progress = field(default_factory=Progress)
+    missed: dict[Missed, int] = field(default_factory=dict)
+    unrecorded: tuple[Unrecorded, ...] = ()
+    changed_inside: str = ""
+    contents: Contents | None = None
+    autocast: dict[str, torch.dtype | None] = field(default_factory=dict)
+
+    @cached_property
+    def given(self) -> list[Sizes]:
+        """The sizes of the batch, as far as the arguments of the model's call tell them."""
+        return [size for value in (*self.args, *self.kwargs.values()) if (size := sizes_of(value)) is not None]
+
+    def sizes(self, module: nn.Module) -> list[Sizes]:
+        """The sizes that a module's attention may have: those of its own input, otherwise those of the model's."""
+        own = self.progress.inputs.get(id(module))
+        return self.given if own is None or own.sizes is None else [own.sizes]
+
+    def is_whole(self, module: nn.Module, batch: int, queries: int) -> bool:
+        """Return True if a call has all rows and tokens of its module's input."""
+        return any(size in ((batch, queries), (queries, batch)) for size in self.sizes(module))
+
+    def is_chosen(self, module: nn.Module, batch: int, queries: int, keys: int) -> bool:
+        """Return True if queries are some of the tokens that are the keys: nothing tells which."""
+        sizes = {*self.sizes(module), *self.given} if queries < keys else set()
+        return not sizes & {(batch, queries), (queries, batch)} and bool(sizes & {(batch, keys), (keys, batch)})
+
+    def is_fewer(self, batch: int, queries: int) -> bool:
+        """Return True if a call has fewer tokens, in all rows, than the model was given, or fewer rows than images."""
+        if self.given:
+            return all(batch * queries < rows * tokens for rows, tokens in self.given)
+        images = [x for x in (*self.args, *self.kwargs.values()) if isinstance(x, torch.Tensor) and x.dim() > 3]
+        return bool(images) and batch < min(map(len, images))
+
+
+class Consumer(Protocol):
+    """Receives the calls that capture delivers. All methods are called in the thread that runs the model."""
+
+    def begin(self, forward: Forward) -> None:
+        """Called when a forward pass begins."""
+
+    def wants(self, stack: Stack, layer: int) -> bool:
+        """Return True if `take` should be called for this layer; other layers cost nothing."""
+
+    def take(self, forward: Forward, call: Call) -> None:
+        """Called when a layer has run."""
+
+    def end(self, forward: Forward) -> None:
+        """Called when the forward pass is over and `forward.output` is set."""
+
+    def drop(self, forward: Forward) -> None:
+        """Called when the forward pass raised an error: discard what it left."""

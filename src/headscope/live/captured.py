@@ -1,0 +1,408 @@
+"""`with hs.capture(model) as captured`: open a session, let the model run, restore everything."""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import ExitStack
+from functools import partial
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import nn
+
+from headscope.errors import InputError, first_line
+from headscope.live import compiled, inside, operators, sdpa_watch, torch_nn, transformers_support
+from headscope.live.building import Selection, TraceBuilder
+from headscope.live.calls import Consumer, Unrecorded
+from headscope.live.classes import calls_sdpa, kind_of, models_in
+from headscope.live.generation import Sequences
+from headscope.live.plans import has_modules, plan_of
+from headscope.live.readers import reads
+from headscope.live.sessions import Listener, Session
+from headscope.live.tokens import vocabulary
+from headscope.traces import Trace
+
+DTYPES = {
+    None: torch.float32,
+    "fp32": torch.float32,
+    "fp16": torch.float16,
+    torch.float32: torch.float32,
+    torch.float16: torch.float16,
+}
+
+
+GENERATED = "captured.generation, the prompt and all steps of generate() as one causal map; or "
+
+
+class Watching:
+    """Base of `capture`, `feed` and `ablate`: a context manager that opens and closes a session over a model."""
+
+    def __init__(self, model: nn.Module, listener: Listener, *, strict: bool) -> None:
+        if not isinstance(model, nn.Module):
+            raise InputError(
+                f"expected an nn.Module, got {type(model).__name__}",
+                where="model",
+                advice="pass a live PyTorch model or a part of one; for a model from hs.open, call its trace(text)",
+            )
+        model = compiled.original_of(model)
+        self.model = model
+        self.plan = plan_of(model, strict=strict)
+        self._listener = listener
+        self._strict = strict
+        self._open: ExitStack | None = None
+        self._session: Session | None = None
+
+    def __enter__(self) -> Any:
+        if self._open is not None:
+            raise InputError(
+                "this block was already opened",
+                where="with",
+                advice="create a new one: with hs.capture(model) as captured",
+            )
+        modules = [module for _, module in self.plan.modules]
+        if not has_modules(self.model, self.plan):
+            raise InputError(
+                f"modules of {type(self.model).__name__} were replaced after this capture was created",
+                where="with",
+                advice="change the model first, then create the capture: with hs.capture(model) as captured",
+            )
+        attention = [module for module in modules if id(module) in self.plan.paths]
+        with ExitStack() as undo:
+            transformers_support.INSTALLED.enter(attention)
+            undo.callback(transformers_support.INSTALLED.leave)
+            torch_nn.FAST_PATH.enter()
+            undo.callback(torch_nn.FAST_PATH.leave)
+            if "torch._dynamo" in sys.modules or any(map(calls_sdpa, attention)):  # flex_attention compiles something
+                compiled.UNCOMPILED.enter()
+                undo.callback(compiled.UNCOMPILED.leave)
+                for module in modules:
+                    if module._compiled_call_impl is not None:
+                        compiled.IN_PLACE.enter(module)
+                        undo.callback(compiled.IN_PLACE.leave, module)
+            operators.observe(sdpa_watch.observe)
+            observed: list[nn.Module] = []
+            session = Session(
+                self.model,
+                self.plan,
+                self._listener,
+                strict=self._strict,
+                may_bypass=frozenset(
+                    id(module)
+                    for module in attention
+                    if (kind := kind_of(type(module))).may_bypass
+                    or (calls_sdpa(module) and kind.computes_own_attention)
+                ),
+                prepare=partial(_prepare, observed),
+            )
+            for module in attention:
+                # Before the session's own hooks: if the model is this very module, they end the forward pass.
+                for watched, applies in ((torch_nn.WATCHED, torch_nn.is_attention), (inside.WATCHED, reads)):
+                    if applies(module):
+                        watched.enter(module)
+                        undo.callback(watched.leave, module)
+                        observed.append(module)
+            undo.callback(session.close)
+            models = models_in(modules)
+            starts = {id(module): module for module in (self.model, *self.model.children(), *models)}
+            session.open(list(starts.values()))
+            self._session = session
+            self._open = undo.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._open is not None
+        self._open.close()
+
+
+def _prepare(observed: list[nn.Module], model: nn.Module) -> None:
+    """Prepare a forward pass for functions and hooks that were registered since the block began.
+
+    Args:
+        observed: the modules whose outputs are observed, after all other hooks.
+        model: the captured model.
+
+    Raises:
+        UnsupportedError: a compiled function calls the model.
+    """
+    compiled.refuse_compiled_function(model)
+    transformers_support.INSTALLED.renew()
+    for module in observed:
+        hooks: Any = module._forward_hooks
+        for key, hook in list(hooks.items()):
+            if hook in (torch_nn.observe_call, torch_nn.nest, inside.observe_call):
+                hooks.move_to_end(key)
+
+
+class _ConsumerListener(Listener):
+    """Adapts a consumer to a session's listener."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        for name in ("begin", "end", "drop", "wants", "take"):
+            setattr(self, name, getattr(consumer, name))
+
+
+class Feeding(Watching):
+    """The context manager that `feed` returns."""
+
+    def __init__(self, model: nn.Module, consumer: Consumer, *, strict: bool) -> None:
+        super().__init__(model, _ConsumerListener(consumer), strict=strict)
+
+
+class Captured(Watching):
+    """The traces that `hs.capture` records. They can be read inside the block and after it.
+
+    Each forward pass of the model gives one trace per row of the batch and per stack of attention, with padding
+    removed:
+
+        with hs.capture(model) as captured:
+            model(**inputs)
+        captured.trace          # if there is exactly one
+        captured.traces         # all of them
+        captured["cross"]       # those of one stack
+
+    Attributes:
+        model: the captured model.
+        plan: its attention modules, sorted into stacks.
+    """
+
+    def __init__(self, model: nn.Module, builder: TraceBuilder, *, strict: bool) -> None:
+        super().__init__(model, builder, strict=strict)
+        builder.expected = Counter(self.plan.stacks.values())
+        self._builder = builder
+        self._built: dict[int, list[Trace]] = {}
+
+    @property
+    def stacks(self) -> tuple[str, ...]:
+        """Names of the model's stacks of attention, each with its own traces: self; or encoder, decoder, cross; …."""
+        return self.plan.names
+
+    @property
+    def unrecorded(self) -> tuple[Unrecorded, ...]:
+        """Attention that ran without being recorded, each with its module, class and operator; empty if none did.
+
+        By default such a forward pass raises an error; with `hs.capture(model, strict=False)` it is listed here.
+        """
+        return tuple(self._session.unrecorded) if self._session else ()
+
+    @property
+    def forwards(self) -> list[list[Trace]]:
+        """The traces of each forward pass, ordered by row and, within a row, by stack."""
+        for at, (forward, groups) in enumerate(self._builder.finished):
+            if at not in self._built:
+                self._built[at] = self._builder.build(forward, groups)
+        return [self._built[at] for at in range(len(self._builder.finished))]
+
+    @property
+    def traces(self) -> list[Trace]:
+        """All traces, ordered by forward pass, row and stack."""
+        return [trace for forward in self.forwards for trace in forward]
+
+    @property
+    def trace(self) -> Trace:
+        """The only trace.
+
+        Raises:
+            InputError: nothing was captured, or there is more than one trace.
+        """
+        return self._only(self.traces, "captured")
+
+    @property
+    def generations(self) -> list[Trace]:
+        """The sequences that generate() produced, each joined from its forward passes into one trace with causal maps.
+
+        There is one trace for each row of a sequence's last forward pass and for each stack. It holds every token that
+        went through the model: the prompt and all new tokens except the last, which the model never saw as input.
+        Rows that changed places (beam search) and steps that were undone (assisted decoding) are followed.
+
+        Raises:
+            UnsupportedError: the cache held tokens before the block began, or the passes don't fit together.
+        """
+        return Sequences(self._builder).traces()
+
+    @property
+    def generation(self) -> Trace:
+        """The only generated sequence.
+
+        Raises:
+            InputError: no sequence was generated, or there is more than one.
+        """
+        traces = self.generations
+        if len(traces) == 1:
+            return traces[0]
+        if not traces:
+            raise InputError(
+                "no sequence was generated: no causal attention ran",
+                where="captured.generation",
+                advice="call model.generate(…) inside the block; captured.traces has what ran",
+            )
+        stacks = ", ".join(sorted({trace.stack for trace in traces}))
+        raise InputError(
+            f"{len(traces)} sequences were generated, in stacks {stacks}",
+            where="captured.generation",
+            advice="use captured.generations: one for each row and stack; trace.row and trace.stack say which",
+        )
+
+    def __getitem__(self, stack: str) -> list[Trace]:
+        """The traces of one stack: `captured["cross"]`.
+
+        Raises:
+            InputError: the model has no such stack.
+        """
+        if stack not in self.stacks:
+            raise InputError(
+                f"there is no stack {stack!r}: the stacks of {type(self.model).__name__} are {', '.join(self.stacks)}",
+                where="captured[stack]",
+                advice="use one of these names",
+            )
+        return [trace for trace in self.traces if trace.stack == stack]
+
+    def __len__(self) -> int:
+        """Number of traces."""
+        return len(self.traces)
+
+    def _only(self, traces: list[Trace], where: str) -> Trace:
+        if len(traces) == 1:
+            return traces[0]
+        if not traces:
+            stray = self._session.stray if self._session else 0
+            raise InputError(
+                f"nothing was captured: {stray} attention calls ran outside a forward pass of the model"
+                if stray
+                else "nothing was captured: no forward pass of the model ran attention inside the block",
+                where=where,
+                advice="call the captured model itself inside the block, or capture the part that you call",
+            )
+        stacks = sorted({trace.stack for trace in traces})
+        raise InputError(
+            f"there are {len(traces)} traces, from {len(self.forwards)} forward passes, of stacks {', '.join(stacks)}",
+            where=f"{where}.trace",
+            advice=f"use {GENERATED if self._grew() else ''}captured.traces, captured.forwards[i], or captured[stack]",
+        )
+
+    def _grew(self) -> bool:
+        """Return True if the last forward pass reads one token, or one more than the pass before, as in generate()."""
+        last = [forward[0] for forward in self.forwards[-2:] if forward]
+        return len(last) == 2 and (len(last[1]) == 1 < len(last[1].keys) or len(last[1].keys) == len(last[0].keys) + 1)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, traceback)
+        if kind is None:
+            self._builder.check_selection()
+
+    def __repr__(self) -> str:
+        traces, passes = len(self), len(self._builder.finished)
+        return (
+            f"capture of {self._builder.name}: {traces} trace{'' if traces == 1 else 's'} of {passes} forward "
+            f"pass{'' if passes == 1 else 'es'}"
+        )
+
+
+def capture(
+    model: nn.Module,
+    *,
+    layers: Iterable[int] | None = None,
+    heads: Iterable[int] | None = None,
+    values: bool = True,
+    dtype: str | torch.dtype | None = None,
+    device: str | torch.device = "cpu",
+    tokenizer: Any = None,
+    strict: bool = True,
+) -> Captured:
+    """Record Q, K, V, the mask and the scale of every attention layer while the model runs.
+
+    The model runs with its own attention kernels and gives the results that it would without the capture:
+
+        with hs.capture(model, tokenizer=tokenizer) as captured:
+            model(**inputs)
+        captured.trace[0, 3].weights
+
+    Args:
+        model: a transformers model that uses the attention interface, or any module that contains
+            nn.MultiheadAttention or calls scaled_dot_product_attention; a part of a model can be captured on its own.
+        layers: numbers of the layers to keep, counted from 0; all by default.
+        heads: numbers of the heads to keep in each layer, counted from 0; all by default.
+        values: True to keep V, which contexts require.
+        dtype: precision in which Q, K and V are kept: "fp32" (the default) or "fp16", for half the memory.
+        device: where the copies stay until a trace is built: "cpu", or the model's device to avoid the transfer.
+        tokenizer: decodes ids to tokens: a transformers tokenizer, a tokenizers.Tokenizer, or a list of tokens.
+        strict: True to raise an error at the end of a forward pass in which attention ran that can't be recorded;
+            False to list it in `captured.unrecorded` and in each trace's `unrecorded`.
+
+    Returns:
+        A context manager that records while its block is open and holds the traces: `captured.trace`,
+        `captured.traces`, `captured.generations`.
+
+    Raises:
+        UnsupportedError: the model's attention can't be captured. Raised before the model runs if its classes show it,
+            otherwise when the layer runs or at the end of the forward pass.
+        InputError: `model` is not an nn.Module, a layer or head doesn't exist, or `dtype` or `device` is unknown.
+    """
+    if dtype not in DTYPES:
+        raise InputError(f"a capture can't keep dtype {dtype!r}", where="dtype", advice='use "fp32" or "fp16"')
+    selection = Selection(
+        layers=None if layers is None else frozenset(_numbers("layers", layers)),
+        heads=None if heads is None else tuple(_numbers("heads", heads)),
+        values=values,
+        dtype=DTYPES[dtype],
+        device=_device(device),
+    )
+    model = compiled.original_of(model)
+    return Captured(model, TraceBuilder(model, name_of(model), selection, vocabulary(tokenizer)), strict=strict)
+
+
+def _numbers(name: str, values: Iterable[int]) -> list[int]:
+    try:
+        numbers = [operator.index(value) for value in values]
+    except TypeError as error:
+        raise InputError(
+            f"expected a list of numbers, got {values!r:.60}",
+            where=name,
+            advice=f"list numbers counted from 0: {name}=[0, 3]",
+        ) from error
+    if not numbers:
+        raise InputError(f"no {name} to keep", where=name, advice="name at least one, or omit it to keep all")
+    return numbers
+
+
+def _device(device: str | torch.device) -> torch.device:
+    try:
+        return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(
+            f"copies can't be kept on {device!s:.40}: {first_line(error):.120}", where="device", advice='use "cpu"'
+        ) from error
+
+
+def feed(model: nn.Module, consumer: Consumer, *, strict: bool = True) -> Feeding:
+    """Pass every attention call of a model to a consumer while the block is open.
+
+        with feed(model, consumer):
+            model(**inputs)
+
+    Args:
+        model: a live model, as in `capture`.
+        consumer: receives each call with its live tensors; see headscope.live.calls.
+        strict: True to raise an error at the end of a forward pass in which attention ran that can't be read.
+
+    Returns:
+        A context manager.
+
+    Raises:
+        InputError: `model` is not an nn.Module.
+        UnsupportedError: the model's attention can't be captured.
+    """
+    return Feeding(model, consumer, strict=strict)
+
+
+def name_of(model: nn.Module) -> str:
+    """The name under which a model was loaded; its class if it has none."""
+    path = getattr(getattr(model, "config", None), "_name_or_path", "")
+    return str(path) if path else type(model).__name__

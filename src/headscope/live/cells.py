@@ -1,0 +1,122 @@
+"""Maps of all pairs of queries and keys that exist only as functions: a part is computed when somebody reads it.
+
+The masks and biases of flex attention are such functions. They are read as tensors are, a block of queries at a time;
+nobody holds the whole map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+BLOCK_CELLS = 1 << 20
+"""Maximum number of cells that are computed at once."""
+
+Compute = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+"""Indices of rows of the batch, heads, queries and keys -> their cells, (batch, heads, queries, keys)."""
+
+
+def row_blocks(heads: int, queries: int, keys: int) -> Iterator[slice]:
+    """All rows of a map, in blocks of at most BLOCK_CELLS cells, but at least a row."""
+    step = max(1, BLOCK_CELLS // max(1, heads * keys))
+    for start in range(0, queries, step):
+        yield slice(start, min(start + step, queries))
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """The map of one row of the batch, (heads, queries, keys). Indexing computes and returns a tensor.
+
+    Attributes:
+        compute: computes cells.
+        row: the row of the batch.
+        shape: (1 or heads, queries, keys).
+        dtype, device: of the cells.
+        made: True if the model made them all, in parts: they may be kept if they follow no rule.
+    """
+
+    compute: Compute
+    row: int
+    shape: tuple[int, int, int]
+    dtype: torch.dtype
+    device: torch.device
+    made: bool = False
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, index: tuple[Any, ...]) -> torch.Tensor:
+        axes = [torch.arange(size, device=self.device) for size in self.shape]
+        whole = (*index, *(slice(None),) * (3 - len(index)))
+        picked = [axis[part] for axis, part in zip(axes, whole, strict=True)]
+        row = torch.tensor([self.row], device=self.device)
+        cells = self.compute(row, *(part.reshape(-1) for part in picked))
+        return cells.reshape([len(part) for part in picked if part.dim()])
+
+    def of(self, *, heads: int | None = None, keys: int | None = None) -> Cells:
+        """The same map for the first heads and the first keys only."""
+        sizes = (heads or self.shape[0], self.shape[1], keys or self.shape[2])
+        return replace(self, shape=sizes)
+
+    def blocks(self) -> Iterator[tuple[slice, torch.Tensor]]:
+        """All rows with their cells, in blocks."""
+        for rows in row_blocks(*self.shape):
+            yield rows, self[:, rows]
+
+    def any(self) -> bool:
+        """Return True if any cell is not 0."""
+        return any(bool(block.any()) for _, block in self.blocks())
+
+
+@dataclass(frozen=True, eq=False)
+class BatchCells:
+    """The maps of a batch, (1 or batch, 1 or heads, queries, keys): 1 if all rows, or all heads, have the same map.
+
+    Attributes:
+        compute: computes cells.
+        shape: the sizes.
+        dtype, device, made: of the cells.
+    """
+
+    compute: Compute
+    shape: tuple[int, int, int, int]
+    dtype: torch.dtype
+    device: torch.device
+    made: bool = False
+
+    @classmethod
+    def of(cls, compute: Compute, sizes: tuple[int, int, int, int], device: torch.device) -> BatchCells:
+        """Find out on which axes the cells depend, from the memory layout of the first cell.
+
+        Args:
+            compute: computes cells; torch.vmap expands the axes that a function ignores.
+            sizes: (batch, heads, queries, keys).
+            device: of the cells.
+        """
+        batch, heads = (torch.arange(size, device=device) for size in sizes[:2])
+        first = torch.zeros(1, dtype=torch.int64, device=device)
+        cell = compute(batch, heads, first, first)
+        shape = (*(1 if cell.stride(axis) == 0 else sizes[axis] for axis in (0, 1)), *sizes[2:])
+        return cls(compute, (shape[0], shape[1], shape[2], shape[3]), cell.dtype, device)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, row: int) -> Cells:
+        return Cells(self.compute, row, self.shape[1:], self.dtype, self.device, self.made)
+
+    def transpose(self, *_: int) -> BatchCells:
+        """The same maps with the rows of the batch as heads, and heads as rows, as a tensor's `transpose(0, 1)`."""
+        batch, heads, queries, keys = self.shape
+
+        def compute(rows: torch.Tensor, heads: torch.Tensor, *places: torch.Tensor) -> torch.Tensor:
+            return self.compute(heads, rows, *places).transpose(0, 1)
+
+        return replace(self, compute=compute, shape=(heads, batch, queries, keys))
+
+    def rows(self) -> Iterator[Cells]:
+        """The map of each row of the batch; a single one if all have the same."""
+        yield from (self[row] for row in range(len(self)))

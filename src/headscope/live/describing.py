@@ -1,0 +1,245 @@
+"""`hs.describe(module)`: the anatomy of any nn.Module: its parts, its parameter counts, its repeated modules."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from headscope.errors import InputError, MissingExtraError, install
+
+
+@dataclass(frozen=True)
+class Part:
+    """A module of the tree, or a run of identical modules.
+
+    Attributes:
+        name: its name in its parent; `0-11` for a run of identical modules.
+        label: its class, with the sizes from its extra_repr: `Linear(768, 3072)`.
+        times: number of modules in the run; 1 for a single module.
+        count: number of parameters of one module, its parts included.
+        parts: its child modules.
+    """
+
+    name: str
+    label: str
+    times: int
+    count: int
+    parts: tuple[Part, ...]
+
+    def lines(self, depth: int = 0) -> Iterator[str]:
+        """The tree as text, one line per part."""
+        times = f"{self.times} x " if self.times > 1 else ""
+        name = f"{self.name}: " if self.name else ""
+        yield f"{'  ' * depth}{name}{times}{self.label}  {self.count:,}"
+        for part in self.parts:
+            yield from part.lines(depth + 1)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The part as a dict for JSON."""
+        return {
+            "name": self.name,
+            "class": self.label,
+            "times": self.times,
+            "count": self.count,
+            "parts": [part.to_dict() for part in self.parts],
+        }
+
+
+@dataclass(frozen=True)
+class ComponentCount:
+    """The parameter count of one child of a module.
+
+    Attributes:
+        name: its name.
+        count: number of its parameters; parameters shared with an earlier child are counted there.
+        share: its count as a share of the module's total.
+        trainable: number of its parameters that require a gradient.
+    """
+
+    name: str
+    count: int
+    share: float
+    trainable: int
+
+
+@dataclass(frozen=True)
+class Description:
+    """The anatomy of a module. `print(description)` shows its counts and its tree.
+
+    Attributes:
+        name: name of its class.
+        total: number of parameters (scalars), shared ones counted once.
+        trainable: number of those that require a gradient.
+        buffers: number of scalars in buffers.
+        components: the parameter counts of its children.
+        tied: for each shared parameter tensor, all of its names.
+        parameters: (name, shape, dtype, count, trainable) of each parameter tensor, shared ones once.
+        tree: its modules as a tree, with repeats collapsed.
+    """
+
+    name: str
+    total: int
+    trainable: int
+    buffers: int
+    components: tuple[ComponentCount, ...]
+    tied: tuple[tuple[str, ...], ...]
+    parameters: tuple[tuple[str, tuple[int, ...], str, int, bool], ...]
+    tree: Part
+
+    @property
+    def frozen(self) -> int:
+        """Number of parameters that don't require a gradient."""
+        return self.total - self.trainable
+
+    def to_dict(self) -> dict[str, Any]:
+        """The description as a dict for JSON."""
+        return {
+            "class": self.name,
+            "total": self.total,
+            "trainable": self.trainable,
+            "frozen": self.frozen,
+            "buffers": self.buffers,
+            "components": [
+                {key: getattr(component, key) for key in component.__dataclass_fields__}
+                for component in self.components
+            ],
+            "tied": [list(names) for names in self.tied],
+            "parameters": [
+                {"name": name, "shape": list(shape), "dtype": dtype, "count": count, "trainable": trainable}
+                for name, shape, dtype, count, trainable in self.parameters
+            ],
+            "tree": self.tree.to_dict(),
+        }
+
+    def __str__(self) -> str:
+        lines = [f"{self.name}: {self.total:,} parameters, {self.trainable:,} trainable, {self.frozen:,} frozen"]
+        width = max([len(part.name) for part in self.components], default=0)
+        lines += [f"  {part.name:<{width}}  {part.count:>15,}  {part.share:>7.2%}" for part in self.components]
+        lines += [f"  tied: {' = '.join(names)}" for names in self.tied]
+        return "\n".join([*lines, "", *self.tree.lines()])
+
+    __repr__ = __str__
+
+
+def describe(module: nn.Module) -> Description:
+    """Describe any nn.Module: its parameter counts, its tied parameters and its tree of modules.
+
+        print(hs.describe(model))
+        hs.describe(model).total
+
+    Nothing is computed, so the module can be on any device, including the meta device.
+
+    Args:
+        module: a model or a part of one.
+
+    Returns:
+        The description. Counts are numbers of scalars; a shared parameter counts once.
+
+    Raises:
+        InputError: `module` is not an nn.Module.
+    """
+    if not isinstance(module, nn.Module):
+        raise InputError(
+            f"expected an nn.Module, got {type(module).__name__}",
+            where="describe",
+            advice="pass a model or a part of one",
+        )
+    names: dict[int, list[str]] = {}
+    parameters = dict(module.named_parameters(remove_duplicate=False))
+    for name, parameter in parameters.items():
+        names.setdefault(id(parameter), []).append(name)
+    distinct = {id(parameter): parameter for parameter in parameters.values()}
+    total = sum(parameter.numel() for parameter in distinct.values())
+    components = []
+    counted: set[int] = set()
+    children = [(name, list(child.parameters())) for name, child in module.named_children()]
+    loose = list(module.parameters(recurse=False))
+    for name, inside in [("(itself)", loose)] * bool(loose) + children:
+        fresh = {id(parameter): parameter for parameter in inside if id(parameter) not in counted}
+        counted |= set(fresh)
+        count = sum(parameter.numel() for parameter in fresh.values())
+        trainable = sum(parameter.numel() for parameter in fresh.values() if parameter.requires_grad)
+        components.append(ComponentCount(name, count, count / total if total else 0.0, trainable))
+    return Description(
+        name=type(module).__name__,
+        total=total,
+        trainable=sum(parameter.numel() for parameter in distinct.values() if parameter.requires_grad),
+        buffers=sum(buffer.numel() for buffer in module.buffers()),
+        components=tuple(components),
+        tied=tuple(tuple(same) for same in names.values() if len(same) > 1),
+        parameters=tuple(_row(same[0], distinct[key]) for key, same in names.items()),
+        tree=_part("", module),
+    )
+
+
+def _row(name: str, parameter: nn.Parameter) -> tuple[str, tuple[int, ...], str, int, bool]:
+    dtype = str(parameter.dtype).removeprefix("torch.")
+    return name, tuple(parameter.shape), dtype, parameter.numel(), parameter.requires_grad
+
+
+def _part(name: str, module: nn.Module) -> Part:
+    runs: list[tuple[list[str], Part]] = []
+    for child_name, child in module.named_children():
+        part = _part(child_name, child)
+        last = runs[-1][1] if runs else None
+        alike = last is not None and (last.label, last.count, last.parts) == (part.label, part.count, part.parts)
+        if alike and child_name.isdigit():
+            runs[-1][0].append(child_name)
+            continue
+        runs.append(([child_name], part))
+    parts = tuple(
+        Part(names[0] if len(names) == 1 else f"{names[0]}-{names[-1]}", part.label, len(names), part.count, part.parts)
+        for names, part in runs
+    )
+    return Part(name, _label(module), 1, sum(parameter.numel() for parameter in module.parameters()), parts)
+
+
+def _label(module: nn.Module) -> str:
+    sizes = module.extra_repr() if not list(module.children()) else ""
+    return f"{type(module).__name__}({sizes})" if sizes and "\n" not in sizes else type(module).__name__
+
+
+def modules_of_checkpoint(config: dict[str, Any], class_name: str | None = None) -> Description:
+    """Describe the class of a checkpoint, built by transformers on the meta device: no weights are created or read.
+
+    Args:
+        config: the contents of config.json.
+        class_name: name of the class; by default the first in the config's `architectures`, or the base class of its
+            model type.
+
+    Raises:
+        MissingExtraError: transformers is not installed.
+        InputError: transformers has no such class or model type.
+        UnsupportedError: the class doesn't accept this config, or the config asks for other code.
+    """
+    import torch
+
+    if importlib.util.find_spec("transformers") is None:
+        raise MissingExtraError(
+            "transformers is not installed, and it is needed to build the model's class",
+            where="modules",
+            advice=install("torch"),
+        )
+    import transformers
+
+    from headscope.live.built import base_class, configured, foreign_errors, quiet
+
+    named = class_name or next(iter(config.get("architectures") or ()), None)
+    cls = getattr(transformers, named, None) if isinstance(named, str) else None
+    if named is None:
+        _, cls = base_class(config, where="modules")
+    is_model = isinstance(cls, type) and issubclass(cls, transformers.PreTrainedModel)
+    if cls is None or not is_model:
+        raise InputError(
+            f"transformers {transformers.__version__} has no class {named}",
+            where="config.json",
+            advice="name a class that it has, or install a version of transformers that has this one",
+        )
+    fields = configured(cls.config_class, config, where="modules")
+    with quiet(), foreign_errors(f"{cls.__name__}: config.json", "correct config.json"), torch.device("meta"):
+        built = cls(fields)
+    return describe(built)

@@ -1,0 +1,165 @@
+"""Tell the libraries' own attention, unchanged, from any other.
+
+The libraries' own treats all queries, heads and rows alike, so a few of them show whether a call was read right. Any
+other may change a single cell, in one call and not in the next, so all of it is recomputed in every call. What counts
+is the code that is about to run, not its name, which anybody may give to another function.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from functools import cache, partial
+from operator import is_
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import nn
+from torch.nn.modules import module as all_modules
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+from headscope.live.classes import cells_of, names_in
+
+LIBRARIES = frozenset({"torch", "transformers", "headscope", *sys.stdlib_module_names})
+"""Packages whose code is taken as it is, unless somebody replaced it."""
+
+COMPARED = ("torch", "transformers")
+"""Those of them in which a function's code must also come from the file of its module."""
+
+ATTENTION = re.compile(r"(eager|sdpa|flash|flex)_attention_forward$")
+"""Names of transformers' functions that compute softmax(scale Q K^T + mask) V for all queries alike."""
+
+PRIMITIVES: tuple[tuple[Any, str], ...] = (
+    *((F, name) for name in ("scaled_dot_product_attention", "multi_head_attention_forward", "softmax", "dropout")),
+    *((torch, name) for name in ("matmul", "bmm", "baddbmm", "einsum", "softmax")),
+    *((torch.Tensor, name) for name in ("matmul", "__matmul__", "softmax", "masked_fill")),
+)
+"""The functions of PyTorch that attention is made of, each with its owner."""
+
+
+_SHIPPED: dict[tuple[FunctionType, ...], tuple[Any, ...]] = {}
+"""Functions that were found to be as shipped -> the objects that showed it."""
+
+
+def is_own(function: Callable[..., Any]) -> bool:
+    """Return True for an attention function of transformers that runs as it was shipped."""
+    return (
+        isinstance(function, FunctionType)
+        and ATTENTION.search(function.__code__.co_name) is not None
+        and _as_shipped(function)
+    )
+
+
+def is_unchanged(module: nn.Module) -> bool:
+    """Return True for a module of a library's class that runs as it was shipped, with nobody else's hooks."""
+    functions = _functions_of(type(module))
+    return (
+        vars(module).keys().isdisjoint(functions)
+        and _as_shipped(*functions.values())
+        and not any(map(has_foreign_hooks, (module, *module.children())))
+        and not globally_hooked()
+    )
+
+
+def undisturbed(*tensors: torch.Tensor) -> bool:
+    """Return True if no mode and no class of tensors from outside the libraries changes what operators do."""
+    modes = (*_get_current_function_mode_stack(), *_get_current_dispatch_mode_stack())  # type: ignore[no-untyped-call]
+    return all(from_library(type(thing)) for thing in (*tensors, *modes))
+
+
+def from_library(thing: Any, inside: tuple[FunctionType, ...] = ()) -> bool:
+    """Return True for modules, classes and functions of a library, and for objects of its classes.
+
+    Args:
+        thing: the thing.
+        inside: functions whose closures it is in.
+    """
+    thing = _plain(thing)
+    if isinstance(thing, FunctionType):
+        if thing in inside:
+            return True  # it calls itself
+        owner = sys.modules.get(str(thing.__globals__.get("__name__")))
+        return (
+            owner is not None
+            and vars(owner) is thing.__globals__
+            and _root(owner.__name__) in LIBRARIES
+            and (_root(owner.__name__) not in COMPARED or thing.__code__.co_filename == owner.__file__)
+            and all(
+                from_library(inner, (*inside, thing))
+                for inner in cells_of(thing)
+                if isinstance(_plain(inner), FunctionType)
+            )
+        )
+    if isinstance(thing, ModuleType):
+        return _root(thing.__name__) in LIBRARIES
+    return _root((thing if isinstance(thing, type) else type(thing)).__module__) in LIBRARIES
+
+
+def _root(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def of_library(space: dict[str, Any]) -> bool:
+    """Return True for the global names of a library's module."""
+    return _root(str(space.get("__name__"))) in LIBRARIES
+
+
+def code_in_place_of(function: Any) -> set[CodeType]:
+    """The code that runs instead of a library's function, if somebody replaced it."""
+    if from_library(function):
+        return set()
+    runs = (_plain(function), type(_plain(function)).__call__)
+    return {run.__code__ for run in runs if isinstance(run, FunctionType)}
+
+
+def _as_shipped(*functions: FunctionType) -> bool:
+    """Return True for functions of libraries, if all names in their code and PRIMITIVES are of libraries, too."""
+    named = [(function.__globals__, name) for function in functions for name in _names(function.__code__)]
+    state = (
+        *(function.__code__ for function in functions),
+        *(space.get(name) for space, name in named),
+        *(getattr(owner, name) for owner, name in PRIMITIVES),
+    )
+    known = _SHIPPED.get(functions, ())
+    if len(known) == len(state) and all(map(is_, known, state)):
+        return True
+    if not all(map(from_library, (*functions, *state))):
+        return False
+    _SHIPPED[functions] = state
+    return True
+
+
+@cache
+def _names(code: CodeType) -> frozenset[str]:
+    return frozenset(names_in(code))
+
+
+def _functions_of(cls: type) -> dict[str, FunctionType]:
+    """The functions of a module's class and its parents by name, except those that only build it."""
+    bases = cls.__mro__[: cls.__mro__.index(nn.Module)]
+    return {
+        name: value
+        for base in reversed(bases)
+        for name, value in vars(base).items()
+        if isinstance(value, FunctionType) and name != "__init__"
+    }
+
+
+def globally_hooked() -> bool:
+    """Return True if hooks on the forward passes of all modules are registered."""
+    return bool(all_modules._global_forward_hooks or all_modules._global_forward_pre_hooks)
+
+
+def has_foreign_hooks(module: nn.Module) -> bool:
+    """Return True if a module has hooks on its forward pass that are not a library's."""
+    hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
+    return any(not from_library(_plain(hook)) for hook in hooks)
+
+
+def _plain(hook: Any) -> Any:
+    """The function of a method or of a partial."""
+    return _plain(hook.func) if isinstance(hook, partial) else getattr(hook, "__func__", hook)

@@ -1,0 +1,81 @@
+"""Hooks on the modules of a model: set and removed in one pass, and put aside while a compiled graph runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+Hook = Callable[..., Any]
+
+
+class Hooks:
+    """The hooks of one session.
+
+    They are entered in the modules' tables directly: `register_forward_pre_hook` makes a handle for each, which takes
+    longer than all that a hook does.
+    """
+
+    def __init__(self) -> None:
+        self._set: list[tuple[Any, Hook, bool]] = []
+        self._sides: list[tuple[dict[Any, bool], Any]] = []
+        self._aside = False
+
+    def before(self, module: nn.Module, hook: Hook, *, keywords: bool = False) -> None:
+        """Call `hook(module, args)` before the module runs; `hook(module, args, kwargs)` with `keywords`."""
+        if keywords:
+            self._side(module._forward_pre_hooks_with_kwargs, hook)
+        self._enter(module._forward_pre_hooks, hook)
+
+    def around(self, module: nn.Module, begin: Hook, end: Hook) -> None:
+        """Call `begin(module, args, kwargs)` before all hooks, and `end(module, args, kwargs, output)` in any case."""
+        self._side(module._forward_pre_hooks_with_kwargs, begin)
+        self._enter(module._forward_pre_hooks, begin, first=True)
+        self._side(module._forward_hooks_with_kwargs, end)
+        self._side(module._forward_hooks_always_called, end)
+        self._enter(module._forward_hooks, end)
+
+    def put_last(self) -> None:
+        """Let those that come last do so again: somebody may have registered others since."""
+        for table, hook, first in self._set:
+            if not first and self._key(hook) in table:
+                table.move_to_end(self._key(hook))
+
+    def put_aside(self) -> None:
+        """Remove the hooks until `put_back`."""
+        self._aside = True
+        for table, hook, _ in self._set:
+            table.pop(self._key(hook), None)
+
+    def put_back(self) -> None:
+        """Set the hooks again that were put aside: those before all others there, the rest at the end."""
+        self._aside = False
+        for table, hook, first in self._set:
+            self._put(table, hook, first)
+
+    def remove(self) -> None:
+        """Remove all hooks for good."""
+        for side, key in self._sides:
+            side.pop(key, None)
+        self.put_aside()
+        self._set.clear()
+        self._sides.clear()
+
+    def _enter(self, table: Any, hook: Hook, *, first: bool = False) -> None:
+        self._set.append((table, hook, first))
+        if not self._aside:
+            self._put(table, hook, first)
+
+    def _put(self, table: Any, hook: Hook, first: bool) -> None:
+        table[self._key(hook)] = hook
+        if first:
+            table.move_to_end(self._key(hook), last=False)
+
+    def _side(self, table: Any, hook: Hook) -> None:
+        table[self._key(hook)] = True
+        self._sides.append((table, self._key(hook)))
+
+    def _key(self, hook: Hook) -> Any:
+        """A key that PyTorch doesn't use: its own are numbers, counted up."""
+        return id(self), id(hook)

@@ -1,0 +1,120 @@
+"""Results of earlier passes of a model, kept for the same tokens at the same places."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from headscope.live.sources import Sources
+from headscope.live.tokens import Followed, Tokens
+
+ELEMENTS = 1 << 40
+"""Numbers from here on are those of the elements of integer arguments, not of tokens."""
+
+MOST_RESULTS, MOST_BYTES = 4096, 1 << 26
+"""Maximum number of results that are kept for operators that run again on the same tokens, and of bytes for them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """A block's way with tokens.
+
+    Attributes:
+        calls: the tokens of the queries and keys of each attention in it. In place of the keys', True if they are the
+            queries' after cached keys of earlier passes.
+        outputs: the sources of the tensors that it returns.
+    """
+
+    calls: list[tuple[np.ndarray | None, np.ndarray | bool | None]]
+    outputs: list[Sources | None]
+
+
+class Lookup(NamedTuple):
+    """Ids that were looked up.
+
+    Attributes:
+        table: id of the table.
+        ids: the ids.
+        elements: their own sources; None if they come from no argument.
+        first: number of the first one's token.
+    """
+
+    table: int
+    ids: torch.Tensor
+    elements: Sources | None
+    first: int
+
+
+@dataclass(frozen=True, eq=False)
+class Proof:
+    """Facts about graphs that an uncompiled pass has shown.
+
+    Attributes:
+        calls: the tokens of each call's queries and keys, in order.
+        tokens: the tokens.
+        lookups: the ids that were looked up.
+    """
+
+    calls: list[Followed]
+    tokens: Tokens
+    lookups: list[Lookup]
+
+    def tokens_of(self, lookups: list[tuple[int, torch.Tensor]], types: torch.Tensor | None) -> Tokens | None:
+        """The tokens with the ids that graphs looked up; None if they looked up others than the uncompiled pass."""
+        known = [(lookup.table, lookup.ids.shape) for lookup in self.lookups]
+        if known != [(table, ids.shape) for table, ids in lookups]:
+            return None
+        return self.tokens.with_ids(
+            {
+                lookup.first: (ids, segments_of(lookup.elements, types))
+                for lookup, (_, ids) in zip(self.lookups, lookups, strict=True)
+            }
+        )
+
+
+class Memory:
+    """Results of earlier passes of a model, kept for the same tokens at the same places.
+
+    Attributes:
+        results: the sources of results, and what else follows from sources alone, with those sources.
+        blocks: how blocks treat tokens: see headscope.live.following.
+        graphs: how compiled models do: see headscope.live.proofs.
+    """
+
+    def __init__(self) -> None:
+        self.results: dict[Any, tuple[list[Sources], Any]] = {}
+        self.blocks: dict[Any, Known] = {}
+        self.graphs: dict[Any, Proof | None] = {}
+        self._interned: dict[tuple[Any, bytes], Sources] = {}
+        self._size = 0
+
+    def interned(self, sources: Sources) -> Sources:
+        """The one tensor that stands for all equal ones."""
+        sources = sources.contiguous()
+        key = tuple(sources.shape), sources.numpy().tobytes()
+        if key not in self._interned:
+            self._interned[key] = sources
+            self._size += 2 * sources.numel() * sources.element_size()
+        return self._interned[key]
+
+    def forget(self) -> None:
+        """Forget all if it is too much."""
+        if len(self.results) > MOST_RESULTS or self._size > MOST_BYTES:
+            for kept in (self.results, self.blocks, self.graphs, self._interned):
+                kept.clear()
+            self._size = 0
+
+
+def segments_of(elements: Sources | None, types: torch.Tensor | None) -> torch.Tensor | None:
+    """The token types of ids that are elements of an argument; None if they have none.
+
+    Args:
+        elements: the ids' own sources.
+        types: the token types of the argument's elements.
+    """
+    if elements is None or types is None or bool((elements < ELEMENTS).any()):
+        return None
+    return types.flatten()[(elements - ELEMENTS).flatten().to(types.device)].clone()

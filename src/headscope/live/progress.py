@@ -1,0 +1,154 @@
+"""Progress of a forward pass: how often each module has been entered, and the layer of each call of attention."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from headscope.errors import UnsupportedError
+from headscope.live.stacks import Place
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from headscope.live.stacks import Plan, Stack
+
+
+Sizes = tuple[int, int]
+"""Numbers of rows and of tokens; or of tokens and of rows, in models that have the tokens first."""
+
+
+def is_plain(x: object) -> bool:
+    """Return True for a tensor with numbers of its own: neither nested nor one that torch.func transforms."""
+    return isinstance(x, torch.Tensor) and not x.is_nested and not torch._C._functorch.is_functorch_wrapped_tensor(x)
+
+
+def sizes_of(x: Any) -> Sizes | None:
+    """The sizes of a batch of hidden states, or of ids; None for anything else."""
+    if not is_plain(x) or not 1 <= (axes := x.dim() - x.is_floating_point()) <= 2:
+        return None
+    return (x.shape[0], x.shape[1]) if axes == 2 else (1, x.shape[0])
+
+
+@dataclass(frozen=True)
+class Input:
+    """A module's input. It keeps no memory alive.
+
+    Attributes:
+        sizes: its sizes, if it is a batch of hidden states or ids.
+        storage, offset: where it lies in memory; None if it is not plain, and in a compiled graph, which uses memory
+            again.
+    """
+
+    sizes: Sizes | None
+    storage: StorageWeakRef | None
+    offset: int = 0
+
+    @classmethod
+    def of(cls, x: torch.Tensor, reused: bool) -> Input:
+        """Describe a tensor."""
+        if reused or not is_plain(x):
+            return cls(sizes_of(x), None)
+        storage = StorageWeakRef(x.untyped_storage())  # type: ignore[no-untyped-call]
+        return cls(sizes_of(x), storage, int(x.storage_offset()))
+
+    def beside(self, other: Input) -> bool:
+        """Return True if both are parts of the same tensor, at different places."""
+        return self.storage is not None and self.storage == other.storage and self.offset != other.offset
+
+
+@dataclass(frozen=True)
+class _Last:
+    entries: tuple[int, int]
+    place: Place
+    base: Stack
+
+
+@dataclass(eq=False)
+class Progress:
+    """The state of a running forward pass.
+
+    Attributes:
+        entered: module id -> how often the module has been entered, for watched modules.
+        sizes: (queries, keys) of the calls that were read.
+        read: ids of the modules with a call that was read.
+        inputs: module id -> what it was last given.
+        parted: ids of modules that were given parts of a tensor, one after another.
+    """
+
+    entered: dict[int, int] = field(default_factory=dict)
+    sizes: set[tuple[int, int]] = field(default_factory=set)
+    read: set[int] = field(default_factory=set)
+    inputs: dict[int, Input] = field(default_factory=dict)
+    parted: set[int] = field(default_factory=set)
+    _last: dict[int, _Last] = field(default_factory=dict)
+    _taken: dict[Hashable, set[int]] = field(default_factory=dict)
+
+    def enter(
+        self,
+        module: nn.Module,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        reused: bool = False,
+    ) -> None:
+        """Count that a module begins to run, and note what it is given.
+
+        Args:
+            module: the module.
+            args, kwargs: its arguments.
+            reused: True in a compiled graph, which may have kept another tensor in the same memory.
+        """
+        at = id(module)
+        self.entered[at] = self.entered.get(at, 0) + 1
+        x = next((x for x in (*args, *(kwargs or {}).values()) if isinstance(x, torch.Tensor)), None)
+        if x is not None:
+            before, self.inputs[at] = self.inputs.get(at), Input.of(x, reused)
+            if before is not None and before.beside(self.inputs[at]):
+                self.parted.add(at)
+
+    def place(self, plan: Plan, module: nn.Module, sizes: Hashable, fewer: bool) -> Place:
+        """Determine the place of a module's next call.
+
+        A module is the layer that its position in the model says. If it has run before, either its transformer was
+        called again and starts anew, or several layers share the module: then it is the next layer. If it attends again
+        without having been entered again, it is the same layer's next part.
+
+        Args:
+            plan: the model's attention modules.
+            module: the attention module.
+            sizes: shapes of the call; layers are counted separately for each.
+            fewer: True if the call has fewer tokens than the model was given.
+
+        Raises:
+            UnsupportedError: the module runs again for another part of the tokens, or capture can't see how often.
+        """
+        stack = plan.stacks[id(module)]
+        home = plan.homes.get(id(module))
+        entries = (self.entered.get(id(module), 0), 0 if home is None else self.entered.get(home, 0))
+        last = self._last.get(id(module))
+        if last is not None and last.entries == entries and entries[0]:
+            part = plan.part(last.base, last.place.stack.call + 1)
+            place = Place(part, last.place.layer, last.place.turn)
+        else:
+            turn = max(entries[1] - 1, 0)
+            taken = self._taken.setdefault((stack, turn, sizes), set())
+            layer = plan.number(module)
+            if last is not None and layer in taken and (fewer or id(module) in self.parted or not entries[0]):
+                raise UnsupportedError(
+                    f"{type(module).__name__} attends several times in one forward pass, "
+                    + ("each time over a part of the tokens" if entries[0] else "called around its hooks")
+                    + ": the layer and the positions of each call are unknown",
+                    where=plan.paths[id(module)],
+                    advice="pass it all rows and tokens at once, or capture this module alone: each of its calls is "
+                    "then a forward pass of its own",
+                )
+            layer = max(taken) + 1 if layer in taken else layer
+            taken.add(layer)
+            place = Place(stack, layer, turn)
+        self._last[id(module)] = _Last(entries, place, stack)
+        return place

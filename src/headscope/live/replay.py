@@ -1,0 +1,293 @@
+"""Run the captured forward pass again: with the model's own eager attention, or with other ids.
+
+Eager attention returns its weights. Other ids show by experiment whose embeddings enter a stack: each token has a code,
+a set of forward passes in which the next id of its table is looked up instead of its own. No code is part of another,
+so the passes in which a query changes say which token it stands for. This knows nothing of how the model moves tokens:
+it does not depend on headscope.live.following, except for what is looked up.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from itertools import combinations, count
+from math import comb
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from headscope.errors import HeadscopeError
+from headscope.live.calls import Call, Forward
+from headscope.live.captured import Watching, feed
+from headscope.live.classes import models_in
+from headscope.live.contents import Contents
+from headscope.live.lookups import is_plain
+from headscope.live.readers import reader_of, reads
+from headscope.live.sessions import Listener
+from headscope.live.stacks import Stack
+
+if TYPE_CHECKING:
+    from headscope.live.calls import Call, Forward
+    from headscope.live.follower import Replace
+    from headscope.live.source import CapturedModel
+    from headscope.live.stacks import Stack
+    from headscope.traces import Trace
+
+
+MOST_CELLS = 1 << 28
+"""Maximum number of cells of a layer's map for which an eager forward pass is run: 1 GiB in fp32."""
+
+See = Callable[[int, np.ndarray, np.ndarray, np.ndarray], None]
+"""Called with a layer's number and, for the heads, queries and keys in the trace: the weights (heads, queries, keys),
+and the q and k of this run, (heads, queries or keys, d_head) each."""
+
+
+class Weights(Listener):
+    """Passes on one stack's weights, reduced to the trace's heads, queries and keys."""
+
+    def __init__(self, trace: Trace, source: CapturedModel, see: See) -> None:
+        self.trace = trace
+        self.source = source
+        self.see = see
+        self.layers: set[int] = set()
+
+    def wants(self, stack: Stack, layer: int) -> bool:
+        """Return True for the trace's layers, until each has been passed on."""
+        return stack == self.source.stack and layer in self.trace.numbers and layer not in self.layers
+
+    def take(self, forward: Forward, call: Call) -> None:
+        """Pass on the weights of one layer."""
+        if call.weights is None or (call.turn, *call.weights.shape[2:]) != (self.source.turn, *self.source.sizes):
+            return
+        self.layers.add(call.layer)
+        cells, q, k = (x[self.source.row].float().cpu().numpy() for x in (call.weights, call.q, call.k))
+        if self.source.queries is not None:
+            cells, q = (x.compress(self.source.queries, axis=1) for x in (cells, q))
+        if self.source.keys is not None:
+            cells, k = cells.compress(self.source.keys, axis=2), k.compress(self.source.keys, axis=1)
+        heads = list(self.trace.head_numbers(call.layer))
+        self.see(call.layer, cells[heads], q[heads], k[[head * len(k) // len(q) for head in heads]])
+
+
+@contextmanager
+def eager(model: nn.Module) -> Iterator[None]:
+    """Switch all transformers modules in a model to eager attention inside the block, and restore them afterwards."""
+    candidates = (getattr(module, "config", None) for module in model.modules())
+    configs: list[Any] = list(
+        {id(config): config for config in candidates if hasattr(config, "_attn_implementation_internal")}.values()
+    )
+    before = [(config, dict(vars(config))) for config in configs]
+    try:
+        for config in configs:
+            config._attn_implementation_internal = "eager"
+        yield
+    finally:
+        for config, attributes in before:
+            vars(config).clear()
+            vars(config).update(attributes)
+
+
+@contextmanager
+def as_then(source: CapturedModel) -> Iterator[None]:
+    """Run the model in the block under the autocast of the captured pass, without gradients."""
+    with ExitStack() as stack:
+        for kind, dtype in source.autocast.items():
+            stack.enter_context(torch.autocast(kind, dtype=dtype, enabled=dtype is not None))
+        stack.enter_context(torch.no_grad())
+        yield
+
+
+def eager_weights(trace: Trace, source: CapturedModel, see: See) -> str:
+    """Run the captured forward pass again in eager attention and pass on its weights layer by layer.
+
+    Args:
+        trace: the trace.
+        source: the model it was captured from.
+        see: called for each layer.
+
+    Returns:
+        The reason why this was not possible; empty if it was.
+    """
+    model, called = source.model, source.called
+    if model is None or called is None:
+        return "the model no longer exists"
+    if reason := _why_not_eager(trace, source, called) or why_not(trace, source, called):
+        return reason
+    consumer = Weights(trace, source, see)
+    try:
+        with as_then(source), eager(model), feed(model, consumer, strict=False):
+            called(*source.args, **source.kwargs, **_asking_for_weights(called, source.kwargs))
+    except HeadscopeError as error:
+        return error.found
+    missing = sorted(set(trace.numbers) - consumer.layers)
+    return f"eager attention returned no weights in layers {missing}" if missing else ""
+
+
+def why_not(trace: Trace, source: CapturedModel, called: nn.Module) -> str:
+    """The reason why a second forward pass would not be the same; empty if it would."""
+    if any(module.training for module in called.modules()):
+        return "the model is in training mode, so two forward passes differ"
+    if trace.ablated:
+        return "heads were silenced, so the model's own forward pass differs"
+    if not is_plain((source.args, source.kwargs)):
+        return "the model was called with a cache or another object that the first call may have changed"
+    doubts: list[torch.Tensor] = []
+    same = source.contents is None or Contents(source.args, source.kwargs).same(source.contents, doubts)
+    if not same or any(map(bool, doubts)):
+        return "the arguments of its call were changed in place since it began"
+    return ""
+
+
+def _why_not_eager(trace: Trace, source: CapturedModel, called: nn.Module) -> str:
+    if not models_in(called.modules()):
+        return "only transformers models have an eager path"
+    for module in model_readers(called):
+        reason = reader.differs(module) if (reader := reader_of(type(module))) else None
+        if reason:
+            return reason
+    if source.changed_inside:
+        return f"its attention function {source.changed_inside} changes what it is given, and eager attention doesn't"
+    record = trace.layers[0]
+    cells = max(len(record.q), trace.heads) * len(trace.queries) * len(trace.keys)
+    if cells > MOST_CELLS:
+        return f"a layer's map has {cells:,} cells, too many to compute at once"
+    return ""
+
+
+def _asking_for_weights(called: nn.Module, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The argument that makes modules with a reader return weights: they don't follow the eager implementation."""
+    known = "output_attentions" in inspect.signature(called.forward).parameters
+    return {"output_attentions": True} if known and "output_attentions" not in kwargs and model_readers(called) else {}
+
+
+def model_readers(model: nn.Module) -> list[nn.Module]:
+    """The modules of a model that have a reader."""
+    return [module for module in model.modules() if reads(module)]
+
+
+UNDECIDED = -2
+"""Instead of an id: none, or more than one, changes what enters at this place."""
+
+
+class _Reached(BaseException):
+    """Ends a forward pass once the layer has been seen; not an Exception, which the model's code may catch."""
+
+
+class _Entrance(Listener):
+    """Other ids are looked up, and the pass ends at a stack's first layer.
+
+    Attributes:
+        source: the model and the stack.
+        replace: changes the ids.
+        forward: the forward pass.
+        sides: the queries, and the keys, of the trace's row, (tokens, numbers) each; None if the layer did not run.
+        eps: the spacing of numbers around 1 in their precision.
+    """
+
+    follows = True
+
+    def __init__(self, source: CapturedModel, replace: Replace) -> None:
+        self.source = source
+        self.replace = replace
+        self.forward: Forward | None = None
+        self.sides: tuple[np.ndarray, np.ndarray] | None = None
+        self.eps = 0.0
+
+    def begin(self, forward: Forward) -> None:
+        """Keep the forward pass."""
+        self.forward = forward
+
+    def wants(self, stack: Stack, layer: int) -> bool:
+        """Return True for the stack's layers."""
+        return stack == self.source.stack
+
+    def take(self, forward: Forward, call: Call) -> None:
+        """Keep the queries and keys, and end the pass."""
+        if (call.turn, call.q.shape[2], call.k.shape[2]) == (self.source.turn, *self.source.sizes):
+            row = self.source.row
+            q, k = (x[row].transpose(0, 1).flatten(1).float().cpu().numpy() for x in (call.q, call.k))
+            self.sides, self.eps = (q, k), torch.finfo(call.q.dtype).eps
+            raise _Reached
+
+
+def entering_ids(trace: Trace, source: CapturedModel) -> tuple[np.ndarray, np.ndarray] | str:
+    """The ids whose embeddings enter the first layer of a trace's stack.
+
+    Args:
+        trace: the trace.
+        source: the model that it was captured from.
+
+    Returns:
+        For each query and for each key of the trace, the id that was looked up for it, or UNDECIDED; or the reason why
+        it can't be found out.
+    """
+    model, called = source.model, source.called
+    if model is None or called is None:
+        return "the model no longer exists"
+    if reason := why_not(trace, source, called):
+        return reason
+    try:
+        before = _entrance(source, lambda ids, first, rows: ids)
+        if before.sides is None or before.forward is None or before.forward.tokens is None:
+            return "the layer did not run again with the same numbers of queries and keys"
+        ids = before.forward.tokens.ids
+        size = next(size for size in count(2) if comb(size, size // 2) >= len(ids))
+        codes = np.zeros((len(ids), size), dtype=bool)
+        for code, places in zip(codes, combinations(range(size), size // 2), strict=False):
+            code[list(places)] = True
+        changes: list[list[np.ndarray]] = [[], []]
+        for passes in torch.from_numpy(codes.T):
+            after = _entrance(source, partial(_exchanged, passes))
+            if after.sides is None:
+                return "the layer did not run again with other ids"
+            for side, changed in enumerate(changes):
+                changed.append(_changed(before.sides[side], after.sides[side], before.eps))
+    except HeadscopeError as error:
+        return error.found
+    found = []
+    for side, axis, kept in ((0, trace.queries, source.queries), (1, trace.keys, source.keys)):
+        flags = np.stack(changes[side], axis=1)
+        flags = flags if kept is None else flags[kept]
+        found.append(np.array([_id_of(*pair, ids, codes) for pair in zip(axis.ids, flags, strict=False)]))
+    return found[0], found[1]
+
+
+def _entrance(source: CapturedModel, replace: Replace) -> _Entrance:
+    listener = _Entrance(source, replace)
+    assert source.model is not None
+    assert source.called is not None
+    with as_then(source), Watching(source.model, listener, strict=False), suppress(_Reached):
+        source.called(*source.args, **source.kwargs)
+    return listener
+
+
+def _exchanged(flags: torch.Tensor, ids: torch.Tensor, first: int, rows: int) -> torch.Tensor:
+    """The ids to look up: the next one of the table for each token whose flag is set."""
+    chosen = flags[first : first + ids.numel()].reshape(ids.shape).to(ids.device)
+    return torch.where(chosen, (ids + 1) % rows, ids)
+
+
+def _changed(before: np.ndarray, after: np.ndarray, eps: float) -> np.ndarray:
+    """(tokens,): True where numbers changed by more than other rounding would change them."""
+    differences: np.ndarray = np.abs(after - before).max(axis=1)
+    return differences > eps**0.5 / 8 * np.abs(before).max()
+
+
+def _id_of(named: int, changed: np.ndarray, ids: np.ndarray, codes: np.ndarray) -> int:
+    """The id that was looked up for a token; UNDECIDED if none changed it, or several did that may be the named one.
+
+    Args:
+        named: the id of the token's name.
+        changed: (passes,): True for the passes in which the token changed.
+        ids: all ids that were looked up.
+        codes: (ids, passes): the passes in which another id was looked up instead of each.
+    """
+    possible = ids[~(codes & ~changed).any(axis=1)]
+    alone = len(possible) == 1 and changed.sum() == codes.shape[1] // 2
+    if not len(possible) or not changed.any() or (not alone and named in possible):
+        return UNDECIDED
+    return int(possible[0])

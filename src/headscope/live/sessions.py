@@ -1,0 +1,585 @@
+"""Capture sessions: which modules each session covers, and which of the model's layers a call of attention is.
+
+A session covers the modules of one model. Sessions can be nested and can run in several threads: each call is offered
+to every session that covers the module, and each thread has its own forward pass. Hooks apply to the whole process, so
+sessions check the thread: if several threads have opened sessions over the same model, each session sees only the
+forward passes of its own thread.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Collection, Hashable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import nn
+
+from headscope.checkpoint.json_text import few
+from headscope.errors import UnsupportedError
+from headscope.live import following, operators
+from headscope.live.calls import Call, Forward, Unrecorded
+from headscope.live.every_query import refuse_altered
+from headscope.live.follower import Follower
+from headscope.live.following import Blocks
+from headscope.live.held import Held
+from headscope.live.hooks import Hook, Hooks
+from headscope.live.lookups import Tables
+from headscope.live.missed import Missed, attention_among
+from headscope.live.progress import is_plain
+from headscope.live.projections import Output
+from headscope.live.stacks import Place, Stack
+from headscope.live.tokens import Followed
+
+if TYPE_CHECKING:
+    from headscope.live.follower import Replace
+    from headscope.live.stacks import Plan
+
+LOCK = threading.RLock()
+COVERED: dict[int, list[Session]] = {}
+"""Module id -> the sessions that cover the module."""
+
+OPEN: list[Session] = []
+"""All open sessions."""
+
+
+class _Running(threading.local):
+    """The captures that run in this thread.
+
+    Attributes:
+        forwards: the forward passes, oldest first.
+        compiled: the compiled model that runs in them, if any.
+        inside: True while an attention function runs that is read as a whole, with all that it calls.
+    """
+
+    def __init__(self) -> None:
+        self.forwards: list[tuple[Session, Pass]] = []
+        self.compiled: Graph | None = None
+        self.inside = False
+
+
+RUNNING = _Running()
+
+MOST_LISTED = 4
+"""Maximum number of calls that an error message lists."""
+
+TRANSFORMS = ("Vmap", "Grad", "Jvp", "Functionalize")
+"""The transforms of torch.func."""
+
+
+@dataclass(eq=False)
+class Pass(Forward):
+    """A forward pass, as its session runs it.
+
+    Attributes:
+        held: calls that may be parts of one layer's attention, until it is known what they are.
+    """
+
+    held: Held | None = None
+
+
+@dataclass(eq=False)
+class Graph:
+    """A compiled model that is running.
+
+    Attributes:
+        sessions: the sessions that cover its modules.
+        modules: id -> module, of all modules that they know.
+        inside: True while an attention function runs that is read as a whole.
+        numbers: those of its attention functions that have run: they tell which graphs ran.
+        calls: for each of them, the passes that follow tokens, and its place there.
+        lookups: the ids that were looked up in tables of words, each with the table's id.
+    """
+
+    sessions: list[Session]
+    modules: dict[int, nn.Module]
+    inside: bool = False
+    numbers: list[int] = field(default_factory=list)
+    calls: list[list[tuple[Pass, Place]]] = field(default_factory=list)
+    lookups: list[tuple[int, torch.Tensor]] = field(default_factory=list)
+
+
+class SharedSetting:
+    """A process-wide setting, applied when its first user enters and undone when its last user leaves.
+
+    Users in different threads may leave in any order, so the setting counts them: the first one to enter must not undo
+    it while others still need it.
+
+    Args:
+        apply: applies the setting and returns a function that undoes it.
+    """
+
+    def __init__(self, apply: Callable[[], Callable[[], None]]) -> None:
+        self._apply = apply
+        self._users = 0
+        self._undo: Callable[[], None] | None = None
+
+    def enter(self) -> None:
+        """Apply the setting if this is the first user."""
+        with LOCK:
+            if self._users == 0:
+                self._undo = self._apply()
+            self._users += 1
+
+    def leave(self) -> None:
+        """Undo the setting if this is the last user."""
+        with LOCK:
+            self._users -= 1
+            if self._users == 0 and self._undo is not None:
+                self._undo()
+
+
+class SharedHooks:
+    """Hooks shared by all open captures: each module is hooked once, however many captures cover it.
+
+    Args:
+        hook: hooks a module and returns functions that remove the hooks.
+    """
+
+    def __init__(self, hook: Callable[[nn.Module], list[Callable[[], None]]]) -> None:
+        self._hook = hook
+        self._users: dict[int, int] = {}
+        self._undo: dict[int, list[Callable[[], None]]] = {}
+
+    def enter(self, module: nn.Module) -> None:
+        """Hook the module unless another capture already did."""
+        with LOCK:
+            self._users[id(module)] = self._users.get(id(module), 0) + 1
+            if self._users[id(module)] == 1:
+                self._undo[id(module)] = self._hook(module)
+
+    def leave(self, module: nn.Module) -> None:
+        """Remove the module's hooks if no other capture needs them."""
+        with LOCK:
+            self._users[id(module)] -= 1
+            if self._users[id(module)] == 0:
+                del self._users[id(module)]
+                for undo in self._undo.pop(id(module)):
+                    undo()
+
+
+class Listener:
+    """Callbacks of a session, as a `Consumer` has them, and the heads to silence. By default it wants nothing.
+
+    Attributes:
+        silencing: True if it silences heads.
+        follows: True if it needs to know which tokens queries and keys stand for.
+        replace: changes the ids that are looked up; None to leave them as they are.
+    """
+
+    silencing = False
+    follows = False
+    replace: Replace | None = None
+
+    def begin(self, forward: Forward) -> None:
+        """Called when a forward pass begins."""
+
+    def end(self, forward: Forward) -> None:
+        """Called when it is over."""
+
+    def drop(self, forward: Forward) -> None:
+        """Called when it raised an error."""
+
+    def wants(self, stack: Stack, layer: int) -> bool:
+        """Return True if `take` should be called for this layer."""
+        return False
+
+    def take(self, forward: Forward, call: Call) -> None:
+        """Called when a layer has run."""
+
+    def silences(self, stack: Stack, layer: int) -> dict[int, str]:
+        """Heads of a layer to silence: head -> "zero" or "mean"."""
+        return {}
+
+
+class Session:
+    """One `with` block over one model: its hooks, its running forward passes, and the listener it reports to.
+
+    Attributes:
+        strict: True to raise an error at the end of a forward pass that ran unrecorded attention.
+        may_bypass: ids of attention modules whose code has a second way to attend that capture cannot see.
+        prepare: called before each forward pass; raises an error if it can't be captured.
+        unrecorded: attention that was not recorded, over all forward passes.
+        stray: number of attention calls outside any forward pass.
+        hooks: the session's hooks on the model's modules.
+        counted: ids of the modules whose entries are counted.
+        tables: the model's tables in which ids are looked up.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        plan: Plan,
+        listener: Listener,
+        *,
+        strict: bool,
+        may_bypass: frozenset[int],
+        prepare: Callable[[nn.Module], None],
+    ) -> None:
+        self.model = model
+        self.plan = plan
+        self.listener = listener
+        self.strict = strict
+        self.may_bypass = may_bypass
+        self.prepare = prepare
+        self.unrecorded: list[Unrecorded] = []
+        self.stray = 0
+        self.thread = threading.get_ident()
+        self.hooks = Hooks()
+        self.counted: set[int] = set()
+        self.tables = Tables(plan.modules)
+        self._followers: dict[int, Follower] = {}
+        self._open: dict[int, tuple[nn.Module, Pass]] = {}
+        self._numbers = itertools.count()
+
+    def forward(self) -> Pass | None:
+        """Return the forward pass running in this thread, or None."""
+        running = self._open.get(threading.get_ident())
+        return running[1] if running else None
+
+    @property
+    def follower(self) -> Follower:
+        """The follower of the tokens of this thread's forward passes."""
+        return self._followers.setdefault(threading.get_ident(), Follower(self.plan.memory, self.listener.replace))
+
+    def sees_this_thread(self) -> bool:
+        """Return True if forward passes of the current thread belong to this session.
+
+        They do if the current thread opened the session, or if no other thread has a session over this model. If
+        several threads do, a forward pass in yet another thread can't be attributed to any of them.
+        """
+        thread = threading.get_ident()
+        if thread == self.thread:
+            return True
+        with LOCK:
+            return all(
+                other.thread == self.thread
+                for other in OPEN
+                if not self.plan.paths.keys().isdisjoint(other.plan.paths.keys())
+            )
+
+    def busy_elsewhere(self) -> bool:
+        """Return True if a forward pass runs in another thread."""
+        return any(thread != threading.get_ident() for thread in list(self._open))
+
+    def open(self, starts: list[nn.Module]) -> None:
+        """Register the hooks and start covering the model's modules.
+
+        Args:
+            starts: modules whose call begins a forward pass unless one is already running: the model and its towers.
+        """
+        begin, end = self.begin, self.end
+        for module in starts:
+            self.hooks.around(module, begin, end)
+        begun = {id(module) for module in starts}
+        counted = {*self.plan.paths, *self.plan.homes.values()} - begun
+        enter, project = self._enter, self._projecting()
+        for _, module in self.plan.modules:
+            if id(module) in counted:
+                self.hooks.before(module, enter, keywords=True)
+            if id(module) in self.plan.readers:
+                self.hooks.before(module, project)
+        self.counted = counted | begun
+        if self.listener.follows:
+            following.install()
+            blocks = Blocks(self.plan)
+            enter_block, leave_block = blocks.begin, blocks.end
+            for module in blocks.modules:
+                self.hooks.around(module, enter_block, leave_block)
+        with LOCK:
+            OPEN.append(self)
+            for module_id in self.plan.paths:
+                COVERED.setdefault(module_id, []).append(self)
+
+    def close(self) -> None:
+        """Remove the hooks and stop covering the modules."""
+        with LOCK:
+            if self in OPEN:
+                OPEN.remove(self)
+            for module_id in self.plan.paths:
+                sessions = COVERED.get(module_id, [])
+                if self in sessions:
+                    sessions.remove(self)
+                if not sessions:
+                    COVERED.pop(module_id, None)
+        self.hooks.remove()
+        for _, forward in self._open.values():
+            following.end(forward, remember=False)
+        for follower in self._followers.values():
+            follower.closed = True
+        self._open.clear()
+        RUNNING.forwards = [entry for entry in RUNNING.forwards if entry[0] is not self]
+        operators.watch(bool(RUNNING.forwards))
+
+    def admit(self, module: nn.Module) -> bool:
+        """Start covering a module that turned out to compute attention; return False if its layer is unknown."""
+        if id(module) in self.plan.paths:
+            return True
+        admitted = self.plan.admit(module)
+        for member in admitted:
+            with LOCK:
+                COVERED.setdefault(id(member), []).append(self)
+            self.hooks.before(member, self._enter, keywords=True)
+        forward = self.forward()
+        if admitted and forward is not None:
+            forward.progress.enter(module)
+        return bool(admitted)
+
+    # A hook that is removed while another thread is about to call it runs once more, without keyword arguments.
+
+    def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
+        """Begin a forward pass, unless one is already running in this thread (a forward pre-hook)."""
+        thread = threading.get_ident()
+        if thread not in self._open:
+            if kwargs is None or not self.sees_this_thread() or torch._C._current_graph_task_id() >= 0:
+                return  # gradient checkpointing runs modules again in the backward pass
+            if not self.listener.silencing:
+                refuse_transforms(module)
+            self.prepare(self.model)
+            self.hooks.put_last()
+            forward = Pass(next(self._numbers), module, args, kwargs)
+            self._open[thread] = (module, forward)
+            RUNNING.forwards.append((self, forward))
+            with operators.Unwatched():
+                self.listener.begin(forward)
+            operators.watch(True)
+            if self.listener.follows:
+                following.begin(forward, self.tables, self.follower)
+        self._open[thread][1].progress.enter(module, args, kwargs)
+
+    def end(self, module: nn.Module, args: tuple[Any, ...], *keywords_and_output: Any) -> None:
+        """End the forward pass that this module began, with its output; None if it raised (a forward hook).
+
+        Raises:
+            UnsupportedError: attention ran that was not recorded.
+        """
+        thread = threading.get_ident()
+        if thread not in self._open or self._open[thread][0] is not module:
+            return
+        _, forward = self._open.pop(thread)
+        RUNNING.forwards = [entry for entry in RUNNING.forwards if entry[0] is not self]
+        operators.watch(bool(RUNNING.forwards))
+        forward.output = keywords_and_output[-1]
+        forward.awaited = None
+        following.end(forward, remember=any(stack.cross for stack in self.plan.stacks.values()))
+        if forward.output is None:
+            self.listener.drop(forward)
+            return
+        try:
+            self._finish(forward)
+        except BaseException:
+            self.listener.drop(forward)
+            raise
+        self.listener.end(forward)
+
+    def _finish(self, forward: Pass) -> None:
+        """Deliver what is held back, and list what was not recorded."""
+        settle(forward)
+        forward.unrecorded = self._unrecorded(forward)
+        self.unrecorded += forward.unrecorded
+        if forward.unrecorded and self.strict:
+            raise UnsupportedError(
+                f"{type(self.model).__name__}: attention ran that was not recorded: "
+                f"{few([str(call) for call in forward.unrecorded], MOST_LISTED)}",
+                where=forward.unrecorded[0].module or type(self.model).__name__,
+                advice=ADVICE,
+            )
+        forward.analyst.finish(type(self.model).__name__)
+
+    def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
+        forward = self.forward()
+        if forward is not None:
+            forward.progress.enter(module, args, kwargs)
+
+    def _unrecorded(self, forward: Forward) -> tuple[Unrecorded, ...]:
+        """Attention that ran without being read, and modules that must have attended in a way that left no trace."""
+        progress = forward.progress
+        silent = self.may_bypass & progress.entered.keys() - progress.read
+        missed = attention_among(forward.missed, progress.sizes)
+        missed += [call for call in forward.missed if call.module in silent and call.over and call not in missed]
+        silent -= {call.module for call in missed}
+        missed += [
+            Missed(id(module), path, type(module).__name__, "attention computed where capture can't see it")
+            for path, module in self.plan.modules
+            if id(module) in silent
+        ]
+        distinct = dict.fromkeys((call.path, call.kind, call.operator) for call in missed)
+        return tuple(Unrecorded(*names, forward=forward.number) for names in distinct)
+
+    def _projecting(self) -> Hook:
+        """A hook that notes a module as a reader of the last attention's output."""
+        running, this_thread, names = self._open, threading.get_ident, self.plan.readers
+
+        def project(module: nn.Module, args: tuple[Any, ...]) -> None:
+            _, forward = running.get(this_thread(), (None, None))
+            if forward is not None and args:
+                note_reader(forward, args[0], names[id(module)])
+
+        return project
+
+
+def note_reader(forward: Pass, x: Any, path: str) -> None:
+    """Note what a module reads that may be an output projection: an attention's output, or several side by side."""
+    if forward.held is None and forward.awaited is None:
+        return
+    with operators.Unwatched(), torch.no_grad():
+        if forward.held is not None and is_plain(x):
+            forward.held.prove(x)
+        awaited = forward.awaited
+        if awaited is not None and awaited.is_in(x):
+            known = forward.projections.get(awaited.place, Output((), awaited.shape[-1]))
+            forward.projections[awaited.place] = Output((*known.paths, path), known.d_value)
+
+
+def settle(forward: Pass) -> None:
+    """Deliver or report the calls that are held back: no more parts of them will come."""
+    held, forward.held = forward.held, None
+    if held is not None:
+        with operators.Unwatched(), torch.no_grad():
+            held.settle()
+
+
+ADVICE = (
+    "make every layer use scaled_dot_product_attention, nn.MultiheadAttention or transformers' attention interface: in "
+    "transformers, build the model with attn_implementation='sdpa' and don't ask for output_attentions; in timm, call "
+    "timm.layers.set_fused_attn(True, experimental=True). To capture without it, or if it is not attention, use "
+    "hs.capture(model, strict=False): its traces list what is missing"
+)
+
+
+class Seat(NamedTuple):
+    """One session's view of a call: the session, its forward pass, and the stack and layer of the call."""
+
+    session: Session
+    forward: Pass
+    place: Place
+
+
+def register_call(
+    module: nn.Module,
+    batch: int,
+    queries: int,
+    keys: int,
+    sizes: Hashable,
+    followed: Followed = (None, None),
+    *,
+    may_be_part: bool = False,
+    one_head: bool = False,
+) -> list[Seat]:
+    """Register a call of attention with every session that covers its module.
+
+    Args:
+        module: the attention module.
+        batch, queries, keys: number of rows, and of queries and keys in each.
+        sizes: shapes of the call; layers are counted separately for each.
+        followed: the numbers of its queries' and its keys' tokens.
+        may_be_part: True if the module may attend to its tokens in several calls: one with fewer is held back.
+        one_head: True if the call has one head and may be one of several: it is held back, too.
+
+    Returns:
+        One seat for each session that is in a forward pass in this thread.
+
+    Raises:
+        UnsupportedError: the module ran before, for another part of its tokens.
+    """
+    seats = []
+    for session in list(COVERED.get(id(module), ())):
+        forward = session.forward()
+        if forward is None:
+            session.stray += session.sees_this_thread()
+            continue
+        if not session.listener.silencing:
+            refuse_transforms(module)
+        progress, held = forward.progress, forward.held
+        progress.sizes.add((queries, keys))
+        progress.read.add(id(module))
+        entries = progress.entered.get(id(module), 0)
+        whole = not may_be_part or forward.is_whole(module, batch, queries)
+        if held is not None and (one_head or not whole) and held.continues(module, entries):
+            held.followed = followed
+            seats.append(held.seat)
+            continue
+        settle(forward)
+        place = progress.place(session.plan, module, sizes, not whole or forward.is_fewer(batch, queries))
+        forward.followed[place] = followed
+        seats.append(Seat(session, forward, place))
+        if one_head or not whole:
+            forward.held = Held(seats[-1], module, entries, followed)
+    return seats
+
+
+def refuse_transforms(module: nn.Module, kinds: Collection[str] = TRANSFORMS) -> None:
+    """Raise an error if a module runs in a transform of torch.func, whose tensors have no numbers of their own.
+
+    Raises:
+        UnsupportedError: it runs in one of these kinds.
+    """
+    for transform in torch._C._functorch.get_interpreter_stack() or ():
+        if (name := transform.key().name) in kinds:
+            raise UnsupportedError(
+                f"{type(module).__name__} runs in torch.func.{name.lower()}, where its queries and keys can't be read",
+                where=type(module).__name__,
+                advice="call it outside of torch.func: with a batch instead of vmap, torch.autograd.grad instead of "
+                "torch.func.grad",
+            )
+
+
+def recording(seats: list[Seat]) -> list[Seat]:
+    """The seats whose sessions record this call."""
+    return [seat for seat in seats if seat.session.listener.wants(seat.place.stack, seat.place.layer)]
+
+
+def heads_to_silence(seats: list[Seat]) -> dict[int, str]:
+    """The heads that any session silences in this call: head -> "zero" or "mean"."""
+    silenced: dict[int, str] = {}
+    for seat in seats:
+        silenced.update(seat.session.listener.silences(seat.place.stack, seat.place.layer))
+    return silenced
+
+
+def deliver(module: nn.Module, seats: list[Seat], **tensors: Any) -> None:
+    """Pass a call to the listener of each seat, as a `Call` with that seat's stack and layer.
+
+    Args:
+        tensors: the other fields of `Call`, the same for all seats.
+
+    Raises:
+        UnsupportedError: the call is not proven, and its contexts are not softmax(scale Q K^T + mask) V.
+    """
+    calls = [
+        Call(
+            module=module,
+            path=session.plan.paths[id(module)],
+            stack=place.stack,
+            layer=place.layer,
+            turn=place.turn,
+            **tensors,
+        )
+        for session, _, place in seats
+    ]
+    if not calls[0].proven:
+        refuse_altered(calls[0])
+    for (session, forward, _), call in zip(seats, calls, strict=True):
+        session.listener.take(forward, call)
+
+
+def silence(context: torch.Tensor, silenced: dict[int, str], kept: torch.Tensor | None) -> torch.Tensor:
+    """Return a copy of the contexts with heads silenced.
+
+    Args:
+        context: (batch, heads, queries, d_value).
+        silenced: head -> "zero", or "mean" for the mean of the head's contexts over the queries.
+        kept: (batch, queries) bool, True for positions that are not padding: means are taken over these. None for all.
+    """
+    context = context.clone()
+    for head, way in silenced.items():
+        if way == "zero":
+            context[:, head] = 0
+            continue
+        contexts = context[:, head]
+        share = contexts.new_ones(contexts.shape[:2]) if kept is None else kept.to(contexts)
+        mean = (contexts * share[..., None]).sum(1, keepdim=True) / share.sum(1)[:, None, None].clamp(min=1)
+        context[:, head] = mean.expand_as(contexts)
+    return context

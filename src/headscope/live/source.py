@@ -1,0 +1,118 @@
+"""The live model that a trace was captured from, with what the trace needs of it."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import nn
+
+from headscope.errors import TraceError
+from headscope.live.projections import Output, rows_of_W_O
+
+if TYPE_CHECKING:
+    from headscope.live.calls import Forward
+    from headscope.live.stacks import Stack
+    from headscope.live.witnesses import Witness
+    from headscope.results.arrays import Named
+
+
+class CapturedModel:
+    """A live model, weakly referenced: a trace doesn't keep its model alive.
+
+    Attributes:
+        name: the model's name.
+        stack: the trace's stack of attention.
+        row: the trace's row of the batch.
+        turn: number of earlier calls of the transformer in the same forward pass.
+        sizes: number of queries and keys of the batch, padding included.
+        args, kwargs: the arguments of the model's call.
+        autocast: the autocast setting during the call.
+        given, changed_inside: as in `Forward`.
+        witnesses: for each layer, the witness of the module's output, or None.
+        queries, keys: bool over the batch's positions, True for those that are not padding; None for all.
+    """
+
+    fingerprint = ""
+
+    def __init__(
+        self,
+        name: str,
+        model: nn.Module,
+        forward: Forward,
+        stack: Stack,
+        turn: int,
+        sizes: tuple[int, int],
+        row: int,
+        witnesses: tuple[Witness | None, ...],
+        queries: np.ndarray | None,
+        keys: np.ndarray | None,
+    ) -> None:
+        self.name = name
+        self.stack = stack
+        self.turn = turn
+        self.sizes = sizes
+        self.row = row
+        self.args: tuple[Any, ...] = forward.args
+        self.kwargs: dict[str, Any] = forward.kwargs
+        self.autocast = forward.autocast
+        self.contents = forward.contents
+        self.changed_inside = forward.changed_inside
+        self.witnesses = witnesses
+        self.queries = queries
+        self.keys = keys
+        self._projections = {layer: output for (owner, layer), output in forward.projections.items() if owner == stack}
+        self._model: Callable[[], nn.Module | None] = weakref.ref(model)
+        self._called: Callable[[], nn.Module | None] = weakref.ref(forward.module)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The state without the model, which is not sent to another process, and what only comparing with it needs."""
+        return {**vars(self), "_model": _gone, "_called": _gone, "given": None}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CapturedModel:
+        """Return the object itself, which is never changed."""
+        return self
+
+    @property
+    def model(self) -> nn.Module | None:
+        """The model; None once it no longer exists."""
+        return self._model()
+
+    @property
+    def called(self) -> nn.Module | None:
+        """The module whose call was the forward pass; None once it no longer exists."""
+        return self._called()
+
+    def W_O(self, layer: int, head: int) -> np.ndarray:
+        """(d_value, d_model): the head's rows of W_O, with the model's current values.
+
+        Raises:
+            UnsupportedError: this attention has no single W_O. See headscope.live.projections.
+            TraceError: the model no longer exists.
+        """
+        model = self.model
+        if model is None:
+            raise TraceError(
+                f"the live model {self.name} no longer exists",
+                where=f"layer {layer}, head {head}",
+                advice="keep a reference to the model while you use the trace, or capture again",
+            )
+        return rows_of_W_O(model, self._projections.get(layer), layer, head)
+
+    def projection(self, layer: int) -> Output | None:
+        """The modules that read the layer's contexts; None if they are unknown."""
+        return self._projections.get(layer)
+
+    def late_output(self, name: str, last_hidden_state: np.ndarray) -> Named | None:
+        """Return None: a live model's outputs are those that it returned."""
+        return None
+
+    def late_outputs(self) -> tuple[str, ...]:
+        """Return no names, for the same reason."""
+        return ()
+
+
+def _gone() -> None:
+    """Replaces the weak references in another process."""

@@ -1,0 +1,68 @@
+"""`hs.open`: one name for everything on disk: a checkpoint, a saved trace, a survey's folder."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from headscope.errors import InputError
+from headscope.model import Model, open_model
+
+
+def open_any(
+    name: str | os.PathLike[str] | Any = "-",
+    *,
+    revision: str | None = None,
+    model: Model | None = None,
+    tokenizer: str | os.PathLike[str] | Any = None,
+) -> Model | Any:
+    """Open a checkpoint, a saved trace, or the folder of a finished survey.
+
+    Of a checkpoint, header and config are read, but no weights.
+
+    Args:
+        name: a hub id, a folder, a file, or `-` for the bundled model; a file that `trace.save` wrote; the folder of a
+            survey; or a model in memory: an object of sentence-transformers, a pipeline or a model of transformers,
+            which is saved to a temporary folder as it is now.
+        revision: a branch, tag or commit; for hub ids only.
+        model: for traces only: the model that the trace came from, as in `hs.load`.
+        tokenizer: for checkpoints without one: a folder with a tokenizer's files, or another checkpoint's name; for a
+            model of transformers in memory also its tokenizer.
+
+    Returns:
+        A Model, a Trace or a Survey. Type checkers take it for a Model; `hs.load` and `hs.Survey` have their own types.
+
+    Raises:
+        NotFoundError: there is no such checkpoint.
+        InputError: `name` is nothing of this kind, a survey is not finished, or an option is for something else.
+        CheckpointError: the files are damaged or contradict each other; TraceError if a trace's are.
+        ConfigError: the config lacks a size or holds an impossible one.
+    """
+    if isinstance(name, (str, os.PathLike)) and os.path.exists(name):
+        from headscope.atlas import is_survey
+
+        kind = "survey" if is_survey(name) else "trace" if _is_trace(name) else ""
+        given = {"revision": revision, "tokenizer": tokenizer} | ({"model": model} if kind == "survey" else {})
+        if kind and any(value is not None for value in given.values()):
+            option = next(option for option, value in given.items() if value is not None)
+            raise InputError(f"a {kind} has no {option}", where=str(name), advice=f"leave {option} out")
+        if kind == "trace":
+            from headscope.traces import load
+
+            return load(name, model=model)
+        if kind == "survey":
+            from headscope.atlas.result import Survey
+
+            return Survey(name)
+    if model is not None:
+        raise InputError("only a saved trace takes a model", where=str(name), advice="leave model out")
+    return open_model(name, revision=revision, tokenizer=tokenizer)
+
+
+def _is_trace(path: str | os.PathLike[str]) -> bool:
+    """Return True if a file is a trace. NumPy is imported only for a file that may be one."""
+    if not os.path.isfile(path) or not os.fspath(path).endswith(".safetensors"):
+        return False
+    from headscope.traces import is_trace
+
+    return is_trace(path)

@@ -1,0 +1,1 @@
+"""The page: packing a trace for it, the server, notebooks."""

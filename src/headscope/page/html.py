@@ -1,0 +1,208 @@
+"""One or several traces as one offline HTML file: the built page with the trace files embedded."""
+
+from __future__ import annotations
+
+import warnings
+from base64 import b64encode
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from headscope.errors import CheckpointError, InputError, UnsupportedError
+from headscope.files import write_atomically
+from headscope.heads.catalog import CATALOG, WEIGHTS_ONLY
+from headscope.page.runs import is_cheap, runs_of
+from headscope.page.trace import estimated_bytes, model_name, page_file
+from headscope.pages import filled, inert_element, json_element, words
+from headscope.screens.pieces import joined
+from headscope.traces import Trace
+
+LARGE = 64 << 20
+"""Bytes of a page above which a note says, before it is written, how to make it smaller."""
+CHUNK = 24 << 20
+"""Bytes of a trace per element of the page, a multiple of 3: browsers can't hold a text of a gigabyte."""
+
+
+class LargePageWarning(UserWarning):
+    """The page will be large."""
+
+
+def to_html(
+    trace: Trace | Sequence[Trace],
+    path: str | Path,
+    *,
+    dtype: str = "fp16",
+    values: bool | None = None,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+    title: str | None = None,
+    runs: bool | None = None,
+) -> Path:
+    """Write the page with these traces embedded: one file that needs no network and no other file.
+
+    Args:
+        trace: one trace, or several to compare.
+        path: of the file to write.
+        dtype: of Q, K and V: fp16, or fp32 at twice the size.
+        values: include V, which the page needs to show all steps of a cell; None includes it for short texts only.
+        layers: only these, counted from 0.
+        heads: only these of each layer.
+        title: the page's title; by default the model's name and the beginning of the text.
+        runs: include the effects of silencing each head in turn, and an attribution, which need the trace's model; None
+            includes them where that takes about a second.
+
+    Returns:
+        The path.
+
+    Raises:
+        InputError: no trace, no such layer, head or dtype, or a file that can't be written.
+    """
+    content, _ = offline_page(
+        trace,
+        dtype=dtype,
+        values=values,
+        layers=layers,
+        heads=heads,
+        title=title,
+        runs=runs,
+        notify=lambda note: warnings.warn(LargePageWarning(note), stacklevel=4),
+    )
+    write_atomically(Path(path), content)
+    return Path(path)
+
+
+def offline_page(
+    trace: Trace | Sequence[Trace],
+    *,
+    notify: Callable[[str], None],
+    dtype: str = "fp16",
+    values: bool | None = None,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+    title: str | None = None,
+    runs: bool | None = None,
+    state: str = "",
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[bytes, str]:
+    """Make the page that `to_html` writes.
+
+    Args:
+        notify: called with a note if the page will be large, before it is made.
+        state: what the page shows first, as the part of its address after `#`, which wins where there is one.
+        progress: called with the layers done and all layers while heads are silenced.
+
+    Returns:
+        The file's content, and a line that describes it.
+    """
+    traces = [trace] if isinstance(trace, Trace) else list(trace)
+    if not traces:
+        raise InputError("the list of traces is empty", where="to_html", advice="pass a trace, or a list of traces")
+    note = size_note(traces, dtype=dtype, values=values, layers=layers, heads=heads)
+    if note is not None:
+        notify(note)
+    files = [page_file(member, dtype=dtype, values=values, layers=layers, heads=heads) for member in traces]
+    records, failure = [], None
+    try:
+        for at, member in enumerate(traces):
+            records += _runs(member, str(at), include=runs, progress=progress)
+    except (UnsupportedError, CheckpointError) as error:
+        if runs:
+            raise
+        failure = error.found
+    content = page(
+        [file for file, _ in files],
+        home="file",
+        title=title or default_title(traces[0]),
+        remote=[str(at) for at in range(len(traces))],
+        runs=records,
+        state=state,
+    )
+    line = f"the page of {len(traces[0])} tokens, {len(content) / 1e6:,.1f} MB"
+    if state:
+        line += f"; opens at #{state}"
+    if any(left_out for _, left_out in files):
+        line += "; without V, to keep it small: --set values=true includes it (for the sixth step of a cell)"
+    if records:
+        count = sum(len(row) for row in records[0]["result"]["change"])
+        line += f"; with the effect of silencing each of its {count} heads (--set runs=false leaves it out)"
+    elif failure is not None:
+        line += f"; without the effects of its heads: {failure}"
+    return content, line
+
+
+def _runs(
+    trace: Trace, base: str, *, include: bool | None, progress: Callable[[int, int], None] | None
+) -> list[dict[str, Any]]:
+    """The runs of a trace that a page holds.
+
+    Raises:
+        InputError: they were asked for, and the trace has no model to run.
+        UnsupportedError: the model lacks an output that could be read.
+        CheckpointError: its output is not a number.
+    """
+    from headscope.model import Model
+
+    model = trace.source
+    if include is False or (include is None and not isinstance(model, Model)):
+        return []
+    if not isinstance(model, Model):
+        raise InputError(
+            "the effects of silencing heads need the model, and this trace has none that headscope can run",
+            where="runs",
+            advice="make the trace with hs.open(…).trace(…), or leave out runs=True (--set runs=true)",
+        )
+    return runs_of(model, trace, base, progress) if include or is_cheap(model, trace) else []
+
+
+def size_note(
+    traces: Sequence[Trace],
+    *,
+    dtype: str = "fp16",
+    values: bool | None = None,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+) -> str | None:
+    """A note about the size of a large page and how to make it smaller; None if it is not large."""
+    expected = sum(
+        estimated_bytes(
+            trace,
+            dtype,
+            values,
+            len(trace.layers) if layers is None else len(layers),
+            trace.heads if heads is None else len(heads),
+        )
+        for trace in traces
+    )
+    if expected * 4 // 3 <= LARGE:
+        return None
+    return (
+        f"the page will take about {expected * 4 / 3 / 1e6:,.0f} MB; "
+        "to make it smaller, choose layers=[…] or heads=[…] (--heads)"
+    )
+
+
+def page(files: Sequence[bytes], *, home: str, title: str, elements: Sequence[bytes] = (), **about: Any) -> bytes:
+    """The page's bytes, with trace files embedded.
+
+    Args:
+        files: trace files, as made by `page_bytes`.
+        home: file, server or notebook, which decides what the page can do.
+        title: of the page.
+        elements: further elements that hold data.
+        about: further fields of the page's `hs-about` element.
+    """
+    statistics = [CATALOG[name].record() for name in WEIGHTS_ONLY]
+    start = {"home": home, "traces": len(files), "bytes": list(map(len, files)), "statistics": statistics, **about}
+    parts = [words(), json_element("hs-about", start)]
+    for index, file in enumerate(files):
+        view = memoryview(file)
+        for number, at in enumerate(range(0, len(file), CHUNK)):
+            name = f"hs-trace-{index}" + (f"-{number}" if number else "")
+            parts.append(inert_element(name, b64encode(view[at : at + CHUNK])))
+    return filled("page", title=title, elements=[*parts, *elements])
+
+
+def default_title(trace: Trace) -> str:
+    """The beginning of the text and the model's name."""
+    begins = " ".join((trace.text or joined(trace.queries, 8)).split())
+    return f"{begins[:48]}{'…' if len(begins) > 48 else ''} · {model_name(trace.model)} · headscope"

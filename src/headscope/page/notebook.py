@@ -1,0 +1,84 @@
+"""A trace in a cell of Jupyter or marimo: a widget, or without anywidget the page in an isolated frame."""
+
+from __future__ import annotations
+
+import html
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from headscope.page.html import default_title, page
+from headscope.page.trace import estimated_bytes, page_bytes
+from headscope.traces import Trace
+
+if TYPE_CHECKING:
+    from headscope.page.widget import TraceWidget
+
+HEIGHT = 720
+SHOWN_UP_TO = 24 << 20
+"""Most bytes of a trace that a cell shows without being told to: they are saved with the notebook."""
+
+
+def frame(trace: Trace | Sequence[Trace], *, height: int = HEIGHT) -> str:
+    """An iframe with the whole page inside, which may run its scripts but not access the notebook.
+
+    Args:
+        trace: one trace, or several to compare.
+        height: of the frame, in pixels.
+    """
+    traces = [trace] if isinstance(trace, Trace) else list(trace)
+    content = page([page_bytes(member) for member in traces], home="notebook", title=default_title(traces[0]))
+    return (
+        f'<iframe title="{html.escape(default_title(traces[0]), quote=True)}" '
+        'sandbox="allow-scripts allow-downloads" allow="clipboard-write" loading="lazy" '
+        f'style="width:100%;height:{height}px;border:0" '
+        f'srcdoc="{html.escape(content.decode(), quote=True)}"></iframe>'
+    )
+
+
+def mimebundle(trace: Trace) -> dict[str, str]:
+    """A trace as the last line of a notebook's cell: the page, or only text if the page would be large."""
+    bundle = {"text/plain": repr(trace)}
+    size = estimated_bytes(trace, "fp16", None, len(trace.layers), trace.heads)
+    if size <= SHOWN_UP_TO:
+        bundle["text/html"] = frame(trace)
+    else:
+        bundle["text/plain"] += (
+            f"\nits page would take {size * 4 / 3 / 1e6:,.0f} MB of the notebook: "
+            "trace.view() serves it, trace.to_html(…, layers=[…]) writes a part"
+        )
+    return bundle
+
+
+def in_jupyter() -> bool:
+    """Return True in the kernel of a Jupyter notebook, where cells can show HTML."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return shell is not None and type(shell).__name__ != "TerminalInteractiveShell"
+
+
+def in_marimo() -> bool:
+    """Return True in a cell of a marimo notebook."""
+    marimo = sys.modules.get("marimo")
+    return marimo is not None and bool(marimo.running_in_notebook())
+
+
+def show(trace: Trace, *, height: int | None = None, open_browser: bool = True) -> TraceWidget | None:
+    """Return the page as a widget in a notebook with anywidget, show it in one without, or serve it until Ctrl-C."""
+    if (in_jupyter() or in_marimo()) and find_spec("anywidget") is not None:
+        from headscope.page.widget import TraceWidget
+
+        return TraceWidget(trace, height=height or HEIGHT)
+    if in_jupyter():
+        from IPython.display import display
+
+        display({"text/plain": repr(trace), "text/html": frame(trace, height=height or HEIGHT)}, raw=True)
+    elif in_marimo():
+        marimo = sys.modules["marimo"]
+        marimo.output.append(marimo.Html(frame(trace, height=height or HEIGHT)))
+    else:
+        from headscope.page.server import serve
+
+        serve(trace, open_browser=open_browser)
+    return None

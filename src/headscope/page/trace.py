@@ -1,0 +1,240 @@
+"""The trace file for the page: half precision, with what the page shows before it computes anything."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headscope.attention.terms import RELATIVE
+from headscope.checkpoint.json_text import written
+from headscope.errors import InputError
+from headscope.heads import roles_of
+from headscope.heads.grid import THUMB, measure_layer, measured_share, write_norms
+from headscope.page.findings import page_findings
+from headscope.screens.pieces import labels
+from headscope.traces import Trace
+from headscope.traces.file import DTYPES, pack
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    from headscope.model import Model
+
+VIEW_VERSION = 1
+VALUES_UP_TO = 4 << 20
+"""Most bytes of V that are included by default; without V a cell's last step can't be shown in full."""
+PLAIN_FOLDER = re.compile(
+    r"(pytorch_|onnx_|final_|best_)?model|models|output|outputs|(best|last|final|checkpoint|epoch|step)([-_]?\w*\d)?",
+    re.IGNORECASE,
+)
+"""Names that many folders of models share."""
+
+
+def page_bytes(
+    trace: Trace,
+    *,
+    dtype: str = "fp16",
+    values: bool | None = None,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+) -> bytes:
+    """The trace file with the page's own tensors (docs/trace-format.md, "What the page adds").
+
+    Args:
+        trace: to write.
+        dtype: fp16 or fp32, of Q, K and V.
+        values: include V; None includes it for short texts only.
+        layers, heads: only these, counted from 0.
+
+    Raises:
+        InputError: no such dtype, layer or head.
+    """
+    return page_file(trace, dtype=dtype, values=values, layers=layers, heads=heads)[0]
+
+
+def page_file(
+    trace: Trace,
+    *,
+    dtype: str = "fp16",
+    values: bool | None = None,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+) -> tuple[bytes, bool]:
+    """Return the bytes of `page_bytes`, and True if the trace has V and it was left out by default."""
+    from safetensors.numpy import save as to_bytes
+
+    if dtype not in DTYPES:
+        raise InputError(f"unsupported dtype {dtype!r} for a page", where="dtype", advice="use fp32 or fp16")
+    narrow = _narrow(trace, layers, heads, DTYPES[dtype])
+    width = np.dtype(DTYPES[dtype]).itemsize
+    size = sum(record.v.size * width for record in narrow.layers if record.v is not None)
+    left_out = values is None and size > VALUES_UP_TO
+    if values is None:
+        values = not left_out
+    roles = roles_of(trace)
+    measures = [measure_layer(record, roles) for record in narrow.layers]
+    tables = [measured.statistics for measured in measures]
+    narrow = narrow.replaced(
+        layers=[
+            record if measured.lse is None else replace(record, lse=measured.lse)
+            for record, measured in zip(narrow.layers, measures, strict=True)
+        ]
+    )
+    tensors, header = pack(narrow, DTYPES[dtype], values)
+    names = list(tables[0]) if tables else []
+    tensors["view.thumbs"] = np.stack([measured.thumbs for measured in measures])
+    tensors["view.statistics"] = np.array([[table[name] for table in tables] for name in names], dtype=np.float32)
+    writes = write_norms(narrow, trace.source)
+    if writes is not None:
+        tensors["view.value_norms"], tensors["view.writes"], tensors["view.shares"] = writes
+    share = measured_share(len(trace.queries), len(trace.keys))
+    listed, opening = page_findings(trace, narrow, tables) if share == 1 else (None, None)
+    header["headscope.view"] = written(
+        {
+            **about(trace),
+            "statistics": names,
+            "precision": dtype,
+            "findings": listed,
+            "opening": opening,
+        }
+    )
+    return to_bytes({name: np.ascontiguousarray(part) for name, part in tensors.items()}, metadata=header), left_out
+
+
+def about(trace: Trace) -> dict[str, Any]:
+    """The fields of `headscope.view` that take no computation."""
+    return {
+        "version": VIEW_VERSION,
+        "labels": labels(trace.queries, trace.text, trace.pair),
+        "key_labels": None if trace.keys is trace.queries else labels(trace.keys),
+        "name": model_name(trace.model),
+        "measured": measured_share(len(trace.queries), len(trace.keys)),
+        "anatomy": _anatomy(trace),
+    }
+
+
+def estimated_bytes(trace: Trace, dtype: str, values: bool | None, layers: int, heads: int) -> int:
+    """Approximate size of the result of `page_bytes`."""
+    width = np.dtype(DTYPES.get(dtype, np.float16)).itemsize
+    rows = len(trace.queries) + len(trace.keys) * (2 if values else 1)
+    return layers * heads * (rows * trace.d_head * width + 4 * len(trace.queries) + THUMB * THUMB)
+
+
+def model_name(model: str) -> str:
+    """A model's name as people say it: a folder's last part, the bundled model's own name; a hub id stays whole.
+
+    A folder that is called like any other (model, checkpoint-500) says its parent's name as well; a snapshot in the
+    hub's cache is called by its hub id.
+    """
+    if model == "-":
+        card = (files("headscope") / "models" / "tiny" / "README.md").read_text(encoding="utf-8")
+        return next(line[2:].strip() for line in card.splitlines() if line.startswith("# "))
+    if not (Path(model).is_absolute() or model.startswith(".") or os.path.isdir(model)):
+        return model
+    path = Path(model).resolve() if Path(model).name in ("", "..") else Path(model)
+    for part in path.parts:
+        if part.startswith("models--") and path.parent.name == "snapshots":
+            return part.removeprefix("models--").replace("--", "/")
+    return f"{path.parent.name}/{path.name}" if PLAIN_FOLDER.fullmatch(path.name) and path.parent.name else path.name
+
+
+def _chosen(requested: Sequence[int] | None, numbers: Sequence[int], noun: str) -> list[int]:
+    """The places of the layers or heads with these numbers."""
+    if requested is None:
+        return list(range(len(numbers)))
+    beyond = [number for number in requested if number not in numbers]
+    if beyond or not requested:
+        raise InputError(
+            f"there is no {noun} {beyond[0]} in the trace" if beyond else f"no {noun} was chosen",
+            where=f"{noun}s={list(requested)!r}",
+            advice=f"the trace has the {noun}s {', '.join(map(str, numbers))}",
+        )
+    return sorted(numbers.index(number) for number in set(requested))
+
+
+def _narrow(
+    trace: Trace, layers: Sequence[int] | None, heads: Sequence[int] | None, dtype: type[np.floating[Any]]
+) -> Trace:
+    """Only these layers and heads, rounded as in the file, so that every number can be recomputed from the file."""
+
+    def rounded(part: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+        return part.astype(dtype).astype(np.float32)
+
+    records = []
+    for at in _chosen(layers, trace.numbers, "layer"):
+        record = trace.layers[at]
+        number = trace.numbers[at]
+        all_heads = trace.head_numbers(number)
+        chosen = _chosen(heads, all_heads, "head")
+        q, k, v, bias, terms = record.q, record.k, record.v, record.mask.bias, record.terms
+        # If every query is measured, the measurement gives the log-sum-exps.
+        lse = None if measured_share(len(trace.queries), len(trace.keys)) == 1 else record.lse
+        if len(chosen) < len(q):
+            groups = len(q) // len(k)
+            key_heads = [head // groups for head in chosen]
+            q, k, v = q[chosen], k[key_heads], None if v is None else v[key_heads]
+            lse = None if lse is None else lse[chosen]
+            bias = bias[chosen] if bias is not None and len(bias) > 1 else bias
+            terms = terms.of_heads(chosen)
+        records.append(
+            replace(
+                record,
+                q=rounded(q),
+                k=rounded(k),
+                v=None if v is None else rounded(v),
+                lse=lse,
+                mask=replace(record.mask, bias=bias),
+                terms=terms.mapped(rounded, RELATIVE),
+                number=number,
+                numbers=tuple(all_heads[head] for head in chosen),
+            )
+        )
+    if len({len(record.q) for record in records}) > 1:
+        raise InputError(
+            f"the layers have {', '.join(str(len(record.q)) for record in records)} heads",
+            where="page",
+            advice="choose heads that every layer has: heads=[…]",
+        )
+    return trace.replaced(layers=records, outputs={}, source=None, precision="fp32")
+
+
+def _anatomy(trace: Trace) -> dict[str, Any] | None:
+    """Data for the drawing of the model: components, sizes, one layer's parameters; None without a model."""
+    from headscope.model import Model
+
+    return anatomy_of(trace.source) if isinstance(trace.source, Model) else None
+
+
+def anatomy_of(model: Model) -> dict[str, Any]:
+    """A model's components, sizes and one layer's parameters, for the page's drawing of it."""
+    sizes = model.anatomy.known()
+    return {
+        "class": model.anatomy.base_class,
+        "total": model.parameters.total,
+        "extra": model.extra.total,
+        "sizes": {
+            name: getattr(sizes, name)
+            for name in ("layers", "heads", "d_model", "d_head", "d_ffn", "d_embedding", "vocab", "positions", "types")
+        },
+        "components": [
+            {"name": part.name, "count": part.count, "share": part.share, "meaning": part.meaning}
+            for part in model.components
+        ],
+        "embeddings": [
+            {"name": row.name, "shape": row.shape, "count": row.count}
+            for row in model.parameters
+            if row.component == "embeddings"
+        ],
+        "layer": [
+            {"name": row.name, "shape": row.shape, "count": row.count, "role": row.role}
+            for row in model.parameters
+            if row.layer == 0
+        ],
+    }

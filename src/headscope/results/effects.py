@@ -1,0 +1,219 @@
+"""Effects of heads on one output, and the output itself: the target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from headscope.errors import InputError
+from headscope.late import renamed
+from headscope.results.arrays import TokenAxis
+from headscope.results.measure import HeadValues, Measure, Unit, signed
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    Heads = Float[np.ndarray, "layers heads"]
+
+Wanted: TypeAlias = "Target | str | int | tuple[Any, ...] | None"
+
+UNITS = {
+    "word": "logit",
+    "class": "logit",
+    "score": "logit",
+    "token": "logit",
+    "embedding": "share",
+    "embedding_distance": "1 - cosine",
+    "similarity": "cosine",
+    "loss": "nats",
+}
+"""Every number that runs read, and its unit."""
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """One number that a model computes from the last hidden state of a text.
+
+    Attributes:
+        kind: `word`, `class`, `score` (the only output of a sequence classifier), `token`, `embedding`,
+            `embedding_distance`, `similarity` or `loss`.
+        label: the word, the class, the label; for similarity the second text.
+        index: which logit; None for the kinds without.
+        row: the token whose last hidden state is read; None where several are.
+        direction: (d_model,) of length 1, the direction that vectors are measured along.
+        length: of the text's vector before anything is changed; 1 for the kinds without.
+        chosen: True where nobody named it and it is the default.
+        masked: for `loss`, the positions of the masked tokens, and the tokens that they hide.
+        against: an alternative of the same kind at the same token, whose number is subtracted.
+
+    The number itself is, before the softmax where there is one,
+
+        word, class, score, token    the logit
+        embedding                    e . u / |e_0|, with u = e_0 / |e_0| and e_0 the vector before anything is changed:
+                                     1 at first, and 0.9 where a tenth of its length along its own direction is gone
+        embedding_distance           1 - cos(e, e_0)
+        similarity                   cos(e, b), with b the second text's vector
+        loss                         the mean of -log p(token) over the masked tokens
+    """
+
+    kind: str
+    label: str
+    index: int | None
+    row: int | None
+    direction: Float[np.ndarray, " d_model"] | None = None
+    length: float = 1.0
+    chosen: bool = False
+    masked: tuple[tuple[int, int], ...] = ()
+    against: Target | None = None
+
+    @property
+    def alone(self) -> Target:
+        """The target without its alternative."""
+        return self if self.against is None else replace(self, against=None)
+
+    @property
+    def unit(self) -> str:
+        """The unit of the number."""
+        return UNITS[self.kind]
+
+    @property
+    def aside(self) -> str:
+        """A second reading of the same output: probability or cosine; empty where there is none."""
+        if self.against is not None:
+            return ""
+        return {"logit": "probability", "share": "cosine"}.get(self.unit, "")
+
+    @property
+    def measure(self) -> Measure:
+        """Description of a change of the number, for tables of heads."""
+        return Measure("effect", meaning=f"change of {self}", unit=Unit(self.unit, low=None))
+
+    @property
+    def places(self) -> tuple[int, ...] | None:
+        """The positions of the tokens whose last hidden states it reads; None for all."""
+        if self.masked:
+            return tuple(at for at, _ in self.masked)
+        return None if self.row is None else (self.row,)
+
+    def rows_of(self, last: Float[np.ndarray, "tokens d_model"]) -> Float[np.ndarray, "rows d_model"]:
+        """The rows of a last hidden state that it reads."""
+        return last if self.places is None else last[list(self.places)]
+
+    def __str__(self) -> str:
+        at = f"at token {self.row}"
+        sentences = {
+            "word": f"the logit of the word {self.label!r} {at}",
+            "class": f"the logit of the class {self.label!r}",
+            "score": "the score",
+            "token": f"the logit of the label {self.label!r} {at}",
+            "embedding": "the text's vector, as its projection on the unchanged one",
+            "embedding_distance": "the distance of the text's vector from the unchanged one (1 - cosine)",
+            "similarity": f"the cosine with {self.label!r}",
+            "loss": f"the masked-LM loss of {len(self.masked)} tokens",
+        }
+        default = " (the default)" if self.chosen else ""
+        return sentences[self.kind] + default + ("" if self.against is None else f", less {self.against.alone}")
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Effects(HeadValues):
+    """The effects of changing each head on one output of one text.
+
+    The array, (layers, heads), is the target's number with the head changed less the number as it is.
+
+    Attributes:
+        target: the output, and whether it was chosen by default.
+        method: zero, mean, gradient, patch (the head's context comes from another text), or edge (only one is cut).
+        base: the number as it is, in `target.unit`.
+        aside: (layers, heads), the probability or cosine (`target.aside`) with the head changed; None where the target
+            has none, and for gradients.
+        base_aside: the probability or cosine as it is.
+        axis: the text's tokens.
+        text: the text.
+        pair: the second text.
+        patch_from: the text that the contexts come from.
+        edge: (query, key), the positions of the edge that is cut.
+    """
+
+    target: Target
+    method: str
+    base: float
+    aside: Heads | None
+    base_aside: float | None
+    axis: TokenAxis
+    text: str
+    pair: str | None = None
+    patch_from: str | None = None
+    edge: tuple[int, int] | None = None
+
+    @property
+    def change(self) -> Heads:
+        """The array."""
+        return self.array
+
+    def columns(self) -> Iterator[tuple[str, np.ndarray]]:
+        """The change, and the probability or cosine with the head changed, if there is one."""
+        yield "change", self.array
+        if self.aside is not None and self.target.aside is not None:
+            yield self.target.aside, self.aside
+
+    def correlation(self, other: Effects | Heads) -> float:
+        """Pearson's correlation over all heads with other changes, such as the gradient's estimate.
+
+        NaN where one of them is constant.
+
+        Raises:
+            InputError: the other has other layers or heads.
+        """
+        changes = np.asarray(other, dtype=np.float64)
+        if changes.shape != self.shape:
+            raise InputError(
+                f"changes of {self.shape} and of {changes.shape}",
+                where="correlation",
+                advice="compare effects of the same model, (layers, heads)",
+            )
+        a, b = (values - values.mean() for values in (self.array.astype(np.float64), changes))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return float((a * b).sum() / np.sqrt((a * a).sum() * (b * b).sum()))
+
+    def __repr__(self) -> str:
+        ((layer, head),) = self.strongest(1)
+        return (
+            f"effects of {self.size} heads ({self.method}) on {self.target}, {self.base:.4f} as it is; most: "
+            f"layer {layer}, head {head}, {signed(self[layer, head])}"
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class EffectsOverTexts(HeadValues):
+    """The mean effects on several texts, (layers, heads), with their 95 % intervals; NaN for fewer than two texts.
+
+    Attributes:
+        each: those of each text.
+    """
+
+    each: tuple[Effects, ...]
+
+    @property
+    def change(self) -> Heads:
+        """The array: the mean change."""
+        return self.array
+
+    @property
+    def mean(self) -> Heads:
+        """The array, as it was called."""
+        renamed("EffectsOverTexts.mean", "EffectsOverTexts.change")
+        return self.array
+
+    def __repr__(self) -> str:
+        ((layer, head),) = self.strongest(1)
+        assert self.low is not None
+        assert self.high is not None
+        low, high = self.low[layer, head], self.high[layer, head]
+        return (
+            f"effects of {self.size} heads on {len(self.each)} texts; most: layer {layer}, head {head}, "
+            f"{signed(self[layer, head])} (95 % interval {signed(low)} to {signed(high)})"
+        )

@@ -1,0 +1,267 @@
+"""Answers about tokens: the parts of an output, mixing ratios, promoted words, the words at masks."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headscope.late import late
+from headscope.results.arrays import ArrayLike, TokenAxis
+from headscope.results.effects import Target
+from headscope.results.measure import Rows, signed
+from headscope.results.parts import Part, groups_of, kappa_of, parts_of
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+
+@dataclass(frozen=True, slots=True)
+class LabelShare:
+    """A label and its probability.
+
+    Attributes:
+        label: the word, the class, or the label of a token.
+        share: its probability.
+    """
+
+    label: str
+    share: float
+
+
+@dataclass(frozen=True, eq=False)
+class Attribution(Rows, ArrayLike):
+    """The parts of one output, token by token.
+
+    Attributes:
+        target: the output, and whether it was chosen by default.
+        method: decompx, alti or integrated_gradients.
+        scores: (tokens,) in `target.unit`; shares of 1 for alti.
+        total: the target's number.
+        rest: the part of no token: the biases' row in DecompX, the baseline's number in integrated gradients; None
+            where the scores don't add up to the number.
+        axis: the text's tokens.
+        text: the text.
+        pair: the second text.
+        prediction: what the model predicts there: the likeliest choice and the runner-up; empty for vectors.
+        checks: the strongest words, the strongest first, each masked for real; empty where nothing was masked.
+        unchecked: why nothing was masked; empty if something was, or nobody asked.
+    """
+
+    target: Target
+    method: str
+    scores: Float[np.ndarray, " tokens"]
+    total: float
+    rest: float | None
+    axis: TokenAxis
+    text: str
+    pair: str | None = None
+    prediction: tuple[LabelShare, ...] = ()
+    checks: tuple[Part, ...] = ()
+    unchecked: str = ""
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """The tokens, as the vocabulary spells them."""
+        return self.axis.tokens
+
+    @property
+    def gap(self) -> float | None:
+        """The number less the rest and all scores: rounding, or the integral's error; None where they don't add up."""
+        return None if self.rest is None else self.total - self.rest - float(self.scores.sum())
+
+    @property
+    def kappa(self) -> float | None:
+        """(sum of |scores| + |rest|) / |total|: 1 where nothing cancels, above KAPPA ranks mean more than amounts.
+
+        None where the scores don't add up to the number.
+        """
+        return None if self.rest is None else kappa_of(self.scores, self.rest, self.total)
+
+    def parts(self, by: str = "word") -> list[Part]:
+        """The scores of whole words, sentences or tokens, in the text's order, with the changes that are known.
+
+        Special tokens stand alone.
+
+        Args:
+            by: `token`, `word` or `sentence`.
+
+        Raises:
+            InputError: another name.
+        """
+        changes = {part.tokens: part.change for part in self.checks}
+        groups = groups_of(self.axis, by, self.text, self.pair)
+        return parts_of(self.scores, groups, [changes.get(group.tokens) for group in groups])
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a dict for each token: position, token, score."""
+        scores = zip(self.tokens, self.scores.tolist(), strict=True)
+        return [{"position": at, "token": token, "score": score} for at, (token, score) in enumerate(scores)]
+
+    @late("headscope.screens.figures:plot_attribution")
+    def plot(self, *, ax: Any = None, width: float = 3.35, save: str | os.PathLike[str] | None = None) -> Any:
+        """Draw what each token adds, as bars.
+
+        Returns the axes of matplotlib. See headscope.screens.figures.
+        """
+        raise NotImplementedError
+
+    def strongest(self, count: int = 10) -> list[int]:
+        """The tokens with the greatest scores in either direction, the greatest first."""
+        return [int(at) for at in np.argsort(-np.abs(self.scores), kind="stable")[:count]]
+
+    @property
+    def array(self) -> Float[np.ndarray, "..."]:  # type: ignore[override]
+        """The array that this record stands for: `scores`."""
+        return self.scores
+
+    def __repr__(self) -> str:
+        best = self.strongest(1)[0]
+        return (
+            f"attribution ({self.method}) of {self.target}, {self.total:.4f}, to {len(self.axis)} tokens; most: token "
+            f"{best}, {self.tokens[best]}, {signed(self.scores[best])}"
+        )
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """The computation of the text's vector from the tokens' vectors.
+
+    Attributes:
+        mode: `mean` over all tokens, special ones included, or `cls`: the first token's vector.
+        normalized: True if the vector is divided by its length.
+        stated: True if the checkpoint specifies the pooling; False if this is sentence-transformers' default for a
+            model without modules.json, the mean without normalisation.
+        max_length: number of tokens to which sentence-transformers cuts a text; None without a limit.
+        lowercase: True if sentence-transformers lower-cases a text before tokenizing it.
+        prompt: the text that sentence-transformers puts before every text by default; may be empty.
+    """
+
+    mode: str = "mean"
+    normalized: bool = False
+    stated: bool = False
+    max_length: int | None = None
+    lowercase: bool = False
+    prompt: str = ""
+
+    def __str__(self) -> str:
+        ways = {"mean": "the mean over all tokens", "cls": "the first token's vector"}
+        length = ", divided by its length" if self.normalized else ""
+        source = "as modules.json says" if self.stated else "the default: the checkpoint has no modules.json"
+        return f"{ways[self.mode]}{length} ({source})"
+
+
+@dataclass(frozen=True, eq=False)
+class MixingRatio(Rows, ArrayLike):
+    """The share of each token's new vector that comes from other tokens, 0 to 1.
+
+    It computes as its array does where NumPy is given it: `np.asarray(ratio)` is (layers, queries).
+
+    Attributes:
+        kind: one of KINDS.
+        layers: the number of each layer in the model.
+        ratios: (layers, queries); NaN where a query sees nothing.
+    """
+
+    kind: str
+    layers: tuple[int, ...]
+    ratios: Float[np.ndarray, "layers queries"]
+
+    @property
+    def mean(self) -> Float[np.ndarray, " layers"]:
+        """(layers,): the mean over the queries that have a ratio."""
+        counted = ~np.isnan(self.ratios)
+        total = np.where(counted, self.ratios, 0).sum(-1)
+        return np.where(counted.any(-1), total / np.maximum(counted.sum(-1), 1), np.nan)
+
+    @property
+    def array(self) -> Float[np.ndarray, "..."]:  # type: ignore[override]
+        """The array that this record stands for: `ratios`."""
+        return self.ratios
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a dict for each layer and query: layer, query, ratio."""
+        return [
+            {"layer": self.layers[at], "query": query, "ratio": ratio.item()}
+            for (at, query), ratio in np.ndenumerate(self.ratios)
+        ]
+
+    def __repr__(self) -> str:
+        means = ", ".join(f"{layer}: {ratio:.1%}" for layer, ratio in zip(self.layers, self.mean, strict=True))
+        return f"mixing ratio {self.kind} (layers {len(self.layers)}, queries {self.ratios.shape[1]}), means {means}"
+
+
+@dataclass(frozen=True)
+class Effect:
+    """One token of the vocabulary.
+
+    Attributes:
+        token: as the vocabulary spells it.
+        id: its id.
+        effect: what is added to its logit.
+    """
+
+    token: str
+    id: int
+    effect: float
+
+
+@dataclass(frozen=True, eq=False)
+class Promotion:
+    """The direct effect of one part of the model on the masked-LM logits at one token.
+
+    Attributes:
+        part: what writes, in words.
+        query: the token at which it writes.
+        raised: the tokens whose logits rise most, the largest effect first.
+        lowered: those whose logits fall most, the largest fall first.
+        effects: (vocabulary,): all of them. A number added to all logits alike changes no probability:
+            `effects - effects.mean()` leaves it out.
+    """
+
+    part: str
+    query: int
+    raised: tuple[Effect, ...]
+    lowered: tuple[Effect, ...]
+    effects: Float[np.ndarray, " vocabulary"]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON, without the whole vocabulary."""
+        lists = {"raised": self.raised, "lowered": self.lowered}
+        rows = {
+            name: [{"token": e.token, "id": e.id, "effect": e.effect} for e in effects]
+            for name, effects in lists.items()
+        }
+        return {"part": self.part, "query": self.query, **rows}
+
+    def __repr__(self) -> str:
+        lists = (("raises", self.raised), ("lowers", self.lowered))
+        lines = [f"{verb} " + ", ".join(f"{e.token} {signed(e.effect, 3)}" for e in effects) for verb, effects in lists]
+        return "\n  ".join([f"{self.part}, at token {self.query}:", *lines])
+
+
+@dataclass(frozen=True)
+class Filled(Rows):
+    """The predictions for one mask.
+
+    Attributes:
+        position: the mask's position among the tokens, counted from 0.
+        tokens: the best tokens, best first, as the vocabulary spells them.
+        ids: their ids.
+        probabilities: softmax over the whole vocabulary, 0 to 1.
+    """
+
+    position: int
+    tokens: tuple[str, ...]
+    ids: tuple[int, ...]
+    probabilities: tuple[float, ...]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a dict for each token: position, token, id, probability."""
+        best = zip(self.tokens, self.ids, self.probabilities, strict=True)
+        return [
+            {"position": self.position, "token": token, "id": index, "probability": share}
+            for token, index, share in best
+        ]

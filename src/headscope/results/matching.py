@@ -1,0 +1,303 @@
+"""The match of a query and a document: a score as a sum over words."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headscope.errors import InputError, UnsupportedError
+from headscope.late import late
+from headscope.results.arrays import TokenAxis
+from headscope.results.parts import CHECKED, Group, Part, groups_of, kappa_of, parts_of, strongest
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    from headscope.results.explained import Pooling
+
+SIDES = ("query", "document")
+LONG = 100
+"""Tokens of a text from which on its sentences come first."""
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """The scoring of a query and a document, as a model's files say.
+
+    Attributes:
+        kind: `bi` (a cosine of two vectors), `late` (MaxSim), `sparse` (SPLADE) or `cross` (one pass over both texts).
+        measure: the score: `cosine`, `dot`, `maxsim` or `logit`.
+        pooling: of a bi-encoder.
+        prompts: what is put before the query and before the document.
+        lengths: the tokens to which query and document are cut; None where the window is the limit.
+        lowercase: True if texts are lower-cased first.
+        dense: folders of the Linears after the model, in their order.
+        normalized: True if vectors are divided by their lengths.
+        skipped: tokens that don't count in documents, or in texts of the sides in `skipped_in`.
+        skipped_in: these sides.
+        expansion: tokens to which a query is filled up with mask tokens; None for no expansion.
+        strategy: how a sparse model pools its tokens: `max` or `sum`.
+        twice: True if a sparse model takes the logarithm twice.
+        stated: False if nothing says how the model scores, so that it is taken for a bi-encoder with the mean.
+    """
+
+    kind: str
+    measure: str
+    pooling: Pooling | None = None
+    prompts: tuple[str, str] = ("", "")
+    lengths: tuple[int | None, int | None] = (None, None)
+    lowercase: bool = False
+    dense: tuple[str, ...] = ()
+    normalized: bool = False
+    skipped: tuple[str, ...] = ()
+    skipped_in: tuple[str, ...] = ("document",)
+    expansion: int | None = None
+    strategy: str = "max"
+    twice: bool = False
+    stated: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class MatchedText:
+    """One side of a score: a text, its tokens, and what each of them adds to the score.
+
+    Attributes:
+        side: `query` or `document`.
+        text: the text, with the prompt before it.
+        axis: its tokens; of a cross-encoder, those of both texts.
+        shares: (tokens,), what each token adds; 0 for tokens of the other text.
+        rest: what no token adds: the biases' row. Shares and rest add up to the score.
+        prompt: characters of the text that are the model's prompt.
+        pair: the second text of a cross-encoder.
+        inside: the tokens that are this side's, the special ones included.
+    """
+
+    side: str
+    text: str
+    axis: TokenAxis
+    shares: Float[np.ndarray, " tokens"]
+    rest: float
+    prompt: int = 0
+    pair: str | None = None
+    inside: tuple[int, ...] = ()
+
+    def groups(self, by: str = "word") -> list[Group]:
+        """The side's tokens in groups; words of the prompt count as special."""
+        groups = groups_of(self.axis, by, self.text, self.pair)
+        inside = set(self.inside)
+        return [
+            Group(group.label, group.tokens, group.special or self._in_prompt(group))
+            for group in groups
+            if group.tokens[0] in inside
+        ]
+
+    def parts(self, by: str = "word") -> list[Part]:
+        """The part of each word, sentence or token in the score."""
+        return parts_of(self.shares, self.groups(by), side=self.side)
+
+    def _in_prompt(self, group: Group) -> bool:
+        spans = [self.axis.spans[at] for at in group.tokens]
+        return all(span is not None and span[1] <= self.prompt for span in spans)
+
+
+@dataclass(frozen=True)
+class Link:
+    """A word of the query and one of the document, which add to the score together.
+
+    Attributes:
+        query: the query's word.
+        document: the document's word.
+        share: the sum of their cells: bookkeeping, for single cells follow real masking badly. Of a cross-encoder, the
+            weight of the query's word on the document's in `head`, the greatest of their tokens.
+        together: what the score has from the two words only together: the score, less the scores without either word,
+            plus the score without both. Of a cross-encoder, what the logit loses when the head can't see that edge.
+        head: (layer, head), of a cross-encoder.
+    """
+
+    query: Part
+    document: Part
+    share: float
+    together: float
+    head: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class HeadBetween:
+    """A head of a cross-encoder, between a query and its documents; all numbers are means over the documents.
+
+    Attributes:
+        layer: its layer.
+        head: its number.
+        share: of the weight that the query's words put on the document's, the part on the document's word whose masking
+            lowers the logit most.
+        found: the share of the documents where no other word gets more of it.
+        effect: what the logit loses when the head can't see the strongest edge from the query to that word.
+    """
+
+    layer: int
+    head: int
+    share: float
+    found: float
+    effect: float
+
+
+@dataclass(frozen=True)
+class Found:
+    """The token that one token of a query found in a document, in late interaction.
+
+    Attributes:
+        query: position of the query's token.
+        document: position of the document's token with the highest similarity.
+        similarity: of the two.
+        margin: less that of the runner-up; None if the document has one token.
+        expansion: True if the query's token is one that the model filled up with.
+    """
+
+    query: int
+    document: int
+    similarity: float
+    margin: float | None
+    expansion: bool
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """A word of the vocabulary that both texts have, in a sparse model.
+
+    Attributes:
+        word: the word.
+        query: position of the query's token that it comes from, the strongest where several are added up.
+        document: the same of the document.
+        share: the product of both weights; the sum over words is the score.
+    """
+
+    word: str
+    query: int
+    document: int
+    share: float
+
+
+@dataclass(frozen=True, eq=False)
+class Match:
+    """The score of a query and a document, taken apart.
+
+    Attributes:
+        scoring: how the model scores.
+        score: the number that the parts add up to: a cosine, a dot product, MaxSim, or a cross-encoder's logit.
+        returned: what the model's own `predict` gives: sigmoid(score) for a cross-encoder that says so.
+        query: the query's side, which adds up to the score; for a cross-encoder, both sides together do.
+        document: the document's side.
+        level: `input` (words as they enter the model) or `output` (the vectors that are compared).
+        found: in late interaction, what each of the query's tokens found.
+        dimensions: of a sparse model, the strongest first.
+        notes: what a reader should know: a prompt that was added, a text that was cut.
+        checks: the strongest words of both sides, each masked for real; empty if nobody asked.
+        unchecked: why nothing was masked.
+    """
+
+    scoring: Scoring
+    score: float
+    returned: float
+    query: MatchedText
+    document: MatchedText
+    level: str
+    found: tuple[Found, ...] = ()
+    dimensions: tuple[Dimension, ...] = ()
+    notes: tuple[str, ...] = ()
+    checks: tuple[Part, ...] = ()
+    unchecked: str = ""
+    pairs: Callable[[], Float[np.ndarray, "queries documents"]] | None = field(default=None, repr=False)
+    linked: Callable[[Match, int], list[Link]] | None = field(default=None, repr=False)
+
+    @cached_property
+    def table(self) -> Float[np.ndarray, "queries documents"]:
+        """(query tokens and biases, document tokens and biases): what every pair adds; the sum is the score.
+
+        Computed when it is first read, by as many backward passes as the shorter text has tokens. The last row and the
+        last column are the biases'.
+
+        Raises:
+            UnsupportedError: a cross-encoder, whose score is no sum over pairs.
+        """
+        if self.pairs is None:
+            raise UnsupportedError(
+                "a cross-encoder's score is no sum over pairs of words",
+                where="cells",
+                advice="read result[i].query.parts() and result[i].document.parts(), which add up to the logit",
+            )
+        return self.pairs()
+
+    @property
+    def cells(self) -> Float[np.ndarray, "query_tokens document_tokens"]:
+        """(query tokens, document tokens): what every pair of tokens adds, without the biases. See `table`."""
+        return self.table[:-1, :-1]
+
+    @property
+    def rest(self) -> float:
+        """The part that no pair of tokens adds: the cells' sum and this are the score."""
+        if self.pairs is None:
+            return self.query.rest
+        return float(self.table[-1].sum() + self.table[:-1, -1].sum())
+
+    @property
+    def kappa(self) -> float:
+        """(sum of |shares| + |rest|) / |score|, of the side where more cancels; above KAPPA, only ranks mean much."""
+        if self.scoring.kind == "cross":
+            shares = np.concatenate([self.query.shares, self.document.shares])
+            return kappa_of(shares, self.query.rest, self.score)
+        return max(kappa_of(side.shares, side.rest, self.score) for side in (self.query, self.document))
+
+    def parts(self, side: str = "document", by: str = "word") -> list[Part]:
+        """The part of each word, sentence or token of one side in the score.
+
+        Args:
+            side: `query` or `document`.
+            by: `token`, `word` or `sentence`.
+
+        Raises:
+            InputError: another name.
+        """
+        if side not in SIDES:
+            raise InputError(f"there is no side {side!r:.40}", where="side", advice=f"use {' or '.join(SIDES)}")
+        return getattr(self, side).parts(by)
+
+    def unit(self, side: str) -> str:
+        """`sentence` for a side of more than LONG tokens with at least two sentences, which reads as these first."""
+        long = len(getattr(self, side).inside) > LONG
+        return "sentence" if long and sum(not part.special for part in self.parts(side, "sentence")) > 1 else "word"
+
+    @late("headscope.screens.match_figure:plot_match")
+    def plot(
+        self,
+        *,
+        by: str | None = None,
+        ax: Any = None,
+        width: float = 3.35,
+        save: str | os.PathLike[str] | None = None,
+    ) -> Any:
+        """Draw both texts with ink and the strongest links between them.
+
+        Returns the axes of matplotlib. See headscope.screens.match_figure.
+        """
+        raise NotImplementedError
+
+    def strongest(self, count: int = CHECKED) -> list[Part]:
+        """The words of both sides that add most in either direction, the greatest first."""
+        return strongest([part for side in SIDES for part in self.parts(side)], count)
+
+    def links(self, count: int = CHECKED) -> list[Link]:
+        """Of the strongest pairs of the strongest words, those that need each other as their cells say.
+
+        Of a cross-encoder, the greatest weights of the query's words on the document's, each of another head, with what
+        cutting that edge does.
+        """
+        return self.linked(self, count) if self.linked is not None else []
+
+    def __repr__(self) -> str:
+        best = "; ".join(f"{part.side} {part}" for part in self.strongest())
+        return f"{self.scoring.measure} {self.score:.4f} ({self.scoring.kind}, kappa {self.kappa:.2f}): {best}"

@@ -1,0 +1,115 @@
+"""The report of `verify`: the worst difference of each comparison with its place and its tolerance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Check:
+    """The result of one comparison.
+
+    Attributes:
+        name: the quantity: queries, weights, context, ….
+        compared: description of the comparison.
+        worst: the largest absolute difference.
+        tolerance: the largest difference that is accepted.
+        reason: the reason for this tolerance.
+        layer: layer of the worst difference, counted from 0; None if the comparison has no such axis.
+        head: head of the worst difference, likewise.
+        query: query of the worst difference, likewise.
+        key: key of the worst difference, likewise.
+        text: index of the text of the worst difference; None if the comparison is of one text.
+        ours: the trace's number there.
+        theirs: the number it is compared with.
+        advice: what to do if it doesn't agree; empty for comparisons.
+        earlier: the number of an earlier run; None without one.
+    """
+
+    name: str
+    compared: str
+    worst: float
+    tolerance: float
+    reason: str
+    layer: int | None = None
+    head: int | None = None
+    query: int | None = None
+    key: int | None = None
+    text: int | None = None
+    ours: float | None = None
+    theirs: float | None = None
+    advice: str = ""
+    earlier: float | None = None
+
+    @property
+    def agrees(self) -> bool:
+        """True if the worst difference is within the tolerance; False if it is NaN."""
+        return self.worst <= self.tolerance
+
+    @property
+    def place(self) -> str:
+        """Place of the worst difference, as text: "layer 3, head 5, query 2"."""
+        axes = ("layer", "head", "query", "key", "text")
+        return ", ".join(f"{axis} {getattr(self, axis)}" for axis in axes if getattr(self, axis) is not None)
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of `verify`.
+
+    Attributes:
+        model: the model's name.
+        checks: the results of the comparisons.
+        notes: problems with the checkpoint: missing or unexpected tensors, NaN, heads that look untrained.
+        skipped: (name, reason) of each comparison that was not possible.
+    """
+
+    model: str
+    checks: tuple[Check, ...]
+    notes: tuple[str, ...] = ()
+    skipped: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def agrees(self) -> bool:
+        """True if there were comparisons and all of them agree."""
+        return bool(self.checks) and all(check.agrees for check in self.checks)
+
+    @property
+    def worst(self) -> Check:
+        """The check that is closest to its tolerance, or furthest beyond it."""
+
+        def share(check: Check) -> tuple[bool, float]:
+            exact = np.inf if check.worst else 0.0
+            return bool(np.isnan(check.worst)), check.worst / check.tolerance if check.tolerance else exact
+
+        return max(self.checks, key=share)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as a dict for JSON; NaN and infinity become null."""
+
+        def row(check: Check) -> dict[str, Any]:
+            fields = {name: getattr(check, name) for name in check.__dataclass_fields__}
+            nulls = {
+                name: None for name, value in fields.items() if isinstance(value, float) and not np.isfinite(value)
+            }
+            return {**fields, **nulls, "agrees": check.agrees}
+
+        return {
+            "model": self.model,
+            "agrees": self.agrees,
+            "checks": [row(check) for check in self.checks],
+            "notes": list(self.notes),
+            "skipped": [{"name": name, "reason": reason} for name, reason in self.skipped],
+        }
+
+    def __repr__(self) -> str:
+        lines = [
+            f"{'agrees' if check.agrees else 'DIFFERS':<8}{check.name:<16}{check.worst:.1e} of {check.tolerance:.1e}  "
+            f"{check.place}  ({check.compared})"
+            for check in self.checks
+        ]
+        lines += [f"skipped {name}: {reason}" for name, reason in self.skipped]
+        return "\n".join([*lines, *self.notes])

@@ -1,0 +1,424 @@
+"""The rows of a survey's tables, each declared once: columns of Parquet, tables of the guide, types of the site follow.
+
+A field's annotation is its type: `Int16`, `Int32`, `Float32`; otherwise Python's, in 64 bits. Its meaning stands in the
+docstring.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import dataclass
+from functools import cache
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
+
+if TYPE_CHECKING:
+    import pyarrow
+
+Int16: TypeAlias = Annotated[int, "int16"]
+Int32: TypeAlias = Annotated[int, "int32"]
+Float32: TypeAlias = Annotated[float, "float32"]
+
+PLAIN = {bool: "bool", int: "int64", float: "float64", str: "string"}
+"""Python's types -> pyarrow's names."""
+
+Way: TypeAlias = Literal["up", "down"]
+
+
+@dataclass(frozen=True)
+class SyntaxRow:
+    """The head that finds a relation of a treebank best: `syntax.parquet`.
+
+    Attributes:
+        relation: as in the treebank, with its subtype: `nsubj:pass`. Left out are the root, and relations with fewer
+            than 20 occurrences.
+        direction: `dependent->head` or `head->dependent`.
+        layer: from 0.
+        head: the best head of the choosing half.
+        accuracy: over all documents, 0 to 1.
+        accuracy_held_out: over the half that didn't choose; null where only one half has any.
+        low, high: the bounds of its 95% interval.
+        count: dependents, over all documents.
+        offset: the best fixed offset, head minus dependent, in words.
+        offset_accuracy: how often that offset is right.
+    """
+
+    relation: str
+    direction: str
+    layer: Int16
+    head: Int16
+    accuracy: float
+    accuracy_held_out: float | None
+    low: float | None
+    high: float | None
+    count: int
+    offset: Int32
+    offset_accuracy: float
+
+
+@dataclass(frozen=True)
+class RelationRow:
+    """Accuracy of one head for one relation of a treebank: `relations.parquet`.
+
+    Attributes:
+        relation: as in the treebank.
+        way: of the word that looks: `up`, to its head; `down`, to such a dependent of it.
+        layer, head: both from 0.
+        score: share of such words whose strongest word is right, over all documents.
+        low, high: the bounds of the 95% interval.
+        count: such words.
+        offset: the best fixed offset from the word that looks.
+        baseline: how often that offset is right.
+        rule: the best simple rule, such as “nearest VERB before”.
+        rule_score: how often that rule is right.
+    """
+
+    relation: str
+    way: Way
+    layer: Int16
+    head: Int16
+    score: float
+    low: float | None
+    high: float | None
+    count: int
+    offset: Int32
+    baseline: float
+    rule: str | None
+    rule_score: float | None
+
+
+@dataclass(frozen=True)
+class LabelRow:
+    """The label of a head: `labels.parquet`. Numbers are over the half of the documents that didn't choose it.
+
+    Attributes:
+        layer, head: both from 0.
+        kind: of the first clause: `position`, `nearest`, `same`, `meaning`, `pair`, `syntax`, `class`, `punctuation`,
+            `learned` (words such as …), or `none`.
+        label: what the head does among words, in English.
+        score: share of the head's 100 strongest pairs that the label explains.
+        low, high: the bounds of its 95% interval, over documents.
+        count: pairs that it was counted over, 100 or fewer.
+        baseline: the share that it would explain if every word looked evenly.
+        coverage: the score as a percentage.
+        bits: what the label gains beside an even share, in bits per pair.
+        offset_bits: what the best fixed offset gains.
+        key_bits: what the frequency of each key gains.
+        accuracy: of all words that have a possible case, the share whose choice is one.
+        accuracy_chance: the same if every word looked evenly.
+        stable: how many of its clauses the other half of the documents would choose, too.
+        part: whether the label holds in part only.
+        line: of each clause, `pairs` if it is of the label, `words` if it is of the line over all words.
+        query, key: of each clause, the class of the words that look, and of those that they look at; or empty.
+        relation, side: of each clause, the relation between the two, and the side; or empty.
+        such: of words such as …, their kind and examples.
+        share: share of the strength of all words that the line over all words explains.
+        share_chance: the same if every word looked evenly.
+        note: reservations, in words.
+        special: mean weight of words on special tokens.
+        first: mean weight of words on the first token.
+        sep: mean weight of words on [SEP].
+        stop: mean weight of words on the last closing mark.
+        inner: mean weight of tokens on the other tokens of their word.
+        entropy: mean entropy of the weights among words over log n.
+    """
+
+    layer: Int16
+    head: Int16
+    kind: str
+    label: str
+    score: float | None
+    low: float | None
+    high: float | None
+    count: int | None
+    baseline: float | None
+    coverage: Int32 | None
+    bits: float | None
+    offset_bits: float | None
+    key_bits: float | None
+    accuracy: float | None
+    accuracy_chance: float | None
+    stable: Int32 | None
+    part: bool
+    line: list[str]
+    query: list[str]
+    key: list[str]
+    relation: list[str]
+    side: list[str]
+    such: list[str]
+    share: float | None
+    share_chance: float | None
+    note: str
+    special: float | None
+    first: float | None
+    sep: float | None
+    stop: float | None
+    inner: float | None
+    entropy: float | None
+
+
+@dataclass(frozen=True)
+class Example:
+    """A word, and the other word that it looks at most: a row of `examples.parquet`.
+
+    Attributes:
+        layer, head: both from 0.
+        kind: `best`; `other` for the strongest that the label doesn't explain; `random` for one drawn by lot.
+        rank: among its kind, from 0.
+        weight: from the word to the other, 0 to 1.
+        document: its name.
+        window: which of the document's windows, from 0.
+        query: the word that looks, as the window's words count from 0.
+        key: the word that it looks at, likewise.
+        query_word: the word that looks, as it stands in the text.
+        key_word: the other, likewise.
+        before: the text before them, words apart by spaces.
+        between: the text between them; ` … ` where some is left out.
+        after: the text after them.
+        up: the relation of the word that looks, where the other is its head; of a treebank.
+        down: the relation of the other, where the word that looks is its head.
+    """
+
+    layer: Int16
+    head: Int16
+    kind: str
+    rank: Int32
+    weight: Float32
+    document: str
+    window: Int32
+    query: Int32
+    key: Int32
+    query_word: str
+    key_word: str
+    before: str
+    between: str
+    after: str
+    up: str | None = None
+    down: str | None = None
+
+    def __str__(self) -> str:
+        query, key = f"[{self.query_word}]", f"<{self.key_word}>"
+        pair = (query, key) if self.query < self.key else (key, query)
+        words = (self.before, pair[0], self.between, pair[1], self.after)
+        return f"{self.weight:.2f}  " + " ".join(word for word in words if word)
+
+
+@dataclass(frozen=True)
+class LineRow:
+    """An example's window around its pair: `lines.parquet`, rows as in `examples.parquet`.
+
+    Attributes:
+        layer, head: both from 0.
+        kind, rank: as in examples.
+        first: weight of the word that looks on the first token if it is special.
+        sep: its weight on [SEP].
+        special: its weight on all special tokens.
+        first_token: the first token's name.
+        sep_token: [SEP]'s name.
+        numbers: the 30 words on each side of both words of the pair, as the window's count.
+        words: the same, as they stand in the text.
+        weights: what the word that looks gives to each.
+        query_token: where the word that looks begins.
+        key_token: where the other begins.
+        ids: the window's tokens.
+        text: a text that the tokenizer turns into exactly these, or null.
+        raised: of the two best examples of each head, for a checkpoint with a masked-LM head, the tokens whose logits
+            the head's output raises most at the word that looks.
+        raised_by: by how much.
+        lowered: those that it lowers most.
+        lowered_by: by how much.
+    """
+
+    layer: Int16
+    head: Int16
+    kind: str
+    rank: Int32
+    first: Float32
+    sep: Float32
+    special: Float32
+    first_token: str | None
+    sep_token: str | None
+    numbers: list[Int32]
+    words: list[str]
+    weights: list[Float32]
+    query_token: Int32
+    key_token: Int32
+    ids: list[Int32]
+    text: str | None
+    raised: list[str] | None
+    raised_by: list[Float32] | None
+    lowered: list[str] | None
+    lowered_by: list[Float32] | None
+
+
+@dataclass(frozen=True)
+class DistributionRow:
+    """A bin of a head's distributions: `distributions.parquet`.
+
+    Attributes:
+        layer, head: both from 0.
+        of: `entropy` of a word's weights among words, over log n; `strongest`, its weight on its strongest other
+            word; `distance`.
+        low: lower end of the bin; of `distance`, the distance in words to the right.
+        high: upper end of the bin; of `distance`, the same again.
+        value: share of words in the bin; of `distance`, the mean weight on that word.
+        count: words; of `distance`, pairs of words.
+    """
+
+    layer: Int16
+    head: Int16
+    of: str
+    low: float
+    high: float
+    value: float | None
+    count: int
+
+
+@dataclass(frozen=True)
+class EffectRow:
+    """Effect of silencing a head: `effects.parquet`.
+
+    Attributes:
+        layer, head: both from 0.
+        output: the number that changes.
+        unit: its unit.
+        method: how the head is silenced.
+        base: mean over windows of the number as it is.
+        change: mean over windows of the number without the head less the number as it is.
+        low, high: the bounds of the 95% interval.
+        windows: windows measured.
+        documents: documents that they are from.
+    """
+
+    layer: Int16
+    head: Int16
+    output: str
+    unit: str
+    method: str
+    base: float
+    change: float
+    low: float | None
+    high: float | None
+    windows: Int32
+    documents: Int32
+
+
+@dataclass(frozen=True)
+class RemovalRow:
+    """A head in the order in which heads can be removed: `removal.parquet`.
+
+    Attributes:
+        step: from 1.
+        layer, head: both from 0.
+        cost: with this head and all before it silenced, the mean rise of loss or of 1 − cosine, or the mean absolute
+            change of a logit or a projection. It is over the windows that choose, of documents with even numbers.
+        cost_held_out: the same over the other windows.
+        low, high: the bounds of the 95% interval.
+        windows: windows that choose.
+        windows_held_out: the others.
+    """
+
+    step: Int32
+    layer: Int16
+    head: Int16
+    cost: float
+    cost_held_out: float | None
+    low: float | None
+    high: float | None
+    windows: Int32
+    windows_held_out: Int32
+
+
+TABLES: dict[type, str] = {
+    SyntaxRow: "syntax",
+    RelationRow: "relations",
+    LabelRow: "labels",
+    Example: "examples",
+    LineRow: "lines",
+    DistributionRow: "distributions",
+    EffectRow: "effects",
+    RemovalRow: "removal",
+}
+"""Row -> its table, in the order of the guide."""
+
+SITE: dict[str, tuple[type, tuple[str, ...]]] = {
+    "LabelRow": (LabelRow, ("layer", "head", "note", "line", "query", "key", "relation", "side", "such")),
+    "SyntaxRow": (SyntaxRow, ("layer", "head", "direction", "accuracy_held_out")),
+    "RelationRow": (RelationRow, ("layer", "head")),
+    "RemovalRow": (RemovalRow, ("layer", "head", "step", "windows", "windows_held_out")),
+}
+"""Type of the site -> the row it has, and the columns that it lacks or has in another form."""
+
+
+def meanings(row: type) -> dict[str, str]:
+    """Field -> its meaning, from the docstrings of the row and of the records that it extends."""
+    listed = "\n".join(
+        inspect.cleandoc(kind.__doc__ or "").partition("Attributes:\n")[2] for kind in reversed(row.__mro__)
+    )
+    lines = re.findall(r"^ {4}([\w, ]+): (.*(?:\n {8}.*)*)", listed, re.MULTILINE)
+    return {name: " ".join(meaning.split()) for names, meaning in lines for name in names.split(", ")}
+
+
+def _type_of(hint: Any) -> tuple[str, bool, tuple[str, ...]]:
+    """An annotation's type by pyarrow's name, with `[]` if it is a list; if it may be null; its choices, if named."""
+    if get_origin(hint) in (Union, UnionType):
+        (hint,) = (inner for inner in get_args(hint) if inner is not type(None))
+        return _type_of(hint)[0], True, ()
+    if get_origin(hint) is list:
+        return f"{_type_of(get_args(hint)[0])[0]}[]", False, ()
+    if get_origin(hint) is Literal:
+        return "string", False, get_args(hint)
+    return get_args(hint)[1] if get_origin(hint) is Annotated else PLAIN[hint], False, ()
+
+
+def _types(row: type) -> dict[str, tuple[str, bool, tuple[str, ...]]]:
+    """Field -> its type, as `_type_of` has it."""
+    return {name: _type_of(hint) for name, hint in get_type_hints(row, include_extras=True).items()}
+
+
+def columns(row: type) -> tuple[tuple[str, pyarrow.DataType], ...]:
+    """Name and type of each column of a row's table."""
+    import pyarrow
+
+    def kind(name: str) -> pyarrow.DataType:
+        return pyarrow.list_(kind(name[:-2])) if name.endswith("[]") else pyarrow.type_for_alias(name)
+
+    return tuple((name, kind(of)) for name, (of, _, _) in _types(row).items())
+
+
+def guide_table(row: type) -> str:
+    """A row's columns as a table of docs/reference/survey-files.md."""
+    means = meanings(row)
+    lines = [
+        f"| `{name}` | {kind}{' or null' * optional} | {means[name].removesuffix('.')} |"
+        for name, (kind, optional, _) in _types(row).items()
+    ]
+    return "\n".join([f"| column of `{TABLES[row]}.parquet` | type | |", "|---|---|---|", *lines])
+
+
+@cache
+def spelled(name: str) -> str:
+    """A column's name as TypeScript spells it."""
+    first, *others = name.split("_")
+    return first + "".join(other.capitalize() for other in others)
+
+
+def typescript() -> str:
+    """web/src/report/rows.ts."""
+    title = "// Rows of the survey's tables as the site has them, written from src/headscope/results/schemas.py by\n"
+    return title + "// `pytest tests/survey/test_schemas.py --refresh-screens`.\n" + "".join(map(_interface, SITE))
+
+
+def _interface(name: str) -> str:
+    row, left_out = SITE[name]
+    means = meanings(row)
+    lines = ["", f"/** {inspect.cleandoc(row.__doc__ or '').splitlines()[0]} */", f"export interface {name} {{"]
+    for column, (kind, optional, choices) in _types(row).items():
+        if column in left_out:
+            continue
+        spelt = {"string": "string", "bool": "boolean"}.get(kind.removesuffix("[]"), "number")
+        spelt = " | ".join(f'"{choice}"' for choice in choices) or spelt
+        spelt += "[]" * kind.endswith("[]") + " | null" * optional
+        lines += [f"  /** {means[column][0].upper()}{means[column][1:]} */", f"  {spelled(column)}: {spelt};"]
+    return "\n".join([*lines, "}", ""])

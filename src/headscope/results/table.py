@@ -1,0 +1,255 @@
+"""Tables of heads: measure -> a number for each head, its place in the model, and what is missing."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headscope.errors import InputError
+from headscope.late import late
+from headscope.results.measure import HEADS, Difference, Head, HeadValues, HeatMap, Rows, arrow_of, rows_of
+
+if TYPE_CHECKING:
+    import pyarrow
+    from jaxtyping import Float
+
+SINGULAR = {"queries": "query"}
+"""Name of an axis -> that of the column with its entries, where it is not the name without its s."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HeadTable(Rows, Mapping[str, HeadValues]):
+    """Measure name -> its values for every head: (layers, heads), or with one more axis, first or last.
+
+    A head stands in the column of its number among the numbers of all layers' heads.
+
+    Attributes:
+        columns: the values by name.
+        layers: the number of each layer in the model.
+        heads: the numbers of each layer's heads.
+        along: name of the third axis (steps, documents, queries) -> its entries; empty without one.
+        facts: name -> head -> what is not a number: a label, a kind.
+        left_out: measure that there is no data for -> the reason.
+        broken: heads whose weights are not numbers; their values are NaN.
+        source: what the table is of.
+    """
+
+    columns: Mapping[str, HeadValues]
+    layers: tuple[int, ...]
+    heads: tuple[tuple[int, ...], ...]
+    along: Mapping[str, Sequence[Any]] = field(default_factory=lambda: MappingProxyType({}))
+    facts: Mapping[str, Mapping[Head, object]] = field(default_factory=lambda: MappingProxyType({}))
+    left_out: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    broken: frozenset[Head] = frozenset()
+    source: str = "heads"
+
+    def __getitem__(self, name: str) -> HeadValues:
+        if name in self.columns:
+            return self.columns[name]
+        reason = self.left_out.get(name, f"it was not requested; the table has {', '.join(self.columns)}")
+        raise MissingMeasureError(
+            f"the table has no {name!r}: {reason}", where=self.source, advice="docs/statistics.md lists all measures"
+        )
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.columns)
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    @property
+    def across(self) -> tuple[int, ...]:
+        """The head number of each column of an array: the numbers of all layers' heads."""
+        return across(self.heads)
+
+    def positions(self) -> dict[Head, tuple[int, int]]:
+        """Each head, layer by layer, with its row and column in the arrays."""
+        column = {head: at for at, head in enumerate(self.across)}
+        pairs = enumerate(zip(self.layers, self.heads, strict=True))
+        return {(layer, head): (row, column[head]) for row, (layer, heads) in pairs for head in heads}
+
+    def of(self, head: Head) -> dict[str, Any]:
+        """The numbers of one head, by the names of columns; of a table with a third axis, their arrays.
+
+        Raises:
+            InputError: there is no such head.
+        """
+        positions = self.positions()
+        if head not in positions:
+            raise InputError(f"there is no head {head!r:.40}", where=self.source, advice="pass (layer, head)")
+        index = dict(zip(HEADS, positions[head], strict=True))
+        return {
+            name: array[tuple(index.get(axis, slice(None)) for axis in values.dims)]
+            for values in self.values()
+            for name, array in values.columns()
+        }
+
+    def rows(self, *, by: str | None = None) -> list[dict[str, Any]]:
+        """A dict for each head, or each head and entry of the third axis, in the order of the arrays' axes.
+
+        Keys: layer and head, with their numbers in the model, the entry (`step`, `query`), columns, facts.
+
+        Args:
+            by: a column of numbers to sort by, the greatest absolute value first.
+
+        Raises:
+            MissingMeasureError: there is no such column.
+        """
+        cells = self.cells()
+        rows = rows_of(cells)
+        if by is not None:
+            if by not in cells or by in self.facts:
+                numbers = ", ".join(name for name in cells if name not in self.facts)
+                raise MissingMeasureError(
+                    f"the table has no column of numbers {by!r}", where=self.source, advice=f"use one of {numbers}"
+                )
+            rows.sort(key=lambda row: -abs(row[by]) if row[by] == row[by] else math.inf)
+        return rows
+
+    def arrow(self) -> pyarrow.Table:
+        """Return the rows as a table of pyarrow; NaN is null.
+
+        Raises:
+            MissingExtraError: pyarrow is not installed.
+        """
+        return arrow_of(self.cells())
+
+    def plot(
+        self, measure: str, *, ax: Any = None, width: float = 3.35, save: str | os.PathLike[str] | None = None
+    ) -> Any:
+        """Draw one measure of every head: layers down, heads across. See `HeadValues.plot`."""
+        return self[measure].plot(ax=ax, width=width, save=save)
+
+    def json(self) -> dict[str, Any]:
+        """Return the table for JSON: measures, rows (None for NaN and infinity), what is left out or broken."""
+
+        def plain(value: Any) -> Any:
+            return None if isinstance(value, float) and not math.isfinite(value) else value
+
+        return {
+            "source": self.source,
+            "measures": [values.measure.record() for values in self.values()],
+            "rows": [{name: plain(value) for name, value in row.items()} for row in self.rows()],
+            "left_out": dict(self.left_out),
+            "broken": sorted(self.broken),
+        }
+
+    def strongest(self, by: str, count: int = 10, *, sure: bool = False) -> list[Head]:
+        """The heads with the greatest absolute values of a measure, the greatest first; see `HeadValues.strongest`."""
+        heads = self.across
+        return [(self.layers[row], heads[column]) for row, column in self[by].strongest(count, sure=sure)]
+
+    def minus(self, a: HeadTable) -> HeadTable:
+        """Return the change from `a`: a `Difference` of each measure that both have, and facts of both sides.
+
+        Raises:
+            InputError: the tables have other heads, other steps, queries or documents, or no measure in common.
+        """
+        names = [name for name in a if name in self]
+        if (self.layers, self.heads) != (a.layers, a.heads) or not names:
+            shapes = [f"{len(of.layers)} layers of {len(of.across)} heads" for of in (a, self)]
+            raise InputError(
+                f"{a.source} and {self.source} are of models with different heads: {' and '.join(shapes)}"
+                if names
+                else f"{a.source} and {self.source} share no measure",
+                where="minus",
+                advice="compare tables of models of one shape, with some of the same measures",
+            )
+        axes = [{axis: tuple(entries) for axis, entries in of.along.items()} for of in (a, self)]
+        if axes[0] != axes[1]:
+            entries = [", ".join(f"{axis} {list(of[axis])}"[:60] for axis in of) or "no third axis" for of in axes]
+            raise InputError(
+                f"{a.source} and {self.source} have different entries: {' and '.join(entries)}",
+                where="minus",
+                advice="compare tables with the same entries, or their means: table.over(axis)",
+            )
+        sides = (("a", a.facts), ("b", self.facts))
+        return HeadTable(
+            {name: Difference.between(a[name], self[name]) for name in names},
+            layers=self.layers,
+            heads=self.heads,
+            along=self.along,
+            facts={f"{name}_{side}": of[name] for name in a.facts if name in self.facts for side, of in sides},
+            left_out={name: reason for name, reason in {**a.left_out, **self.left_out}.items() if name not in names},
+            broken=a.broken | self.broken,
+            source=f"{a.source} to {self.source}",
+        )
+
+    @late("headscope.heads.intervals:over")
+    def over(self, axis: str) -> HeadTable:
+        """The means along the third axis with their 95 % intervals (Student's t), over the entries that have a number.
+
+        A difference is paired: entries that one side lacks count in neither.
+        """
+        raise NotImplementedError
+
+    def heat_map(self, by: str) -> HeatMap:
+        """One measure as a picture needs it."""
+        values, unit = self[by].array, self[by].measure.unit
+        finite = values[np.isfinite(values)]
+        low = float(finite.min(initial=0.0)) if unit.low is None else unit.low
+        high = float(finite.max(initial=low)) if unit.high is None else unit.high
+        placed = {head: float(values[position]) for head, position in self.positions().items()}
+        return HeatMap(placed, self.layers, self.across, low, high)
+
+    def cells(self) -> dict[str, list[Any]]:
+        """The columns of `rows`, each a list of as many entries."""
+        positions = self.positions()
+        rows, columns = np.array([*positions.values()], dtype=np.int64).reshape(-1, 2).T
+        axis, entries = next(iter(self.along.items()), ("", (None,)))
+        first = next((values.dims for values in self.values()), (axis, *HEADS))[0] == axis
+        index = (slice(None), rows, columns) if first else (rows, columns)
+        places = [(entry, head) for entry in entries for head in positions]
+        if not first:
+            places = [(entry, head) for head in positions for entry in entries]
+        keys = {"layer": [layer for _, (layer, _) in places], "head": [head for _, (_, head) in places]}
+        third = {SINGULAR.get(axis, axis.removesuffix("s")): [entry for entry, _ in places]} if axis else {}
+        cells: dict[str, list[Any]] = {**third, **keys} if first else {**keys, **third}
+        for values in self.values():
+            cells |= {name: array[index].ravel().tolist() for name, array in values.columns()}
+        return cells | {name: [of.get(head) for _, head in places] for name, of in self.facts.items()}
+
+    def __repr__(self) -> str:
+        lines = [f"{self.source} of {len(self.layers)} layers, mean and range over heads"]
+        lines += [values.spread() for values in self.values()]
+        lines += [f"without {name}: {reason}" for name, reason in self.left_out.items()]
+        if self.broken:
+            lines.append(f"{len(self.broken)} heads are excluded because their weights are NaN (see .broken)")
+        return "\n".join(lines)
+
+
+def stacked(tables: Sequence[HeadTable], axis: str) -> HeadTable:
+    """Tables of the same heads and measures along a new first axis."""
+    columns = {
+        name: HeadValues.of(values.measure, np.stack([table[name].array for table in tables]), (axis, *values.dims))
+        for name, values in tables[0].items()
+    }
+    return replace(tables[0], columns=columns, along={axis: range(len(tables))}, broken=frozenset())
+
+
+def across(heads: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """The numbers of the heads of all layers, in order: one column each."""
+    return tuple(sorted({head for layer in heads for head in layer}))
+
+
+def in_columns(
+    rows: Sequence[Float[np.ndarray, "heads ..."]], heads: Sequence[Sequence[int]]
+) -> Float[np.ndarray, "layers heads ..."]:
+    """(layers, heads, …) from one array for each layer, each head in the column of its number, NaN elsewhere."""
+    columns = across(heads)
+    table = np.full((len(rows), len(columns), *rows[0].shape[1:]), np.nan, dtype=rows[0].dtype)
+    for at, (row, numbers) in enumerate(zip(rows, heads, strict=True)):
+        table[at, np.searchsorted(columns, numbers)] = row
+    return table
+
+
+class MissingMeasureError(InputError, KeyError):
+    """The table lacks a measure. Also a KeyError, as mappings require."""
+
+    __str__ = InputError.__str__

@@ -1,0 +1,20 @@
+"""Changed runs: a pass started again from a layer with some heads changed, and one number read of it.
+
+Read them in this order:
+
+    edits.py       an `Edit` of a head, the `Base` that runs start from, the `Runner` that runs them
+    engine.py      the runs themselves, by the NumPy encoder
+    targets.py     the number that is read: a word's logit, a class's, a vector's projection or distance, a loss
+    effects.py     each head changed in turn: silenced, patched, one edge cut
+    windows.py     the same over a corpus's windows, with sets of heads silenced
+    knockout.py    a query's context without one key
+    masking.py     words masked for real
+    texts.py       passes of which only the last hidden state is wanted
+    filling.py, outcomes.py    predictions at masks, and of labels
+    gradients.py, modules.py   gradients of live models; a checkpoint as one
+
+    runner = NumpyRunner(model)
+    base = runner.base([as_input(model.tokenizer.encode("a text"))])
+    target = choose(model, encoded, base.last, None)
+    runner.run(base, [frozenset({Edit(3, 5)}), frozenset({Edit(3, 5), Edit(4, 1, "mean")})], [target]).values
+"""

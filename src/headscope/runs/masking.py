@@ -1,0 +1,67 @@
+"""Words masked for real: the number that the model gives when the tokens of a word are replaced by the mask token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headscope.errors import InputError
+from headscope.results.parts import CHECKED, Part, strongest, with_change
+from headscope.runs.targets import read
+from headscope.runs.texts import last_states
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    from headscope.checkpoint.tokenizer import Encoded
+    from headscope.model import Model
+    from headscope.results.effects import Target
+
+
+def masked_states(
+    model: Model, texts: Sequence[tuple[Encoded, Sequence[int]]]
+) -> list[Float[np.ndarray, "tokens d_model"]]:
+    """The last hidden states of texts, each with the tokens at some positions masked, all in one batch.
+
+    Raises:
+        InputError: the tokenizer has no mask token.
+    """
+    mask = model.tokenizer.mask_id
+    if mask is None:
+        raise InputError(
+            "the tokenizer has no mask token, so words can't be masked",
+            where=model.checkpoint.where,
+            advice="pass check=False",
+        )
+    changed = [
+        (tuple(mask if at in gone else index for at, index in enumerate(encoded.ids)), encoded.segments)
+        for encoded, gone in texts
+    ]
+    return last_states(model, changed)
+
+
+def masked_changes(model: Model, encoded: Encoded, target: Target, total: float, parts: Sequence[Part]) -> list[float]:
+    """The worth of each part to a target: the number less the number with its tokens masked.
+
+    Raises:
+        InputError: the tokenizer has no mask token.
+    """
+    states = masked_states(model, [(encoded, part.tokens) for part in parts])
+    return [total - float(read(model, target, target.rows_of(state)[None]).values[0]) for state in states]
+
+
+def with_masking(
+    model: Model, parts: Sequence[Part], changes: Callable[[Sequence[Part]], Sequence[float]]
+) -> tuple[tuple[Part, ...], str]:
+    """The parts, each with what masking it for real changes; or none, and why."""
+    if model.tokenizer.mask_id is None:
+        return (), "nothing was masked: the tokenizer has no mask token"
+    return tuple(with_change(part, change) for part, change in zip(parts, changes(parts), strict=True)), ""
+
+
+def maskable(model: Model, parts: Sequence[Part], ids: Mapping[str, Sequence[int]], count: int = CHECKED) -> list[Part]:
+    """The strongest parts among those that aren't masks in the text itself; `ids` are those of each side's tokens."""
+    mask = model.tokenizer.mask_id
+    return strongest([part for part in parts if {ids[part.side][at] for at in part.tokens} != {mask}], count)

@@ -1,0 +1,213 @@
+"""One number for each window of a corpus, read with heads silenced: a loss, a class's logit, or a change of the vector.
+
+`effects` explains an output of one text. Over a corpus, the number must be one that every window has:
+
+    loss                  mean of -log p(token) over masked tokens, with MASKED of the window's tokens masked
+    class                 the logit of a class: the named one, or the class that the whole model predicts for the window
+    embedding             the window's vector, as its projection on what it is before anything is silenced
+    embedding_distance    1 - the cosine of these two
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headscope.encoder import Input
+from headscope.errors import CheckpointError, InputError
+from headscope.results.effects import UNITS, Target
+from headscope.runs.edits import Edit
+from headscope.runs.engine import NumpyRunner, base_readings
+from headscope.runs.targets import label_name, label_number, lacks, vector_target
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    from headscope.model import Model
+
+    Tokens = Float[np.ndarray, "tokens d_model"]
+
+MASKED = 0.15
+"""Share of a window's tokens, special ones apart, that are masked for the loss (Devlin et al. 2018); at least one."""
+
+PREDICTED = "predicted"
+"""The label of the output that is the class predicted for each window."""
+
+
+@dataclass(frozen=True)
+class Readout:
+    """A number that every window has.
+
+    Attributes:
+        kind: `loss`, `class`, `embedding` or `embedding_distance`.
+        label: for a class its name, or PREDICTED; otherwise empty.
+        index: its logit; None for PREDICTED and the other kinds.
+    """
+
+    kind: str
+    label: str = ""
+    index: int | None = None
+
+    @property
+    def unit(self) -> str:
+        """The unit of the number."""
+        return UNITS[self.kind]
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any]) -> Readout:
+        """The readout that a manifest records."""
+        return cls(record["kind"], record["label"], record["index"])
+
+    def record(self) -> dict[str, Any]:
+        """The output as a manifest records it."""
+        return {"kind": self.kind, "label": self.label, "index": self.index, "unit": self.unit}
+
+    def __str__(self) -> str:
+        return {
+            "loss": "masked-LM loss",
+            "class": f"logit of the class {self.label!r}" if self.index is not None else "logit of the predicted class",
+            "embedding": "embedding (share of its length)",
+            "embedding_distance": "embedding (1 - cosine)",
+        }[self.kind]
+
+
+def readout_of(model: Model, wanted: str | None) -> Readout:
+    """The readout that a name stands for: one of the kinds above (`class` is the predicted one), or a class's name.
+
+    By default the loss of a model with a masked-LM head, the predicted class of a classifier, else embedding_distance.
+
+    Raises:
+        UnsupportedError: the model lacks that output, or is one that headscope doesn't run.
+        InputError: there is no such class.
+    """
+    model.anatomy.computable()
+    tasks = model.anatomy.tasks
+    if wanted is None:
+        wanted = "loss" if "masked_lm" in tasks else "class" if "sequence" in tasks else "embedding_distance"
+    if wanted == "loss":
+        if "masked_lm" not in tasks:
+            raise lacks(model, "masked-LM head", "ForMaskedLM")
+        if model.tokenizer.mask_id is None:
+            raise InputError(
+                "the tokenizer has no mask token, so nothing can be masked",
+                where=model.checkpoint.where,
+                advice="name another output: embedding_distance, or a class",
+            )
+        return Readout("loss")
+    if wanted in ("embedding", "embedding_distance"):
+        _ = model.pooling  # raises if headscope can't compute it
+        return Readout(wanted)
+    if "sequence" not in tasks:
+        raise lacks(model, "sequence classifier", "ForSequenceClassification")
+    if wanted == "class":
+        return Readout("class", PREDICTED)
+    index = label_number(model, int(wanted) if wanted.isascii() and wanted.isdigit() else wanted, "class")
+    return Readout("class", label_name(model, index), index)
+
+
+@dataclass(frozen=True, eq=False)
+class TokenWindow:
+    """A window as effects read it.
+
+    Attributes:
+        name: identifies it.
+        ids, segments: (tokens,).
+        special: of each token.
+    """
+
+    name: str
+    ids: tuple[int, ...]
+    segments: tuple[int, ...]
+    special: tuple[bool, ...]
+
+
+def masked_places(window: TokenWindow) -> list[int]:
+    """The tokens that are masked: those with the smallest sha256 of the window's name, a zero byte and the position."""
+    places = [at for at, added in enumerate(window.special) if not added]
+    places.sort(key=lambda at: hashlib.sha256(f"{window.name}\0{at}".encode()).digest())
+    return sorted(places[: max(1, round(MASKED * len(places)))])
+
+
+@dataclass(frozen=True, eq=False)
+class WindowReader:
+    """Reads one number of windows, with any heads silenced.
+
+    Attributes:
+        model: the model.
+        readout: the number.
+        method: what a silenced head gives: see headscope.runs.engine.
+    """
+
+    model: Model
+    readout: Readout
+    method: str = "zero"
+    _targets: dict[str, Target] = field(default_factory=dict, repr=False)
+    """Window's name -> its number, which may refer to what the whole model gives."""
+
+    def record(self) -> dict[str, Any]:
+        """Return all that the numbers depend on, for a manifest; with the sha256 of all of the checkpoint's weights."""
+        checkpoint, digest = self.model.checkpoint, hashlib.sha256()
+        for name in sorted(checkpoint.tensors):
+            array = np.ascontiguousarray(checkpoint.read(name))
+            digest.update(f"{name} {array.dtype} {array.shape}\n".encode())
+            digest.update(array.reshape(-1).view(np.uint8).data)
+        pooling = {"pooling": self.model.pooling.mode} if self.readout.kind.startswith("embedding") else {}
+        return {**self.readout.record(), "method": self.method, **pooling, "sha256": digest.hexdigest()}
+
+    def numbers(
+        self,
+        windows: Sequence[TokenWindow],
+        silenced: frozenset[tuple[int, int]] = frozenset(),
+        heads: Sequence[tuple[int, int]] = (),
+    ) -> Float[np.ndarray, "windows heads_and_one"]:
+        """The number with `silenced`, and then with each of `heads`, (layer, head), silenced as well.
+
+        The windows run as one batch, on which the last bits of a number may depend.
+
+        Raises:
+            InputError: an id is beyond the vocabulary, or a window is longer than the position table.
+            CheckpointError: a number is not finite.
+        """
+        runner, inputs = NumpyRunner(self.model), [self._input(window) for window in windows]
+        gone = frozenset(Edit(*head, self.method) for head in silenced)
+        whole = None
+        if any(window.name not in self._targets for window in windows):
+            whole = runner.base(inputs, contexts=False)
+            for window, rows in zip(windows, whole.rows, strict=True):
+                self._targets[window.name] = self._target(window, whole.last[rows])
+        base = whole if whole is not None and not gone else runner.base(inputs, edits=gone, contexts=False)
+        targets = [self._targets[window.name] for window in windows]
+        first = base_readings(self.model, base, targets).values
+        if not np.isfinite(first).all():
+            raise CheckpointError(
+                "the output is not a number",
+                where=self.model.checkpoint.where,
+                advice="`headscope verify` says where NaN or infinity comes from",
+            )
+        changed = runner.run(base, [frozenset({Edit(*head, self.method)}) for head in heads], targets)
+        return np.concatenate([first[None], changed.values]).T
+
+    def _input(self, window: TokenWindow) -> Input:
+        """The window as the encoder takes it, masked for the loss."""
+        ids = np.array(window.ids, dtype=np.int64)
+        if self.readout.kind == "loss":
+            mask = self.model.tokenizer.mask_id
+            assert mask is not None  # readout_of checks it
+            ids[masked_places(window)] = mask
+        return Input(ids, np.array(window.segments, dtype=np.int64))
+
+    def _target(self, window: TokenWindow, last: Tokens) -> Target:
+        """The number of one window, from the last hidden state of the whole model."""
+        kind, label, index = self.readout.kind, self.readout.label, self.readout.index
+        if kind == "loss":
+            masked = tuple((at, window.ids[at]) for at in masked_places(window))
+            return Target(kind, label, None, None, masked=masked)
+        if kind != "class":
+            return vector_target(self.model, last, kind)
+        if index is None:
+            index = int(np.argmax(self.model.tops.sequence(last)))
+        return Target(kind, label, index, 0 if self.model.tops.reads_first_token else None)

@@ -1,0 +1,231 @@
+"""Effects of heads and attributions to tokens: screens, JSON and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headscope.checkpoint import called
+from headscope.explain import attribution
+from headscope.results.measure import signed
+from headscope.results.parts import KAPPA
+from headscope.runs import effects
+from headscope.screens.inked import heat_map, inked_text, signed_bars
+from headscope.screens.labels import printable
+from headscope.screens.pieces import labels
+from headscope.screens.prediction_sheet import likeliest, prediction_line
+from headscope.screens.tables import Column, Table
+from headscope.screens.terminal import Drawing, Sheet, blank, notes, prose, table, title
+
+if TYPE_CHECKING:
+    from headscope.results.effects import Effects, Target
+    from headscope.results.explained import Attribution
+    from headscope.results.parts import Part
+    from headscope.results.prediction import Prediction
+
+TOP = 10
+MOST_KAPPA = 1e3
+"""Above this, rounding in fp32 reaches the digits of the number."""
+EFFECT_COLUMNS = (
+    Column("layer", align="right"),
+    Column("head", align="right"),
+    Column("change", align="right", form="+.4f"),
+)
+TOKEN_COLUMNS = (
+    Column("position", align="right"),
+    Column("token", kind="code"),
+    Column("score", align="right", form="+.4f"),
+)
+
+
+def target_record(target: Target) -> Mapping[str, Any]:
+    """A target as a JSON record."""
+    record = {
+        "kind": target.kind,
+        "label": target.label,
+        "index": target.index,
+        "position": target.row,
+        "unit": target.unit,
+        "default": target.chosen,
+    }
+    other = None if target.against is None else dict(target_record(target.against))
+    if other is not None:
+        del other["against"]
+    return {**record, "against": other}
+
+
+def predicted(prediction: Prediction | None) -> list[Drawing]:
+    """The first line of an explanation: what the classifier predicts."""
+    return [prose(prediction_line(prediction))] if prediction is not None else []
+
+
+def effects_sheet(model: str, result: Effects, top: int | None = None, prediction: Prediction | None = None) -> Sheet:
+    """The effects of all heads: a heat map, and the heads with the strongest effects.
+
+    Args:
+        model: its name.
+        result: the effects.
+        top: most rows of a table, strongest first; None for all in their order, on the screen for TOP.
+        prediction: what a classifier predicts for the text.
+    """
+    aside = result.target.aside if result.aside is not None else ""
+    columns = (*EFFECT_COLUMNS, *((Column(aside, align="right", form=".4f"),) if aside else ()))
+
+    def heads(top: int | None) -> Table:
+        places = np.ndindex(*result.change.shape) if top is None else result.strongest(top)
+        beside = [result.change] if result.aside is None else [result.change, result.aside]
+        return Table(columns, tuple((*place, *(float(values[place]) for values in beside)) for place in places))
+
+    way = "the context comes from the other text" if result.method == "patch" else effects.METHODS[result.method]
+    unchanged = f"{result.base:.4f} unchanged"
+    if result.base_aside is not None:
+        unchanged += f", {result.target.aside} {result.base_aside:.4f}"
+    return Sheet(
+        record=lambda: {
+            "model": model,
+            "text": result.text,
+            "pair": result.pair,
+            "patch_from": result.patch_from,
+            "tokens": result.axis.tokens,
+            "target": target_record(result.target),
+            "method": result.method,
+            "base": result.base,
+            **({result.target.aside: result.base_aside} if result.target.aside else {}),
+            **({"predictions": prediction.rows()} if prediction is not None else {}),
+            "heads": heads(None).records(),
+        },
+        table=lambda: heads(top),
+        drawings=(
+            title(f"effects of {result.change.size} heads", called(model)),
+            *predicted(prediction),
+            prose(f"on {result.target}: {unchanged}"),
+            blank,
+            heat_map(result.change, result.target.unit),
+            blank,
+            table(heads(top or TOP)),
+            notes([f"change: with the head changed, minus unchanged; {way}"]),
+        ),
+    )
+
+
+def attribution_sheet(model: str, result: Attribution, top: int | None = None, by: str = "word") -> Sheet:
+    """An attribution: the prediction, the text with shading behind its words, and the words that add most.
+
+    Args:
+        model: its name.
+        result: the attribution.
+        top: most rows of a table, strongest first; None for all in their order, on the screen for TOP.
+        by: what a row of the screen is: a token, a word or a sentence.
+    """
+    words, parts = labels(result.axis, result.text, result.pair), result.parts(by)
+
+    unit = "share" if result.method == "alti" else result.target.unit
+    return Sheet(
+        record=lambda: _attribution_record(model, result, parts),
+        table=lambda: _token_table(result, top),
+        drawings=(
+            title(f"what {len(words)} tokens add", called(model)),
+            *(
+                [prose(likeliest([(choice.label, choice.share) for choice in result.prediction]))]
+                if result.prediction
+                else []
+            ),
+            prose(f"to {result.target}: {result.total:.4f}"),
+            blank,
+            inked_text(words, result.scores),
+            blank,
+            part_bars(parts, top or TOP, noun=by, unit=unit, ranks=_cancels(result.kappa)),
+            notes(_sums(result, parts)),
+        ),
+    )
+
+
+def _attribution_record(model: str, result: Attribution, parts: Sequence[Part]) -> dict[str, Any]:
+    return {
+        "model": model,
+        "text": result.text,
+        "pair": result.pair,
+        "target": target_record(result.target),
+        "predictions": [asdict(choice) for choice in result.prediction],
+        "method": result.method,
+        "total": result.total,
+        "rest": result.rest,
+        "gap": result.gap,
+        "kappa": result.kappa,
+        "tokens": _token_table(result, None).records(),
+        "parts": [part_record(part) for part in parts],
+        "checks": [part_record(part) for part in result.checks],
+    }
+
+
+def _token_table(result: Attribution, top: int | None) -> Table:
+    places = range(len(result.tokens)) if top is None else result.strongest(top)
+    return Table(TOKEN_COLUMNS, tuple((at, result.tokens[at], float(result.scores[at])) for at in places))
+
+
+def part_record(part: Part) -> dict[str, Any]:
+    """A part as a JSON record."""
+    return {**asdict(part), "contradicted": part.contradicted}
+
+
+def part_bars(parts: Sequence[Part], top: int, *, noun: str, unit: str, ranks: bool) -> Drawing:
+    """The strongest parts with their shares, and what masking some of them did."""
+    chosen = sorted((at for at, part in enumerate(parts) if not part.special), key=lambda at: -abs(parts[at].share))
+    chosen = chosen[:top]
+    beside = None
+    if any(parts[at].change is not None for at in chosen):
+        beside = ("masked", [_masked(parts[at]) for at in chosen])
+    shares = np.array([part.share for part in parts])
+    names = [printable(part.label) for part in parts]
+    numbers = [part.tokens[0] for part in parts]
+    return signed_bars(names, shares, chosen, noun=noun, unit=unit, ranks=ranks, beside=beside, numbers=numbers)
+
+
+def _masked(part: Part) -> str:
+    if part.change is None:
+        return ""
+    return f"{signed(part.change)}{' !' if part.contradicted else ''}"
+
+
+def _cancels(kappa: float | None) -> bool:
+    return kappa is not None and kappa > KAPPA
+
+
+def _sums(result: Attribution, parts: Sequence[Part]) -> list[str]:
+    """The sum of the parts, how far to trust them, and what masking said."""
+    lines = [f"{result.method}: {attribution.METHODS[result.method]}"]
+    if result.rest is not None:
+        rest_of = "the biases" if result.method == "decompx" else "the baseline"
+        special = sum(part.share for part in parts if part.special)
+        of_text = sum(part.share for part in parts if not part.special)
+        together = f"together {signed(of_text + special + result.rest)} of {signed(result.total)}"
+        lines.append(
+            f"text {signed(of_text)}, special tokens {signed(special)}, {rest_of} {signed(result.rest)}, {together}"
+        )
+        lines += trust(result.kappa)
+    if result.unchecked:
+        lines.append(result.unchecked)
+    return lines + masking_notes(result.checks)
+
+
+def trust(kappa: float | None) -> list[str]:
+    """A line on how far amounts that add up to a number can be trusted."""
+    if kappa is None:
+        return []
+    if kappa > MOST_KAPPA:
+        return [f"kappa {kappa:.1e}: the number is a thousandth of what cancels in it; even the ranks may be noise"]
+    if kappa > KAPPA:
+        return [f"kappa {kappa:.1f}: parts {kappa:.0f} times the number cancel, so only ranks are shown"]
+    return [f"kappa {kappa:.2f}: the parts' sizes over the number's; near 1, little cancels"]
+
+
+def masking_notes(checks: Sequence[Part]) -> list[str]:
+    """The meaning of the column of masked words, and whether the model contradicts a share."""
+    if not checks:
+        return []
+    wrong = [part.label for part in checks if part.contradicted]
+    against = f"; ! the model contradicts the share's sign: {', '.join(wrong)}" if wrong else ""
+    return [f"masked: the number less the number with the word masked for real{against}"]

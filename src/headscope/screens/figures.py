@@ -1,0 +1,236 @@
+"""Figures by matplotlib at the width of a column, in one style: weights, tables of heads, attributions."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headscope.errors import InputError, MissingExtraError, install
+from headscope.files import write_atomically
+from headscope.heads.picture import KINDS, METADATA, SETTINGS
+from headscope.screens.inked import LESS, MORE
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
+
+    from headscope.results.explained import Attribution
+    from headscope.results.measure import HeadValues
+    from headscope.traces import Trace
+
+COLUMN = 3.35
+"""Inches: the width of a column in the proceedings of ACL and NeurIPS' figures beside text."""
+STYLE: dict[Any, Any] = {**SETTINGS, "font.size": 7, "axes.titlesize": 7.5, "axes.linewidth": 0.6, "figure.dpi": 150}
+STOPS = (
+    *((0.0, "#ffffff"), (0.15, "#eef4fb"), (0.3, "#cde0f6")),
+    *((0.52, "#7eaee6"), (0.78, "#2f62b5"), (1.0, "#13223d")),
+)
+"""The page's colours of weights, at these square roots (web/src/colour.ts)."""
+SIGNED = ((0.0, LESS), (0.5, "#ffffff"), (1.0, MORE))
+"""The colours of signed numbers at -1, 0 and 1: purple below 0, green above."""
+BROKEN = "#d6003c"
+NAMED = 48
+"""Most tokens whose names fit beside a matrix; longer texts have positions."""
+
+
+def plot_trace(
+    trace: Trace,
+    layer: int,
+    head: int | None = None,
+    *,
+    ax: Any = None,
+    width: float = COLUMN,
+    save: str | os.PathLike[str] | None = None,
+) -> Any:
+    """Draw the weights of one head as a matrix, or those of all heads of a layer side by side.
+
+    Ink is on a square-root scale from 0 to 1, as on the page: queries down, keys across.
+
+    Args:
+        layer: by its number in the model.
+        head: by its number in the layer; None for all of them.
+        ax: axes of matplotlib to draw one head into.
+        width: of the figure, in inches.
+        save: also write the figure: a path that ends in .svg, .pdf or .png.
+
+    Returns:
+        The axes; of a layer, an array of them.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed; it comes with headscope[plot].
+        InputError: `ax` with a whole layer, or `save` has another ending.
+    """
+    pyplot = pyplot_for(save)
+    with pyplot.rc_context(STYLE):
+        if head is not None:
+            axes = new_axes(pyplot, ax, (width, width))
+            _weights(axes, trace[layer, head].weights[...], f"layer {layer}, head {head}")
+            _tokens(axes, trace.tokens, trace.keys.tokens)
+            return finished(axes, save)
+        if ax is not None:
+            raise InputError("ax takes one head", where="ax", advice="name a head, or leave ax out")
+        panels = _panels(pyplot, trace, layer, width)
+        _save(panels[0, 0].figure, save)
+        return panels
+
+
+def _panels(pyplot: Any, trace: Trace, layer: int, width: float) -> Any:
+    """All heads of a layer, four in a row."""
+    numbers = trace.head_numbers(layer)
+    across = min(len(numbers), 4)
+    down = -(-len(numbers) // across)
+    size = (width, width / across * down)
+    _, panels = pyplot.subplots(down, across, figsize=size, squeeze=False, layout="constrained")
+    for axes, number in zip(panels.ravel(), numbers, strict=False):
+        _weights(axes, trace[layer, number].weights[...], f"{layer}.{number}")
+        axes.set(xticks=[], yticks=[])
+    for axes in panels.ravel()[len(numbers) :]:
+        axes.set_visible(False)
+    return panels
+
+
+def plot_values(
+    values: HeadValues, *, ax: Any = None, width: float = COLUMN, save: str | os.PathLike[str] | None = None
+) -> Any:
+    """Draw one number of every head: layers down, heads across, with its scale.
+
+    Numbers that can be negative are purple below 0, white at 0 and green above. The others run from white to dark blue.
+
+    Args:
+        ax: axes of matplotlib to draw into.
+        width: of the figure, in inches.
+        save: also write the figure: a path that ends in .svg, .pdf or .png.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed; it comes with headscope[plot].
+        InputError: the numbers have a third axis, or `save` has another ending.
+    """
+    array = np.asarray(values.array, dtype=np.float64)
+    if array.ndim != 2:
+        raise InputError(
+            f"{values.name} has the axes {', '.join(values.dims)}",
+            where="plot",
+            advice="a figure has layers and heads: choose one entry of the third axis, or average over it",
+        )
+    pyplot = pyplot_for(save)
+    layers, heads = array.shape
+    with pyplot.rc_context(STYLE):
+        axes = new_axes(pyplot, ax, (width, max(1.2, 0.8 * width * layers / heads + 0.5)))
+        image = _image(axes, array, *_scale(values, array[np.isfinite(array)]))
+        axes.set(xlabel="head", ylabel="layer", title=values.measure.names[0] if values.measure.names else values.name)
+        _every(axes, layers, heads)
+        bar = axes.figure.colorbar(image, ax=axes, fraction=0.05, pad=0.03)
+        bar.set_label(values.measure.unit.name)
+        bar.outline.set_linewidth(0.4)
+        return finished(axes, save)
+
+
+def _scale(values: HeadValues, finite: Float[np.ndarray, " n"]) -> tuple[Sequence[tuple[float, str]], float, float]:
+    """The colours of a measure, and the numbers at their ends: the unit's range, or that of the values."""
+    unit = values.measure.unit
+    if values.measure.signed or (finite.size and finite.min() < 0):
+        greatest = float(np.abs(finite).max(initial=0)) or 1.0
+        return SIGNED, -greatest, greatest
+    if unit.low is not None and unit.high is not None:
+        return STOPS, unit.low, unit.high
+    return (STOPS, float(finite.min()), float(finite.max())) if finite.size else (STOPS, 0.0, 1.0)
+
+
+def plot_attribution(
+    result: Attribution, *, ax: Any = None, width: float = COLUMN, save: str | os.PathLike[str] | None = None
+) -> Any:
+    """Draw what each token adds: a bar for each, green above 0 and purple below. Arguments as for `plot_values`."""
+    pyplot = pyplot_for(save)
+    with pyplot.rc_context(STYLE):
+        axes = new_axes(pyplot, ax, (width, 0.16 * len(result.scores) + 0.6))
+        places = np.arange(len(result.scores))
+        axes.barh(places, result.scores, color=[MORE if score > 0 else LESS for score in result.scores])
+        axes.set_yticks(places, plain(result.tokens))
+        axes.invert_yaxis()
+        axes.axvline(0, color="black", lw=0.5)
+        axes.set_xlabel(f"added to {plain([str(result.target).removesuffix(' (the default)')])[0]}")
+        return finished(axes, save)
+
+
+def pyplot_for(save: str | os.PathLike[str] | None) -> Any:
+    """matplotlib.pyplot, once it is known that the figure can be written."""
+    if save is not None and Path(save).suffix.lower() not in KINDS:
+        raise InputError(
+            f"a figure can't be written as {Path(save).suffix or 'a file without an ending'}",
+            where=str(save),
+            advice=f"name a file that ends in {', '.join(KINDS)}",
+        )
+    try:
+        from matplotlib import pyplot
+    except ImportError as error:
+        raise MissingExtraError(
+            "a figure needs matplotlib, which is not installed",
+            where="plot",
+            advice=install("plot"),
+        ) from error
+    return pyplot
+
+
+def new_axes(pyplot: Any, ax: Axes | None, size: tuple[float, float]) -> Any:
+    return pyplot.subplots(figsize=size, layout="constrained")[1] if ax is None else ax
+
+
+def colours(stops: Sequence[tuple[float, str]]) -> Colormap:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("headscope", list(stops), 513).with_extremes(bad=BROKEN)
+
+
+def _image(axes: Any, array: np.ndarray, stops: Sequence[tuple[float, str]], low: float, high: float) -> Any:
+    image = axes.imshow(np.ma.masked_invalid(array), cmap=colours(stops), vmin=low, vmax=high, aspect="auto")
+    image.set_interpolation("nearest")
+    axes.tick_params(length=0)
+    for side in axes.spines.values():
+        side.set_visible(False)
+    return image
+
+
+def _weights(axes: Any, weights: Float[np.ndarray, "queries keys"], title: str) -> None:
+    from matplotlib.colors import PowerNorm
+
+    _image(axes, weights, STOPS, 0, 1).set_norm(PowerNorm(0.5, 0, 1))
+    axes.set_aspect("equal" if weights.shape[0] == weights.shape[1] else "auto")
+    axes.set_title(title)
+
+
+def plain(tokens: Sequence[str]) -> list[str]:
+    """Tokens as they are: matplotlib would read a pair of dollar signs as mathematics."""
+    return [token.replace("$", r"\$") for token in tokens]
+
+
+def _tokens(axes: Any, queries: Sequence[str], keys: Sequence[str]) -> None:
+    """The tokens beside the rows and below the columns; of a long text, positions."""
+    if len(queries) <= NAMED:
+        axes.set_yticks(range(len(queries)), plain(queries))
+    if len(keys) <= NAMED:
+        axes.set_xticks(range(len(keys)), plain(keys), rotation=90)
+    axes.set(xlabel="key", ylabel="query")
+
+
+def _every(axes: Any, layers: int, heads: int) -> None:
+    axes.set_yticks(range(0, layers, -(-layers // 16)))
+    axes.set_xticks(range(0, heads, -(-heads // 16)))
+
+
+def finished(axes: Any, save: str | os.PathLike[str] | None) -> Any:
+    _save(axes.figure, save)
+    return axes
+
+
+def _save(figure: Any, save: str | os.PathLike[str] | None) -> None:
+    if save is None:
+        return
+    kind, held = Path(save).suffix.lower()[1:], io.BytesIO()
+    figure.savefig(held, format=kind, dpi=300, metadata=METADATA[kind])
+    write_atomically(Path(save), held.getvalue())

@@ -1,0 +1,96 @@
+"""Screen of a classifier's predictions: the classes of a text, or of each of its tokens, with their probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from headscope.checkpoint import called
+from headscope.results.measure import signed
+from headscope.screens.labels import clip, pad, printable, width
+from headscope.screens.tables import Column, Table
+from headscope.screens.terminal import Drawing, Line, Paper, Sheet, bar, blank, notes, table, title
+
+if TYPE_CHECKING:
+    from headscope.results.prediction import Prediction
+
+TOP = 5
+CLASS_COLUMNS = (
+    Column("label", kind="code"),
+    Column("logit", align="right", form="+.4f"),
+    Column("probability", align="right", form=".4f"),
+)
+TOKEN_COLUMNS = (Column("position", align="right"), Column("token", kind="code"), *CLASS_COLUMNS)
+NOTES = {
+    "sequence": "probabilities are over all classes; a full bar is 1",
+    "token": "each token with its likeliest class",
+    "several": "classes don't exclude each other: each has a probability of its own",
+    "score": "one output: a score, with the probability that its sigmoid gives",
+    "regression": "one number for each output: the config says regression, so there are no probabilities",
+}
+
+
+def prediction_line(prediction: Prediction) -> str:
+    """The likeliest classes of a text in one line, as other screens begin with."""
+    rows = prediction.rows(3)
+    if prediction.probabilities is None:
+        return "the model predicts " + ", ".join(f"{row['label']!r} {signed(row['logit'])}" for row in rows)
+    return likeliest([(row["label"], row["probability"]) for row in rows])
+
+
+def likeliest(labels: Sequence[tuple[str, float]]) -> str:
+    """The first of some labels with its probability, and those that follow it."""
+    (label, share), *others = labels
+    return f"the model predicts {label!r}, probability {share:.4f}" + "".join(
+        f"; then {other!r}, {its:.4f}" for other, its in others
+    )
+
+
+def prediction_sheet(model: str, prediction: Prediction, top: int | None = None) -> Sheet:
+    """The classes of a text, the likeliest first, or each token with its likeliest class.
+
+    Args:
+        model: its name.
+        prediction: the prediction.
+        top: most classes of a text.
+    """
+    columns: tuple[Column, ...] = TOKEN_COLUMNS if prediction.task == "token" else CLASS_COLUMNS
+    if prediction.probabilities is None:
+        columns = columns[:-1]
+
+    def shown(top: int | None) -> Table:
+        return Table(columns, tuple(tuple(row[column.key] for column in columns) for row in prediction.rows(top)))
+
+    found = shown(top or TOP) if prediction.task == "sequence" else shown(None)
+    body = (
+        classes(prediction, top or TOP)
+        if prediction.probabilities is not None and prediction.task == "sequence"
+        else table(found)
+    )
+    what = f"{len(prediction.labels)} class{'es' if len(prediction.labels) > 1 else ''}"
+    return Sheet(
+        record=lambda: {
+            "model": model,
+            "tokens": prediction.axis.tokens,
+            "task": prediction.task,
+            "labels": prediction.labels,
+            "predictions": prediction.rows(None),
+        },
+        table=lambda: shown(top),
+        drawings=(title(called(model), what), blank, body, notes([NOTES[prediction.kind]])),
+    )
+
+
+def classes(prediction: Prediction, top: int) -> Drawing:
+    """The likeliest classes of a text, as bars."""
+
+    def draw(paper: Paper) -> Iterable[Line]:
+        rows = prediction.rows(top)
+        names = [printable(row["label"]) for row in rows]
+        label = min(32, paper.width // 2, max(map(width, names)))
+        room = max(8, min(60, paper.width - label - 11))
+        for name, row in zip(names, rows, strict=True):
+            label_text = pad(clip(name, label, paper.sign("…", ".")), label)
+            yield ((f"  {label_text}  {row['probability']:.3f} ", ""), (bar(row["probability"], room, paper), "cyan"))
+
+    return draw

@@ -1,0 +1,108 @@
+"""The screen at the end of a survey: the heads that stand out in each statistic, refused documents, and files."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headscope.atlas.contents import strange
+from headscope.atlas.findings import read_findings
+from headscope.atlas.wording import counted, effects_sentences, extremes, rounded, syntax_sentences
+from headscope.checkpoint import called
+from headscope.screens.tables import Column, Table
+from headscope.screens.terminal import Drawing, Sheet, blank, notes, prose, table, title
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from headscope.atlas.result import Survey
+
+COLUMNS = (
+    Column("statistic", kind="code"),
+    Column("head"),
+    Column("mean", align="right"),
+    Column("says", "this head", kind="prose"),
+    Column("next", "then"),
+)
+SHOWN_REFUSED = 3
+
+UNKNOWN = 0.05
+"""Share of unknown tokens above which the screen asks whether the corpus is in the model's language."""
+
+
+def survey_sheet(survey: Survey) -> Sheet:
+    """The sheet of a finished survey.
+
+    Raises:
+        InputError: a file of the survey holds what no survey does.
+    """
+    with strange(survey.folder):
+        return _sheet(survey)
+
+
+def _sheet(survey: Survey) -> Sheet:
+    findings = read_findings(survey.folder, parts=False)  # checked when the survey was opened
+    manifest = survey.manifest
+    rows = []
+    for name in survey:
+        for extreme in extremes(findings, name):
+            layer, head, mean = extreme.heads[0]
+            then = ", ".join(f"{layer}.{head} ({rounded(value)})" for layer, head, value in extreme.heads[1:])
+            rows.append((name, f"{layer}.{head}", rounded(mean), extreme.says, then))
+    counts = manifest["counts"]
+    drawings: list[Drawing] = [
+        title(
+            f"{called(manifest['model']['name'])} over {manifest['corpus']['name']}",
+            ", ".join(counted(counts[f"{thing}s"], thing) for thing in ("document", "window", "token")),
+        ),
+        blank,
+        table(Table(COLUMNS, tuple(rows))),
+        blank,
+        notes(["heads are layer.head, counted from 0; numbers are means over all windows"]),
+    ]
+    empty = [name for name in survey if not np.isfinite(findings.values(name)).any()]
+    if empty:
+        drawings.append(notes([f"nothing to measure in this corpus: {', '.join(empty)}"]))
+    drawings += [notes([f"without {name}: {why}"]) for name, why in manifest["left_out"].items()]
+    unknown = counts.get("unknown", 0)
+    if unknown > UNKNOWN * counts["tokens"]:
+        drawings += [
+            blank,
+            prose(
+                f"the tokenizer doesn't know {unknown / counts['tokens']:.0%} of the tokens: is the corpus in the "
+                "model's language and script? What follows is mostly about tokens that all look alike."
+            ),
+        ]
+    if counts["refused"]:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in manifest["refused"]["reasons"].items())
+        were = "was" if counts["refused"] == 1 else "were"
+        drawings += [blank, prose(f"{counted(counts['refused'], 'document')} {were} refused: {reasons}")]
+        for document in manifest["refused"]["documents"][:SHOWN_REFUSED]:
+            drawings.append(prose(f"{document['document']}: {document['detail']}", mark="- "))
+        if counts["refused"] > SHOWN_REFUSED:
+            drawings.append(notes(["the others are in manifest.json"]))
+    if "syntax.parquet" in manifest["files"]:
+        drawings += [blank, *(prose(sentence, mark="- ") for sentence in syntax_sentences(survey.syntax))]
+    if "labels.parquet" in manifest["files"]:
+        labels = Counter(survey.labels["label"].to_pylist()).most_common()
+        drawings += [blank, prose("heads by label: " + ", ".join(f"{label} ({count})" for label, count in labels))]
+    if "effects.parquet" in manifest["files"]:
+        sentences = effects_sentences(survey.effects, survey.removal)
+        drawings += [blank, *(prose(sentence, mark="- ") for sentence in sentences)]
+    drawings += [blank, *(prose(f"{what}: {survey.folder / name}") for what, name in _files(survey.folder))]
+    return Sheet(record=lambda: survey.aggregates, table=lambda: Table(COLUMNS, tuple(rows)), drawings=tuple(drawings))
+
+
+def _files(folder: Path) -> list[tuple[str, str]]:
+    """The kind and the name of each file in the folder."""
+    files = [
+        ("site", "site/index.html"),
+        ("report", "report.html"),
+        ("plots", "plots"),
+        ("rows", "parts"),
+        ("aggregates", "aggregates.json"),
+    ]
+    files += [(name, f"{name}.parquet") for name in ("syntax", "labels", "examples", "effects", "removal")]
+    return [(what, name) for what, name in files if (folder / name).exists()]

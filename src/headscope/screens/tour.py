@@ -1,0 +1,175 @@
+"""The tour: one screen with a model, its guess, the head that the guess rests on, a verification, and what to try."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headscope.checkpoint import called
+from headscope.results.explained import Filled
+from headscope.runs.filling import check_masks, fill_trace
+from headscope.screens.anatomy_sheets import share_bars
+from headscope.screens.filling_sheet import guesses
+from headscope.screens.matrix import matrix
+from headscope.screens.pieces import highlighted, shown_tokens
+from headscope.screens.terminal import Drawing, Line, Paper, blank, prose, text_line, title
+from headscope.verify import verify
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    from headscope.model import Model
+    from headscope.traces import Trace
+    from headscope.verify import Report
+
+SENTENCE = "she opened the {mask} and went in."
+WIDEST = 100
+GUESSES = 3
+
+
+@dataclass(frozen=True)
+class Tour:
+    """The contents of the tour for one model and one sentence.
+
+    Attributes:
+        model: the model.
+        trace: the trace of the sentence.
+        filled: the model's predictions for the mask.
+        word: the best prediction.
+        without: (layers, heads), its probability without each head.
+        before: its probability with all heads.
+        report: the comparison of independent computations, without transformers, which takes seconds to import.
+    """
+
+    model: Model
+    trace: Trace
+    filled: Filled
+    word: str
+    before: float
+    without: Float[np.ndarray, "layers heads"]
+    report: Report
+
+    @property
+    def head(self) -> tuple[int, int]:
+        """The layer and head that the prediction rests on most: without it its probability is lowest."""
+        layer, head = np.unravel_index(np.argmin(self.without), self.without.shape)
+        return int(layer), int(head)
+
+
+def take_tour(model: Model, sentence: str = SENTENCE) -> Tour:
+    """Trace one sentence with one mask, and collect the contents of the tour.
+
+    Args:
+        sentence: the text, in which `{mask}` stands for the model's mask token.
+
+    Raises:
+        UnsupportedError: the checkpoint has no masked-LM head, or no mask token.
+    """
+    text = sentence.format(mask=check_masks(model))
+    trace = model.trace(text)
+    effects = model.effects(text)
+    assert effects.base_aside is not None
+    assert effects.aside is not None
+    return Tour(
+        model=model,
+        trace=trace,
+        filled=fill_trace(model, trace, top=GUESSES)[0],
+        word=effects.target.label,
+        before=effects.base_aside,
+        without=effects.aside,
+        report=verify(trace, reference=False),
+    )
+
+
+def tour_drawings(tour: Tour) -> tuple[Drawing, ...]:
+    """Return the tour's screen: at most 100 columns and 40 lines."""
+    model, trace = tour.model, tour.trace
+    layer, head = tour.head
+    sizes = model.anatomy.known()
+    tokens = shown_tokens(trace)
+    weights = np.asarray(trace[layer, head].weights)
+    text = f'"{trace.text}"'
+    name = model.name
+    drawings = (
+        title("headscope", "see inside every attention head of BERT and its kin"),
+        blank,
+        prose(
+            f"This is {called(name)}: {model.anatomy.base_class}, "
+            f"{sizes.layers} layers of {sizes.heads} heads, d_model {sizes.d_model}, "
+            f"{model.parameters.total:,} parameters:"
+        ),
+        share_bars(model.components),
+        blank,
+        prose("It reads a sentence and predicts the masked word:"),
+        highlighted(tokens, tour.filled.position),
+        guesses(tour.filled),
+        blank,
+        prose(finding(tour, weights)),
+        matrix(weights, tokens, tokens, brief=True),
+        blank,
+        prose(proof(tour.report)),
+        blank,
+        text_line_drawing("Try next:"),
+        commands(
+            (
+                (f"headscope effects {name} {text}", "every head silenced in turn"),
+                (f"headscope attend {name} {text} --heads {layer}.{head}", "this head"),
+                (f"headscope view {name} {text} --html page.html", "all heads on one page"),
+                ("headscope summary google-bert/bert-base-uncased", "a model of your choice"),
+                ("headscope live --html live.html", "type, and every head answers"),
+            )
+        ),
+    )
+    return tuple(_narrow(drawing) for drawing in drawings)
+
+
+def finding(tour: Tour, weights: np.ndarray) -> str:
+    """Return which head the prediction rests on, by how much, and where the mask looks in it."""
+    layer, head = tour.head
+    mask = tour.filled.position
+    tokens = shown_tokens(tour.trace)
+    no_words = np.array(tour.trace.queries.special, dtype=bool)
+    no_words[mask] = True
+    key = int(np.where(no_words, -1.0, weights[mask]).argmax())
+    return (
+        f"Of all heads “{tour.word}” rests most on head {head} of layer {layer} (both from 0): without it, its "
+        f"probability is {tour.without[layer, head]:.1%} instead of {tour.before:.1%}. There {tokens[mask]} looks at "
+        f"“{tokens[key]}” more than at any other word: {weights[mask, key]:.0%} of its weight."
+    )
+
+
+def proof(report: Report) -> str:
+    """Return the report in one sentence."""
+    if not report.agrees:
+        wrong = ", ".join(check.name for check in report.checks if not check.agrees)
+        return f"NOT verified: {wrong} differ between computations; `headscope verify` says where."
+    worst = max(report.checks, key=lambda check: check.worst)
+    return (
+        f"Verified: {len(report.checks)} independent computations agree; worst difference {worst.worst:.0e}, "
+        f"rounding allows {worst.tolerance:.0e}."
+    )
+
+
+def text_line_drawing(text: str) -> Drawing:
+    """Return a drawing of one line of text."""
+    return lambda paper: [text_line(text)]
+
+
+def commands(rows: Sequence[tuple[str, str]]) -> Drawing:
+    """Return a drawing of commands to copy, each with a note beside it if all notes fit."""
+
+    def draw(paper: Paper) -> Iterable[Line]:
+        edge = max(len(command) for command, _ in rows)
+        fits = edge + max(len(note) for _, note in rows) + 5 <= paper.width
+        for command, note in rows:
+            yield ((f"  {command:<{edge}}", "bold"), (f"   {note}" if fits else "", "dim"))
+
+    return draw
+
+
+def _narrow(drawing: Drawing) -> Drawing:
+    """Return the drawing, limited to WIDEST columns."""
+    return lambda paper: drawing(replace(paper, width=min(paper.width, WIDEST)))

@@ -1,0 +1,145 @@
+"""Settings: each is declared once, as a field of a dataclass; functions take them as keywords, commands as options.
+
+    @dataclass(frozen=True, kw_only=True)
+    class SurveySettings(Declared):
+        labels: Annotated[bool, Setting("Also label every head.", option="--labels")] = False
+
+    @takes(SurveySettings)
+    def survey(model: str, documents: str, settings: SurveySettings) -> Survey: ...
+
+    survey("-", "texts/", labels=True)
+
+A field that is annotated with a plain string is a keyword of the function alone.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache, wraps
+from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar, get_type_hints
+
+from headscope.errors import InputError
+
+A = TypeVar("A")
+B = TypeVar("B")
+R = TypeVar("R")
+T = TypeVar("T")
+S = ParamSpec("S")
+TOLERANCE = 1e-4
+"""Of a relative difference: about a hundred times what fp32 kernels that add in other orders differ by."""
+COSINE = 0.99
+"""Of vectors in int8 with those in fp32: what per_channel=True gives all-MiniLM-L6-v2."""
+TIMEOUT = 60
+"""Seconds to wait for an endpoint's answer."""
+ENTRY = re.compile(r"^( +)settings: .*\n(?:\1 +.*\n)*", re.MULTILINE)
+"""The entry of a docstring that stands for all settings."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting that commands have, too.
+
+    Attributes:
+        help: its meaning, as a sentence.
+        metavar: the form of its value in help, such as N; None for a flag.
+        least, most: the smallest and the largest number that is allowed.
+        choices: the values that are allowed; empty for any.
+        option: its option on the command line; None if only `--set` reaches it.
+        old: an earlier name of its option, which works for one version and warns.
+    """
+
+    help: str
+    metavar: str | None = None
+    least: int | None = None
+    most: int | None = None
+    choices: tuple[str, ...] = ()
+    option: str | None = None
+    old: str | None = None
+
+
+Statistics = Annotated[
+    str | Iterable[str] | None,
+    Setting(
+        "Only these statistics, such as entropy.",
+        metavar="NAME,NAME…",
+        option="--statistic",
+        old="--statistics",
+    ),
+]
+"""Of all that measure heads."""
+
+
+def declared(kind: Any) -> Mapping[str, tuple[Setting, Any]]:
+    """Name of each Setting of a dataclass -> the setting and its type."""
+    return {name: (one, of) for name, (one, of) in documented(kind).items() if isinstance(one, Setting)}
+
+
+@cache
+def documented(kind: Any) -> Mapping[str, tuple[Setting | str, Any]]:
+    """Name of each annotated field of a dataclass -> its Setting, or its help; and its type."""
+    hints = get_type_hints(kind, include_extras=True).items()
+    return {name: (hint.__metadata__[0], hint.__origin__) for name, hint in hints if hasattr(hint, "__metadata__")}
+
+
+class Declared:
+    """A dataclass of settings, which checks its values when it is made."""
+
+    def __post_init__(self) -> None:
+        """Check what the settings say about their values.
+
+        Raises:
+            InputError: a number is too small, or a value is not one of the choices.
+        """
+        for name, (setting, _) in declared(type(self)).items():
+            value = getattr(self, name)
+            if value is None:
+                continue
+            least, most = setting.least, setting.most
+            if least is not None and (type(value) is not int or value < least or (most is not None and value > most)):
+                advice = f"use a whole number of at least {least}" + ("" if most is None else f", at most {most}")
+                raise InputError(f"{name} is {value!r:.40}", where=name, advice=advice)
+            if setting.choices and value not in setting.choices:
+                advice = f"use one of {', '.join(setting.choices)}"
+                raise InputError(f"unknown {name} {value!r:.40}", where=name, advice=advice)
+
+
+def takes(kind: Callable[S, T]) -> Callable[[Callable[[A, B, T], R]], Callable[Concatenate[A, B, S], R]]:
+    """Let a function of two arguments and settings take each setting as a keyword.
+
+    The function's signature and docstring list the settings as if they were its own; an entry `settings:` in the
+    docstring marks their place.
+
+    Args:
+        kind: a dataclass of keywords.
+    """
+    keywords = inspect.signature(kind).parameters
+    types = get_type_hints(kind)
+
+    def decorate(function: Callable[[A, B, T], R]) -> Callable[Concatenate[A, B, S], R]:
+        first = list(inspect.signature(function).parameters.values())[:2]
+        named = [
+            one.replace(annotation=inspect.formatannotation(types[one.name]).replace("collections.abc.", ""))
+            for one in keywords.values()
+        ]
+        signature = inspect.signature(function).replace(parameters=[*first, *named])
+
+        @wraps(function)
+        def call(*args: Any, **options: Any) -> R:
+            given = signature.bind(*args, **options).arguments
+            a, b = (given.pop(one.name) for one in first)
+            return function(a, b, kind(**given))  # type: ignore[call-arg]  # bound to its signature
+
+        call.__signature__ = signature  # type: ignore[attr-defined]
+        call.__doc__ = ENTRY.sub(lambda found: _entries(kind, found[1]), function.__doc__ or "")
+        return call
+
+    return decorate
+
+
+def _entries(kind: Any, indent: str) -> str:
+    """The settings of a class as entries of a docstring."""
+    helps = {name: one.help if isinstance(one, Setting) else one for name, (one, _) in documented(kind).items()}
+    return "".join(f"{indent}{name}: {text}\n" for name, text in helps.items())

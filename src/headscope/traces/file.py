@@ -1,0 +1,373 @@
+"""A trace on disk: one safetensors file, as docs/trace-format.md describes it."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headscope.attention.scores import Mask
+from headscope.attention.terms import RELATIVE, TABLES, Terms
+from headscope.checkpoint.files import LocalFile
+from headscope.checkpoint.formats import TRACE_FORMAT
+from headscope.checkpoint.json_text import JsonError, brief, check_structure, parse_object, written
+from headscope.checkpoint.reading import read_tensor
+from headscope.checkpoint.safetensors_header import read_entries_and_metadata, read_metadata
+from headscope.errors import CheckpointError, HeadscopeError, InputError, TraceError, UnsupportedError
+from headscope.files import write_atomically
+from headscope.results.arrays import Named, TokenAxis
+from headscope.traces.parts import Cut, LayerRecord, ModelWeights, Outputs
+from headscope.traces.record import Trace
+
+if TYPE_CHECKING:
+    from jaxtyping import Shaped
+
+VERSION = 2
+"""The newest format. Traces without score terms are written in version 1, which older readers know."""
+NoneType = type(None)
+DTYPES = {"fp32": np.float32, "fp16": np.float16}
+
+
+def save(trace: Trace, path: str | Path, *, dtype: str, values: bool) -> Path:
+    """Write a trace to a file atomically.
+
+    Raises:
+        InputError: `dtype` is neither fp32 nor fp16, the folder doesn't exist, or the trace is too long to be read
+            again.
+    """
+    from safetensors.numpy import save as to_bytes
+
+    path = Path(path)
+    if dtype not in DTYPES:
+        raise InputError(f"a trace can't be saved with dtype {dtype!r}", where="dtype", advice="use fp32 or fp16")
+    tensors, header = pack(trace, DTYPES[dtype], values)
+    try:
+        check_structure(header["headscope"].encode("utf-8", "surrogatepass"))
+    except JsonError as error:
+        raise InputError(
+            f"a trace of {len(trace)} tokens can't be saved: {error}",
+            where=str(path),
+            advice="trace a shorter text",
+        ) from error
+    write_atomically(path, to_bytes(tensors, metadata=header))
+    return path
+
+
+def pack(
+    trace: Trace, dtype: type[np.floating[Any]], values: bool
+) -> tuple[dict[str, Shaped[np.ndarray, "..."]], dict[str, str]]:
+    """The tensors and the metadata of a trace's file."""
+    tensors: dict[str, np.ndarray] = {}
+    for index, record in enumerate(trace.layers):
+        stem = f"layers.{index}"
+        tensors[f"{stem}.q"] = record.q.astype(dtype)
+        tensors[f"{stem}.k"] = record.k.astype(dtype)
+        if values and record.v is not None:
+            tensors[f"{stem}.v"] = record.v.astype(dtype)
+        tensors[f"{stem}.lse"] = record.lse
+        terms = record.terms
+        if terms.buckets is not None:
+            tensors[f"{stem}.terms.buckets"] = terms.buckets.astype(np.int32)
+        for name in TABLES:
+            table = getattr(terms, name)
+            if table is not None:
+                tensors[f"{stem}.terms.{name}"] = table.astype(dtype if name in RELATIVE else np.float32)
+        if record.mask.keys is not None:
+            tensors[f"{stem}.mask.keys"] = np.asarray(record.mask.keys, dtype=bool)
+        if record.mask.bias is not None:
+            tensors[f"{stem}.mask.bias"] = np.asarray(record.mask.bias, dtype=np.float32)
+    for name, output in trace.outputs.kept.items():
+        tensors[f"outputs.{name}"] = np.ascontiguousarray(output.array, dtype=np.float32)
+    return {name: np.ascontiguousarray(array) for name, array in tensors.items()}, metadata_of(trace)
+
+
+def metadata_of(trace: Trace) -> dict[str, str]:
+    """The metadata of a trace's file."""
+    about = {
+        "format": TRACE_FORMAT,
+        "version": 1 if all(record.terms.nothing for record in trace.layers) else VERSION,
+        "model": trace.model,
+        "fingerprint": trace.fingerprint,
+        "text": trace.text,
+        "pair": trace.pair,
+        "queries": _axis_out(trace.queries),
+        "keys": None if trace.keys is trace.queries else _axis_out(trace.keys),
+        "layers": [
+            {
+                "scale": record.scale,
+                "stage": record.stage,
+                "causal": record.mask.causal,
+                "window": record.mask.window,
+                "name": record.name,
+                "number": record.number,
+                "numbers": record.numbers,
+                **({} if record.terms.cap is None else {"cap": record.terms.cap}),
+            }
+            for record in trace.layers
+        ],
+        "outputs": {
+            name: {"dims": output.dims, "labels": output.labels} for name, output in trace.outputs.kept.items()
+        },
+        "ablated": sorted(trace.ablated),
+        "stack": trace.stack,
+        "unrecorded": trace.unrecorded,
+        "cut": _cut_out(trace),
+    }
+    return {"format": TRACE_FORMAT, "headscope": written(about)}
+
+
+def load(path: str | os.PathLike[str], *, model: ModelWeights | None = None) -> Trace:
+    """Read a trace that `Trace.save` wrote.
+
+        trace.save("cat.safetensors")
+        trace = hs.load("cat.safetensors", model=hs.open())
+
+    Args:
+        path: the file.
+        model: the model that the trace came from (`hs.open(…)`), required for whatever needs its parameters: a head's
+            output, logits, verification against the model.
+
+    Returns:
+        The trace, with Q, K and V in fp32; `trace.precision` is fp16 if the file stores half precision.
+
+    Raises:
+        TraceError: the file doesn't exist, is not a trace or is damaged, or the trace came from another model than
+            `model`.
+    """
+    path = Path(path)
+    where = str(path)
+    tensors, about = _contents(path)
+    if about.get("version") not in range(1, VERSION + 1):
+        raise TraceError(
+            f"the trace has format version {brief(about.get('version'))}; this headscope reads versions 1 to {VERSION}",
+            where=where,
+            advice="create the trace again, or use the version of headscope that wrote it",
+        )
+    try:
+        trace = _unpack(about, tensors, model)
+    except TraceError as error:
+        raise TraceError(error.found, where=f"{where}, {error.where}", advice=error.advice) from error
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise TraceError(
+            f"the trace has a missing or invalid part: {_described(error)}",
+            where=where,
+            advice="the file is damaged: create the trace again",
+        ) from error
+    except MemoryError as error:
+        raise _too_large(path) from error
+    fingerprint = getattr(model, "fingerprint", "")
+    if fingerprint and trace.fingerprint and fingerprint != trace.fingerprint:
+        raise TraceError(
+            f"the trace came from {trace.model} ({trace.fingerprint[:12]}), not from this model ({fingerprint[:12]})",
+            where=where,
+            advice="open the model that the trace came from",
+        )
+    return trace
+
+
+def _described(error: Exception) -> str:
+    return f"there is no {error}" if isinstance(error, KeyError) else str(error)
+
+
+def is_trace(path: str | os.PathLike[str]) -> bool:
+    """Return True if a file's header identifies it as a trace. Only the header is read.
+
+    Raises:
+        TraceError: the path is a pipe, a device or a socket, which is neither a trace nor the name of a model.
+    """
+    path = Path(path)
+    try:
+        if not path.exists() or path.is_dir():
+            return False
+    except (OSError, ValueError):  # too long for a file name, or contains a NUL
+        return False
+    source = _opened(path)
+    try:
+        return read_metadata(source).get("format") == TRACE_FORMAT
+    except CheckpointError:
+        return False
+
+
+def _opened(path: Path) -> LocalFile:
+    """Open a trace's file.
+
+    Raises:
+        TraceError: the file doesn't exist, is not a regular file, or can't be read.
+    """
+    try:
+        return LocalFile(path, mapped=False)
+    except CheckpointError as error:
+        raise TraceError(error.found, where=error.where, advice="pass a file that Trace.save wrote") from error
+
+
+def _contents(path: Path) -> tuple[dict[str, Shaped[np.ndarray, "..."]], dict[str, Any]]:
+    """The tensors of a trace's file, and the metadata that describes them.
+
+    Raises:
+        TraceError: the file can't be read, or is not a trace.
+    """
+    source = _opened(path)
+    try:
+        entries, metadata = read_entries_and_metadata(source)
+        about = parse_object(metadata.get("headscope", ""), unique=False)
+        if about.get("format") != TRACE_FORMAT:
+            raise JsonError(f"its format is {brief(about.get('format'))}")
+        tensors = {name: np.array(read_tensor(source, entry, None, None)) for name, entry in entries.items()}
+    except (CheckpointError, UnsupportedError, JsonError) as error:
+        raise TraceError(
+            f"the file is not a headscope trace: {error.found if isinstance(error, HeadscopeError) else error}",
+            where=str(path),
+            advice="pass a file that Trace.save or `headscope attend --save` wrote",
+        ) from error
+    except MemoryError as error:
+        raise _too_large(path) from error
+    return tensors, about
+
+
+def _too_large(path: Path) -> TraceError:
+    return TraceError(
+        f"the trace of {path.stat().st_size:,} bytes doesn't fit in memory",
+        where=str(path),
+        advice="create the trace again with fewer layers or a shorter text",
+    )
+
+
+def _unpack(about: Mapping[str, Any], tensors: Mapping[str, np.ndarray], source: ModelWeights | None) -> Trace:
+    def optional(name: str, keep: type | None = None) -> Shaped[np.ndarray, "..."] | None:
+        tensor = tensors.get(name)
+        if tensor is not None and tensor.dtype.kind != "f":
+            raise TypeError(f"{name} is {tensor.dtype}, not F32 or F16")
+        return tensor if tensor is None or tensor.dtype == keep else tensor.astype(np.float32)
+
+    def needed(name: str, keep: type | None = None) -> Shaped[np.ndarray, "..."]:
+        tensor = optional(name, keep)
+        if tensor is None:
+            raise KeyError(name)
+        return tensor
+
+    layers = []
+    for index, layer in enumerate(about["layers"]):
+        stem = f"layers.{index}"
+        keys = tensors.get(f"{stem}.mask.keys")
+        if keys is not None and keys.dtype != bool:
+            raise TypeError(f"{stem}.mask.keys is {keys.dtype}, not BOOL")
+        scale = float(_of(layer["scale"], float, int))
+        if not math.isfinite(scale):
+            raise ValueError(f"the scale of layer {index} is {scale}")
+        layers.append(
+            LayerRecord(
+                q=needed(f"{stem}.q"),
+                k=needed(f"{stem}.k"),
+                v=optional(f"{stem}.v"),
+                lse=needed(f"{stem}.lse", keep=np.float64),
+                scale=scale,
+                stage=_of(layer["stage"], str),
+                name=_of(layer.get("name", ""), str),
+                number=_of(layer.get("number"), int, NoneType),
+                numbers=None if layer.get("numbers") is None else _all(layer["numbers"], int),
+                terms=Terms(
+                    buckets=_integers(tensors, f"{stem}.terms.buckets"),
+                    **{name: optional(f"{stem}.terms.{name}") for name in TABLES},
+                    cap=None if layer.get("cap") is None else float(_of(layer["cap"], float, int)),
+                ),
+                mask=Mask(
+                    causal=_of(layer["causal"], bool),
+                    window=None if layer["window"] is None else _pair(layer["window"], int, NoneType),
+                    keys=keys,
+                    bias=optional(f"{stem}.mask.bias"),
+                ),
+            )
+        )
+    outputs = {}
+    for name, kept in _of(about["outputs"], dict).items():
+        dims, array = _all(kept["dims"], str), needed(f"outputs.{name}")
+        if len(dims) != array.ndim:
+            raise ValueError(f"outputs.{name} has the shape {array.shape} and {len(dims)} dims")
+        labels = None if kept["labels"] is None else _all(kept["labels"], str)
+        outputs[name] = Named(name, dims, array, labels)
+    queries = _axis_in(about["queries"])
+    key_axis = queries if about["keys"] is None else _axis_in(about["keys"])
+    return Trace(
+        model=_of(about["model"], str),
+        fingerprint=_of(about["fingerprint"], str),
+        queries=queries,
+        keys=key_axis,
+        layers=layers,
+        outputs=Outputs(outputs),
+        text=_of(about["text"], str, NoneType),
+        pair=_of(about["pair"], str, NoneType),
+        ablated=frozenset(_pair(place, int) for place in about["ablated"]),
+        source=source,
+        stack=_of(about.get("stack", "self"), str),
+        unrecorded=_all(about.get("unrecorded", []), str),
+        cut=_cut_in(about.get("cut"), len(queries), len(key_axis)),
+        precision="fp16" if tensors["layers.0.q"].dtype == np.float16 else "fp32",
+    )
+
+
+def _integers(tensors: Mapping[str, np.ndarray], name: str) -> Shaped[np.ndarray, " n"] | None:
+    tensor = tensors.get(name)
+    if tensor is not None and tensor.dtype != np.int32:
+        raise TypeError(f"{name} is {tensor.dtype}, not I32")
+    return tensor
+
+
+def _cut_out(trace: Trace) -> dict[str, Any] | None:
+    cut = trace.cut
+    if cut == Cut.none(len(trace.queries), len(trace.keys)):
+        return None
+    return {"row": cut.row, "queries": cut.queries, "keys": cut.keys, "sizes": cut.sizes}
+
+
+def _cut_in(kept: Mapping[str, Any] | None, queries: int, keys: int) -> Cut:
+    if kept is None:
+        return Cut.none(queries, keys)
+    return Cut(
+        row=_of(kept["row"], int),
+        queries=_all(kept["queries"], int),
+        keys=_all(kept["keys"], int),
+        sizes=_pair(kept["sizes"], int),
+    )
+
+
+def _axis_out(axis: TokenAxis) -> dict[str, Any]:
+    return {name: getattr(axis, name) for name in axis.__dataclass_fields__}
+
+
+def _axis_in(kept: Mapping[str, Any]) -> TokenAxis:
+    return TokenAxis(
+        tokens=_all(kept["tokens"], str),
+        ids=_all(kept["ids"], int),
+        segments=_all(kept["segments"], int),
+        special=_all(kept["special"], bool),
+        words=_all(kept["words"], int, NoneType),
+        spans=tuple(None if span is None else _pair(span, int) for span in _of(kept["spans"], list)),
+    )
+
+
+def _of(value: Any, *kinds: type) -> Any:
+    """Return a value of the file if its type is one of `kinds`; a bool is not an int.
+
+    Raises:
+        TypeError: the value has another type, or is an int of more than 64 bits.
+    """
+    if type(value) not in kinds:
+        raise TypeError(f"expected {' or '.join(kind.__name__ for kind in kinds)}, got {repr(value)[:60]}")
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise TypeError(f"expected an int of 64 bits, got {value:.3g}")
+    return value
+
+
+def _all(values: Any, *kinds: type) -> tuple[Any, ...]:
+    """Return a list of such values as a tuple."""
+    return tuple(_of(value, *kinds) for value in _of(values, list))
+
+
+def _pair(values: Any, *kinds: type) -> tuple[Any, Any]:
+    """Return a list of two such values as a tuple."""
+    first, second = _all(values, *kinds)
+    return first, second

@@ -1,0 +1,208 @@
+"""Parts of a trace: records of layers, the cut of the batch, outputs, and the interface of its model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Protocol, overload
+
+import numpy as np
+
+from headscope.attention.scores import EVERYTHING, Mask, log_sum_exps
+from headscope.attention.terms import NO_TERMS, Terms
+from headscope.checkpoint.json_text import few
+from headscope.errors import InputError, TraceError
+from headscope.results.arrays import Named
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+
+class LogSumExps:
+    """The attribute `lse` of a layer's record: the given array, or one that is computed on first access and stored."""
+
+    @overload
+    def __get__(self, record: None, owner: type) -> LogSumExps: ...
+    @overload
+    def __get__(self, record: LayerRecord, owner: type) -> Float[np.ndarray, "heads queries"]: ...
+    def __get__(self, record: LayerRecord | None, owner: type) -> LogSumExps | Float[np.ndarray, "heads queries"]:
+        if record is None:
+            raise AttributeError("lse")  # tells the dataclass that the field has no default
+        if vars(record)["lse"] is None:
+            vars(record)["lse"] = log_sum_exps(
+                record.q, record.k, scale=record.scale, mask=record.mask, terms=record.terms
+            )
+        lse: Float[np.ndarray, "heads queries"] = vars(record)["lse"]
+        return lse
+
+    def __set__(self, record: LayerRecord, value: Float[np.ndarray, "heads queries"] | None) -> None:
+        vars(record)["lse"] = value
+
+
+@dataclass(frozen=True, eq=False)
+class LayerRecord:
+    """The attention of one layer in one forward pass.
+
+    Layers of a trace are read through `trace[layer]`; this is the record behind it.
+
+    Attributes:
+        q: (heads, queries, d_head), fp32 or fp16.
+        k: (kv_heads, keys, d_head); kv_heads divides heads, and query head h uses key head h // (heads / kv_heads).
+        v: (kv_heads, keys, d_value); None if values were not kept.
+        lse: (heads, queries), log-sum-exp of each query's scores, in nats; -inf for a query that sees no key. If it is
+            created with None, it is computed from q and k, in fp64, on first access.
+        scale: factor of q . k.
+        mask: the rule for which keys a query may look at.
+        stage: state of q and k: `projected` (X W + b), `scaled` (q is already scaled) or `rotated` (RoPE).
+        name: the attention module's name in a live model; empty if the trace is not of a live model.
+        number: the layer's number in the model; None if it is the layer's position in the trace.
+        numbers: the heads' numbers in the layer, if not all were kept; k and v then have one head for each. None if
+            all were kept.
+        terms: what the model adds to scale * q . k: see headscope.attention.terms.
+    """
+
+    q: Float[np.ndarray, "heads queries d_head"]
+    k: Float[np.ndarray, "kv_heads keys d_head"]
+    v: Float[np.ndarray, "kv_heads keys d_value"] | None
+    lse: LogSumExps = LogSumExps()
+    scale: float  # type: ignore[misc]  # lse has no default: see LogSumExps
+    mask: Mask = EVERYTHING
+    stage: str = "projected"
+    name: str = ""
+    number: int | None = None
+    numbers: tuple[int, ...] | None = None
+    terms: Terms = NO_TERMS
+
+    @property
+    def has_lse(self) -> bool:
+        """True if reading `lse` computes nothing."""
+        return vars(self)["lse"] is not None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of q, k, v, the terms and lse, also if lse is yet to be computed."""
+        lse = vars(self)["lse"]
+        size = 8 * self.q.shape[0] * self.q.shape[1] if lse is None else lse.nbytes
+        return size + self.terms.nbytes + sum(part.nbytes for part in (self.q, self.k, self.v) if part is not None)
+
+
+def misfit(record: LayerRecord, queries: int, keys: int) -> str | None:
+    """Describe the arrays of a layer that don't match in shape; None if all match."""
+    q, k, v, lse, mask = record.q, record.k, record.v, vars(record)["lse"], record.mask
+    if q.ndim != 3 or k.ndim != 3 or q.shape[2] != k.shape[2] or not len(q) or not len(k) or len(q) % len(k):
+        return f"q {q.shape} and k {k.shape}: not (heads, queries, d_head) and (kv_heads, keys, d_head)"
+    if (q.shape[1], k.shape[1]) != (queries, keys):
+        return f"{q.shape[1]} queries and {k.shape[1]} keys for {queries} and {keys} tokens"
+    if v is not None and (v.ndim != 3 or v.shape[:2] != k.shape[:2]):
+        return f"v {v.shape} beside k {k.shape}"
+    if lse is not None and lse.shape != q.shape[:2]:
+        return f"lse {lse.shape} beside q {q.shape}"
+    if mask.keys is not None and np.shape(mask.keys) != (keys,):
+        return f"a mask of {np.shape(mask.keys)} for {keys} keys"
+    if mask.bias is not None and np.shape(mask.bias) not in ((1, queries, keys), (len(q), queries, keys)):
+        return f"a bias {np.shape(mask.bias)} for {len(q)} heads, {queries} queries and {keys} keys"
+    mismatch = record.terms.misfit(len(q), queries, keys, q.shape[2])
+    if mismatch is not None:
+        return mismatch
+    numbers = record.numbers
+    if numbers is not None and (len(numbers) != len(q) or len(set(numbers)) != len(q) or min(numbers) < 0):
+        return f"{len(q)} heads with the numbers {', '.join(map(str, numbers))}"
+    return None
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The row of a batch that a trace holds, without the padding around it.
+
+    Of an array that the model computed for a whole batch, `cells` (batch, heads, queries, keys), the trace holds
+    `cells[row][:, queries][:, :, keys]`.
+
+    Attributes:
+        row: the row of the batch, counted from 0.
+        queries: the kept positions along the query axis.
+        keys: the kept positions along the key axis.
+        sizes: lengths of these axes, padding included.
+    """
+
+    row: int
+    queries: tuple[int, ...]
+    keys: tuple[int, ...]
+    sizes: tuple[int, int]
+
+    @classmethod
+    def none(cls, queries: int, keys: int) -> Cut:
+        """The cut of a batch with one row and no padding."""
+        return cls(0, tuple(range(queries)), tuple(range(keys)), (queries, keys))
+
+    def __post_init__(self) -> None:
+        for name, positions, size in zip(("queries", "keys"), (self.queries, self.keys), self.sizes, strict=True):
+            order = all(a < b for a, b in pairwise(positions))
+            if self.row < 0 or not order or (positions and not 0 <= positions[0] <= positions[-1] < size):
+                raise TraceError(
+                    f"expected a row from 0 on and increasing positions from 0 to {size - 1}, got row {self.row} and "
+                    f"positions {few(list(map(str, positions)), 4)}",
+                    where=f"{name} of the batch",
+                    advice="make the trace again",
+                )
+
+
+class ModelWeights(Protocol):
+    """The interface of the model that a trace came from."""
+
+    def W_O(self, layer: int, head: int) -> Float[np.ndarray, "d_head d_model"]:
+        """(d_head, d_model): the head's rows of W_O."""
+
+    def late_output(self, name: str, last_hidden_state: Float[np.ndarray, "tokens d_model"]) -> Named | None:
+        """Compute an output from the last hidden state; None if the model has no such output."""
+
+    def late_outputs(self) -> tuple[str, ...]:
+        """The names of the outputs that `late_output` computes."""
+
+
+class Outputs(Mapping[str, Named]):
+    """The model's outputs by name: last_hidden_state, pooler_output, logits, ….
+
+    Outputs that follow from the last hidden state are computed on first access.
+    """
+
+    def __init__(self, kept: Mapping[str, Named] = MappingProxyType({}), source: ModelWeights | None = None) -> None:
+        self._kept = dict(kept.kept if isinstance(kept, Outputs) else kept)
+        self._source = source
+
+    def __getitem__(self, name: str) -> Named:
+        if name not in self._kept and self._source is not None and "last_hidden_state" in self._kept:
+            output = self._source.late_output(name, self._kept["last_hidden_state"].array)
+            if output is not None:
+                self._kept[name] = output
+        if name not in self._kept:
+            raise MissingOutputError(
+                f"there is no output {name!r}; the outputs are {', '.join(self) or 'none'}",
+                where="trace.outputs",
+                advice="if the trace was read from a file, pass its model: hs.load(file, model=hs.open(…))"
+                if self._source is None
+                else "use one of these: the model has no such output head",
+            )
+        return self._kept[name]
+
+    def __iter__(self) -> Iterator[str]:
+        late = self._source.late_outputs() if self._source is not None else ()
+        return iter([*self._kept, *(name for name in late if name not in self._kept)])
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    @property
+    def kept(self) -> Mapping[str, Named]:
+        """The outputs that are already in memory."""
+        return self._kept
+
+    def __repr__(self) -> str:
+        return "outputs: " + ", ".join(repr(self._kept.get(name, name)) for name in self)
+
+
+class MissingOutputError(InputError, KeyError):
+    """There is no such output. Also a KeyError, as mappings require."""
+
+    __str__ = InputError.__str__

@@ -1,0 +1,474 @@
+"""The trace: the record of one forward pass. It holds Q, K, V and log-sum-exps, never a map of all pairs."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
+
+from headscope.checkpoint import called
+from headscope.errors import InputError, TraceError
+from headscope.late import late
+from headscope.results.arrays import LazyMap, Named, TokenAxis
+from headscope.results.tiled import stacked
+from headscope.traces.broken import broken_heads
+from headscope.traces.parts import Cut, LayerRecord, ModelWeights, Outputs, misfit
+from headscope.traces.views import HeadTrace, LayerTrace, position_of
+
+if TYPE_CHECKING:
+    from headscope.results.explained import MixingRatio
+    from headscope.results.finding import Finding
+    from headscope.results.report import Report
+    from headscope.results.table import HeadTable
+
+
+REMAKE = "the file or the capture is incomplete: create the trace again"
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Trace:
+    """The attention of one forward pass over one text: Q, K and V of every head, from which everything else follows.
+
+        trace = hs.open().trace("The cat sat on the mat.")
+        trace.tokens              # the tokens as text
+        trace[3]                  # one layer: LayerTrace
+        trace[3, 5].weights       # one head's weights: lazy (queries, keys)
+        trace.statistics()        # numbers about every head
+
+    Traces are immutable. They come from `Model.trace`, `hs.trace`, `hs.capture` and `hs.load`.
+
+    Attributes:
+        model: name of the model.
+        fingerprint: hash of the checkpoint's config and header; empty if there was no checkpoint.
+        queries: the tokens along the query axis.
+        keys: the tokens along the key axis; the same object as `queries` unless the tokens differ, as in
+            cross-attention.
+        layers: the record of each layer, in order.
+        outputs: the model's outputs by name.
+        text: the text; None if the model was called with ids.
+        pair: the second text of a pair; None if there was none.
+        ablated: the silenced heads, as (layer, head).
+        source: the model that the trace came from; None if it is not available.
+        stack: name of the stack of attention: self, cross, encoder, decoder, vision_model, ….
+        unrecorded: descriptions of attention that ran in the same forward pass but could not be recorded; empty
+            unless the trace was captured with strict=False.
+        cut: the row of the batch, and the positions in it, that the trace holds.
+        precision: "fp16" if Q, K and V were rounded to half precision by a capture or a file, otherwise "fp32".
+
+    Raises:
+        TraceError: the shapes of the layers and the tokens don't match, or the layers are numbered inconsistently.
+    """
+
+    model: str
+    queries: TokenAxis
+    layers: Sequence[LayerRecord]
+    outputs: Outputs = field(default_factory=Outputs)
+    keys: TokenAxis = None  # type: ignore[assignment]  # the queries, by default
+    fingerprint: str = ""
+    text: str | None = None
+    pair: str | None = None
+    ablated: frozenset[tuple[int, int]] = frozenset()
+    source: ModelWeights | None = None
+    stack: str = "self"
+    unrecorded: tuple[str, ...] = ()
+    cut: Cut = None  # type: ignore[assignment]  # the whole batch, by default
+    precision: str = "fp32"
+
+    def __post_init__(self) -> None:
+        def set_field(name: str, value: object) -> None:
+            object.__setattr__(self, name, value)
+
+        set_field("layers", tuple(self.layers))
+        set_field("outputs", Outputs(self.outputs, self.source))
+        if self.keys is None:
+            set_field("keys", self.queries)
+        if self.cut is None:
+            set_field("cut", Cut.none(len(self.queries), len(self.keys)))
+        sizes, positions = (len(self.queries), len(self.keys)), (len(self.cut.queries), len(self.cut.keys))
+        if sizes != positions:
+            raise TraceError(
+                f"expected batch positions for {sizes} queries and keys, got {positions} positions",
+                where="positions",
+                advice=REMAKE,
+            )
+        for index, record in enumerate(self.layers):
+            mismatch = misfit(record, len(self.queries), len(self.keys))
+            if mismatch is not None:
+                raise TraceError(f"layer {index} holds {mismatch}", where=f"layer {index}", advice=REMAKE)
+        if not self.layers or min(self.numbers) < 0 or len(set(self.numbers)) != len(self.layers):
+            raise TraceError(
+                f"the layers are numbered {', '.join(map(str, self.numbers))}" if self.layers else "there is no layer",
+                where="the layers of a trace",
+                advice=REMAKE,
+            )
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """The query tokens, as the vocabulary spells them."""
+        return self.queries.tokens
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """The query tokens' ids."""
+        return self.queries.ids
+
+    @property
+    def segments(self) -> tuple[int, ...]:
+        """0 for each token of the first text, 1 for each token of the second."""
+        return self.queries.segments
+
+    @property
+    def special(self) -> tuple[bool, ...]:
+        """True for each token that the tokenizer added: [CLS], [SEP], …."""
+        return self.queries.special
+
+    @property
+    def words(self) -> tuple[int | None, ...]:
+        """Number of the word that each token belongs to; None for special tokens, or if unknown."""
+        return self.queries.words
+
+    @property
+    def row(self) -> int:
+        """The trace's row of the batch; 0 for a single text."""
+        return self.cut.row
+
+    @property
+    def positions(self) -> tuple[int, ...]:
+        """Positions of the queries in the row of the batch, padding included: 0, 1, 2, … without padding before them.
+
+        `attentions[layer][trace.row][:, trace.positions][:, :, trace.key_positions]` is this trace's part of the
+        `attentions` that the model returns.
+        """
+        return self.cut.queries
+
+    @property
+    def key_positions(self) -> tuple[int, ...]:
+        """Positions of the keys in the row of the batch, padding included."""
+        return self.cut.keys
+
+    def replaced(self, **changes: Any) -> Trace:
+        """Return a copy of the trace with some fields changed; keys that are the queries remain so."""
+        if self.keys is self.queries:
+            changes.setdefault("keys", None)
+        return replace(self, **changes)
+
+    @property
+    def hidden_states(self) -> tuple[Named, ...]:
+        """(S, d_model) of the embeddings and of every layer; empty unless requested with hidden_states=True."""
+        names = [f"hidden_states.{index}" for index in range(len(self.layers) + 1)]
+        return tuple(self.outputs.kept[name] for name in names if name in self.outputs.kept)
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The layers' numbers in the model: 0, 1, 2, … unless only some layers were kept."""
+        return tuple(at if record.number is None else record.number for at, record in enumerate(self.layers))
+
+    def head_numbers(self, layer: int) -> tuple[int, ...]:
+        """The heads' numbers in a layer: 0, 1, 2, … unless only some heads were kept.
+
+        Args:
+            layer: the layer's number in the model.
+        """
+        record = self.layers[self.numbers.index(layer)]
+        return tuple(range(len(record.q))) if record.numbers is None else record.numbers
+
+    @property
+    def heads(self) -> int:
+        """Number of query heads in the first layer."""
+        return len(self.layers[0].q)
+
+    @property
+    def d_head(self) -> int:
+        """Width of the query and key vectors in the first layer."""
+        return self.layers[0].q.shape[-1]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of Q, K, V and lse of all layers; linear in the number of tokens."""
+        return sum(record.nbytes for record in self.layers)
+
+    @cached_property
+    def broken(self) -> tuple[tuple[int, int], ...]:
+        """(layer, head) of each head whose weights are NaN because the model's numbers are not finite."""
+        return broken_heads(self)
+
+    def __len__(self) -> int:
+        """Number of query tokens."""
+        return len(self.queries)
+
+    @overload
+    def __getitem__(self, index: int) -> LayerTrace: ...
+    @overload
+    def __getitem__(self, index: tuple[int, int]) -> HeadTrace: ...
+    def __getitem__(self, index: int | tuple[int, int]) -> LayerTrace | HeadTrace:
+        """One layer, `trace[layer]`, or one head, `trace[layer, head]`, by their numbers in the model.
+
+        Raises:
+            InputError: there is no such layer or head, or it was not kept.
+        """
+        parts = index if isinstance(index, tuple) and len(index) == 2 else (index,)
+        if not all(isinstance(part, SupportsIndex) for part in parts):
+            raise InputError(
+                f"expected a layer or a (layer, head) pair, got {index!r:.60}",
+                where="trace[layer, head]",
+                advice="index a trace with a layer, or with a layer and a head, both counted from 0",
+            )
+        at = position_of(operator.index(parts[0]), self.numbers, "layer", "the trace")
+        layer = LayerTrace(self, self.numbers[at], self.layers[at])
+        return layer if len(parts) == 1 else layer[operator.index(parts[1])]
+
+    __iter__ = None
+    """Traces can't be iterated: len() counts tokens, indices are layers. Use `trace.layers` or `trace.tokens`."""
+
+    @property
+    def weights(self) -> LazyMap:
+        """(layers, heads, queries, keys), lazy: weights after the softmax of all kept layers, in order.
+
+        Raises:
+            InputError: the layers differ in their number of heads.
+        """
+        return self._stacked("weights")
+
+    @property
+    def scores(self) -> LazyMap:
+        """(layers, heads, queries, keys), lazy: scores before the softmax, -inf where masked.
+
+        Raises:
+            InputError: the layers differ in their number of heads.
+        """
+        return self._stacked("scores")
+
+    def _stacked(self, kind: str) -> LazyMap:
+        counts = [len(record.q) for record in self.layers]
+        if len(set(counts)) > 1:
+            raise InputError(
+                f"the layers have {min(counts)} to {max(counts)} heads, so their {kind} don't form one array",
+                where=f"trace.{kind}",
+                advice=f"read them layer by layer: trace[{self.numbers[0]}].{kind}",
+            )
+        return LazyMap.of(stacked([getattr(self[number], kind) for number in self.numbers]))
+
+    def __repr__(self) -> str:
+        ablated = f", {len(self.ablated)} silenced" if self.ablated else ""
+        missing = f", unrecorded attention: {'; '.join(self.unrecorded)}" if self.unrecorded else ""
+        stack = "" if self.stack == "self" else f" ({self.stack})"
+        tokens = f"{len(self)} tokens" if self.keys is self.queries else f"{len(self)} queries, {len(self.keys)} keys"
+        heads = sorted({(len(record.q), record.q.shape[-1]) for record in self.layers})
+        each = f"{self.heads} heads of {self.d_head}" if len(heads) == 1 else f"{heads[0][0]} to {heads[-1][0]} heads"
+        return (
+            f"trace of {called(self.model)}{stack}: {tokens}, {len(self.layers)} layers x {each}{ablated}{missing}, "
+            f"{self.nbytes / 1e6:.1f} MB of Q, K, V and lse"
+        )
+
+    @late("headscope.traces.file:save")
+    def save(self, path: str | Path, *, dtype: str = "fp32", values: bool = True) -> Path:
+        """Write the trace to one safetensors file, atomically. The format is described in docs/trace-format.md.
+
+        Args:
+            path: the file.
+            dtype: precision of Q, K and V: "fp32", or "fp16" for half the size.
+            values: True to save V.
+
+        Returns:
+            The file's path.
+
+        Raises:
+            InputError: `dtype` is neither "fp32" nor "fp16", the folder doesn't exist, or the trace is too long.
+        """
+        raise NotImplementedError
+
+    # Methods that other parts of headscope implement.
+
+    @late("headscope.verify:verify")
+    def verify(self, *, reference: bool = True, against: Any = None) -> Report:
+        """Recompute this trace in independent ways and compare. See headscope.verify.
+
+        Args:
+            reference: True to also run the model's eager attention, or transformers.
+            against: weights to compare with instead: the `attentions` that a transformers model returned, or an array
+                of (layers, heads, queries, keys). See headscope.verify.against.
+
+        Returns:
+            A report with the worst difference of each comparison, its place and its tolerance.
+
+        Raises:
+            InputError: `against` is not a set of weights, or its size differs from the trace's.
+        """
+        raise NotImplementedError
+
+    @late("headscope.heads.measure:statistics")
+    def statistics(
+        self,
+        names: str | Iterable[str] | None = None,
+        *,
+        per_query: bool = False,
+        special: bool = True,
+        engine: str = "numpy",
+    ) -> HeadTable:
+        """Statistics of where every head looks: name -> (layers, heads). Listed in docs/statistics.md.
+
+        Args:
+            names: the statistics; by default, all that the trace supports.
+            per_query: True for (layers, heads, queries) instead of the mean over queries.
+            special: include queries that the tokenizer added. As keys they are always included; padding never is.
+            engine: `numpy` computes the weights in blocks of queries, in fp64; `torch` computes the same without
+                building them, which is faster on long texts.
+
+        Returns:
+            A table of statistics. Each has a unit, listed in docs/statistics.md.
+
+        Raises:
+            InputError: there is no such statistic or engine.
+            TraceError: norm-weighted statistics were requested by name, and the trace has no values or no model.
+            UnsupportedError: the same, and the place of W_O in this live model is unknown.
+            MissingExtraError: engine="torch" without PyTorch.
+        """
+        raise NotImplementedError
+
+    @late("headscope.heads.distances:head_distances")
+    def head_distances(self, *, special: bool = True) -> Named:
+        """(heads_total, heads_total): Jensen-Shannon distance between heads. See headscope.heads.distances.
+
+        Args:
+            special: True to include queries that the tokenizer added.
+        """
+        raise NotImplementedError
+
+    @late("headscope.explain.mixing:mixing_ratio")
+    def mixing_ratio(self, kind: str = "AttnResLn-N") -> MixingRatio:
+        """(layers, queries): the share of each token's new vector that comes from other tokens.
+
+        See headscope.explain.mixing.
+
+        Args:
+            kind: the quantity that is measured: Attn-W, Attn-N, AttnRes-W, AttnRes-N or AttnResLn-N.
+        """
+        raise NotImplementedError
+
+    @late("headscope.explain.mixing:norm_map")
+    def norm_map(self, layer: int, kind: str = "Attn-N", head: int | None = None) -> LazyMap:
+        """(queries, keys), lazy: norms of the vectors that tokens contribute to each other in a layer or a head.
+
+        See headscope.explain.mixing.
+
+        Args:
+            layer: the layer's number.
+            kind: the quantity that is measured: Attn-N, AttnRes-N or AttnResLn-N.
+            head: the number of one head; by default, the whole layer.
+        """
+        raise NotImplementedError
+
+    @late("headscope.explain.mixing:rollout")
+    def rollout(self, *, to: int | None = None, from_: int | None = None, kind: str = "AttnRes-W") -> Named:
+        """(tokens,): the flow from every input token to one output token, or from one input token to every output.
+
+        See headscope.explain.mixing.
+
+        Args:
+            to: position of the output token.
+            from_: position of the input token, instead of `to`.
+            kind: as for `mixing_ratio`.
+        """
+        raise NotImplementedError
+
+    @late("headscope.explain.mixing:value_zeroing")
+    def value_zeroing(self, layer: int, query: int) -> Named:
+        """(keys,): change of direction of a token's vector in one layer if another token's value is set to zero.
+
+        See headscope.explain.mixing.
+
+        Args:
+            layer: the layer's number.
+            query: position of the token.
+        """
+        raise NotImplementedError
+
+    @late("headscope.explain.contacts:contacts")
+    def contacts(self) -> Named:
+        """The probability that two residues of a protein are in contact, by ESM's regression over all heads.
+
+        See headscope.explain.contacts.
+
+        Returns:
+            (residues, residues), without the first and the last token.
+        """
+        raise NotImplementedError
+
+    @late("headscope.screens.figures:plot_trace")
+    def plot(
+        self,
+        layer: int,
+        head: int | None = None,
+        *,
+        ax: Any = None,
+        width: float = 3.35,
+        save: str | os.PathLike[str] | None = None,
+    ) -> Any:
+        """Draw the weights of one head, or of all heads of a layer, with matplotlib.
+
+        Returns the axes, or an array of them. See headscope.screens.figures.
+        """
+        raise NotImplementedError
+
+    @late("headscope.explain.findings:findings")
+    def findings(self, *, layers: Sequence[int] | None = None, most: int | None = 5) -> tuple[Finding, ...]:
+        """Notable properties of this trace, each a sentence with its numbers and cells, the most telling first.
+
+        See headscope.explain.findings.
+
+        Args:
+            layers: numbers of the layers to examine; all by default.
+            most: how many at most; None for all.
+        """
+        raise NotImplementedError
+
+    @late("headscope.page.html:to_html")
+    def to_html(
+        self,
+        path: str | Path,
+        *,
+        dtype: str = "fp16",
+        values: bool | None = None,
+        layers: Sequence[int] | None = None,
+        heads: Sequence[int] | None = None,
+        title: str | None = None,
+        runs: bool | None = None,
+    ) -> Path:
+        """Write an interactive page of this trace: one HTML file that works offline. See headscope.page.html.
+
+        Args:
+            path: the file.
+            dtype: precision of Q, K and V in the file: "fp16" or "fp32".
+            values: True to include V; by default, only for short texts.
+            layers: numbers of the layers to include; all by default.
+            heads: numbers of the heads to include in each layer; all by default.
+            title: the page's title.
+            runs: True to include the effects of silencing each head; by default, where that takes about a second.
+
+        Returns:
+            The file's path.
+        """
+        raise NotImplementedError
+
+    @late("headscope.page.notebook:show")
+    def view(self, *, height: int | None = None, open_browser: bool = True) -> Any:
+        """Show the interactive page: inline in a notebook, otherwise from a local server that runs until Ctrl-C.
+
+        Args:
+            height: height of the frame in a notebook, in pixels.
+            open_browser: True to open the served page in a browser.
+
+        Returns:
+            In a notebook with anywidget (`pip install 'headscope[notebook]'`), a widget, which the notebook shows as
+            the last line of a cell: `w.selection` is (layer, head, query, key), to read, set and observe. Elsewhere
+            None.
+        """
+        raise NotImplementedError
+
+    @late("headscope.page.notebook:mimebundle")
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        raise NotImplementedError

@@ -1,0 +1,385 @@
+"""Layers and heads of a trace: q, k and v, and the scores, weights and contexts that follow from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headscope.anatomy.heads import check_index
+from headscope.attention.scores import Mask, attend, scores, weights
+from headscope.attention.terms import Terms
+from headscope.errors import InputError, TraceError
+from headscope.late import late
+from headscope.results.arrays import LazyMap
+from headscope.results.tiled import stacked
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    from headscope.results.explained import Promotion
+    from headscope.results.reason import Why
+    from headscope.results.tiled import Index
+    from headscope.traces.parts import LayerRecord
+    from headscope.traces.record import Trace
+
+
+class LayerTrace:
+    """One layer of a trace: `trace[3]`.
+
+        layer = trace[3]
+        layer[5].weights          # head 5, as in trace[3, 5]
+        layer.weights.shape       # (heads, queries, keys)
+        for head in layer: …      # its heads in order
+
+    Scores, weights and contexts are computed on demand from q, k, v and lse. Heads are indexed by their number in the
+    model. The first axis of the arrays has the kept heads in order; if not all were kept, `numbers` lists them.
+
+    Attributes:
+        trace: the trace that it is of.
+        layer: the layer's number in the model.
+        numbers: the numbers of its heads.
+    """
+
+    def __init__(self, trace: Trace, layer: int, record: LayerRecord) -> None:
+        self.trace = trace
+        self._record = record
+        self.layer = layer
+        self.numbers = trace.head_numbers(layer)
+
+    @property
+    def q(self) -> Float[np.ndarray, "heads queries d_head"]:
+        """(heads, queries, d_head): the query vectors."""
+        return full(self._record.q)
+
+    @property
+    def k(self) -> Float[np.ndarray, "kv_heads keys d_head"]:
+        """(kv_heads, keys, d_head): the key vectors; under grouped-query attention, several heads share a key head."""
+        return full(self._record.k)
+
+    @property
+    def v(self) -> Float[np.ndarray, "kv_heads keys d_value"]:
+        """(kv_heads, keys, d_value): the value vectors.
+
+        Raises:
+            TraceError: the trace has no values.
+        """
+        return full(kept_values(self._record, f"layer {self.layer}"))
+
+    @property
+    def lse(self) -> Float[np.ndarray, "heads queries"]:
+        """(heads, queries): log-sum-exp of each query's scores; -inf for a query that sees no key."""
+        return self._record.lse
+
+    @property
+    def scale(self) -> float:
+        """Factor of q . k."""
+        return self._record.scale
+
+    @property
+    def mask(self) -> Mask:
+        """The rule for which keys a query may look at."""
+        return self._record.mask
+
+    @property
+    def terms(self) -> Terms:
+        """Terms that the model adds to scale * q . k: see headscope.attention.terms."""
+        return self._record.terms
+
+    @property
+    def stage(self) -> str:
+        """State of q and k: projected, scaled or rotated."""
+        return self._record.stage
+
+    @property
+    def name(self) -> str:
+        """The attention module's name in a live model; empty if the trace is not of a live model."""
+        return self._record.name
+
+    @property
+    def scores(self) -> LazyMap:
+        """(heads, queries, keys), lazy: scores before the softmax, -inf where masked."""
+        return LazyMap.of(stacked([head.scores for head in self]))
+
+    @property
+    def weights(self) -> LazyMap:
+        """(heads, queries, keys), lazy: weights after the softmax. Only the indexed tile is computed."""
+        return LazyMap.of(stacked([head.weights for head in self]))
+
+    @property
+    def context(self) -> Float[np.ndarray, "heads queries d_value"]:
+        """(heads, queries, d_value): weights @ V, computed in blocks of queries.
+
+        Raises:
+            TraceError: the trace has no values.
+        """
+        return attend(self.q, self.k, self.v, scale=self.scale, mask=self.mask, terms=self.terms)[0]
+
+    @property
+    def output(self) -> Float[np.ndarray, "queries d_model"]:
+        """(queries, d_model): the sum of its heads' outputs, context @ W_O, without the bias b_O.
+
+        Raises:
+            TraceError: the trace has no values, or no model to take W_O from.
+            UnsupportedError: W_O of a live model can't be determined.
+        """
+        return np.sum([head.output for head in self], axis=0)
+
+    @late("headscope.explain.promotes:layer_promotes")
+    def promotes(self, query: int, *, top: int = 10, part: str = "feed_forward") -> Promotion:
+        """The tokens whose masked-LM logits a part of the layer directly raises and lowers most.
+
+        See headscope.explain.promotes.
+
+        Args:
+            query: position of the token at which it writes.
+            top: number of tokens on each side.
+            part: "feed_forward" or "attention".
+
+        Returns:
+            The promoted and suppressed tokens with their logits.
+        """
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        """Number of heads."""
+        return len(self.numbers)
+
+    def __getitem__(self, head: int) -> HeadTrace:
+        """One head, by its number.
+
+        Raises:
+            InputError: there is no such head, or it was not kept.
+        """
+        at = position_of(head, self.numbers, "head", f"layer {self.layer}")
+        return HeadTrace(self.trace, self.layer, self.numbers[at], self._record, at)
+
+    def __iter__(self) -> Iterator[HeadTrace]:
+        return (self[head] for head in self.numbers)
+
+    def __repr__(self) -> str:
+        heads, queries, d_head = self._record.q.shape
+        return (
+            f"layer {self.layer} (counted from 0): {heads} heads of {d_head}, {queries} queries, "
+            f"{self._record.k.shape[1]} keys, scale {self.scale:.6g}"
+        )
+
+
+class HeadTrace:
+    """One head of a trace: `trace[layer, head]`.
+
+        head = trace[0, 3]
+        head.weights[2]           # the weights of query 2, (keys,)
+        head.context              # (queries, d_value)
+
+    Scores, weights and contexts are computed on demand from q, k, v and lse.
+
+    Attributes:
+        trace: the trace that it is of.
+        layer: the layer's number in the model.
+        head: the head's number in the layer.
+    """
+
+    def __init__(self, trace: Trace, layer: int, head: int, record: LayerRecord, at: int) -> None:
+        self.trace = trace
+        self._record = record
+        self._at = at
+        self._key_head = at * len(record.k) // len(record.q)
+        self.layer = layer
+        self.head = head
+
+    @property
+    def q(self) -> Float[np.ndarray, "queries d_head"]:
+        """(queries, d_head): the query vector of each token."""
+        return full(self._record.q[self._at])
+
+    @property
+    def k(self) -> Float[np.ndarray, "keys d_head"]:
+        """(keys, d_head): the key vector of each token that can be attended to."""
+        return full(self._record.k[self._key_head])
+
+    @property
+    def v(self) -> Float[np.ndarray, "keys d_value"]:
+        """(keys, d_value): the value vector of each of these tokens.
+
+        Raises:
+            TraceError: the trace has no values.
+        """
+        return full(kept_values(self._record, f"layer {self.layer}, head {self.head}")[self._key_head])
+
+    @property
+    def lse(self) -> Float[np.ndarray, " queries"]:
+        """(queries,): log-sum-exp of each query's scores; -inf for a query that sees no key."""
+        return self._record.lse[self._at]
+
+    @property
+    def scale(self) -> float:
+        """Factor of q . k: 1 / sqrt(d_head), unless the model uses another scale or has already scaled q."""
+        return self._record.scale
+
+    @property
+    def silenced(self) -> bool:
+        """True if this head was silenced in the trace's forward pass."""
+        return (self.layer, self.head) in self.trace.ablated
+
+    @property
+    def scores(self) -> LazyMap:
+        """(queries, keys), lazy: scores before the softmax, -inf where masked. Only the indexed tile is computed."""
+        return self._map("scores", False)
+
+    @property
+    def weights(self) -> LazyMap:
+        """(queries, keys), lazy: weights after the softmax. Only the indexed tile is computed."""
+        return self._map("weights", True)
+
+    @property
+    def context(self) -> Float[np.ndarray, "queries d_value"]:
+        """(queries, d_value): weights @ V, computed in blocks of queries; for a silenced head, as if it were not.
+
+        Raises:
+            TraceError: the trace has no values.
+        """
+        mask, terms = self._record.mask.of_head(self._at), self._record.terms.of_head(self._at)
+        context, _ = attend(self.q[None], self.k[None], self.v[None], scale=self.scale, mask=mask, terms=terms)
+        return context[0]
+
+    @property
+    def output(self) -> Float[np.ndarray, "queries d_model"]:
+        """(queries, d_model): context @ W_O, the head's contribution to the residual stream; 0 if it was silenced.
+
+        Raises:
+            TraceError: the trace has no values, or no model to take W_O from, as when read from a file.
+            UnsupportedError: W_O of a live model can't be determined.
+        """
+        source = self.trace.source
+        if source is None:
+            raise TraceError(
+                "a head's output requires W_O, which is in the model and not in the trace",
+                where=f"layer {self.layer}, head {self.head}",
+                advice="read the trace with hs.load(file, model=hs.open(…))",
+            )
+        W_O = np.asarray(source.W_O(self.layer, self.head), dtype=np.float32)
+        if self.silenced:
+            return np.zeros((len(self.q), W_O.shape[1]), dtype=np.float32)
+        return self.context @ W_O
+
+    @late("headscope.explain.promotes:head_promotes")
+    def promotes(self, query: int, *, top: int = 10, key: int | None = None) -> Promotion:
+        """The tokens whose masked-LM logits the head's output directly raises and lowers most.
+
+        See headscope.explain.promotes.
+
+        Args:
+            query: position of the token at which the head writes.
+            top: number of tokens on each side.
+            key: position of a token; if given, use the head's output with all its weight on this token.
+
+        Returns:
+            The promoted and suppressed tokens with their logits.
+        """
+        raise NotImplementedError
+
+    @late("headscope.explain.why:why")
+    def why(self, query: int, key: int, *, check: bool = True) -> Why:
+        """Take the head's weight of a key apart: its score by pairs of input tokens. See headscope.explain.why.
+
+        Args:
+            query: position of the query.
+            key: position of the key.
+            check: also mask the tokens of the strongest pair for real.
+
+        Returns:
+            The score less the mean of the other keys, taken apart.
+        """
+        raise NotImplementedError
+
+    @late("headscope.runs.knockout:knockout")
+    def knockout(self, query: int, key: int) -> Float[np.ndarray, " d_value"]:
+        """(d_value,): a query's context if it could not see one key. See headscope.runs.knockout.
+
+        Args:
+            query: position of the query.
+            key: position of the key.
+
+        Raises:
+            InputError: there is no such query or key, or it is the only key that the query sees.
+        """
+        raise NotImplementedError
+
+    def _map(self, kind: str, normalised: bool) -> LazyMap:
+        sizes = (len(self.q), len(self.k))
+        mask, terms = self._record.mask.of_head(self._at), self._record.terms.of_head(self._at)
+
+        def tile(rows: Index, columns: Index) -> Float[np.ndarray, "n m"]:
+            raw = scores(
+                self.q[rows][None],
+                self.k[columns][None],
+                scale=self.scale,
+                mask=mask,
+                terms=terms,
+                rows=rows,
+                columns=columns,
+                sizes=sizes,
+            )
+            return (weights(raw, self.lse[rows][None]) if normalised else raw)[0]
+
+        return LazyMap(kind, sizes, tile)
+
+    def __repr__(self) -> str:
+        silenced = ", silenced" if self.silenced else ""
+        return (
+            f"layer {self.layer}, head {self.head} (counted from 0){silenced}: "
+            f"{len(self.q)} queries, {len(self.k)} keys, d_head {self.q.shape[-1]}, scale {self.scale:.6g}"
+        )
+
+
+def full(array: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    """Upcast half precision to fp32 for arithmetic."""
+    return array.astype(np.float32) if array.dtype == np.float16 else array
+
+
+def kept_values(record: LayerRecord, where: str) -> Float[np.ndarray, "kv_heads keys d_value"]:
+    """A layer's values.
+
+    Raises:
+        TraceError: the trace has no values.
+    """
+    if record.v is None:
+        raise TraceError("the values were not kept", where=where, advice="create the trace again with values=True")
+    return record.v
+
+
+def position_of(index: int, numbers: tuple[int, ...], noun: str, place: str) -> int:
+    """Position of the layer or head with this number among those that were kept.
+
+    Raises:
+        InputError: there is no such layer or head, or it was not kept.
+    """
+    if numbers == tuple(range(len(numbers))) or index < 0:
+        return check_index(index, len(numbers), noun, place)
+    if index in numbers:
+        return numbers.index(index)
+    raise InputError(
+        f"{noun} {index} was not kept: {place} has {noun}s {', '.join(map(str, numbers))}",
+        where=f"{noun} {index}",
+        advice=f"capture again with {noun}s=[…, {index}]",
+    )
+
+
+def layer_W_O(trace: Trace, layer: int) -> Float[np.ndarray, "heads d_value d_model"]:
+    """W_O of each head in the trace, (heads, d_value, d_model); 0 for silenced heads, which write nothing.
+
+    Raises:
+        TraceError: the trace has no model.
+    """
+    if trace.source is None:
+        raise TraceError(
+            "the norm-weighted statistics need W_O, and the trace has no model to read it from",
+            where=f"layer {layer}",
+            advice="load the trace with hs.load(file, model=hs.open(…))",
+        )
+    heads = trace.head_numbers(layer)
+    weights = {head: np.asarray(trace.source.W_O(layer, head), dtype=np.float32) for head in heads}
+    silenced = {head for head in heads if (layer, head) in trace.ablated}
+    return np.stack([np.zeros_like(weights[head]) if head in silenced else weights[head] for head in heads])

@@ -1,1 +1,0 @@
-"""Output for people: functions of an anatomy or a trace. Terminal screens, the page, its server, and notebooks."""

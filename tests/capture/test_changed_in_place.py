@@ -1,0 +1,336 @@
+"""Tensors that somebody changes in place while a model runs, or after it: each layer has the map that it computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.attention import flex_attention as flex
+from torch.nn.functional import scaled_dot_product_attention
+
+from families import BY_NAME
+from headscope.errors import UnsupportedError
+from headscope.live import capture, contents
+from headscope.traces import Trace
+
+TOKENS = 40
+QUERIES = (5, TOKENS - 1)
+"""The queries whose edge to key 3 is cut between the layers. A capture samples the last query, but not the first."""
+
+Change = Callable[[torch.Tensor], None]
+
+
+def cut(mask: torch.Tensor) -> None:
+    """Mask key 3 for some queries, or for all if the mask has a single row."""
+    rows = QUERIES if mask.shape[-2] > 1 else (0,)
+    for row in rows:
+        mask[..., row, 3] = False if mask.dtype == torch.bool else float("-inf")
+
+
+def cut_through_numpy(mask: torch.Tensor) -> None:
+    array = mask.numpy()
+    array[..., QUERIES if mask.shape[-2] > 1 else 0, 3] = False if mask.dtype == torch.bool else -np.inf
+
+
+WAYS: dict[str, tuple[Any, Change]] = {
+    "no_grad": (torch.no_grad, cut),
+    "inference_mode": (torch.inference_mode, cut),
+    "data": (torch.enable_grad, lambda mask: cut(mask.data)),
+    "NumPy": (torch.enable_grad, cut_through_numpy),
+}
+
+
+def allowed(*shape: int) -> torch.Tensor:
+    return torch.ones(*shape, TOKENS, dtype=torch.bool)
+
+
+MASKS: dict[str, Callable[[], torch.Tensor]] = {
+    "bool, 2 axes": lambda: allowed(TOKENS).tril(),
+    "bool, 3 axes": lambda: allowed(4, TOKENS),
+    "bool, per row": lambda: allowed(2, 1, TOKENS),
+    "bool, for all queries": lambda: allowed(2, 1, 1),
+    "bool, transposed": lambda: allowed(TOKENS).triu().T,
+    "float, 2 axes": lambda: torch.zeros(TOKENS, TOKENS),
+    "float, per head": lambda: torch.randn(4, TOKENS, TOKENS, generator=torch.Generator().manual_seed(1)),
+    "float, cropped": lambda: torch.zeros(2, 1, TOKENS + 3, TOKENS + 5)[:, :, :TOKENS, :TOKENS],
+    "a number for each key": lambda: torch.linspace(-1, 1, TOKENS).repeat(TOKENS, 1),
+}
+
+EXPANDED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "for heads and rows": lambda mask: mask.expand(2, 4, -1, -1),
+    "for queries": lambda mask: mask[:1].expand(TOKENS, TOKENS),
+}
+
+
+def weights_by_hand(q: torch.Tensor, k: torch.Tensor, mask: torch.Tensor) -> np.ndarray:
+    """Weights by the formula, in NumPy: a torch.softmax in the model would be attention that isn't recorded."""
+    added = np.where(mask.numpy(), 0, -np.inf) if mask.dtype == torch.bool else mask.double().numpy()
+    scores = (q @ k.mT * q.shape[-1] ** -0.5).detach().double().numpy() + added
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    weights: np.ndarray = powers / powers.sum(-1, keepdims=True)
+    return weights
+
+
+class Layer(nn.Module):
+    """Four heads of 8, or a single one without an axis of heads, which keep the weights of their last call."""
+
+    def __init__(self, heads: int = 4) -> None:
+        super().__init__()
+        self.heads, self.into, self.out = heads, nn.Linear(32, 96), nn.Linear(32, 32)
+        self.weights = np.empty(0)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.into(x).chunk(3, -1)
+        if self.heads:
+            q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (q, k, v))
+        self.weights = weights_by_hand(q, k, mask)
+        mixed = scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return x + self.out(mixed.transpose(1, 2).flatten(2) if self.heads else mixed)
+
+
+class Torch(nn.Module):
+    """The same with nn.MultiheadAttention, which counts True as masked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(32, 4, batch_first=True)
+        self.weights = np.empty(0)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        q, k, _ = (
+            part.unflatten(-1, (4, 8)).transpose(1, 2)
+            for part in torch.nn.functional.linear(x, self.attention.in_proj_weight).chunk(3, -1)
+        )
+        self.weights = weights_by_hand(q, k, ~mask if mask.dtype == torch.bool else mask)
+        return x + self.attention(x, x, x, attn_mask=mask, need_weights=False)[0]
+
+
+class Stack(nn.Module):
+    """Three layers. Before the second, somebody changes the mask, and before the third, changes it back."""
+
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor, change: Change, given: torch.Tensor | None = None) -> Any:
+        before, given = mask.clone(), mask if given is None else given
+        x = self.layers[0](x, given)
+        change(mask)
+        x = self.layers[1](x, given)
+        mask.data.copy_(before)
+        return self.layers[2](x, given)
+
+
+def assert_right(traces: list[Trace], layers: nn.ModuleList) -> None:
+    """Every layer of every trace has the weights that its layer computed, and every layer is in one."""
+    assert sorted((trace.row, number) for trace in traces for number in trace.numbers) == [
+        (row, number) for row in range(2) for number in range(len(layers))
+    ]
+    for trace in traces:
+        assert trace.verify().agrees
+        for number in trace.numbers:
+            weights = layers[number].weights[trace.row]  # type: ignore[index]
+            weights = weights if weights.ndim == 3 else weights[None]
+            expected = weights[:, trace.positions][:, :, trace.key_positions]
+            np.testing.assert_allclose(np.asarray(trace[number].weights), expected, atol=1e-6)
+            np.testing.assert_allclose(expected.sum(-1), 1, atol=1e-6)
+
+
+def stack(make: Callable[[], nn.Module]) -> Stack:
+    torch.manual_seed(0)
+    return Stack(*(make() for _ in range(3))).eval()
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", MASKS)
+def test_a_mask_that_changes_between_layers(kind: str, way: str) -> None:
+    mode, change = WAYS[way]
+    model = stack(Layer)
+    with mode(), capture(model) as captured:
+        model(torch.randn(2, TOKENS, 32), MASKS[kind](), change)
+    assert_right(captured.traces, model.layers)
+    changed, before = (model.layers[number].weights for number in (1, 0))
+    assert (changed[..., 3] == 0).any(), "the layer in the middle had a masked edge"
+    assert ((before[..., 3] > 0) != (changed[..., 3] > 0)).any()
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", EXPANDED)
+def test_a_mask_that_expand_repeats(kind: str, way: str) -> None:
+    mode, change = WAYS[way]
+    model = stack(Layer)
+    with mode(), capture(model) as captured:
+        mask = allowed(TOKENS)
+        model(torch.randn(2, TOKENS, 32), mask, change, EXPANDED[kind](mask))
+    assert_right(captured.traces, model.layers)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_one_head_without_an_axis_of_heads(way: str) -> None:
+    mode, change = WAYS[way]
+    model = stack(lambda: Layer(heads=0))
+    with mode(), capture(model) as captured:
+        model(torch.randn(2, TOKENS, 32), allowed(2, TOKENS), change)
+    assert_right(captured.traces, model.layers)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", ["bool", "float"])
+def test_multihead_attention(kind: str, way: str) -> None:
+    mode, _ = WAYS[way]
+
+    def change(mask: torch.Tensor) -> None:
+        array = mask.data if way != "NumPy" else torch.from_numpy(mask.numpy())
+        array[5, 3] = True if kind == "bool" else float("-inf")
+
+    model = stack(Torch)
+    with mode(), capture(model) as captured:
+        model(torch.randn(2, TOKENS, 32), ~allowed(TOKENS) if kind == "bool" else torch.zeros(TOKENS, TOKENS), change)
+    assert_right(captured.traces, model.layers)
+
+
+def fill(mask: torch.Tensor) -> None:
+    mask.fill_(True)
+
+
+def test_padding_that_a_later_layer_looks_at() -> None:
+    """The second layer's keys are not those that the first one hid, so it is in a trace of its own."""
+    model = stack(Layer)
+    mask = allowed(2, 1, 1)
+    mask[1, ..., TOKENS - 4 :] = False
+    with torch.no_grad(), capture(model) as captured:
+        model(torch.randn(2, TOKENS, 32), mask, fill)
+    assert_right(captured.traces, model.layers)
+    assert [(trace.numbers, len(trace)) for trace in captured.traces if trace.row] == [
+        ((0, 2), TOKENS - 4),
+        ((1,), TOKENS),
+    ]
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+@pytest.mark.parametrize(("name", "argument"), [("BertModel", "attention_mask"), ("T5EncoderModel", "position_bias")])
+def test_models_of_transformers(name: str, argument: str, implementation: str) -> None:
+    """A hook changes the mask, or T5's position bias, before the second layer: as in a run with eager attention."""
+    family = BY_NAME["BertModel" if name == "BertModel" else "T5Model"]
+    model = family.build()
+    model.set_attn_implementation(implementation)
+    layers = model.encoder.layer if name == "BertModel" else model.encoder.block
+    model = model if name == "BertModel" else model.encoder
+
+    def change(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        given = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor) and value.dim() == 4]
+        for value in given:
+            value[..., 2, 1] = float("-inf")
+
+    layers[1].register_forward_pre_hook(change, with_kwargs=True)
+    ids = torch.arange(3, 15)[None]
+    inputs = {"input_ids": ids, "attention_mask": torch.zeros(1, 1, 12, 12)}
+    with torch.no_grad():
+        with capture(model) as captured:
+            model(**inputs)
+        inputs["attention_mask"] = torch.zeros(1, 1, 12, 12)
+        model.set_attn_implementation("eager")
+        attentions = model(**inputs, output_attentions=True).attentions
+    assert attentions[1][0, 0, 2, 1] == 0 < attentions[0][0, 0, 2, 1]
+    for number, expected in enumerate(attentions):
+        np.testing.assert_allclose(np.asarray(captured.trace[number].weights), expected[0], atol=2e-5)
+
+
+HELD = torch.zeros(12)
+"""A table that a score_mod finds among the names of its file."""
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
+def test_functions_of_flex_attention_that_look_at_what_changes() -> None:
+    """Closures, defaults and global names: their tensors are read anew in each layer in which they differ."""
+    hidden, slopes = torch.zeros(12, dtype=torch.bool), torch.zeros(4)
+
+    def mask_mod(b: Any, h: Any, q: Any, k: Any, hidden: torch.Tensor = hidden) -> torch.Tensor:
+        return (q >= k) & ~hidden[k]
+
+    def score_mod(score: Any, b: Any, h: Any, q: Any, k: Any) -> torch.Tensor:
+        return score + slopes[h] * (k - q) + HELD[k]
+
+    class Flexible(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.into = nn.Linear(32, 96)
+
+        def forward(self, x: torch.Tensor, block_mask: Any) -> torch.Tensor:
+            q, k, v = (part.unflatten(-1, (4, 8)).transpose(1, 2) for part in self.into(x).chunk(3, -1))
+            places = torch.arange(12)
+            added = slopes[:, None, None] * (places - places[:, None]) + HELD
+            added = added.masked_fill((places > places[:, None]) | hidden, float("-inf"))
+            self.weights = weights_by_hand(q, k, added)
+            mixed = flex.flex_attention(q, k, v, score_mod=score_mod, block_mask=block_mask)
+            return x + mixed.transpose(1, 2).flatten(2)  # type: ignore[union-attr]
+
+    torch.manual_seed(0)
+    layers = nn.ModuleList(Flexible() for _ in range(4)).eval()
+    changes: list[Callable[[], Any]] = [
+        lambda: None,
+        lambda: hidden[5].fill_(True),
+        lambda: slopes.copy_(torch.tensor([0.1, 0.2, 0.3, 0.4])),
+        lambda: (slopes.zero_(), HELD[2].fill_(1.5)),
+    ]
+
+    class All(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = layers
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            block_mask = flex.create_block_mask(mask_mod, None, None, 12, 12, device="cpu")
+            for layer, change in zip(self.layers, changes, strict=True):
+                change()
+                x = layer(x, block_mask)
+            return x
+
+    try:
+        with torch.no_grad(), capture(model := All()) as captured:
+            model(torch.randn(2, 12, 32))
+        assert_right(captured.traces, layers)
+    finally:
+        HELD.zero_()
+
+
+def test_masks_elsewhere_are_compared_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way of GPUs, on the CPU: an error at the end of the pass says that a mask changed."""
+    monkeypatch.setattr(contents, "HASHED", frozenset())
+    model = stack(Layer)
+    x = torch.randn(2, TOKENS, 32)
+    with torch.no_grad(), capture(model) as captured:
+        model(x, allowed(TOKENS).tril(), lambda mask: None)
+        with pytest.raises(UnsupportedError, match="changed in place") as error:
+            model(x, allowed(TOKENS).tril(), cut)
+        assert "clone" in str(error.value)
+        model(x, allowed(TOKENS).tril(), lambda mask: None)
+    assert [trace.numbers for trace in captured.traces] == [(0, 1, 2)] * 4
+    for trace in captured.traces[2:]:
+        for number in range(3):
+            np.testing.assert_allclose(trace[number].weights[...], model.layers[number].weights[trace.row], atol=1e-6)
+
+
+def test_what_a_caller_changes_after_the_pass() -> None:
+    """Masks, ids and outputs in memory that is used again: the traces keep what was there."""
+    family = BY_NAME["BertModel"]
+    model = family.build()
+    ids = torch.arange(3, 15)[None]
+    mask = torch.randn(1, 4, 12, 12)
+    with torch.no_grad(), capture(model) as captured:
+        output = model(input_ids=ids, attention_mask=mask)
+    expected = output.last_hidden_state[0].clone()
+    bias = mask[0].clone()
+    for tensor in (ids, mask, output.last_hidden_state, output.pooler_output):
+        tensor.fill_(4)
+    trace = captured.trace
+    assert trace.ids == tuple(range(3, 15))
+    np.testing.assert_array_equal(trace.outputs["last_hidden_state"].array, expected)
+    np.testing.assert_array_equal(trace[0].mask.bias, bias)
+    report = trace.verify()
+    assert report.agrees, report
+    assert any("changed" in reason for _, reason in report.skipped)

@@ -1,0 +1,185 @@
+"""Tokens of transformers models, and of models around them: followed once, known from then on, and never mistaken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from test_following import ids_of, traces_of
+from torch import nn
+
+import headscope as hs
+from families import BART, BY_NAME, Family, towers
+from headscope.live import capture
+from headscope.live.plans import plan_of
+
+BERT = BY_NAME["BertModel"]
+IDS = ids_of(2, 7, seed=3) + 3
+
+
+class Around(nn.Module):
+    """A model around BERT that changes its inputs."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.bert = BERT.build()
+        self.way = way
+        self.eval()
+
+    def forward(self, input_ids: torch.Tensor, token_type_ids: Any = None, attention_mask: Any = None) -> Any:
+        words = self.bert.embeddings.word_embeddings
+        if self.way == "rows":
+            return self.bert(input_ids.flip(0), token_type_ids=token_type_ids.flip(0))
+        if self.way == "embedded":
+            return self.bert(inputs_embeds=words(input_ids).flip(1))
+        if self.way == "prefix":
+            return self.bert(inputs_embeds=torch.cat([torch.ones(len(input_ids), 2, 32), words(input_ids)], 1))
+        return self.bert(input_ids=input_ids)
+
+
+def rows(captured: Any) -> list[list[int]]:
+    return [list(trace.ids) for trace in captured.traces]
+
+
+def test_rows_in_another_order_have_their_own_words_and_segments() -> None:
+    types = torch.tensor([[0, 0, 0, 1, 1, 1, 1], [0, 1, 1, 1, 1, 1, 1]])
+    model = Around("rows")
+    captured = traces_of(model, IDS, types)
+    assert rows(captured) == IDS.flip(0).tolist()
+    assert [list(trace.segments) for trace in captured.traces] == types.flip(0).tolist()
+    assert captured.traces[0].verify().agrees
+
+
+def test_vectors_that_a_model_embeds_itself() -> None:
+    assert rows(traces_of(Around("embedded"), IDS)) == IDS.flip(1).tolist()
+    prefixed = traces_of(Around("prefix"), IDS)
+    assert rows(prefixed) == [[-1, -1, *row] for row in IDS.tolist()]
+    assert prefixed.traces[0].tokens[:3] == ("[0]", "[1]", str(int(IDS[0, 0])))
+
+
+def test_vectors_that_are_given_have_no_names_whatever_ran_before() -> None:
+    model = BERT.build()
+    with torch.no_grad(), capture(model) as captured:
+        model(input_ids=IDS)
+        model(inputs_embeds=torch.randn(2, 7, 32))
+        model(inputs_embeds=torch.randn(2, 7, 32), token_type_ids=IDS % 2)
+        model(input_ids=IDS.flip(0))
+    assert rows(captured) == [*IDS.tolist(), *[[-1] * 7] * 4, *IDS.flip(0).tolist()]
+
+
+def test_a_block_is_followed_once_and_then_known() -> None:
+    model = BERT.build()
+    for ids in (IDS, IDS.flip(0), IDS.flip(1)):
+        assert rows(traces_of(model, ids)) == ids.tolist()
+    blocks = plan_of(model).memory.blocks
+    assert len(blocks) == len(model.encoder.layer)
+    assert rows(traces_of(model, IDS[:, :4])) == IDS[:, :4].tolist()
+    assert len(blocks) == 2 * len(model.encoder.layer)
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("way", ["hook", "hook inside", "forward"])
+def test_a_block_that_somebody_changed_is_followed(way: str, known: bool) -> None:
+    """The first layer's output is flipped: from then on, no place holds the same token in all layers."""
+    model = BERT.build()
+    first = model.encoder.layer[0]
+    if known:
+        assert rows(traces_of(model, IDS)) == IDS.tolist()
+    if way == "forward":
+        before = first.forward
+        first.forward = lambda *args, **kwargs: before(*args, **kwargs).flip(1)
+    else:
+        part = first if way == "hook" else first.output
+        part.register_forward_hook(lambda module, args, output: output.flip(1))
+    captured = traces_of(model, IDS)
+    assert [[number for at, number in enumerate(row) if at != 3] for row in rows(captured)] == [[-1] * 6] * 2
+    with torch.no_grad(), capture(model, layers=[1]) as second:
+        model(input_ids=IDS)
+    assert rows(second) == IDS.flip(1).tolist()
+
+
+def test_a_text_and_an_image_of_as_many_tokens() -> None:
+    family = Family("CLIPModel", towers(projection_dim=16), takes="text and image")
+    model, inputs = family.build(), family.inputs(padded=False)
+    inputs["input_ids"] = ids_of(2, 17, seed=4)
+    captured = traces_of(model, **inputs)
+    assert [list(trace.ids) for trace in captured["text_model"]] == inputs["input_ids"].tolist()
+    for trace in captured["vision_model"]:
+        assert set(trace.ids) == {-1}
+        assert trace.tokens[:3] == ("[CLS]", "patch 0,0", "patch 0,1")
+
+
+def test_patches_that_are_moved() -> None:
+    """As a masked autoencoder shuffles them."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cut = nn.Conv2d(3, 16, 4, 4)
+            self.cls_token = nn.Parameter(torch.randn(1, 1, 16))
+            self.layers = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 24, batch_first=True), 1)
+
+        def forward(self, image: torch.Tensor) -> torch.Tensor:
+            x = self.cut(image).flatten(2).mT[:, [3, 1, 0, 2]]
+            return self.layers(torch.cat([self.cls_token.expand(len(x), -1, -1), x], 1))
+
+    captured = traces_of(Model().eval(), torch.randn(2, 3, 8, 8))
+    names = ("[CLS]", "patch 1,1", "patch 0,1", "patch 0,0", "patch 1,0")
+    assert [trace.tokens for trace in captured.traces] == [names] * 2
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_an_encoders_output_is_recognised_where_it_is_used(moved: bool) -> None:
+    model = Family("BartModel", BART, takes="both").build()
+    with torch.no_grad(), capture(model) as captured:
+        encoded = model.encoder(input_ids=IDS)
+        if moved:
+            encoded.last_hidden_state.copy_(encoded.last_hidden_state.flip(1).clone())
+        model(encoder_outputs=encoded, decoder_input_ids=IDS[:, :3])
+    keys = [list(trace.keys.ids) for trace in captured["cross"]]
+    assert keys == (IDS.flip(1) if moved else IDS).tolist()
+
+
+def test_another_encoders_output_has_no_names() -> None:
+    model = Family("BartModel", BART, takes="both").build()
+    with torch.no_grad(), capture(model) as captured:
+        encoded = model.encoder(input_ids=IDS)
+        encoded.last_hidden_state += 1
+        model(encoder_outputs=encoded, decoder_input_ids=IDS[:, :3])
+    assert {number for trace in captured["cross"] for number in trace.keys.ids} == {-1}
+
+
+@pytest.mark.parametrize("name", ["MixtralModel", "MobileBertModel", "AlbertModel", "DebertaV2Model"])
+def test_names_are_verified(name: str) -> None:
+    family = BY_NAME[name]
+    captured = traces_of(family.build(), **family.inputs(padded=True))
+    for trace in captured.traces:
+        report = trace.verify()
+        assert report.agrees
+        assert ("tokens" in dict(report.skipped)) == (name == "MobileBertModel")  # of three words each
+
+
+def test_a_compiled_model_names_what_it_looked_up_this_time() -> None:
+    torch._dynamo.reset()
+    model = Around("rows")
+    graph = torch.compile(model, backend="eager", fullgraph=True)
+    types = torch.tensor([[0, 0, 0, 1, 1, 1, 1], [0, 1, 1, 1, 1, 1, 1]])
+    for ids, segments in ((IDS, types), (IDS.flip(1), types), (IDS + 1, types.flip(0))):
+        captured = traces_of(graph, ids, segments)
+        assert rows(captured) == ids.flip(0).tolist()
+        assert [list(trace.segments) for trace in captured.traces] == segments.flip(0).tolist()
+
+
+def test_one_text_whose_tokens_the_model_moves() -> None:
+    """Words and spans are those of the tokenizer's tokens, so only its own order has them."""
+    from test_live import tokenizer
+
+    model = Around("")
+    plain = hs.trace(model, tokenizer(), "the cat")
+    assert plain.tokens == ("[CLS]", "the", "cat", "[SEP]")
+    assert plain.words is not None
+    model.way = "embedded"
+    moved = hs.trace(model, tokenizer(), "the cat")
+    assert moved.tokens == ("[SEP]", "cat", "the", "[CLS]")
+    assert set(moved.queries.words) == {None}

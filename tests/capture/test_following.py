@@ -1,0 +1,455 @@
+"""Tokens are named by the ids that were looked up for them, wherever the model moves them; or they have no names.
+
+Every model here says itself which id must stand at which place. `verify` finds that out by experiment: it agrees with
+the names, and differs from names that are moved by one place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from headscope.live import capture
+
+WORDS, WIDTH, LENGTH = 40, 16, 6
+NONE = -1
+
+
+def ids_of(rows: int, length: int = LENGTH, seed: int = 0) -> torch.Tensor:
+    """Ids that all differ, as far as there are enough."""
+    return torch.randperm(WORDS, generator=torch.Generator().manual_seed(seed))[: rows * length].reshape(rows, length)
+
+
+IDS = ids_of(3)
+SQUARE = ids_of(LENGTH)
+ORDER = torch.tensor([4, 0, 5, 1, 3, 2])
+
+
+class Encoder(nn.Module):
+    """A stack of torch.nn over embedded words; subclasses embed them in their ways."""
+
+    def __init__(self, batch_first: bool = True) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.words = nn.Embedding(WORDS, WIDTH)
+        self.places = nn.Embedding(50, WIDTH)
+        self.kinds = nn.Embedding(3, WIDTH)
+        self.table = nn.Parameter(torch.randn(WORDS, WIDTH))
+        self.first = nn.Parameter(torch.randn(1, 1, WIDTH))
+        self.prompt = nn.Parameter(torch.randn(3, WIDTH))
+        self.norm = nn.LayerNorm(WIDTH)
+        self.mix = nn.Linear(2 * WIDTH, WIDTH)
+        self.bag = nn.EmbeddingBag(WORDS, WIDTH)
+        self.near = nn.Conv1d(WIDTH, WIDTH, 3, padding=1)
+        layer = nn.TransformerEncoderLayer(WIDTH, 2, 24, batch_first=batch_first)
+        self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.eval()
+
+    def placed(self, ids: torch.Tensor) -> torch.Tensor:
+        """Words and positions."""
+        return self.words(ids) + self.places(torch.arange(ids.shape[1]))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A way to embed ids.
+
+    Attributes:
+        forward: what the model does with its arguments.
+        expected: the ids that must be named, (rows, tokens); None for none at all.
+        args, kwargs: the model's arguments.
+    """
+
+    forward: Callable[..., torch.Tensor]
+    expected: torch.Tensor | None
+    args: tuple[Any, ...] = (IDS,)
+    kwargs: Any = None
+
+
+def run(case: Case, batch_first: bool = True) -> Any:
+    class Model(Encoder):
+        forward = case.forward
+
+    model = Model(batch_first)
+    with torch.no_grad(), capture(model) as captured:
+        model(*case.args, **(case.kwargs or {}))
+    captured.kept = model  # traces refer to it weakly
+    return captured
+
+
+def unnamed(rows: torch.Tensor, before: int) -> torch.Tensor:
+    """These rows after places that have no names."""
+    return torch.cat([torch.full((len(rows), before), NONE), rows], 1)
+
+
+def padded_buffer(self: Encoder, ids: torch.Tensor) -> torch.Tensor:
+    states = torch.zeros(len(ids), LENGTH + 1, WIDTH)
+    states[:, 1:] = self.words(ids)
+    states[:, 0] = self.first[0, 0]
+    return self.layers(states)
+
+
+def packed(self: Encoder, ids: torch.Tensor) -> torch.Tensor:
+    """The words of all rows that are not 0, as one text."""
+    return self.layers(self.placed(ids)[ids != SKIPPED][None])
+
+
+SKIPPED = int(IDS[1, 2])
+
+
+def by_slices(self: Encoder, ids: torch.Tensor) -> torch.Tensor:
+    """A batch in chunks, each a forward pass of the encoder."""
+    return torch.cat([self.layers(self.placed(part)) for part in ids.split(1)])
+
+
+def rotated(self: Encoder, ids: torch.Tensor) -> torch.Tensor:
+    """Rotary embeddings before the layers, complex, as in the first Llama."""
+    states = torch.view_as_complex(self.words(ids).reshape(len(ids), LENGTH, -1, 2))
+    angles = torch.polar(torch.ones(LENGTH, WIDTH // 2), torch.arange(LENGTH * WIDTH // 2.0).reshape(LENGTH, -1))
+    return self.layers(torch.view_as_real(states * angles).flatten(2))
+
+
+NAMED = {
+    "a module": Case(lambda self, ids: self.layers(self.words(ids)), IDS),
+    "with positions": Case(lambda self, ids: self.layers(self.norm(self.placed(ids) * 4)), IDS),
+    "a function": Case(lambda self, ids: self.layers(F.embedding(ids, self.table)), IDS),
+    "an indexed table": Case(lambda self, ids: self.layers(self.table[ids]), IDS),
+    "selected rows": Case(
+        lambda self, ids: self.layers(self.table.index_select(0, ids.flatten()).view(*ids.shape, -1)), IDS
+    ),
+    "one-hot vectors": Case(lambda self, ids: self.layers(F.one_hot(ids, WORDS).float() @ self.table), IDS),
+    "ids in a container": Case(lambda self, batch: self.layers(self.words(batch["text"][0])), IDS, ({"text": [IDS]},)),
+    "ids are moved": Case(lambda self, ids: self.layers(self.placed(ids[:, ORDER])), IDS[:, ORDER]),
+    "ids are sorted": Case(lambda self, ids: self.layers(self.placed(ids.sort(1).values)), IDS.sort(1).values),
+    "ids are clipped": Case(lambda self, ids: self.layers(self.placed(ids.clamp(max=20))), IDS.clamp(max=20)),
+    "flipped": Case(lambda self, ids: self.layers(self.placed(ids).flip(1)), IDS.flip(1)),
+    "permuted": Case(lambda self, ids: self.layers(self.placed(ids)[:, ORDER]), IDS[:, ORDER]),
+    "gathered": Case(
+        lambda self, ids: self.layers(self.placed(ids).gather(1, ORDER[None, :, None].expand(3, -1, WIDTH))),
+        IDS[:, ORDER],
+    ),
+    "rolled": Case(lambda self, ids: self.layers(self.placed(ids).roll(2, 1)), IDS.roll(2, 1)),
+    "sliced": Case(lambda self, ids: self.layers(self.placed(ids)[:, 1:-1]), IDS[:, 1:-1]),
+    "rows in another order": Case(
+        lambda self, ids: self.layers(self.placed(ids)[torch.tensor([2, 0, 1])]), IDS[[2, 0, 1]]
+    ),
+    "rows repeated": Case(
+        lambda self, ids: self.layers(self.placed(ids).repeat_interleave(2, 0)), IDS.repeat_interleave(2, 0)
+    ),
+    "all rows as one": Case(lambda self, ids: self.layers(self.words(ids).reshape(1, -1, WIDTH)), IDS.reshape(1, -1)),
+    "packed": Case(packed, IDS[IDS != SKIPPED][None]),
+    "chunks of the batch": Case(by_slices, IDS),
+    "a learned token before": Case(
+        lambda self, ids: self.layers(torch.cat([self.first.expand(len(ids), 1, -1), self.placed(ids)], 1)),
+        unnamed(IDS, 1),
+    ),
+    "a soft prompt": Case(
+        lambda self, ids: self.layers(torch.cat([self.prompt.repeat(len(ids), 1, 1), self.placed(ids)], 1)),
+        unnamed(IDS, 3),
+    ),
+    "written into a buffer": Case(padded_buffer, unnamed(IDS, 1)),
+    "padded": Case(lambda self, ids: self.layers(F.pad(self.words(ids), (0, 0, 2, 0))), unnamed(IDS, 2)),
+    "two texts as one": Case(
+        lambda self, one, other: self.layers(torch.cat([self.placed(one), self.placed(other)], 1)),
+        torch.cat([IDS, IDS.flip(0)], 1),
+        (IDS, IDS.flip(0)),
+    ),
+    "added in place": Case(lambda self, ids: self.layers(self.words(ids).add_(self.places.weight[:LENGTH])), IDS),
+    "one token added to": Case(lambda self, ids: self.layers(added_to_the_first(self.placed(ids), self.first)), IDS),
+    "masked": Case(
+        lambda self, ids, keep: self.layers(self.placed(ids) * keep[..., None]), IDS, (IDS, torch.ones(3, LENGTH))
+    ),
+    "beside a position": Case(
+        lambda self, ids: self.layers(
+            self.mix(torch.cat([self.words(ids), self.places.weight[:LENGTH].expand(3, -1, -1)], -1))
+        ),
+        IDS,
+    ),
+    "a convolution added": Case(lambda self, ids: self.layers((x := self.words(ids)) + self.near(x.mT).mT), IDS),
+    "mixed with a gate": Case(
+        lambda self, ids: self.layers((x := self.placed(ids)) * x.mean(-1, keepdim=True).sigmoid()), IDS
+    ),
+    "other heads, other channels": Case(
+        lambda self, ids: self.layers(self.placed(ids).unflatten(-1, (4, 4)).flip(-1).transpose(2, 3).flatten(2)), IDS
+    ),
+    "rotated": Case(rotated, IDS),
+    "recomputed in the backward pass": Case(
+        lambda self, ids: checkpoint(self.layers, self.placed(ids), use_reentrant=False), IDS
+    ),
+    "segments as an argument": Case(
+        lambda self, ids, token_type_ids: self.layers(self.placed(ids) + self.kinds(token_type_ids)),
+        IDS,
+        (IDS,),
+        {"token_type_ids": IDS % 3},
+    ),
+    "positions as an argument": Case(
+        lambda self, ids, position_ids: self.layers(self.words(ids) + self.places(position_ids)),
+        IDS,
+        (IDS, torch.arange(LENGTH).expand(3, -1)),
+    ),
+    "the same ids in two tables": Case(lambda self, ids: self.layers(self.words(ids) + self.table[ids]), IDS),
+}
+
+
+def added_to_the_first(states: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    states[:, 0] += other[0, 0]
+    return states
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_names_are_those_of_the_ids_that_were_looked_up(name: str) -> None:
+    case = NAMED[name]
+    traces = run(case).traces
+    assert case.expected is not None
+    assert [list(trace.ids) for trace in traces] == case.expected.tolist()
+    assert all(trace.keys is trace.queries for trace in traces)
+    for place, token in enumerate(traces[0].tokens):
+        number = int(case.expected[0, place])
+        assert token == (str(number) if number != NONE else f"[{place}]")
+
+
+def moved_by_numpy(self: Encoder, ids: torch.Tensor) -> torch.Tensor:
+    states = self.words(ids)
+    array = states.numpy()
+    array[:] = array[:, ::-1].copy()
+    return self.layers(states)
+
+
+def moved_by_data(self: Encoder, ids: torch.Tensor) -> torch.Tensor:
+    states = self.words(ids)
+    states.data.copy_(states.flip(1))
+    return self.layers(states)
+
+
+def moved_in_a_view(self: Encoder, ids: torch.Tensor) -> torch.Tensor:
+    states = self.words(ids)
+    view = states.view(-1, WIDTH)
+    view.copy_(view.flip(0))
+    return self.layers(states)
+
+
+def moved_between_layers(self: Encoder, ids: torch.Tensor) -> torch.Tensor:
+    first, second = self.layers.layers
+    return second(first(self.words(ids)).flip(1))
+
+
+def kept_elsewhere(self: Encoder, ids: torch.Tensor) -> torch.Tensor:
+    return self.layers(self.words(torch.tensor(ids.tolist())))
+
+
+@torch.library.custom_op("stranger::reversed", mutates_args=())
+def reversed_rows(x: torch.Tensor) -> torch.Tensor:
+    """An operator that nobody knows."""
+    return torch.from_numpy(x.numpy()[:, ::-1].copy())
+
+
+FEATURES = torch.randn(3, LENGTH, WIDTH, generator=torch.Generator().manual_seed(5))
+OTHERS = torch.randint(0, 3, (3, LENGTH), generator=torch.Generator().manual_seed(6))
+
+UNNAMED = {
+    "embedded before": Case(lambda self, states: self.layers(states), None, (FEATURES,)),
+    "features and segments": Case(
+        lambda self, states, segments: self.layers(states + self.kinds(segments)), None, (FEATURES, OTHERS)
+    ),
+    "features and ids of something": Case(
+        lambda self, states, sort: self.layers(states + self.words(sort)), None, (FEATURES, OTHERS)
+    ),
+    "two kinds of ids": Case(
+        lambda self, one, other: self.layers(self.words(one) + self.table[other]), None, (IDS, OTHERS)
+    ),
+    "labels alone": Case(lambda self, labels: self.layers(self.words(labels)), None, (IDS,)),
+    "positions alone": Case(lambda self, x: self.layers(self.places(torch.arange(LENGTH)).expand(3, -1, -1)), None),
+    "ids that are not embedded": Case(
+        lambda self, ids: self.layers(self.prompt.repeat(3, 2, 1) * (ids.sum() > 0)), None
+    ),
+    "ids from elsewhere": Case(kept_elsewhere, None),
+    "bags of words": Case(lambda self, ids: self.layers(self.bag(ids)[None]), None),
+    "a convolution": Case(lambda self, ids: self.layers(self.near(self.words(ids).mT).mT), None),
+    "a matrix over the tokens": Case(lambda self, ids: self.layers(torch.eye(LENGTH).flip(0) @ self.words(ids)), None),
+    "a cumulative sum": Case(lambda self, ids: self.layers(self.words(ids).cumsum(1)), None),
+    "sorted numbers": Case(lambda self, ids: self.layers(self.words(ids).sort(1).values), None),
+    "both directions": Case(lambda self, ids: self.layers((x := self.words(ids)) + x.flip(1)), None),
+    "both directions, and once more": Case(
+        lambda self, ids: self.layers((x := self.words(ids)) + (x + x.flip(1))), None
+    ),
+    "the other direction beside it": Case(
+        lambda self, ids: self.layers(self.mix(torch.cat([x := self.words(ids), x.flip(1)], -1))), None
+    ),
+    "moved between layers": Case(moved_between_layers, None),
+    "moved by an operator without a rule, and other ids": Case(
+        lambda self, ids, sort: self.layers(torch.ops.stranger.reversed(self.words(ids)) + self.kinds(sort)),
+        None,
+        (IDS, OTHERS),
+    ),
+    "moved by an operator of PyTorch without a rule, and other ids": Case(
+        lambda self, ids, sort: self.layers(
+            torch.as_strided(self.words(ids), (1, 18, WIDTH), (0, WIDTH, 1)) + self.table[sort.reshape(1, 18)]
+        ),
+        None,
+        (IDS, OTHERS),
+    ),
+    "moved by an operator without a rule, and itself": Case(
+        lambda self, ids: self.layers((x := self.words(ids)) + torch.ops.stranger.reversed(x)), None
+    ),
+    "bits as other numbers": Case(
+        lambda self, ids: self.layers(self.words(ids).view(torch.int16).flip(-1).flip(-1).view(torch.float32)), None
+    ),
+    "detached and other ids": Case(
+        lambda self, ids, sort: self.layers(self.words(ids).detach() + self.table[sort]), None, (IDS, OTHERS)
+    ),
+    "moved by NumPy": Case(moved_by_numpy, None),
+    "moved through .data": Case(moved_by_data, None),
+    "moved in a view": Case(moved_in_a_view, None),
+}
+
+
+@pytest.mark.parametrize("name", UNNAMED)
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_what_cannot_be_followed_has_no_names(name: str, mode: Any) -> None:
+    with mode():
+        traces = run(UNNAMED[name]).traces
+    for trace in traces:
+        assert trace.tokens == trace.keys.tokens == tuple(f"[{place}]" for place in range(len(trace)))
+        assert set(trace.ids) == {NONE}
+
+
+@pytest.mark.parametrize("given_sequence_first", [False, True])
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_as_many_rows_as_tokens(batch_first: bool, given_sequence_first: bool) -> None:
+    """Whether ids or layers have the sequence first, each text is named as a row, never the transpose."""
+    swapped = batch_first == given_sequence_first
+    ids = SQUARE.t() if given_sequence_first else SQUARE
+    case = Case(lambda self, ids: self.layers(self.words(ids.t() if swapped else ids)), SQUARE, (ids,))
+    assert [list(trace.ids) for trace in run(case, batch_first).traces] == SQUARE.tolist()
+
+
+class Translator(nn.Module):
+    """An nn.Transformer with words of its own on each side."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.source, self.target = nn.Embedding(WORDS, WIDTH), nn.Embedding(WORDS, WIDTH)
+        self.inner = nn.Transformer(WIDTH, 2, 2, 2, 24, batch_first=True)
+        self.eval()
+
+    def forward(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return self.inner(self.source(source), self.target(target))
+
+
+def traces_of(model: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    with torch.no_grad(), capture(model) as captured:
+        model(*args, **kwargs)
+    return captured
+
+
+def test_both_sides_of_a_transformer_have_their_own_words() -> None:
+    source, target = ids_of(2, seed=1), ids_of(2, seed=2)
+    captured = traces_of(model := Translator(), source, target)
+    for row in range(2):
+        encoder, decoder, cross = (captured[stack][row] for stack in ("encoder", "decoder", "cross"))
+        assert list(encoder.ids) == list(cross.keys.ids) == source[row].tolist()
+        assert list(decoder.ids) == list(cross.queries.ids) == target[row].tolist()
+        for trace in (encoder, decoder, cross):
+            report = trace.verify()
+            assert report.agrees
+            # What enters cross-attention has gone through self-attention, so it depends on all ids.
+            assert ("tokens" in dict(report.skipped)) == (trace is cross)
+            assert ("tokens" in {check.name for check in report.checks}) == (trace is not cross)
+    assert not model.training
+
+
+def test_two_texts_through_one_encoder() -> None:
+    """A siamese encoder: two texts of equal length, each in traces of its own."""
+    one, other = ids_of(2, seed=1), ids_of(2, seed=2)
+    case = Case(lambda self, a, b: self.layers(self.placed(a)) - self.layers(self.placed(b)), None, (one, other))
+    captured = run(case)
+    assert [list(trace.ids) for trace in captured.traces] == [
+        list(row) for pair in zip(one.tolist(), other.tolist(), strict=True) for row in pair
+    ]
+    assert all(trace.verify().agrees for trace in captured.traces)
+
+
+class Attention(nn.Module):
+    """Attention by hand, of one text to another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 2 * WIDTH)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        q, k, v = (part.unflatten(-1, (2, -1)).transpose(1, 2) for part in (self.q(x), *self.k(y).chunk(2, -1)))
+        return F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+
+
+@pytest.mark.parametrize("keys", [LENGTH, LENGTH + 2])
+def test_keys_of_another_text(keys: int) -> None:
+    """Nothing in the names of modules says that this is cross-attention."""
+
+    class Model(Encoder):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList([Attention(), Attention()])
+
+        def forward(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+            x, y = self.words(one), self.words(other)
+            for layer in self.layers:
+                x = x + layer(x, y)
+            return x
+
+    one, other = ids_of(2, seed=1), ids_of(2, keys, seed=2)
+    captured = traces_of(model := Model().eval(), one, other)
+    for row, trace in enumerate(captured.traces):
+        assert list(trace.queries.ids) == one[row].tolist()
+        assert list(trace.keys.ids) == other[row].tolist()
+        assert trace.verify().agrees
+    assert isinstance(model, nn.Module)
+
+
+def test_tokens_that_are_dropped_midway() -> None:
+    """The second layer sees every other token: a trace of its own, with their names."""
+
+    def forward(self: Encoder, ids: torch.Tensor) -> torch.Tensor:
+        first, second = self.layers.layers
+        return second(first(self.placed(ids))[:, ::2])
+
+    whole, half = run(Case(forward, None)).traces[:2]
+    assert list(whole.ids) == IDS[0].tolist()
+    assert list(half.ids) == IDS[0, ::2].tolist()
+
+
+def test_ids_that_change_after_the_pass() -> None:
+    ids = IDS.clone()
+    captured = run(Case(NAMED["with positions"].forward, None, (ids,)))
+    ids.fill_(0)
+    assert [list(trace.ids) for trace in captured.traces] == IDS.tolist()
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_verify_finds_the_same_ids_by_experiment_and_no_others(name: str) -> None:
+    captured = run(NAMED[name])
+    for trace in captured.traces:
+        report = trace.verify()
+        assert report.agrees
+        if name in UNDECIDED:
+            assert "no single id" in dict(report.skipped)["tokens"]
+            continue
+        (check,) = (check for check in report.checks if check.name == "tokens")
+        assert f"{2 * sum(number >= 0 for number in trace.ids)} ids" in check.compared
+        last = [place for place, number in enumerate(trace.ids) if number >= 0][-2:]
+        ids = list(trace.ids)
+        ids[last[0]], ids[last[1]] = ids[last[1]], ids[last[0]]
+        axis = replace(trace.queries, ids=tuple(ids))
+        wrong = trace.replaced(queries=axis, keys=None).verify()
+        assert [check.name for check in wrong.checks if not check.agrees] == ["tokens"]
+
+
+UNDECIDED = {"a convolution added"}
+"""Cases in which each place depends on several ids."""

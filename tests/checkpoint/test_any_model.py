@@ -1,0 +1,117 @@
+"""Models as people hold them: weights without a tokenizer, proteins without spaces, cross-encoders."""
+
+from __future__ import annotations
+
+import gc
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from typer.testing import CliRunner
+
+import headscope as hs
+from explain.tops import TEXT, readable
+from headscope.cli import app
+from random_models import made
+from small_bert import small_bert
+
+TOKENIZER = ("vocab.txt", "tokenizer_config.json", "tokenizer.json", "special_tokens_map.json")
+RESIDUES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"LAGVESIKRDTPNQFYMHCWXUBZO"]
+
+
+def apart(folder: Path) -> tuple[Path, Path]:
+    """A checkpoint without its tokenizer, and the tokenizer by itself."""
+    weights, words = small_bert(folder / "weights"), folder / "words"
+    words.mkdir()
+    for name in TOKENIZER:
+        if (weights / name).exists():
+            shutil.move(weights / name, words / name)
+    return weights, words
+
+
+def test_a_tokenizer_from_elsewhere(tmp_path: Path) -> None:
+    whole = hs.open(str(small_bert(tmp_path / "whole"))).trace(TEXT)
+    weights, words = apart(tmp_path)
+    with pytest.raises(hs.errors.CheckpointError):
+        hs.open(weights).trace(TEXT)
+    assert hs.open(weights, tokenizer=words).trace(TEXT).ids == whole.ids
+    assert hs.open(weights, tokenizer=tmp_path / "whole").trace(TEXT).ids == whole.ids
+    done = CliRunner().invoke(app, ["fill", str(weights), "the [MASK]", "--tokenizer", str(words), "--json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["masks"]
+
+
+def test_a_tokenizer_that_cant_be_taken_is_an_error(tmp_path: Path) -> None:
+    weights, words = apart(tmp_path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(hs.errors.CheckpointError, match="is there"):
+        hs.open(weights, tokenizer=tmp_path / "empty").tokenizer
+    with open(words / "vocab.txt", "a", encoding="utf-8") as file:
+        file.writelines(f"more{number}\n" for number in range(5000))
+    with pytest.raises(hs.errors.InputError, match="tokens, and the model embeddings for"):
+        hs.open(weights, tokenizer=words).tokenizer
+    hs.open().trace("a").save(tmp_path / "x.safetensors")
+    with pytest.raises(hs.errors.InputError, match="a trace has no tokenizer"):
+        hs.open(tmp_path / "x.safetensors", tokenizer=words)
+
+
+def test_a_chain_without_spaces_says_what_to_do(tmp_path: Path) -> None:
+    made(tmp_path, "Bert", vocab_size=len(RESIDUES))
+    (tmp_path / "vocab.txt").write_text("\n".join(RESIDUES) + "\n", encoding="utf-8")
+    settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": False}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    model = hs.open(tmp_path)
+    for chain in ("MKTAYIAKQR", "mktayiakqr"):
+        with pytest.raises(hs.errors.InputError) as error:
+            model.trace(chain)
+        assert "M K T A Y I" in str(error.value.advice)
+    assert model.trace(" ".join("MKTAYIAKQR")).tokens[1:-1] == tuple("MKTAYIAKQR")
+    assert model.trace("M J K").tokens[2] == "[UNK]", "an unknown residue among others is shown as such"
+
+
+def sentence_transformer(folder: Path) -> Any:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+    words = Transformer(str(small_bert(folder)))
+    return SentenceTransformer(modules=[words, Pooling(words.get_embedding_dimension(), "mean")], device="cpu")
+
+
+def test_models_in_memory_are_read_as_they_are_now(tmp_path: Path) -> None:
+    """With the weights that they have, not those of the files that they came from; the folder goes with the model."""
+    held = sentence_transformer(tmp_path / "small")
+    with torch.no_grad():
+        held[0].auto_model.encoder.layer[0].attention.self.query.weight *= 3
+    model = hs.open(held)
+    vector = model.trace(TEXT).outputs["sentence_embedding"].array
+    np.testing.assert_allclose(vector, held.encode(TEXT), atol=1e-5)
+    folder = Path(model.checkpoint.where)
+    assert folder.is_dir()
+    del model
+    gc.collect()
+    assert not folder.exists()
+
+
+def test_models_and_pipelines_of_transformers(tmp_path: Path) -> None:
+    readable(tmp_path, "Bert", "ForSequenceClassification")
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    words = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    expected = hs.open(tmp_path).predict(TEXT)
+    pipeline = transformers.pipeline("text-classification", model=model, tokenizer=words, device="cpu")
+    for opened in (hs.open(model, tokenizer=words), hs.open(model, tokenizer=tmp_path), hs.open(pipeline)):
+        assert opened.name == str(tmp_path)
+        assert opened.predict(TEXT).rows() == expected.rows()
+    assert not hs.compare(model, tmp_path).differs
+    with pytest.raises(hs.errors.CheckpointError, match="tokenizer"):
+        hs.open(model).trace(TEXT)
+
+
+@pytest.mark.parametrize("held", [torch.nn.Linear(2, 2), 3, None])
+def test_other_objects_are_refused(held: Any) -> None:
+    with pytest.raises(hs.errors.InputError, match=rf"{type(held).__name__} can't be opened[\s\S]*hs\.capture"):
+        hs.open(held)

@@ -1,0 +1,379 @@
+"""Matches against sentence-transformers' own scores of all four kinds, naive sums, and words masked in the text."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+import sentence_transformers as st
+from matplotlib import pyplot
+from safetensors.torch import load_file, save_file
+from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
+from sentence_transformers.sparse_encoder.modules import SpladePooling
+from typer.testing import CliRunner
+
+import headscope as hs
+from explain.tops import readable
+from headscope.cli import app
+from headscope.encoder.pooling import pooled
+from headscope.errors import CheckpointError, InputError, UnsupportedError
+from headscope.explain.propagation import hold
+from headscope.results.matching import SIDES
+from headscope.runs.texts import as_input, encoded_text
+from naive_layers import MINILM
+
+mpl.use("agg")
+QUERY = "the cat sat on the mat"
+DOCUMENTS = ["the dog took her hat .", "she sat on the mat and the cat sat down", "cat cat"]
+KINDS = {
+    "bi": (st.SentenceTransformer, "Model"),
+    "late": (st.MultiVectorEncoder, "Model"),
+    "sparse": (st.SparseEncoder, "ForMaskedLM"),
+    "cross": (st.CrossEncoder, "ForSequenceClassification"),
+}
+
+
+def saved(folder: Path, kind: str, stem: str = "Bert") -> Any:
+    """A tiny random model of a kind, saved by sentence-transformers; and the object."""
+    made, suffix = KINDS[kind]
+    readable(folder / "plain", stem, suffix, **({"num_labels": 1} if kind == "cross" else {}))
+    model = made(str(folder / "plain"), device="cpu")
+    model.save(str(folder / "saved"))
+    return model
+
+
+def their_scores(model: Any, query: str, documents: list[str]) -> np.ndarray:
+    if isinstance(model, st.CrossEncoder):
+        return model.predict([(query, text) for text in documents])
+    return model.similarity(model.encode_query([query]), model.encode_document(documents)).numpy()[0]
+
+
+def change_config(folder: Path, name: str, **values: Any) -> None:
+    path = folder / name
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+FAMILIES = [*((kind, stem) for kind in KINDS for stem in ("Bert", "DistilBert")), ("bi", "MPNet"), ("cross", "MPNet")]
+
+
+@pytest.mark.parametrize(("kind", "stem"), FAMILIES)
+def test_scores_are_sentence_transformers_and_parts_add_up(tmp_path: Path, kind: str, stem: str) -> None:
+    model = saved(tmp_path, kind, stem)
+    result = hs.match(tmp_path / "saved", QUERY, DOCUMENTS)
+    assert result[0].scoring.kind == kind
+    np.testing.assert_allclose(result.returned, their_scores(model, QUERY, DOCUMENTS), rtol=1e-5, atol=1e-5)
+    assert result.ranking() == list(np.argsort(-result.scores))
+    for match in result:
+        size = 1e-5 * max(1, match.kappa * abs(match.score))
+        sides = [side.shares.sum() for side in (match.query, match.document)]
+        if kind == "cross":
+            assert sum(sides) + match.rest == pytest.approx(match.score, abs=size)
+            continue
+        for total, side in zip(sides, (match.query, match.document), strict=True):
+            assert total + side.rest == pytest.approx(match.score, abs=size)
+        assert match.table.sum() == pytest.approx(match.score, abs=size)
+        assert match.cells.sum() + match.rest == pytest.approx(match.score, abs=size)
+        np.testing.assert_allclose(match.table.sum(1), [*match.query.shares, match.query.rest], atol=size)
+        np.testing.assert_allclose(match.table.sum(0), [*match.document.shares, match.document.rest], atol=size)
+    above = result.above(1, 0)
+    assert above.difference == pytest.approx(result.scores[1] - result.scores[0])
+    assert sum(part.share for part in above.query) + above.rest == pytest.approx(above.difference)
+    assert sum(part.share for part in above.of_first) + above.rest_of_first == pytest.approx(result.scores[1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_object_is_matched_like_its_folder(tmp_path: Path, kind: str) -> None:
+    model = saved(tmp_path, kind)
+    given, folder = (hs.match(one, QUERY, DOCUMENTS, check=False) for one in (model, tmp_path / "saved"))
+    np.testing.assert_allclose(given.scores, folder.scores)
+    assert given[0].checks == ()
+
+
+def test_cells_are_the_naive_sum_of_the_pooled_shares() -> None:
+    a, b = "She took off her hat.", "A woman removes her cap, tired."
+    model = hs.open(MINILM)
+    match = hs.match(model, a, b)[0]
+    sides = []
+    for text in (a, b):
+        held = hold(model.encoder, as_input(encoded_text(model, text, max_length=None)), slopes="ratio")
+        sides.append(held.shares().astype(float).mean(1))
+    vectors = [side.sum(0) for side in sides]
+    expected = sides[0] @ sides[1].T / np.linalg.norm(vectors[0]) / np.linalg.norm(vectors[1])
+    np.testing.assert_allclose(match.table, expected, atol=2e-5)
+    theirs = their_scores(st.SentenceTransformer(str(MINILM), device="cpu"), a, [b])
+    assert match.score == pytest.approx(float(theirs[0]), abs=1e-5)
+    output = hs.match(model, a, b, level="output")[0]
+    assert output.rest == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_words_are_masked_for_real(tmp_path: Path, kind: str) -> None:
+    """Sentence-transformers reads [MASK] in a text as the mask token."""
+    model = saved(tmp_path, kind)
+    query, document = "the cat sat", "she took her hat"
+    result = hs.match(tmp_path / "saved", query, document)
+    assert len(result[0].checks) == 3
+    for part in result.check(0, 5):
+        texts = {"query": query, "document": document}
+        texts[part.side] = " ".join("[MASK]" if word == part.label else word for word in texts[part.side].split())
+        if kind == "cross":
+            masked = model.predict([(texts["query"], texts["document"])], activation_fn=None)[0]
+            masked = np.log(masked / (1 - masked))
+        else:
+            masked = their_scores(model, texts["query"], [texts["document"]])[0]
+        assert part.change == pytest.approx(result[0].score - masked, abs=2e-5)
+    for checked in result[0].checks:
+        assert checked.change is not None
+
+
+def test_links_are_words_that_need_each_other() -> None:
+    match = hs.match(MINILM, "She took off her hat", "A woman removes her cap.")[0]
+    links = match.links()
+    assert (links[0].query.label, links[0].document.label) == ("hat", "cap")
+    model = st.SentenceTransformer(str(MINILM), device="cpu")
+    scores = {
+        (a, b): their_scores(model, f"She took off her{a}", [f"A woman removes her{b}."])[0]
+        for a in (" hat", "")
+        for b in (" cap", "")
+    }
+    both = scores[" hat", " cap"] - scores["", " cap"] - scores[" hat", ""] + scores["", ""]
+    assert links[0].together == pytest.approx(both, abs=1e-5)
+    cell = match.cells[links[0].query.tokens[0], links[0].document.tokens[0]]
+    assert links[0].share == pytest.approx(cell)
+    assert all(link.share * link.together > 0 for link in links)
+    axes = match.plot()
+    shown = [text.get_text() for text in axes.texts]
+    assert shown == [part.label for side in SIDES for part in match.parts(side) if not part.special]
+    places = {text.get_text(): text.get_position()[1] for text in axes.texts}
+    ends = [tuple(line.get_ydata()) for line in axes.lines]
+    assert ends == [(places[link.query.label], places[link.document.label]) for link in links]
+    pyplot.close(axes.figure)
+
+
+def test_words_that_have_nothing_to_do_with_each_other_are_no_link() -> None:
+    """Two texts that both hold a mask are alike for that alone, so masking both would confirm every pair."""
+    match = hs.match(MINILM, "How do I reset my password?", "The whale swam past the ship at noon.")[0]
+    needed = [link.together for link in match.links(36)]
+    assert max(map(abs, needed), default=0) < 0.1
+    assert len(needed) < 36
+    one = hs.match(MINILM, "hat", "cap")[0]
+    assert one.links() == []
+
+
+def test_late_interaction_names_what_was_found(tmp_path: Path) -> None:
+    model = saved(tmp_path, "late")
+    match = hs.match(tmp_path / "saved", QUERY, DOCUMENTS[0])[0]
+    query, document = (np.asarray(of[0]) for of in (model.encode_query([QUERY]), model.encode_document([DOCUMENTS[0]])))
+    table = query @ document.T
+    for row, one in enumerate(match.found):
+        first, second = np.sort(table[row])[::-1][:2]
+        assert (one.query, one.document) == (row, int(table[row].argmax()))
+        assert one.similarity == pytest.approx(first, abs=1e-5)
+        assert one.margin == pytest.approx(first - second, abs=1e-5)
+        assert not one.expansion
+    assert sum(one.similarity for one in match.found) == pytest.approx(match.score)
+
+
+def test_a_dense_of_another_size_is_named(tmp_path: Path) -> None:
+    saved(tmp_path, "late")
+    folder = tmp_path / "saved"
+    path = next(folder.glob("*Dense/model.safetensors"))
+    weights = load_file(path)
+    save_file({name: array[..., :-1].contiguous() for name, array in weights.items()}, path)
+    with pytest.raises(CheckpointError, match="takes vectors of"):
+        hs.match(folder, QUERY, DOCUMENTS)
+    path.unlink()
+    with pytest.raises(CheckpointError, match="there is no"):
+        hs.match(folder, QUERY, DOCUMENTS)
+
+
+def test_queries_are_expanded_and_skiplists_kept(tmp_path: Path) -> None:
+    readable(tmp_path / "plain", "Bert", "Model")
+    model = st.MultiVectorEncoder(str(tmp_path / "plain"), device="cpu")
+    transformer, dense = model[0], model[1]
+    transformer.query_expansion = {"strategy": "fixed", "attend": True, "length": 16}
+    built = st.MultiVectorEncoder(
+        modules=[transformer, dense, MultiVectorMask(skiplist_words=[".", "the"]), model[3]], device="cpu"
+    )
+    built.save(str(tmp_path / "saved"))
+    result = hs.match(tmp_path / "saved", QUERY, DOCUMENTS)
+    np.testing.assert_allclose(result.scores, their_scores(built, QUERY, DOCUMENTS), rtol=1e-5)
+    assert [one.expansion for one in result[0].found] == [False] * 8 + [True] * 8
+    assert any("filled up with 8 mask tokens" in note for note in result[0].notes)
+    tokens = result[0].document.axis.tokens
+    assert not {tokens[one.document] for one in result[0].found} & {".", "the"}
+    change_config(
+        tmp_path / "saved",
+        "sentence_bert_config.json",
+        query_expansion={"strategy": "fixed", "attend": False, "length": 16},
+    )
+    with pytest.raises(UnsupportedError, match="query_expansion"):
+        hs.match(tmp_path / "saved", QUERY, DOCUMENTS)
+
+
+@pytest.mark.parametrize("strategy", ["max", "sum"])
+@pytest.mark.parametrize("activation", ["relu", "log1p_relu"])
+def test_sparse_models_are_a_sum_over_words(tmp_path: Path, strategy: str, activation: str) -> None:
+    plain = saved(tmp_path / "first", "sparse")
+    model = st.SparseEncoder(modules=[plain[0], SpladePooling(strategy, activation)], device="cpu")
+    model.save(str(tmp_path / "saved"))
+    match = hs.match(tmp_path / "saved", QUERY, DOCUMENTS[1])[0]
+    query, document = (
+        of.to_dense()[0].numpy() for of in (model.encode_query([QUERY]), model.encode_document([DOCUMENTS[1]]))
+    )
+    assert match.score == pytest.approx(query @ document, rel=1e-5)
+    expected = sorted(query * document, reverse=True)[: len(match.dimensions)]
+    np.testing.assert_allclose([one.share for one in match.dimensions], expected, rtol=1e-4, atol=1e-5)
+    assert match.table.sum() == pytest.approx(match.score, rel=1e-5)
+
+
+def test_prompts_lengths_and_dot_products(tmp_path: Path) -> None:
+    model = saved(tmp_path, "bi")
+    folder = tmp_path / "saved"
+    change_config(
+        folder,
+        "config_sentence_transformers.json",
+        prompts={"query": "her hat ", "document": "the mat ", "passage": "sat "},
+        similarity_fn_name="dot",
+    )
+    change_config(folder, "sentence_bert_config.json", max_seq_length=8)
+    model = st.SentenceTransformer(str(folder), device="cpu")
+    result = hs.match(folder, "the cat sat", DOCUMENTS)
+    np.testing.assert_allclose(result.scores, their_scores(model, "the cat sat", DOCUMENTS), rtol=1e-5)
+    assert result[0].scoring.measure == "dot"
+    notes = " ".join(result[1].notes)
+    assert "prompt 'her hat ' was put before the query" in notes
+    assert "document 1 was cut from 14 to 8 tokens" in notes
+    assert "sentence-transformers leaves out the prompt 'passage'" in notes
+    words = [part.label for part in result[1].query.parts() if not part.special]
+    assert words == ["the", "cat", "sat"], "words of the prompt are named apart"
+    change_config(folder, "config_sentence_transformers.json", similarity_fn_name="euclidean")
+    with pytest.raises(UnsupportedError, match="similarity is 'euclidean'"):
+        hs.match(folder, QUERY, DOCUMENTS)
+
+
+def test_plain_checkpoints_and_what_is_refused(tmp_path: Path) -> None:
+    saved(tmp_path, "cross")
+    assert hs.match(tmp_path / "plain", QUERY, DOCUMENTS[0])[0].scoring.kind == "cross"
+    plain = hs.match(MINILM.parent / "model", QUERY, DOCUMENTS[0], check=False)
+    assert plain[0].scoring.kind == "bi"
+    readable(tmp_path / "three", "Bert", "ForSequenceClassification")
+    saved(tmp_path / "bi", "bi")
+    change_config(tmp_path / "bi" / "saved" / "1_Pooling", "config.json", pooling_mode="max")
+    for name, arguments, message in (
+        (tmp_path / "three", (QUERY, DOCUMENTS), "another head"),
+        (tmp_path / "bi" / "saved", (QUERY, DOCUMENTS), "the pooling is"),
+    ):
+        with pytest.raises(UnsupportedError, match=message):
+            hs.match(name, *arguments)
+    for arguments, message in (
+        ((QUERY, []), "no documents"),
+        ((QUERY, ["a", " "]), "document 1 is empty"),
+        (("", ["a"]), "the query is empty"),
+    ):
+        with pytest.raises(InputError, match=message):
+            hs.match(MINILM, *arguments)
+    with pytest.raises(InputError, match="no level 'middle'"):
+        hs.match(MINILM, QUERY, DOCUMENTS, level="middle")
+    with pytest.raises(InputError, match="no kind 'dense'"):
+        hs.match(MINILM, QUERY, DOCUMENTS, kind="dense")
+    with pytest.raises(InputError, match="a int can't be opened"):
+        hs.match(3, QUERY, DOCUMENTS)
+    cross = hs.match(tmp_path / "plain", QUERY, DOCUMENTS)
+    with pytest.raises(UnsupportedError, match="no sum over pairs"):
+        cross[0].cells
+    with pytest.raises(InputError, match="no output level"):
+        hs.match(tmp_path / "plain", QUERY, DOCUMENTS, level="output")
+    with pytest.raises(InputError, match="above itself"):
+        cross.above(1, 1)
+    with pytest.raises(InputError, match="no document 3"):
+        cross[3]
+    with pytest.raises(InputError, match="no side 'left'"):
+        cross[0].parts("left")
+
+
+def test_sides_of_a_pair_by_every_family(tmp_path: Path) -> None:
+    """The second text's first token follows the special tokens between both."""
+    for stem in ("Bert", "Roberta", "ModernBert", "DebertaV2"):
+        readable(tmp_path / stem, stem, "ForSequenceClassification", num_labels=1)
+        match = hs.match(tmp_path / stem, "the cat sat", "her hat .")[0]
+        assert [part.label for part in match.query.parts() if not part.special] == ["the", "cat", "sat"]
+        assert [part.label for part in match.document.parts() if not part.special] == ["her", "hat", "."]
+        assert sorted((*match.query.inside, *match.document.inside)) == list(range(len(match.query.axis)))
+
+
+def test_heads_between_the_texts_of_a_cross_encoder(tmp_path: Path) -> None:
+    """Weights by the trace, edges cut as `effects` does, the document's words masked one by one."""
+    saved(tmp_path, "cross")
+    model = hs.open(tmp_path / "plain")
+    query, documents = "the cat sat", ["she took her hat", "the mat and the cat"]
+    result = hs.match(model, query, documents)
+
+    @cache
+    def without(text: str, edge: tuple[int, int]) -> np.ndarray:
+        return -model.effects(query, ("class", 0), pair=text, edge=edge).array
+
+    expected = []
+    for at, text in enumerate(documents):
+        best = max((part for part in result.check(at, 20) if part.side == "document"), key=lambda part: part.change)
+        words = [part.tokens[0] for part in result[at].document.parts() if not part.special]
+        trace, place = model.trace(query, text), words.index(best.tokens[0])
+        rows = []
+        for head in (
+            trace[one.layer, one.head] for one in sorted(result.heads(), key=lambda one: (one.layer, one.head))
+        ):
+            put = head.weights[1:4][:, words]
+            edge = int(put[:, place].argmax()) + 1, best.tokens[0]
+            share = put.sum(0) / put.sum()
+            rows.append((share[place], share.argmax() == place, without(text, edge)[head.layer, head.head]))
+        expected.append(rows)
+    heads = result.heads()
+    assert len(heads) == len({(one.layer, one.head) for one in heads}) == without(documents[0], (1, 5)).size
+    for one, means in zip(sorted(heads, key=lambda one: (one.layer, one.head)), np.mean(expected, axis=0), strict=True):
+        np.testing.assert_allclose([one.share, one.found, one.effect], means, atol=1e-5)
+    assert [one.found for one in heads] == sorted((one.found for one in heads), reverse=True)
+    trace = model.trace(query, documents[0])
+    for link in result[0].links():
+        edge = link.query.tokens[0], link.document.tokens[0]
+        assert link.share == pytest.approx(float(trace[link.head].weights[edge]), abs=1e-6)
+        assert link.together == pytest.approx(without(documents[0], edge)[link.head], abs=1e-5)
+    with pytest.raises(UnsupportedError, match="reads each text alone"):
+        hs.match(tmp_path / "plain", query, documents, kind="bi", check=False).heads()
+
+
+def test_the_command(tmp_path: Path) -> None:
+    saved(tmp_path, "late")
+    page = tmp_path / "match.html"
+    args = ["match", str(tmp_path / "saved"), QUERY, *DOCUMENTS]
+    screen = CliRunner().invoke(app, [*args, "--html", str(page)], env={"COLUMNS": "100"})
+    assert screen.exit_code == 0, screen.output
+    result = hs.match(tmp_path / "saved", QUERY, DOCUMENTS)
+    first, second = result.ranking()[:2]
+    assert f"document {first} less document {second}: {result.above(first, second).difference:+.4f}" in screen.output
+    assert f"maxsim {result.scores[first]:.4f}" in screen.output
+    assert f"document {first} is first (maxsim" in page.read_text()
+    record = json.loads(CliRunner().invoke(app, [*args, "--json"]).stdout)
+    assert record["ranking"] == result.ranking()
+    np.testing.assert_allclose([one["score"] for one in record["documents"]], result.scores, atol=1e-6)
+    assert {part["side"] for part in record["documents"][0]["checks"]} <= {"query", "document"}
+    sentences = CliRunner().invoke(
+        app, ["match", str(tmp_path / "saved"), QUERY, "the cat sat . the hat", "--set", "by=sentence"]
+    )
+    assert "the cat sat ." in sentences.output
+
+
+def test_the_default_pooling_is_said(tmp_path: Path) -> None:
+    readable(tmp_path, "Bert", "Model")
+    match = hs.match(tmp_path, QUERY, DOCUMENTS[0])[0]
+    assert not match.scoring.stated
+    model = hs.open(tmp_path)
+    vectors = [
+        pooled(model.trace(text).outputs["last_hidden_state"].array, model.pooling) for text in (QUERY, DOCUMENTS[0])
+    ]
+    cosine = vectors[0] @ vectors[1] / np.linalg.norm(vectors[0]) / np.linalg.norm(vectors[1])
+    assert match.score == pytest.approx(cosine, abs=1e-6)

@@ -1,0 +1,150 @@
+"""Predictions of classifiers: `predict`, against transformers' own logits and probabilities."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import headscope as hs
+from explain.tops import NAMES, TEXT, readable
+from headscope.cli import app
+from headscope.runs.outcomes import outcomes
+from small_bert import small_bert
+
+
+def run(*args: str, code: int = 0) -> Any:
+    result = CliRunner().invoke(app, list(args))
+    assert result.exit_code == code, result.output + repr(result.exception)
+    return result
+
+
+def logits_of(folder: Path, module: Any, text: str) -> np.ndarray:
+    """The logits of transformers for the ids that headscope reads."""
+    trace = hs.open(str(folder)).trace(text)
+    with torch.inference_mode():
+        return module(torch.tensor([trace.ids])).logits[0].double().numpy()
+
+
+def test_classes_have_the_probabilities_of_transformers(tmp_path: Path) -> None:
+    made = readable(tmp_path, "Bert", "ForSequenceClassification")
+    prediction = hs.open(str(tmp_path)).predict(TEXT)
+    logits = logits_of(tmp_path, made.module, TEXT)
+    expected = torch.softmax(torch.from_numpy(logits), -1).numpy()
+    np.testing.assert_allclose(prediction.probabilities, expected, atol=1e-5)
+    assert prediction.label == NAMES[str(logits.argmax())]
+    assert [row["label"] for row in prediction.rows()] == [NAMES[str(at)] for at in np.argsort(-logits)]
+    assert prediction.kind == "sequence"
+    assert prediction.label in repr(prediction)
+    record = json.loads(run("predict", str(tmp_path), TEXT, "--json").stdout)
+    assert record["predictions"] == prediction.rows()
+    assert record["task"] == "sequence"
+
+
+@pytest.mark.parametrize(
+    ("config", "kind", "formula"),
+    [
+        ({"problem_type": "multi_label_classification"}, "several", torch.sigmoid),
+        ({"num_labels": 1}, "score", torch.sigmoid),
+        ({"num_labels": 1, "problem_type": "regression"}, "regression", None),
+        ({"problem_type": "single_label_classification"}, "sequence", lambda x: torch.softmax(x, -1)),
+    ],
+)
+def test_the_config_says_what_logits_mean(tmp_path: Path, config: dict[str, Any], kind: str, formula: Any) -> None:
+    made = readable(tmp_path, "Bert", "ForSequenceClassification", **config)
+    prediction = hs.open(str(tmp_path)).predict(TEXT)
+    logits = logits_of(tmp_path, made.module, TEXT)
+    np.testing.assert_allclose(prediction.logits, logits, atol=1e-4)
+    assert prediction.kind == kind
+    screen = run("predict", str(tmp_path), TEXT).stdout
+    model = hs.open(str(tmp_path))
+    attribution, effects, outcome = model.attribute(TEXT), model.effects(TEXT), outcomes(model, model.trace(TEXT))
+    if formula is None:
+        assert (attribution.prediction, effects.base_aside, outcome) == ((), None, [])
+        assert prediction.probabilities is None
+        assert "probability" not in screen
+    else:
+        np.testing.assert_allclose(prediction.probabilities, formula(torch.from_numpy(logits)).numpy(), atol=1e-5)
+        shares = {row["label"]: row["probability"] for row in prediction.rows()}
+        for choices in (attribution.prediction, outcome[0].top):  # in an explanation and on the page
+            assert [choice.share for choice in choices] == pytest.approx([shares[one.label] for one in choices])
+        assert effects.base_aside == pytest.approx(shares[effects.target.label])
+        assert f"{prediction.rows()[0]['probability']:.3f}" in screen
+
+
+def test_a_tagger_predicts_a_label_for_each_token(tmp_path: Path) -> None:
+    made = readable(tmp_path, "Bert", "ForTokenClassification")
+    prediction = hs.open(str(tmp_path)).predict(TEXT)
+    logits = logits_of(tmp_path, made.module, TEXT)
+    shares = torch.softmax(torch.from_numpy(logits), -1).numpy()
+    rows = prediction.rows()
+    assert [row["label"] for row in rows] == [NAMES[str(at)] for at in logits.argmax(-1)]
+    np.testing.assert_allclose([row["probability"] for row in rows], shares.max(-1), atol=1e-5)
+    assert [row["token"] for row in rows] == list(hs.open(str(tmp_path)).trace(TEXT).tokens)
+    lines = run("predict", str(tmp_path), TEXT, "--csv").stdout.splitlines()
+    assert lines[0] == "position,token,label,logit,probability"
+    assert len(lines) == len(rows) + 1
+    with pytest.raises(hs.errors.InputError, match="a class for each token"):
+        prediction.label
+
+
+def test_fill_and_predict_name_each_other(tmp_path: Path) -> None:
+    readable(tmp_path / "classifier", "Bert", "ForSequenceClassification")
+    small_bert(tmp_path / "masked")
+    assert "headscope predict" in " ".join(run("fill", str(tmp_path / "classifier"), TEXT, code=2).stderr.split())
+    assert "headscope fill" in " ".join(run("predict", str(tmp_path / "masked"), TEXT, code=2).stderr.split())
+
+
+@pytest.mark.parametrize("command", ["effects", "attribute"])
+def test_an_explanation_of_a_classifier_begins_with_its_prediction(tmp_path: Path, command: str) -> None:
+    readable(tmp_path, "Bert", "ForSequenceClassification")
+    prediction = hs.open(str(tmp_path)).predict(TEXT)
+    best = prediction.rows()[0]
+    screen = " ".join(run(command, str(tmp_path), TEXT).stdout.split())
+    assert f"the model predicts {best['label']!r}, probability {best['probability']:.4f}; then " in screen
+    assert screen.index("the model predicts") < screen.index("logit")
+
+
+def test_silenced_heads_and_pairs(tmp_path: Path) -> None:
+    readable(tmp_path, "Bert", "ForSequenceClassification")
+    model = hs.open(str(tmp_path))
+    whole, silenced = model.predict(TEXT), model.predict(TEXT, ablate=[(0, 0), (0, 1)])
+    assert not np.allclose(whole.logits, silenced.logits)
+    paired = model.predict(TEXT, "He took off his hat.")
+    assert len(paired.axis) > len(whole.axis)
+
+
+def test_a_classifier_with_nan_is_an_error(tmp_path: Path) -> None:
+    made = readable(tmp_path, "Bert", "ForSequenceClassification")
+    with torch.no_grad():
+        made.module.classifier.bias[0] = float("nan")
+    made.module.save_pretrained(tmp_path)
+    with pytest.raises(hs.errors.CheckpointError, match="NaN or infinite"):
+        hs.open(str(tmp_path)).predict(TEXT)
+
+
+def test_every_table_is_a_table_of_pandas(tmp_path: Path) -> None:
+    small_bert(tmp_path)
+    model = hs.open(str(tmp_path))
+    masked = "He took off his [MASK]."
+    effects = model.effects(masked)
+    tables = [
+        effects,
+        model.attribute(masked),
+        model.trace(masked).statistics(),
+        model.trace(masked).mixing_ratio(),
+        model.fill(masked)[0],
+    ]
+    for table in tables:
+        frame = table.to_pandas()
+        assert isinstance(frame, pandas.DataFrame)
+        assert len(frame) == len(table.rows()) > 0
+    frame = effects.to_pandas()
+    assert list(frame.columns) == ["layer", "head", "change", "probability"]
+    np.testing.assert_array_equal(frame["change"].to_numpy().reshape(effects.shape), effects.change)

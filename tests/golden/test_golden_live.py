@@ -1,0 +1,150 @@
+"""Live models: captures of a padded batch and of generate(), and a watch over a model whose weights change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from pyarrow import parquet
+
+import headscope as hs
+from golden.keeping import keep
+from golden.models import TEXTS
+
+NEW = 5
+SIZES = {"vocab_size": 40, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+LLAMA = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 16,
+    "max_position_embeddings": 64,
+    **SIZES,
+}
+BART = {
+    "d_model": 32,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 16,
+    "decoder_ffn_dim": 16,
+    "max_position_embeddings": 64,
+    "forced_eos_token_id": None,
+    **SIZES,
+}
+GENERATIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "greedy": ("Llama", {}),
+    "static": ("Llama", {"cache_implementation": "static"}),
+    "beams": ("Llama", {"num_beams": 2}),
+    "sliding": ("Mistral", {}),
+    "cross": ("Bart", {}),
+}
+"""Name -> a family, and the options of generate()."""
+
+
+def decoder(family: str) -> Any:
+    """A model whose weights NumPy draws, so that they are the same on every processor, and wide enough to be sure."""
+    config = {"Llama": LLAMA, "Mistral": {**LLAMA, "sliding_window": 4}, "Bart": BART}[family]
+    suffix = "ForConditionalGeneration" if family == "Bart" else "ForCausalLM"
+    model = getattr(transformers, family + suffix)(getattr(transformers, f"{family}Config")(**config)).eval()
+    drawn = np.random.default_rng(7)
+    with torch.no_grad():
+        for name, parameter in sorted(model.named_parameters()):
+            if "norm" not in name:
+                parameter.copy_(torch.from_numpy(drawn.normal(size=parameter.shape, scale=0.4)))
+    return model
+
+
+def facts(trace: hs.Trace) -> dict[str, Any]:
+    """A trace, in what a reader would see of it."""
+    return {
+        "repr": repr(trace),
+        "stack": trace.stack,
+        "row": trace.row,
+        "ids": trace.keys.ids,
+        "queries": trace.queries.ids,
+        "positions": trace.positions,
+        "masks": [(record.mask.causal, record.mask.window, record.stage) for record in trace.layers],
+        "weights": [trace[number].weights[:] for number in trace.numbers],
+        "entropy": trace.statistics("entropy")["entropy"],
+    }
+
+
+@pytest.mark.parametrize("name", GENERATIONS)
+def test_generation(name: str, request: pytest.FixtureRequest) -> None:
+    family, options = GENERATIONS[name]
+    model = decoder(family)
+    ids = torch.from_numpy(np.random.default_rng(3).integers(5, 40, (2, 6)))
+    mask = torch.ones_like(ids)
+    padded = slice(-2, None) if family == "Bart" else slice(0, 2)
+    ids[1, padded], mask[1, padded] = 0, 0
+    with hs.capture(model) as captured:
+        made = model.generate(
+            ids,
+            attention_mask=mask,
+            do_sample=False,
+            max_new_tokens=NEW,
+            min_new_tokens=NEW,
+            output_logits=True,
+            return_dict_in_generate=True,
+            **options,
+        )
+    for logits in made.logits:
+        best = logits.topk(3).values
+        assert (best[:, 0] - best[:, 1]).min() > 0.01, "another processor might generate another token"
+    value = {
+        "passes": [
+            [(trace.row, trace.stack, len(trace.queries), len(trace.keys)) for trace in passed]
+            for passed in captured.forwards
+        ],
+        "sequences": made.sequences.tolist(),
+        "generations": [facts(trace) for trace in captured.generations],
+        "last": facts(captured.traces[-1]),
+    }
+    keep(request, f"generation-{name}", value)
+
+
+def test_a_padded_batch(place: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    monkeypatch.chdir(place)
+    model = transformers.BertForMaskedLM.from_pretrained("base")
+    inputs = transformers.AutoTokenizer.from_pretrained("base")(list(TEXTS[:2]), padding=True, return_tensors="pt")
+    with hs.capture(model) as captured, torch.inference_mode():
+        model(**inputs)
+    value = {
+        "repr": repr(captured),
+        "describe": str(hs.describe(model)).split("\n\n")[0],
+        "traces": [facts(trace) for trace in captured.traces],
+        "head": captured.traces[1][1, 3].scores[:],
+        "verified": captured.traces[1].verify().agrees,
+    }
+    keep(request, "capture", value)
+
+
+def test_watch(place: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """A layer's scores grow from 0, as if it were trained."""
+    model = transformers.BertModel.from_pretrained(place / "base")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(place / "base")
+    query = model.encoder.layer[0].attention.self.query.weight
+    whole = query.detach().clone()
+    out = tmp_path / "watch.parquet"
+    with hs.watch(model, list(TEXTS[:2]), tokenizer=tokenizer, every=2, out=out) as watch:
+        for step in range(6):
+            with torch.no_grad():
+                query.copy_(whole * (step / 5))
+            watch.step(step)
+    value = {
+        "repr": repr(watch).partition(";")[0],
+        "steps": watch.steps,
+        "statistics": watch.statistics,
+        "rows": {name: [row[name] for row in watch.rows()] for name in watch.rows()[0]},
+        "previous": watch["previous"],
+        "patterns": watch.patterns(),
+        "schema": {field.name: str(field.type) for field in parquet.read_schema(out)},
+    }
+    keep(request, "watch", value)

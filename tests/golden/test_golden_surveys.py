@@ -1,0 +1,61 @@
+"""A survey with labels, examples, effects and distances of heads over a treebank: files, tables, pages, screens."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pyarrow import parquet
+
+import headscope as hs
+from golden.keeping import TABLES, keep, page_data, printed, steady
+from golden.models import MORE, OPTIONS
+
+
+def test_the_files(surveyed: Path, request: pytest.FixtureRequest) -> None:
+    folder = surveyed / "survey-base"
+    survey = hs.Survey(folder)
+    value = {
+        "files": sorted(str(path.relative_to(folder).as_posix()) for path in folder.rglob("*") if path.is_file()),
+        "manifest": steady(survey.manifest),
+        "repr": repr(survey).replace(str(folder), "FOLDER"),
+    }
+    keep(request, "survey-files", value)
+    machine = json.loads((surveyed / "survey-base.json").read_text(encoding="utf-8"))
+    assert {**survey.aggregates, "schema": "headscope/survey", "version": 1} == machine
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_tables(name: str, surveyed: Path, request: pytest.FixtureRequest) -> None:
+    keep(request, f"survey-{name}", getattr(hs.Survey(surveyed / "survey-base"), name))
+
+
+def test_the_numbers(surveyed: Path, request: pytest.FixtureRequest) -> None:
+    survey = hs.Survey(surveyed / "survey-base")
+    rows = survey.windows()
+    value = {
+        "means": {name: survey[name] for name in survey},
+        "q95": survey.measure("entropy", "q95"),
+        "rows": {name: rows[name].to_numpy() for name in rows.column_names if name != "document"},
+        "schema": {field.name: str(field.type) for field in rows.schema},
+        "examples": {f"{layer}.{head}": repr(survey.examples[layer, head]) for layer in range(2) for head in range(5)},
+        "similarity": parquet.read_table(survey.folder / "similarity.parquet"),
+    }
+    keep(request, "survey-numbers", value)
+
+
+def test_the_pages(surveyed: Path, request: pytest.FixtureRequest) -> None:
+    site = surveyed / "survey-base" / "site"
+    pages = {name: page_data(site / name) for name in ("index.html", "head-0-3.html")}
+    for line in pages["head-0-3.html"]["hs-heads"][0]["lines"]:
+        line["ink"] = [ink / 1000 for ink in line["ink"]]
+    keep(request, "survey-pages", steady(pages), close=2e-3)  # pages have rounded numbers
+
+
+def test_the_screen(surveyed: Path, request: pytest.FixtureRequest) -> None:
+    """Of the finished survey, which is not made again."""
+    words = ("survey", "base", "known.conllu", "--out", "survey-base", *OPTIONS, *MORE)
+    screen = printed(surveyed, *words, "--set", "report=false")
+    machine = json.loads((surveyed / "survey-base.json").read_text(encoding="utf-8"))
+    keep(request, "answer-survey", {"screen": screen, "json": steady(machine)})

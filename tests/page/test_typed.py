@@ -1,0 +1,347 @@
+"""The page with a model in it: one file from disk answers on what is typed, and sends nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from encoders import answered, page_with
+from looking import HOSTILE, Watched, head_of, ranked, until
+from typer.testing import CliRunner
+
+import headscope as hs
+from headscope.cli import app
+from headscope.heads.catalog import CATALOG, WEIGHTS_ONLY
+from headscope.page.trace import page_bytes
+from headscope.page.typed import typed_page
+from headscope.runs.effects import effects
+from naive_layers import MINILM
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+Watch = Callable[..., Watched]
+GENDER = "She said to [MASK] father that she was ill."
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("typed") / "live.html"
+    result = CliRunner().invoke(app, ["live", "--html", str(path)])
+    assert result.exit_code == 0, result.output
+    assert "headscope tiny in a page" in result.output
+    return path
+
+
+@pytest.fixture(scope="module")
+def desk(browser: Browser) -> Iterator[Page]:
+    """A page that has the bundled model's desk, as its worker has it."""
+    page = page_with(browser, hs.open())
+    names = list(WEIGHTS_ONLY)
+    masses = {name: tokens for name in names if (tokens := CATALOG[name].record()["tokens"])}
+    page.evaluate(
+        "(catalog) => { window.desk = new encoder.Desk(model, catalog); }", {"names": names, "masses": masses}
+    )
+    yield page
+    page.close()
+
+
+def write(page: Page, text: str, box: int = 0) -> None:
+    page.fill(f"[data-test=live-text-{box}]", text)
+
+
+def test_typed_text_has_numpys_weights(watch: Watch, file: Path) -> None:
+    watched = watch()
+    page = watched.open(file.as_uri())
+    write(page, "The tired dog sat down, and the cat ran.")
+    until(page, "document.querySelector('.columns').textContent.includes('tired')")
+    page.locator("[data-test=head]").click()
+    page.evaluate("location.hash = 'l=2&h=1&q=3&k=2'")
+    until(page, "document.querySelector('.columns').textContent.includes('Head 2.')")
+    assert head_of(page) == "Head 2.1"
+    trace = hs.open().trace("The tired dog sat down, and the cat ran.")
+    shown = ranked(page)
+    assert shown
+    for column, weight in shown.items():
+        assert weight == pytest.approx(trace[2, 1].weights[3, column], abs=1e-3)
+    assert [address for address in watched.asked if not address.startswith(("file:", "blob:", "data:"))] == []
+    assert "tired" not in page.url
+
+
+def test_the_guess_without_each_head_and_silencing(watch: Watch, file: Path) -> None:
+    page = watch().open(file.as_uri())
+    until(page, "!document.querySelector('.turngrid').textContent.includes('…')")
+    model = hs.open()
+    for name in ("0.3", "1.0", "3.3"):
+        layer, head = map(int, name.split("."))
+        (mask,) = model.fill(GENDER, ablate=[(layer, head)])
+        said = page.locator(f"[data-test='turn-{name}']").inner_text()
+        assert mask.tokens[0] in said
+        assert f"{mask.probabilities[0]:.2f}"[1:] in said
+    assert "differs" in str(page.locator("[data-test='turn-3.3']").get_attribute("class"))
+    turning = page.locator("[data-test=live-turns] button")
+    heads = [(layer, head) for layer in range(4) for head in range(4)]
+    told = [name for name in heads if model.fill(GENDER, ablate=[name])[0].tokens[0] != model.fill(GENDER)[0].tokens[0]]
+    assert [tuple(map(int, one.inner_text().split()[0].split("."))) for one in turning.all()] == told
+    assert told == [(3, 3)]
+    turning.click()
+    until(page, "document.querySelector('[data-test=live-guess]').textContent.includes('turns from')")
+    assert page.locator("[data-test=live-guess] li >> nth=0").inner_text().split() == ["his", ".62"]
+    page.locator("[data-test='turn-1.0']").click()
+    page.locator("[data-test=live-all]").click()
+    until(page, "document.querySelector('[data-test=live-guess] li').textContent.includes('her')")
+
+
+def test_two_sentences_are_compared(watch: Watch, file: Path) -> None:
+    page = watch().open(file.as_uri())
+    page.locator("[data-test=live-compare]").click()
+    page.wait_for_selector("[data-test=live-text-1]")
+    write(page, "He said to [MASK] father that he was ill.", 1)
+    until(page, "(document.querySelector('[data-test=live-cosine] h2 b')?.textContent ?? '1.000') !== '1.000'")
+    cosine = float(page.locator("[data-test=live-cosine] h2 b").inner_text())
+    first, second = (
+        hs.open().trace(text).outputs["last_hidden_state"].array.mean(0)
+        for text in (GENDER, "He said to [MASK] father that he was ill.")
+    )
+    assert cosine == pytest.approx(first @ second / np.linalg.norm(first) / np.linalg.norm(second), abs=1e-3)
+    page.locator("[data-test=pane-compare]").click()
+    page.locator("[data-test=live-compare]").click()
+    until(page, "!document.querySelector('[data-test=live-text-1]')")
+
+
+def test_the_address_and_the_line_of_python(watch: Watch, file: Path) -> None:
+    page = watch().open(file.as_uri())
+    write(page, 'A "tired" dog.')
+    until(page, "document.querySelector('.columns').textContent.includes('tired')")
+    assert "tired" not in page.url
+    page.locator("[data-test=live-keep]").check()
+    until(page, "location.hash.includes('tired')")
+    again = page.url
+    page.locator("[data-test='turn-0.1']").click()
+    page.locator("[data-test=live-python]").click()
+    until(page, "document.querySelector('.said').textContent.includes('hs.open()')")
+    line = page.locator(".said").inner_text()
+    assert 'hs.open().trace("A \\"tired\\" dog.", ablate=[(0, 1)])' in line
+    page.goto("about:blank")
+    page.goto(again)
+    page.wait_for_selector("html[data-painted]")
+    assert page.input_value("[data-test=live-text-0]") == 'A "tired" dog.'
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("", "Type some words"), ("the " * 1000, "1,002 tokens, the model takes 256 at most"), ("\u200b", "no tokens")],
+)
+def test_bad_input_is_said(watch: Watch, file: Path, text: str, why: str) -> None:
+    page = watch().open(file.as_uri())
+    write(page, text)
+    until(page, f"document.querySelector('.top [role=alert]').textContent.includes({why!r})")
+    write(page, "The dog.")
+    until(page, "document.querySelector('.columns').textContent.includes('dog')")
+    assert page.locator(".top [role=alert]").inner_text() == ""
+
+
+def test_foreign_signs_and_markup_are_text(watch: Watch, file: Path) -> None:
+    page = watch().open(file.as_uri())
+    for text in (*HOSTILE, "👩‍👩‍👧 日本語 عربى", "x" * 300):
+        write(page, text)
+        page.wait_for_timeout(50)
+    write(page, "[UNK] 👍🏽 end")
+    until(page, "document.querySelector('.columns').textContent.includes('end')")
+
+
+def test_without_decompression_one_line(watch: Watch, file: Path) -> None:
+    watched = watch(viewport={"width": 900, "height": 700})
+    watched.page.add_init_script("delete window.DecompressionStream")
+    watched.page.goto(file.as_uri())
+    until(watched.page, "document.body.textContent.includes('DecompressionStream')")
+    assert "Use Chrome 80" in watched.page.inner_text("body")
+
+
+def test_causes_work_on_what_was_typed(watch: Watch, file: Path) -> None:
+    page = watch().open(file.as_uri())
+    page.locator("[data-test=pane-causes]").click()
+    page.locator("[data-test=run]").click()
+    page.wait_for_selector("[data-test=runs] .here")
+    expected = effects(hs.open(), GENDER)
+    shown = page.locator("[data-test=runs]").inner_text()
+    assert "her" in expected.target.label
+    assert GENDER[:20] in shown or "silenced" in page.locator(".causes").inner_text()
+
+
+def test_effects_are_numpys(desk: Page) -> None:
+    model = hs.open()
+    base = answered(desk, "(text) => desk.trace({ text }).id", GENDER)
+    for ask, options in (
+        ({"kind": "heads", "method": "zero"}, {}),
+        ({"kind": "heads", "method": "mean", "target": ["word", "his"]}, {"target": "his", "method": "mean"}),
+        (
+            {"kind": "heads", "method": "edge", "edge": [4, 1], "target": ["embedding"]},
+            {"target": ("embedding",), "edge": (4, 1)},
+        ),
+        (
+            {"kind": "heads", "method": "patch", "patch_from": "He said to [MASK] father that he was ill."},
+            {"patch_from": "He said to [MASK] father that he was ill."},
+        ),
+        ({"kind": "heads", "method": "zero", "target": ["similarity", "A dog."]}, {"target": ("similarity", "A dog.")}),
+    ):
+        record = answered(desk, "(change) => [...desk.study(change)].at(-1).run", {"base": base, **ask})
+        expected = effects(model, GENDER, **options)
+        np.testing.assert_allclose(record["result"]["change"], np.array(expected), atol=1e-4)
+        assert record["target"]["label"] == expected.target.label
+        assert record["result"]["base"] == pytest.approx(expected.base, abs=1e-4)
+
+
+def test_a_change_is_the_servers(desk: Page) -> None:
+    """The same record as the server's, apart from the ids."""
+    from headscope.page.questions import question_of
+    from headscope.page.runs import compared, rerun
+
+    model = hs.open()
+    asks: list[dict[str, Any]] = [
+        {"ablate": [[3, 3], [0, 1]]},
+        {"mask": [2]},
+        {"replace": [[1, "he"]], "target": ["word", "his"]},
+        {"ablate": [[1, 0]], "target": ["embedding_distance"]},
+    ]
+    base = answered(desk, "(text) => desk.trace({ text }).id", GENDER)
+    for ask in asks:
+        found = answered(desk, "(change) => desk.trace(change).run", {"base": base, **ask})
+        trace = model.trace(GENDER)
+        question = question_of(ask)
+        expected = compared(model, base, trace, rerun(model, trace, question), question)
+        assert found["names"] == expected["names"]
+        assert found["ask"] == expected["ask"]
+        for name in ("before", "after", "moved", "shift"):
+            np.testing.assert_allclose(found["result"][name], expected["result"][name], atol=1e-4)
+        for when in ("was", "now"):
+            for mine, theirs in zip(found["result"][when], expected["result"][when], strict=True):
+                assert [one["label"] for one in mine["top"][:3]] == [one["label"] for one in theirs["top"][:3]]
+                assert mine["place"] == theirs["place"]
+
+
+def test_the_trace_file_is_pythons(desk: Page, tmp_path: Path) -> None:
+    """Read back by headscope: tokens, words, spans, Q, K, V; statistics, pictures and norms as page_bytes has them."""
+    from safetensors.numpy import load
+
+    text, pair = "The tired cat's hat was unbelievable.", None
+    content = bytes(
+        answered(desk, "([text, pair]) => [...new Uint8Array(desk.trace({ text, pair }).bytes)]", [text, pair])
+    )
+    path = tmp_path / "typed.safetensors"
+    path.write_bytes(content)
+    trace, expected = hs.load(path), hs.open().trace(text)
+    assert trace.queries == expected.queries
+    assert trace.fingerprint == expected.fingerprint
+    for layer in range(4):
+        for part in ("q", "k", "v", "lse"):
+            np.testing.assert_allclose(
+                getattr(trace.layers[layer], part), getattr(expected.layers[layer], part), atol=1e-4
+            )
+    found, reference = load(content), load(page_bytes(expected, dtype="fp32", values=True))
+    for name in ("view.statistics", "view.value_norms", "view.writes", "view.shares"):
+        np.testing.assert_allclose(found[name], reference[name], atol=2e-2, rtol=2e-3, err_msg=name)
+    assert np.abs(found["view.thumbs"].astype(int) - reference["view.thumbs"]).max() <= 1
+
+
+def test_refused_before_a_file_is_written(tmp_path: Path) -> None:
+    for arguments, why in (
+        (["live", "-", " "], "the text is empty"),
+        (["live", "-", "the " * 300], "takes 256 at most"),
+    ):
+        result = CliRunner().invoke(app, [*arguments, "--html", str(tmp_path / "never.html")])
+        assert result.exit_code != 0
+        assert why in result.output + str(result.exception)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_page_is_the_same_each_time() -> None:
+    assert typed_page(hs.open())[0] == typed_page(hs.open())[0]
+
+
+def test_findings_of_typed_text(desk: Page) -> None:
+    """Each number is one of NumPy's, and the kinds are told in their order."""
+    text = "The tired dog sat down because it was old, and the horse ran."
+    view = answered(
+        desk,
+        """(text) => {
+            const bytes = new Uint8Array(desk.trace({ text }).bytes);
+            const size = Number(new DataView(bytes.buffer).getBigUint64(0, true));
+            const header = JSON.parse(new TextDecoder().decode(bytes.subarray(8, 8 + size)));
+            return JSON.parse(header.__metadata__["headscope.view"]);
+        }""",
+        text,
+    )
+    trace = hs.open().trace(text)
+    weights = {
+        (at, head): np.asarray(trace[at, head].weights[:], dtype=np.float64) for at in range(4) for head in range(4)
+    }
+    kinds = [finding["kind"] for finding in view["findings"]]
+    assert kinds == sorted(kinds, key=("link", "previous", "next", "sink").index)
+    assert {"previous", "sink"} <= set(kinds)
+    assert view["opening"] == next(f["cells"][0] for f in view["findings"] if f["cells"][0]["query"] is not None)
+    for finding in view["findings"]:
+        cell, numbers = finding["cells"][0], finding["numbers"]
+        p = weights[cell["layer"], cell["head"]]
+        if finding["kind"] == "link":
+            assert numbers["weight"] == pytest.approx(p[cell["query"], cell["key"]], abs=1e-4)
+        if finding["kind"] == "previous":
+            assert numbers["weight"] == pytest.approx(np.diagonal(p, -1).mean(), abs=1e-4)
+            assert numbers["expected"] == pytest.approx(p.mean(0)[:-1].mean(), abs=1e-4)
+        if finding["kind"] == "sink":
+            signs = [trace.tokens.index(sign) for sign in ",."]
+            resting = [
+                mass
+                for p in weights.values()
+                for mass in (
+                    p[:, 0].mean(),
+                    p[:, -1].mean(),
+                    p[:, signs].sum(1).mean(),
+                )
+                if mass > 0.5
+            ]
+            assert numbers["heads"] == len(resting)
+            assert numbers["weight"] == pytest.approx(np.mean(resting), abs=1e-4)
+
+
+@pytest.mark.slow
+def test_minilm_answers_and_says_what_a_cosine_is_made_of(browser: Browser, tmp_path: Path) -> None:
+    """Two sentences: the vectors are those of the paper's formula in fp64, and each word's share of the cosine."""
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    texts = (
+        "The animal did not cross the street because it was too tired.",
+        "A dog was too weary to walk over the road.",
+    )
+    file = tmp_path / "minilm.html"
+    file.write_bytes(typed_page(hs.open(str(MINILM)), texts[0])[0])
+    tokenizer = AutoTokenizer.from_pretrained(MINILM)
+    model = AutoModel.from_pretrained(MINILM).eval()
+    states = []
+    for text in texts:
+        with torch.inference_mode():
+            states.append(model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].double().numpy())
+    vectors = [x.mean(0) for x in states]
+    length = np.linalg.norm(vectors[0]) * np.linalg.norm(vectors[1])
+    page = page_with(browser, hs.open(str(MINILM)))
+    page.evaluate("() => { window.desk = new encoder.Desk(model, { names: [], masses: {} }); }")
+    found = answered(page, "(texts) => desk.cosine(...texts.map((text) => desk.trace({ text }).id))", list(texts))
+    page.close()
+    assert found["cosine"] == pytest.approx(vectors[0] @ vectors[1] / length, abs=1e-4)
+    for side in (0, 1):
+        shares = states[side] @ vectors[1 - side] / len(states[side]) / length
+        np.testing.assert_allclose(found["shares"][side], shares, atol=1e-4)
+        assert found["labels"][side][0] == "[CLS]"
+    opened = browser.new_page()
+    opened.goto(file.as_uri())
+    opened.wait_for_selector("html[data-painted]")
+    assert head_of(opened)
+    opened.locator("[data-test=live-compare]").click()
+    opened.fill("[data-test=live-text-1]", texts[1])
+    shown = f"{found['cosine']:.3f}"
+    until(opened, f"document.querySelector('[data-test=live-cosine] h2 b')?.textContent === {shown!r}")
+    opened.close()

@@ -1,0 +1,236 @@
+"""Labels of heads that are built as arrays: what they do is named, or nothing is; and of noise nothing is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from built_heads import Made, Weights, choices, no_vectors, random_vectors, sentences, write_survey
+
+from headscope.atlas.describe import Clause
+from headscope.atlas.label_names import ARCS, CLASSES, LANGUAGES, RELATIONS, SIDES, relation_name, sentence
+from headscope.atlas.passages import LISTS, MARKS, PLACES, TAGS, UNIONS
+from headscope.atlas.predicates import FAMILIES, NEAREST, OFFSETS, UP
+from headscope.atlas.predicates import SIDES as BOUNDS
+from headscope.atlas.verdicts import labels_of
+
+SHARP = 6.0
+
+
+def to(where: np.ndarray, sharp: float = SHARP) -> np.ndarray:
+    """Scores that are `sharp` where a pair is wanted."""
+    return np.where(where, sharp, 0.0)
+
+
+def keys_of(which: str, sharp: float = SHARP) -> Weights:
+    """A head that looks at words with these tags, whoever looks."""
+    return lambda made, _: to(np.tile(made.are(*which.split("|")), (len(made.forms), 1)), sharp)
+
+
+def from_to(queries: str, keys: str) -> Weights:
+    """A head of words with some tags that looks at words with others."""
+    return lambda made, _: to(made.are(queries)[:, None] & made.are(*keys.split("|")))
+
+
+def arcs(relation: str) -> Weights:
+    """A head that looks from a dependent to its head."""
+
+    def scores(made: Made, _: np.random.Generator) -> np.ndarray:
+        count = range(len(made.forms))
+        return to(np.array([[made.relations[i] == relation and made.heads[i] == j for j in count] for i in count]))
+
+    return scores
+
+
+def offset(by: int) -> Weights:
+    """A head that looks at the word at a fixed distance."""
+    return lambda made, _: to(np.eye(len(made.forms), k=by, dtype=bool))
+
+
+def forms_of(*forms: str) -> Weights:
+    """A head that looks at words of these forms."""
+    return lambda made, _: to(np.tile([form in forms for form in made.forms], (len(made.forms), 1)))
+
+
+def same_tag(made: Made, _: np.random.Generator) -> np.ndarray:
+    """Words of one's own part of speech."""
+    return to(np.array(made.tags)[:, None] == np.array(made.tags))
+
+
+def first_word(made: Made, _: np.random.Generator) -> np.ndarray:
+    """The first word that is no punctuation, whoever looks."""
+    first = int(
+        np.argmax(
+            [tag != "PUNCT" and form.isalnum() for tag, form in zip(made.tags or made.forms, made.forms, strict=True)]
+        )
+    )
+    return to(np.tile(np.arange(len(made.forms)) == first, (len(made.forms), 1)))
+
+
+def next_verb(made: Made, _: np.random.Generator) -> np.ndarray:
+    """The next verb."""
+    scores = np.zeros((len(made.forms),) * 2)
+    for i in range(len(scores)):
+        ahead = [j for j in range(i + 1, len(scores)) if made.tags[j] == "VERB"]
+        scores[i, ahead[:1]] = SHARP
+    return scores
+
+
+def half_and_half(made: Made, _: np.random.Generator) -> np.ndarray:
+    """Verbs and the previous word alike."""
+    return np.maximum(keys_of("VERB")(made, _), offset(-1)(made, _))
+
+
+def longest(made: Made, _: np.random.Generator) -> np.ndarray:
+    """The longest word, which no class of words says."""
+    sizes = np.array([len(form) for form in made.forms])
+    return to(np.tile(sizes == sizes.max(), (len(sizes), 1)))
+
+
+def after_comma(made: Made, _: np.random.Generator) -> np.ndarray:
+    """The word two after the comma, which no relation says."""
+    wanted = np.roll(np.array([form == "," for form in made.forms]), 2)
+    return to(np.tile(wanted, (len(wanted), 1)))
+
+
+def noise(scale: float) -> Weights:
+    """Nothing in particular."""
+    return lambda made, drawn: drawn.normal(size=(len(made.forms), sum(made.sizes)), scale=scale)
+
+
+def liking(seed: int) -> Weights:
+    """Noise with a taste for some forms, whatever they mean."""
+
+    def scores(made: Made, drawn: np.random.Generator) -> np.ndarray:
+        tastes = [np.random.default_rng([seed, *map(ord, form)]).normal(scale=2.0) for form in made.forms]
+        return noise(1.0)(made, drawn) + np.repeat(tastes, made.sizes)
+
+    return scores
+
+
+BUILT: dict[str, tuple[Weights, set[str]]] = {
+    "any verb": (keys_of("VERB"), {"a verb"}),
+    "any verb, weakly": (keys_of("VERB", 3.0), {"a verb"}),
+    "same part of speech": (same_tag, {"a word of its own part of speech"}),
+    "determiner to any noun": (from_to("DET", "NOUN"), {"determiners: a noun"}),
+    "noun to any adjective": (from_to("NOUN", "ADJ"), {"nouns: an adjective"}),
+    "opening bracket": (forms_of("("), {"an opening bracket"}),
+    "first word": (first_word, {"the first word"}),
+    "previous word": (offset(-1), {"the previous word"}),
+    "next verb": (next_verb, {"the next verb"}),
+    "subject to verb": (arcs("nsubj"), {"its verb (from the subject)"}),
+    "half verb, half previous word": (half_and_half, {"a verb; or the previous word", "the previous word; or a verb"}),
+    "longest word": (longest, {"a noun, verb or adjective", "a word of several tokens", "a rare word"}),
+    "two after the comma": (after_comma, set()),
+    **{f"noise {at}": (noise(scale), set()) for at, scale in enumerate((0.3, 0.6, 1, 1.5, 2, 2.5, 3, 4, 5, 6))},
+}
+"""Head -> its scores, and the labels that say what it does. It may also have none."""
+
+
+@pytest.fixture(scope="module")
+def made() -> list[Made]:
+    return sentences(170)
+
+
+@pytest.fixture(scope="module")
+def labels(made: list[Made], tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, object]]:
+    folder = tmp_path_factory.mktemp("built")
+    heads = [scores for scores, _ in BUILT.values()] + [liking(seed) for seed in range(4)]
+    pairs = write_survey(folder, made, heads)
+    rows = labels_of(
+        folder, [len(made)], [(0, at) for at in range(len(heads))], pairs, random_vectors
+    ).table.to_pylist()
+    return dict(zip([*BUILT, *(f"liking {seed}" for seed in range(4))], rows, strict=True))
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_a_head_is_named_exactly_or_not_at_all(name: str, labels: dict[str, dict[str, object]]) -> None:
+    label, wanted = str(labels[name]["label"]), BUILT[name][1]
+    if name == "longest word":  # what is true of it, or examples; no class of words says it
+        assert label in {*wanted, "none"} or " such as " in label
+        return
+    assert label in (wanted or {"none"})
+    if wanted:
+        assert float(str(labels[name]["score"])) > 0.7 > float(str(labels[name]["baseline"]))
+
+
+def test_a_taste_for_some_words_is_no_class_of_words(labels: dict[str, dict[str, object]]) -> None:
+    """Heads of noise that prefer some forms: labels name those forms, or a class of one form, or there is none."""
+    said = [str(labels[f"liking {seed}"]["label"]) for seed in range(4)]
+    words = ("none", "the word “", " such as ", "bracket")
+    assert all(any(word in label for word in words) for label in said), said
+
+
+def test_sum_of_a_label(labels: dict[str, dict[str, object]], made: list[Made]) -> None:
+    """The numbers of “any verb”, counted here: chance is the share of verbs among the tokens of other words."""
+    row = labels["any verb"]
+    assert int(str(row["coverage"])) >= 95
+    shares = [
+        sum(size for j, size in enumerate(of.sizes) if j != i and of.tags[j] == "VERB")
+        / sum(size for j, size in enumerate(of.sizes) if j != i)
+        for at, of in enumerate(made)
+        if at % 2
+        for i in range(len(of.forms))
+    ]
+    assert float(str(row["accuracy_chance"])) == pytest.approx(np.mean(shares), abs=0.01)
+    assert float(str(row["accuracy"])) > 0.9
+    assert 0.8 * -np.log2(np.mean(shares)) < float(str(row["bits"])) <= -np.log2(np.mean(shares)) + 0.1
+    assert row["line"] == ["pairs", "words"]
+    assert row["key"] == ["VERB", "VERB"]
+
+
+@pytest.mark.parametrize(
+    ("made_up", "vectors"),
+    [
+        (lambda made: made[:1], random_vectors),
+        (lambda made: [Made(("x",), (1,), ("NOUN",), (-1,), ("root",))] * 40, random_vectors),
+        (lambda made: made[:6], no_vectors),
+    ],
+    ids=["one sentence", "one word", "few sentences"],
+)
+def test_too_little_text_says_nothing(made_up: object, vectors: object, made: list[Made], tmp_path: Path) -> None:
+    some = made_up(made)  # type: ignore[operator]
+    pairs = write_survey(tmp_path, some, [keys_of("VERB"), offset(-1)])
+    rows = labels_of(tmp_path, [len(some)], [(0, 0), (0, 1)], pairs, vectors).table.to_pylist()  # type: ignore[arg-type]
+    assert [row["label"] for row in rows] == ["none", "none"]
+    assert all(row["note"].startswith("fewer than") for row in rows)
+
+
+def test_other_languages_and_letters_have_fewer_labels(made: list[Made], tmp_path: Path) -> None:
+    """Words that are no English ones, of one letter or of many tokens, without trees: what's said is still true."""
+    strange = [
+        Made(tuple(chr(0x4E00 + sum(map(ord, form))) for form in of.forms), (3,) * len(of.forms), (), (), ())
+        for of in made[:80]
+    ]
+    pairs = write_survey(tmp_path, strange, [offset(1), first_word, noise(2.0), longest], trees=False)
+    rows = labels_of(tmp_path, [80], [(0, at) for at in range(4)], pairs, no_vectors).table.to_pylist()
+    assert [row["label"] for row in rows] == ["the next word", "the first word", "none", "none"]
+
+
+def test_choices_are_above_an_even_share_of_tokens() -> None:
+    """Even weights over tokens are no choice, though a word of three tokens gets three times as much."""
+    even = np.array([[1, 3, 1, 1]] * 4, dtype=float) / 6
+    assert [strength for _, strength, _ in choices(even, (1, 3, 1, 1))] == [0, 0, 0, 0]
+
+
+def test_every_clause_has_words_in_every_language() -> None:
+    classes = {*TAGS, *UNIONS, *LISTS, *MARKS, *PLACES, "content", "function", "number", "PUNCT", "pieces", "rare"}
+    assert classes <= set(CLASSES)
+    assert set(BOUNDS) == set(SIDES)
+    relations = {f"offset{by:+d}" for by in OFFSETS} | {*RELATIONS}
+    relations |= {f"{way}:{name}" for name in (*UP, *FAMILIES, "case>head") for way in ("up", "dn")}
+    relations |= {f"{way} {name}" for name in NEAREST for way in ("next", "previous")}
+    assert set(UP) == set(ARCS)
+    for at in range(len(LANGUAGES)):
+        said = [relation_name(relation, at) for relation in sorted(relations)]
+        assert all(said)
+        assert len(set(said)) == len(said)
+    two = sentence([Clause("DET", "NOUN", "", "ahead3"), Clause(relation="offset-1", key="VERB")], [], part=True)
+    assert two == {
+        "en": "in part: determiners: a noun at most 3 ahead; or the previous word, if a verb",
+        "ja": "一部：限定詞：後ろ 3 語以内の名詞、または直前の語（動詞なら）",
+        "zh": "部分：限定词：之后 3 个词以内的名词；或前一个词（若为动词）",
+    }
+    such = sentence([Clause(key="~5")], ["NOUN", "river", "chat"])
+    assert such["en"] == "nouns such as river, chat"

@@ -1,0 +1,87 @@
+"""The rows of a survey's tables: columns, tables of the guide and types of the site come from one declaration."""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow import BufferReader, parquet
+
+from headscope.results.schemas import TABLES, Example, LabelRow, columns, guide_table, meanings, typescript
+
+ROOT = Path(__file__).parents[2]
+GUIDE = ROOT / "docs" / "reference" / "survey-files.md"
+TYPES = ROOT / "web" / "src" / "report"
+PACKED = ROOT / "tests" / "data" / "survey-format-2.zip"
+
+
+@pytest.mark.parametrize("row", [row for row in TABLES if row is not LabelRow])
+def test_an_older_survey_has_these_columns(row: type) -> None:
+    """A survey that was packed before its rows were declared: names, order and types. Its labels have other columns."""
+    with zipfile.ZipFile(PACKED) as packed:
+        schema = parquet.read_schema(BufferReader(packed.read(f"{TABLES[row]}.parquet")))
+    assert tuple((field.name, field.type) for field in schema) == columns(row)
+
+
+@pytest.mark.parametrize("row", TABLES)
+def test_every_column_has_its_meaning(row: type) -> None:
+    assert list(meanings(row)) == [field.name for field in fields(row)]
+
+
+def test_annotations_and_columns() -> None:
+    """Spelled out by hand for one row: types, what may be null, and where a meaning takes two lines."""
+    assert [f"{name} {kind}" for name, kind in columns(Example)][3:6] == [
+        "rank int32",
+        "weight float",
+        "document string",
+    ]
+    table = guide_table(Example)
+    assert "| `weight` | float32 | from the word to the other, 0 to 1 |" in table
+    assert "| `up` | string or null | the relation of the word that looks, where the other is its head; of a" in table
+
+
+@pytest.mark.parametrize("row", TABLES)
+def test_the_guide_shows_them(row: type, request: pytest.FixtureRequest) -> None:
+    """`pytest --refresh-screens` writes the tables of docs/reference/survey-files.md."""
+    text = GUIDE.read_text(encoding="utf-8")
+    (kept,) = re.findall(rf"(\| column of `{TABLES[row]}\.parquet` \|.*?)\n\n", text, re.DOTALL)
+    if request.config.getoption("--refresh-screens"):
+        GUIDE.write_text(text.replace(kept, guide_table(row)), encoding="utf-8")
+    else:
+        assert kept == guide_table(row)
+
+
+def test_the_types_of_the_site_are_current(request: pytest.FixtureRequest) -> None:
+    path = TYPES / "rows.ts"
+    if request.config.getoption("--refresh-screens"):
+        path.write_text(typescript(), encoding="utf-8")
+    assert path.read_text(encoding="utf-8") == typescript()
+
+
+def interface(name: str) -> set[str]:
+    """The fields of a type of the site, inherited ones too."""
+    text = "".join((TYPES / file).read_text(encoding="utf-8") for file in ("rows.ts", "data.ts"))
+    (found,) = re.findall(
+        rf"^export interface {name} (?:extends (\w+) )?\{{\n(.*?)^\}}", text, re.MULTILINE | re.DOTALL
+    )
+    return set(re.findall(r"^  (\w+): ", found[1], re.MULTILINE)) | (interface(found[0]) if found[0] else set())
+
+
+def data_of(page: Path, name: str) -> Any:
+    (text,) = re.findall(rf'id="{name}">(.*?)</script>', page.read_text(encoding="utf-8"))
+    return json.loads(text)
+
+
+def test_the_site_has_the_fields_of_its_types(known_survey: Path) -> None:
+    survey = data_of(known_survey / "site" / "index.html", "hs-survey")
+    (head,) = data_of(known_survey / "site" / "head-0-0.html", "hs-heads")
+    label = next(label for label in survey["labels"] if label is not None)
+    assert set(label) == interface("Label")
+    assert set(survey["syntax"][0]) == interface("Syntax")
+    assert set(head["relations"][0]) == interface("Relation")
+    assert set(head["lines"][0]) == interface("Line")

@@ -1,0 +1,195 @@
+"""Answers for scripts and agents: --json with schema and version, errors as JSON, the server of `headscope mcp`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from mcp import Client
+from typer.testing import CliRunner
+
+from explain.tops import TEXT, readable
+from headscope.cli import PLACES, app
+from headscope.cli.agents import server
+from headscope.cli.tools import TOOLS
+from headscope.results.json_schemas import ANSWERS, DIALECT, VERSION, json_schema
+
+PUBLISHED = Path(__file__).parent.parent / "docs" / "schemas"
+MASKED = "She took off her [MASK]."
+COMMANDS = {
+    "shapes": ("shapes", "-"),
+    "summary": ("summary", "-"),
+    "config": ("config", "-"),
+    "tree": ("tree", "-"),
+    "fit": ("fit", "-", "BertForSequenceClassification"),
+    "head": ("head", "-", "2.1"),
+    "attend-token": ("attend", "-", MASKED, "-q", "took"),
+    "fill": ("fill", "-", MASKED),
+    "effects": ("effects", "-", MASKED),
+    "attribute": ("attribute", "-", MASKED),
+    "why": ("why", "-", MASKED, "2.1", "her", "took"),
+    "verify": ("verify", "-", MASKED),
+    "doctor": ("doctor", "-"),
+    "parity": ("parity", "-", "-", "{texts}"),
+    "compare": ("compare", "-", "-", "{texts}"),
+    "survey": ("survey", "-", "{texts}", "--out", "{out}"),
+    "match": ("match", "-", "her hat", "a coat", "his hat"),
+    "match-pairs": ("match", "-", "{pairs}", "--out", "{out}"),
+    "error": ("predict", "-", MASKED),
+}
+CLASSIFIED = {"predict": ("predict",), "effects": ("effects",), "attribute": ("attribute",)}
+
+
+def record_of(*args: str) -> Any:
+    return json.loads(CliRunner().invoke(app, [*args, "--json"]).stdout)
+
+
+def checked(name: str, record: Any) -> None:
+    jsonschema.Draft202012Validator(json_schema(name)).validate(record)
+    assert list(record)[:2] == ["schema", "version"]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_record_is_what_its_schema_says(name: str, tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("She took off her hat.\nHe put on his hat.\n", encoding="utf-8")
+    pairs = [{"query": "a hat", "document": text, "label": label} for label, text in enumerate(("a hat", "a coat"))]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, pairs)), encoding="utf-8")
+    places = {"texts": tmp_path / "texts.txt", "pairs": tmp_path / "pairs.jsonl", "out": tmp_path / "out"}
+    checked(name, record_of(*(part.format(**places) for part in COMMANDS[name])))
+
+
+@pytest.mark.parametrize("suffix", ["ForSequenceClassification", "ForTokenClassification"])
+def test_so_is_a_classifiers(tmp_path: Path, suffix: str) -> None:
+    readable(tmp_path, "Bert", suffix)
+    checked("predict", record_of("predict", str(tmp_path), TEXT))
+    if suffix == "ForSequenceClassification":
+        checked("effects", record_of("effects", str(tmp_path), TEXT))
+        checked("attribute", record_of("attribute", str(tmp_path), TEXT, "--method", "alti"))
+
+
+def test_a_schema_refuses_what_it_does_not_describe() -> None:
+    record = record_of(*COMMANDS["fill"])
+    for broken in ({**record, "more": 1}, {**record, "version": VERSION + 1}, {**record, "tokens": [1]}):
+        with pytest.raises(jsonschema.ValidationError):
+            checked("fill", broken)
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_schemas_are_published(name: str, request: pytest.FixtureRequest) -> None:
+    """`pytest --refresh-screens` writes docs/schemas."""
+    schema = json_schema(name)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert schema["$schema"] == DIALECT
+    text = json.dumps(schema, indent=1) + "\n"
+    if request.config.getoption("--refresh-screens"):
+        (PUBLISHED / f"{name}.json").write_text(text, encoding="utf-8")
+    assert (PUBLISHED / f"{name}.json").read_text(encoding="utf-8") == text
+
+
+def test_every_record_has_a_schema_and_a_version() -> None:
+    record = record_of("why", "-", MASKED, "2.1", "her", "took")
+    assert (record["schema"], record["version"]) == ("headscope/why", VERSION)
+
+
+@pytest.mark.parametrize(
+    ("args", "kind"),
+    [
+        (("fill", "-", MASKED, "--no-such-option"), "UsageError"),
+        (("attend", "-", MASKED, "--heads", "9.9"), "OutOfRangeError"),
+        (("shapes", "no-such-folder/at-all/x"), "NotFoundError"),
+    ],
+)
+def test_an_error_is_json_on_stdout_and_words_on_stderr(args: tuple[str, ...], kind: str) -> None:
+    done = CliRunner().invoke(app, [*args, "--json"])
+    record = json.loads(done.stdout)
+    checked("error", record)
+    assert record["kind"] == kind
+    assert record["exit_code"] == done.exit_code == 2
+    assert record["message"] in " ".join(done.stderr.split()) or kind == "UsageError"
+    assert CliRunner().invoke(app, list(args)).stdout == ""
+
+
+def asked(ask: Callable[[Client], Any]) -> Any:
+    """What the SDK's own client gets from the server, here but in a thread: a browser's loop may run in this one."""
+
+    async def run() -> Any:
+        async with Client(server()) as client:
+            return await ask(client)
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(lambda: asyncio.run(run())).result()
+
+
+def test_tools_only_read_and_say_what_they_take_and_give() -> None:
+    listed = asked(lambda client: client.list_tools()).tools
+    assert [tool.name for tool in listed] == list(TOOLS)
+    for tool in listed:
+        assert tool.annotations.read_only_hint
+        jsonschema.Draft202012Validator.check_schema(tool.input_schema)
+        schema = TOOLS[tool.name].schema
+        assert tool.output_schema == (None if schema is None else json_schema(schema))
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "command"),
+    [
+        ("shapes", {"model": "-"}, COMMANDS["shapes"]),
+        ("head", {"model": "-", "layer": 2, "head": 1}, COMMANDS["head"]),
+        ("attend", {"model": "-", "text": MASKED, "token": "took"}, COMMANDS["attend-token"]),
+        ("fill", {"model": "-", "text": MASKED}, COMMANDS["fill"]),
+        ("effects", {"model": "-", "text": MASKED}, COMMANDS["effects"]),
+        ("attribute", {"model": "-", "text": MASKED}, COMMANDS["attribute"]),
+        ("match", {"model": "-", "query": "her hat", "documents": ["a coat", "his hat"]}, COMMANDS["match"]),
+    ],
+)
+def test_a_tool_answers_as_its_command_does(tool: str, arguments: dict[str, Any], command: tuple[str, ...]) -> None:
+    answer = asked(lambda client: client.call_tool(tool, arguments))
+    assert not answer.is_error
+    assert answer.structured_content == record_of(*command)
+    assert json.loads(answer.content[0].text) == answer.structured_content
+
+
+def test_a_classifier_is_asked(tmp_path: Path) -> None:
+    readable(tmp_path, "Bert", "ForSequenceClassification")
+    answer = asked(lambda client: client.call_tool("predict", {"model": str(tmp_path), "text": TEXT}))
+    assert answer.structured_content == record_of("predict", str(tmp_path), TEXT)
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "kind"),
+    [
+        ("predict", {"model": "-", "text": MASKED}, "UnsupportedError"),
+        ("effects", {"model": "-"}, "InputError"),
+        ("effects", {"model": "-", "text": 3}, "InputError"),
+        ("match", {"model": "-", "query": "a", "documents": "b"}, "InputError"),
+        ("match", {"model": "-", "query": "a", "documents": ["b", 3]}, "InputError"),
+        ("match", {"model": "-", "query": "a", "documents": []}, "InputError"),
+        ("head", {"model": "-", "layer": True, "head": 0}, "InputError"),
+        ("head", {"model": "-", "layer": 9, "head": 0}, "OutOfRangeError"),
+        ("atlas", {"folder": "-"}, "InputError"),
+        ("no-such-tool", {}, "UsageError"),
+    ],
+)
+def test_an_error_of_a_tool_says_what_to_do(tool: str, arguments: dict[str, Any], kind: str) -> None:
+    answer = asked(lambda client: client.call_tool(tool, arguments))
+    assert answer.is_error
+    record = json.loads(answer.content[0].text)
+    checked("error", record)
+    assert record["kind"] == kind
+    assert record["advice"]
+
+
+def test_the_skill_names_commands_that_exist() -> None:
+    import re
+
+    skill = (Path(__file__).parent.parent / "skills" / "headscope" / "SKILL.md").read_text(encoding="utf-8")
+    assert skill.startswith("---\nname: headscope\ndescription: ")
+    named = set(re.findall(r"headscope (\w+)", skill.partition("# headscope")[2]))
+    assert named <= set(PLACES), named - set(PLACES)
+    assert {"predict", "fill", "attribute", "effects", "attend", "verify"} <= named

@@ -1,0 +1,327 @@
+"""The house itself: parts keep their budgets, imports go one way, the public face, the map of where things are."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import pydoc
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headscope as hs
+from headscope.traces import HeadTrace, LayerTrace
+
+SOURCE = Path(hs.__file__).parent
+ORDER = [
+    "errors",
+    "settings",
+    "files",
+    "late",
+    "pages",
+    "results",
+    "checkpoint",
+    "anatomy",
+    "attention",
+    "traces",
+    "encoder",
+    "model",
+    "live",
+    "heads",
+    "runs",
+    "explain",
+    "verify",
+    "atlas",
+    "opening",
+    "screens",
+    "page",
+    "cli",
+]
+"""Read from top to bottom: each part may import only what stands above it."""
+
+HEAVY = ("numpy", "torch", "transformers", "ray", "starlette", "uvicorn", "matplotlib", "pyarrow", "huggingface_hub")
+
+
+FILES = {
+    ".".join(("headscope", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__"): path
+    for path in sorted(SOURCE.rglob("*.py"))
+}
+"""Every module's name and file."""
+
+
+def of_headscope(node: ast.AST) -> Iterator[tuple[str, str]]:
+    """(module, name) of each name that an import statement takes from headscope; name is empty for `import module`."""
+    if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("headscope"):
+        yield from ((node.module, alias.name) for alias in node.names)
+    elif isinstance(node, ast.Import):
+        yield from ((alias.name, "") for alias in node.names if alias.name.startswith("headscope"))
+    elif isinstance(node, ast.Constant) and str(node.value).startswith("headscope."):
+        yield str(node.value).partition(":")[0], ""  # for import_module
+
+
+TREES = {module: ast.parse(path.read_text(encoding="utf-8")) for module, path in FILES.items()}
+PASSED_ON = {
+    module: {name: origin for node in TREES[module].body for origin, name in of_headscope(node)}
+    for module, path in FILES.items()
+    if path.name == "__init__.py" and module != "headscope"
+}
+"""Package -> the names that it passes on, with the modules that it takes them from."""
+
+
+def origin(module: str, name: str) -> str:
+    """The file that a name comes from, through packages that pass it on."""
+    while f"{module}.{name}" not in FILES and name in PASSED_ON.get(module, {}):
+        module = PASSED_ON[module][name]
+    return f"{module}.{name}" if f"{module}.{name}" in FILES else module
+
+
+def imports(module: str, *, types: bool = True) -> set[str]:
+    """The files of headscope that a file imports names from, at its top and late; with `types`, for checking types."""
+    left_out = {
+        id(inner)
+        for node in ast.walk(TREES[module])
+        if (not types and isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+        or (isinstance(node, ast.Call) and ast.unparse(node.func) == "late")
+        for inner in ast.walk(node)
+    }
+    taken = (pair for node in ast.walk(TREES[module]) if id(node) not in left_out for pair in of_headscope(node))
+    return {file for file in (origin(*pair) for pair in taken) if file in FILES and file not in ("headscope", module)}
+
+
+def place(module: str) -> int:
+    """The place in ORDER of the part that a file belongs to."""
+    return ORDER.index(module.split(".")[1])
+
+
+@pytest.mark.parametrize("module", FILES)
+def test_imports_go_one_way(module: str) -> None:
+    if module in ("headscope", "headscope.__main__"):
+        return
+    for name in imports(module):
+        assert place(name) <= place(module), f"{module} imports {name}, which stands below it"
+
+
+def circles(*, types: bool) -> list[set[str]]:
+    """The sets of files of which each reaches all others through imports."""
+    graph = {
+        module: imports(module, types=types) for module in FILES if module not in ("headscope", "headscope.__main__")
+    }
+    reached = {}
+    for module in graph:
+        reached[module], ahead = set[str](), [module]
+        while ahead:
+            new = graph[ahead.pop()] - reached[module]
+            reached[module] |= new
+            ahead += new
+    rings = {frozenset(other for other in reached[at] if at in reached[other]) for at in graph if at in reached[at]}
+    return [set(ring) for ring in rings]
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    """Late imports count. For type checking alone, a record and its parts may name each other."""
+    assert circles(types=False) == []
+    assert max(map(len, circles(types=True)), default=0) <= 4
+
+
+FACES = {
+    f"{cls.__name__}.{name}": (cls, face)
+    for cls in (hs.Trace, HeadTrace, LayerTrace, hs.Model)
+    for name, face in vars(cls).items()
+    if hasattr(face, "late")
+}
+
+
+@pytest.mark.parametrize("name", FACES)
+def test_a_late_method_has_the_signature_of_what_it_calls(name: str) -> None:
+    cls, face = FACES[name]
+    module, _, function = face.late.partition(":")
+    assert place(module) >= place(cls.__module__), f"{name} calls {module}, which stands above it"
+    target = inspect.signature(getattr(import_module(module), function))
+    options = inspect.signature(face)
+    assert face.__doc__ or name.endswith("_repr_mimebundle_")
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in options.parameters.values()):
+        return
+    for given, wanted in zip(list(options.parameters.values())[1:], list(target.parameters.values())[1:], strict=True):
+        assert (given.name, given.kind) == (wanted.name, wanted.kind)
+        assert wanted.default in (given.default, wanted.empty), f"the default of {given.name}"
+
+
+def in_fresh_python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_importing_headscope_imports_nothing_heavy() -> None:
+    assert in_fresh_python(f"import headscope, sys; print([m for m in {HEAVY} if m in sys.modules])") == "[]\n"
+
+
+def test_the_public_names_are_these() -> None:
+    assert hs.__all__ == [
+        "Attribution",
+        "Captured",
+        "Comparison",
+        "Effects",
+        "EffectsOverTexts",
+        "Finding",
+        "HeadTable",
+        "HeadValues",
+        "HeadscopeCallback",
+        "HeadscopeError",
+        "Matches",
+        "Model",
+        "Parity",
+        "Prediction",
+        "Report",
+        "Survey",
+        "Trace",
+        "Watch",
+        "ablate",
+        "capture",
+        "compare",
+        "describe",
+        "doctor",
+        "load",
+        "match",
+        "open",
+        "parity",
+        "quantise_plan",
+        "survey",
+        "trace",
+        "watch",
+    ]
+    assert set(hs.__all__) < set(dir(hs))
+    for name in hs.__all__:
+        assert callable(getattr(hs, name))
+    with pytest.raises(AttributeError, match="no attribute 'banana'"):
+        hs.banana
+
+
+def test_no_package_has_the_name_of_a_public_function() -> None:
+    """Importing headscope.live.x would otherwise make `headscope.capture` the package."""
+    assert not set(hs.__all__) & {module.split(".")[1] for module in FILES if "." in module}
+
+
+def test_help_of_a_public_name_is_that_of_the_function() -> None:
+    for function in (hs.capture, hs.trace, hs.survey, hs.open, hs.load, hs.describe):
+        assert inspect.isfunction(function)
+        text = pydoc.render_doc(function, renderer=pydoc.plaintext)
+        assert "Raises:" in text
+        assert str(inspect.signature(function)).split("(")[1][:10] in text
+    with pytest.raises(AttributeError, match="cannot assign"):
+        hs.open().trace("a cat").model = "another"  # type: ignore[misc]
+
+
+def test_every_file_says_what_lives_there() -> None:
+    for path in SOURCE.rglob("*.py"):
+        assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), path
+
+
+def test_every_error_says_what_where_and_what_to_do() -> None:
+    """A HeadscopeError is never raised without a place and an advice."""
+    from headscope import errors
+
+    names = {name for name, value in vars(errors).items() if isinstance(value, type)} - {"HeadscopeError"}
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names:
+                given = {keyword.arg for keyword in node.keywords}
+                assert {"where", "advice"} <= given or None in given, f"{path}:{node.lineno}"
+
+
+LINES = {
+    "results": 4905,
+    "checkpoint": 5564,
+    "anatomy": 5160,
+    "attention": 1470,
+    "traces": 1587,
+    "encoder": 1497,
+    "live": 12190,
+    "heads": 3746,
+    "runs": 2381,
+    "explain": 3713,
+    "verify": 3600,
+    "atlas": 9995,
+    "screens": 4730,
+    "page": 2430,
+    "cli": 2338,
+    "": 1452,
+}
+"""Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
+FILES_IN_ALL = 345
+ROOM = 1.03
+LONG_FILES = 12
+"""Files of more than 400 lines."""
+SHORT_FILES = 3
+"""Files of less than 30 lines, `__init__.py` apart."""
+LONG_FUNCTIONS = 103
+"""Functions of more than 40 lines."""
+OPTIONS = 110
+"""Options in the help of all commands, but --help; what is rare is a setting."""
+GUIDE = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+
+
+def test_each_part_keeps_its_budget() -> None:
+    lines = dict.fromkeys(LINES, 0)
+    for path in SOURCE.rglob("*.py"):
+        first, *rest = path.relative_to(SOURCE).parts
+        lines[first if rest else ""] += len(path.read_text(encoding="utf-8").splitlines())
+    assert {part: count for part, count in lines.items() if count > ROOM * LINES[part]} == {}
+    assert len(FILES) <= ROOM * FILES_IN_ALL
+
+
+def test_files_and_functions_have_a_size_to_read() -> None:
+    sizes = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in SOURCE.rglob("*.py")}
+    assert len([path for path, size in sizes.items() if size > 400]) <= LONG_FILES
+    assert len([path for path, size in sizes.items() if size < 30 and path.name != "__init__.py"]) <= SHORT_FILES
+    functions = [node for tree in TREES.values() for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    assert sum((node.end_lineno or 0) - node.lineno + 1 > 40 for node in functions) <= LONG_FUNCTIONS
+
+
+def test_commands_have_few_options() -> None:
+    from typer.main import get_command
+
+    from headscope.cli import app
+
+    group: Any = get_command(app)
+    context = group.context_class(group, info_name="headscope")
+    found = [one for name in group.list_commands(context) for one in group.get_command(context, name).params]
+    assert sum(one.param_type_name == "option" and not one.hidden for one in found) <= OPTIONS
+
+
+def test_the_map_names_every_part() -> None:
+    """In the order of imports, and nothing else."""
+    rows = re.findall(r"(?m)^\| `(\w+)(?:\.py|/)` \|", GUIDE)
+    assert rows == [part for part in ORDER if "." not in part]
+    assert {path.stem for path in SOURCE.iterdir() if path.suffix == ".py" or [*path.glob("*.py")]} == {
+        *rows,
+        "__init__",
+        "__main__",
+    }
+
+
+def test_the_map_names_files_that_exist() -> None:
+    """Every file and folder of the package that CONTRIBUTING.md names, and the path of a number in at most 15 files."""
+    code = set(re.findall(r"`([\w./]+(?:\.py|\.ts|\.tsx|/))`", GUIDE))
+    root = SOURCE.parents[1]
+    files = [
+        f"/{path.relative_to(root).as_posix()}"
+        for kind in ("*.py", "*.ts*")
+        for top in ("src", "web/src", "tests", "benchmarks")
+        for path in (root / top).rglob(kind)
+    ]
+    missing = [
+        name
+        for name in code
+        if not any((folder / name).exists() for folder in (SOURCE, root))
+        and not any(file.endswith(f"/{name}") for file in files)
+    ]
+    assert missing == []
+    path = GUIDE.partition("## The path of a number")[2].partition("A live model enters")[0]
+    assert 0 < len(set(re.findall(r"`([\w/]+\.py)`", path))) <= 15

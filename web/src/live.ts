@@ -1,0 +1,195 @@
+// A page with a model: typed texts are run as they are typed, in the place of the ones before.
+import { batch, effect, signal } from "@preact/signals";
+import { Refused } from "./backend";
+import type { Shares, Without } from "./encoder/answers";
+import { Local } from "./local";
+import { openOnFinding } from "./opening";
+import { backend, outcomes, start, trouble } from "./remote";
+import * as state from "./state";
+import { doc, docs, lookAt, openTrace, type Doc } from "./store";
+import { engine } from "./trace/engine";
+import { fromBase64 } from "./trace/safetensors";
+import { say } from "./words";
+
+/** The sentence, and the one that it is compared with; null where there is none. */
+export const texts = signal<[string, string | null]>(["", null]);
+/** Heads that are silenced in both. */
+export const silent = signal<readonly (readonly [number, number])[]>([]);
+/** Milliseconds from the keystroke to the picture, of how many tokens, and the keystroke's number. */
+export const took = signal<{ tokens: number; ms: number; turn: number } | null>(null);
+/** The guess for the first [MASK] without each head, by "layer.head". */
+export const without = signal<Record<string, Without>>({});
+/** The guess with every head, to hold it against. */
+export const whole = signal<{ label: string; share: number } | null>(null);
+export const cosine = signal<Shares | null>(null);
+
+const ids: [number | null, number | null] = [null, null];
+let local: Local | null = null;
+let asked = 0;
+let left = new AbortController();
+
+/** True while heads are silenced in this way. */
+export const isSilent = (layer: number, head: number): boolean => silent.value.some(([l, h]) => l === layer && h === head);
+
+/** The chunks of the packed model; each is removed from the page as it is read. */
+function packed(bytes: number): ArrayBuffer {
+  const all = new Uint8Array(bytes);
+  let at = 0;
+  for (let n = 0; ; n++) {
+    const element = document.getElementById(`hs-model-${n}`);
+    if (!element) break;
+    const part = fromBase64(element.textContent ?? "");
+    element.remove();
+    all.set(part, at);
+    at += part.length;
+  }
+  if (at !== bytes) throw new Error(`the page contains only ${at} of the ${bytes} bytes of its model: it is truncated`);
+  return all.buffer;
+}
+
+/** Unpack the model that the page holds, and run the first text. */
+export async function openModel(waiting: HTMLElement): Promise<Doc> {
+  const { model } = start.value;
+  waiting.textContent = say("live_unpacking", { mb: (model!.bytes / 1e6).toFixed(1) });
+  if (!("DecompressionStream" in window)) throw new Error(say("live_unfit"));
+  const script = document.getElementById("hs-encoder")?.textContent ?? "";
+  try {
+    local = new Local(script);
+  } catch (error) {
+    throw new Error(say("live_unstarted", { why: error instanceof Error ? error.message : String(error) }));
+  }
+  await local.load(packed(model!.bytes));
+  backend.value = local;
+  const first = state.typed.value || model!.text;
+  texts.value = [first, null];
+  await show(first, 0, asked);
+  void background();
+  return docs.value[0];
+}
+
+/** Run a text and put its trace where the last one of this box was, unless another was typed meanwhile. */
+async function show(text: string, slot: 0 | 1, turn: number): Promise<Doc | null> {
+  const answer = await local!.trace({ text, ablate: silent.value.map(([layer, head]) => [layer, head]) });
+  if (turn !== asked) return null;
+  const old = ids[slot];
+  const before = doc.value?.info.queries.tokens ?? [];
+  const put = (one: Doc): void => batch(() => {
+    const held = docs.value.some(({ id }) => id === old);
+    const gone = docs.value.find(({ id }) => id === old)?.remote ?? "";
+    const { [gone]: _, ...others } = outcomes.value;
+    outcomes.value = { ...others, [answer.id]: answer.outcomes };
+    docs.value = held ? docs.value.map((other) => (other.id === old ? one : other)) : [...docs.value, one];
+    ids[slot] = one.id;
+    if (slot === 0 && held) keepPinned(before);
+  });
+  const opened = await openTrace({ bytes: answer.bytes }, null, answer.id, null, put);
+  if (old !== null) void engine.ask("close", { id: old });
+  return opened;
+}
+
+/** Keep the pinned cell where its words still stand; a text that lacks them opens on its own finding. */
+function keepPinned(before: readonly string[]): void {
+  const now = doc.value!.info.queries.tokens;
+  state.hoverRow.value = state.hoverColumn.value = null;
+  const stays = (place: number | null): boolean => place === null || (place < now.length && now[place] === before[place]);
+  if (stays(state.query.value) && stays(state.key.value)) return;
+  const [layer, head] = [state.layer.value, state.head.value];
+  batch(() => {
+    state.query.value = state.key.value = state.box.value = null;
+    state.from.value = state.to.value = state.NONE;
+    openOnFinding(doc.value!);
+    if (state.query.value === null) [state.layer.value, state.head.value] = [layer, head];
+  });
+}
+
+/** A text was typed: the newest wins. */
+export async function type(text: string, slot: 0 | 1): Promise<void> {
+  texts.value = slot ? [texts.value[0], text] : [text, texts.value[1]];
+  await again(slot ? [1] : [0]);
+}
+
+async function again(slots: readonly (0 | 1)[]): Promise<void> {
+  const turn = ++asked;
+  const began = performance.now();
+  left.abort();
+  trouble.value = null;
+  try {
+    for (const slot of slots) {
+      const text = texts.value[slot];
+      if (!text?.trim()) {
+        if (slot === 0) trouble.value = say("live_empty");
+        continue;
+      }
+      const shown = await show(text, slot, turn);
+      if (!shown || turn !== asked) return;
+      const tokens = shown.info.queries.tokens.length;
+      requestAnimationFrame(() => setTimeout(() => { took.value = { tokens, ms: performance.now() - began, turn }; }));
+    }
+    void background();
+  } catch (error) {
+    if (turn === asked) trouble.value = error instanceof Error ? error.message : String(error);
+  }
+}
+
+/** What takes longer: the guess without each head, and the cosine. */
+async function background(): Promise<void> {
+  left = new AbortController();
+  const { signal: gone } = left;
+  const [a, b] = ids.map((id) => docs.value.find((one) => one.id === id)?.remote ?? null);
+  batch(() => {
+    without.value = {};
+    cosine.value = null;
+    const [best] = outcomes.value[a ?? ""]?.[0]?.top ?? [];
+    if (!silent.value.length) whole.value = best ?? null;
+  });
+  try {
+    if (a && b) cosine.value = await local!.cosine(a, b);
+    for await (const one of local!.without(a!, gone)) without.value = { ...without.value, [`${one.layer}.${one.head}`]: one };
+  } catch (error) {
+    if (!gone.aborted && !(error instanceof Refused)) trouble.value = error instanceof Error ? error.message : String(error);
+  }
+}
+
+/** Silence a head, or let it speak again. */
+export async function toggle(layer: number, head: number): Promise<void> {
+  silent.value = isSilent(layer, head) ? silent.value.filter(([l, h]) => l !== layer || h !== head) : [...silent.value, [layer, head]];
+  await again([0, 1]);
+}
+
+export async function everyHeadOn(): Promise<void> {
+  silent.value = [];
+  await again([0, 1]);
+}
+
+/** Open or close the second box. */
+export async function compare(on: boolean): Promise<void> {
+  if (on) {
+    await type(texts.value[0], 1);
+    state.other.value = docs.value.findIndex(({ id }) => id === ids[1]);
+    return;
+  }
+  const gone = ids[1];
+  batch(() => {
+    texts.value = [texts.value[0], null];
+    lookAt(docs.value.findIndex(({ id }) => id === ids[0]));
+    docs.value = docs.value.filter(({ id }) => id !== gone);
+    state.trace.value = 0;
+    state.other.value = state.otherLayer.value = state.otherHead.value = null;
+    cosine.value = null;
+  });
+  ids[1] = null;
+  if (gone !== null) void engine.ask("close", { id: gone });
+}
+
+/** The line of Python that gives the same trace. */
+export function pythonLine(): string {
+  const text = JSON.stringify(texts.value[0]);
+  const off = silent.value.map(([layer, head]) => `(${layer}, ${head})`).join(", ");
+  return `${start.value.model!.python}.trace(${text}${off ? `, ablate=[${off}]` : ""})`;
+}
+
+/** The address keeps the sentence for as long as the reader wants. */
+export const kept = signal(state.typed.peek() !== "");
+export function followTyped(): void {
+  effect(() => { state.typed.value = kept.value ? texts.value[0] : ""; });
+}

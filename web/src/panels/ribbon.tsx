@@ -1,0 +1,169 @@
+// The sentence: behind each word, and below it, how much the selected head looks there from the pinned word; arcs to the strongest.
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { effect, useSignal } from "@preact/signals";
+import { css, inkOn, onScale, sequentialAt } from "../colour";
+import { choose, choosePassage, pin } from "../asking";
+import { maskOf } from "../masking";
+import { current, mostOf, rowNumbers } from "../pictures";
+import { prose } from "../prose";
+import type { Label } from "../shown";
+import type { Axis } from "../trace/trace";
+import * as state from "../state";
+import { at, column, doc, headLabel, lookedColumn, lookedRow, row, shown } from "../store";
+import { say, tell } from "../words";
+import { changing, hasRibbon } from "../sentence";
+import { TextBox } from "./textbox";
+import { start } from "../remote";
+import { short } from "./slots";
+
+/** Weights from here on have an arc. */
+const ARC = 0.04;
+/** Room above the words, for arcs. */
+const SKY = 44;
+
+export function Ribbon() {
+  const [words, info] = [shown.value, doc.value?.info];
+  if (!words || !info) return null;
+  const server = start.value.home === "server" && !start.value.model;
+  const looks = lookedRow.value === null ? undefined : words.rows[lookedRow.value]?.text;
+  const one = info.queries === info.keys && words.rows.length === words.columns.length && words.rows[0]?.tokens[0] === words.columns[0]?.tokens[0];
+  return (
+    <section class={`ribbon${hasRibbon() ? "" : " long"}`} aria-label={say("sentence")}>
+      {changing.value && server ? <TextBox key={doc.value!.id} /> : hasRibbon() && (
+        one ? <Sentence side="both" labels={words.columns} text={said(words.columns, info.keys, [info.text, info.pair])} /> : <div class="two">
+          <Sentence side="row" labels={words.rows} text={said(words.rows, info.queries, [info.text, info.pair])} /><Sentence side="column" labels={words.columns} text={said(words.columns, info.keys, info.keys === info.queries ? [info.text, info.pair] : [null, null])} />
+        </div>
+      )}
+      <div class="about">
+        {server && <button data-test="change-text" aria-expanded={changing.value} onClick={() => { changing.value = !changing.value; }}>{say(changing.value ? "close" : "change_text")}</button>}
+        {hasRibbon() && !changing.value && <div class="note">
+          {/* room for every word: were the note to grow with the word under the pointer, that word would move away from it */}
+          {[undefined, ...new Set(words.rows.map(({ text }) => text))].map((word) => (
+            <p key={`:${word}`} class="quiet small" style={{ visibility: word === looks ? "visible" : "hidden" }}>{word === undefined ? say("ribbon_pick")
+              : tell("ribbon_ink", { head: headLabel(info, at.value.layer, at.value.head), token: <b class="pin"><bdi>{word}</bdi></b> })}</p>
+          ))}
+        </div>}
+      </div>
+    </section>
+  );
+}
+
+/** The words as the writer spelled them. */
+const said = (labels: Label[], axis: Axis, texts: (string | null)[]): string[] => prose(labels, axis, texts).map(({ text }) => text.replace(/\s+$/, ""));
+
+interface Arc { d: string; wide: number; t: number; pinned: boolean }
+
+/** `both`: one text looks at itself; `row`: the words that look; `column`: those that are looked at. */
+function Sentence({ side, labels, text }: { side: "both" | "row" | "column"; labels: Label[]; text: string[] }) {
+  const box = useRef<HTMLDivElement>(null);
+  const arcs = useSignal<Arc[]>([]);
+  const small = useSignal(false);
+  const turn = useSignal(0);
+  const drag = useRef<{ start: number; moved: boolean } | null>(null);
+  const looks = side !== "column";
+  const [hover, pinned, held, set] = looks ? [state.hoverRow, row, state.query, state.from] as const : [state.hoverColumn, column, state.key, state.to] as const;
+  const numbers = (): Float32Array | null => (side !== "row" && lookedRow.value !== null && rowNumbers.value?.row === lookedRow.value ? rowNumbers.value.data : null);
+
+  /** Letters of 28 px where the sentence has one line at that size; else smaller, and no arcs. */
+  function fit(): void {
+    const words = box.current!.querySelectorAll<HTMLElement>(".said-word");
+    box.current!.classList.remove("small");
+    const wraps = words.length > 1 && words[words.length - 1].offsetTop > words[0].offsetTop + 4;
+    if (wraps || side !== "both") box.current!.classList.add("small");
+    small.value = wraps || side !== "both";
+    turn.value++;
+  }
+  useLayoutEffect(fit, [labels]);
+  useEffect(() => {
+    let wide = box.current!.clientWidth;
+    const observer = new ResizeObserver(() => {
+      if (box.current!.clientWidth === wide) return;
+      wide = box.current!.clientWidth;
+      fit();
+    });
+    observer.observe(box.current!);
+    void document.fonts.ready.then(() => { if (box.current) fit(); });
+    const stop = effect(draw);
+    return () => { observer.disconnect(); stop(); };
+  }, [labels]);
+
+  function draw(): void {
+    void turn.value;
+    const [now, from, to] = [numbers(), lookedRow.value, lookedColumn.value];
+    if (small.value || !now || from === null || !box.current) {
+      arcs.value = [];
+      return;
+    }
+    const words = box.current.querySelectorAll<HTMLElement>(".said-word > bdi");
+    const most = current.value ? mostOf(current.value) : 1;
+    const middle = (n: number): number => words[n].offsetLeft + words[n].offsetWidth / 2;
+    arcs.value = Array.from(now.keys())
+      .filter((c) => words[c] && words[from] && c !== from && Math.abs(now[c]) / most >= ARC)
+      .sort((a, b) => Number(a === to) - Number(b === to) || Math.abs(now[a]) - Math.abs(now[b]))
+      .map((c) => {
+        const [a, b, t] = [middle(c), middle(from), Math.min(1, Math.abs(now[c]) / most)];
+        const high = Math.min(SKY - 4, 14 + Math.abs(a - b) / 14);
+        return { d: `M${a} ${SKY}C${a} ${SKY - 1.3 * high} ${b} ${SKY - 1.3 * high} ${b} ${SKY}`, wide: 1 + 6 * t, t, pinned: c === to };
+      });
+  }
+
+  const passage = (a: number, b: number): number[] => labels.slice(Math.min(a, b), Math.max(a, b) + 1).flatMap(({ tokens }) => tokens);
+  const wordAt = (event: Event): number | null => {
+    const found = (event.target as HTMLElement).closest<HTMLElement>(".said-word")?.dataset.at;
+    return found === undefined ? null : Number(found);
+  };
+  const now = numbers();
+  const most = current.value ? mostOf(current.value) : 1;
+  const dark = state.dark.value;
+  const masked = now && lookedRow.value !== null ? maskOf(doc.value!.info, at.value.layer) : null;
+  return (
+    <div class="sentence" ref={box} role="listbox" tabIndex={0} aria-multiselectable="true" data-test={`sentence-${side}`} dir="auto"
+      aria-label={say(looks ? "queries" : "keys")} aria-activedescendant={pinned.value === null ? undefined : `word-${side}-${pinned.value}`}
+      onKeyDown={(event) => {
+        const by = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
+        const next = labels[(pinned.peek() ?? -by) + by];
+        if (!by || event.shiftKey) return;
+        event.preventDefault();
+        event.stopPropagation();
+        if (next) held.value = next.tokens[0];
+      }}
+      onPointerOver={(event) => {
+        const n = wordAt(event);
+        hover.value = n;
+        if (n === null || !drag.current || !(event.buttons & 1) || n === drag.current.start) return;
+        drag.current.moved = true;
+        choosePassage(looks ? "row" : "column", passage(drag.current.start, n));
+      }}
+      onPointerLeave={() => { hover.value = null; }}
+      onPointerDown={(event) => {
+        const n = wordAt(event);
+        drag.current = n !== null && event.button === 0 && event.pointerType === "mouse" ? { start: n, moved: false } : null;
+      }}
+      onClick={(event) => {
+        const n = wordAt(event);
+        const dragged = drag.current?.moved;
+        drag.current = null;
+        if (n === null || dragged) return;
+        if (event.shiftKey) choose(looks ? "row" : "column", labels[n].tokens);
+        else pin(looks ? "row" : "column", n, labels[n]);
+      }}>
+      <svg class="arcs" height={SKY} aria-hidden="true">{arcs.value.map(({ d, wide, t, pinned: here }) => (
+        <path key={d} d={d} class={here ? "here" : ""} stroke-width={wide.toFixed(1)} stroke-opacity={here ? 1 : (0.3 + 0.7 * t).toFixed(2)} />
+      ))}</svg>
+      {labels.map((label, n) => {
+        const value = now?.[n];
+        const t = value === undefined ? 0 : onScale(Math.abs(value), most, state.scale.value);
+        const colour = sequentialAt(t, dark);
+        const hides = masked?.(shown.value!.rows[lookedRow.value!], label, value ?? 1);
+        const asked = set.value.length > 0 && label.tokens.some((token) => set.value.includes(token));
+        const classes = `said-word${label.special ? " special" : ""}${label.continues ? " on" : ""}${(looks ? lookedRow : lookedColumn).value === n ? " looking" : ""}${side === "both" && lookedColumn.value === n ? " seen" : ""}${asked ? " chosen" : ""}`;
+        return (
+          <span key={n} id={`word-${side}-${n}`} class={classes} role="option" aria-selected={pinned.value === n || asked} data-at={n} data-weight={value} title={label.title}>
+            <bdi style={t > 0 ? { background: css(colour), color: inkOn(colour) } : {}}>{text[n]}</bdi>
+            <small>{value === undefined || hides ? "" : Math.abs(value) < 0.005 ? "·" : short(value)}</small>
+          </span>
+        );
+      })}
+    </div>
+  );
+}
