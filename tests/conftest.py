@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from costs import Costs
 from patience import PATIENCE
 from shape_checks import check_shapes
 
@@ -44,6 +45,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--refresh-screens", action="store_true", help="write tests/view/screens anew; look at the diff")
+    parser.addoption("--most-seconds", type=float, help="fail if a test takes more processor time; list the costliest")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    most = config.getoption("--most-seconds")
+    if most is not None:
+        config.pluginmanager.register(Costs(most))
 
 
 @pytest.fixture(scope="session")

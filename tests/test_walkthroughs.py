@@ -143,8 +143,9 @@ def test_a_live_page_is_written_once_and_found_from_its_page(tmp_path: Path) -> 
 def test_the_front_page_is_live(page: str) -> None:
     front = hooks.with_readme((DOCS / f"{page}.md").read_text(encoding="utf-8"))
     assert "images/page.png" not in front
-    (code,) = [code for _, options, code in FENCE.findall(front) if "exec=" in options]
-    assert "page(trace" in code
+    strip, picture = [code for _, options, code in FENCE.findall(front) if "exec=" in options]
+    assert "strip(" in strip
+    assert "page(trace" in picture
 
 
 PAGE_WITH_BLOCKS = """# A page
@@ -256,7 +257,7 @@ def test_readme_links_lead_to_pages_of_the_site() -> None:
         "[view](view.md) ![a](images/a.png) `examples/` how (`x.md`) [out](https://a.org/b)"
     )
     front = hooks.with_readme((DOCS / "index.md").read_text(encoding="utf-8"))
-    assert front.startswith("# headscope")
+    assert front.startswith("# See inside every attention head of BERT")
     assert "](docs/" not in front
     assert hooks.with_readme("another page") == "another page"
 
@@ -292,7 +293,7 @@ def test_a_command_that_fails_is_no_result() -> None:
 
 def test_a_screen_is_the_same_in_a_window_of_any_width() -> None:
     """A line that wraps in some windows stops the build; lines that don't can be picked from among those that do."""
-    with pytest.raises(RuntimeError, match="prints other lines in 100 columns than in 80"):
+    with pytest.raises(RuntimeError, match="prints other lines in 200 columns than in 80"):
         walk.printed("headscope summary -")
     assert walk.printed("headscope summary - | grep counted")[0] == "layers     4, counted from 0 to 3"
 

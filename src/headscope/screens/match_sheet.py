@@ -83,7 +83,7 @@ def match_sheet(model: str, result: Matches, top: int | None = None, by: str = "
 
 
 def _answer(result: Matches, order: list[int]) -> str:
-    """What came out, in a sentence: the first document, how far it is above the next, and the strongest words."""
+    """The result in a sentence: the first document, how far it is above the next, and the strongest words."""
     best = result[order[0]]
     scored = f"{best.scoring.measure} {best.score:.4f}"
     if len(order) == 1:
