@@ -52,8 +52,8 @@ def _running(command: list[str], port: int, folder: Path, **more: str) -> Iterat
                 time.sleep(0.1)
         yield address
     finally:
-        server.terminate()
-        server.wait(PATIENCE)
+        server.kill()  # one that is asked to end may wait for its kernel for ever; without it, the kernel ends itself
+        server.wait()
 
 
 @contextmanager
