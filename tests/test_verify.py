@@ -13,6 +13,8 @@ from safetensors.numpy import load_file, save_file
 import headscope as hs
 from headscope.traces import Trace
 from headscope.verify import Report, Worst
+from headscope.screens.report_sheets import verify_sheet
+from headscope.screens.terminal import Paper, plain_text
 from random_models import FAMILIES, ids, made
 
 NAMES = [
@@ -74,6 +76,21 @@ def tampered(trace: Trace, part: str, layer: int, index: tuple[int, int, int]) -
         outputs=trace.outputs.kept,
         source=trace.source,
     )
+
+
+@pytest.mark.parametrize(
+    ("part", "check", "place"),
+    [("q", "queries", "query 7"), ("k", "keys", "key 7"), ("v", "values", "key 7")],
+)
+def test_the_screen_says_where_the_worst_difference_is(tmp_path: Path, part: str, check: str, place: str) -> None:
+    """The planted difference is a hundred thousand times any rounding error, so the place is the same everywhere."""
+    made(tmp_path, "Bert")
+    trace = hs.open(tmp_path).trace(ids=ids(12))
+    report = tampered(trace, part, 1, (2, 7, 3)).verify(reference=False)
+    lines = plain_text(verify_sheet(report).drawings, Paper(100)).splitlines()
+    (line,) = (line for line in lines if line.startswith(f"{check} "))
+    assert line.split(maxsplit=4)[1:3] == ["NO", "5.0e-01"]
+    assert line.split(maxsplit=4)[4] == f"layer 1, head 2, {place}"
 
 
 @pytest.mark.parametrize(("part", "check"), [("q", "queries"), ("k", "keys"), ("v", "values")])
