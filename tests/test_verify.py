@@ -11,10 +11,10 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import headscope as hs
-from headscope.traces import Trace
-from headscope.verify import Report, Worst
 from headscope.screens.report_sheets import verify_sheet
 from headscope.screens.terminal import Paper, plain_text
+from headscope.traces import Trace
+from headscope.verify import Report, Worst
 from random_models import FAMILIES, ids, made
 
 NAMES = [
