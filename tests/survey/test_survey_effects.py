@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
-from functools import cache
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,49 +49,63 @@ def naive_windows(folder: Path) -> list[tuple[int, str, int, list[int]]]:
 
 
 class Naive:
-    """A model of transformers with slices of the input of W_O changed by hooks."""
+    """A model of transformers with slices of the input of W_O changed by hooks: a row of a batch for each change."""
 
     def __init__(self, folder: Path, module: Any, kind: str, method: str = "zero") -> None:
         self.module, self.kind, self.method = module, kind, method
         self.mask = AutoTokenizer.from_pretrained(folder).mask_token_id
-        self.outputs = cache(self._outputs)
+        self.known: dict[tuple[tuple[int, ...], frozenset[Head]], tuple[torch.Tensor, torch.Tensor | None]] = {}
 
-    def _outputs(self, ids: tuple[int, ...], silenced: frozenset[Head]) -> Any:
+    def outputs(self, ids: tuple[int, ...], sets: Sequence[frozenset[Head]]) -> list[Any]:
+        """The logits and, where they are read, the last hidden states, with each set of heads silenced."""
+        new = [silenced for silenced in dict.fromkeys(sets) if (ids, silenced) not in self.known]
+
         def change(_: Any, given: tuple[torch.Tensor], layer: int) -> tuple[torch.Tensor]:
             context = given[0].clone()
-            for at, head in silenced:
-                if at == layer:
+            for row, silenced in enumerate(new):
+                for head in (head for at, head in silenced if at == layer):
                     span = slice(head * WIDTH, (head + 1) * WIDTH)
-                    mean = context[..., span].mean(1, keepdim=True)
-                    context[..., span] = mean if self.method == "mean" else 0
+                    mean = context[row, :, span].mean(0, keepdim=True)
+                    context[row, :, span] = mean if self.method == "mean" else 0
             return (context,)
 
-        hooks = [
-            layer.attention.output.dense.register_forward_pre_hook(lambda m, given, at=at: change(m, given, at))
-            for at, layer in enumerate(self.module.bert.encoder.layer)
-        ]
-        with torch.no_grad():
-            outputs = self.module(torch.tensor([list(ids)]), output_hidden_states=True)
-        for hook in hooks:
-            hook.remove()
-        return outputs
+        if new:
+            hooks = [
+                layer.attention.output.dense.register_forward_pre_hook(lambda m, given, at=at: change(m, given, at))
+                for at, layer in enumerate(self.module.bert.encoder.layer)
+            ]
+            with torch.no_grad():
+                read = self.module(torch.tensor([list(ids)] * len(new)), output_hidden_states=True)
+            for hook in hooks:
+                hook.remove()
+            self.known |= {
+                (ids, silenced): (read.logits[row].double(), read.hidden_states[-1][row].double())
+                for row, silenced in enumerate(new)
+            }
+        return [self.known[ids, silenced] for silenced in sets]
 
-    def number(self, window: tuple[int, str, int, list[int]], silenced: Collection[Head]) -> float:
+    def numbers(self, window: tuple[int, str, int, list[int]], sets: Sequence[Collection[Head]]) -> list[float]:
+        """What is measured of a window, with each set of heads silenced."""
         _, name, at, ids = window
+        silenced = [frozenset(heads) for heads in sets]
         if self.kind == "loss":
             places = list(range(1, len(ids) - 1))
             places.sort(key=lambda place: hashlib.sha256(f"{name}\0{at}\0{place}".encode()).digest())
             places = places[: max(1, round(0.15 * len(places)))]
             masked = tuple(self.mask if place in places else index for place, index in enumerate(ids))
-            logits = self.outputs(masked, frozenset(silenced)).logits[0, places].double()
-            return float(torch.nn.functional.cross_entropy(logits, torch.tensor([ids[place] for place in places])))
-        plain, changed = (self.outputs(tuple(ids), frozenset(chosen)) for chosen in ((), silenced))
+            truth = torch.tensor([ids[place] for place in places])
+            return [
+                float(torch.nn.functional.cross_entropy(logits[places], truth))
+                for logits, _ in self.outputs(masked, silenced)
+            ]
+        plain, *changed = self.outputs(tuple(ids), [frozenset(), *silenced])
         if self.kind.startswith("embedding"):
-            a, b = (outputs.hidden_states[-1][0].double().mean(0) for outputs in (plain, changed))
-            distance = 1 - float(torch.nn.functional.cosine_similarity(a, b, dim=0))
-            return float(a @ b / (a @ a)) if self.kind == "embedding" else distance
-        index = int(plain.logits[0].argmax()) if self.kind == "class" else int(self.kind)
-        return float(changed.logits[0, index])
+            a, vectors = plain[1].mean(0), [states.mean(0) for _, states in changed]
+            if self.kind == "embedding":
+                return [float(a @ b / (a @ a)) for b in vectors]
+            return [1 - float(torch.nn.functional.cosine_similarity(a, b, dim=0)) for b in vectors]
+        index = int(plain[0].argmax()) if self.kind == "class" else int(self.kind)
+        return [float(logits[index]) for logits, _ in changed]
 
 
 CASES = [
@@ -110,12 +123,13 @@ def test_they_equal_naive_loops(tmp_path: Path, suffix: str, output: str | None,
     made = readable(tmp_path, "Bert", suffix)
     survey = hs.survey(tmp_path, corpus(), **EFFECTS, effects_output=output, effects_method=method)
     windows, naive = naive_windows(tmp_path), Naive(tmp_path, made.module, kind, method)
-    base = np.array([naive.number(window, set()) for window in windows])
     rows = {(row["layer"], row["head"]): row for row in survey.effects.to_pylist()}
     assert len(rows) == LAYERS * HEADS
+    read = np.array([naive.numbers(window, [set(), *({head} for head in rows)]) for window in windows])
+    base = read[:, 0]
     changes = []
-    for head, row in rows.items():
-        change = np.array([naive.number(window, {head}) for window in windows]) - base
+    for at, row in enumerate(rows.values(), 1):
+        change = read[:, at] - base
         assert row["change"] == pytest.approx(change.mean(), abs=LIMIT)
         assert row["low"] <= row["change"] <= row["high"]
         assert (row["base"], row["method"]) == (pytest.approx(base.mean(), abs=LIMIT), method)
@@ -132,21 +146,24 @@ def check_removal(survey: hs.Survey, windows: list[Any], naive: Naive, base: np.
     assert choosing
     assert others
 
-    def cost(places: list[int], silenced: set[Head]) -> float:
-        change = np.array([naive.number(windows[at], silenced) - base[at] for at in places])
-        return float((np.abs(change) if naive.kind not in ("loss", "embedding_distance") else change).mean())
+    def costs(places: list[int], removed: set[Head], heads: Sequence[Head]) -> dict[Head, float]:
+        """What it costs to remove each of these heads beside those that are removed."""
+        change = np.array([naive.numbers(windows[at], [removed | {head} for head in heads]) for at in places])
+        change -= base[places, None]
+        signed = naive.kind in ("loss", "embedding_distance")
+        return dict(zip(heads, (change if signed else np.abs(change)).mean(0).tolist(), strict=True))
 
     removed: set[Head] = set()
-    latest = {(layer, head): cost(choosing, {(layer, head)}) for layer in range(LAYERS) for head in range(HEADS)}
+    latest = costs(choosing, removed, [(layer, head) for layer in range(LAYERS) for head in range(HEADS)])
     for step, row in enumerate(survey.removal.to_pylist(), 1):
         candidates = sorted(latest, key=lambda head: latest[head])[:CANDIDATES]
-        latest |= {head: cost(choosing, removed | {head}) for head in candidates}
+        latest |= costs(choosing, removed, candidates)
         head = (row["layer"], row["head"])
         assert latest[head] == pytest.approx(min(latest[candidate] for candidate in candidates), abs=LIMIT)
-        removed.add(head)
         assert row["step"] == step
         assert row["cost"] == pytest.approx(latest.pop(head), abs=LIMIT)
-        assert row["cost_held_out"] == pytest.approx(cost(others, removed), abs=LIMIT)
+        assert row["cost_held_out"] == pytest.approx(costs(others, removed, [head])[head], abs=LIMIT)
+        removed.add(head)
         assert (row["windows"], row["windows_held_out"]) == (len(choosing), len(others))
     assert len(removed) == LAYERS * HEADS
 
