@@ -122,7 +122,7 @@ def in_turn(
 
 
 WARM = 5
-"""Warm-ups of a forward pass: headscope's encoder copies a weight when it has been multiplied three times."""
+"""Warm-ups of a forward pass."""
 
 
 def limit_threads(count: int) -> None:

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 import headscope as hs
-from headscope.encoder import everywhere, products
+from headscope.encoder import Input, everywhere, forward
 from headscope.encoder.everywhere import attend_everywhere
 from headscope.encoder.products import (
     BEYOND,
+    FEW_TEXTS,
     FEW_TOKENS,
-    PRODUCTS_BEFORE,
     Copies,
     QKVBuffer,
     block_rows,
@@ -94,12 +94,7 @@ def layer_arrays(layer: LayerRecord) -> tuple[np.ndarray, ...]:
 def test_copies_are_the_weights_side_by_side() -> None:
     kept, stored = Copies(), [np.arange(rows * 40, dtype=np.float32).reshape(rows, 40) for rows in (8, 96, 70)]
     below = np.concatenate(stored)
-    for _ in range(PRODUCTS_BEFORE):
-        assert kept.as_stored("a", stored) is None
-        assert kept.transposed("a", stored) is None
     copy, transposed = kept.as_stored("a", stored), kept.transposed("a", stored)
-    assert copy is not None
-    assert transposed is not None
     np.testing.assert_array_equal(copy, below)
     np.testing.assert_array_equal(transposed, below.T)
     assert is_aligned(copy)
@@ -114,28 +109,47 @@ def test_a_weight_that_begins_at_a_cache_line_needs_no_copy_as_stored() -> None:
     assert Copies().as_stored("a", [weight]) is weight
 
 
-def test_copies_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    weight = empty_aligned((32, 100))
-    monkeypatch.setattr(products, "COPIED_BYTES", 4 * 100 * (32 + BEYOND))
-    kept = Copies()
-    for _ in range(PRODUCTS_BEFORE + 2):
-        first, second = kept.transposed("a", [weight]), kept.transposed("b", [weight])
-    assert first is not None
-    assert second is None
-
-
 @pytest.mark.parametrize("family", ["Bert", "Albert", "ModernBert", "EuroBert", "DebertaV2"])
 @pytest.mark.parametrize("tokens", [9, FEW_TOKENS + 9])
-def test_later_texts_are_as_the_first(tmp_path: Path, family: str, tokens: int) -> None:
-    """The first texts multiply by weights as stored, later ones by copies."""
+def test_many_texts_are_as_each(tmp_path: Path, family: str, tokens: int) -> None:
+    """A list of texts multiplies by copies, a text by weights as stored."""
     made(tmp_path, family)
     model = hs.open(tmp_path)
-    traces = [model.trace(ids=ids(tokens), hidden_states=True) for _ in range(PRODUCTS_BEFORE + 2)]
-    assert len(model.encoder.copies._made) > 0
-    for first, last in zip(traces[0].hidden_states, traces[-1].hidden_states, strict=True):
-        np.testing.assert_allclose(last.array, first.array, atol=2e-5)
-    for layer in range(len(traces[0].layers)):
-        np.testing.assert_allclose(traces[-1][layer].weights[:], traces[0][layer].weights[:], atol=2e-5)
+    assert model.encoder.copies is None
+    many, alone = model.encoder.for_many_texts, model.encoder
+    sequence = Input(np.array(ids(tokens)), np.zeros(tokens, dtype=np.int64))
+    (with_copies,), (as_stored,) = (encoder.forward([sequence], hidden_states=True) for encoder in (many, alone))
+    assert many.copies is not None
+    assert len(many.copies._made) > 0
+    for first, last in zip(as_stored.hidden, with_copies.hidden, strict=True):
+        np.testing.assert_allclose(last, first, atol=2e-5)
+
+
+def test_copies_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The layers' matrices in both orders, or nothing: what is copied doesn't depend on what was computed before."""
+    built = made(tmp_path, "Bert").module
+    matrices = [parameter for name, parameter in built.named_parameters() if ".layer." in name and parameter.ndim == 2]
+    size = 2 * 4 * sum(parameter.numel() for parameter in matrices)
+    monkeypatch.setattr(forward, "COPIED_BYTES", size)
+    assert hs.open(tmp_path).encoder.for_many_texts.copies is not None
+    monkeypatch.setattr(forward, "COPIED_BYTES", size - 1)
+    assert hs.open(tmp_path).encoder.for_many_texts.copies is None
+
+
+@pytest.mark.parametrize("text", ["The cat sat.", 9 * "The cat sat on the mat. "])
+def test_the_same_call_gives_the_same_bytes(text: str) -> None:
+    """However often, whatever was computed in between, and with the model opened anew; one text, and a list of them."""
+    used = hs.open()
+    first, *later = (used.trace(text) for _ in range(5))
+    many = [text] * (FEW_TEXTS + 2)
+    once, *again = (list(map(bytes_of, model.trace(many))) for model in (used, used, hs.open()))
+    assert all(bytes_of(trace) == bytes_of(first) for trace in (*later, hs.open().trace(text)))
+    assert all(traces == once for traces in again)
+
+
+def bytes_of(trace: hs.Trace) -> list[bytes]:
+    """All numbers of the layers, to the bit."""
+    return [array.tobytes() for layer in trace.layers for array in (*layer_arrays(layer), layer.lse)]
 
 
 @pytest.mark.parametrize("cells", [300, 5000, 1 << 17])

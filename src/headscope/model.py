@@ -465,9 +465,11 @@ class Model:
         import numpy as np
 
         from headscope.encoder import Input
+        from headscope.encoder.products import FEW_TEXTS
         from headscope.results.arrays import Named, TokenAxis
         from headscope.traces import Outputs, Trace
 
+        encoder = self.encoder if len(encoded) <= FEW_TEXTS else self.encoder.for_many_texts
         traces: list[Trace] = []
         for batch in _batches([len(tokens.ids) for tokens in encoded]):
             inputs = [
@@ -475,7 +477,7 @@ class Model:
                 for tokens in encoded[batch]
             ]
             layer_progress = None if progress is None else partial(_layers_done, progress, self.anatomy.known().layers)
-            passes = self.encoder.forward(inputs, ablate=silenced, hidden_states=hidden_states, progress=layer_progress)
+            passes = encoder.forward(inputs, ablate=silenced, hidden_states=hidden_states, progress=layer_progress)
             for tokens, (text, pair), result in zip(encoded[batch], texts[batch], passes, strict=True):
                 assert result.last is not None
                 outputs = {"last_hidden_state": Named("last_hidden_state", ("tokens", "d_model"), result.last)}

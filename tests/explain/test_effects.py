@@ -155,7 +155,6 @@ def test_the_products_of_all_heads_are_those_of_70_or_78_passes(
     model = hs.open(tmp_path)
     read = Encoder.read
     monkeypatch.setattr(Encoder, "read", lambda *given: read(*given).view(Counted))
-    monkeypatch.setattr(headscope.encoder.products, "PRODUCTS_BEFORE", 10**9)  # copies don't count
     attend = headscope.encoder.everywhere.attend_everywhere
 
     def counting(q: Any, k: Any, v: Any, **options: Any) -> Any:

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 from pyarrow import parquet
+from surveying import OPTIONS
+from threadpoolctl import threadpool_info, threadpool_limits
 from transformers import (
     AutoModel,
     AutoTokenizer,
@@ -417,3 +419,21 @@ def test_a_table_has_one_measure_of_every_statistic(whole):
     with pytest.raises(InputError, match="no measure 'median'"):
         whole.table(measure="median")
     assert (np.nan_to_num(means.minus(means)["entropy"]) == 0).all()
+
+
+def test_threads_are_those_of_torch_and_of_blas_and_come_back(tmp_path: Path) -> None:
+    """As threadpoolctl and torch report them, during a survey and after it."""
+
+    def numbers() -> tuple[set[int], int]:
+        pools = threadpool_info()
+        return {pool["num_threads"] for pool in pools if pool["user_api"] == "blas"}, torch.get_num_threads()
+
+    during = []
+    with threadpool_limits(2, user_api="blas"):
+        before = numbers()
+        options = {**OPTIONS, "threads": 1, "progress": lambda _: during.append(numbers())}
+        hs.survey("-", ["A cat sat."], out=tmp_path / "out", **options)
+        assert numbers() == before
+    assert before[0] == {2}
+    assert during
+    assert all(found == ({1}, 1) for found in during)

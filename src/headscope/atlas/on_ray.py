@@ -24,7 +24,7 @@ from headscope.atlas.effects import Batch
 from headscope.atlas.head_distance_windows import ChosenWindow
 from headscope.atlas.lines import Read, Reading
 from headscope.atlas.loading import ModelSource
-from headscope.atlas.replica import ModelDescription, Replica
+from headscope.atlas.replica import ModelDescription, Replica, limit_threads
 from headscope.atlas.settings import Settings
 from headscope.errors import HeadscopeError, InputError, first_line
 
@@ -54,7 +54,8 @@ class Worker:
 
     def _ready(self, lent: list[Any]) -> Replica:
         if self._replica is None:
-            self._replica = Replica(ray.get(lent[0]), self._settings, self._threads)
+            limit_threads(self._threads)
+            self._replica = Replica(ray.get(lent[0]), self._settings)
         return self._replica
 
     def describe(self, lent: list[Any]) -> ModelDescription:

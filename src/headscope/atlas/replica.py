@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits
 
 from headscope.atlas.documents import CorpusPart, Document, Refused
 from headscope.atlas.effect_windows import EffectWindow, effect_window
@@ -67,6 +69,15 @@ class ModelDescription:
     heads: tuple[tuple[int, int], ...]
 
 
+def limit_threads(count: int | None) -> Callable[[], None]:
+    """Limit PyTorch and NumPy's BLAS to so many threads, by default to their own; return what restores these."""
+    before = ExitStack()
+    before.callback(torch.set_num_threads, torch.get_num_threads())
+    before.enter_context(threadpool_limits(count, user_api="blas"))
+    torch.set_num_threads(count or torch.get_num_threads())
+    return before.close
+
+
 class Replica:
     """A model, loaded and checked.
 
@@ -74,9 +85,7 @@ class Replica:
         HeadscopeError: the model can't be loaded, or its attention can't be read.
     """
 
-    def __init__(self, source: ModelSource, settings: Settings, threads: int | None = None) -> None:
-        if threads is not None:
-            torch.set_num_threads(threads)
+    def __init__(self, source: ModelSource, settings: Settings) -> None:
         self.settings = settings
         self.loaded = load(source, device=settings.device, dtype=settings.dtype)
         tokenizer = self.loaded.tokenizer
@@ -348,11 +357,8 @@ class Replica:
 def _reader(model: Model, settings: Settings) -> WindowReader:
     """Reads the output that effects are measured on.
 
-    A survey that is resumed has the same bytes as one that is not, so nothing may depend on what was read before.
-
     Raises:
         UnsupportedError: headscope doesn't run the model, or the model lacks the output.
         InputError: there is no such class.
     """
-    model.encoder.copies.wanted = False
     return WindowReader(model, readout_of(model, settings.effects_output), settings.effects_method)

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 
 from headscope.atlas.documents import CorpusPart, Document, Done
 from headscope.atlas.effect_windows import EffectWindow
@@ -14,7 +13,7 @@ from headscope.atlas.effects import Batch
 from headscope.atlas.head_distance_windows import ChosenWindow
 from headscope.atlas.lines import Read, Reading
 from headscope.atlas.loading import ModelSource
-from headscope.atlas.replica import ModelDescription, Replica
+from headscope.atlas.replica import ModelDescription, Replica, limit_threads
 from headscope.atlas.settings import Settings
 
 
@@ -48,12 +47,12 @@ class Workers(Protocol):
 
 
 class LocalWorkers:
-    """One replica in this process; torch's number of threads is restored on exit."""
+    """One replica in this process; numbers of threads are restored on exit."""
 
     def __init__(self, source: ModelSource, settings: Settings, *, threads: int | None) -> None:
-        self._threads = torch.get_num_threads()
+        self._restore_threads = limit_threads(threads)
         try:
-            self._replica = Replica(source, settings, threads)
+            self._replica = Replica(source, settings)
         except BaseException:
             self.__exit__()
             raise
@@ -62,7 +61,7 @@ class LocalWorkers:
         return self
 
     def __exit__(self, *error: object) -> None:
-        torch.set_num_threads(self._threads)
+        self._restore_threads()
 
     @property
     def described(self) -> ModelDescription:

@@ -22,7 +22,7 @@ from headscope.encoder.embedding import Input
 from headscope.encoder.everywhere import attend_everywhere
 from headscope.encoder.layer_forms import FORMS, convolved, feed_forward
 from headscope.encoder.nearby import attend_nearby
-from headscope.encoder.products import QKVBuffer
+from headscope.encoder.products import COPIED_BYTES, Copies, QKVBuffer
 from headscope.encoder.rotation import rotate, turns
 from headscope.encoder.weights import EncoderWeights
 from headscope.traces import LayerRecord
@@ -71,6 +71,17 @@ class Encoder(EncoderWeights):
         """A copy that computes with other parameters, by their stored names, or with other fields of config.json."""
         anatomy = replace(self.anatomy, config={**self.anatomy.config, **(config or {})})
         return Encoder(self.checkpoint, anatomy, {**self._cache, **(weights or {})})
+
+    @cached_property
+    def for_many_texts(self) -> Encoder:
+        """This encoder with copies of its weights, which BLAS multiplies faster, unless they take too much memory.
+
+        Products with copies may round otherwise: take one of both encoders for all numbers that are compared.
+        """
+        linear = sum(row.count for row in self.anatomy.parameters if row.layer is not None and len(row.shape) == 2)
+        orders = 2  # for few tokens and for many
+        too_large = orders * linear * np.dtype(np.float32).itemsize > COPIED_BYTES
+        return self if too_large else replace(self, copies=Copies())
 
     def embed(self, sequences: Sequence[Input]) -> Tokens:
         """The input of the first layer, (tokens of all texts, d_model)."""

@@ -3,16 +3,15 @@
 BLAS copies (packs) a large matrix before it multiplies. For a few tokens that copy takes as long as the product, so the
 weight is then multiplied in blocks of some rows, which BLAS multiplies where they lie: half of the time for 12 tokens.
 
-Models that read more than a few texts copy their weights, in the order in memory that BLAS multiplies fastest. For few
-tokens a copy is (out, in), as stored, but begins at a line of the cache, which weights in a file rarely do; for many
-tokens it is (in, out). Either way, products take about 10 % less. A copy pays for itself within 3 more texts of 128
-tokens, or 11 of 12. A first text copies nothing, unless layers share their weights.
+For a list of texts, weights are copied first, in the order in memory that BLAS multiplies fastest. For few tokens a
+copy is (out, in), as stored, but begins at a line of the cache, which weights in a file rarely do; for many tokens it
+is (in, out). Either way, products take about 10 % less. A copy pays for itself within 3 texts of 128 tokens, or 11 of
+12. A product with a copy may round otherwise, so whether there are copies never depends on what was computed before.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -136,11 +135,11 @@ def _parts(stored: Sequence[Weight]) -> Iterator[tuple[Weight, slice]]:
         first += len(weight)
 
 
-PRODUCTS_BEFORE = 3
-"""Number of products with a weight as stored before it is copied: copies are for models that read many texts."""
+FEW_TEXTS = 3
+"""Length of a list of texts that is read without copies: they would cost more than they save."""
 
 COPIED_BYTES = 1 << 30
-"""Memory for the copies of one model, 1 GiB. In each order, the layers of BERT-base take 0.34 GB."""
+"""Most memory for the copies of one model, 1 GiB. In each order, the layers of BERT-base take 0.34 GB."""
 
 LINE, BEYOND = 32, 48
 """Rows of (in, out) are a multiple of 32 numbers and 48 more apart: an odd number of cache lines.
@@ -155,19 +154,12 @@ ROWS_AT_ONCE = 64
 
 @dataclass
 class Copies:
-    """The copies of one model's weights.
+    """The copies of one model's weights, each made before the first product with it."""
 
-    Attributes:
-        wanted: False to make none: then the last bits of a product don't depend on how many were made before it.
-    """
-
-    wanted: bool = True
     _made: dict[Hashable, Float[np.ndarray, "..."]] = field(default_factory=dict)
-    _products: Counter[Hashable] = field(default_factory=Counter)
-    _bytes: int = 0
 
-    def as_stored(self, key: Hashable, stored: Sequence[Weight]) -> Weight | None:
-        """(out of all, in): the copy of these weights, one below the other; None if they have no copy yet.
+    def as_stored(self, key: Hashable, stored: Sequence[Weight]) -> Weight:
+        """(out of all, in): the copy of these weights, one below the other.
 
         Args:
             key: identifies the weights.
@@ -178,8 +170,8 @@ class Copies:
         shape = (sum(map(len, stored)), stored[0].shape[1])
         return self._copy((key, "as stored"), shape, lambda copy: np.concatenate(stored, out=copy))
 
-    def transposed(self, key: Hashable, stored: Sequence[Weight]) -> Float[np.ndarray, "into out"] | None:
-        """(in, out of all): the copy of these weights, side by side; None if they have no copy yet.
+    def transposed(self, key: Hashable, stored: Sequence[Weight]) -> Float[np.ndarray, "into out"]:
+        """(in, out of all): the copy of these weights, side by side.
 
         Args:
             key: identifies the weights.
@@ -187,25 +179,16 @@ class Copies:
         """
         out = sum(map(len, stored))
         shape = (stored[0].shape[1], -(-out // LINE) * LINE + BEYOND)
-        copy = self._copy((key, "transposed"), shape, lambda copy: _transpose(stored, copy))
-        return None if copy is None else copy[:, :out]
+        return self._copy((key, "transposed"), shape, lambda copy: _transpose(stored, copy))[:, :out]
 
     def _copy(
         self, key: Hashable, shape: tuple[int, int], fill: Callable[[Float[np.ndarray, "rows width"]], object]
-    ) -> Float[np.ndarray, "rows width"] | None:
-        if key in self._made:
-            return self._made[key]
-        if not self.wanted:
-            return None
-        self._products[key] += 1
-        size = shape[0] * shape[1] * np.dtype(np.float32).itemsize
-        if self._products[key] <= PRODUCTS_BEFORE or self._bytes + size > COPIED_BYTES:
-            return None
-        self._bytes += size
-        copy = empty_aligned(shape)
-        fill(copy)
-        self._made[key] = copy
-        return copy
+    ) -> Float[np.ndarray, "rows width"]:
+        if key not in self._made:
+            copy = empty_aligned(shape)
+            fill(copy)
+            self._made[key] = copy
+        return self._made[key]
 
 
 def _transpose(stored: Sequence[Weight], copy: Float[np.ndarray, "into row"]) -> None:

@@ -39,8 +39,8 @@ THREAD_LIMITS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 class EncoderWeights:
     """The parameters of a checkpoint, in fp32.
 
-    fp32 parameters are used in place, in the mapped file; narrower dtypes are upcast once and cached. Weights that are
-    multiplied more often are copied: see products.py.
+    fp32 parameters are used in place, in the mapped file; narrower dtypes are upcast once and cached. For many texts,
+    weights are copied: see products.py.
     """
 
     checkpoint: Checkpoint
@@ -52,7 +52,7 @@ class EncoderWeights:
     _looked_up: dict[Hashable, tuple[Hashable, list[Float[np.ndarray, "..."]]]] = field(
         default_factory=dict, repr=False, compare=False
     )
-    copies: Copies = field(default_factory=Copies, repr=False, compare=False)
+    copies: Copies | None = field(default=None, repr=False, compare=False)
     _kept: threading.local = field(default_factory=threading.local, repr=False, compare=False)
 
     @cached_property
@@ -131,13 +131,13 @@ class EncoderWeights:
         key, stored = self._linears(tuple(roles), layer)
         tokens, width = len(x), sum(map(len, stored))
         if tokens > FEW_TOKENS:
-            transposed = self.copies.transposed(key, stored)
-            if transposed is not None:
+            if self.copies is not None:
+                transposed = self.copies.transposed(key, stored)
                 row = width if len(stored) == 1 else transposed.strides[0] // transposed.itemsize  # as in the copy
                 return np.matmul(x, transposed, out=self.scratch(roles[0], (tokens, row))[:, :width])
             return many_products(x, stored, out=self.scratch(roles[0], (width, tokens)))
-        copy = self.copies.as_stored(key, stored)
-        return few_products(x, stored if copy is None else [copy], out=self.scratch(roles[0], (tokens, width)))
+        parts = stored if self.copies is None else [self.copies.as_stored(key, stored)]
+        return few_products(x, parts, out=self.scratch(roles[0], (tokens, width)))
 
     def _linears(self, roles: tuple[str, ...], layer: int | None) -> tuple[Hashable, list[Float[np.ndarray, "_ into"]]]:
         """Return what identifies the weights of these roles, and the weights as stored."""
