@@ -11,8 +11,8 @@ import pytest
 import headscope as hs
 from headscope.errors import InputError, TraceError
 from headscope.heads import CATALOG, roles_of
-from headscope.heads.roles import is_punctuation
 from headscope.results.arrays import TokenAxis
+from headscope.results.tokens import is_punctuation
 from headscope.traces import LayerRecord, Trace
 from small_bert import small_bert
 

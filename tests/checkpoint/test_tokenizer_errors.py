@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizer_folders import BERT_SPECIALS, Folder, folder_with, unigram_json
@@ -86,6 +87,53 @@ def test_no_tokenizer_at_all(tmp_path: Path) -> None:
             call()
         assert "ids=" in str(caught.value)
     assert tokenizer.encode_ids([5]).tokens == ("#5",)
+
+
+@pytest.mark.parametrize(
+    ("config", "files", "found", "advice"),
+    [
+        (
+            "roberta",
+            {"vocab_txt": SMALL},
+            "RobertaTokenizer, the tokenizer of model_type roberta, can't use vocab.txt",
+            "BertTokenizer, add tokenizer_class in tokenizer_config.json",
+        ),
+        ("deberta-v2", {"vocab_txt": SMALL}, "can't use vocab.txt", "BertTokenizer, add tokenizer_class"),
+        (
+            "roberta",
+            {"vocab_txt": SMALL, "vocab": {"a": 0}},
+            "vocab.json without merges.txt. RobertaTokenizer, ",
+            "BertTokenizer, add",
+        ),
+        ("bert", {"vocab": {"a": 0}, "merges_txt": ""}, "can't use vocab.json and merges.txt", "RobertaTokenizer, add"),
+        (
+            "roberta",
+            {"vocab_txt": SMALL, "tokenizer_config": {"tokenizer_class": "RobertaTokenizer"}},
+            "RobertaTokenizer, named in tokenizer_config.json, can't use vocab.txt",
+            "correct tokenizer_class in tokenizer_config.json",
+        ),
+    ],
+)
+def test_files_that_another_class_made_are_named(
+    tmp_path: Path, config: str, files: dict[str, Any], found: str, advice: str
+) -> None:
+    with pytest.raises(CheckpointError) as caught:
+        load_tokenizer(folder_with(tmp_path, {"model_type": config}, **files)).encode("the")
+    listed = caught.value.found.partition("none of ")[2].partition(". ")[0]
+    assert not [name for name in listed.split(", ") if (tmp_path / name).is_file()]
+    assert found in caught.value.found
+    assert advice in caught.value.advice
+
+
+def test_the_advice_for_such_a_file_is_right(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path, {"model_type": "roberta"}, vocab_txt=SMALL)
+    with pytest.raises(CheckpointError):
+        load_tokenizer(folder).encode("the")
+    named = folder_with(
+        tmp_path, {"model_type": "roberta"}, vocab_txt=SMALL, tokenizer_config={"tokenizer_class": "BertTokenizer"}
+    )
+    expected = transformers.AutoTokenizer.from_pretrained(tmp_path, trust_remote_code=False)("the the")["input_ids"]
+    assert list(load_tokenizer(named).encode("the the").ids) == expected
 
 
 @pytest.mark.parametrize(

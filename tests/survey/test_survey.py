@@ -369,6 +369,34 @@ def test_a_checkpoint_that_lacks_weights_is_refused(tmp_path):
         hs.survey(str(decoder), ["text"])
 
 
+@pytest.mark.parametrize(
+    ("matrix", "factor"),
+    [("self.value", 1e24), ("self.value", 1e-30), ("output.dense", 1e24)],
+    ids=["large values", "small values", "a large output"],
+)
+def test_norms_of_very_large_and_small_weights(tokenizer, tmp_path, matrix, factor):
+    """Their squares are beyond fp32; the norms are not, and are as fp64 has them, or there are none."""
+    model = AutoModel.from_pretrained(BUNDLED, attn_implementation="eager").eval()
+    layer = model.encoder.layer[-1].attention
+    with torch.no_grad():
+        layer.get_submodule(matrix).weight.mul_(factor)
+        layer.self.value.bias.zero_()
+        ids = tokenizer("the cat sat on the mat", return_tensors="pt")
+        out = model(**ids, output_attentions=True, output_hidden_states=True)
+        heads, size = model.config.num_attention_heads, model.config.hidden_size
+        v = out.hidden_states[-2][0].double() @ layer.self.value.weight.double().T
+        v = v.reshape(len(v), heads, size // heads).transpose(0, 1)
+        W_O = layer.output.dense.weight.double().T.reshape(heads, size // heads, size)
+        expected = (out.attentions[-1][0].double() @ (v @ W_O).norm(dim=-1)[..., None])[..., 0].mean(-1)
+    survey = hs.survey(model, ["the cat sat on the mat"], tokenizer=tokenizer, out=tmp_path / "survey")
+    norms = survey.table()["norm"].array[-1]
+    if matrix == "output.dense":
+        assert np.isnan(norms).all()
+    else:
+        np.testing.assert_allclose(norms, expected.numpy(), rtol=1e-3)
+    assert survey.table()["norm"].array[:-1].all()
+
+
 def test_a_corpus_without_a_readable_document_leaves_nothing_behind(tmp_path):
     (tmp_path / "a.jsonl").write_text(json.dumps({"body": "text"}))
     with pytest.raises(InputError, match=r"no document of the corpus could be read.*the fields are body.*--field"):

@@ -24,7 +24,7 @@ from headscope.anatomy.refusals import (
 )
 from headscope.anatomy.schema import Family, Spec
 from headscope.anatomy.sizes import Dimensions, read_dimensions
-from headscope.anatomy.tops import sort_rest, top_specs
+from headscope.anatomy.tops import sort_rest, top_specs, with_tied_tables
 from headscope.checkpoint.json_text import brief, shortened
 
 if TYPE_CHECKING:
@@ -67,6 +67,8 @@ def read_anatomy(checkpoint: Checkpoint) -> Anatomy:
         return plain_anatomy(checkpoint, family_unknown(checkpoint))
     family, stem = known
     names = spellings(tensors)
+    if not find_bases(names, family):
+        names = with_tied_tables(names, family, config)
     bases = find_bases(names, family)
     if len(bases) != 1:
         return plain_anatomy(checkpoint, no_single_base(family, bases))

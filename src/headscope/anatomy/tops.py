@@ -22,6 +22,28 @@ def ties_words(config: Mapping[str, Any], family: Family | None) -> bool:
     return config.get("tie_word_embeddings", default) is not False
 
 
+def with_tied_tables(names: Mapping[str, str], family: Family, config: Mapping[str, Any]) -> dict[str, str]:
+    """Class's name -> stored name, with the base model's tables that the file keeps only as an output's weight.
+
+    safetensors' `save_model` writes tied parameters once, under the name that sorts first: `lm_head.decoder.weight`
+    before `roberta.embeddings.word_embeddings.weight`. transformers ties them again if the config ties words.
+    """
+    found = dict(names)
+    if not ties_words(config, family):
+        return found
+    tables = {spec.name for spec in family.embeddings}
+    for spec in (spec for top in family.tops for spec in family.held(top.specs, config) if spec.tied_to in tables):
+        for name, stored in names.items():
+            outer = name.removesuffix(spec.name)
+            if outer == name or (outer and not outer.endswith(".")):
+                continue
+            for prefix in (family.prefix, family.published_prefix):
+                if prefix is not None and any(other.startswith(outer + prefix) for other in names):
+                    found.setdefault(f"{outer}{prefix}{spec.tied_to}", stored)
+                    break
+    return found
+
+
 def top_specs(
     family: Family, stem: str, config: Mapping[str, Any], names: Iterable[str], outer: str
 ) -> dict[str, Spec]:

@@ -10,7 +10,7 @@ import pyarrow
 
 from headscope.atlas.head_distance_windows import ChosenWindow
 from headscope.atlas.store import part_record, sealed_parquet, table_of_bytes
-from headscope.heads.roles import is_punctuation
+from headscope.results.tokens import is_punctuation
 from headscope.runs.windows import TokenWindow
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from headscope.atlas.evidence import Own, Place, Texts, Vectors, drawn_of, half_
 from headscope.atlas.passages import MARKS, PLACES
 from headscope.atlas.store import read_beside
 from headscope.atlas.sums import summed
-from headscope.heads.roles import is_punctuation
+from headscope.results.tokens import is_punctuation
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int

@@ -36,8 +36,6 @@ from headscope.model import Model, open_model
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from headscope.checkpoint import Checkpoint
-
 
 @dataclass(frozen=True, eq=False)
 class ModelSource:
@@ -175,9 +173,7 @@ def _pretrained(opened: Model) -> tuple[nn.Module, Any]:
     tokenizer = _tokenizer(opened, config)
     advice = "load it yourself and pass it: hs.survey(model, documents, tokenizer=tokenizer)"
     with quiet(), foreign_errors(where, advice):
-        model, loading = cls.from_pretrained(
-            None, config=config, state_dict=_state(checkpoint), output_loading_info=True
-        )
+        model, loading = cls.from_pretrained(None, config=config, state_dict=_state(opened), output_loading_info=True)
     missing = sorted(key for key in loading["missing_keys"] if not key.startswith("pooler."))
     if missing:
         raise UnsupportedError(
@@ -206,13 +202,16 @@ def _tokenizer(opened: Model, config: Any) -> Any:
         return transformers.AutoTokenizer.from_pretrained(name, config=config, revision=commit, trust_remote_code=False)
 
 
-def _state(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
-    """Every tensor of a checkpoint, copied; bfloat16 as it is stored."""
+def _state(opened: Model) -> dict[str, torch.Tensor]:
+    """Every tensor of a checkpoint, copied; bfloat16 as it is stored. A tied table has its own name, too."""
+    checkpoint, anatomy = opened.checkpoint, opened.anatomy
     checkpoint.fetch()
     state = {}
     for name, entry in checkpoint.tensors.items():
         tensor = torch.from_numpy(np.array(checkpoint.read(name)))
         state[name] = tensor.to(torch.bfloat16) if entry.dtype == "BF16" else tensor
+    prefix = anatomy.place.prefix if anatomy.place else ""
+    state |= {prefix + row.name: state[row.stored] for row in anatomy.parameters if not row.stored.startswith(prefix)}
     return state
 
 

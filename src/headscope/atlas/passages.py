@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscope.heads.roles import is_punctuation
+from headscope.results.tokens import is_punctuation
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int

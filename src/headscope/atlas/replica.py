@@ -261,6 +261,7 @@ class Replica:
                     acts.begin(rows)
                 model(**self._inputs(rows))
                 values[batch] = measure.table().numpy()
+        values[np.isinf(values)] = np.nan  # of norms beyond fp32
         return values
 
     def _inputs(self, windows: list[Window]) -> dict[str, torch.Tensor]:
@@ -274,7 +275,8 @@ class Replica:
             W_O = np.stack(
                 [self._projections.W_O(layer, head) for other, head in self.described.heads if other == layer]
             )
-            gram = gram_of(W_O.astype(np.float64)).astype(np.float32)
+            with np.errstate(over="ignore"):  # `_measure` has NaN there
+                gram = gram_of(W_O.astype(np.float64)).astype(np.float32)
             self._grams[layer] = torch.from_numpy(gram).to(next(self.loaded.model.parameters()).device)
         return self._grams[layer]
 

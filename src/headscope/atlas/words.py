@@ -24,6 +24,7 @@ from headscope.checkpoint.tokenizer.settings import AGAIN
 from headscope.errors import CheckpointError, UnsupportedError
 from headscope.heads.windows import Cutter, Window, axis_of, window_of
 from headscope.live.calls import Call
+from headscope.results.tokens import whole_words
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
@@ -43,7 +44,7 @@ class Words:
     """The words of a window.
 
     Attributes:
-        of_token: (tokens,), the word of each token, from 0; -1 for special tokens.
+        of_token: (tokens,), the word of each token, from 0; -1 for special tokens and for spaces.
         forms: each word as it stands in the text. A word of a treebank may have no token.
         sentence: the tree, where the window is a sentence of a treebank.
     """
@@ -203,22 +204,13 @@ def _groups(words: Words, most: int) -> Iterator[tuple[int, int]]:
 
 
 def words_of_text(encoding: Any, text: str) -> Words:
-    """The words as the tokenizer's pre-tokenizer cut them, from its encoding of a window of the text."""
-    of_token = np.full(len(encoding.ids), -1)
-    forms: list[str] = []
-    last: Any = None
-    start = 0
-    for at, (word, special, span) in enumerate(
-        zip(encoding.word_ids, encoding.special_tokens_mask, encoding.offsets, strict=True)
-    ):
-        if special:
-            continue
-        if not forms or word is None or word != last:
-            forms.append("")
-            start = span[0]
-        forms[-1] = text[start : span[1]].strip()
-        of_token[at], last = len(forms) - 1, word
-    return Words(of_token, tuple(forms))
+    """The words as `headscope.results.tokens` has them, from the encoding of a window of the text."""
+    axis = axis_of(encoding)
+    numbers, texts = whole_words(axis, text)
+    apart = {number for number, special in zip(numbers, axis.special, strict=True) if special}
+    kept = [number for number, form in enumerate(texts) if form and number not in apart]
+    rank = {number: at for at, number in enumerate(kept)}
+    return Words(np.array([rank.get(number, -1) for number in numbers]), tuple(texts[number] for number in kept))
 
 
 def words_of_sentence(encoding: Any, sentence: Sentence) -> Words:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from headscope.results.tokens import bare, whole_words
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -15,9 +17,6 @@ if TYPE_CHECKING:
     from headscope.heads import Roles
     from headscope.results.arrays import TokenAxis
     from headscope.traces import Trace
-
-MARKERS = ("##", "Ġ", "▁")
-"""Stand before a token that continues a word or begins one."""
 
 UNKNOWN = frozenset({"[UNK]", "<unk>"})
 """Stand for words that the vocabulary lacks: nobody can say what they link."""
@@ -77,9 +76,8 @@ class Content:
 
 def content_of(trace: Trace, axis: TokenAxis, roles: Roles) -> Content:
     """The tokens of one axis of a trace."""
-    place = _places(axis)
-    spelled = [_spelled(token) for token in axis.tokens]
-    words = _words(trace, axis, place, spelled)
+    place, forms = whole_words(axis, *((trace.text, trace.pair) if axis is trace.queries else (None, None)))
+    words = tuple(forms[number] for number in place)
     special, punctuation = np.array(axis.special, dtype=bool), roles.punctuation
     letters = np.array([any(letter.isalnum() for letter in word) for word in words], dtype=bool)
     unknown = special | np.array([token in UNKNOWN for token in axis.tokens], dtype=bool)
@@ -87,44 +85,12 @@ def content_of(trace: Trace, axis: TokenAxis, roles: Roles) -> Content:
     content = letters & ~unknown & ~closed
     named = content & np.array([any(letter.isalpha() for letter in word) for word in words], dtype=bool)
     numbers: dict[tuple[str, ...], int] = {}
-    keys = [(word.casefold(), token.casefold()) for word, token in zip(words, spelled, strict=True)]
+    keys = [(word.casefold(), token.casefold()) for word, token in zip(words, map(bare, axis.tokens), strict=True)]
     group = np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
     nameless = special | ~letters | (punctuation if len(punctuation) == len(special) else False)
     looking = (named | _among(words, PRONOUNS)) & ~unknown
-    return Content(words, content, looking, _among(words, THIRD_PERSON), np.where(nameless, -1, group), place)
+    return Content(words, content, looking, _among(words, THIRD_PERSON), np.where(nameless, -1, group), np.array(place))
 
 
 def _among(words: Sequence[str], listed: frozenset[str]) -> Bool[np.ndarray, " tokens"]:
     return np.array([word.casefold() in listed for word in words], dtype=bool)
-
-
-def _places(axis: TokenAxis) -> Int[np.ndarray, " tokens"]:
-    """The number of each token's word: it rises where the word changes, or the tokenizer knows of none."""
-    places = np.zeros(len(axis), dtype=np.int64)
-    for at in range(1, len(axis)):
-        word = axis.words[at]
-        continued = word is not None and word == axis.words[at - 1] and axis.segments[at] == axis.segments[at - 1]
-        places[at] = places[at - 1] + (not continued)
-    return places
-
-
-def _spelled(token: str) -> str:
-    marker = next((mark for mark in MARKERS if token.startswith(mark) and token != mark), "")
-    return token.removeprefix(marker)
-
-
-def _words(trace: Trace, axis: TokenAxis, place: Int[np.ndarray, " tokens"], spelled: list[str]) -> tuple[str, ...]:
-    """The whole word of each token, put together from its tokens."""
-    joined: dict[int, str] = {}
-    part, begun = trace.text, False
-    for at, token in enumerate(spelled):
-        if axis.special[at]:
-            part = trace.pair if begun else part
-            joined[int(place[at])] = axis.tokens[at]
-            continue
-        begun = True
-        span = axis.spans[at]
-        inside = part is not None and span is not None and axis is trace.queries
-        text = part[span[0] : span[1]] if inside and part is not None and span is not None else token
-        joined[int(place[at])] = joined.get(int(place[at]), "") + (text or token)
-    return tuple(joined[int(at)] for at in place)

@@ -79,8 +79,13 @@ def norms_by_gram(
     """|v_j W_O| of every head, (…, heads, keys): the root of v_j W_O W_O^T v_j^T."""
     heads, d_value, _ = gram.shape
     kv_heads, keys, _ = v.shape[-3:]
-    values = v[..., None, :, :]
-    grouped = gram.reshape(kv_heads, heads // kv_heads, d_value, d_value)
-    squares = ((values @ grouped) * values).sum(-1).reshape(*v.shape[:-3], heads, keys)
     xp = namespace(v)
-    return xp.sqrt(xp.where(squares > 0, squares, xp.zeros_like(squares)))
+    # Squares of very large or small values leave fp32's range: a power of two, which changes no digit, keeps them in.
+    peak = xp.amax(xp.abs(v), -1)[..., None]
+    one = xp.ones_like(peak)
+    factor = xp.where(peak > 2.0**40, one * 2.0**-70, xp.where(peak < 2.0**-40, one * 2.0**60, one))
+    values = (v * factor)[..., None, :, :]
+    grouped = gram.reshape(kv_heads, heads // kv_heads, d_value, d_value)
+    squares = ((values @ grouped) * values).sum(-1)
+    roots = xp.sqrt(xp.where(squares < 0, xp.zeros_like(squares), squares)) / factor[..., None, :, 0]
+    return roots.reshape(*v.shape[:-3], heads, keys)

@@ -5,25 +5,21 @@ For the other queries a statistic is NaN, by the rules of docs/statistics.md.
 
 from __future__ import annotations
 
-import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headscope.attention.scores import Mask
 from headscope.heads.catalog import CATALOG, CELLS, MASSES, ROLE_TOKENS
+from headscope.results.tokens import punctuation
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Int
 
     from headscope.results.arrays import TokenAxis
     from headscope.traces import Trace
-
-MARKERS = ("##", "Ġ", "▁")
-"""Marks of vocabularies before a token that continues or begins a word."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,39 +63,16 @@ def roles_of_tokens(queries: TokenAxis, keys: TokenAxis, text: str | None, pair:
     """The roles of tokens, by the rules of docs/statistics.md. The same axis object twice means self-attention."""
     special = np.array(keys.special, dtype=bool)
     sentences = _sentences(keys, pair is not None)
-    words = _words(keys, sentences, (text, pair))
     return Roles(
         cls=special & np.array([token in ROLE_TOKENS["cls"] for token in keys.tokens], dtype=bool),
         sep=special & np.array([token in ROLE_TOKENS["sep"] for token in keys.tokens], dtype=bool),
-        punctuation=~special & np.array([is_punctuation(word) for word in words], dtype=bool),
+        punctuation=np.array(punctuation(keys, text, pair), dtype=bool),
         special=special,
         sentences=sentences,
         query_sentences=_sentences(queries, pair is not None),
         query_special=np.array(queries.special, dtype=bool),
         aligned=keys is queries,
     )
-
-
-@lru_cache(maxsize=1 << 16)
-def is_punctuation(word: str) -> bool:
-    """Return True if all characters are punctuation by BERT's tokenizer: Unicode's P, and ASCII signs like $."""
-    return bool(word.strip()) and all(
-        unicodedata.category(sign).startswith("P") or (sign.isascii() and sign.isprintable() and not sign.isalnum())
-        for sign in word.replace(" ", "")
-    )
-
-
-def _words(axis: TokenAxis, sentences: Int[np.ndarray, " n"], texts: Sequence[str | None]) -> list[str]:
-    """Each token's text, if its span is known; otherwise the token without the vocabulary's marker."""
-    words = []
-    for token, span, sentence in zip(axis.tokens, axis.spans, sentences, strict=True):
-        text = texts[max(int(sentence), 0)]
-        if span is not None and text is not None and span[1] > span[0]:
-            words.append(text[span[0] : span[1]])
-            continue
-        marker = next((mark for mark in MARKERS if token.startswith(mark) and token != mark), "")
-        words.append(token.removeprefix(marker))
-    return words
 
 
 def _sentences(axis: TokenAxis, pair: bool) -> Int[np.ndarray, " n"]:

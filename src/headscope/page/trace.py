@@ -18,6 +18,7 @@ from headscope.errors import InputError
 from headscope.heads import roles_of
 from headscope.heads.grid import THUMB, measure_layer, measured_share, write_norms
 from headscope.page.findings import page_findings
+from headscope.results.tokens import own_span
 from headscope.screens.pieces import labels
 from headscope.traces import Trace
 from headscope.traces.file import DTYPES, pack
@@ -73,6 +74,8 @@ def page_file(
     if dtype not in DTYPES:
         raise InputError(f"unsupported dtype {dtype!r} for a page", where="dtype", advice="use fp32 or fp16")
     narrow = _narrow(trace, layers, heads, DTYPES[dtype])
+    spans = tuple(own_span(trace.queries, at) for at in range(len(trace.queries)))
+    narrow = narrow.replaced(queries=replace(trace.queries, spans=spans))
     width = np.dtype(DTYPES[dtype]).itemsize
     size = sum(record.v.size * width for record in narrow.layers if record.v is not None)
     left_out = values is None and size > VALUES_UP_TO

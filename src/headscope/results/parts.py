@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from headscope.errors import InputError
 from headscope.results.measure import signed
+from headscope.results.tokens import sources, text_of, whole_words
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -85,23 +87,18 @@ def groups_of(axis: TokenAxis, by: str = "word", text: str | None = None, pair: 
     """
     if by not in UNITS_OF_TEXT:
         raise InputError(f"a text has no {by!r:.40}", where="by", advice=f"use one of {', '.join(UNITS_OF_TEXT)}")
-    sources = _sources(axis, text, pair)
-    if by == "sentence" and any(source is None for source in sources):
+    places = sources(axis, text, pair)
+    if by == "sentence" and any(source is None for source in places):
         raise InputError(
             "the sentences of a text that isn't known can't be told apart",
             where="by",
             advice="pass a text instead of ids, or use by='word'",
         )
-    groups: list[list[int]] = []
-    keys: list[object] = []
-    for at in range(len(axis)):
-        key = _key(axis, at, by, sources[at])
-        if groups and key is not None and keys[-1] == key:
-            groups[-1].append(at)
-        else:
-            groups.append([at])
-            keys.append(key)
-    return [Group(_label(axis, some, sources[some[0]]), tuple(some), axis.special[some[0]]) for some in groups]
+    keys: Sequence[object] = range(len(axis))
+    if by != "token":
+        keys = whole_words(axis, text, pair)[0] if by == "word" else _sentences(axis, places)
+    groups = [[at for at, _ in some] for _, some in groupby(enumerate(keys), key=lambda one: one[1])]
+    return [Group(_label(axis, some, places[some[0]]), tuple(some), axis.special[some[0]]) for some in groups]
 
 
 def parts_of(
@@ -131,32 +128,15 @@ def kappa_of(shares: Float[np.ndarray, "..."], rest: float, total: float) -> flo
     return size / abs(total) if total else float("inf")
 
 
-def _sources(axis: TokenAxis, text: str | None, pair: str | None) -> list[tuple[int, str] | None]:
-    """The number and the words of the text that each token stands in; the second one follows a special token."""
-    found: list[tuple[int, str] | None] = []
-    number, content_seen = 0, False
-    for at in range(len(axis)):
-        if axis.special[at]:
-            number = 1 if content_seen and pair is not None else number
+def _sentences(axis: TokenAxis, places: Sequence[tuple[int, str] | None]) -> list[object]:
+    """The number of each token's text and sentence; special tokens, and those without a span, stand alone."""
+    found: list[object] = []
+    for at, (source, span) in enumerate(zip(places, axis.spans, strict=True)):
+        if axis.special[at] or source is None or span is None:
+            found.append(at)
         else:
-            content_seen = True
-        source = (text, pair)[number]
-        found.append(None if source is None else (number, source))
+            found.append((source[0], sum(end <= span[0] for end in _sentence_ends(source[1]))))
     return found
-
-
-def _key(axis: TokenAxis, at: int, by: str, source: tuple[int, str] | None) -> object:
-    """The mark that a token shares with others of its group; None if it stands alone."""
-    if by == "token" or axis.special[at]:
-        return None
-    if by == "word":
-        word = axis.words[at]
-        return None if word is None else (axis.segments[at], source and source[0], word)
-    assert source is not None
-    span = axis.spans[at]
-    if span is None:
-        return None
-    return source[0], sum(end <= span[0] for end in _sentence_ends(source[1]))
 
 
 def _sentence_ends(text: str) -> Iterator[int]:
@@ -165,9 +145,4 @@ def _sentence_ends(text: str) -> Iterator[int]:
 
 def _label(axis: TokenAxis, tokens: Sequence[int], source: tuple[int, str] | None) -> str:
     """The stretch of text from the first token's beginning to the last one's end."""
-    first, last = axis.spans[tokens[0]], axis.spans[tokens[-1]]
-    if source is not None and first is not None and last is not None and source[1][first[0] : last[1]].strip():
-        return " ".join(source[1][first[0] : last[1]].split())
-    if source is None or axis.special[tokens[0]]:
-        return "".join(axis.tokens[at].removeprefix("##") for at in tokens).strip("Ġ▁ ") or axis.tokens[tokens[0]]
-    return " ".join(axis.tokens[at] for at in tokens)
+    return " ".join(text_of(axis, tokens, source).split()) or axis.tokens[tokens[0]]

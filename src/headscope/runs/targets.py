@@ -31,6 +31,7 @@ from headscope.attention.activations import log_softmax, softmax
 from headscope.encoder.pooling import cosines_with, pooled
 from headscope.errors import CheckpointError, InputError, UnsupportedError
 from headscope.results.effects import UNITS, Target, Wanted
+from headscope.results.tokens import SPACES, bare
 from headscope.runs.texts import encoded_text, last_states
 
 if TYPE_CHECKING:
@@ -44,8 +45,6 @@ KINDS = tuple(UNITS)
 """First parts of a tuple that names one target."""
 PLAIN = [[str, str], [int, int]]
 """Types of a target's and its alternative's names where both are a word, a class or its number."""
-LEADS = "Ġ▁"
-"""Spellings of the space before a word in vocabularies."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,7 +225,7 @@ def _best_word(model: Model, last: Float[np.ndarray, "tokens d_model"], row: int
 def is_word(token: str) -> bool:
     """Return True for a token that may be a word: it has a letter or digit, and isn't special or a continuation."""
     special = len(token) > 2 and (token[0], token[-1]) in (("[", "]"), ("<", ">"))
-    return not special and not token.startswith("##") and any(sign.isalnum() for sign in token.lstrip(LEADS))
+    return not special and not token.startswith("##") and any(sign.isalnum() for sign in bare(token))
 
 
 def _word(model: Model, masks: Sequence[int], named: Sequence[str | int]) -> Target:
@@ -262,7 +261,7 @@ def token_id(model: Model, word: str, why: str) -> int:
     Raises:
         InputError: the vocabulary spells it with several tokens, or with the unknown one.
     """
-    for spelling in (*(lead + word for lead in LEADS), word):
+    for spelling in (*(lead + word for lead in SPACES), word):
         index = model.tokenizer.id(spelling)
         if index is not None:
             return index

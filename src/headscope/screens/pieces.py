@@ -10,6 +10,7 @@ import numpy as np
 
 from headscope.checkpoint import called
 from headscope.errors import InputError
+from headscope.results.tokens import SPACES, sources
 from headscope.screens.labels import printable, width
 from headscope.screens.terminal import Drawing, Line, Paper, prose
 from headscope.screens.values import shortened, whole_number
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 CONTINUED = "·"
 """Mark before a token that continues a word."""
-WORD_START = "Ġ▁"
-"""Marks that byte-level and SentencePiece vocabularies use for the space before a word."""
 
 
 def labels(axis: TokenAxis, text: str | None = None, pair: str | None = None) -> tuple[str, ...]:
@@ -32,15 +31,12 @@ def labels(axis: TokenAxis, text: str | None = None, pair: str | None = None) ->
     Special and unknown tokens keep their names, because the model sees no more of them.
     """
     names: list[str] = []
-    part, content_seen = text, False
-    for at, token in enumerate(axis.tokens):
+    for at, (token, place) in enumerate(zip(axis.tokens, sources(axis, text, pair), strict=True)):
         if axis.special[at]:
-            part = pair if content_seen else part
             names.append(printable(token))
             continue
-        content_seen = True
         span = axis.spans[at]
-        source = part[span[0] : span[1]] if part is not None and span is not None else None
+        source = place[1][span[0] : span[1]] if place is not None and span is not None else None
         continued = at > 0 and axis.words[at] is not None and axis.words[at] == axis.words[at - 1]
         names.append((CONTINUED if continued else "") + _label(token, source, continued))
     return tuple(names)
@@ -58,7 +54,7 @@ def joined(axis: TokenAxis, most: int) -> str:
 def _label(token: str, source: str | None, continued: bool) -> str:
     if continued and token.startswith("##") and len(token) > 2:
         token = token[2:]
-    elif len(token) > 1 and token[0] in WORD_START and (source is None or token[0] not in source):
+    elif len(token) > 1 and token[0] in SPACES and (source is None or token[0] not in source):
         token = token[1:]
     spelled = _spelled_bytes(token) if not token.isascii() else None
     if source is not None and spelled is not None and token not in source and spelled in source.encode():

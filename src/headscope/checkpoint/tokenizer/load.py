@@ -131,7 +131,7 @@ def _open(
     model = next((path for name in SENTENCEPIECE_FILES if (path := checkpoint.file(name)) is not None), None)
     if class_name in SENTENCEPIECE:
         if model is None:
-            return Refused(_incomplete(settings, class_name, False, False), {}), None
+            return Refused(_incomplete(checkpoint, settings, class_name, known_by), {}), None
         try:
             from headscope.checkpoint.tokenizer.sentencepiece import from_sentencepiece
 
@@ -142,12 +142,12 @@ def _open(
     if class_name in BYTE_LEVEL and vocab_json is not None and merges is not None:
         return from_vocab_and_merges(vocab_json, merges, settings), "vocab.json"
     if class_name in WORDPIECE or class_name in BYTE_LEVEL:
-        return Refused(_incomplete(settings, class_name, vocab_json is not None, merges is not None), {}), None
+        return Refused(_incomplete(checkpoint, settings, class_name, known_by), _vocabulary(checkpoint, settings)), None
     models = [name for name in SENTENCEPIECE_FILES if checkpoint.file(name) is not None]
     paths = (("vocab.txt", vocab_txt), ("vocab.json", vocab_json), ("merges.txt", merges))
     files = [name for name, path in paths if path]
     if not models and not files and settings.class_name is None:
-        return Refused(_incomplete(settings, None, False, False), {}), None
+        return Refused(_incomplete(checkpoint, settings, None, known_by), {}), None
     if class_name is None:
         error: HeadscopeError = UnsupportedError(
             f"the checkpoint has {', '.join(files + models)} but no tokenizer.json, and the tokenizer's class is "
@@ -171,18 +171,31 @@ def _refuse(
     return Refused(error, _vocabulary(checkpoint, settings)), None
 
 
-def _incomplete(settings: Settings, class_name: str | None, vocab_json: bool, merges: bool) -> CheckpointError:
-    files = "none of tokenizer.json, vocab.txt, vocab.json with merges.txt"
+def _incomplete(
+    checkpoint: TokenizerSource, settings: Settings, class_name: str | None, known_by: str
+) -> CheckpointError:
+    """The error for a class whose files aren't there, with the files that are and can't be used."""
+    read = {"vocab.txt"} if class_name in WORDPIECE else {"vocab.json", "merges.txt"}
+    wanted = "vocab.txt" if class_name in WORDPIECE else "vocab.json with merges.txt"
     if class_name in SENTENCEPIECE:
-        files = f"none of tokenizer.json, {', '.join(SENTENCEPIECE_FILES)}"
-    if vocab_json or merges:
-        files = f"{'vocab.json' if vocab_json else 'merges.txt'} without {'merges.txt' if vocab_json else 'vocab.json'}"
+        read, wanted = set(SENTENCEPIECE_FILES), ", ".join(SENTENCEPIECE_FILES)
+    elif class_name is None:
+        wanted = "vocab.txt, vocab.json with merges.txt"
+    there = [name for name in (*FILES[1:], "merges.txt") if checkpoint.file(name) is not None]
+    half = [name for name in there if name in read]
+    lacking = f"{half[0]} without {(read - {half[0]}).pop()}" if half else f"none of tokenizer.json, {wanted}"
     named = "" if class_name is None else f" for its {class_name}"
-    return CheckpointError(
-        f"the checkpoint lacks the files of a tokenizer{named}: {files}",
-        where=settings.where,
-        advice=f"put the model's tokenizer files beside its weights, or {BY_IDS}",
-    )
+    found = f"the checkpoint lacks the files of a tokenizer{named}: {lacking}"
+    advice = f"put the model's tokenizer files beside its weights, or {BY_IDS}"
+    useless = [name for name in there if name not in read]
+    if useless:
+        found += f". {class_name}, {known_by}, can't use {' and '.join(useless)}"
+        like = {"vocab.txt": "BertTokenizer", "vocab.json": "RobertaTokenizer", "merges.txt": "RobertaTokenizer"}
+        field = f"tokenizer_class in {settings.class_from or 'tokenizer_config.json'}"
+        wrong = f"add {field}, which no file has" if settings.class_name is None else f"correct {field}"
+        other = like.get(useless[0], "AlbertTokenizer")
+        advice = f"if another class made {useless[0]}, such as {other}, {wrong}; otherwise {advice}"
+    return CheckpointError(found, where=settings.where, advice=advice)
 
 
 def _has_custom_code(settings: Settings) -> bool:
