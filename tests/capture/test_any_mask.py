@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from families import BY_NAME
 from headscope.errors import UnsupportedError
 from headscope.heads.measure import statistics
 from headscope.live import capture
@@ -223,3 +224,48 @@ def test_masks_of_64_bits_keep_rows_beyond_32() -> None:
     truth = exact(q, k, mask, torch.float64)[0].numpy()
     for head in range(2):
         np.testing.assert_allclose(trace[0, head].weights[:], truth[head], atol=1e-6)
+
+
+BOOLEAN = {
+    "causal": torch.tril(torch.ones(2, 1, 7, 7)).bool(),
+    "none for the first query": torch.tril(torch.ones(2, 1, 7, 7), -1).bool(),
+    "by head": torch.rand(2, 4, 7, 7, generator=torch.Generator().manual_seed(0)) < 0.7,
+    "keys": (torch.arange(7) < torch.tensor([[5], [7]]))[:, None, None],
+}
+
+
+@pytest.mark.parametrize(
+    "name", ["BertModel", "DistilBertModel", "ModernBertModel", "GPT2Model", "LlamaModel", "MPNetModel", "BartModel"]
+)
+@pytest.mark.parametrize("kind", BOOLEAN)
+def test_boolean_masks_mean_the_same_in_the_second_run(name: str, kind: str) -> None:
+    """Eager attention adds True as 1; `against` says so where it explains the difference."""
+    torch.manual_seed(0)
+    model = BY_NAME[name].build()
+    ids = torch.randint(5, 40, (2, 7))
+    mask = BOOLEAN[kind][:, : 1 if name == "BartModel" else 4]  # its stacks have other numbers of heads
+    with torch.no_grad():
+        if name != "MPNetModel":  # which always adds its mask
+            numbers = torch.zeros(mask.shape).masked_fill(~mask, torch.finfo(torch.float32).min)
+            with capture(model) as meant:
+                model(ids, attention_mask=numbers)
+        with capture(model) as captured:
+            model(ids, attention_mask=mask)
+        trace = captured.traces[0]
+        assert trace.verify().agrees, trace.verify()
+        if name == "MPNetModel":
+            assert trace.verify(against=model(ids, attention_mask=mask, output_attentions=True).attentions).agrees
+            return
+        model.set_attn_implementation("eager")
+        returned = model(ids, attention_mask=mask, output_attentions=True)
+        theirs = returned.encoder_attentions if name == "BartModel" else returned.attentions
+        with capture(model) as added:
+            model(ids, attention_mask=mask)
+    if kind == "causal":
+        np.testing.assert_allclose(trace.weights[:], meant.traces[0].weights[:], atol=1e-5)
+    report = trace.verify(against=theirs)
+    assert not report.agrees
+    assert "boolean mask" in "".join(report.notes)
+    assert added.traces[0].verify(against=theirs).agrees
+    assert added.traces[0].verify().agrees
+    assert not trace.verify(against=[one.flip(-1) for one in theirs]).notes

@@ -69,6 +69,11 @@ class RawMask:
         return mask if self.bias is None else replace(mask, bias=self.bias)
 
     @classmethod
+    def added(cls, mask: torch.Tensor | None, bias: torch.Tensor | None = None) -> RawMask:
+        """The mask of a model that adds it to the scores whatever its type: booleans as 0 and 1."""
+        return cls(mask=mask if mask is None or mask.is_floating_point() else mask.float(), bias=bias)
+
+    @classmethod
     def causal_from_the_first(cls, queries: int, keys: int, bias: torch.Tensor | None = None) -> RawMask:
         """The mask of scaled_dot_product_attention with `is_causal`: query i sees key j only if j <= i."""
         if queries == keys:

@@ -52,12 +52,14 @@ class _Running(threading.local):
         forwards: the forward passes, oldest first.
         compiled: the compiled model that runs in them, if any.
         inside: True while an attention function runs that is read as a whole, with all that it calls.
+        switched: ids of the configs that `replay.eager` switched to eager attention.
     """
 
     def __init__(self) -> None:
         self.forwards: list[tuple[Session, Pass]] = []
         self.compiled: Graph | None = None
         self.inside = False
+        self.switched: frozenset[int] = frozenset()
 
 
 RUNNING = _Running()

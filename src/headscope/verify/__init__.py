@@ -12,6 +12,8 @@ with a second run in eager attention. Tolerances follow from the precisions invo
 
 `trace.verify(against=attentions)` compares the trace with any other weights instead.
 
+Eager attention adds a boolean mask to the scores as 0 and 1. The second run is given what such a mask means.
+
 A query whose keys are all masked has weights 0 here, while transformers' eager attention gives it uniform weights. Such
 rows are left out of that comparison.
 """
@@ -25,7 +27,7 @@ import numpy as np
 from headscope.model import Model
 from headscope.results.report import Check, Report
 from headscope.traces import Trace
-from headscope.verify.against import compare
+from headscope.verify.against import causes, compare
 from headscope.verify.captured import live
 from headscope.verify.health import health
 from headscope.verify.opened import input_states, paper, transformers_eager
@@ -52,7 +54,8 @@ def verify(trace: Trace, *, reference: bool = True, against: Any = None) -> Repo
     """
     limits = limits_of(trace)
     if against is not None:
-        return Report(trace.model, (compare(trace, against, (limits.weights, limits.reason)),))
+        check = compare(trace, against, (limits.weights, limits.reason))
+        return Report(trace.model, (check,), causes(trace, against, check))
     checks = [consistency(trace, (limits.sums, limits.reason))]
     notes: list[str] = []
     skipped: list[tuple[str, str]] = []
