@@ -27,6 +27,7 @@ from torch import nn
 from headscope.atlas.documents import spelled
 from headscope.atlas.settings import DTYPES
 from headscope.checkpoint.json_text import few
+from headscope.checkpoint.memory import unwrapped
 from headscope.checkpoint.tokenizer.backend import library_errors
 from headscope.errors import CheckpointError, InputError, UnsupportedError, first_line
 from headscope.heads.windows import not_fast
@@ -207,12 +208,12 @@ def _tokenizer(opened: Model, config: Any) -> Any:
 
 
 def _state(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
-    """Every tensor of a checkpoint, copied; bfloat16 as it is stored."""
+    """Every tensor of a checkpoint, copied, without wrappers' parts in its name; bfloat16 as it is stored."""
     checkpoint.fetch()
     state = {}
     for name, entry in checkpoint.tensors.items():
         tensor = torch.from_numpy(np.array(checkpoint.read(name)))
-        state[name] = tensor.to(torch.bfloat16) if entry.dtype == "BF16" else tensor
+        state[unwrapped(name)] = tensor.to(torch.bfloat16) if entry.dtype == "BF16" else tensor
     return state
 
 

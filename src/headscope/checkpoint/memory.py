@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -16,6 +17,42 @@ KINDS = {
     "transformers.modeling_utils": "transformers",
 }
 """The module in which a class, or one that it inherits from, stands -> the library's form."""
+
+
+WRAPPERS = (
+    "_orig_mod",
+    "module",
+    "_fsdp_wrapped_module",
+    "_fpw_module",
+    "_checkpoint_wrapped_module",
+    "_forward_module",
+)
+"""The attributes in which torch.compile, DataParallel, FSDP, checkpointing and DeepSpeed keep what they wrap.
+
+The names of its tensors have them as parts."""
+
+
+WRAPPED = re.compile(rf"(^|\.)({'|'.join(WRAPPERS)})\.")
+"""Finds a part of a name that a wrapper added."""
+
+
+def unwrapped(name: str) -> str:
+    """Return a name without the parts that wrappers add, wherever they stand."""
+    return ".".join(part for part in name.split(".") if part not in WRAPPERS) if WRAPPED.search(name) else name
+
+
+MOST_WRAPPERS = 8
+"""Maximum number of wrappers around one another."""
+
+
+def within(held: Any) -> Any:
+    """The model in wrappers; the object itself if it is one of `KINDS`, or wraps none."""
+    inner = held
+    for _ in range(MOST_WRAPPERS):
+        if kind_of(inner) is not None:
+            return inner
+        inner = next((part for name in WRAPPERS if (part := getattr(inner, name, None)) is not None), None)
+    return held
 
 
 def kind_of(held: Any) -> str | None:
@@ -38,6 +75,7 @@ def save_held(held: Any, tokenizer: Any = None) -> tuple[Path, str]:
     Raises:
         InputError: it is none of these.
     """
+    held = within(held)
     kind = kind_of(held)
     if kind is None:
         raise InputError(
@@ -51,8 +89,10 @@ def save_held(held: Any, tokenizer: Any = None) -> tuple[Path, str]:
         if kind == "sentence-transformers":
             held.save(str(folder))
         else:
-            model, words = (held.model, held.tokenizer) if kind == "pipeline" else (held, tokenizer)
-            model.save_pretrained(folder)
+            model, words = (within(held.model), held.tokenizer) if kind == "pipeline" else (held, tokenizer)
+            # transformers doesn't find tied weights by the names that wrappers inside the model give them.
+            state = {unwrapped(name): tensor for name, tensor in model.state_dict().items()}
+            model.save_pretrained(folder, state_dict=state)
             if words is not None and not isinstance(words, (str, os.PathLike)):
                 words.save_pretrained(folder)
     except BaseException:
