@@ -18,7 +18,7 @@ from headscope.live.calls import Call, Forward
 from headscope.live.carrying import Carrier, Room
 from headscope.live.checking import Probe, excess, first_excess, later_probe, pending_excess, probed_rows, refuse
 from headscope.live.contents import Contents
-from headscope.live.masks import RowRule
+from headscope.live.masks import RowRule, Rules
 from headscope.live.naming import Naming
 from headscope.live.progress import is_plain
 from headscope.live.sessions import Listener
@@ -55,8 +55,8 @@ KINDS = {"cpu"} | {kind for kind in ("cuda", "mps", "xpu") if getattr(torch, kin
 
 Series = tuple[Stack, int]
 
-Place = tuple[str, str]
-"""A module's class, and its name and layer."""
+Place = tuple[str, str, Rules]
+"""A module's class, its name and layer, and the rules of its mask."""
 
 
 @dataclass(eq=False)
@@ -279,7 +279,8 @@ class TraceBuilder(Listener):
         Raises:
             UnsupportedError: the module's output is not softmax(scale Q K^T + mask) V.
         """
-        place = type(call.module).__name__, f"{call.path}, layer {call.layer}"
+        kind = type(call.module).__name__
+        place = kind, f"{call.path or kind}, layer {call.layer}", call.rules
         if not call.proven:
             return  # every query has been compared before the call was delivered
         if call.q.is_cuda:
