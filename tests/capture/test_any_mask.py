@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from families import BY_NAME
-from headscope.errors import UnsupportedError
+from headscope.errors import InputError, UnsupportedError
 from headscope.heads.measure import statistics
 from headscope.live import capture
 from headscope.traces import Trace, load
@@ -269,3 +269,47 @@ def test_boolean_masks_mean_the_same_in_the_second_run(name: str, kind: str) -> 
     assert added.traces[0].verify(against=theirs).agrees
     assert added.traces[0].verify().agrees
     assert not trace.verify(against=[one.flip(-1) for one in theirs]).notes
+
+
+@pytest.mark.parametrize("name", ["BertModel", "DistilBertModel", "ModernBertModel", "MPNetModel", "GPT2Model"])
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_padding_is_kept_on_request(name: str, side: str) -> None:
+    torch.manual_seed(0)
+    model = BY_NAME[name].build()
+    ids, mask = torch.randint(5, 40, (2, 6)), torch.ones(2, 6, dtype=torch.long)
+    cut = (4, 5) if side == "right" else (0, 1)
+    mask[0, list(cut)] = 0
+    with torch.no_grad(), capture(model, padding="keep") as kept, capture(model) as dropped:
+        model(ids, attention_mask=mask)
+    if name != "MPNetModel":
+        model.set_attn_implementation("eager")
+    with torch.no_grad():
+        theirs = model(ids, attention_mask=mask, output_attentions=True).attentions
+    for row in (0, 1):
+        trace, short = kept.traces[row], dropped.traces[row]
+        assert (len(trace), trace.left_out, short.left_out) == (6, (), cut if row == 0 else ())
+        assert ("2 of 6 left out as padding" in repr(short)) == (row == 0)
+        assert "left out" not in repr(trace)
+        assert trace.verify(against=theirs).agrees, trace.verify(against=theirs)
+        assert trace.verify().agrees, trace.verify()
+        assert short.verify(against=theirs).agrees
+
+
+@pytest.mark.parametrize("need_weights", [False, True])
+def test_a_last_query_that_nobody_sees_is_kept_on_request(need_weights: bool) -> None:
+    torch.manual_seed(0)
+    mha, x = nn.MultiheadAttention(16, 4, batch_first=True).eval(), torch.randn(1, 5, 16)
+    hidden = ~torch.tril(torch.ones(5, 5), -1).bool()
+    with torch.no_grad(), capture(mha, padding="keep") as kept:
+        mha(x, x, x, attn_mask=hidden, need_weights=need_weights)
+    with torch.no_grad(), capture(mha) as dropped:
+        mha(x, x, x, attn_mask=hidden, need_weights=need_weights)
+    with torch.no_grad():
+        _, expected = mha(x, x, x, attn_mask=hidden, average_attn_weights=False)
+    np.testing.assert_allclose(kept.trace[0].weights[:, 1:], expected[0, :, 1:], atol=1e-6)
+    assert (kept.trace.left_out, dropped.trace.left_out) == ((), (4,))
+
+
+def test_an_unknown_way_to_treat_padding() -> None:
+    with pytest.raises(InputError, match="padding"):
+        capture(nn.MultiheadAttention(16, 4), padding="cut")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,7 @@ class Selection:
         values: True to keep V.
         dtype: float32 or float16.
         device: where the copies stay until the traces are built.
+        padding: True to keep padding.
     """
 
     layers: frozenset[int] | None = None
@@ -48,6 +49,7 @@ class Selection:
     values: bool = True
     dtype: torch.dtype = torch.float32
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    padding: bool = False
 
 
 KINDS = {"cpu"} | {kind for kind in ("cuda", "mps", "xpu") if getattr(torch, kind).is_available()}
@@ -153,6 +155,7 @@ class TraceBuilder(Listener):
         self.model = model
         self.name = name
         self.selection = selection
+        self.keeps_padding = selection.padding
         self.naming = Naming(words)
         self.finished: list[tuple[Forward, list[Group]]] = []
         self.seen_layers: set[int] = set()
@@ -217,6 +220,8 @@ class TraceBuilder(Listener):
             self._take(forward, call)
 
     def _take(self, forward: Forward, call: Call) -> None:
+        if self.keeps_padding:
+            call = replace(call, rules=call.rules.uncut())
         batch, heads, queries, _ = call.q.shape
         chosen = self._heads(call, heads)
         copies = self._open[forward.number]
