@@ -19,40 +19,20 @@ KINDS = {
 """The module in which a class, or one that it inherits from, stands -> the library's form."""
 
 
-WRAPPERS = (
-    "_orig_mod",
-    "module",
-    "_fsdp_wrapped_module",
-    "_fpw_module",
-    "_checkpoint_wrapped_module",
-    "_forward_module",
-)
-"""The attributes in which torch.compile, DataParallel, FSDP, checkpointing and DeepSpeed keep what they wrap.
-
-The names of its tensors have them as parts."""
-
-
-WRAPPED = re.compile(rf"(^|\.)({'|'.join(WRAPPERS)})\.")
-"""Finds a part of a name that a wrapper added."""
+WRAPPERS = ("_orig_mod", "module", *(f"_{kind}_module" for kind in ("fsdp_wrapped", "checkpoint_wrapped", "forward")))
+"""The attributes, and parts of names, of torch.compile, DataParallel, FSDP, checkpointing and DeepSpeed."""
+WRAPPED = re.compile(rf"(?<![^.])(?:{'|'.join(WRAPPERS)})\.")
 
 
 def unwrapped(name: str) -> str:
     """Return a name without the parts that wrappers add, wherever they stand."""
-    return ".".join(part for part in name.split(".") if part not in WRAPPERS) if WRAPPED.search(name) else name
+    return WRAPPED.sub("", name)
 
 
-MOST_WRAPPERS = 8
-"""Maximum number of wrappers around one another."""
-
-
-def within(held: Any) -> Any:
-    """The model in wrappers; the object itself if it is one of `KINDS`, or wraps none."""
-    inner = held
-    for _ in range(MOST_WRAPPERS):
-        if kind_of(inner) is not None:
-            return inner
-        inner = next((part for name in WRAPPERS if (part := getattr(inner, name, None)) is not None), None)
-    return held
+def within(held: Any, most: int = 8) -> Any:
+    """The model in wrappers, or what the innermost of them holds."""
+    inner = next((part for name in WRAPPERS if (part := getattr(held, name, None)) is not None), None)
+    return held if kind_of(held) is not None or inner is None or not most else within(inner, most - 1)
 
 
 def kind_of(held: Any) -> str | None:
@@ -90,7 +70,6 @@ def save_held(held: Any, tokenizer: Any = None) -> tuple[Path, str]:
             held.save(str(folder))
         else:
             model, words = (within(held.model), held.tokenizer) if kind == "pipeline" else (held, tokenizer)
-            # transformers doesn't find tied weights by the names that wrappers inside the model give them.
             state = {unwrapped(name): tensor for name, tensor in model.state_dict().items()}
             model.save_pretrained(folder, state_dict=state)
             if words is not None and not isinstance(words, (str, os.PathLike)):

@@ -12,8 +12,6 @@ with a second run in eager attention. Tolerances follow from the precisions invo
 
 `trace.verify(against=attentions)` compares the trace with any other weights instead.
 
-Eager attention adds a boolean mask to the scores as 0 and 1. The second run is given what such a mask means.
-
 A query whose keys are all masked has weights 0 here, while transformers' eager attention gives it uniform weights. Such
 rows are left out of that comparison.
 """

@@ -63,9 +63,7 @@ def causes(trace: Trace, against: Any, check: Check) -> tuple[str, ...]:
 
     Tested on the model's first layer: the inputs of later ones differ already.
 
-    Args:
-        trace, against: as in `compare`.
-        check: its result.
+    Args: those of `compare`, and its result.
     """
     record = trace.layers[0]
     if check.agrees or trace.numbers[0] != 0:
