@@ -50,12 +50,17 @@ def test_a_sibling_class_of_the_same_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("prefix", "outer"), [("module.", "module."), ("model.bert.", "model."), ("0.auto_model.", "0.auto_model.")]
+    ("prefix", "note"),
+    [
+        ("module.", "names have parts that a wrapper added, as in module.embeddings"),
+        ("model.bert.", "the base model's names begin with 'model.', which no class has"),
+        ("0.auto_model.", "the base model's names begin with '0.auto_model.', which no class has"),
+    ],
 )
-def test_a_wrapper_keeps_everything_from_loading(prefix: str, outer: str) -> None:
+def test_a_wrapper_keeps_everything_from_loading(prefix: str, note: str) -> None:
     result = fit(anatomy_of(TINY_BERT, tiny_bert(prefix=prefix)), "BertModel")
     assert (result.loaded, len(result.initialised), len(result.ignored)) == (0, 39, 39)
-    assert result.notes[0].startswith(f"the base model's names begin with '{outer}', which no class has")
+    assert result.notes[0].startswith(note)
 
 
 def test_a_note_says_that_weights_are_quantised() -> None:

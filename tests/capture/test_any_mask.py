@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from headscope.errors import UnsupportedError
+from families import BY_NAME
+from headscope.errors import InputError, UnsupportedError
 from headscope.heads.measure import statistics
 from headscope.live import capture
 from headscope.traces import Trace, load
@@ -223,3 +224,92 @@ def test_masks_of_64_bits_keep_rows_beyond_32() -> None:
     truth = exact(q, k, mask, torch.float64)[0].numpy()
     for head in range(2):
         np.testing.assert_allclose(trace[0, head].weights[:], truth[head], atol=1e-6)
+
+
+BOOLEAN = {
+    "causal": torch.tril(torch.ones(2, 1, 7, 7)).bool(),
+    "none for the first query": torch.tril(torch.ones(2, 1, 7, 7), -1).bool(),
+    "by head": torch.rand(2, 4, 7, 7, generator=torch.Generator().manual_seed(0)) < 0.7,
+    "keys": (torch.arange(7) < torch.tensor([[5], [7]]))[:, None, None],
+}
+
+
+@pytest.mark.parametrize(
+    "name", ["BertModel", "DistilBertModel", "ModernBertModel", "GPT2Model", "LlamaModel", "MPNetModel", "BartModel"]
+)
+@pytest.mark.parametrize("kind", BOOLEAN)
+def test_boolean_masks_mean_the_same_in_the_second_run(name: str, kind: str) -> None:
+    """Eager attention adds True as 1; `against` says so where it explains the difference."""
+    torch.manual_seed(0)
+    model = BY_NAME[name].build()
+    ids = torch.randint(5, 40, (2, 7))
+    mask = BOOLEAN[kind][:, : 1 if name == "BartModel" else 4]  # its stacks have other numbers of heads
+    with torch.no_grad():
+        if name != "MPNetModel":  # which always adds its mask
+            numbers = torch.zeros(mask.shape).masked_fill(~mask, torch.finfo(torch.float32).min)
+            with capture(model) as meant:
+                model(ids, attention_mask=numbers)
+        with capture(model) as captured:
+            model(ids, attention_mask=mask)
+        trace = captured.traces[0]
+        assert trace.verify().agrees, trace.verify()
+        if name == "MPNetModel":
+            assert trace.verify(against=model(ids, attention_mask=mask, output_attentions=True).attentions).agrees
+            return
+        model.set_attn_implementation("eager")
+        returned = model(ids, attention_mask=mask, output_attentions=True)
+        theirs = returned.encoder_attentions if name == "BartModel" else returned.attentions
+        with capture(model) as added:
+            model(ids, attention_mask=mask)
+    if kind == "causal":
+        np.testing.assert_allclose(trace.weights[:], meant.traces[0].weights[:], atol=1e-5)
+    report = trace.verify(against=theirs)
+    assert not report.agrees
+    assert "boolean mask" in "".join(report.notes)
+    assert added.traces[0].verify(against=theirs).agrees
+    assert added.traces[0].verify().agrees
+    assert not trace.verify(against=[one.flip(-1) for one in theirs]).notes
+
+
+@pytest.mark.parametrize("name", ["BertModel", "DistilBertModel", "ModernBertModel", "MPNetModel", "GPT2Model"])
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_padding_is_kept_on_request(name: str, side: str) -> None:
+    torch.manual_seed(0)
+    model = BY_NAME[name].build()
+    ids, mask = torch.randint(5, 40, (2, 6)), torch.ones(2, 6, dtype=torch.long)
+    cut = (4, 5) if side == "right" else (0, 1)
+    mask[0, list(cut)] = 0
+    with torch.no_grad(), capture(model, padding="keep") as kept, capture(model) as dropped:
+        model(ids, attention_mask=mask)
+    if name != "MPNetModel":
+        model.set_attn_implementation("eager")
+    with torch.no_grad():
+        theirs = model(ids, attention_mask=mask, output_attentions=True).attentions
+    for row in (0, 1):
+        trace, short = kept.traces[row], dropped.traces[row]
+        assert (len(trace), trace.left_out, short.left_out) == (6, (), cut if row == 0 else ())
+        assert ("2 of 6 left out as padding" in repr(short)) == (row == 0)
+        assert "left out" not in repr(trace)
+        assert trace.verify(against=theirs).agrees, trace.verify(against=theirs)
+        assert trace.verify().agrees, trace.verify()
+        assert short.verify(against=theirs).agrees
+
+
+@pytest.mark.parametrize("need_weights", [False, True])
+def test_a_last_query_that_nobody_sees_is_kept_on_request(need_weights: bool) -> None:
+    torch.manual_seed(0)
+    mha, x = nn.MultiheadAttention(16, 4, batch_first=True).eval(), torch.randn(1, 5, 16)
+    hidden = ~torch.tril(torch.ones(5, 5), -1).bool()
+    with torch.no_grad(), capture(mha, padding="keep") as kept:
+        mha(x, x, x, attn_mask=hidden, need_weights=need_weights)
+    with torch.no_grad(), capture(mha) as dropped:
+        mha(x, x, x, attn_mask=hidden, need_weights=need_weights)
+    with torch.no_grad():
+        _, expected = mha(x, x, x, attn_mask=hidden, average_attn_weights=False)
+    np.testing.assert_allclose(kept.trace[0].weights[:, 1:], expected[0, :, 1:], atol=1e-6)
+    assert (kept.trace.left_out, dropped.trace.left_out) == ((), (4,))
+
+
+def test_an_unknown_way_to_treat_padding() -> None:
+    with pytest.raises(InputError, match="padding"):
+        capture(nn.MultiheadAttention(16, 4), padding="cut")

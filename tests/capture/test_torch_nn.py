@@ -343,3 +343,29 @@ def test_named_blocks_of_a_container_are_one_stack_and_numbered_attributes_are_t
     assert (len(first.layers), len(second.layers)) == (3, 3)
     assert first.stack != second.stack
     assert first.verify().agrees
+
+
+@pytest.mark.filterwarnings("ignore:module forward hook with")  # PyTorch's, of hooks after the one that raises
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("number", [False, True])
+@pytest.mark.parametrize(("hidden", "queries"), [([0, 1, 2, 3, 4], "every query"), ([3], "query 3")])
+def test_a_head_that_sees_no_key_is_named(inside: bool, number: bool, hidden: list[int], queries: str) -> None:
+    """PyTorch returns NaN for it if it computes weights, and 0 if it doesn't."""
+    torch.manual_seed(0)
+    mha = nn.MultiheadAttention(16, 4, batch_first=True).eval()
+    x = torch.randn(1, 5, 16)
+    mask = torch.zeros(4, 5, 5, dtype=torch.bool)
+    mask[2, hidden] = True
+    given = torch.zeros(4, 5, 5).masked_fill(mask, float("-inf")) if number else mask
+    model = nn.ModuleDict({"attend": mha})
+    model.forward = lambda x, **options: mha(x, x, x, attn_mask=given, **options)
+    call = model if inside else lambda x, **options: mha(x, x, x, attn_mask=given, **options)
+    with torch.no_grad():
+        assert call(x)[0].isnan().any()
+        with pytest.raises(UnsupportedError) as error, capture(model if inside else mha):
+            call(x)
+        with capture(model if inside else mha) as captured:
+            call(x, need_weights=False)
+    assert error.value.where == f"{'attend' if inside else 'MultiheadAttention'}, layer 0, mask"
+    assert f"hides every key from head 2 for {queries}," in error.value.found
+    assert np.asarray(captured.trace[0, 2].weights)[hidden].sum() == 0

@@ -16,6 +16,8 @@ from headscope.anatomy.reading import base_specs, read_anatomy
 from headscope.anatomy.record import Anatomy
 from headscope.anatomy.schema import Family, Top
 from headscope.anatomy.sizes import Dimensions, config_size, config_value, read_dimensions
+from headscope.checkpoint.json_text import shortened
+from headscope.checkpoint.memory import WRAPPED
 from headscope.errors import InputError
 
 if TYPE_CHECKING:
@@ -204,7 +206,16 @@ def copy_row(anatomy: Anatomy, stored: str) -> Parameter:
 def wrapper_notes(anatomy: Anatomy) -> tuple[str, ...]:
     """Explain that the base model would not load if its names begin with a wrapper's prefix, which no class has."""
     place, family = anatomy.place, anatomy.family
-    if place is None or family is None or place.prefix in ("", family.prefix):
+    if place is None or family is None:
+        return ()
+    wrapped = next((row.stored for row in anatomy.parameters if WRAPPED.search(row.stored)), None)
+    if wrapped is not None:
+        return (
+            f"names have parts that a wrapper added, as in {shortened(wrapped)}, which no class has, so these "
+            "parameters would not load: save the wrapped model instead (for DataParallel, model.module; for "
+            "torch.compile, model._orig_mod)",
+        )
+    if place.prefix in ("", family.prefix):
         return ()
     before = place.outer or place.prefix
     return (

@@ -12,6 +12,7 @@ from typing import overload
 
 from headscope.anatomy.schema import Family
 from headscope.checkpoint.entry import DTYPE_BITS
+from headscope.checkpoint.memory import unwrapped
 
 UNPLACED = "unplaced"
 """Component of tensors inside the base model that its class doesn't have."""
@@ -145,17 +146,14 @@ class Parameters(Sequence[Parameter]):
 OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 """Names of the LayerNorm's parameters in files older than the class -> their names in the class."""
 
-WRAPPERS = ("module.", "_orig_mod.")
-"""The prefixes that DataParallel and torch.compile add to every name."""
-
 
 @dataclass(frozen=True, slots=True)
 class Placement:
     """The position of the base model in a file's names.
 
     Attributes:
-        prefix: the prefix of the base model's names: empty, `bert.`, `module.bert.`, `encoder.`, ….
-        outer: the prefix of the names of a class with parameters on top: empty, `module.`, `model.`, ….
+        prefix: the prefix of the base model's names, without wrappers: empty, `bert.`, `model.bert.`, `encoder.`, ….
+        outer: the prefix of the names of a class with parameters on top: empty, `model.`, ….
         own: True if the names follow the layout of the family's classes; False if the base model is part of a foreign
             class (`encoder.`), whose other parameters the family's table doesn't know.
     """
@@ -163,6 +161,11 @@ class Placement:
     prefix: str
     outer: str
     own: bool
+
+
+def class_name_of(stored: str) -> str:
+    """Return the class's name for a stored name: without wrappers' parts, and in its present spelling."""
+    return modern_name(unwrapped(stored))
 
 
 def modern_name(stored: str) -> str:
@@ -177,7 +180,7 @@ def spellings(stored: Iterable[str]) -> dict[str, str]:
     """Class's name -> stored name; if the file has both spellings, the class's spelling wins."""
     names: dict[str, str] = {}
     for name in stored:
-        modern = modern_name(name)
+        modern = class_name_of(name)
         if modern == name or modern not in names:
             names[modern] = name
     return names
@@ -195,7 +198,4 @@ def placement(prefix: str, family: Family) -> Placement:
     for usual in (family.prefix, family.published_prefix):
         if usual is not None and f".{prefix}".endswith(f".{usual}"):
             return Placement(prefix=prefix, outer=prefix.removesuffix(usual), own=True)
-    outer = ""
-    while wrapper := next((name for name in WRAPPERS if prefix.startswith(outer + name)), ""):
-        outer += wrapper
-    return Placement(prefix=prefix, outer=outer, own=outer == prefix)
+    return Placement(prefix=prefix, outer="", own=not prefix)

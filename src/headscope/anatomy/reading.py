@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.anatomy.families import FAMILIES, family_of
 from headscope.anatomy.layer_rules import read_layer_rules, term_refusals
-from headscope.anatomy.parameters import UNPLACED, Parameter, Parameters, Placement, find_bases, placement, spellings
+from headscope.anatomy.parameters import (
+    UNPLACED,
+    Parameter,
+    Parameters,
+    Placement,
+    class_name_of,
+    find_bases,
+    placement,
+    spellings,
+)
 from headscope.anatomy.record import Anatomy
 from headscope.anatomy.refusals import (
     Refusal,
@@ -26,6 +35,7 @@ from headscope.anatomy.schema import Family, Spec
 from headscope.anatomy.sizes import Dimensions, read_dimensions
 from headscope.anatomy.tops import sort_rest, top_specs, with_tied_tables
 from headscope.checkpoint.json_text import brief, shortened
+from headscope.checkpoint.memory import WRAPPED
 
 if TYPE_CHECKING:
     from headscope.checkpoint import Checkpoint
@@ -96,15 +106,16 @@ def read_anatomy(checkpoint: Checkpoint) -> Anatomy:
         *top_shape_problems(extra, specs, dimensions),
     ]
     base_class = f"{stem}Model"
+    loads = not missing and place.prefix in ("", family.prefix) and not any(WRAPPED.search(name) for name in tensors)
     refusals = heads_first(
         [
-            *prefix_refusals(place, family, FAMILIES),
+            *prefix_refusals(names[place.prefix + family.embeddings[0].name], place, family, FAMILIES),
             *size_refusals(config, family, dimensions),
             *shape_refusals(mismatches),
-            *config_refusals(config, family, base_class),
+            *config_refusals(config, family),
             *read_layer_rules(config, family, dimensions)[1],
             *term_refusals(config, family, dimensions),
-            *unplaced_refusals(unknown, rows, base_class),
+            *unplaced_refusals(unknown, rows, base_class, loads=loads),
             *dtype_refusals(rows),
             *missing_refusals(missing, base_class),
         ]
@@ -268,7 +279,7 @@ def without_whole(absent: Sequence[Spec], *optional: tuple[Spec, ...]) -> list[s
 def in_surplus_layer(row: Parameter, place: Placement, family: Family, layers: int) -> bool:
     """Return True if an unplaced tensor belongs to a layer beyond config.json's number of layers."""
     before = family.layer[0].name.split("{l}")[0]
-    number, _, _ = row.stored.removeprefix(place.prefix + before).partition(".")
+    number, _, _ = class_name_of(row.stored).removeprefix(place.prefix + before).partition(".")
     return number.isdecimal() and len(number) <= LAYER_DIGITS and int(number) >= layers
 
 
@@ -278,7 +289,7 @@ def layer_count_problems(
     """Describe the contradiction between config and header about the number of layers, if there is one."""
     before = place.prefix + family.layer[0].name.split("{l}")[0]
     layers = {row.layer for row in base if row.layer is not None}
-    layers |= {int(row.stored.removeprefix(before).split(".", 1)[0]) for row in surplus}
+    layers |= {int(class_name_of(row.stored).removeprefix(before).split(".", 1)[0]) for row in surplus}
     if len(layers) == dimensions.stored_layers and not surplus:
         return []
     return [f"config.json says {family.config['layers']} {dimensions.layers}, the header holds {len(layers)} layers"]

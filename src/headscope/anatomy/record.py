@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.anatomy.families import named_architectures
 from headscope.anatomy.layer_rules import Disentangled, LayerRule, read_disentangled, read_layer_rules
-from headscope.anatomy.parameters import UNPLACED, Component, Parameter, Parameters, Placement
+from headscope.anatomy.parameters import UNPLACED, Component, Parameter, Parameters, Placement, class_name_of
 from headscope.anatomy.refusals import Refusal
 from headscope.anatomy.schema import Family, Top
 from headscope.anatomy.sizes import SAVED_CONFIG, Dimensions, config_value
@@ -169,10 +169,11 @@ class Anatomy:
         rows = {(row.role, row.layer): row for row in (*self.extra, *self.parameters) if row.role is not None}
         by_name = {row.name: row for row in (*self.parameters, *self.extra)}
         outer = self.place.outer if self.place else ""
+        copies = {class_name_of(stored): stored for stored in self.tied}
         for spec in (spec for top in self.tops for spec in top.specs if spec.tied_to and self.ties):
             source = by_name.get(spec.tied_to or "")
             if source is not None:
-                copy = outer + spec.name if outer + spec.name in self.tied else source.stored
+                copy = copies.get(outer + spec.name, source.stored)
                 rows.setdefault((spec.role, None), replace(source, role=spec.role, stored=copy))
         for role, row in self._stacked():
             rows[role, row.layer] = row

@@ -28,8 +28,13 @@ QUANTISED = ("quantization_config", "compression_config", "quantization")
 CAPTURE_LIVE = "heads' slices and the parameter table work; for attention, capture the live model with transformers"
 
 SAVE_PLAIN = (
-    "to look at the plain model, load it with transformers and save it again: "
+    "to look at the model without them, load it with transformers and save it to another folder: "
     "{base}.from_pretrained(folder).save_pretrained(other)"
+)
+
+NOT_LOADED = (
+    "the parameter table works; {base} of transformers would not load the other weights by their names either and "
+    "would start at random: rename them as the class does, or capture the live model that they belong to"
 )
 
 
@@ -66,14 +71,22 @@ GENERIC_PREFIX = "model."
 """The prefix of the base model in the classes of several families, and of many wrappers: it identifies none."""
 
 
-def prefix_refusals(place: Placement, family: Family, families: Sequence[Family]) -> list[Refusal]:
-    """Return a refusal if the tensors' names are those of another family: config.json belongs to another model."""
+def prefix_refusals(anchor: str, place: Placement, family: Family, families: Sequence[Family]) -> list[Refusal]:
+    """Return a refusal if the tensors' names are those of another family: config.json belongs to another model.
+
+    Args:
+        anchor: the stored name of the word embeddings.
+        place: the position of the base model in the file's names.
+        family: the family that config.json names.
+        families: all families.
+    """
+    before = anchor.removesuffix(family.embeddings[0].name)
     return [
         Refusal(
-            f"config.json says {family.name}, but the names of the tensors begin with {brief(place.prefix)}, as in "
+            f"config.json says {family.name}, but the names of the tensors begin with {brief(before)}, as in "
             f"{other.name}",
             SAVED_CONFIG,
-            place.prefix + other.embeddings[0].name,
+            anchor,
             heads=True,
             damaged=True,
         )
@@ -97,12 +110,11 @@ def size_refusals(config: Mapping[str, Any], family: Family, dimensions: Dimensi
     return refusals
 
 
-def config_refusals(config: Mapping[str, Any], family: Family, base_class: str) -> list[Refusal]:
+def config_refusals(config: Mapping[str, Any], family: Family) -> list[Refusal]:
     """Return the refusals for settings in config.json."""
-    plain = SAVE_PLAIN.format(base=base_class)
     refusals: list[Refusal] = []
 
-    def refuse(text: str, advice: str = plain, *, heads: bool = False) -> None:
+    def refuse(text: str, advice: str, *, heads: bool = False) -> None:
         refusals.append(Refusal(text, advice, "config.json", heads=heads))
 
     kind = config.get("position_embedding_type")
@@ -120,7 +132,7 @@ def config_refusals(config: Mapping[str, Any], family: Family, base_class: str) 
             "encoder",
         )
     if config.get("add_cross_attention"):
-        refuse("add_cross_attention is true: the layers also attend to another model's output")
+        refuse("add_cross_attention is true: the layers also attend to another model's output", CAPTURE_LIVE)
     method = next((config[name] for name in QUANTISED if config.get(name)), None)
     if method is not None:
         name = method
@@ -128,8 +140,7 @@ def config_refusals(config: Mapping[str, Any], family: Family, base_class: str) 
             name = method.get("quant_method") or f"{method.get('bits', 'an unknown number of')} bits"
         refuse(
             f"the weights are quantised ({shortened(str(name))}): stored numbers are codes, not weights",
-            "open the original checkpoint, before quantisation, or dequantise this one with transformers "
-            "(model.dequantize()) and save it",
+            "open the original checkpoint, before quantisation",
             heads=True,
         )
     pruned = config.get("pruned_heads")
@@ -176,7 +187,7 @@ class Addition:
 
     marks: tuple[str, ...]
     problem: str
-    advice: str = SAVE_PLAIN
+    advice: str = CAPTURE_LIVE
     heads: bool = False
 
 
@@ -196,30 +207,40 @@ ADDITIONS = (
 )
 
 
-def unplaced_refusals(unplaced: Sequence[Parameter], base: Sequence[Parameter], base_class: str) -> list[Refusal]:
-    """Return the refusals for tensors inside the base model that its class doesn't have."""
+def unplaced_refusals(
+    unplaced: Sequence[Parameter], base: Sequence[Parameter], base_class: str, *, loads: bool
+) -> list[Refusal]:
+    """Return the refusals for tensors inside the base model that its class doesn't have.
+
+    Args:
+        unplaced: the tensors.
+        base: the base model's parameters.
+        base_class: its class.
+        loads: True if transformers would load all of them.
+    """
     refusals: list[Refusal] = []
     explained: set[str] = set()
     for addition in ADDITIONS:
         names = [row.stored for row in unplaced if any(mark in row.stored for mark in addition.marks)]
         if names:
             explained.update(names)
-            advice = addition.advice.format(base=base_class)
+            advice = addition.advice
             refusals.append(Refusal(f"{addition.problem}: {listed(names)}", advice, names[0], heads=addition.heads))
     unexplained = [row.stored for row in unplaced if row.stored not in explained]
     if unexplained:
-        refusals.append(unknown_refusal(unexplained, base, base_class))
+        refusals.append(unknown_refusal(unexplained, base, base_class, loads=loads))
     return refusals
 
 
-def unknown_refusal(names: Sequence[str], base: Sequence[Parameter], base_class: str) -> Refusal:
+def unknown_refusal(names: Sequence[str], base: Sequence[Parameter], base_class: str, *, loads: bool) -> Refusal:
     """Return the refusal for tensors of no known kind; those in the attention modules make the heads wrong."""
     attention = {row.stored.rsplit(".", 1)[0] + "." for row in base if is_attention(row)}
     lengths = {len(module) for module in attention}
     in_attention = [name for name in names if any(name[:length] in attention for length in lengths)]
     examples = in_attention or names
     text = f"the base model contains tensors that {base_class} doesn't have: {listed(examples)}"
-    return Refusal(text, SAVE_PLAIN.format(base=base_class), examples[0], heads=bool(in_attention))
+    advice = (SAVE_PLAIN if loads else NOT_LOADED).format(base=base_class)
+    return Refusal(text, advice, examples[0], heads=bool(in_attention))
 
 
 def dtype_refusals(base: Sequence[Parameter]) -> list[Refusal]:

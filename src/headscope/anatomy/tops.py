@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from headscope.anatomy.families import named_architectures
-from headscope.anatomy.parameters import UNPLACED, Parameter, Placement
+from headscope.anatomy.parameters import UNPLACED, Parameter, Placement, class_name_of
 from headscope.anatomy.schema import Family, Spec, Top
 from headscope.anatomy.sizes import Dimensions
 
@@ -156,10 +156,11 @@ def sort_rest(
     for stored, entry in tensors.items():
         if stored in stored_base:
             continue
-        name = class_names.get(stored, stored).removeprefix(place.outer)
+        full = class_names.get(stored) or class_name_of(stored)
+        name = full.removeprefix(place.outer)
         original = shared.get(stored, stored)
         source = sources.get(name)
-        if stored.startswith(place.prefix) and is_buffer(stored.removeprefix(place.prefix), family):
+        if full.startswith(place.prefix) and is_buffer(full.removeprefix(place.prefix), family):
             rest.buffers.append(stored)
         elif original in listed:
             rest.tied[stored] = listed[original]
@@ -172,7 +173,7 @@ def sort_rest(
                 spec = specs.get(spec.tied_to or "", spec)
                 name = spec.name
             role = spec.role if spec is not None else None
-            component = component_of(stored, name, place, base_modules)
+            component = component_of(full, name, place, base_modules)
             rest.extra.append(Parameter(name, entry.shape, entry.dtype, component, role, None, stored))
     return rest
 
@@ -194,8 +195,8 @@ def tie_sources(
     }
 
 
-def component_of(stored: str, name: str, place: Placement, base_modules: Container[str]) -> str:
+def component_of(full: str, name: str, place: Placement, base_modules: Container[str]) -> str:
     """Component of a tensor beyond the base model: the first part of its name, or UNPLACED inside the base model."""
-    module = stored.removeprefix(place.prefix).split(".", 1)[0]
-    inside = stored.startswith(place.prefix) and (place.prefix or module in base_modules)
+    module = full.removeprefix(place.prefix).split(".", 1)[0]
+    inside = full.startswith(place.prefix) and (place.prefix or module in base_modules)
     return UNPLACED if inside else name.split(".", 1)[0]

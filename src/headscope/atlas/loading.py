@@ -27,6 +27,7 @@ from torch import nn
 from headscope.atlas.documents import spelled
 from headscope.atlas.settings import DTYPES
 from headscope.checkpoint.json_text import few
+from headscope.checkpoint.memory import unwrapped
 from headscope.checkpoint.tokenizer.backend import library_errors
 from headscope.errors import CheckpointError, InputError, UnsupportedError, first_line
 from headscope.heads.windows import not_fast
@@ -203,15 +204,19 @@ def _tokenizer(opened: Model, config: Any) -> Any:
 
 
 def _state(opened: Model) -> dict[str, torch.Tensor]:
-    """Every tensor of a checkpoint, copied; bfloat16 as it is stored. A tied table has its own name, too."""
+    """Every tensor of a checkpoint, copied, without wrappers' parts in its name; bfloat16 as it is stored.
+
+    A tied table has its own name, too.
+    """
     checkpoint, anatomy = opened.checkpoint, opened.anatomy
     checkpoint.fetch()
     state = {}
     for name, entry in checkpoint.tensors.items():
         tensor = torch.from_numpy(np.array(checkpoint.read(name)))
-        state[name] = tensor.to(torch.bfloat16) if entry.dtype == "BF16" else tensor
+        state[unwrapped(name)] = tensor.to(torch.bfloat16) if entry.dtype == "BF16" else tensor
     prefix = anatomy.place.prefix if anatomy.place else ""
-    state |= {prefix + row.name: state[row.stored] for row in anatomy.parameters if not row.stored.startswith(prefix)}
+    stored = ((row.name, unwrapped(row.stored)) for row in anatomy.parameters)
+    state |= {prefix + name: state[kept] for name, kept in stored if not kept.startswith(prefix)}
     return state
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -16,6 +17,22 @@ KINDS = {
     "transformers.modeling_utils": "transformers",
 }
 """The module in which a class, or one that it inherits from, stands -> the library's form."""
+
+
+WRAPPERS = ("_orig_mod", "module", *(f"_{kind}_module" for kind in ("fsdp_wrapped", "checkpoint_wrapped", "forward")))
+"""The attributes, and parts of names, of torch.compile, DataParallel, FSDP, checkpointing and DeepSpeed."""
+WRAPPED = re.compile(rf"(?<![^.])(?:{'|'.join(WRAPPERS)})\.")
+
+
+def unwrapped(name: str) -> str:
+    """Return a name without the parts that wrappers add, wherever they stand."""
+    return WRAPPED.sub("", name)
+
+
+def within(held: Any, most: int = 8) -> Any:
+    """The model in wrappers, or what the innermost of them holds."""
+    inner = next((part for name in WRAPPERS if (part := getattr(held, name, None)) is not None), None)
+    return held if kind_of(held) is not None or inner is None or not most else within(inner, most - 1)
 
 
 def kind_of(held: Any) -> str | None:
@@ -38,6 +55,7 @@ def save_held(held: Any, tokenizer: Any = None) -> tuple[Path, str]:
     Raises:
         InputError: it is none of these.
     """
+    held = within(held)
     kind = kind_of(held)
     if kind is None:
         raise InputError(
@@ -51,8 +69,9 @@ def save_held(held: Any, tokenizer: Any = None) -> tuple[Path, str]:
         if kind == "sentence-transformers":
             held.save(str(folder))
         else:
-            model, words = (held.model, held.tokenizer) if kind == "pipeline" else (held, tokenizer)
-            model.save_pretrained(folder)
+            model, words = (within(held.model), held.tokenizer) if kind == "pipeline" else (held, tokenizer)
+            state = {unwrapped(name): tensor for name, tensor in model.state_dict().items()}
+            model.save_pretrained(folder, state_dict=state)
             if words is not None and not isinstance(words, (str, os.PathLike)):
                 words.save_pretrained(folder)
     except BaseException:

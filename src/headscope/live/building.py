@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from headscope.live.calls import Call, Forward
 from headscope.live.carrying import Carrier, Room
 from headscope.live.checking import Probe, excess, first_excess, later_probe, pending_excess, probed_rows, refuse
 from headscope.live.contents import Contents
-from headscope.live.masks import RowRule
+from headscope.live.masks import RowRule, Rules
 from headscope.live.naming import Naming
 from headscope.live.progress import is_plain
 from headscope.live.sessions import Listener
@@ -41,6 +41,7 @@ class Selection:
         values: True to keep V.
         dtype: float32 or float16.
         device: where the copies stay until the traces are built.
+        padding: True to keep padding.
     """
 
     layers: frozenset[int] | None = None
@@ -48,6 +49,7 @@ class Selection:
     values: bool = True
     dtype: torch.dtype = torch.float32
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    padding: bool = False
 
 
 KINDS = {"cpu"} | {kind for kind in ("cuda", "mps", "xpu") if getattr(torch, kind).is_available()}
@@ -55,8 +57,8 @@ KINDS = {"cpu"} | {kind for kind in ("cuda", "mps", "xpu") if getattr(torch, kin
 
 Series = tuple[Stack, int]
 
-Place = tuple[str, str]
-"""A module's class, and its name and layer."""
+Place = tuple[str, str, Rules]
+"""A module's class, its name and layer, and the rules of its mask."""
 
 
 @dataclass(eq=False)
@@ -153,6 +155,7 @@ class TraceBuilder(Listener):
         self.model = model
         self.name = name
         self.selection = selection
+        self.keeps_padding = selection.padding
         self.naming = Naming(words)
         self.finished: list[tuple[Forward, list[Group]]] = []
         self.seen_layers: set[int] = set()
@@ -217,6 +220,8 @@ class TraceBuilder(Listener):
             self._take(forward, call)
 
     def _take(self, forward: Forward, call: Call) -> None:
+        if self.keeps_padding:
+            call = replace(call, rules=call.rules.uncut())
         batch, heads, queries, _ = call.q.shape
         chosen = self._heads(call, heads)
         copies = self._open[forward.number]
@@ -279,7 +284,8 @@ class TraceBuilder(Listener):
         Raises:
             UnsupportedError: the module's output is not softmax(scale Q K^T + mask) V.
         """
-        place = type(call.module).__name__, f"{call.path}, layer {call.layer}"
+        kind = type(call.module).__name__
+        place = kind, f"{call.path or kind}, layer {call.layer}", call.rules
         if not call.proven:
             return  # every query has been compared before the call was delivered
         if call.q.is_cuda:

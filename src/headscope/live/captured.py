@@ -315,6 +315,7 @@ def capture(
     device: str | torch.device = "cpu",
     tokenizer: Any = None,
     strict: bool = True,
+    padding: str = "drop",
 ) -> Captured:
     """Record Q, K, V, the mask and the scale of every attention layer while the model runs.
 
@@ -335,6 +336,8 @@ def capture(
         tokenizer: decodes ids to tokens: a transformers tokenizer, a tokenizers.Tokenizer, or a list of tokens.
         strict: True to raise an error at the end of a forward pass in which attention ran that can't be recorded;
             False to list it in `captured.unrecorded` and in each trace's `unrecorded`.
+        padding: "drop" leaves out what stands before the first and after the last key that any query sees, and lists
+            its queries in `trace.left_out`; "keep" keeps every position.
 
     Returns:
         A context manager that records while its block is open and holds the traces: `captured.trace`,
@@ -343,8 +346,11 @@ def capture(
     Raises:
         UnsupportedError: the model's attention can't be captured. Raised before the model runs if its classes show it,
             otherwise when the layer runs or at the end of the forward pass.
-        InputError: `model` is not an nn.Module, a layer or head doesn't exist, or `dtype` or `device` is unknown.
+        InputError: `model` is not an nn.Module, a layer or head doesn't exist, or `dtype`, `device` or `padding` is
+            unknown.
     """
+    if padding not in ("drop", "keep"):
+        raise InputError(f"unknown way to treat padding: {padding!r}", where="padding", advice='use "drop" or "keep"')
     if dtype not in DTYPES:
         raise InputError(f"a capture can't keep dtype {dtype!r}", where="dtype", advice='use "fp32" or "fp16"')
     selection = Selection(
@@ -353,6 +359,7 @@ def capture(
         values=values,
         dtype=DTYPES[dtype],
         device=_device(device),
+        padding=padding == "keep",
     )
     model = compiled.original_of(model)
     return Captured(model, TraceBuilder(model, name_of(model), selection, vocabulary(tokenizer)), strict=strict)

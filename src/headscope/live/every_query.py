@@ -50,7 +50,8 @@ def refuse_altered(call: Call) -> None:
     Raises:
         UnsupportedError: rounding doesn't explain the difference, or dropout makes a comparison impossible.
     """
-    kind, where = type(call.module).__name__, f"{call.path}, layer {call.layer}"
+    kind = type(call.module).__name__
+    where = f"{call.path or kind}, layer {call.layer}"
     if call.dropout:
         raise UnsupportedError(
             f"{kind} applies dropout in attention that isn't a library's own, so its contexts can't be compared",
@@ -78,7 +79,7 @@ def refuse_altered(call: Call) -> None:
                 if not bool((times <= 1).all()):
                     head, query = divmod(int(times.argmax()), len(part))
                     place = f"query {part[query]}" if probe.projection else f"head {head}, query {part[query]}"
-                    refuse(float(times.max()), kind, f"{where}, row {row}, {place}")
+                    refuse(float(times.max()), kind, f"{where}, row {row}, {place}", call.rules)
 
 
 def _times(probe: Probe, returned: torch.Tensor | None) -> torch.Tensor:

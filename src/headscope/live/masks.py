@@ -69,6 +69,11 @@ class RawMask:
         return mask if self.bias is None else replace(mask, bias=self.bias)
 
     @classmethod
+    def added(cls, mask: torch.Tensor | None, bias: torch.Tensor | None = None) -> RawMask:
+        """The mask of a model that adds it to the scores whatever its type: booleans as 0 and 1."""
+        return cls(mask=mask if mask is None or mask.is_floating_point() else mask.float(), bias=bias)
+
+    @classmethod
     def causal_from_the_first(cls, queries: int, keys: int, bias: torch.Tensor | None = None) -> RawMask:
         """The mask of scaled_dot_product_attention with `is_causal`: query i sees key j only if j <= i."""
         if queries == keys:
@@ -91,6 +96,7 @@ class RowRule:
         unseen: (queries,) bool, True for queries that see no key; None if there are none.
         counted: (queries,) bool, True for positions that are neither padding nor masked out; None for all.
         terms: the numbers by key or by distance that the mask or the position bias adds, as torch tensors.
+        whole: the rule that padding follows, too, if it was asked for and there is any.
     """
 
     mask: Mask
@@ -99,6 +105,7 @@ class RowRule:
     unseen: np.ndarray | None = None
     counted: np.ndarray | None = None
     terms: Terms = NO_TERMS
+    whole: RowRule | None = None
 
     def with_terms(self, terms: Terms) -> Terms:
         """The layer's own terms, together with those of this row's mask and position bias."""
@@ -141,6 +148,10 @@ class Rules:
         """The rule of one row of the batch."""
         return self.rows[index if len(self.rows) > 1 else 0]
 
+    def uncut(self) -> Rules:
+        """The rules that padding follows, too."""
+        return replace(self, rows=tuple(rule.whole or rule for rule in self.rows))
+
     @property
     def shared(self) -> bool:
         """True if all rows of the batch have the same rule."""
@@ -148,9 +159,14 @@ class Rules:
 
 
 class Analyst:
-    """Finds the rules of masks during one forward pass, once for each distinct mask."""
+    """Finds the rules of masks during one forward pass, once for each distinct mask.
 
-    def __init__(self) -> None:
+    Args:
+        whole: True to find the rules that padding follows, too.
+    """
+
+    def __init__(self, *, whole: bool = False) -> None:
+        self._whole = whole
         self._known: list[tuple[Contents, tuple[int, int, int, slice | None, bool], Rules]] = []
         self._doubts: list[torch.Tensor] = []
 
@@ -192,7 +208,7 @@ class Analyst:
         for known, its_sizes, rules in reversed(self._known):
             if its_sizes == sizes and contents.same(known, self._doubts):
                 return rules
-        rules = find_rules(raw, *sizes[:4], exact=sizes[4], where=where)
+        rules = find_rules(raw, *sizes[:4], exact=sizes[4], whole=self._whole, where=where)
         contents.keep()
         self._known.append((contents, sizes, rules))
         return rules
@@ -224,12 +240,14 @@ def find_rules(
     tokens: slice | None,
     *,
     exact: bool = False,
+    whole: bool = False,
     where: str = "mask",
 ) -> Rules:
     """The rules behind a mask. See Analyst.rules.
 
     Args:
         exact: True if only -inf counts as masked, not numbers that are merely far below the others.
+        whole: True to find the rules that padding follows, too.
     """
     raw = raw.read()
     parts = [part for part in (raw.mask, raw.bias, raw.keys) if part is not None]
@@ -237,34 +255,47 @@ def find_rules(
     rows = []
     relied = float("inf")
     for index in range(1 if shared else batch):
-        at = {
-            name: None if part is None else part[index if len(part) > 1 else 0]
-            for name, part in (("mask", raw.mask), ("bias", raw.bias))
-        }
-        mask, terms = Mask(raw.causal, raw.window), NO_TERMS
-        allowed_keys = None
-        if raw.keys is not None:
-            allowed_keys = raw.keys[index if len(raw.keys) > 1 else 0].to(torch.bool, copy=True).cpu().numpy()
-        if at["mask"] is not None:
-            levels = _levels(_first(at["mask"], keys), float("-inf") if exact else NEGLIGIBLE, where)
-            rule, terms = _rule(levels, queries, keys, tokens)
-            relied = min(relied, levels.relied)
-            mask = replace(rule, causal=rule.causal or raw.causal, window=rule.window or raw.window)
-            if rule.keys is not None:
-                allowed_keys = rule.keys if allowed_keys is None else allowed_keys & rule.keys
-        if at["bias"] is not None:
-            bias = _first(at["bias"], keys)
-            if bool(bias.any()):
-                additional = terms_of(bias, queries)
-                if additional is not None and terms.nothing:
-                    terms = additional
-                elif additional is not None and additional.by_key is not None:
-                    terms = replace(terms, by_key=terms.by_key + additional.by_key)
-                else:
-                    bias = Levels(bias, float("-inf"), where).bias().expand(-1, queries, -1)
-                    mask = replace(mask, bias=bias if mask.bias is None else bias + mask.bias)
-        rows.append(_row(replace(mask, keys=allowed_keys), terms, queries, keys, tokens))
+        rule, its = _row_rule(raw, index, queries, keys, tokens, exact=exact, where=where)
+        relied = min(relied, its)
+        if whole and (rule.queries is not None or rule.keys is not None):
+            uncut, its = _row_rule(raw, index, queries, keys, None, exact=exact, where=where)
+            rule, relied = replace(rule, whole=replace(uncut, keys=None)), min(relied, its)
+        rows.append(rule)
     return Rules(tuple(rows), relied)
+
+
+def _row_rule(
+    raw: RawMask, index: int, queries: int, keys: int, tokens: slice | None, *, exact: bool, where: str
+) -> tuple[RowRule, float]:
+    """The rule of one row of the batch, and the distance that `Rules.relied` is the least of."""
+    relied = float("inf")
+    at = {
+        name: None if part is None else part[index if len(part) > 1 else 0]
+        for name, part in (("mask", raw.mask), ("bias", raw.bias))
+    }
+    mask, terms = Mask(raw.causal, raw.window), NO_TERMS
+    allowed_keys = None
+    if raw.keys is not None:
+        allowed_keys = raw.keys[index if len(raw.keys) > 1 else 0].to(torch.bool, copy=True).cpu().numpy()
+    if at["mask"] is not None:
+        levels = _levels(_first(at["mask"], keys), float("-inf") if exact else NEGLIGIBLE, where)
+        rule, terms = _rule(levels, queries, keys, tokens)
+        relied = levels.relied
+        mask = replace(rule, causal=rule.causal or raw.causal, window=rule.window or raw.window)
+        if rule.keys is not None:
+            allowed_keys = rule.keys if allowed_keys is None else allowed_keys & rule.keys
+    if at["bias"] is not None:
+        bias = _first(at["bias"], keys)
+        if bool(bias.any()):
+            additional = terms_of(bias, queries)
+            if additional is not None and terms.nothing:
+                terms = additional
+            elif additional is not None and additional.by_key is not None:
+                terms = replace(terms, by_key=terms.by_key + additional.by_key)
+            else:
+                bias = Levels(bias, float("-inf"), where).bias().expand(-1, queries, -1)
+                mask = replace(mask, bias=bias if mask.bias is None else bias + mask.bias)
+    return _row(replace(mask, keys=allowed_keys), terms, queries, keys, tokens), relied
 
 
 def _row(mask: Mask, terms: Terms, queries: int, keys: int, tokens: slice | None) -> RowRule:

@@ -349,15 +349,14 @@ def raw_mask(
         )
     if name == FLEX_NAME:
         # Only a block mask masks: a tensor is added, whatever its type, the same for all heads, and nothing is causal.
-        added = None if mask is None else mask[:, :1, :, :keys]
-        return RawMask(mask=added if added is None or added.is_floating_point() else added.float(), bias=bias), keys
+        return RawMask.added(None if mask is None else mask[:, :1, :, :keys], bias), keys
     if name.startswith("flash") or (mask is not None and mask.dim() == 2):
         keys = keys if mask is None else min(keys, mask.shape[-1])
         width = kwargs.get("sliding_window")
         window = None if width is None or keys <= width else (int(width) - 1, None if causal else int(width) - 1)
         return RawMask(keys=mask, causal=bool(causal) and queries > 1, window=window, bias=bias), keys
     if name.endswith(("eager_attention_forward", "eager")):
-        return RawMask(mask=mask, bias=bias), keys
+        return RawMask.added(mask, bias), keys
     if mask is None and bool(causal) and queries > 1:
         used = min(queries, keys)
         return RawMask.causal_from_the_first(queries, used, None if bias is None else bias[..., :used]), used

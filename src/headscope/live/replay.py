@@ -27,7 +27,7 @@ from headscope.live.classes import models_in
 from headscope.live.contents import Contents
 from headscope.live.lookups import is_plain
 from headscope.live.readers import reader_of, reads
-from headscope.live.sessions import Listener
+from headscope.live.sessions import RUNNING, Listener
 from headscope.live.stacks import Stack
 
 if TYPE_CHECKING:
@@ -81,11 +81,15 @@ def eager(model: nn.Module) -> Iterator[None]:
         {id(config): config for config in candidates if hasattr(config, "_attn_implementation_internal")}.values()
     )
     before = [(config, dict(vars(config))) for config in configs]
+    RUNNING.switched = frozenset(
+        id(config) for config in configs if config._attn_implementation_internal not in (None, "eager")
+    )
     try:
         for config in configs:
             config._attn_implementation_internal = "eager"
         yield
     finally:
+        RUNNING.switched = frozenset()
         for config, attributes in before:
             vars(config).clear()
             vars(config).update(attributes)

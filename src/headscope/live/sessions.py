@@ -27,6 +27,7 @@ from headscope.live.following import Blocks
 from headscope.live.held import Held
 from headscope.live.hooks import Hook, Hooks
 from headscope.live.lookups import Tables
+from headscope.live.masks import Analyst
 from headscope.live.missed import Missed, attention_among
 from headscope.live.progress import is_plain
 from headscope.live.projections import Output
@@ -52,12 +53,14 @@ class _Running(threading.local):
         forwards: the forward passes, oldest first.
         compiled: the compiled model that runs in them, if any.
         inside: True while an attention function runs that is read as a whole, with all that it calls.
+        switched: ids of the configs that `replay.eager` switched to eager attention.
     """
 
     def __init__(self) -> None:
         self.forwards: list[tuple[Session, Pass]] = []
         self.compiled: Graph | None = None
         self.inside = False
+        self.switched: frozenset[int] = frozenset()
 
 
 RUNNING = _Running()
@@ -166,10 +169,12 @@ class Listener:
     Attributes:
         silencing: True if it silences heads.
         follows: True if it needs to know which tokens queries and keys stand for.
+        keeps_padding: True if it needs the rules that padding follows.
         replace: changes the ids that are looked up; None to leave them as they are.
     """
 
     silencing = False
+    keeps_padding = False
     follows = False
     replace: Replace | None = None
 
@@ -339,7 +344,8 @@ class Session:
                 refuse_transforms(module)
             self.prepare(self.model)
             self.hooks.put_last()
-            forward = Pass(next(self._numbers), module, args, kwargs)
+            whole = any(session.listener.keeps_padding for session in OPEN)
+            forward = Pass(next(self._numbers), module, args, kwargs, analyst=Analyst(whole=whole))
             self._open[thread] = (module, forward)
             RUNNING.forwards.append((self, forward))
             with operators.Unwatched():

@@ -119,6 +119,9 @@ def watched(original: Callable[..., Any], name: str) -> Callable[..., Any]:
         if RUNNING.inside:
             return original(module, query, key, value, attention_mask, *args, **kwargs)
         seats = register_interface_call(module, query, key)
+        seen = None
+        if id(getattr(module, "config", None)) in RUNNING.switched:
+            attention_mask, seen = as_meant(attention_mask, query, key)
         if seats:
             proven = is_proven(original, module) and undisturbed(query, key, value)
             RUNNING.inside = True
@@ -128,6 +131,8 @@ def watched(original: Callable[..., Any], name: str) -> Callable[..., Any]:
                     result = run_observed(original, name, proven, seats, *given, **kwargs)
             finally:
                 RUNNING.inside = False
+            if seen is not None:
+                result[0].mul_(seen)
             following.attended(result[0], query, (0, 2, -1, -1))
         else:
             result = original(module, query, key, value, attention_mask, *args, **kwargs)
@@ -137,6 +142,21 @@ def watched(original: Callable[..., Any], name: str) -> Callable[..., Any]:
 
     WRAPPERS.add(attention)
     return attention
+
+
+def as_meant(mask: Any, query: torch.Tensor, key: torch.Tensor) -> tuple[Any, torch.Tensor | None]:
+    """A boolean mask as numbers to add, for eager attention, which adds True as 1 and False as 0.
+
+    Returns:
+        The mask, any other as it is; and, of a boolean one, (batch, queries, heads, 1), False for queries that see no
+        key, whose context is 0 in the attention that takes booleans.
+    """
+    if not isinstance(mask, torch.Tensor) or mask.dtype != torch.bool or mask.dim() != 4:
+        return mask, None
+    mask = mask[..., : key.shape[2]]
+    lowest = torch.finfo(query.dtype).min
+    added = torch.zeros(mask.shape, dtype=query.dtype, device=mask.device).masked_fill_(~mask, lowest)
+    return added, mask.any(-1).transpose(1, 2)[..., None]
 
 
 def register_interface_call(module: nn.Module, query: torch.Tensor, key: torch.Tensor) -> list[Seat]:

@@ -157,6 +157,12 @@ class Trace:
         return replace(self, **changes)
 
     @property
+    def left_out(self) -> tuple[int, ...]:
+        """Positions in the batch of the queries that were left out as padding."""
+        kept = set(self.cut.queries)
+        return tuple(place for place in range(self.cut.sizes[0]) if place not in kept)
+
+    @property
     def hidden_states(self) -> tuple[Named, ...]:
         """(S, d_model) of the embeddings and of every layer; empty unless requested with hidden_states=True."""
         names = [f"hidden_states.{index}" for index in range(len(self.layers) + 1)]
@@ -257,11 +263,12 @@ class Trace:
         missing = f", unrecorded attention: {'; '.join(self.unrecorded)}" if self.unrecorded else ""
         stack = "" if self.stack == "self" else f" ({self.stack})"
         tokens = f"{len(self)} tokens" if self.keys is self.queries else f"{len(self)} queries, {len(self.keys)} keys"
+        cut = f" ({len(self.left_out)} of {self.cut.sizes[0]} left out as padding)" if self.left_out else ""
         heads = sorted({(len(record.q), record.q.shape[-1]) for record in self.layers})
         each = f"{self.heads} heads of {self.d_head}" if len(heads) == 1 else f"{heads[0][0]} to {heads[-1][0]} heads"
         return (
-            f"trace of {called(self.model)}{stack}: {tokens}, {len(self.layers)} layers x {each}{ablated}{missing}, "
-            f"{self.nbytes / 1e6:.1f} MB of Q, K, V and lse"
+            f"trace of {called(self.model)}{stack}: {tokens}{cut}, "
+            f"{len(self.layers)} layers x {each}{ablated}{missing}, {self.nbytes / 1e6:.1f} MB of Q, K, V and lse"
         )
 
     @late("headscope.traces.file:save")

@@ -25,7 +25,7 @@ import numpy as np
 from headscope.model import Model
 from headscope.results.report import Check, Report
 from headscope.traces import Trace
-from headscope.verify.against import compare
+from headscope.verify.against import causes, compare
 from headscope.verify.captured import live
 from headscope.verify.health import health
 from headscope.verify.opened import input_states, paper, transformers_eager
@@ -52,7 +52,8 @@ def verify(trace: Trace, *, reference: bool = True, against: Any = None) -> Repo
     """
     limits = limits_of(trace)
     if against is not None:
-        return Report(trace.model, (compare(trace, against, (limits.weights, limits.reason)),))
+        check = compare(trace, against, (limits.weights, limits.reason))
+        return Report(trace.model, (check,), causes(trace, against, check))
     checks = [consistency(trace, (limits.sums, limits.reason))]
     notes: list[str] = []
     skipped: list[tuple[str, str]] = []

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headscope.attention.scores import EVERYTHING
 from headscope.errors import InputError
 from headscope.results.report import Check
 from headscope.verify.report import Limit, Worst, row_blocks
@@ -54,6 +56,40 @@ def compare(trace: Trace, against: Any, limit: Limit) -> Check:
         for head, index in zip(numbers, indices, strict=True):
             _compare_head(worst, trace, (number, head), row[index], queries, keys)
     return worst.check()
+
+
+def causes(trace: Trace, against: Any, check: Check) -> tuple[str, ...]:
+    """The cause of a difference, if one explains it: a boolean mask, which eager attention adds as 0 and 1.
+
+    Tested on the model's first layer: the inputs of later ones differ already.
+
+    Args: those of `compare`, and its result.
+    """
+    record = trace.layers[0]
+    if check.agrees or trace.numbers[0] != 0:
+        return ()
+    bias = record.mask.bias
+    if bias is not None and not (np.isneginf(bias) | (bias == 0)).all():
+        return ()
+    plain = trace.replaced(layers=(replace(record, mask=EVERYTHING), *trace.layers[1:]))
+    row = _row(trace, _layers(trace, against)[0], "layer 0")
+    queries = _positions(row.shape[1], trace.positions, trace.cut.sizes[0], "queries", "layer 0")
+    keys = _positions(row.shape[2], trace.key_positions, trace.cut.sizes[1], "keys", "layer 0")
+    numbers = trace.head_numbers(0)
+    for head, index in zip(numbers, _indices(len(row), numbers, "head", "layer 0"), strict=True):
+        for rows in row_blocks(len(queries)):
+            given = np.stack([_array(row[index][int(query)])[keys] for query in queries[rows]])
+            allowed = np.isfinite(trace[0, head].scores[rows])
+            added = np.asarray(plain[0, head].scores[rows], dtype=np.float64) + allowed
+            expected = np.exp(added - added.max(axis=1, keepdims=True))
+            expected /= expected.sum(axis=1, keepdims=True)
+            # Keys that the trace cut as padding had a part of the weight.
+            if not np.allclose(given / given.sum(axis=1, keepdims=True), expected, rtol=0, atol=check.tolerance):
+                return ()
+    return (
+        "the given weights are those of a boolean mask that was added to the scores, True as 1, as eager attention "
+        "does: pass it as numbers, 0 where a key may be looked at and torch.finfo(dtype).min elsewhere",
+    )
 
 
 def _compare_head(worst: Worst, trace: Trace, place: tuple[int, int], expected: Any, queries: Any, keys: Any) -> None:

@@ -22,7 +22,7 @@ def read_bloom(module: Any, arguments: Arguments, run: Run) -> Reading:
     if arguments["layer_past"] is not None:
         k, v = from_cache(arguments["layer_past"], module.layer_idx, False)
     alibi = arguments["alibi"].reshape(len(q), module.num_heads, 1, -1)
-    mask = RawMask(mask=arguments["attention_mask"], bias=alibi)
+    mask = RawMask.added(arguments["attention_mask"], alibi)
     return Reading(q, k, v, scale=module.inv_norm_factor, mask=mask)
 
 
@@ -50,7 +50,7 @@ def read_falcon(module: Any, arguments: Arguments, run: Run) -> Reading | None:
     if arguments["layer_past"] is not None:
         k, v = from_cache(arguments["layer_past"], module.layer_idx, False)
     bias = None if alibi is None else alibi.reshape(len(q), module.num_heads, 1, -1) * module.inv_norm_factor
-    mask = RawMask(mask=arguments["attention_mask"].to(q.dtype), bias=bias)  # a bool mask is added, as 0 and 1
+    mask = RawMask.added(arguments["attention_mask"], bias)
     stage = "projected" if alibi is not None else "rotated"
     return Reading(q, k, v, scale=module.inv_norm_factor, mask=mask, stage=stage)
 

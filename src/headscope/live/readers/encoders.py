@@ -21,7 +21,7 @@ def read_mpnet(module: Any, arguments: Arguments, run: Run) -> Reading:
     bias = arguments["position_bias"]
     if bias is not None and all(torch.equal(row, bias[0]) for row in bias[1:]):
         bias = bias[:1]  # the model repeats it for every text of the batch
-    return Reading(q, k, v, scale=d_head**-0.5, mask=RawMask(mask=arguments["attention_mask"], bias=bias))
+    return Reading(q, k, v, scale=d_head**-0.5, mask=RawMask.added(arguments["attention_mask"], bias))
 
 
 MPNET = Reader(read_mpnet, projection="o")
@@ -47,7 +47,7 @@ def read_roformer(module: Any, arguments: Arguments, run: Run) -> Reading:
         k,
         v,
         scale=d_head**-0.5,
-        mask=RawMask(mask=arguments["attention_mask"]),
+        mask=RawMask.added(arguments["attention_mask"]),
         cross=cross,
         stage="rotated" if rotated else "projected",
     )
