@@ -219,7 +219,7 @@ class Model:
         from headscope.encoder.pooling import sentence_embedding
         from headscope.results.arrays import Named
 
-        return Named(name, ("d_model",), sentence_embedding(last_hidden_state, self.pooling))
+        return Named(name, ("d_model",), sentence_embedding(last_hidden_state, self.pooling, 0))
 
     @overload
     def trace(

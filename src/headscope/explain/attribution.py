@@ -16,8 +16,8 @@ from headscope.results.effects import Target, Wanted
 from headscope.results.explained import Attribution
 from headscope.runs.masking import maskable, masked_changes, with_masking
 from headscope.runs.outcomes import predicted
-from headscope.runs.targets import check_slope, choose, read
-from headscope.runs.texts import as_input, axis_of, encoded_text, last_states
+from headscope.runs.targets import check_slope, choose, prepared_for, read
+from headscope.runs.texts import as_input, axis_of, last_states
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -80,8 +80,11 @@ def attribute(
         UnsupportedError: the model lacks the output, or has parts without a rule.
         MissingExtraError: a method with gradients, without torch and transformers.
     """
-    encoded = encoded_text(model, text, pair, max_length=max_length)
-    return attribution_of(model, encoded, target, text=text, pair=pair, method=method, steps=steps, check=check)
+    found = prepared_for(model, text, target, pair, max_length=max_length)
+    result = attribution_of(
+        model, found.encoded, target, text=found.text, pair=found.pair, method=method, steps=steps, check=check
+    )
+    return replace(result, notes=found.notes)
 
 
 def attribution_of(
@@ -111,7 +114,7 @@ def attribution_of(
         last, goal = held.last, check_slope(choose(model, encoded, held.last, target))
         total = _number(model, goal, last)
         if method == "alti":
-            scores, rest = alti(model.encoder, held, goal.row), None
+            scores, rest = alti(model.encoder, held, goal.row, goal.prompt), None
         else:
             g, on_top = top_gradient(model, goal, last)
             scores, below = held.parts(g)

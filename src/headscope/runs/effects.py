@@ -31,8 +31,8 @@ from headscope.heads.intervals import mean_interval
 from headscope.results.effects import Effects, EffectsOverTexts, Target, Wanted
 from headscope.runs.edits import Base, Edit
 from headscope.runs.engine import NumpyRunner, base_readings
-from headscope.runs.targets import Readings, check_slope, choose, read
-from headscope.runs.texts import as_input, axis_of, batches, encoded_text, last_states
+from headscope.runs.targets import Readings, check_slope, choose, prepared_for, read
+from headscope.runs.texts import as_input, axis_of, batches, last_states
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -83,13 +83,14 @@ def effects(
         UnsupportedError: the model lacks the output, or is one that headscope doesn't run.
         MissingExtraError: `gradient` without torch and transformers.
     """
-    encoded = encoded_text(model, text, pair, max_length=max_length)
+    found = prepared_for(model, text, target, pair, max_length=max_length)
     return effects_of(
         model,
-        encoded,
+        found.encoded,
         target,
-        text=text,
-        pair=pair,
+        text=found.text,
+        pair=found.pair,
+        notes=found.notes,
         method=method,
         patch_from=patch_from,
         edge=edge,
@@ -111,13 +112,14 @@ def effects_of(
     max_length: int | None = None,
     progress: Callable[[int, int], None] | None = None,
     layer_read: LayerRead | None = None,
+    notes: tuple[str, ...] = (),
 ) -> Effects:
     """The effects on a text that is already tokenized; arguments and errors as for `effects`.
 
     `layer_read` is called with a layer's number and the changes of its heads, as soon as they are there; never for
     gradients.
     """
-    given = Given(encoded, text, pair, patch_from)
+    given = Given(encoded, text, pair, patch_from, notes)
     _check_way(method, given, edge)
     if method == "gradient":
         return _by_gradient(model, given, target)
@@ -132,6 +134,7 @@ class Given(NamedTuple):
     text: str
     pair: str | None
     patch_from: str | None
+    notes: tuple[str, ...] = ()
 
 
 def _check_way(method: str, given: Given, edge: tuple[int, int] | None) -> None:
@@ -170,7 +173,7 @@ def _exact(
     `layer_read` gets the changes in the first text.
     """
     runner, sizes = NumpyRunner(model), model.anatomy.computable()
-    source = _source(runner, given, max_length)
+    source = _source(runner, given, wanted, max_length)
     base = runner.base([as_input(one.encoded) for one in given])
     targets = [choose(model, one.encoded, base.last[rows], wanted) for one, rows in zip(given, base.rows, strict=True)]
     before = base_readings(model, base, targets)
@@ -221,10 +224,11 @@ def _record(
         pair=one.pair,
         patch_from=one.patch_from,
         edge=edge,
+        notes=one.notes,
     )
 
 
-def _source(runner: NumpyRunner, given: Sequence[Given], max_length: int | None) -> Base | None:
+def _source(runner: NumpyRunner, given: Sequence[Given], wanted: Wanted, max_length: int | None) -> Base | None:
     """The pass over the texts to patch from; None if there are none.
 
     Raises:
@@ -234,7 +238,7 @@ def _source(runner: NumpyRunner, given: Sequence[Given], max_length: int | None)
     for one in given:
         if one.patch_from is None:
             return None
-        other = encoded_text(runner.model, one.patch_from, max_length=max_length)
+        other = prepared_for(runner.model, one.patch_from, wanted, max_length=max_length).encoded
         if len(other) != len(one.encoded):
             raise InputError(
                 f"the text has {len(one.encoded)} tokens and the one to patch from {len(other)}",
@@ -268,6 +272,7 @@ def _by_gradient(model: Model, given: Given, target: Wanted) -> Effects:
         axis=axis_of(given.encoded),
         text=given.text,
         pair=given.pair,
+        notes=given.notes,
     )
 
 
@@ -304,8 +309,9 @@ def effects_over_texts(
             raise InputError(f"{len(texts)} texts and {count}", where=name, advice="pass one for each text")
         seconds[name] = [None] * len(texts) if several is None else several
     given = [
-        Given(encoded_text(model, text, second, max_length=max_length), text, second, source)
+        Given(found.encoded, found.text, found.pair, source, found.notes)
         for text, second, source in zip(texts, seconds["pair"], seconds["patch_from"], strict=True)
+        for found in [prepared_for(model, text, target, second, max_length=max_length)]
     ]
     for one in given:
         _check_way(method, one, None)

@@ -95,6 +95,13 @@ class Tokenizer:
         index = self._settings.model.get("pad_token_id")
         return index if isinstance(index, int) and not isinstance(index, bool) else None
 
+    @property
+    def special_tokens(self) -> frozenset[str]:
+        """The special tokens, as the vocabulary spells them."""
+        named = {one.content for one in self._settings.named.values()}
+        named |= set() if self.mask_token is None else {self.mask_token}
+        return frozenset(named | {self._spelling(index) for index in self._separators()})
+
     def layout(self, texts: int) -> Layout:
         """Return the special tokens around one text or two, with segments as the model takes them."""
         layout = self._engine.layout(texts)
