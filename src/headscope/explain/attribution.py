@@ -14,9 +14,10 @@ from headscope.explain.propagation import hold
 from headscope.explain.readout import top_gradient
 from headscope.results.effects import Target, Wanted
 from headscope.results.explained import Attribution
+from headscope.runs.effects import prepared_for
 from headscope.runs.masking import maskable, masked_changes, with_masking
 from headscope.runs.outcomes import predicted
-from headscope.runs.targets import check_slope, choose, prepared_for, read
+from headscope.runs.targets import check_slope, choose, read
 from headscope.runs.texts import as_input, axis_of, last_states
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -31,8 +31,8 @@ from headscope.heads.intervals import mean_interval
 from headscope.results.effects import Effects, EffectsOverTexts, Target, Wanted
 from headscope.runs.edits import Base, Edit
 from headscope.runs.engine import NumpyRunner, base_readings
-from headscope.runs.targets import Readings, check_slope, choose, prepared_for, read
-from headscope.runs.texts import as_input, axis_of, batches, last_states
+from headscope.runs.targets import Readings, check_slope, choose, is_pair, read
+from headscope.runs.texts import Prepared, as_input, as_sentence, axis_of, batches, last_states
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -49,6 +49,45 @@ METHODS = {
     "gradient": "no head is silenced: the first-order estimate of what zero would do",
 }
 """A change of a head, and its meaning."""
+
+
+def of_vector(model: Model, wanted: Wanted, text: str) -> bool:
+    """Return True if a target is read from the text's vector, so that the text is prepared as for its vector."""
+    if isinstance(wanted, Target):
+        return wanted.direction is not None
+    if isinstance(wanted, tuple) and wanted:
+        if is_pair(wanted):
+            return all(of_vector(model, one, text) for one in wanted)
+        return wanted[0] in ("embedding", "embedding_distance", "similarity")
+    if wanted is not None or "sequence" in model.anatomy.tasks:
+        return False
+    mask = model.tokenizer.mask_token
+    return "masked_lm" not in model.anatomy.tasks or mask is None or mask not in text
+
+
+def prepared_for(
+    model: Model, text: str, wanted: Wanted, pair: str | None = None, *, max_length: int | None, name: str = "the text"
+) -> Prepared:
+    """A text as the model reads it for a target: prepared as for its vector, where the target is read from that.
+
+    Raises:
+        InputError: an empty text.
+        UnsupportedError: the model is one that headscope doesn't run.
+    """
+    model.anatomy.computable()
+    if not of_vector(model, wanted, text if isinstance(text, str) else ""):
+        return Prepared(text, model.tokenizer.encode(text, pair, max_length=max_length), pair=pair)
+    found = as_sentence(model, text, pair, max_length=max_length, name=name)
+    others = [one[1] for one in (wanted, *(wanted if isinstance(wanted, tuple) else ())) if _names_text(one)]
+    notes = [
+        note for other in others for note in as_sentence(model, other, name=f"the second text {other[:40]!r}").notes
+    ]
+    return replace(found, notes=tuple(dict.fromkeys((*found.notes, *notes))))
+
+
+def _names_text(wanted: object) -> TypeGuard[tuple[str, str]]:
+    """Return True for the name of a cosine with a text."""
+    return isinstance(wanted, tuple) and len(wanted) == 2 and wanted[0] == "similarity" and isinstance(wanted[1], str)
 
 
 def effects(

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from headscope.attention.activations import log_softmax, softmax
 from headscope.encoder.pooling import cosines_with, pooled
 from headscope.errors import CheckpointError, InputError, UnsupportedError
 from headscope.results.effects import UNITS, Target, Wanted
-from headscope.runs.texts import Prepared, as_sentence, last_states
+from headscope.runs.texts import as_sentence, last_states
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -98,7 +98,7 @@ def logits_of(
     return np.stack([model.tops.sequence(rows) for rows in hidden])
 
 
-def _is_pair(wanted: tuple[object, ...]) -> bool:
+def is_pair(wanted: tuple[object, ...]) -> bool:
     """Return True for a target and its alternative."""
     kinds = [type(name) for name in wanted]
     full = tuple in kinds or Target in kinds
@@ -151,7 +151,7 @@ def choose(model: Model, encoded: Encoded, last: Float[np.ndarray, "tokens d_mod
     if isinstance(wanted, (str, int)) and not isinstance(wanted, bool):
         fills = masks and "masked_lm" in tasks
         return _class(model, (wanted,)) if "sequence" in tasks and not fills else _word(model, masks, (wanted,))
-    if isinstance(wanted, tuple) and _is_pair(wanted):
+    if isinstance(wanted, tuple) and is_pair(wanted):
         return _against(*(choose(model, encoded, last, name) for name in wanted))
     if isinstance(wanted, tuple) and wanted:
         kind, *rest = wanted
@@ -364,45 +364,6 @@ def vector_target(
     vector, length = _pooled(model, last, prompt)
     label, row = "the text's vector", _row(model, prompt)
     return Target(kind, label, None, row, direction=vector / length, length=length, chosen=chosen, prompt=prompt)
-
-
-def of_vector(model: Model, wanted: Wanted, text: str) -> bool:
-    """Return True if a target is read from the text's vector, so that the text is prepared as for its vector."""
-    if isinstance(wanted, Target):
-        return wanted.direction is not None
-    if isinstance(wanted, tuple) and wanted:
-        if _is_pair(wanted):
-            return all(of_vector(model, one, text) for one in wanted)
-        return wanted[0] in ("embedding", "embedding_distance", "similarity")
-    if wanted is not None or "sequence" in model.anatomy.tasks:
-        return False
-    mask = model.tokenizer.mask_token
-    return "masked_lm" not in model.anatomy.tasks or mask is None or mask not in text
-
-
-def prepared_for(
-    model: Model, text: str, wanted: Wanted, pair: str | None = None, *, max_length: int | None, name: str = "the text"
-) -> Prepared:
-    """A text as the model reads it for a target: prepared as for its vector, where the target is read from that.
-
-    Raises:
-        InputError: an empty text.
-        UnsupportedError: the model is one that headscope doesn't run.
-    """
-    model.anatomy.computable()
-    if not of_vector(model, wanted, text if isinstance(text, str) else ""):
-        return Prepared(text, model.tokenizer.encode(text, pair, max_length=max_length), pair=pair)
-    found = as_sentence(model, text, pair, max_length=max_length, name=name)
-    others = [one[1] for one in (wanted, *(wanted if isinstance(wanted, tuple) else ())) if _names_text(one)]
-    notes = [
-        note for other in others for note in as_sentence(model, other, name=f"the second text {other[:40]!r}").notes
-    ]
-    return replace(found, notes=tuple(dict.fromkeys((*found.notes, *notes))))
-
-
-def _names_text(wanted: object) -> TypeGuard[tuple[str, str]]:
-    """Return True for the name of a cosine with a text."""
-    return isinstance(wanted, tuple) and len(wanted) == 2 and wanted[0] == "similarity" and isinstance(wanted[1], str)
 
 
 def _similar(model: Model, last: Float[np.ndarray, "tokens d_model"], text: str, prompt: int) -> Target:
