@@ -62,9 +62,6 @@ def attribute(
     | alti | headscope.explain.propagation | a forward pass, and tokens^2 heads d_model for each layer |
     | integrated_gradients | headscope.runs.gradients | `steps` forward and backward passes in torch |
 
-    The baseline of integrated gradients has the padding token's word embedding in place of each token of the text.
-    Special tokens, and the mask that a word stands for, keep theirs, and so have score 0.
-
     Args:
         model: the model.
         text: the text.
@@ -149,7 +146,11 @@ def _number(model: Model, target: Target, last: Float[np.ndarray, "tokens d_mode
 def _integrated(
     model: Model, encoded: Encoded, goal: Target, steps: int
 ) -> tuple[Float[np.ndarray, " tokens"], float, float]:
-    """The scores, the number, and the number for the baseline."""
+    """The scores, the number, and the number for the baseline.
+
+    The baseline has the padding token's word embedding in place of each token of the text. Special tokens, and the mask
+    that a word stands for, keep theirs, and so have score 0.
+    """
     from headscope.runs.gradients import integrated_gradients
     from headscope.runs.modules import inputs_of, module_for, score_of
 

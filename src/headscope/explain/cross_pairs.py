@@ -19,6 +19,7 @@ from headscope.errors import InputError, UnsupportedError
 from headscope.explain.propagation import hold
 from headscope.explain.readout import top_gradient
 from headscope.results.effects import Target
+from headscope.results.explained import Pooling
 from headscope.results.matching import SIDES, HeadBetween, Link, Match, MatchedText, Scoring
 from headscope.results.parts import Part
 from headscope.runs.edits import Edit
@@ -68,9 +69,7 @@ class CrossPairs:
             self.model,
             self.query,
             self.documents[at],
-            prompt=scoring.prompts[0],
-            lowercase=scoring.lowercase,
-            limit=scoring.lengths[0],
+            rule=Pooling(prompt=scoring.prompts[0], lowercase=scoring.lowercase, max_length=scoring.lengths[0]),
             name=f"the query with document {at}",
         )
         query, document, encoded, notes = found.text, found.pair, found.encoded, found.notes

@@ -26,6 +26,7 @@ from headscope.explain.propagation import Held, hold
 from headscope.explain.scorers import Features, Scorer
 from headscope.explain.steps import Chain, back_together
 from headscope.model import Model, open_model
+from headscope.results.explained import Pooling
 from headscope.results.matching import SIDES, Link, Match, MatchedText, Scoring
 from headscope.results.parts import CHECKED, Part, strongest
 from headscope.results.ranking import Matches
@@ -160,15 +161,13 @@ def _read(model: Model, scoring: Scoring, text: str, at: int, name: str) -> Prep
     """A query (0) or a document (1) as sentence-transformers reads it."""
     expansion = scoring.expansion if at == 0 else None
     limits = [one for one in (scoring.lengths[at], expansion) if one is not None]
-    found = prepared(
-        model,
-        text,
+    rule = Pooling(
         prompt=scoring.prompts[at],
         lowercase=scoring.lowercase,
-        limit=min(limits, default=None),
+        max_length=min(limits, default=None),
         include_prompt=scoring.pooling is None or scoring.pooling.include_prompt,
-        name=name,
     )
+    found = prepared(model, text, rule=rule, name=name)
     more = (expansion or 0) - len(found.encoded)
     if expansion is None or more <= 0:
         return found

@@ -176,6 +176,11 @@ class Given(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
+def _given(found: Prepared, source: str | None) -> Given:
+    """A prepared text, and the text to patch from."""
+    return Given(found.encoded, found.text, found.pair, source, found.notes)
+
+
 def _check_way(method: str, given: Given, edge: tuple[int, int] | None) -> None:
     """Check that a head is changed in one way."""
     if method not in METHODS:
@@ -348,9 +353,8 @@ def effects_over_texts(
             raise InputError(f"{len(texts)} texts and {count}", where=name, advice="pass one for each text")
         seconds[name] = [None] * len(texts) if several is None else several
     given = [
-        Given(found.encoded, found.text, found.pair, source, found.notes)
+        _given(prepared_for(model, text, target, second, max_length=max_length), source)
         for text, second, source in zip(texts, seconds["pair"], seconds["patch_from"], strict=True)
-        for found in [prepared_for(model, text, target, second, max_length=max_length)]
     ]
     for one in given:
         _check_way(method, one, None)

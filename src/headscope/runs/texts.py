@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
     from headscope.model import Model
+    from headscope.results.explained import Pooling
     from headscope.traces import Trace
 
 BATCH_TOKENS = 4096
@@ -50,17 +51,7 @@ class Prepared:
     whole: int = 0
 
 
-def prepared(
-    model: Model,
-    text: str,
-    pair: str | None = None,
-    *,
-    prompt: str,
-    lowercase: bool,
-    limit: int | None,
-    include_prompt: bool = True,
-    name: str = "the text",
-) -> Prepared:
+def prepared(model: Model, text: str, pair: str | None = None, *, rule: Pooling, name: str = "the text") -> Prepared:
     """Prepare a text for a model, as sentence-transformers does: the prompt, lower case, the limit.
 
     Every text whose vector or score is read passes through here. Special tokens in the text keep their case.
@@ -69,10 +60,7 @@ def prepared(
         model: the model.
         text: the text.
         pair: a second text for the same input.
-        prompt: is put before the text, and lower-cased with it.
-        lowercase: True to lower-case.
-        limit: number of tokens to cut to; the model's positions limit it too.
-        include_prompt: False to leave the prompt's tokens out of the text's vector.
+        rule: the prompt, the case and the limit; the model's positions limit a text too.
         name: of the text, for notes.
 
     Raises:
@@ -80,21 +68,21 @@ def prepared(
         UnsupportedError: the model is one that headscope doesn't run.
     """
     model.anatomy.computable()
-    tokenizer = model.tokenizer
+    tokenizer, prompt = model.tokenizer, rule.prompt
     notes = [f"the model's prompt {prompt!r} was put before {name}"] if prompt and text else []
-    if lowercase:
+    if rule.lowercase:
         lower = _lowered(model, text)
         notes += [f"{name} was lower-cased, as the model's files say"] if lower != text else []
         text, prompt = lower, _lowered(model, prompt)
         pair = None if pair is None else _lowered(model, pair)
     if text:  # an empty one is refused by the tokenizer, even with a prompt
         text = prompt + text
-    longest = min(model.anatomy.longest_text, limit or model.anatomy.longest_text)
+    longest = min(model.anatomy.longest_text, rule.max_length or model.anatomy.longest_text)
     whole = tokenizer.encode(text, pair)
     encoded = whole if len(whole) <= longest else tokenizer.encode(text, pair, max_length=longest)
     if len(encoded) < len(whole):
         notes.append(f"{name} was cut from {len(whole)} to {len(encoded)} tokens")
-    if prompt and not include_prompt:
+    if prompt and not rule.include_prompt:
         alone = tokenizer.encode(prompt, max_length=longest)
         encoded = replace(encoded, prompt=len(alone) - alone.special[-1])
         notes.append("the prompt's tokens are left out of the text's vector, as the model's files say")
@@ -113,17 +101,8 @@ def as_sentence(
         max_length: a limit beside the model's own.
         name: of the text, for notes.
     """
-    pooling = model.pooling
-    return prepared(
-        model,
-        text,
-        pair,
-        prompt=pooling.prompt,
-        lowercase=pooling.lowercase,
-        limit=min((one for one in (pooling.max_length, max_length) if one is not None), default=None),
-        include_prompt=pooling.include_prompt,
-        name=name,
-    )
+    limits = [one for one in (model.pooling.max_length, max_length) if one is not None]
+    return prepared(model, text, pair, rule=replace(model.pooling, max_length=min(limits, default=None)), name=name)
 
 
 def _lowered(model: Model, text: str) -> str:

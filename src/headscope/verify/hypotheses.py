@@ -199,14 +199,9 @@ class Replay:
         """A text's tokens. The variant's prompt and case come instead of the checkpoint's own."""
         pooling = self.model.pooling
         limits = [one for one in (pooling.max_length, variant.cut, self._max_length) if one is not None]
-        return prepared(
-            self.model,
-            text,
-            prompt=variant.prompt,
-            lowercase=variant.lowercase,
-            limit=min(limits, default=None),
-            include_prompt=pooling.include_prompt,
-        ).encoded
+        cut = min(limits, default=None)
+        rule = replace(pooling, prompt=variant.prompt, lowercase=variant.lowercase, max_length=cut)
+        return prepared(self.model, text, rule=rule).encoded
 
     def _padding(self) -> int:
         """The id of padding; 0 in models that name none."""
